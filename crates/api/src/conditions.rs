@@ -1,0 +1,91 @@
+//! Status conditions: their types, and the one way to change a list of them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// Done, and as wanted.
+pub const READY: &str = "Ready";
+/// Being worked on.
+pub const PROGRESSING: &str = "Progressing";
+/// Something is wrong; the reason says what.
+pub const DEGRADED: &str = "Degraded";
+
+/// One thing to say about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// [`READY`], [`PROGRESSING`], [`DEGRADED`]...
+    pub type_: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why, in one `PascalCase` word.
+    pub reason: &'static str,
+    /// Why, in a sentence.
+    pub message: String,
+}
+
+/// `conditions` after `verdicts`: conditions of other types are kept, and a transition time changes only
+/// when the status does.
+pub fn updated(
+    conditions: &[Condition],
+    verdicts: &[Verdict],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut list = conditions.to_vec();
+    for verdict in verdicts {
+        let status = if verdict.holds { "True" } else { "False" };
+        let known = list.iter().position(|condition| condition.type_ == verdict.type_);
+        let since = known
+            .map(|at| &list[at])
+            .filter(|condition| condition.status == status)
+            .map_or(Time(now), |condition| condition.last_transition_time.clone());
+        let condition = Condition {
+            type_: verdict.type_.to_owned(),
+            status: status.to_owned(),
+            reason: verdict.reason.to_owned(),
+            message: verdict.message.clone(),
+            observed_generation: generation,
+            last_transition_time: since,
+        };
+        match known {
+            Some(at) => list[at] = condition,
+            None => list.push(condition),
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(holds: bool, reason: &'static str) -> Verdict {
+        Verdict { type_: READY, holds, reason, message: String::new() }
+    }
+
+    #[test]
+    fn the_transition_time_changes_with_the_status_only() {
+        let early = Timestamp::from_second(100).unwrap();
+        let late = Timestamp::from_second(200).unwrap();
+        let first = updated(&[], &[verdict(false, "A")], Some(1), early);
+        let same = updated(&first, &[verdict(false, "B")], Some(2), late);
+        assert_eq!(same[0].last_transition_time, Time(early));
+        assert_eq!(same[0].reason, "B");
+        let changed = updated(&same, &[verdict(true, "C")], Some(2), late);
+        assert_eq!(changed[0].last_transition_time, Time(late));
+    }
+
+    #[test]
+    fn conditions_of_others_are_kept() {
+        let now = Timestamp::from_second(100).unwrap();
+        let other = updated(
+            &[],
+            &[Verdict { type_: "Foreign", holds: true, reason: "X", message: String::new() }],
+            None,
+            now,
+        );
+        let list = updated(&other, &[verdict(true, "A")], None, now);
+        assert_eq!(list.len(), 2);
+        assert_eq!(list[0], other[0]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Addresses that hardware carries: Ethernet MACs and InfiniBand GUIDs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::written::{Grammar, Invalid};
+
+/// An Ethernet address: `02:00:00:00:01:00`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// What a card reports for a VF that was never given an address.
+    pub const ZERO: Self = Self([0; 6]);
+
+    /// Whether an interface may carry it: neither zero nor a group address.
+    pub const fn is_usable(self) -> bool {
+        self.0[0] & 1 == 0 && !matches!(self.0, [0, 0, 0, 0, 0, 0])
+    }
+}
+
+/// An InfiniBand GUID: `02:00:00:00:00:aa:00:02`. The kernel's `0200:0000:00aa:0002` is read too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Guid(pub [u8; 8]);
+
+/// `N` bytes as pairs of hex digits, `group` bytes between two colons.
+fn parse_bytes<const N: usize>(text: &str, group: usize) -> Option<[u8; N]> {
+    let mut bytes = Vec::with_capacity(N);
+    for part in text.split(':') {
+        if part.len() != group * 2 || !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for at in (0..part.len()).step_by(2) {
+            bytes.push(u8::from_str_radix(&part[at..at + 2], 16).ok()?);
+        }
+    }
+    bytes.try_into().ok()
+}
+
+fn print_bytes(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, byte) in bytes.iter().enumerate() {
+        if at > 0 {
+            f.write_str(":")?;
+        }
+        write!(f, "{byte:02x}")?;
+    }
+    Ok(())
+}
+
+impl FromStr for MacAddr {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        parse_bytes(text, 1)
+            .map(Self)
+            .ok_or_else(|| Invalid::new(text, "a MAC address such as 02:00:00:00:01:00"))
+    }
+}
+
+impl FromStr for Guid {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        parse_bytes(text, 1)
+            .or_else(|| parse_bytes(text, 2))
+            .map(Self)
+            .ok_or_else(|| Invalid::new(text, "a GUID such as 02:00:00:00:00:aa:00:02"))
+    }
+}
+
+macro_rules! words {
+    ($($type:ident, $pattern:literal;)*) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                print_bytes(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                print_bytes(&self.0, f)
+            }
+        }
+
+        impl Grammar for $type {
+            const NAME: &'static str = stringify!($type);
+            const PATTERN: &'static str = $pattern;
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = Invalid;
+
+            fn try_from(text: String) -> Result<Self, Invalid> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(word: $type) -> Self {
+                word.to_string()
+            }
+        }
+    )*};
+}
+
+words! {
+    MacAddr, "^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$";
+    Guid, "^([0-9a-fA-F]{2}:){7}[0-9a-fA-F]{2}$|^([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}$";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_prints_what_it_reads() {
+        assert_eq!("02:00:00:0a:Ff:01".parse::<MacAddr>().unwrap().to_string(), "02:00:00:0a:ff:01");
+    }
+
+    #[test]
+    fn a_guid_is_read_in_both_spellings() {
+        let pairs: Guid = "02:00:00:00:00:aa:00:02".parse().unwrap();
+        assert_eq!("0200:0000:00aa:0002".parse(), Ok(pairs));
+        assert_eq!(pairs.to_string(), "02:00:00:00:00:aa:00:02");
+    }
+
+    #[test]
+    fn refuses_what_is_no_address() {
+        for text in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:0g",
+            "020000000000",
+            "02:00:00:00:00:00:00",
+            "+2:00:00:00:00:00",
+        ] {
+            assert!(text.parse::<MacAddr>().is_err(), "{text}");
+            assert!(text.parse::<Guid>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn zero_and_group_addresses_are_not_usable() {
+        assert!(!MacAddr::ZERO.is_usable());
+        assert!(!MacAddr([1, 0, 0, 0, 0, 1]).is_usable());
+        assert!(MacAddr([2, 0, 0, 0, 0, 1]).is_usable());
+    }
+}

@@ -1,0 +1,80 @@
+//! One VF of a wanted PF: its address, driver and MTU. A VF that no group asks for is never touched.
+
+use vfleet_api::{MacAddr, VfRef};
+
+use super::planned;
+use super::wanted::{WantedPf, WantedVfs};
+use crate::facts::{LinkKind, PfFacts, VfFacts};
+use crate::mac::vf_mac;
+use crate::prelude::*;
+use crate::step::{Disruption, PlannedStep, Step, VfDriver};
+
+/// Drivers that hand a VF to a program instead of the kernel's network stack.
+const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+
+/// The steps for a VF that is about to be made, or whose making was cut off.
+pub(super) fn plan_new_vf(wanted: &WantedPf, pf: &PfFacts, index: u16) -> Vec<PlannedStep> {
+    let Some(group) = wanted.vf(index) else { return Vec::new() };
+    let vf = VfRef { pf: wanted.address, index };
+    let mut steps = Vec::new();
+    if let Some(mac) = own_mac(pf, index) {
+        steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "an address that stays"));
+    }
+    steps.extend(bind(vf, group, Disruption::Vf, format!("wanted by policy {}", group.policy)));
+    steps
+}
+
+/// The steps for a VF that is there.
+pub(super) fn plan_existing_vf(wanted: &WantedPf, pf: &PfFacts, found: &VfFacts) -> Vec<PlannedStep> {
+    let Some(group) = wanted.vf(found.index) else { return Vec::new() };
+    let vf = VfRef { pf: wanted.address, index: found.index };
+    let mut steps = Vec::new();
+    if found.admin_mac == Some(MacAddr::ZERO) {
+        // The address that it has now, so that nobody who uses the VF notices.
+        let current = found.link.as_ref().and_then(|link| link.mac).filter(|mac| mac.is_usable());
+        if let Some(mac) = current.or_else(|| own_mac(pf, found.index)) {
+            steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "the PF keeps no address for it"));
+        }
+    }
+    match &found.driver {
+        Some(driver) if is_wanted(driver, &group.driver) => steps.extend(change_mtu(vf, group, found)),
+        Some(driver) => {
+            steps.extend(bind(vf, group, Disruption::Drain, format!("it is bound to {driver}")));
+        }
+        None => steps.extend(bind(vf, group, Disruption::Vf, "it is bound to no driver".to_owned())),
+    }
+    steps
+}
+
+fn own_mac(pf: &PfFacts, index: u16) -> Option<MacAddr> {
+    let link = pf.link.as_ref().filter(|link| link.kind == LinkKind::Ethernet)?;
+    Some(vf_mac(link.mac?, pf.address, index))
+}
+
+fn is_wanted(driver: &str, wanted: &VfDriver) -> bool {
+    match wanted {
+        VfDriver::Kernel => !USERSPACE_DRIVERS.contains(&driver),
+        VfDriver::Named(name) => driver == name,
+    }
+}
+
+fn bind(vf: VfRef, group: &WantedVfs, disruption: Disruption, why: String) -> Vec<PlannedStep> {
+    let mut steps = vec![planned(Step::BindVf { vf, driver: group.driver.clone() }, disruption, why)];
+    if let (VfDriver::Kernel, Some(mtu)) = (&group.driver, group.mtu) {
+        steps.push(planned(
+            Step::SetVfMtu { vf, mtu },
+            Disruption::Vf,
+            format!("wanted by policy {}", group.policy),
+        ));
+    }
+    steps
+}
+
+/// Without an interface there is no MTU to change: a pod holds it, or a program does.
+fn change_mtu(vf: VfRef, group: &WantedVfs, found: &VfFacts) -> Option<PlannedStep> {
+    let (mtu, link) = (group.mtu?, found.link.as_ref()?);
+    if link.mtu == mtu {
+        return None;
+    }
+    Some(planned(Step::SetVfMtu { vf, mtu }, Disruption::Drain, format!("it has {}", link.mtu)))
+}

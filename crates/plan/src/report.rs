@@ -1,0 +1,68 @@
+//! What the node is like: host facts => node state status.
+
+use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
+
+use crate::facts::{HostFacts, LinkFacts, PfFacts, VfFacts};
+use crate::prelude::*;
+
+/// The PFs of a machine as its node state reports them. A PF without an interface is left out: no policy can do
+/// anything with it.
+pub fn interfaces(facts: &HostFacts) -> Vec<InterfaceExt> {
+    facts
+        .pfs
+        .iter()
+        .filter_map(|pf| {
+            let external = facts
+                .record(pf.address)
+                .and_then(|record| record.interface.externally_managed)
+                .filter(|is| *is);
+            Some(interface(pf, pf.link.as_ref()?, external))
+        })
+        .collect()
+}
+
+fn interface(pf: &PfFacts, link: &LinkFacts, externally_managed: Option<bool>) -> InterfaceExt {
+    InterfaceExt {
+        name: Some(link.name.clone()),
+        alt_names: Some(link.alt_names.clone()).filter(|names| !names.is_empty()),
+        mac: link.mac.map(|mac| mac.to_string()),
+        driver: pf.driver.clone(),
+        pci_address: pf.address.into(),
+        vendor: Some(hex(pf.vendor)),
+        device_id: Some(hex(pf.device)),
+        net_filter: None,
+        mtu: Some(link.mtu.into()),
+        num_vfs: Some(i64::try_from(pf.vfs.len()).unwrap_or(i64::MAX)).filter(|count| *count > 0),
+        link_speed: link.speed.map(|speed| format!("{speed} Mb/s")),
+        link_type: Some(link.kind.as_api().to_owned()).filter(|kind| !kind.is_empty()),
+        link_admin_state: Some(if link.admin_up { "up" } else { "down" }.to_owned()),
+        e_switch_mode: Some("legacy".to_owned()),
+        externally_managed,
+        totalvfs: Some(pf.total_vfs.into()),
+        vfs: Some(pf.vfs.iter().map(virtual_function).collect::<Vec<_>>()).filter(|vfs| !vfs.is_empty()),
+        conditions: None,
+    }
+}
+
+fn virtual_function(vf: &VfFacts) -> VirtualFunction {
+    let link = vf.link.as_ref();
+    VirtualFunction {
+        name: link.map(|link| link.name.clone()),
+        mac: link.and_then(|link| link.mac).or(vf.admin_mac.filter(|mac| mac.is_usable())).map(Into::into),
+        assigned: None,
+        driver: vf.driver.clone(),
+        pci_address: vf.address.into(),
+        vendor: Some(hex(vf.vendor)),
+        device_id: Some(hex(vf.device)),
+        vlan: None,
+        mtu: link.map(|link| link.mtu.into()),
+        vf_id: vf.index.into(),
+        vdpa_type: None,
+        representor_name: None,
+        guid: None,
+    }
+}
+
+fn hex(id: u16) -> String {
+    format!("{id:04x}")
+}
