@@ -167,6 +167,8 @@ pub struct OVSNetworkSpec {
     #[schemars(range(min = 0))]
     pub mtu: Option<i64>,
     /// VLANs that the port carries tagged.
+    // There are no more VLANs; the bound keeps the cost of the rule below within the API server's budget.
+    #[schemars(length(max = 4096))]
     pub trunk: Option<Vec<TrunkConfig>>,
     /// Type of the interface in Open vSwitch.
     pub interface_type: Option<String>,
@@ -217,6 +219,8 @@ pub struct BridgeNetworkSpec {
     #[schemars(range(min = 0, max = 4095))]
     pub vlan: Option<i64>,
     /// VLANs that the VF carries tagged.
+    // There are no more VLANs; the bound keeps the cost of the rule below within the API server's budget.
+    #[schemars(length(max = 4096))]
     pub trunk: Option<Vec<TrunkConfig>>,
     /// Also set the VLANs on the uplink of the bridge.
     pub set_uplink_vlan: Option<bool>,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::bridge::Bridges;
-use crate::hardware::{Guid, MacAddr};
 use crate::pci::PciAddress;
 use crate::pool_config::RdmaMode;
 use crate::vf::VfRange;
@@ -236,7 +235,7 @@ pub struct VirtualFunction {
     /// Name of its interface, when a kernel driver holds it.
     pub name: Option<String>,
     /// Its MAC address.
-    pub mac: Option<Written<MacAddr>>,
+    pub mac: Option<String>,
     /// Not written any more.
     pub assigned: Option<String>,
     /// Driver that it is bound to.
@@ -261,5 +260,5 @@ pub struct VirtualFunction {
     /// Name of its representor, in switchdev mode.
     pub representor_name: Option<String>,
     /// Its GUID, on InfiniBand.
-    pub guid: Option<Written<Guid>>,
+    pub guid: Option<String>,
 }

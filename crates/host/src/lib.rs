@@ -1,1 +1,34 @@
-//! To be written.
+//! The only code that touches a machine: its facts, and the steps that change it.
+//!
+//! - [`LinuxHost`]: the machine that this runs on, through sysfs and netlink
+//! - [`SimHost`]: a model of such a machine in memory, held to the same contract (`tests/src/contract`)
+//!
+//! Blocking, and free of decisions: what to do is the planner's business.
+
+mod error;
+mod linux;
+pub mod sim;
+mod watch;
+
+pub use error::HostError;
+pub use linux::{HostRoot, LinuxHost};
+pub use sim::SimHost;
+pub use watch::{Wake, Watch};
+
+use vfleet_plan::{HostFacts, Step};
+
+/// A machine.
+pub trait Host: Send + Sync {
+    /// What the machine is like now. Complete or an error: what cannot be read is never reported as absent, and
+    /// what changes while it is read is read again. PFs and records are sorted by PCI address.
+    fn facts(&self) -> Result<HostFacts, HostError>;
+
+    /// Does `step`, and has seen its effect when it returns `Ok`. Doing it again is harmless. It never waits
+    /// without end: a kernel that does not answer is [`HostError::Deadline`].
+    fn execute(&self, step: &Step) -> Result<(), HostError>;
+
+    /// Calls `wake` whenever the machine may have changed, until the [`Watch`] is dropped. Changes are neither
+    /// counted nor described: who is woken reads the facts. Changes after the return of this call are not missed.
+    /// The kernel says nothing when `sriov_drivers_autoprobe` or a file of records changes, so neither does this.
+    fn on_change(&self, wake: Wake) -> Result<Watch, HostError>;
+}

@@ -1,0 +1,101 @@
+//! The node state's status, worked out from facts and outcomes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
+use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
+use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_plan::{HostFacts, Plan, report};
+
+use crate::apply::Failure;
+
+/// Where the agent is.
+#[derive(Debug)]
+pub(crate) enum Stage<'a> {
+    /// It looked at the machine; what is wanted of it is not known yet.
+    NotPlanned,
+    /// It is about to execute a plan.
+    Executing(&'a Plan),
+    /// It is done.
+    Done(&'a [Failure]),
+}
+
+/// The part of the status that the agent owns, as it shall be now. `facts` is `None` when the machine cannot be read.
+pub(crate) fn status(
+    state: &SriovNetworkNodeState,
+    facts: Option<&HostFacts>,
+    stage: &Stage<'_>,
+) -> SriovNetworkNodeStateStatus {
+    let old = state.status.as_ref();
+    let (sync_status, error) = match stage {
+        Stage::NotPlanned => (None, None),
+        Stage::Executing(_) => (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone())),
+        Stage::Done([]) => (Some(SUCCEEDED), None),
+        Stage::Done(failures) => (Some(FAILED), Some(message(failures))),
+    };
+    let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
+    SriovNetworkNodeStateStatus {
+        // What cannot be read now is as it was last seen.
+        interfaces: facts.map(report::interfaces).or_else(|| old.and_then(|old| old.interfaces.clone())),
+        sync_status: sync_status.map(str::to_owned),
+        // Always written: an error of an earlier program must not outlive our success.
+        last_sync_error: Some(error.unwrap_or_default()),
+        conditions: Some(updated(&ours(conditions), &verdicts(stage), state.metadata.generation, Timestamp::now())),
+        ..Default::default()
+    }
+}
+
+/// All failures, in one line.
+pub(crate) fn message(failures: &[Failure]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// In server-side apply, conditions of other writers stay theirs by not being sent.
+fn ours(conditions: &[Condition]) -> Vec<Condition> {
+    let is_ours = |condition: &&Condition| [READY, PROGRESSING, DEGRADED].contains(&condition.type_.as_str());
+    conditions.iter().filter(is_ours).cloned().collect()
+}
+
+fn verdicts(stage: &Stage<'_>) -> Vec<Verdict> {
+    let verdict = |type_, holds, reason, message: &str| Verdict { type_, holds, reason, message: message.to_owned() };
+    match stage {
+        Stage::NotPlanned => {
+            let text = "the cards are reported; waiting for the operator to work out what is wanted";
+            vec![
+                verdict(READY, false, "NotPlanned", text),
+                verdict(PROGRESSING, true, "NotPlanned", text),
+                verdict(DEGRADED, false, "NotPlanned", ""),
+            ]
+        }
+        Stage::Executing(plan) => {
+            let text = format!("{} steps are being executed", plan.steps.len());
+            vec![
+                verdict(READY, false, "Executing", &text),
+                verdict(PROGRESSING, true, "Executing", &text),
+            ]
+        }
+        Stage::Done([]) => vec![
+            verdict(READY, true, "AsWanted", "the cards are as the policies want"),
+            verdict(PROGRESSING, false, "AsWanted", ""),
+            verdict(DEGRADED, false, "AsWanted", ""),
+        ],
+        Stage::Done(failures @ [first, ..]) => {
+            let text = message(failures);
+            vec![
+                verdict(READY, false, first.reason(), &text),
+                verdict(PROGRESSING, false, first.reason(), ""),
+                verdict(DEGRADED, true, first.reason(), &text),
+            ]
+        }
+    }
+}
+
+/// Whether writing `new` would change anything that others can see in `state`.
+pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeStateStatus) -> bool {
+    let Some(old) = &state.status else { return true };
+    let conditions = old.conditions.as_deref().map(ours);
+    old.interfaces != new.interfaces
+        || old.sync_status != new.sync_status
+        || old.last_sync_error.as_deref().unwrap_or_default() != new.last_sync_error.as_deref().unwrap_or_default()
+        || conditions.as_deref() != new.conditions.as_deref()
+}

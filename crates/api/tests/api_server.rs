@@ -1,0 +1,92 @@
+//! The real API server accepts our CustomResourceDefinitions, and by them what it should, and refuses the rest
+//! with an error that names the field.
+//!
+//! Add a file to `server/accepted/` or `server/refused/` to add a case. The first line of a refused one is
+//! `# expect: ` and a part of the error.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed expectation is the point")]
+
+use std::path::{Path, PathBuf};
+
+use fixture_kube::ControlPlane;
+
+fn plane() -> &'static ControlPlane {
+    let plane = ControlPlane::shared();
+    plane.apply_crds(&root().join("deploy/crds")).expect("every CRD is accepted");
+    plane
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn cases(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server").join(folder);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+/// What the API server says to an object that it is asked to take, without keeping it.
+fn offer(plane: &ControlPlane, file: &Path) -> Result<String, String> {
+    let file = file.to_str().unwrap();
+    let output = plane.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", file]).unwrap();
+    // A warning ("unknown field", "unrecognized format") would mean that something of the object is lost.
+    if output.status.success() && output.stderr.is_empty() { Ok(output.stdout) } else { Err(output.stderr) }
+}
+
+#[test]
+fn accepts_objects_of_the_go_api_and_of_the_designs() {
+    let plane = plane();
+    let refused: Vec<_> = cases("accepted")
+        .into_iter()
+        .filter_map(|file| offer(plane, &file).err().map(|error| format!("{}: {error}", file.display())))
+        .collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+#[test]
+fn refuses_bad_values_and_names_the_field() {
+    let plane = plane();
+    let wrong: Vec<_> = cases("refused").into_iter().filter_map(|file| why_wrong(plane, &file)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn why_wrong(plane: &ControlPlane, file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let expected = text.lines().next().unwrap().strip_prefix("# expect: ").expect("first line: # expect: ...");
+    match offer(plane, file) {
+        Ok(_) => Some(format!("{}: accepted", file.display())),
+        Err(error) if error.contains(expected) => None,
+        Err(error) => Some(format!("{}: expected {expected:?} in: {error}", file.display())),
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_go_api() {
+    let plane = plane();
+    let accepted = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/accepted");
+    let object = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&offer(plane, &accepted.join(name)).unwrap()).unwrap()
+    };
+    assert_eq!(object("go-policy-minimal.yaml")["spec"]["deviceType"], "netdevice");
+    assert!(object("go-policy-minimal.yaml")["spec"]["priority"].is_null());
+    assert!(object("seed-000-pool.yaml")["spec"]["maxUnavailable"].is_null());
+    assert!(object("go-pool.yaml")["spec"]["drainConfig"].is_null());
+    assert!(object("go-node-state-without-spec.yaml")["spec"].is_object());
+}
+
+#[test]
+fn every_kind_can_be_explained_and_listed() {
+    let plane = plane();
+    for crd in vfleet_api::crds::all() {
+        let plural = crd.spec.names.plural;
+        let text = plane.kubectl(&["explain", &format!("{plural}.spec")]).unwrap().into_stdout().unwrap();
+        assert!(text.contains("DESCRIPTION") && !text.contains("<no description>"), "{plural}: {text}");
+        let conditions = plane.kubectl(&["explain", &format!("{plural}.status.conditions")]).unwrap();
+        assert!(conditions.status.success(), "{plural}: {}", conditions.stderr);
+        let list = plane.kubectl(&["get", &plural, "-A"]).unwrap();
+        assert!(list.status.success(), "{plural}: {}", list.stderr);
+    }
+}

@@ -1,0 +1,117 @@
+//! What goes wrong with a machine.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+use vfleet_api::{PciAddress, VfRef};
+
+/// Why a machine could not be read or changed. The text says what was tried and what to do next; the cause is
+/// the source.
+#[derive(Debug, Error)]
+pub enum HostError {
+    #[error("cannot {attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} says {found:?}, which is not {expected}", path.display())]
+    Unreadable { path: PathBuf, found: String, expected: &'static str },
+    #[error(
+        "the record {} is damaged: remove it to make vfleet forget what it did to this card",
+        path.display()
+    )]
+    Record { path: PathBuf, source: serde_json::Error },
+    #[error("cannot {attempt}{}", said(.message.as_deref()))]
+    Netlink { attempt: String, message: Option<String>, source: io::Error },
+    #[error("there is no network card at {pf} on this node that can have VFs")]
+    NoSuchPf { pf: PciAddress },
+    #[error("there is no {vf}: the card has {count} VFs")]
+    NoSuchVf { vf: VfRef, count: usize },
+    #[error("{device} has no network interface in the host's own network namespace")]
+    NoInterface { device: String },
+    #[error("the driver {driver} is not loaded on this node: load its module")]
+    DriverNotLoaded { driver: String },
+    #[error(
+        "the kernel binds no VF of {pf} by itself while its sriov_drivers_autoprobe is 0: write 1 to it first"
+    )]
+    AutoprobeOff { pf: PciAddress },
+    #[error("{pf} has {found} VFs, and the kernel makes {asked} only when there are none: remove them first")]
+    VfsExist { pf: PciAddress, found: usize, asked: u16 },
+    #[error("{asked} VFs are more than {pf} can have, which is {total}")]
+    TooManyVfs { pf: PciAddress, asked: u16, total: u16 },
+    #[error("the kernel accepted to {attempt}, but to no effect: expected {expected}, found {found}")]
+    Unverified { attempt: String, expected: String, found: String },
+    #[error(
+        "the kernel did not {attempt} within {after:?} and may still be at it: look for hung tasks in its log"
+    )]
+    Deadline { attempt: String, after: Duration },
+    #[error("the kernel is still trying to {attempt}: look for hung tasks in its log")]
+    StillRunning { attempt: String },
+    #[error("{what} kept changing while it was read: somebody else is at work on it")]
+    Unsettled { what: String },
+    #[error("the simulated machine was told to fail to {attempt}")]
+    Injected { attempt: String },
+    #[error("the simulated process was cut off before it could {attempt}")]
+    CutOff { attempt: String },
+}
+
+impl HostError {
+    /// In one word, for conditions, events and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "HostFileFailed",
+            Self::Unreadable { .. } => "HostFileUnreadable",
+            Self::Record { .. } => "RecordDamaged",
+            Self::Netlink { .. } => "NetlinkRefused",
+            Self::NoSuchPf { .. } => "NoSuchDevice",
+            Self::NoSuchVf { .. } => "NoSuchVf",
+            Self::NoInterface { .. } => "NoInterface",
+            Self::DriverNotLoaded { .. } => "DriverNotLoaded",
+            Self::AutoprobeOff { .. } => "AutoprobeOff",
+            Self::VfsExist { .. } => "VfsExist",
+            Self::TooManyVfs { .. } => "TooManyVfs",
+            Self::Unverified { .. } => "NotVerified",
+            Self::Deadline { .. } => "DeadlineExceeded",
+            Self::StillRunning { .. } => "StepStillRunning",
+            Self::Unsettled { .. } => "HostUnsettled",
+            Self::Injected { .. } => "Injected",
+            Self::CutOff { .. } => "CutOff",
+        }
+    }
+
+    /// The errno that the kernel gave, if it gave one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } | Self::Netlink { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+/// What the kernel added in words (its extended acknowledgement).
+fn said(message: Option<&str>) -> String {
+    message.map_or_else(String::new, |text| format!(" (the kernel says: {text})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_say_what_was_tried_and_what_to_do() {
+        let missing = HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() };
+        assert_eq!(
+            missing.to_string(),
+            "the driver vfio-pci is not loaded on this node: load its module"
+        );
+        let refused = HostError::Netlink {
+            attempt: "set the MTU of 0000:01:00.0 to 9217".to_owned(),
+            message: Some("mtu greater than device maximum".to_owned()),
+            source: io::Error::from_raw_os_error(22),
+        };
+        assert_eq!(
+            refused.to_string(),
+            "cannot set the MTU of 0000:01:00.0 to 9217 (the kernel says: mtu greater than device maximum)"
+        );
+        assert_eq!(refused.errno(), Some(22));
+    }
+}

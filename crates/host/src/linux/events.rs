@@ -1,0 +1,201 @@
+//! Waiting for the kernel: always for an event, always with a deadline.
+//!
+//! Who waits subscribes first and looks then, so that nothing that happens in between is missed.
+
+use std::io::{self, PipeReader};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::NetlinkBuffer;
+use netlink_sys::protocols::{NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE};
+use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::rtnl;
+use super::uevent::Uevent;
+use crate::{HostError, Wake, Watch};
+
+/// The group of the kernel's own messages; udev's are another.
+const UEVENTS_OF_THE_KERNEL: u32 = 1;
+const RTNLGRP_LINK: u32 = 1;
+/// Room for the announcements of some hundred VFs; when it is not enough, the kernel says so.
+const RECEIVE_BUFFER: usize = 1 << 20;
+const ENOBUFS: i32 = 105;
+
+/// A subscription to one kind of message.
+struct Subscription {
+    socket: Socket,
+    is_of_interest: fn(&[u8]) -> bool,
+}
+
+impl Subscription {
+    fn devices() -> Result<Self, HostError> {
+        let is_of_interest = |bytes: &[u8]| Uevent::parse(bytes).is_some_and(|event| event.is_about_cards());
+        Self::open(NETLINK_KOBJECT_UEVENT, UEVENTS_OF_THE_KERNEL, is_of_interest)
+    }
+
+    fn interfaces() -> Result<Self, HostError> {
+        // What cannot be parsed may be about a card, too.
+        let is_of_interest = |bytes: &[u8]| match NetlinkBuffer::new_checked(bytes) {
+            Ok(packet) => !rtnl::is_virtual(packet.payload()),
+            Err(_) => true,
+        };
+        Self::open(NETLINK_ROUTE, RTNLGRP_LINK, is_of_interest)
+    }
+
+    fn open(protocol: isize, group: u32, is_of_interest: fn(&[u8]) -> bool) -> Result<Self, HostError> {
+        let open = || {
+            let mut socket = Socket::new(protocol)?;
+            socket.set_non_blocking(true)?;
+            socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
+            socket.bind(&SocketAddr::new(0, 1 << (group - 1)))?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| failed("subscribe to the kernel's events", source))?;
+        Ok(Self { socket, is_of_interest })
+    }
+
+    /// Takes all messages that wait; gives whether one of them is of interest. When the kernel had to drop
+    /// some, one may have been.
+    fn drain(&self) -> Result<bool, HostError> {
+        let mut found = false;
+        loop {
+            match self.socket.recv_from_full() {
+                // Port 0 is the kernel: what programs send is not believed.
+                Ok((bytes, from)) => found |= from.port_number() == 0 && (self.is_of_interest)(&bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(found),
+                Err(error) if error.raw_os_error() == Some(ENOBUFS) => found = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(failed("read the kernel's events", source)),
+            }
+        }
+    }
+}
+
+/// Waits until `look` sees something, for `limit` at most. Looks first, then after every event about a card, and
+/// once more at the end.
+pub(super) fn wait_for<T>(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<Option<T>, HostError>,
+) -> Result<Option<T>, HostError> {
+    let deadline = Instant::now() + limit;
+    let devices = Subscription::devices()?;
+    loop {
+        if let Some(seen) = look()? {
+            return Ok(Some(seen));
+        }
+        loop {
+            if !is_readable(&devices.socket, deadline)? {
+                return look();
+            }
+            if devices.drain()? {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether something can be read before the deadline.
+fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // One more millisecond: rounded down, the last wait would not wait at all.
+        let timeout =
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) if Instant::now() >= deadline => return Ok(false),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(errno) => return Err(failed("wait for the kernel's events", errno.into())),
+        }
+    }
+}
+
+/// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
+pub(super) fn watch(wake: Wake) -> Result<Watch, HostError> {
+    let subscriptions = [Subscription::devices()?, Subscription::interfaces()?];
+    let (end, guard) = io::pipe().map_err(|source| failed("make a pipe", source))?;
+    thread::Builder::new()
+        .name("host-watch".to_owned())
+        .spawn(move || serve(&subscriptions, &end, &wake))
+        .map_err(|source| failed("start a thread", source))?;
+    Ok(Watch::new(guard))
+}
+
+/// Ends when the other side of `end` is closed. An error that the sockets do not recover from is a change that
+/// may be missed, so it wakes once; there is nobody else to tell.
+fn serve(subscriptions: &[Subscription; 2], end: &PipeReader, wake: &Wake) {
+    loop {
+        match next_batch(subscriptions, end) {
+            Ok(Some(true)) => wake(),
+            Ok(Some(false)) => {}
+            Ok(None) => return,
+            Err(_) => return wake(),
+        }
+    }
+}
+
+/// Waits for messages and takes them; gives whether one is of interest, `None` at the end.
+fn next_batch(subscriptions: &[Subscription; 2], end: &PipeReader) -> Result<Option<bool>, HostError> {
+    let [devices, interfaces] = subscriptions;
+    let mut waiting = [
+        PollFd::new(end.as_fd(), PollFlags::POLLIN),
+        PollFd::new(devices.socket.as_fd(), PollFlags::POLLIN),
+        PollFd::new(interfaces.socket.as_fd(), PollFlags::POLLIN),
+    ];
+    match poll(&mut waiting, PollTimeout::NONE) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(failed("wait for the kernel's events", errno.into())),
+    }
+    if waiting[0].any().unwrap_or(true) {
+        return Ok(None);
+    }
+    Ok(Some(devices.drain()? | interfaces.drain()?))
+}
+
+fn failed(attempt: &str, source: io::Error) -> HostError {
+    HostError::Netlink { attempt: attempt.to_owned(), message: None, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn looks_before_it_waits() {
+        assert_eq!(wait_for(Duration::from_mins(1), || Ok(Some(7))).unwrap(), Some(7));
+    }
+
+    #[test]
+    fn looks_once_more_at_the_deadline() {
+        let mut looks = 0;
+        let seen = wait_for(Duration::from_millis(20), || {
+            looks += 1;
+            Ok::<_, HostError>(None::<()>)
+        });
+        assert_eq!(seen.unwrap(), None);
+        assert!(looks >= 2, "{looks}");
+    }
+
+    #[test]
+    fn a_dropped_watch_lets_go_of_its_wake() {
+        struct SaysGoodbye(mpsc::Sender<()>);
+        impl Drop for SaysGoodbye {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        let (sender, receiver) = mpsc::channel();
+        let held = SaysGoodbye(sender);
+        let watch = watch(Box::new(move || {
+            let _ = &held;
+        }))
+        .unwrap();
+        drop(watch);
+        receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+}

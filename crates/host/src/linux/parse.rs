@@ -1,0 +1,134 @@
+//! The words of sysfs. Pure: text in, value out, `None` for what is no such word.
+
+/// A number without a sign, which `str::parse` alone would accept.
+fn decimal<T: std::str::FromStr>(text: &str) -> Option<T> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// A number of VFs.
+pub(super) fn count(text: &str) -> Option<u16> {
+    decimal(text)
+}
+
+/// The index of an interface.
+pub(super) fn index(text: &str) -> Option<u32> {
+    decimal(text).filter(|index| *index > 0)
+}
+
+/// The number of a port; hexadecimal on some cards.
+pub(super) fn port(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => hex(digits),
+        None => decimal(text),
+    }
+}
+
+/// `0` or `1`.
+pub(super) fn switch(text: &str) -> Option<bool> {
+    match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// A vendor or device id: `0x8086`.
+pub(super) fn id(text: &str) -> Option<u16> {
+    u16::try_from(hex(text.strip_prefix("0x")?)?).ok()
+}
+
+/// Whether a device class (`0x020000`) is one of network controllers.
+pub(super) fn is_network_class(text: &str) -> Option<bool> {
+    Some(hex(text.strip_prefix("0x")?)? >> 16 == 0x02)
+}
+
+fn hex(digits: &str) -> Option<u32> {
+    let is_hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hex { u32::from_str_radix(digits, 16).ok() } else { None }
+}
+
+/// A speed in Mbit/s; `Some(None)` for what drivers say when they do not know it: -1, or the same without sign.
+pub(super) fn speed(text: &str) -> Option<Option<u32>> {
+    if text == "-1" {
+        return Some(None);
+    }
+    decimal(text).map(|speed| Some(speed).filter(|speed| *speed != u32::MAX))
+}
+
+/// The driver that `driver_override` names, if it names one.
+pub(super) fn driver_override(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty() && *text != "(null)")
+}
+
+/// The index in a link's name: `virtfn3`. `None` for other names.
+pub(super) fn virtfn(name: &str) -> Option<u16> {
+    name.strip_prefix("virtfn").filter(|digits| !digits.is_empty()).and_then(decimal)
+}
+
+/// Whether a port name (`phys_port_name`) is that of a VF's or SF's stand-in on the PF (`pf0vf3`, `c1pf0sf2`),
+/// not of the PF's own port (`p0`).
+pub(super) fn is_representor(port_name: &str) -> bool {
+    let after_controller = match port_name.strip_prefix('c') {
+        Some(rest) => rest.trim_start_matches(|c: char| c.is_ascii_digit()),
+        None => port_name,
+    };
+    let Some(rest) = after_controller.strip_prefix("pf") else { return false };
+    let kind = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    kind.starts_with("vf") || kind.starts_with("sf")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_the_kernels_words() {
+        assert_eq!((count("0"), count("7"), count("65535")), (Some(0), Some(7), Some(65535)));
+        assert_eq!((count("65536"), count("-1"), count("+1"), count("")), (None, None, None, None));
+        assert_eq!((index("3"), index("0")), (Some(3), None));
+        assert_eq!((port("1"), port("0x1f"), port("x")), (Some(1), Some(31), None));
+        assert_eq!((switch("1"), switch("0"), switch("2")), (Some(true), Some(false), None));
+        assert_eq!((id("0x8086"), id("8086"), id("0x18086"), id("0x+086")), (Some(0x8086), None, None, None));
+        assert_eq!((is_network_class("0x020000"), is_network_class("0x028000")), (Some(true), Some(true)));
+        assert_eq!((is_network_class("0x120000"), is_network_class("net")), (Some(false), None));
+        assert_eq!((driver_override("(null)"), driver_override("")), (None, None));
+        assert_eq!(driver_override("vfio-pci"), Some("vfio-pci"));
+        assert_eq!((virtfn("virtfn12"), virtfn("virtfn"), virtfn("physfn")), (Some(12), None, None));
+    }
+
+    #[test]
+    fn an_unknown_speed_is_no_speed() {
+        assert_eq!(speed("1000"), Some(Some(1000)));
+        assert_eq!((speed("-1"), speed("4294967295")), (Some(None), Some(None)));
+        assert_eq!((speed("fast"), speed("")), (None, None));
+    }
+
+    #[test]
+    fn tells_ports_from_representors() {
+        for name in ["pf0vf0", "pf12vf127", "pf0sf3", "c1pf0vf1", "c1pf0sf2"] {
+            assert!(is_representor(name), "{name}");
+        }
+        for name in ["", "p0", "p1s2", "pf0", "0", "c", "cpu", "vf0"] {
+            assert!(!is_representor(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn takes_any_text(text in "\\PC*|[0-9a-fx+-]{0,12}|(c[0-9]*)?pf[0-9]*[a-z]{0,3}") {
+            let _ = (count(&text), index(&text), port(&text), switch(&text), id(&text), speed(&text));
+            let _ = (is_network_class(&text), driver_override(&text), virtfn(&text), is_representor(&text));
+        }
+
+        #[test]
+        fn prints_back_what_it_reads(number: u16) {
+            prop_assert_eq!(count(&number.to_string()), Some(number));
+            prop_assert_eq!(id(&format!("{number:#06x}")), Some(number));
+            prop_assert_eq!(virtfn(&format!("virtfn{number}")), Some(number));
+        }
+    }
+}

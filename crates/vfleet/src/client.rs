@@ -1,0 +1,64 @@
+//! The Kubernetes client of all subcommands.
+//!
+//! Names are looked up by a resolver in Rust: the programs are linked statically, and the C library's look-ups
+//! need shared objects that an empty image does not have. See `docs/decisions/0002-static-programs.md`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hickory_resolver::TokioResolver;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+/// A client for the cluster that `KUBECONFIG` names, or the one that this process runs in.
+pub(crate) async fn connect() -> anyhow::Result<Client> {
+    // One provider for the process. It fails only when there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = Config::infer().await.context(
+        "no cluster to talk to: set KUBECONFIG to a kubeconfig file, or run in a pod with a service account",
+    )?;
+    build(&config).with_context(|| format!("cannot talk to the cluster at {}", config.cluster_url))
+}
+
+fn build(config: &Config) -> anyhow::Result<Client> {
+    let connector = config.rustls_https_connector_with_connector(connector()?)?;
+    let mut connector = TimeoutConnector::new(connector);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+type Addresses = std::vec::IntoIter<SocketAddr>;
+type LookUp = tower::util::BoxCloneSyncService<Name, Addresses, BoxError>;
+
+fn connector() -> anyhow::Result<HttpConnector<LookUp>> {
+    let resolver = TokioResolver::builder_tokio()
+        .and_then(|builder| builder.build())
+        .context("cannot read the name servers from /etc/resolv.conf")?;
+    let resolver = Arc::new(resolver);
+    let look_up = tower::service_fn(move |name: Name| {
+        let resolver = Arc::clone(&resolver);
+        async move {
+            let found = resolver.lookup_ip(name.as_str()).await.map_err(BoxError::from)?;
+            let addresses: Vec<_> = found.iter().map(|address| SocketAddr::new(address, 0)).collect();
+            Ok::<_, BoxError>(addresses.into_iter())
+        }
+    });
+    let mut connector = HttpConnector::new_with_resolver(LookUp::new(look_up));
+    connector.enforce_http(false);
+    Ok(connector)
+}

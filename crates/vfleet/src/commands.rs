@@ -1,0 +1,6 @@
+//! The subcommands.
+
+pub(crate) mod agent;
+pub(crate) mod crds;
+pub(crate) mod operator;
+pub(crate) mod sim;

@@ -1,0 +1,122 @@
+//! `vfleet sim`: many simulated nodes in one process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use vfleet_api::keys::{DEFAULT_NAMESPACE, OS_LABEL, SIMULATED_LABEL, WORKER_LABEL};
+
+use crate::commands::agent::simulated;
+use crate::{client, log, stop};
+
+/// Requests under way at once while nodes are made and removed.
+const REQUESTS_AT_ONCE: usize = 32;
+
+/// Run the agents of many simulated nodes in one process.
+///
+/// Creates the Node objects that are missing (with the label vfleet.io/simulated and the annotation that lets
+/// kwok act as their kubelet) and removes those again at the end.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How many nodes; they are called sim-1, sim-2 and so on.
+    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "names")]
+    nodes: u32,
+    /// The names of the nodes, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    names: Vec<String>,
+    /// The machine that each of them is: a YAML file.
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// Namespace of the node states.
+    #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+    /// Leave the Node objects where they are at the end.
+    #[arg(long)]
+    keep_nodes: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    log::start();
+    let names = match arguments.names.as_slice() {
+        [] => (1..=arguments.nodes).map(|number| format!("sim-{number}")).collect(),
+        names => names.to_vec(),
+    };
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let stop = stop::on_signal()?;
+        let client = client::connect().await?;
+        let made = make_nodes(&client, &names).await?;
+        tracing::info!(nodes = names.len(), made = made.len(), "simulated nodes are there");
+        let result = run_agents(&client, &arguments, &names, stop).await;
+        if !arguments.keep_nodes {
+            remove_nodes(&client, &made).await;
+        }
+        result
+    })
+}
+
+async fn run_agents(
+    client: &Client,
+    arguments: &Arguments,
+    names: &[String],
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut agents = JoinSet::new();
+    for node in names {
+        let host = Arc::new(simulated(&arguments.machine, node)?);
+        let config =
+            vfleet_agent::Config { node: node.clone(), namespace: arguments.namespace.clone(), host };
+        agents.spawn(vfleet_agent::run(client.clone(), config, stop.clone()));
+    }
+    while let Some(ended) = agents.join_next().await {
+        ended?.context("an agent ended")?;
+    }
+    Ok(())
+}
+
+/// Makes the nodes that are missing; gives their names.
+async fn make_nodes(client: &Client, names: &[String]) -> anyhow::Result<Vec<String>> {
+    let api: Api<Node> = Api::all(client.clone());
+    let made: Vec<anyhow::Result<Option<String>>> = futures::stream::iter(names)
+        .map(|name| make_node(&api, name))
+        .buffer_unordered(REQUESTS_AT_ONCE)
+        .collect()
+        .await;
+    Ok(made.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+async fn make_node(api: &Api<Node>, name: &str) -> anyhow::Result<Option<String>> {
+    let node: Node = serde_json::from_value(serde_json::json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                SIMULATED_LABEL: "true",
+                WORKER_LABEL: "",
+                OS_LABEL: "linux",
+                "kubernetes.io/hostname": name,
+            },
+            "annotations": { "kwok.x-k8s.io/node": "fake" },
+        },
+    }))?;
+    match api.create(&PostParams::default(), &node).await {
+        Ok(_) => Ok(Some(name.to_owned())),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot create the node {name}")),
+    }
+}
+
+async fn remove_nodes(client: &Client, names: &[String]) {
+    let api: Api<Node> = Api::all(client.clone());
+    futures::stream::iter(names)
+        .for_each_concurrent(REQUESTS_AT_ONCE, async |name| {
+            if let Err(error) = api.delete(name, &DeleteParams::default()).await {
+                tracing::warn!(node = name, %error, "simulated node not removed");
+            }
+        })
+        .await;
+}
