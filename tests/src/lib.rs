@@ -1,1 +1,4 @@
-//! To be written.
+//! What the end-to-end tests share: the contract suite of hosts, and the way to the VM lab.
+
+pub mod contract;
+pub mod lab;

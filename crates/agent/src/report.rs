@@ -16,7 +16,8 @@ pub(crate) struct Speaker {
 
 impl Speaker {
     pub(crate) fn new(client: &Client, namespace: &str, node: &str) -> Self {
-        let reporter = Reporter { controller: AGENT_FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
+        let reporter =
+            Reporter { controller: AGENT_FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
         Self {
             states: Api::namespaced(client.clone(), namespace),
             recorder: Recorder::new(client.clone(), reporter),
@@ -41,7 +42,13 @@ impl Speaker {
     }
 
     /// Tells what happened, for `kubectl describe`. An event that cannot be written must not stop the work.
-    pub(crate) async fn event(&self, state: &SriovNetworkNodeState, type_: EventType, reason: &str, note: &str) {
+    pub(crate) async fn event(
+        &self,
+        state: &SriovNetworkNodeState,
+        type_: EventType,
+        reason: &str,
+        note: &str,
+    ) {
         let event = Event {
             type_,
             reason: reason.to_owned(),

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use vfleet_api::node_state::{FAILED, SUCCEEDED};
+use vfleet_api::node_state::SUCCEEDED;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
 use vfleet_plan::{HostFacts, Plan};
@@ -20,7 +20,7 @@ use crate::Config;
 use crate::alarm::Alarm;
 use crate::apply::{Failure, Outcome, carry_out, chain, survey};
 use crate::report::Speaker;
-use crate::status::{Stage, is_news, message, status};
+use crate::status::{Progress, is_news, message, status};
 
 /// Why the agent, or one of its attempts, ended.
 #[derive(Debug, Error)]
@@ -117,7 +117,7 @@ impl Agent {
         let outcome = match self.survey(&state.spec).await? {
             Err(error) => Outcome { facts: None, executed: 0, failures: vec![Failure::Unreadable(error)] },
             Ok((facts, _)) if state.spec.interfaces.is_none() => {
-                self.tell(&state, Some(&facts), &Stage::NotPlanned).await?;
+                self.tell(&state, Some(&facts), &Progress::NotPlanned).await?;
                 return Ok(false);
             }
             Ok((facts, plan)) if plan.steps.is_empty() => Outcome {
@@ -128,12 +128,12 @@ impl Agent {
             Ok((facts, plan)) => {
                 let (steps, disruption) = (plan.steps.len(), plan.disruption());
                 tracing::info!(node = self.config.node, steps, ?disruption, "the machine is to be changed");
-                self.tell(&state, Some(&facts), &Stage::Executing(&plan)).await?;
+                self.tell(&state, Some(&facts), &Progress::Executing(&plan)).await?;
                 self.carry_out(&state.spec, plan).await?
             }
         };
-        let stage = Stage::Done(&outcome.failures);
-        if self.tell(&state, outcome.facts.as_ref(), &stage).await? {
+        let end = Progress::Done(&outcome.failures);
+        if self.tell(&state, outcome.facts.as_ref(), &end).await? {
             self.announce(&state, &outcome).await;
         }
         Ok(outcome.failures.iter().any(Failure::is_worth_a_retry))
@@ -157,12 +157,12 @@ impl Agent {
         &mut self,
         state: &SriovNetworkNodeState,
         facts: Option<&HostFacts>,
-        stage: &Stage<'_>,
+        progress: &Progress<'_>,
     ) -> Result<bool, AgentError> {
         // The latest status seen, so that transition times are kept; the spec is the one worked on.
         let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
-        let new = status(&base, facts, stage);
+        let new = status(&base, facts, progress);
         if !is_news(&base, &new) {
             return Ok(false);
         }
@@ -182,13 +182,18 @@ impl Agent {
     async fn announce(&self, state: &SriovNetworkNodeState, outcome: &Outcome) {
         match outcome.failures.as_slice() {
             [] => {
-                let note = format!("the cards are as the policies want ({} steps executed)", outcome.executed);
-                tracing::info!(node = self.config.node, executed = outcome.executed, SUCCEEDED);
+                let note =
+                    format!("the cards are as the policies want ({} steps executed)", outcome.executed);
+                tracing::info!(
+                    node = self.config.node,
+                    executed = outcome.executed,
+                    "the cards are as wanted"
+                );
                 self.speaker.event(state, EventType::Normal, SUCCEEDED, &note).await;
             }
             failures @ [first, ..] => {
                 let note = message(failures);
-                tracing::error!(node = self.config.node, error = note, FAILED);
+                tracing::error!(node = self.config.node, error = note, "the cards are not as wanted");
                 self.speaker.event(state, EventType::Warning, first.reason(), &note).await;
             }
         }

@@ -11,7 +11,7 @@ use crate::apply::Failure;
 
 /// Where the agent is.
 #[derive(Debug)]
-pub(crate) enum Stage<'a> {
+pub(crate) enum Progress<'a> {
     /// It looked at the machine; what is wanted of it is not known yet.
     NotPlanned,
     /// It is about to execute a plan.
@@ -24,14 +24,14 @@ pub(crate) enum Stage<'a> {
 pub(crate) fn status(
     state: &SriovNetworkNodeState,
     facts: Option<&HostFacts>,
-    stage: &Stage<'_>,
+    progress: &Progress<'_>,
 ) -> SriovNetworkNodeStateStatus {
     let old = state.status.as_ref();
-    let (sync_status, error) = match stage {
-        Stage::NotPlanned => (None, None),
-        Stage::Executing(_) => (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone())),
-        Stage::Done([]) => (Some(SUCCEEDED), None),
-        Stage::Done(failures) => (Some(FAILED), Some(message(failures))),
+    let (sync_status, error) = match progress {
+        Progress::NotPlanned => (None, None),
+        Progress::Executing(_) => (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone())),
+        Progress::Done([]) => (Some(SUCCEEDED), None),
+        Progress::Done(failures) => (Some(FAILED), Some(message(failures))),
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
     SriovNetworkNodeStateStatus {
@@ -40,7 +40,12 @@ pub(crate) fn status(
         sync_status: sync_status.map(str::to_owned),
         // Always written: an error of an earlier program must not outlive our success.
         last_sync_error: Some(error.unwrap_or_default()),
-        conditions: Some(updated(&ours(conditions), &verdicts(stage), state.metadata.generation, Timestamp::now())),
+        conditions: Some(updated(
+            &ours(conditions),
+            &verdicts(progress),
+            state.metadata.generation,
+            Timestamp::now(),
+        )),
         ..Default::default()
     }
 }
@@ -56,10 +61,11 @@ fn ours(conditions: &[Condition]) -> Vec<Condition> {
     conditions.iter().filter(is_ours).cloned().collect()
 }
 
-fn verdicts(stage: &Stage<'_>) -> Vec<Verdict> {
-    let verdict = |type_, holds, reason, message: &str| Verdict { type_, holds, reason, message: message.to_owned() };
-    match stage {
-        Stage::NotPlanned => {
+fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
+    let verdict =
+        |type_, holds, reason, message: &str| Verdict { type_, holds, reason, message: message.to_owned() };
+    match progress {
+        Progress::NotPlanned => {
             let text = "the cards are reported; waiting for the operator to work out what is wanted";
             vec![
                 verdict(READY, false, "NotPlanned", text),
@@ -67,19 +73,16 @@ fn verdicts(stage: &Stage<'_>) -> Vec<Verdict> {
                 verdict(DEGRADED, false, "NotPlanned", ""),
             ]
         }
-        Stage::Executing(plan) => {
+        Progress::Executing(plan) => {
             let text = format!("{} steps are being executed", plan.steps.len());
-            vec![
-                verdict(READY, false, "Executing", &text),
-                verdict(PROGRESSING, true, "Executing", &text),
-            ]
+            vec![verdict(READY, false, "Executing", &text), verdict(PROGRESSING, true, "Executing", &text)]
         }
-        Stage::Done([]) => vec![
+        Progress::Done([]) => vec![
             verdict(READY, true, "AsWanted", "the cards are as the policies want"),
             verdict(PROGRESSING, false, "AsWanted", ""),
             verdict(DEGRADED, false, "AsWanted", ""),
         ],
-        Stage::Done(failures @ [first, ..]) => {
+        Progress::Done(failures @ [first, ..]) => {
             let text = message(failures);
             vec![
                 verdict(READY, false, first.reason(), &text),
@@ -96,6 +99,7 @@ pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeState
     let conditions = old.conditions.as_deref().map(ours);
     old.interfaces != new.interfaces
         || old.sync_status != new.sync_status
-        || old.last_sync_error.as_deref().unwrap_or_default() != new.last_sync_error.as_deref().unwrap_or_default()
+        || old.last_sync_error.as_deref().unwrap_or_default()
+            != new.last_sync_error.as_deref().unwrap_or_default()
         || conditions.as_deref() != new.conditions.as_deref()
 }

@@ -55,7 +55,8 @@ fn refuses_bad_values_and_names_the_field() {
 
 fn why_wrong(plane: &ControlPlane, file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).unwrap();
-    let expected = text.lines().next().unwrap().strip_prefix("# expect: ").expect("first line: # expect: ...");
+    let expected =
+        text.lines().next().unwrap().strip_prefix("# expect: ").expect("first line: # expect: ...");
     match offer(plane, file) {
         Ok(_) => Some(format!("{}: accepted", file.display())),
         Err(error) if error.contains(expected) => None,

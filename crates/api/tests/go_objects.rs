@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use vfleet_api::{
-    OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig,
-    SriovOperatorConfig,
+    OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy, SriovNetworkNodeState,
+    SriovNetworkPoolConfig, SriovOperatorConfig,
 };
 
 fn round_trip<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned>(text: &str) {

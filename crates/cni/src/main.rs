@@ -15,7 +15,9 @@ fn main() -> ExitCode {
     let called = arguments.next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let answer = match arguments.next() {
-        Some(flag) if flag == "--version" || flag == "-V" => concat!("vfleet-cni ", env!("CARGO_PKG_VERSION")).to_owned(),
+        Some(flag) if flag == "--version" || flag == "-V" => {
+            concat!("vfleet-cni ", env!("CARGO_PKG_VERSION")).to_owned()
+        }
         Some(_) => help(),
         None if std::env::var_os("CNI_COMMAND").is_none() => help(),
         None => {

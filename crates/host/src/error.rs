@@ -99,10 +99,7 @@ mod tests {
     #[test]
     fn texts_say_what_was_tried_and_what_to_do() {
         let missing = HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() };
-        assert_eq!(
-            missing.to_string(),
-            "the driver vfio-pci is not loaded on this node: load its module"
-        );
+        assert_eq!(missing.to_string(), "the driver vfio-pci is not loaded on this node: load its module");
         let refused = HostError::Netlink {
             attempt: "set the MTU of 0000:01:00.0 to 9217".to_owned(),
             message: Some("mtu greater than device maximum".to_owned()),

@@ -56,7 +56,7 @@ impl Host for LinuxHost {
     fn execute(&self, step: &Step) -> Result<(), HostError> {
         let (root, step) = (Arc::clone(&self.root), step.clone());
         let (pf, attempt) = (step.pf(), step.to_string());
-        self.workers.change(pf, attempt, self.deadline, move || steps::execute(&root, &step))
+        self.workers.change(pf, &attempt, self.deadline, move || steps::execute(&root, &step))
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {

@@ -61,9 +61,10 @@ impl Fleet {
     pub(crate) fn state(&mut self, event: Event<SriovNetworkNodeState>) -> BTreeSet<String> {
         self.states.update(event, |state| State {
             spec: state.spec,
-            cards: state.status.and_then(|status| status.interfaces).map(|cards| {
-                cards.into_iter().map(|card| InterfaceExt { vfs: None, ..card }).collect()
-            }),
+            cards: state
+                .status
+                .and_then(|status| status.interfaces)
+                .map(|cards| cards.into_iter().map(|card| InterfaceExt { vfs: None, ..card }).collect()),
         })
     }
 
@@ -121,7 +122,8 @@ impl<T: PartialEq> Known<T> {
             Event::InitDone => {
                 self.listed = true;
                 let seen = std::mem::take(&mut self.listing);
-                let gone: BTreeSet<_> = self.items.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+                let gone: BTreeSet<_> =
+                    self.items.keys().filter(|name| !seen.contains(*name)).cloned().collect();
                 self.items.retain(|name, _| seen.contains(name));
                 gone
             }

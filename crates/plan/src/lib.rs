@@ -23,4 +23,4 @@ mod prelude;
 pub use facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record, VfFacts};
 pub use node::{Problem, plan_node};
 pub use policy::{NamedPolicy, PolicyProblem, plan_node_spec};
-pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver};
+pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};

@@ -48,7 +48,10 @@ fn virtual_function(vf: &VfFacts) -> VirtualFunction {
     let link = vf.link.as_ref();
     VirtualFunction {
         name: link.map(|link| link.name.clone()),
-        mac: link.and_then(|link| link.mac).or(vf.admin_mac.filter(|mac| mac.is_usable())).map(|mac| mac.to_string()),
+        mac: link
+            .and_then(|link| link.mac)
+            .or(vf.admin_mac.filter(|mac| mac.is_usable()))
+            .map(|mac| mac.to_string()),
         assigned: None,
         driver: vf.driver.clone(),
         pci_address: vf.address.into(),

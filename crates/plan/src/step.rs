@@ -76,6 +76,11 @@ pub enum VfDriver {
     Named(String),
 }
 
+/// Whether a driver hands a VF to a program instead of the kernel's network stack.
+pub fn is_userspace_driver(name: &str) -> bool {
+    matches!(name, "vfio-pci" | "uio_pci_generic" | "igb_uio")
+}
+
 impl fmt::Display for VfDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -47,7 +47,7 @@ type LookUp = tower::util::BoxCloneSyncService<Name, Addresses, BoxError>;
 
 fn connector() -> anyhow::Result<HttpConnector<LookUp>> {
     let resolver = TokioResolver::builder_tokio()
-        .and_then(|builder| builder.build())
+        .and_then(hickory_resolver::ResolverBuilder::build)
         .context("cannot read the name servers from /etc/resolv.conf")?;
     let resolver = Arc::new(resolver);
     let look_up = tower::service_fn(move |name: Name| {

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Operator(arguments) => commands::operator::run(arguments),
         Command::Agent(arguments) => commands::agent::run(arguments),
-        Command::Sim(arguments) => commands::sim::run(arguments),
+        Command::Sim(arguments) => commands::sim::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),
     };
     match result {

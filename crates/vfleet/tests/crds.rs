@@ -1,5 +1,7 @@
 //! The CustomResourceDefinitions in `deploy/crds/` are those of `crates/api`.
 
+#![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,8 +17,12 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
 #[test]
 fn deployed_crds_are_up_to_date() {
     let fresh = tempfile::tempdir().unwrap();
-    let status = Command::new(env!("CARGO_BIN_EXE_vfleet")).arg("crds").arg("--dir").arg(fresh.path()).status();
+    let status =
+        Command::new(env!("CARGO_BIN_EXE_vfleet")).arg("crds").arg("--dir").arg(fresh.path()).status();
     assert!(status.unwrap().success());
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
-    assert!(files(&kept) == files(fresh.path()), "deploy/crds is not what crates/api says: run `make crds` and commit");
+    assert!(
+        files(&kept) == files(fresh.path()),
+        "deploy/crds is not what crates/api says: run `make crds` and commit"
+    );
 }

@@ -28,12 +28,12 @@ impl Workers {
     pub(super) fn change(
         &self,
         pf: PciAddress,
-        attempt: String,
+        attempt: &str,
         limit: Duration,
         work: impl FnOnce() -> Result<(), HostError> + Send + 'static,
     ) -> Result<(), HostError> {
-        let under_way = UnderWay::begin(self, pf, &attempt)?;
-        let done = within(limit, &attempt, move || {
+        let under_way = UnderWay::begin(self, pf, attempt)?;
+        let done = within(limit, attempt, move || {
             let _until_it_ends = under_way;
             work()
         });
@@ -127,18 +127,19 @@ mod tests {
         let (let_go, hang) = mpsc::channel::<()>();
         let (ended, has_ended) = mpsc::channel::<()>();
         let soon = Duration::from_millis(20);
-        let stuck = workers.change(pf(), "set x numvfs 4".to_owned(), soon, move || {
+        let stuck = workers.change(pf(), "set x numvfs 4", soon, move || {
             let _ended = ended;
             let _ = hang.recv();
             Ok(())
         });
         assert_eq!(reason(&stuck), "DeadlineExceeded");
 
-        let again = workers.change(pf(), "set x up".to_owned(), soon, || Ok(()));
+        let again = workers.change(pf(), "set x up", soon, || Ok(()));
         assert_eq!(reason(&again), "StepStillRunning");
         assert!(again.unwrap_err().to_string().contains("set x numvfs 4"));
         assert_eq!(reason(&workers.look(soon, || Ok(()))), "StepStillRunning");
-        let other = workers.change("0000:02:00.0".parse().unwrap(), "set y up".to_owned(), soon, || Ok(()));
+        let minute = Duration::from_mins(1);
+        let other = workers.change("0000:02:00.0".parse().unwrap(), "set y up", minute, || Ok(()));
         assert_eq!(reason(&other), "Ok");
 
         drop(let_go);
@@ -147,9 +148,8 @@ mod tests {
         while !workers.lock().is_empty() {
             thread::yield_now();
         }
-        let long = Duration::from_mins(1);
-        assert_eq!(reason(&workers.change(pf(), "set x up".to_owned(), long, || Ok(()))), "Ok");
-        assert_eq!(reason(&workers.look(long, || Ok(()))), "Ok");
+        assert_eq!(reason(&workers.change(pf(), "set x up", minute, || Ok(()))), "Ok");
+        assert_eq!(reason(&workers.look(minute, || Ok(()))), "Ok");
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let workers = Workers::default();
         let inner = workers.clone();
         let minute = Duration::from_mins(1);
-        let done = workers.change(pf(), "set x up".to_owned(), minute, move || inner.look(minute, || Ok(())));
+        let done = workers.change(pf(), "set x up", minute, move || inner.look(minute, || Ok(())));
         assert_eq!(reason(&done), "Ok");
     }
 }

@@ -102,8 +102,7 @@ fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // One more millisecond: rounded down, the last wait would not wait at all.
-        let timeout =
-            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) if Instant::now() >= deadline => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}

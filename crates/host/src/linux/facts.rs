@@ -57,12 +57,7 @@ fn pf_facts(pf: PfDevice, rtnl: &mut Rtnl) -> Result<PfFacts, HostError> {
     })
 }
 
-fn vf_facts(
-    index: u16,
-    vf: Function,
-    pf_link: Option<&Link>,
-    rtnl: &mut Rtnl,
-) -> Result<VfFacts, HostError> {
+fn vf_facts(index: u16, vf: Function, pf_link: Option<&Link>, rtnl: &mut Rtnl) -> Result<VfFacts, HostError> {
     let link = link_of(vf.netdev.as_ref(), rtnl)?;
     // On InfiniBand a PF keeps GUIDs, and what stands in the field for a MAC means nothing.
     let keeper = pf_link.filter(|link| link.kind == LinkKind::Ethernet);

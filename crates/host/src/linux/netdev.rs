@@ -57,7 +57,7 @@ fn read(interface: &Path) -> Result<Candidate, HostError> {
 
 fn speed(path: &Path) -> Result<Option<u32>, HostError> {
     let Some(text) = said(path)? else { return Ok(None) };
-    parse::speed(&text).ok_or_else(|| HostError::Unreadable {
+    parse::speed(&text).map_err(|_| HostError::Unreadable {
         path: path.to_owned(),
         found: text,
         expected: "a speed in Mbit/s",

@@ -1,5 +1,7 @@
 //! The words of sysfs. Pure: text in, value out, `None` for what is no such word.
 
+use std::num::ParseIntError;
+
 /// A number without a sign, which `str::parse` alone would accept.
 fn decimal<T: std::str::FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
@@ -47,12 +49,10 @@ fn hex(digits: &str) -> Option<u32> {
     if is_hex { u32::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// A speed in Mbit/s; `Some(None)` for what drivers say when they do not know it: -1, or the same without sign.
-pub(super) fn speed(text: &str) -> Option<Option<u32>> {
-    if text == "-1" {
-        return Some(None);
-    }
-    decimal(text).map(|speed| Some(speed).filter(|speed| *speed != u32::MAX))
+/// A speed in Mbit/s; none is what drivers mean that say -1, with or without its sign.
+pub(super) fn speed(text: &str) -> Result<Option<u32>, ParseIntError> {
+    let speed: i64 = text.parse()?;
+    Ok(u32::try_from(speed).ok().filter(|speed| *speed != u32::MAX))
 }
 
 /// The driver that `driver_override` names, if it names one.
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn an_unknown_speed_is_no_speed() {
-        assert_eq!(speed("1000"), Some(Some(1000)));
-        assert_eq!((speed("-1"), speed("4294967295")), (Some(None), Some(None)));
-        assert_eq!((speed("fast"), speed("")), (None, None));
+        assert_eq!(speed("1000"), Ok(Some(1000)));
+        assert_eq!((speed("-1"), speed("4294967295")), (Ok(None), Ok(None)));
+        assert!(speed("fast").is_err() && speed("").is_err());
     }
 
     #[test]

@@ -114,10 +114,8 @@ pub(super) fn num_vfs(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError>
 pub(super) fn vf_addresses(root: &HostRoot, pf: PciAddress) -> Result<Vec<PciAddress>, HostError> {
     let device = root.device(pf);
     let count = num_vfs(root, pf)?;
-    let mut links: Vec<(u16, String)> = sysfs::names(&device)?
-        .into_iter()
-        .filter_map(|name| Some((parse::virtfn(&name)?, name)))
-        .collect();
+    let mut links: Vec<(u16, String)> =
+        sysfs::names(&device)?.into_iter().filter_map(|name| Some((parse::virtfn(&name)?, name))).collect();
     links.sort();
     if !links.iter().map(|(index, _)| *index).eq(0..count) {
         let what = format!("{}, with {count} VFs and {} links to them,", device.display(), links.len());

@@ -82,8 +82,7 @@ fn make_directory(directory: &Path) -> io::Result<()> {
 }
 
 fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
     file.write_all(text)?;
     file.sync_all()
 }

@@ -4,12 +4,14 @@ mod bind;
 mod links;
 mod num_vfs;
 
+use std::fmt;
+
+use vfleet_api::PciAddress;
 use vfleet_plan::Step;
 
 use super::root::HostRoot;
 use super::{pci, records, sysfs};
 use crate::HostError;
-use vfleet_api::PciAddress;
 
 pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
     let attempt = step.to_string();
@@ -32,11 +34,11 @@ fn set_autoprobe(root: &HostRoot, pf: PciAddress, on: bool, attempt: &str) -> Re
         let switch = root.device(pf).join("sriov_drivers_autoprobe");
         sysfs::write(&switch, if on { "1" } else { "0" })?;
     }
-    verify(attempt, on, pci::drivers_autoprobe(root, pf)?)
+    verify(attempt, &on, &pci::drivers_autoprobe(root, pf)?)
 }
 
 /// That the kernel did what it accepted to do.
-fn verify<T: PartialEq + std::fmt::Debug>(attempt: &str, expected: T, found: T) -> Result<(), HostError> {
+fn verify<T: PartialEq + fmt::Debug>(attempt: &str, expected: &T, found: &T) -> Result<(), HostError> {
     if expected == found {
         return Ok(());
     }

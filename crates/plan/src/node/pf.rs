@@ -106,7 +106,7 @@ fn make_vfs(wanted: &WantedPf, found: &PfFacts) -> Vec<PlannedStep> {
                 "VFs are bound one by one",
             ));
         }
-        let why = format!("{want} VFs are wanted");
+        let why = format!("wanted by {}", policies(wanted));
         steps.push(planned(Step::SetNumVfs { pf, count: want }, Disruption::Pf, why));
     }
     let (macs, binds): (Vec<_>, Vec<_>) =
@@ -118,6 +118,13 @@ fn make_vfs(wanted: &WantedPf, found: &PfFacts) -> Vec<PlannedStep> {
     }
     steps.extend(binds);
     steps
+}
+
+fn policies(wanted: &WantedPf) -> String {
+    let mut names: Vec<_> = wanted.groups.iter().map(|group| group.policy.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("{} {}", if names.len() == 1 { "policy" } else { "policies" }, names.join(", "))
 }
 
 fn is_mac(planned: &PlannedStep) -> bool {
@@ -141,7 +148,7 @@ fn write_record(
         return None;
     }
     let why = match old {
-        None => "it becomes ours",
+        None => "a policy selects it",
         Some(_) if making => "its VFs are about to be made",
         Some(old) if old.making => "its VFs are made",
         Some(_) => "something else is wanted of it",

@@ -7,10 +7,7 @@ use super::wanted::{WantedPf, WantedVfs};
 use crate::facts::{LinkKind, PfFacts, VfFacts};
 use crate::mac::vf_mac;
 use crate::prelude::*;
-use crate::step::{Disruption, PlannedStep, Step, VfDriver};
-
-/// Drivers that hand a VF to a program instead of the kernel's network stack.
-const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+use crate::step::{Disruption, PlannedStep, Step, VfDriver, is_userspace_driver};
 
 /// The steps for a VF that is about to be made, or whose making was cut off.
 pub(super) fn plan_new_vf(wanted: &WantedPf, pf: &PfFacts, index: u16) -> Vec<PlannedStep> {
@@ -53,7 +50,7 @@ fn own_mac(pf: &PfFacts, index: u16) -> Option<MacAddr> {
 
 fn is_wanted(driver: &str, wanted: &VfDriver) -> bool {
     match wanted {
-        VfDriver::Kernel => !USERSPACE_DRIVERS.contains(&driver),
+        VfDriver::Kernel => !is_userspace_driver(driver),
         VfDriver::Named(name) => driver == name,
     }
 }

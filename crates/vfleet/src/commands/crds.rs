@@ -17,7 +17,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for crd in vfleet_api::crds::all() {
-        let yaml = serde_saphyr::to_string(&crd).context("cannot write a CustomResourceDefinition as YAML")?;
+        let yaml =
+            serde_saphyr::to_string(&crd).context("cannot write a CustomResourceDefinition as YAML")?;
         match &arguments.dir {
             None => writeln!(std::io::stdout(), "---\n{yaml}")?,
             Some(dir) => {

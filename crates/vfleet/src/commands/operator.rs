@@ -19,7 +19,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
-        vfleet_operator::run(client, vfleet_operator::Config { namespace: arguments.namespace }, stop).await?;
+        vfleet_operator::run(client, vfleet_operator::Config { namespace: arguments.namespace }, stop)
+            .await?;
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use futures::StreamExt;
@@ -36,12 +37,15 @@ pub(crate) struct Arguments {
     /// Namespace of the node states.
     #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
+    /// Milliseconds that each step on a machine takes. A real one is not as quick as memory.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    step_time: u64,
     /// Leave the Node objects where they are at the end.
     #[arg(long)]
     keep_nodes: bool,
 }
 
-pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log::start();
     let names = match arguments.names.as_slice() {
         [] => (1..=arguments.nodes).map(|number| format!("sim-{number}")).collect(),
@@ -52,7 +56,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let client = client::connect().await?;
         let made = make_nodes(&client, &names).await?;
         tracing::info!(nodes = names.len(), made = made.len(), "simulated nodes are there");
-        let result = run_agents(&client, &arguments, &names, stop).await;
+        let result = run_agents(&client, arguments, &names, stop).await;
         if !arguments.keep_nodes {
             remove_nodes(&client, &made).await;
         }
@@ -69,6 +73,10 @@ async fn run_agents(
     let mut agents = JoinSet::new();
     for node in names {
         let host = Arc::new(simulated(&arguments.machine, node)?);
+        if arguments.step_time > 0 {
+            let time = Duration::from_millis(arguments.step_time);
+            host.before_each_step(move |_| take(time));
+        }
         let config =
             vfleet_agent::Config { node: node.clone(), namespace: arguments.namespace.clone(), host };
         agents.spawn(vfleet_agent::run(client.clone(), config, stop.clone()));
@@ -77,6 +85,11 @@ async fn run_agents(
         ended?.context("an agent ended")?;
     }
     Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "it plays a machine that takes its time")]
+fn take(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Makes the nodes that are missing; gives their names.

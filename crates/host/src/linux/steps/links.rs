@@ -20,7 +20,7 @@ pub(super) fn set_up(root: &HostRoot, pf: PciAddress, attempt: &str) -> Result<(
     if !rtnl.link(index)?.is_up {
         rtnl.set_up(index, attempt)?;
     }
-    verify(attempt, true, rtnl.link(index)?.is_up)
+    verify(attempt, &true, &rtnl.link(index)?.is_up)
 }
 
 pub(super) fn set_pf_mtu(root: &HostRoot, pf: PciAddress, mtu: u32, attempt: &str) -> Result<(), HostError> {
@@ -36,21 +36,16 @@ fn set_mtu(index: u32, mtu: u32, attempt: &str) -> Result<(), HostError> {
     if rtnl.link(index)?.mtu != mtu {
         rtnl.set_mtu(index, mtu, attempt)?;
     }
-    verify(attempt, mtu, rtnl.link(index)?.mtu)
+    verify(attempt, &mtu, &rtnl.link(index)?.mtu)
 }
 
-pub(super) fn set_vf_mac(
-    root: &HostRoot,
-    vf: VfRef,
-    mac: MacAddr,
-    attempt: &str,
-) -> Result<(), HostError> {
+pub(super) fn set_vf_mac(root: &HostRoot, vf: VfRef, mac: MacAddr, attempt: &str) -> Result<(), HostError> {
     pci::vf_address(root, vf)?;
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
     // Also when the PF keeps this address already: it may be one that the VF chose itself, and the VF could
     // choose another. Set by the PF, it stays.
     rtnl.set_vf_mac(index, vf.index, mac, attempt)?;
-    verify(attempt, Some(mac), rtnl.link(index)?.vf_macs.get(&vf.index.into()).copied())
+    verify(attempt, &Some(&mac), &rtnl.link(index)?.vf_macs.get(&vf.index.into()))
 }
 
 fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {

@@ -20,5 +20,5 @@ pub(super) fn set(root: &HostRoot, pf: PciAddress, count: u16, attempt: &str) ->
             _ => error,
         })?;
     }
-    verify(attempt, usize::from(count), pci::vf_addresses(root, pf)?.len())
+    verify(attempt, &usize::from(count), &pci::vf_addresses(root, pf)?.len())
 }

@@ -1,0 +1,23 @@
+# Two targets are all a newcomer needs: `make demo` and `make test`.
+
+.PHONY: help demo demo-stop test crds release
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Show a policy become VFs on five simulated nodes (KEEP=1 leaves the cluster running)
+	@tools/setup
+	@tools/demo
+
+demo-stop: ## End what `KEEP=1 make demo` left running
+	@tools/demo --stop
+
+test: ## Run every check and test
+	@tools/setup
+	@tools/test
+
+crds: ## Write deploy/crds from crates/api
+	@cargo run --quiet --package vfleet -- crds --dir deploy/crds
+
+release: ## Build the static programs into target/x86_64-unknown-linux-gnu/release
+	@tools/release

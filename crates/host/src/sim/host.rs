@@ -1,0 +1,180 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vfleet_plan::{HostFacts, Step};
+
+use super::faults::{Fault, Faults};
+use super::kernel::Kernel;
+use super::machine::{Machine, MachineError};
+use super::{facts, steps};
+use crate::{Host, HostError, Wake, Watch};
+
+type SharedWake = Arc<dyn Fn() + Send + Sync>;
+type Hook = Arc<dyn Fn(&Step) + Send + Sync>;
+
+/// A process on a simulated machine. Several can share one: see [`SimHost::another`].
+pub struct SimHost {
+    machine: Arc<Shared>,
+    process: Mutex<Process>,
+}
+
+/// The machine, and who wants to know of its changes.
+struct Shared {
+    kernel: Mutex<Kernel>,
+    wakes: Mutex<Wakes>,
+}
+
+#[derive(Default)]
+struct Wakes {
+    next: u64,
+    by_number: BTreeMap<u64, SharedWake>,
+}
+
+/// What ends with the process.
+#[derive(Default)]
+struct Process {
+    faults: Faults,
+    executed: Vec<String>,
+    before_step: Option<Hook>,
+}
+
+impl SimHost {
+    /// Boots `machine`. Different seeds give different Ethernet addresses where the machine names none.
+    pub fn new(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
+        let kernel = Mutex::new(Kernel::boot(machine, seed)?);
+        let machine = Arc::new(Shared { kernel, wakes: Mutex::default() });
+        Ok(Self { machine, process: Mutex::default() })
+    }
+
+    /// Boots the machine that `text` describes, in the form of [`Machine`].
+    pub fn from_yaml(text: &str, seed: &str) -> Result<Self, MachineError> {
+        Self::new(&Machine::from_yaml(text)?, seed)
+    }
+
+    /// Another process on the same machine: it has executed nothing, and nothing goes wrong with it.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { machine: Arc::clone(&self.machine), process: Mutex::default() }
+    }
+
+    /// The machine as it is now.
+    pub fn kernel(&self) -> Kernel {
+        lock(&self.machine.kernel).clone()
+    }
+
+    /// Changes the machine as somebody else would, and wakes whoever wants to know.
+    pub fn behind_its_back<T>(&self, change: impl FnOnce(&mut Kernel) -> T) -> T {
+        let changed = change(&mut lock(&self.machine.kernel));
+        self.machine.wake_all();
+        changed
+    }
+
+    /// The steps that reached the machine, each in one line, those that the kernel refused included.
+    pub fn executed(&self) -> Vec<String> {
+        lock(&self.process).executed.clone()
+    }
+
+    /// Makes step number `step` fail without effect, counted from 0 from now on. Others go ahead.
+    pub fn fail_at(&self, step: usize) {
+        lock(&self.process).faults.plan(step, Fault::Fail);
+    }
+
+    /// Makes step number `step` hang without effect, counted from 0 from now on: it ends at once with the error
+    /// of a deadline that has passed. Others go ahead.
+    pub fn hang_at(&self, step: usize) {
+        lock(&self.process).faults.plan(step, Fault::Hang);
+    }
+
+    /// Makes the process die before step number `step`, counted from 0 from now on: from then on everything is
+    /// refused until [`SimHost::restart`].
+    pub fn cut_at(&self, step: usize) {
+        lock(&self.process).faults.plan(step, Fault::Cut);
+    }
+
+    /// Starts the process again. The machine is as it was left; nothing goes wrong any more.
+    pub fn restart(&self) {
+        lock(&self.process).faults = Faults::default();
+    }
+
+    /// Calls `hook` before each step, which waits for its return: a way to make steps slow, or to do something at
+    /// a certain step.
+    pub fn before_each_step(&self, hook: impl Fn(&Step) + Send + Sync + 'static) {
+        lock(&self.process).before_step = Some(Arc::new(hook));
+    }
+}
+
+impl Host for SimHost {
+    fn facts(&self) -> Result<HostFacts, HostError> {
+        lock(&self.process).faults.check_alive("read the machine")?;
+        Ok(facts::facts(&lock(&self.machine.kernel)))
+    }
+
+    fn execute(&self, step: &Step) -> Result<(), HostError> {
+        let hook = lock(&self.process).before_step.clone();
+        if let Some(hook) = hook {
+            hook(step);
+        }
+        let attempt = step.to_string();
+        {
+            let mut process = lock(&self.process);
+            process.faults.check_step(&attempt)?;
+            process.executed.push(attempt);
+        }
+        self.machine.execute(step)
+    }
+
+    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
+        lock(&self.process).faults.check_alive("watch the machine")?;
+        let mut wakes = lock(&self.machine.wakes);
+        let number = wakes.next;
+        wakes.next += 1;
+        wakes.by_number.insert(number, Arc::from(wake));
+        Ok(Watch::new(Subscription { machine: Arc::clone(&self.machine), number }))
+    }
+}
+
+impl Shared {
+    fn execute(&self, step: &Step) -> Result<(), HostError> {
+        let (result, is_announced) = {
+            let mut kernel = lock(&self.kernel);
+            let before = kernel.announced;
+            let result = steps::execute(&mut kernel, step);
+            (result, kernel.announced != before)
+        };
+        if is_announced {
+            self.wake_all();
+        }
+        result
+    }
+
+    /// Without holding any lock: who is woken may read the facts at once.
+    fn wake_all(&self) {
+        let wakes: Vec<SharedWake> = lock(&self.wakes).by_number.values().cloned().collect();
+        for wake in wakes {
+            wake();
+        }
+    }
+}
+
+struct Subscription {
+    machine: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        lock(&self.machine.wakes).by_number.remove(&self.number);
+    }
+}
+
+impl fmt::Debug for SimHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimHost").field("kernel", &self.kernel()).finish_non_exhaustive()
+    }
+}
+
+/// A panic under a lock is a failed test, and no reason for others to fail.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,89 @@
+//! The rooms of `ARCHITECTURE.md` and what each may use, compared with what each really uses.
+
+#![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// A room, and packages that must not be anywhere below it.
+const FORBIDDEN: [(&str, &[&str]); 6] = [
+    ("vfleet-api", &["tokio", "hyper", "kube-client", "kube-runtime", "nix", "netlink-sys"]),
+    ("vfleet-plan", &["tokio", "hyper", "kube-client", "kube-runtime", "nix", "netlink-sys", "tracing"]),
+    ("vfleet-host", &["tokio", "hyper", "kube-client", "kube-runtime", "anyhow"]),
+    ("vfleet-operator", &["vfleet-host", "netlink-sys", "netlink-packet-route"]),
+    ("vfleet-cni", &["tokio", "hyper", "kube-client", "kube-core", "k8s-openapi"]),
+    ("vfleet", &["fixture-kube", "fixture-lab", "vfleet-tests", "vfleet-demo"]),
+];
+
+/// All that the planner may use directly.
+const PLANNER_MAY_USE: [&str; 3] = ["serde", "thiserror", "vfleet-api"];
+
+/// As many as a newcomer can keep in mind.
+const MOST_ROOMS: usize = 12;
+
+/// The packages that `room` is built with, down to `depth`: as if it were built alone, since in the whole workspace
+/// one room's features of a shared package show in all of them.
+fn below(room: &str, depth: &str) -> BTreeSet<String> {
+    let arguments = ["--edges", "normal", "--prefix", "none", "--format", "{p}", "--depth", depth];
+    let tree = cargo(&[&["tree", "--locked", "--offline", "--package", room], &arguments[..]].concat());
+    tree.lines()
+        .filter_map(|line| line.split(' ').next())
+        .filter(|name| *name != room)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+#[test]
+fn no_room_uses_what_it_may_not() {
+    for (room, forbidden) in FORBIDDEN {
+        let below = below(room, "99");
+        for package in forbidden {
+            assert!(!below.contains(*package), "{room} uses {package}, which ARCHITECTURE.md forbids");
+        }
+    }
+}
+
+#[test]
+fn the_planner_uses_nothing_that_could_do_io() {
+    let used = below("vfleet-plan", "1");
+    assert!(used.iter().eq(PLANNER_MAY_USE), "{used:?}: a new dependency of the planner needs a decision");
+}
+
+/// With `no_std`, the compiler refuses files, clocks, the environment, processes and sockets.
+#[test]
+fn the_planner_is_compiled_without_the_standard_library() {
+    let source = root().join("crates/plan/src");
+    let lib = std::fs::read_to_string(source.join("lib.rs")).unwrap();
+    assert!(lib.lines().any(|line| line == "#![no_std]"), "crates/plan/src/lib.rs must say #![no_std]");
+    for file in rust_files(&source) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("extern crate std"), "{}: the planner does no I/O", file.display());
+    }
+}
+
+fn rust_files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let (folders, files): (Vec<_>, Vec<_>) = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .partition(|path| path.is_dir());
+    folders.iter().flat_map(|folder| rust_files(folder)).chain(files).collect()
+}
+
+#[test]
+fn there_are_few_rooms() {
+    let metadata = cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--no-deps"]);
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
+    let members = metadata["workspace_members"].as_array().unwrap().len();
+    assert!(members <= MOST_ROOMS, "{members} workspace members: write a decision rather than a new crate");
+}

@@ -1,0 +1,229 @@
+//! A namespace of the shared control plane with vfleet in it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use fixture_kube::ControlPlane;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
+
+/// Generous: the machine that runs the tests may be busy with a virtual machine.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// The lab's machine: two igb cards with 7 VFs each.
+pub(crate) fn machine() -> String {
+    let card = |number: u32| {
+        format!(
+            "  - {{address: '0000:0{number}:00.0', name: enp{number}s0, vendor: '8086', device: 10c9, vfDevice: 10ca, \
+             driver: igb, vfDriver: igbvf, totalVfs: 7, vfStride: 2, maxMtu: 9216, up: false}}\n"
+        )
+    };
+    format!("pfs:\n{}{}userspaceDrivers: [vfio-pci]\n", card(1), card(2))
+}
+
+pub(crate) struct Cluster {
+    plane: &'static ControlPlane,
+    client: Client,
+    namespace: String,
+    files: tempfile::TempDir,
+}
+
+/// A program that ends with the test.
+pub(crate) struct Program(Child);
+
+impl Program {
+    /// As if the machine's power had failed.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Cluster {
+    pub(crate) async fn new(name: &str) -> Self {
+        let plane = tokio::task::spawn_blocking(ControlPlane::shared).await.unwrap();
+        let namespace = plane.namespace(name).await.unwrap();
+        let cluster = Self {
+            plane,
+            client: plane.client().await.unwrap(),
+            namespace,
+            files: tempfile::tempdir().unwrap(),
+        };
+        plane.apply_crds(&root().join("deploy/crds")).unwrap();
+        cluster.grant_roles();
+        cluster
+    }
+
+    /// The shipped roles, for this namespace.
+    fn grant_roles(&self) {
+        let roles = std::fs::read_to_string(root().join("deploy/rbac.yaml")).unwrap();
+        let file = self.file("rbac.yaml", &roles.replace("sriov-network-operator", &self.namespace));
+        self.plane
+            .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file])
+            .unwrap()
+            .into_stdout()
+            .unwrap();
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.files.path().join(name);
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// What all programs of this cluster log.
+    fn log_file(&self) -> PathBuf {
+        self.files.path().join("programs.log")
+    }
+
+    fn start(&self, user: &str, arguments: &[&str]) -> Program {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_vfleet")]).args(arguments);
+        command
+            .env("KUBECONFIG", self.plane.kubeconfig_for(user, &[]).unwrap())
+            .env("NAMESPACE", &self.namespace);
+        Program(command.spawn().unwrap())
+    }
+
+    pub(crate) fn operator(&self) -> Program {
+        self.start("vfleet-operator", &["operator"])
+    }
+
+    pub(crate) async fn agent(&self, node: &str, machine: &str) -> Program {
+        let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        if api.get_opt(node).await.unwrap().is_none() {
+            let labels = [("node-role.kubernetes.io/worker", ""), ("kubernetes.io/os", "linux")];
+            self.plane.create_node(node, &labels).await.unwrap();
+        }
+        let file = self.file("machine.yaml", machine);
+        self.start("vfleet-agent", &["agent", "--node", node, "--sim", &file])
+    }
+
+    pub(crate) fn sim(&self, names: &[String], machine: &str) -> Program {
+        let file = self.file("machine.yaml", machine);
+        self.start("vfleet-sim", &["sim", "--names", &names.join(","), "--machine", &file])
+    }
+
+    /// Applies a policy for all nodes.
+    pub(crate) async fn apply_policy(&self, name: &str, mut spec: Value) {
+        spec["resourceName"] = json!("nics");
+        spec["nodeSelector"] = json!({});
+        let policy = json!({
+            "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        self.policies()
+            .patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&policy))
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn delete_policy(&self, name: &str) {
+        self.policies().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    fn policies(&self) -> Api<SriovNetworkNodePolicy> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Waits for a node state like this.
+    pub(crate) async fn wait(&self, node: &str, what: &str, like: impl Fn(&State) -> bool) -> State {
+        let api: Api<SriovNetworkNodeState> = Api::namespaced(self.client.clone(), &self.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
+        let mut states =
+            watcher(api.clone(), config).default_backoff().applied_objects().map_ok(State).boxed();
+        let found = async {
+            loop {
+                match states.next().await.unwrap() {
+                    Ok(state) if like(&state) => return state,
+                    _ => {}
+                }
+            }
+        };
+        let Ok(state) = tokio::time::timeout(DEADLINE, found).await else {
+            let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
+            panic!("{node} never came to: {what}; it is {:#?}\n{log}", api.get_opt(node).await);
+        };
+        state
+    }
+
+    pub(crate) async fn expect_event(&self, node: &str, type_: &str, reason: &str) {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let is_it = |event: &Event| {
+            event.reason.as_deref() == Some(reason)
+                && event.type_.as_deref() == Some(type_)
+                && event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(node)
+                && event.note.as_ref().is_some_and(|note| !note.is_empty())
+        };
+        let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+        let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(is_it) {} };
+        tokio::time::timeout(DEADLINE, found)
+            .await
+            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}"));
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A node state, with what the tests ask of it.
+#[derive(Clone, Debug)]
+pub(crate) struct State(SriovNetworkNodeState);
+
+impl State {
+    fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
+        self.0.status.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn sync_status(&self) -> String {
+        self.status().sync_status.unwrap_or_default()
+    }
+
+    pub(crate) fn error(&self) -> String {
+        self.status().last_sync_error.unwrap_or_default()
+    }
+
+    /// Succeeded, with the spec as it is now.
+    pub(crate) fn is_synced(&self) -> bool {
+        let conditions = self.status().conditions.unwrap_or_default();
+        let current = conditions.iter().any(|condition| {
+            condition.type_ == "Ready" && condition.observed_generation == self.0.metadata.generation
+        });
+        self.sync_status() == "Succeeded" && current
+    }
+
+    pub(crate) fn condition(&self, type_: &str) -> (String, String) {
+        let conditions = self.status().conditions.unwrap_or_default();
+        let condition =
+            conditions.into_iter().find(|condition| condition.type_ == type_).expect("a condition");
+        (condition.status, condition.reason)
+    }
+
+    pub(crate) fn card(&self, name: &str) -> InterfaceExt {
+        let cards = self.status().interfaces.unwrap_or_default();
+        cards.into_iter().find(|card| card.name.as_deref() == Some(name)).expect("a card")
+    }
+
+    pub(crate) fn vfs(&self, card: &str) -> Vec<VirtualFunction> {
+        self.card(card).vfs.unwrap_or_default()
+    }
+}

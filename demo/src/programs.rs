@@ -1,0 +1,120 @@
+//! The vfleet programs that the demo runs, as users would.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::Context;
+use fixture_kube::ControlPlane;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Names the processes of a demo that was left running.
+const PIDS: &str = "vfleet.pids";
+
+/// The project's folder.
+pub(crate) fn project() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Programs that run beside the demo.
+pub(crate) struct Programs {
+    plane_directory: PathBuf,
+    vfleet: PathBuf,
+    kubeconfigs: Vec<(&'static str, PathBuf)>,
+    keep: bool,
+    children: Vec<Child>,
+}
+
+impl Programs {
+    pub(crate) fn new(plane: &ControlPlane, keep: bool) -> anyhow::Result<Self> {
+        let users = ["vfleet-operator", "vfleet-sim"];
+        let kubeconfigs = users.map(|user| Ok((user, plane.kubeconfig_for(user, &[])?)));
+        let here = std::env::current_exe().context("where is the demo?")?;
+        Ok(Self {
+            plane_directory: plane.directory().to_owned(),
+            vfleet: here.with_file_name("vfleet"),
+            kubeconfigs: kubeconfigs.into_iter().collect::<anyhow::Result<_>>()?,
+            keep,
+            children: Vec::new(),
+        })
+    }
+
+    /// Starts `vfleet` with these arguments as the RBAC user `user`; its log goes to `<name>.log`.
+    pub(crate) fn start(&mut self, name: &str, user: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let kubeconfig = self.kubeconfigs.iter().find(|(known, _)| *known == user).map(|(_, path)| path);
+        let log = File::create(log_file(&self.plane_directory, name))?;
+        let mut command = self.command();
+        command.args(arguments).stdout(log.try_clone()?).stderr(log);
+        command.env("KUBECONFIG", kubeconfig.context("no kubeconfig for this user")?);
+        let child =
+            command.spawn().with_context(|| format!("cannot start vfleet {}", arguments.join(" ")))?;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// A program that is to be left running gets a process group of its own, so that Ctrl-C in the terminal does
+    /// not reach it; any other ends with the demo, however that ends.
+    fn command(&self) -> Command {
+        if self.keep {
+            use std::os::unix::process::CommandExt;
+            let mut command = Command::new(&self.vfleet);
+            command.process_group(0);
+            return command;
+        }
+        let mut command = Command::new("setpriv");
+        command.arg("--pdeathsig").arg("KILL").arg(&self.vfleet);
+        command
+    }
+
+    /// Lets go of the programs, and notes who they are for [`Programs::stop_kept`].
+    pub(crate) fn keep(mut self, directory: &Path) -> anyhow::Result<()> {
+        let pids: Vec<String> = self.children.drain(..).map(|child| child.id().to_string()).collect();
+        std::fs::write(directory.join(PIDS), pids.join("\n")).context("cannot note the running programs")
+    }
+
+    /// Ends the programs that an earlier demo left running, if any.
+    pub(crate) fn stop_kept(directory: &Path) -> anyhow::Result<()> {
+        let Ok(pids) = std::fs::read_to_string(directory.join(PIDS)) else { return Ok(()) };
+        for pid in pids.lines().filter_map(|line| line.parse().ok()) {
+            if is_vfleet(pid) {
+                kill(Pid::from_raw(pid), Signal::SIGKILL)
+                    .with_context(|| format!("cannot end process {pid}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the process is still the one that was noted, and not another that got its number.
+fn is_vfleet(pid: i32) -> bool {
+    let executable = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    // A rebuilt program shows as "vfleet (deleted)".
+    executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vfleet"))
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // It may have ended by itself; either way it is gone afterwards.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn log_file(directory: &Path, name: &str) -> PathBuf {
+    directory.join("logs").join(format!("vfleet-{name}.log"))
+}
+
+/// The ends of the programs' logs, for an error.
+pub(crate) fn logs(plane: &ControlPlane) -> String {
+    ["operator", "sim"]
+        .map(|name| {
+            let text = std::fs::read_to_string(log_file(plane.directory(), name)).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            let end = &lines[lines.len().saturating_sub(15)..];
+            format!("--- vfleet {name}\n{}", end.join("\n"))
+        })
+        .join("\n")
+}

@@ -1,0 +1,21 @@
+//! One suite of cases for every [`Host`](vfleet_host::Host).
+//!
+//! A case works on a [`Bench`]: the host under test, somebody else who changes the same machine, and a witness
+//! who looks at the machine without the host's help. `contract_sim.rs` runs the suite on `SimHost`, the program
+//! `contract` on the kernel of the machine that it runs on (`lab.rs` runs it in the VM lab). Deliberately
+//! [`broken`] hosts show that the suite bites.
+
+pub mod bench;
+pub mod broken;
+pub mod cases;
+pub mod check;
+pub mod linux;
+pub mod seen;
+pub mod sim;
+pub mod specs;
+pub mod suite;
+
+pub use bench::{Bench, Outsider, Shown, Stop, Witness};
+pub use broken::{DEFECTS, Defect};
+pub use cases::{Case, all_cases, find_case};
+pub use suite::{Ending, Report};
