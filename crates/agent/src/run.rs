@@ -182,14 +182,13 @@ impl Agent {
     async fn announce(&self, state: &SriovNetworkNodeState, outcome: &Outcome) {
         match outcome.failures.as_slice() {
             [] => {
-                let note =
-                    format!("the cards are as the policies want ({} steps executed)", outcome.executed);
                 tracing::info!(
                     node = self.config.node,
                     executed = outcome.executed,
                     "the cards are as wanted"
                 );
-                self.speaker.event(state, EventType::Normal, SUCCEEDED, &note).await;
+                let note = "the cards are as the policies want";
+                self.speaker.event(state, EventType::Normal, SUCCEEDED, note).await;
             }
             failures @ [first, ..] => {
                 let note = message(failures);

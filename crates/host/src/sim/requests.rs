@@ -77,19 +77,21 @@ impl Kernel {
     }
 
     /// Write to `drivers_probe`. Succeeds also when no driver takes the VF: so it is while autoprobe is off, unless
-    /// an override names the driver, and with an override that names a driver that is not there.
+    /// an override names the driver, and with an override that names a driver that is not there or wants no VFs.
     pub fn probe(&mut self, vf: VfRef) -> Result<(), Refusal> {
         let autoprobe = self.expect_pf(vf.pf)?.autoprobe;
-        let by_kernel = Some(self.expect_pf(vf.pf)?.vf_driver.clone()).filter(|_| autoprobe);
+        let of_the_card = self.expect_pf(vf.pf)?.vf_driver.clone();
         let found = self.expect_vf(vf)?;
         if found.driver.is_some() {
             return Ok(());
         }
-        let driver = found.driver_override.clone().or(by_kernel);
-        if let Some(driver) = driver.filter(|driver| self.has_driver(driver)) {
-            self.bind(vf, driver)?;
+        let driver = found.driver_override.clone().or(Some(of_the_card.clone()).filter(|_| autoprobe));
+        match driver {
+            Some(driver) if driver == of_the_card || self.userspace_drivers.contains(&driver) => {
+                self.bind(vf, driver)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether a driver of this name is loaded.
