@@ -1,1 +1,135 @@
-fn main() {}
+//! The contract suite on a real kernel with real SR-IOV semantics, in the VM lab, and a table of what both hosts
+//! showed. Whatever else wants the lab belongs here too, to share the boot: see `further_trials`.
+
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use vfleet_tests::agent_on_kernel::a_policy_becomes_vfs_on_a_real_kernel;
+use vfleet_tests::contract::sim::SimBench;
+use vfleet_tests::contract::suite::{defect_name, run_case};
+use vfleet_tests::contract::{Case, DEFECTS, Ending, Report, all_cases, find_case};
+use vfleet_tests::lab::kernel_suite::KernelSuite;
+
+const CONTRACT: &str = env!("CARGO_BIN_EXE_contract");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // One after the other: there is one machine.
+    arguments.test_threads = Some(1);
+    let run = Arc::new(Run::new(&arguments));
+    let mut trials: Vec<Trial> = suite_names().into_iter().map(|name| kernel_trial(&run, name)).collect();
+    trials.extend(further_trials());
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if let Err(error) = run.print_table() {
+        eprintln!("the table could not be printed: {error}");
+    }
+    conclusion.exit_code()
+}
+
+/// Other tests in the lab, on `vfleet_tests::lab::machine()`. They run after the suite, which leaves the cards
+/// without VFs and gives the machine back.
+fn further_trials() -> Vec<Trial> {
+    vec![Trial::ignorable_test("agent::a_policy_becomes_vfs_on_a_real_kernel", || {
+        if let Some(reason) = fixture_lab::unavailable() {
+            return left_out(&reason);
+        }
+        let vm = vfleet_tests::lab::machine()?;
+        tokio::runtime::Runtime::new()?.block_on(a_policy_becomes_vfs_on_a_real_kernel(&vm, PROGRAM));
+        Ok(Completion::Completed)
+    })]
+}
+
+/// In the order in which `contract` tries them, so that each is waited for when it is its turn.
+fn suite_names() -> Vec<String> {
+    let cases = all_cases().map(|case| (case.given, case.name.to_owned()));
+    let defects = DEFECTS.iter().filter_map(|defect| {
+        let case = find_case(defect.caught_by)?;
+        Some((case.given, defect_name(defect)))
+    });
+    let mut names: Vec<_> = cases.chain(defects).collect();
+    names.sort_by_key(|(given, _)| *given);
+    names.into_iter().map(|(_, name)| name).collect()
+}
+
+fn kernel_trial(run: &Arc<Run>, name: String) -> Trial {
+    let run = Arc::clone(run);
+    Trial::ignorable_test(trial_name(&name), move || run.conclude(&name))
+}
+
+fn trial_name(name: &str) -> String {
+    format!("kernel::{name}")
+}
+
+/// The one run of the suite, and what came of it so far.
+struct Run {
+    /// The names of the trials that were asked for.
+    chosen: Vec<String>,
+    suite: OnceLock<Arc<KernelSuite>>,
+    reports: Mutex<Vec<Report>>,
+}
+
+impl Run {
+    fn new(arguments: &Arguments) -> Self {
+        let is_chosen = |name: &String| {
+            let trial = Trial::test(trial_name(name), || Ok(()));
+            !arguments.is_filtered_out(&trial)
+        };
+        let chosen = suite_names().into_iter().filter(is_chosen).collect();
+        Self { chosen, suite: OnceLock::new(), reports: Mutex::default() }
+    }
+
+    fn conclude(&self, name: &str) -> Result<Completion, Failed> {
+        if let Some(reason) = fixture_lab::unavailable() {
+            return left_out(&reason);
+        }
+        let suite = self.suite.get_or_init(|| KernelSuite::start(CONTRACT.into(), self.chosen.clone()));
+        let report = suite.wait_for(name).map_err(|error| format!("{error:?}"))?;
+        let ending = report.ending.clone();
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        match ending {
+            Ending::Ok => Ok(Completion::Completed),
+            Ending::Failed(what) => Err(what.into()),
+            Ending::CannotShow(why) => Ok(Completion::ignored_with(format!("cannot show: {why}"))),
+        }
+    }
+
+    fn print_table(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        if reports.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "{:64} | {:11} | kernel", "case", "sim")?;
+        for report in reports.iter() {
+            let sim = find_case(&report.name).map_or("-", try_on_sim);
+            let kernel = word(&report.ending);
+            writeln!(out, "{:64} | {sim:11} | {kernel:11} {:6.2} s", report.name, report.seconds)?;
+        }
+        let seconds: f64 = reports.iter().map(|report| report.seconds).sum();
+        writeln!(out, "{} cases on the kernel in {seconds:.0} s", reports.len())
+    }
+}
+
+/// No test may be left out under CI.
+fn left_out(reason: &str) -> Result<Completion, Failed> {
+    if env::var_os("CI").is_some_and(|ci| ci == "true") {
+        return Err(format!("no machine can run here: {reason}").into());
+    }
+    Ok(Completion::ignored_with(format!("no machine can run here: {reason}")))
+}
+
+fn try_on_sim(case: &Case) -> &'static str {
+    SimBench::new(case.given).map_or("FAILED", |bench| word(&run_case(case, &bench)))
+}
+
+fn word(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Ok => "ok",
+        Ending::Failed(_) => "FAILED",
+        Ending::CannotShow(_) => "cannot show",
+    }
+}

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser;
 use fixture_kube::{ControlPlane, Options};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use vfleet_api::SriovNetworkNodeState;
@@ -74,7 +74,7 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
 
     let seconds = started.elapsed().as_secs();
     if arguments.keep {
-        programs.keep(&arguments.dir)?;
+        programs.keep();
         screen.say(&format!("done in {seconds} s; the cluster is left running, `make demo-stop` ends it"));
         screen.say("to look around:");
         let kubectl = fixture_kube::assets()?.join("kubectl");
@@ -138,8 +138,9 @@ async fn watch_until(
     let mut view = FleetView::new(&NODES, PF, WANTED_VFS);
     let follow = async {
         while !done(&view) {
-            let Some(event) = changes.try_next().await? else { bail!("the watch ended") };
-            if let Some(line) = view.take(event) {
+            let Some(event) = changes.next().await else { bail!("the watch ended") };
+            // The watcher goes on after an error by itself.
+            if let Some(line) = event.ok().and_then(|event| view.take(event)) {
                 screen.update(&line, &view.table());
             }
         }

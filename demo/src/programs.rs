@@ -1,6 +1,7 @@
 //! The vfleet programs that the demo runs, as users would.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -49,6 +50,9 @@ impl Programs {
         command.env("KUBECONFIG", kubeconfig.context("no kubeconfig for this user")?);
         let child =
             command.spawn().with_context(|| format!("cannot start vfleet {}", arguments.join(" ")))?;
+        if self.keep {
+            self.note(&child)?;
+        }
         self.children.push(child);
         Ok(())
     }
@@ -67,10 +71,15 @@ impl Programs {
         command
     }
 
-    /// Lets go of the programs, and notes who they are for [`Programs::stop_kept`].
-    pub(crate) fn keep(mut self, directory: &Path) -> anyhow::Result<()> {
-        let pids: Vec<String> = self.children.drain(..).map(|child| child.id().to_string()).collect();
-        std::fs::write(directory.join(PIDS), pids.join("\n")).context("cannot note the running programs")
+    /// Lets go of the programs.
+    pub(crate) fn keep(mut self) {
+        self.children.clear();
+    }
+
+    /// Notes a program that is to be left running for [`Programs::stop_kept`], at once: the demo may be cut off.
+    fn note(&self, child: &Child) -> anyhow::Result<()> {
+        let mut pids = File::options().create(true).append(true).open(self.plane_directory.join(PIDS))?;
+        writeln!(pids, "{}", child.id()).context("cannot note a running program")
     }
 
     /// Ends the programs that an earlier demo left running, if any.

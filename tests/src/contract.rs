@@ -17,5 +17,5 @@ pub mod suite;
 
 pub use bench::{Bench, Outsider, Shown, Stop, Witness};
 pub use broken::{DEFECTS, Defect};
-pub use cases::{Case, all_cases, find_case};
+pub use cases::{Case, GIVEN_VFS, Given, all_cases, find_case};
 pub use suite::{Ending, Report};

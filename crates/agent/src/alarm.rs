@@ -1,19 +1,21 @@
 //! When the agent looks at its machine next.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// A change of the machine comes in many events (seven VFs make dozens); they are taken as one.
 const SETTLE: Duration = Duration::from_millis(100);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_mins(1);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// An alarm clock.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     due: Option<Instant>,
-    /// After a failed step. An attempt changes the machine, and so would call for the next one at once.
+    /// Events of the machine do not ring before this. What an attempt changes would call for the next one at once,
+    /// and so would a program that undoes what the agent does.
     not_before: Option<Instant>,
 }
 
@@ -31,12 +33,21 @@ impl Alarm {
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
-    /// An attempt failed, and so did `failures` in a row.
-    pub(crate) fn after_failure(&mut self, failures: u32) {
-        let doublings = failures.saturating_sub(1).min(16);
-        let later = Instant::now() + FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY);
+    /// An attempt failed, the `times`-th in a row: try again, each time a little later.
+    pub(crate) fn again(&mut self, times: u32) {
+        let later = Instant::now() + pause(times);
         self.due = Some(later);
         self.not_before = Some(later);
+    }
+
+    /// What was right is repaired for the `times`-th time in a row: somebody undoes it. Take more and more time.
+    pub(crate) fn hold_off(&mut self, times: u32) {
+        self.not_before = Some(Instant::now() + pause(times));
+    }
+
+    /// Rang: nothing is due any more.
+    pub(crate) fn stop(&mut self) {
+        self.due = None;
     }
 
     /// Waits until it is time; for ever when nothing is due.
@@ -46,6 +57,13 @@ impl Alarm {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Twice as long each time, and not the same for all nodes: a fleet that failed at once must not try at once.
+fn pause(times: u32) -> Duration {
+    let pause = FIRST_PAUSE.saturating_mul(1 << times.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+    let percent = 75 + RandomState::new().build_hasher().finish() % 50;
+    pause.mul_f64(f64::from(u32::try_from(percent).unwrap_or(100)) / 100.0)
 }
 
 #[cfg(test)]
@@ -70,15 +88,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_traces_of_a_failed_attempt_do_not_call_for_the_next_one() {
         let mut alarm = Alarm::default();
-        alarm.after_failure(3);
+        alarm.again(3);
         alarm.soon();
-        assert!((3.9..4.1).contains(&seconds_until_it_rings(&alarm).await));
+        assert!((2.9..5.1).contains(&seconds_until_it_rings(&alarm).await));
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_wish_does() {
         let mut alarm = Alarm::default();
-        alarm.after_failure(10);
+        alarm.again(10);
         alarm.now();
         assert!(seconds_until_it_rings(&alarm).await < 0.01);
     }
@@ -86,7 +104,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_wait_after_failures_has_an_end() {
         let mut alarm = Alarm::default();
-        alarm.after_failure(u32::MAX);
-        assert!((59.0..61.0).contains(&seconds_until_it_rings(&alarm).await));
+        alarm.again(u32::MAX);
+        assert!((44.0..76.0).contains(&seconds_until_it_rings(&alarm).await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_who_undoes_everything_is_answered_less_and_less_often() {
+        let mut alarm = Alarm::default();
+        alarm.hold_off(5);
+        alarm.soon();
+        assert!((11.0..21.0).contains(&seconds_until_it_rings(&alarm).await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holding_off_alone_calls_for_nothing() {
+        let mut alarm = Alarm::default();
+        alarm.hold_off(1);
+        let rings = tokio::time::timeout(Duration::from_hours(1), alarm.rings());
+        assert!(rings.await.is_err());
     }
 }

@@ -18,6 +18,19 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<Failure>,
 }
 
+impl Outcome {
+    /// The machine cannot be read.
+    pub(crate) fn unreadable(error: HostError) -> Self {
+        Self { facts: None, executed: 0, failures: vec![Failure::Unreadable(error)] }
+    }
+
+    /// The machine is as wanted, except what cannot be.
+    pub(crate) fn without_steps(facts: HostFacts, plan: Plan) -> Self {
+        let failures = plan.problems.into_iter().map(Failure::Impossible).collect();
+        Self { facts: Some(facts), executed: 0, failures }
+    }
+}
+
 /// Something that keeps the node from being as wanted.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {

@@ -5,6 +5,7 @@
 
 mod alarm;
 mod apply;
+mod attempt;
 mod report;
 mod run;
 mod status;

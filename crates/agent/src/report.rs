@@ -1,27 +1,42 @@
 //! What the agent tells the cluster: its node state's status, and events.
 
+use std::time::Duration;
+
 use kube::api::{Patch, PatchParams};
 use kube::core::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
+use thiserror::Error;
 use vfleet_api::keys::AGENT_FIELD_MANAGER;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 
+/// An API server that does not answer must not keep the agent from its machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// The API server refuses a longer note.
+const LONGEST_NOTE: usize = 1000;
+
+/// Why something could not be told.
+#[derive(Debug, Error)]
+pub(crate) enum ReportError {
+    #[error("the API server refused it")]
+    Api(#[from] kube::Error),
+    #[error("the API server did not answer within {DEADLINE:?}")]
+    Deadline(#[from] tokio::time::error::Elapsed),
+}
+
 /// Writes to the cluster.
 pub(crate) struct Speaker {
+    client: Client,
     states: Api<SriovNetworkNodeState>,
-    recorder: Recorder,
+    reporter: Reporter,
 }
 
 impl Speaker {
     pub(crate) fn new(client: &Client, namespace: &str, node: &str) -> Self {
         let reporter =
             Reporter { controller: AGENT_FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
-        Self {
-            states: Api::namespaced(client.clone(), namespace),
-            recorder: Recorder::new(client.clone(), reporter),
-        }
+        Self { client: client.clone(), states: Api::namespaced(client.clone(), namespace), reporter }
     }
 
     /// Writes the agent's part of the status. Gives the node state as it is then.
@@ -29,7 +44,7 @@ impl Speaker {
         &self,
         node: &str,
         status: &SriovNetworkNodeStateStatus,
-    ) -> Result<SriovNetworkNodeState, kube::Error> {
+    ) -> Result<SriovNetworkNodeState, ReportError> {
         let object = json!({
             "apiVersion": SriovNetworkNodeState::api_version(&()),
             "kind": SriovNetworkNodeState::kind(&()),
@@ -38,7 +53,8 @@ impl Speaker {
         });
         // Forced: what an earlier program (the Go daemon) wrote is taken over.
         let params = PatchParams::apply(AGENT_FIELD_MANAGER).force();
-        self.states.patch_status(node, &params, &Patch::Apply(&object)).await
+        let patch = Patch::Apply(&object);
+        Ok(tokio::time::timeout(DEADLINE, self.states.patch_status(node, &params, &patch)).await??)
     }
 
     /// Tells what happened, for `kubectl describe`. An event that cannot be written must not stop the work.
@@ -52,13 +68,17 @@ impl Speaker {
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            // The API server refuses a longer one.
-            note: Some(note.chars().take(1000).collect()),
+            note: Some(note.chars().take(LONGEST_NOTE).collect()),
             action: "Configure".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, &state.object_ref(&())).await {
-            tracing::warn!(%error, reason, "event not written");
+        // A new recorder each time: one that knows an event of the same reason repeats its old note.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        let about = state.object_ref(&());
+        match tokio::time::timeout(DEADLINE, recorder.publish(&event, &about)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, reason, "event not written"),
+            Err(error) => tracing::warn!(%error, reason, "event not written"),
         }
     }
 }

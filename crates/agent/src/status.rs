@@ -93,13 +93,29 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
     }
 }
 
+/// Whether the node state says that all is as its spec wants now.
+pub(crate) fn is_ready(state: &SriovNetworkNodeState) -> bool {
+    let conditions = state.status.as_ref().and_then(|status| status.conditions.as_deref());
+    conditions.unwrap_or_default().iter().any(|condition| {
+        condition.type_ == READY
+            && condition.status == "True"
+            && condition.observed_generation == state.metadata.generation
+    })
+}
+
+/// What came of it, without the details.
+pub(crate) fn result(status: &SriovNetworkNodeStateStatus) -> (Option<&str>, &str) {
+    (status.sync_status.as_deref(), status.last_sync_error.as_deref().unwrap_or_default())
+}
+
 /// Whether writing `new` would change anything that others can see in `state`.
 pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeStateStatus) -> bool {
     let Some(old) = &state.status else { return true };
     let conditions = old.conditions.as_deref().map(ours);
     old.interfaces != new.interfaces
-        || old.sync_status != new.sync_status
-        || old.last_sync_error.as_deref().unwrap_or_default()
-            != new.last_sync_error.as_deref().unwrap_or_default()
+        || result(old) != result(new)
         || conditions.as_deref() != new.conditions.as_deref()
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,7 +73,7 @@ impl FromStr for Guid {
 }
 
 macro_rules! words {
-    ($($type:ident, $pattern:literal;)*) => {$(
+    ($($type:ident, $longest:literal, $pattern:literal;)*) => {$(
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 print_bytes(&self.0, f)
@@ -89,6 +89,7 @@ macro_rules! words {
         impl Grammar for $type {
             const NAME: &'static str = stringify!($type);
             const PATTERN: &'static str = $pattern;
+            const LONGEST: u32 = $longest;
         }
 
         impl TryFrom<String> for $type {
@@ -108,8 +109,8 @@ macro_rules! words {
 }
 
 words! {
-    MacAddr, "^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$";
-    Guid, "^([0-9a-fA-F]{2}:){7}[0-9a-fA-F]{2}$|^([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}$";
+    MacAddr, 17, "^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$";
+    Guid, 23, "^([0-9a-fA-F]{2}:){7}[0-9a-fA-F]{2}$|^([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}$";
 }
 
 #[cfg(test)]

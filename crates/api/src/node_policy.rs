@@ -143,6 +143,11 @@ pub struct NicSelector {
     /// PCI addresses of PFs: `0000:3b:00.0`.
     pub root_devices: Option<Vec<Written<PciAddress>>>,
     /// Names or alternative names of PFs, each with a range of VFs if only those are meant: `ens1f0`, `ens1f0#0-3`.
+    #[schemars(length(max = 1024))]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self.all(name, !name.contains('#') || int(name.split('#')[1].split('-')[0]) <= int(name.split('#')[1].split('-')[1]))",
+        "message": "a range of VFs goes from a lower to a higher index, as in ens1f0#0-3",
+    }]))]
     pub pf_names: Option<Vec<Written<PfSelector>>>,
     /// The network that the interface is on, on virtual platforms: `openstack/NetworkID:<uuid>` or
     /// `aws/NetworkID:<id>`.
@@ -220,6 +225,16 @@ impl DeviceType {
         match self {
             Self::Netdevice => "netdevice",
             Self::VfioPci => "vfio-pci",
+        }
+    }
+}
+
+impl VdpaType {
+    /// As the API spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio",
+            Self::Vhost => "vhost",
         }
     }
 }

@@ -79,6 +79,7 @@ impl fmt::Debug for PciAddress {
 impl Grammar for PciAddress {
     const NAME: &'static str = "PciAddress";
     const PATTERN: &'static str = r"^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]$";
+    const LONGEST: u32 = 16;
 }
 
 impl TryFrom<String> for PciAddress {

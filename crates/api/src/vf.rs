@@ -90,7 +90,8 @@ impl fmt::Display for VfRange {
 
 impl Grammar for VfRange {
     const NAME: &'static str = "VfRange";
-    const PATTERN: &'static str = "^[0-9]+-[0-9]+$";
+    const PATTERN: &'static str = "^[0-9]{1,5}-[0-9]{1,5}$";
+    const LONGEST: u32 = 11;
 }
 
 /// An entry of `nicSelector.pfNames`: a PF's name, or one of its alternative names, and possibly a range of its
@@ -133,7 +134,9 @@ impl fmt::Display for PfSelector {
 
 impl Grammar for PfSelector {
     const NAME: &'static str = "PfSelector";
-    const PATTERN: &'static str = r"^[^#\s]+(#[0-9]+-[0-9]+)?$";
+    const PATTERN: &'static str = r"^[^#\s]+(#[0-9]{1,5}-[0-9]{1,5})?$";
+    /// Alternative names have up to 127 characters.
+    const LONGEST: u32 = 127 + 12;
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub trait Grammar: FromStr<Err = Invalid> + fmt::Display {
     const NAME: &'static str;
     /// What the API server accepts.
     const PATTERN: &'static str;
+    /// How long it can be; the API server weighs the cost of its rules by it.
+    const LONGEST: u32;
 }
 
 /// A `T` as it was written in an object. Reading never fails, so that one bad word leaves the rest of the
@@ -102,6 +104,6 @@ impl<T: Grammar> JsonSchema for Written<T> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({ "type": "string", "pattern": T::PATTERN })
+        schemars::json_schema!({ "type": "string", "pattern": T::PATTERN, "maxLength": T::LONGEST })
     }
 }

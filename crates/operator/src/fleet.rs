@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
 use kube::runtime::watcher::Event;
 
 use k8s_openapi::api::core::v1::Node;
+use vfleet_api::bridge::Bridges;
 use vfleet_api::keys::{OS_LABEL, WORKER_LABEL};
-use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::node_state::{InterfaceExt, System};
 use vfleet_api::{
     SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeState, SriovNetworkNodeStateSpec,
 };
@@ -33,6 +34,23 @@ struct State {
     cards: Option<Vec<InterfaceExt>>,
 }
 
+impl From<SriovNetworkNodeState> for State {
+    fn from(state: SriovNetworkNodeState) -> Self {
+        let cards = state.status.and_then(|status| status.interfaces);
+        let without_vfs = |card| InterfaceExt { vfs: None, ..card };
+        Self { spec: state.spec, cards: cards.map(|cards| cards.into_iter().map(without_vfs).collect()) }
+    }
+}
+
+/// An object that another version wrote may be unreadable to us; it must not blind us to all others.
+fn readable<K: Resource>(guarded: DeserializeGuard<K>) -> Option<K> {
+    let name = guarded.name_any();
+    guarded
+        .0
+        .inspect_err(|error| tracing::warn!(name, %error, "an object cannot be read; its last state counts"))
+        .ok()
+}
+
 /// What to write for one node.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Decision {
@@ -47,25 +65,25 @@ pub(crate) enum Decision {
 
 impl Fleet {
     /// Takes in a change of a policy; gives the nodes that it touches.
-    pub(crate) fn policy(&mut self, event: Event<SriovNetworkNodePolicy>) -> BTreeSet<String> {
-        let changed = self.policies.update(event, |policy| policy.spec);
+    pub(crate) fn policy(
+        &mut self,
+        event: Event<DeserializeGuard<SriovNetworkNodePolicy>>,
+    ) -> BTreeSet<String> {
+        let changed = self.policies.update(event, |policy| readable(policy).map(|policy| policy.spec));
         if changed.is_empty() { BTreeSet::new() } else { self.nodes.items.keys().cloned().collect() }
     }
 
     /// Takes in a change of a node; gives the nodes that it touches.
     pub(crate) fn node(&mut self, event: Event<PartialObjectMeta<Node>>) -> BTreeSet<String> {
-        self.nodes.update(event, |node| node.labels().clone())
+        self.nodes.update(event, |node| Some(node.labels().clone()))
     }
 
     /// Takes in a change of a node state; gives the nodes that it touches.
-    pub(crate) fn state(&mut self, event: Event<SriovNetworkNodeState>) -> BTreeSet<String> {
-        self.states.update(event, |state| State {
-            spec: state.spec,
-            cards: state
-                .status
-                .and_then(|status| status.interfaces)
-                .map(|cards| cards.into_iter().map(|card| InterfaceExt { vfs: None, ..card }).collect()),
-        })
+    pub(crate) fn state(
+        &mut self,
+        event: Event<DeserializeGuard<SriovNetworkNodeState>>,
+    ) -> BTreeSet<String> {
+        self.states.update(event, |state| readable(state).map(State::from))
     }
 
     /// Whether all three kinds were listed: before that, an absent policy may just not have been seen.
@@ -82,9 +100,19 @@ impl Fleet {
         let Some(cards) = &state.cards else { return (Decision::Nothing, Vec::new()) };
         let policies: Vec<_> =
             self.policies.items.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
-        let (spec, problems) = plan_node_spec(&policies, labels, cards);
-        let decision = if spec == state.spec { Decision::Nothing } else { Decision::Apply(spec) };
+        let (spec, problems) = plan_node_spec(&policies, labels, cards, &state.spec);
+        let decision =
+            if spec == without_empty_parts(&state.spec) { Decision::Nothing } else { Decision::Apply(spec) };
         (decision, problems)
+    }
+}
+
+/// The Go operator writes `bridges: {}` and `system: {}`, which say nothing.
+fn without_empty_parts(spec: &SriovNetworkNodeStateSpec) -> SriovNetworkNodeStateSpec {
+    SriovNetworkNodeStateSpec {
+        interfaces: spec.interfaces.clone(),
+        bridges: spec.bridges.clone().filter(|bridges| *bridges != Bridges::default()),
+        system: spec.system.clone().filter(|system| *system != System::default()),
     }
 }
 
@@ -108,8 +136,13 @@ impl<T> Default for Known<T> {
 }
 
 impl<T: PartialEq> Known<T> {
-    /// Takes in a watch event; gives the names of objects that are different from before.
-    fn update<K: ResourceExt>(&mut self, event: Event<K>, read: impl FnOnce(K) -> T) -> BTreeSet<String> {
+    /// Takes in a watch event; gives the names of objects that are different from before. What cannot be `read`
+    /// counts as it was.
+    fn update<K: ResourceExt>(
+        &mut self,
+        event: Event<K>,
+        read: impl FnOnce(K) -> Option<T>,
+    ) -> BTreeSet<String> {
         match event {
             Event::Init => {
                 self.listing.clear();
@@ -135,12 +168,14 @@ impl<T: PartialEq> Known<T> {
         }
     }
 
-    fn put(&mut self, name: String, item: T) -> BTreeSet<String> {
-        if self.items.get(&name) == Some(&item) {
-            return BTreeSet::new();
+    fn put(&mut self, name: String, item: Option<T>) -> BTreeSet<String> {
+        match item {
+            Some(item) if self.items.get(&name) != Some(&item) => {
+                self.items.insert(name.clone(), item);
+                BTreeSet::from([name])
+            }
+            _ => BTreeSet::new(),
         }
-        self.items.insert(name.clone(), item);
-        BTreeSet::from([name])
     }
 }
 

@@ -1,22 +1,22 @@
 //! The node state controller: what each node shall be like.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use thiserror::Error;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
 
 use crate::Config;
 use crate::fleet::{Decision, Fleet};
-use crate::patch;
+use crate::patch::{self, WriteError};
 use crate::retry::Retries;
 
 /// How many node states are written at once: enough to keep the API server busy, few enough to leave room for
@@ -33,9 +33,9 @@ pub enum OperatorError {
 
 /// Something changed.
 enum Change {
-    Policy(Box<Event<SriovNetworkNodePolicy>>),
-    Node(Event<PartialObjectMeta<Node>>),
-    State(Event<SriovNetworkNodeState>),
+    Policy(Box<Event<DeserializeGuard<SriovNetworkNodePolicy>>>),
+    Node(Box<Event<PartialObjectMeta<Node>>>),
+    State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
 }
 
 /// Runs the controller until `stop`.
@@ -48,16 +48,17 @@ pub(crate) async fn run(
         states: Api::namespaced(client.clone(), &config.namespace),
         fleet: Fleet::default(),
         dirty: BTreeSet::new(),
-        writing: BTreeSet::new(),
+        writing: HashMap::new(),
         writes: JoinSet::new(),
         retries: Retries::default(),
+        warned: BTreeSet::new(),
     };
     let mut changes = pin!(changes(client, config));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            Some(written) = controller.writes.join_next() => controller.written(written),
+            Some(written) = controller.writes.join_next_with_id() => controller.written(written),
             node = controller.retries.next() => { controller.dirty.insert(node); }
         }
         controller.start_writes();
@@ -68,14 +69,16 @@ pub(crate) async fn run(
 }
 
 fn changes(client: Client, config: &Config) -> impl futures::Stream<Item = Change> + use<> {
-    let policies: Api<SriovNetworkNodePolicy> = Api::namespaced(client.clone(), &config.namespace);
-    let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), &config.namespace);
+    let policies: Api<DeserializeGuard<SriovNetworkNodePolicy>> =
+        Api::namespaced(client.clone(), &config.namespace);
+    let states: Api<DeserializeGuard<SriovNetworkNodeState>> =
+        Api::namespaced(client.clone(), &config.namespace);
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
     let all = watcher::Config::default;
     futures::stream::select_all([
         watch(policies, all()).map_ok(|event| Change::Policy(Box::new(event))).default_backoff().boxed(),
-        watch(nodes, all()).map_ok(Change::Node).default_backoff().boxed(),
-        watch(states, all()).map_ok(Change::State).default_backoff().boxed(),
+        watch(nodes, all()).map_ok(|event| Change::Node(Box::new(event))).default_backoff().boxed(),
+        watch(states, all()).map_ok(|event| Change::State(Box::new(event))).default_backoff().boxed(),
     ])
     .filter_map(async |change| {
         change.inspect_err(|error| tracing::warn!(%error, "watching is interrupted, will go on")).ok()
@@ -87,18 +90,20 @@ struct Controller {
     fleet: Fleet,
     /// Nodes to plan.
     dirty: BTreeSet<String>,
-    /// Nodes that are being written; planned again only after that.
-    writing: BTreeSet<String>,
-    writes: JoinSet<(String, Result<(), kube::Error>)>,
+    /// Nodes that are being written, by task; planned again only after that.
+    writing: HashMap<task::Id, String>,
+    writes: JoinSet<Result<(), WriteError>>,
     retries: Retries,
+    /// What was said about policies. Once is enough, not once for each node.
+    warned: BTreeSet<String>,
 }
 
 impl Controller {
     fn take(&mut self, change: Change) {
         let touched = match change {
             Change::Policy(event) => self.fleet.policy(*event),
-            Change::Node(event) => self.fleet.node(event),
-            Change::State(event) => self.fleet.state(event),
+            Change::Node(event) => self.fleet.node(*event),
+            Change::State(event) => self.fleet.state(*event),
         };
         self.dirty.extend(touched);
     }
@@ -109,7 +114,7 @@ impl Controller {
         }
         let mut waiting = BTreeSet::new();
         while let Some(node) = self.dirty.pop_first() {
-            if self.writing.contains(&node) {
+            if self.writing.values().any(|writing| *writing == node) {
                 waiting.insert(node);
             } else if self.writes.len() >= WRITES_AT_ONCE {
                 waiting.insert(node);
@@ -123,46 +128,35 @@ impl Controller {
 
     fn plan(&mut self, node: String) {
         let (decision, problems) = self.fleet.decide(&node);
-        for problem in problems {
-            tracing::warn!(node, %problem, "a policy cannot be followed");
+        for problem in problems.iter().map(ToString::to_string) {
+            if self.warned.insert(problem.clone()) {
+                tracing::warn!(node, problem, "a policy cannot be followed");
+            }
         }
         let (api, name) = (self.states.clone(), node.clone());
-        match decision {
+        let write = match decision {
             Decision::Nothing => return,
-            Decision::Create => {
-                self.writes.spawn(async move {
-                    let result = patch::create(&api, &name).await;
-                    (name, result)
-                });
-            }
+            Decision::Create => self.writes.spawn(async move { patch::create(&api, &name).await }),
             Decision::Apply(spec) => {
-                self.writes.spawn(async move {
-                    let result = patch::apply_spec(&api, &name, &spec).await;
-                    (name, result)
-                });
-            }
-        }
-        self.writing.insert(node);
-    }
-
-    fn written(&mut self, written: Result<(String, Result<(), kube::Error>), tokio::task::JoinError>) {
-        let (node, result) = match written {
-            Ok(written) => written,
-            // A write that panicked names no node; all that are being written are planned again.
-            Err(error) => {
-                tracing::error!(%error, "a write ended in the middle");
-                self.dirty.append(&mut self.writing);
-                return;
+                self.writes.spawn(async move { patch::apply_spec(&api, &name, &spec).await })
             }
         };
-        self.writing.remove(&node);
+        self.writing.insert(write.id(), node);
+    }
+
+    fn written(&mut self, written: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {
+        let (id, result) = match written {
+            Ok((id, result)) => (id, result),
+            Err(error) => (error.id(), Err(WriteError::Thread(error))),
+        };
+        let Some(node) = self.writing.remove(&id) else { return };
         match result {
             Ok(()) => {
                 tracing::info!(node, "node state written");
                 self.retries.forget(&node);
             }
             Err(error) => {
-                tracing::warn!(node, %error, "node state not written, will try again");
+                tracing::warn!(node, error = %error, cause = ?error, "node state not written, will try again");
                 self.retries.later(node);
             }
         }

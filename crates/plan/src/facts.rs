@@ -122,15 +122,26 @@ pub struct Record {
     pub interface: Interface,
     /// What it was like before vfleet touched it.
     pub first_seen: FirstSeen,
-    /// Its VFs are being made: whoever finds this starts over with setting them up.
+    /// The MTU that vfleet raised it to, if it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub raised_mtu: Option<u32>,
+    /// Its VFs are being made: whoever finds this goes on with setting them up.
     pub making: bool,
 }
 
 /// A PF before vfleet touched it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct FirstSeen {
     /// MTU; absent when the PF had no interface.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// Whether the kernel bound its VFs by itself.
+    pub drivers_autoprobe: bool,
+}
+
+impl Default for FirstSeen {
+    fn default() -> Self {
+        Self { mtu: None, drivers_autoprobe: true }
+    }
 }

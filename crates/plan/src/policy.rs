@@ -40,7 +40,8 @@ pub struct PolicyProblem {
     pub invalid: Invalid,
 }
 
-/// What the node with these labels and cards shall be like, and which policies could not be followed.
+/// What the node with these labels and cards shall be like, and which policies could not be followed. A card that such
+/// a policy selected until now stays as `current` has it: a slip of the pen must not remove VFs that pods use.
 ///
 /// `interfaces` of the result is always there, also when no policy selects anything: that the list is empty is
 /// what tells the agent that it was worked out.
@@ -48,11 +49,13 @@ pub fn plan_node_spec(
     policies: &[NamedPolicy<'_>],
     labels: &BTreeMap<String, String>,
     cards: &[InterfaceExt],
+    current: &SriovNetworkNodeStateSpec,
 ) -> (SriovNetworkNodeStateSpec, Vec<PolicyProblem>) {
     let mut problems = Vec::new();
     let policies = in_order_of_application(policies, labels);
+    let current = current.interfaces.as_deref().unwrap_or_default();
     let interfaces =
-        cards.iter().filter_map(|card| merge::interface(&policies, card, &mut problems)).collect();
+        cards.iter().filter_map(|card| merge::interface(&policies, card, current, &mut problems)).collect();
     problems.dedup();
     (SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }, problems)
 }

@@ -2,42 +2,43 @@
 
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 
-use crate::facts::{HostFacts, LinkFacts, PfFacts, VfFacts};
+use crate::facts::{HostFacts, PfFacts, Record, VfFacts};
 use crate::prelude::*;
 
-/// The PFs of a machine as its node state reports them. A PF without an interface is left out: no policy can do
-/// anything with it.
+/// The PFs of a machine as its node state reports them. A PF without an interface is left out, since no policy can
+/// do anything with it; but not one that is ours. Its interface may be away for a moment (a driver that resets), and
+/// a card that is not reported looks like one that no policy selects, whose VFs would be removed.
 pub fn interfaces(facts: &HostFacts) -> Vec<InterfaceExt> {
     facts
         .pfs
         .iter()
-        .filter_map(|pf| {
-            let external = facts
-                .record(pf.address)
-                .and_then(|record| record.interface.externally_managed)
-                .filter(|is| *is);
-            Some(interface(pf, pf.link.as_ref()?, external))
-        })
+        .map(|pf| (pf, facts.record(pf.address)))
+        .filter(|(pf, record)| pf.link.is_some() || record.is_some())
+        .map(|(pf, record)| interface(pf, record))
         .collect()
 }
 
-fn interface(pf: &PfFacts, link: &LinkFacts, externally_managed: Option<bool>) -> InterfaceExt {
+fn interface(pf: &PfFacts, record: Option<&Record>) -> InterfaceExt {
+    let link = pf.link.as_ref();
+    let recorded = record.map(|record| &record.interface);
     InterfaceExt {
-        name: Some(link.name.clone()),
-        alt_names: Some(link.alt_names.clone()).filter(|names| !names.is_empty()),
-        mac: link.mac.map(|mac| mac.to_string()),
+        name: link
+            .map(|link| link.name.clone())
+            .or_else(|| recorded.and_then(|recorded| recorded.name.clone())),
+        alt_names: link.map(|link| link.alt_names.clone()).filter(|names| !names.is_empty()),
+        mac: link.and_then(|link| link.mac).map(|mac| mac.to_string()),
         driver: pf.driver.clone(),
         pci_address: pf.address.into(),
         vendor: Some(hex(pf.vendor)),
         device_id: Some(hex(pf.device)),
         net_filter: None,
-        mtu: Some(link.mtu.into()),
+        mtu: link.map(|link| link.mtu.into()),
         num_vfs: Some(i64::try_from(pf.vfs.len()).unwrap_or(i64::MAX)).filter(|count| *count > 0),
-        link_speed: link.speed.map(|speed| format!("{speed} Mb/s")),
-        link_type: Some(link.kind.as_api().to_owned()).filter(|kind| !kind.is_empty()),
-        link_admin_state: Some(if link.admin_up { "up" } else { "down" }.to_owned()),
-        e_switch_mode: Some("legacy".to_owned()),
-        externally_managed,
+        link_speed: link.and_then(|link| link.speed).map(|speed| format!("{speed} Mb/s")),
+        link_type: link.map(|link| link.kind.as_api().to_owned()).filter(|kind| !kind.is_empty()),
+        link_admin_state: link.map(|link| if link.admin_up { "up" } else { "down" }.to_owned()),
+        e_switch_mode: None,
+        externally_managed: recorded.and_then(|recorded| recorded.externally_managed).filter(|is| *is),
         totalvfs: Some(pf.total_vfs.into()),
         vfs: Some(pf.vfs.iter().map(virtual_function).collect::<Vec<_>>()).filter(|vfs| !vfs.is_empty()),
         conditions: None,

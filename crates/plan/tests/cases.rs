@@ -3,6 +3,7 @@
 //! - `policies.yaml`: the policies, as users write them
 //! - `machine.yaml`: the machine, as in crates/host/README.md
 //! - `labels.yaml`: the node's labels, where they matter
+//! - `current.yaml`: the node state's spec until now, where it matters
 //! - `expected.txt`: what must come of it; written by `UPDATE_CASES=1 cargo test -p vfleet-plan --test cases`
 //!
 //! Read a changed `expected.txt` before committing it: it is the decision.
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use vfleet_api::SriovNetworkNodePolicy;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec};
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::{NamedPolicy, plan_node, plan_node_spec, report};
 
@@ -45,7 +46,12 @@ fn outcome(folder: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let host = SimHost::from_yaml(&std::fs::read_to_string(folder.join("machine.yaml"))?, "case")?;
     let facts = host.facts()?;
 
-    let (spec, problems) = plan_node_spec(&named, &labels, &report::interfaces(&facts));
+    let current = match std::fs::read_to_string(folder.join("current.yaml")) {
+        Ok(text) => serde_saphyr::from_str(&text)?,
+        Err(_) => SriovNetworkNodeStateSpec::default(),
+    };
+
+    let (spec, problems) = plan_node_spec(&named, &labels, &report::interfaces(&facts), &current);
     let plan = plan_node(&spec, &facts);
     let mut text = format!(
         "# node state\n{}\n# steps, disruption {:?}\n",

@@ -24,11 +24,15 @@ pub(crate) async fn connect() -> anyhow::Result<Client> {
     let config = Config::infer().await.context(
         "no cluster to talk to: set KUBECONFIG to a kubeconfig file, or run in a pod with a service account",
     )?;
+    anyhow::ensure!(
+        config.proxy_url.is_none(),
+        "the kubeconfig asks for a proxy (proxy-url), which is not supported"
+    );
     build(&config).with_context(|| format!("cannot talk to the cluster at {}", config.cluster_url))
 }
 
 fn build(config: &Config) -> anyhow::Result<Client> {
-    let connector = config.rustls_https_connector_with_connector(connector()?)?;
+    let connector = config.rustls_https_connector_with_connector(connector())?;
     let mut connector = TimeoutConnector::new(connector);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
@@ -45,14 +49,15 @@ fn build(config: &Config) -> anyhow::Result<Client> {
 type Addresses = std::vec::IntoIter<SocketAddr>;
 type LookUp = tower::util::BoxCloneSyncService<Name, Addresses, BoxError>;
 
-fn connector() -> anyhow::Result<HttpConnector<LookUp>> {
-    let resolver = TokioResolver::builder_tokio()
-        .and_then(hickory_resolver::ResolverBuilder::build)
-        .context("cannot read the name servers from /etc/resolv.conf")?;
-    let resolver = Arc::new(resolver);
+fn connector() -> HttpConnector<LookUp> {
+    // Needed only for a server that is given by name: without name servers, addresses still work.
+    let resolver =
+        TokioResolver::builder_tokio().and_then(hickory_resolver::ResolverBuilder::build).map(Arc::new);
     let look_up = tower::service_fn(move |name: Name| {
-        let resolver = Arc::clone(&resolver);
+        let resolver = resolver.clone();
         async move {
+            let resolver =
+                resolver.map_err(|error| format!("cannot look up {name}: /etc/resolv.conf: {error}"))?;
             let found = resolver.lookup_ip(name.as_str()).await.map_err(BoxError::from)?;
             let addresses: Vec<_> = found.iter().map(|address| SocketAddr::new(address, 0)).collect();
             Ok::<_, BoxError>(addresses.into_iter())
@@ -60,5 +65,5 @@ fn connector() -> anyhow::Result<HttpConnector<LookUp>> {
     });
     let mut connector = HttpConnector::new_with_resolver(LookUp::new(look_up));
     connector.enforce_http(false);
-    Ok(connector)
+    connector
 }

@@ -1,42 +1,7 @@
-//! The vfleet program. Each subcommand is a file in `commands/`.
-
-mod client;
-mod commands;
-mod log;
-mod stop;
+//! See `lib.rs`.
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-/// SR-IOV for Kubernetes: gives virtual functions of network cards to pods.
-#[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    Operator(commands::operator::Arguments),
-    Agent(commands::agent::Arguments),
-    Sim(commands::sim::Arguments),
-    Crds(commands::crds::Arguments),
-}
-
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Operator(arguments) => commands::operator::run(arguments),
-        Command::Agent(arguments) => commands::agent::run(arguments),
-        Command::Sim(arguments) => commands::sim::run(&arguments),
-        Command::Crds(arguments) => commands::crds::run(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("vfleet: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    vfleet::main()
 }

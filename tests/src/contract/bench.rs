@@ -5,8 +5,8 @@ use vfleet_host::{Host, HostError};
 
 use super::seen::SeenPf;
 
-/// Where a case is tried: a machine with two cards, each with no VFs, MTU 1500, autoprobe on, set down, and no
-/// records. A case works on [`Bench::pf`]; on the other card only if it says so (`Case::alone`).
+/// Where a case is tried: a machine with two cards, each with MTU 1500 and autoprobe on, set down, and without
+/// records. Neither has VFs, unless the case wants to be given some (`Case::given`): then [`Bench::pf`] has them.
 pub trait Bench {
     /// The host under test.
     fn host(&self) -> &dyn Host;

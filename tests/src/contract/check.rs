@@ -15,7 +15,7 @@ pub fn ensure(condition: bool, what: impl Into<String>) -> Shown {
 }
 
 /// The case has failed unless both are the same.
-pub fn same<T: PartialEq + Debug>(what: &str, found: &T, expected: &T) -> Shown {
+pub fn same<T: PartialEq + Debug + ?Sized>(what: &str, found: &T, expected: &T) -> Shown {
     ensure(found == expected, format!("{what}: expected {expected:?}, found {found:?}"))
 }
 
@@ -83,17 +83,4 @@ pub fn vf(bench: &dyn Bench, index: u16) -> VfRef {
 pub fn bind(bench: &dyn Bench, index: u16, driver: Option<&str>) -> Step {
     let driver = driver.map_or(VfDriver::Kernel, |name| VfDriver::Named(name.to_owned()));
     Step::BindVf { vf: vf(bench, index), driver }
-}
-
-/// Somebody else sets the card up and makes VFs, so that they have addresses.
-pub fn given_vfs(bench: &dyn Bench, count: u16) -> Shown {
-    bench.outsider().set_up(bench.pf(), true)?;
-    bench.outsider().set_num_vfs(bench.pf(), count)?;
-    bench.outsider().settle()
-}
-
-/// Somebody else makes VFs while the card is down, which is quicker and leaves them without addresses.
-pub fn given_vfs_while_down(bench: &dyn Bench, count: u16) -> Shown {
-    bench.outsider().set_num_vfs(bench.pf(), count)?;
-    bench.outsider().settle()
 }

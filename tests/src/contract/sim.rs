@@ -6,6 +6,7 @@ use vfleet_host::{Host, SimHost};
 use vfleet_plan::LinkKind;
 
 use super::bench::{Bench, Outsider, SeenRecord, Shown, Stop, Witness};
+use super::cases::{GIVEN_VFS, Given};
 use super::seen::{SeenLink, SeenPf, SeenVf};
 
 /// A machine like the one in the VM lab, of its own for each case.
@@ -15,8 +16,10 @@ pub struct SimBench {
 }
 
 impl SimBench {
-    pub fn new() -> Result<Self, MachineError> {
-        let machine = Machine::lab();
+    pub fn new(given: Given) -> Result<Self, MachineError> {
+        let mut machine = Machine::lab();
+        machine.pfs[0].up = given == Given::VfsMadeUp;
+        machine.pfs[0].num_vfs = if given == Given::NoVfs { 0 } else { GIVEN_VFS };
         let pfs = [machine.pfs[0].address, machine.pfs[1].address];
         Ok(Self { host: SimHost::new(&machine, "contract")?, pfs })
     }

@@ -1,13 +1,13 @@
 //! Running cases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, Stop};
 use super::broken::{BrokenBench, Defect};
-use super::cases::{Case, all_cases, find_case};
+use super::cases::{Case, Given, all_cases};
 
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,34 +49,25 @@ pub fn run_case(case: &Case, bench: &dyn Bench) -> Ending {
     }
 }
 
-/// Runs one case and takes the time.
-pub fn report_case(case: &Case, bench: &dyn Bench) -> Report {
-    let start = Instant::now();
-    let ending = run_case(case, bench);
-    Report::new(case.name.to_owned(), ending, start.elapsed())
-}
-
-/// Whether the case that is the quickest to notice a defect does so.
-pub fn catch(defect: &'static Defect, bench: &dyn Bench) -> Ending {
-    let Some(case) = find_case(defect.caught_by) else {
-        return Ending::Failed(format!("there is no case {}", defect.caught_by));
-    };
-    caught(defect, case, run_case(case, &BrokenBench::new(bench, defect)))
-}
-
-fn caught(defect: &Defect, case: &Case, ending: Ending) -> Ending {
-    match ending {
+/// Whether `case` notices a defect.
+pub fn catch(defect: &'static Defect, case: &Case, bench: &dyn Bench) -> Ending {
+    match run_case(case, &BrokenBench::new(bench, defect)) {
         Ending::Failed(_) => Ending::Ok,
         Ending::Ok => Ending::Failed(format!("{} does not notice {}", case.name, defect.name)),
         Ending::CannotShow(why) => Ending::CannotShow(why),
     }
 }
 
-/// How many cases of the whole suite notice a defect, on a new bench for each.
-pub fn count_catchers<B: Bench>(defect: &'static Defect, new_bench: impl Fn() -> B) -> usize {
-    let is_caught = |case: &&Case| {
-        let ending = run_case(case, &BrokenBench::new(&new_bench(), defect));
-        matches!(ending, Ending::Failed(_))
-    };
-    all_cases().filter(is_caught).count()
+/// How many cases of the whole suite notice a defect, on a bench of its own for each.
+pub fn count_catchers<B: Bench, E>(
+    defect: &'static Defect,
+    new_bench: impl Fn(Given) -> Result<B, E>,
+) -> Result<usize, E> {
+    let mut count = 0;
+    for case in all_cases() {
+        let bench = new_bench(case.given)?;
+        let ending = run_case(case, &BrokenBench::new(&bench, defect));
+        count += usize::from(matches!(ending, Ending::Failed(_)));
+    }
+    Ok(count)
 }

@@ -120,18 +120,16 @@ impl Kernel {
     }
 
     /// Set the address that a PF keeps for a VF. An interface that the VF has keeps its own until the next bind.
-    /// Zero makes the PF forget.
+    /// Zero makes the PF forget. Announced only while the PF is up.
     pub fn set_vf_mac(&mut self, vf: VfRef, mac: MacAddr) -> Result<(), Refusal> {
-        if self.expect_pf(vf.pf)?.link.is_none() {
-            return Err(refuse(ENODEV));
-        }
+        let pf_is_up = self.expect_pf(vf.pf)?.link.as_ref().ok_or(refuse(ENODEV))?.up;
         let found = self.expect_vf(vf).map_err(|_| refuse(EINVAL))?;
         if mac != MacAddr::ZERO && !mac.is_usable() {
             return Err(refuse(EINVAL));
         }
         found.admin_mac = mac;
         found.admin_mac_is_set = mac != MacAddr::ZERO;
-        self.announced += 1;
+        self.announced += u64::from(pf_is_up);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ fn worker(name: &str) -> PartialObjectMeta<Node> {
     node(name, &[(WORKER_LABEL, ""), (OS_LABEL, "linux")])
 }
 
-fn state(name: &str, status: &serde_json::Value) -> SriovNetworkNodeState {
+fn state(name: &str, status: &serde_json::Value) -> DeserializeGuard<SriovNetworkNodeState> {
     serde_json::from_value(json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
         "metadata": { "name": name }, "spec": {}, "status": status,
@@ -23,14 +23,14 @@ fn state(name: &str, status: &serde_json::Value) -> SriovNetworkNodeState {
     .unwrap()
 }
 
-fn state_with_card(name: &str) -> SriovNetworkNodeState {
+fn state_with_card(name: &str) -> DeserializeGuard<SriovNetworkNodeState> {
     state(
         name,
         &json!({ "interfaces": [{ "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086", "totalvfs": 64 }] }),
     )
 }
 
-fn policy(name: &str, num_vfs: i64) -> SriovNetworkNodePolicy {
+fn policy(name: &str, num_vfs: i64) -> DeserializeGuard<SriovNetworkNodePolicy> {
     serde_json::from_value(json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy",
         "metadata": { "name": name },
@@ -76,7 +76,8 @@ fn a_policy_becomes_a_spec_and_then_nothing_is_left_to_do() {
     assert_eq!(fleet.policy(Event::Apply(policy("p", 4))), BTreeSet::from(["a".to_owned()]));
     let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
     assert_eq!(spec.interfaces.as_ref().unwrap()[0].num_vfs, Some(4));
-    fleet.state(Event::Apply(SriovNetworkNodeState { spec, ..state_with_card("a") }));
+    let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
+    fleet.state(Event::Apply(DeserializeGuard(Ok(written))));
     assert_eq!(decision(&fleet, "a"), Decision::Nothing);
 }
 
@@ -115,4 +116,30 @@ fn nothing_is_complete_before_all_kinds_are_listed() {
     assert!(!fleet.is_complete());
     fleet.state(Event::InitDone);
     assert!(fleet.is_complete());
+}
+
+#[test]
+fn empty_parts_that_the_go_operator_wrote_are_no_difference() {
+    let mut fleet = Fleet::default();
+    fleet.node(Event::Apply(worker("a")));
+    let spec = serde_json::from_value(json!({ "interfaces": [], "bridges": {}, "system": {} })).unwrap();
+    let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
+    fleet.state(Event::Apply(DeserializeGuard(Ok(written))));
+    assert_eq!(decision(&fleet, "a"), Decision::Nothing);
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_counts_as_it_was() {
+    let mut fleet = Fleet::default();
+    fleet.node(Event::Apply(worker("a")));
+    fleet.state(Event::Apply(state_with_card("a")));
+    fleet.policy(Event::Apply(policy("p", 4)));
+    let unreadable: DeserializeGuard<SriovNetworkNodePolicy> = serde_json::from_value(
+        json!({ "metadata": { "name": "p" }, "spec": { "deviceType": "of-the-future" } }),
+    )
+    .unwrap();
+    assert!(unreadable.0.is_err());
+    assert!(fleet.policy(Event::Apply(unreadable)).is_empty());
+    let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
+    assert_eq!(spec.interfaces.unwrap()[0].num_vfs, Some(4));
 }

@@ -1,12 +1,12 @@
-//! One PF: its record, link, VF count and MTU; then its VFs.
+//! One PF: its record, link, MTU and VF count; then its VFs.
 
 use super::planned;
 use super::problem::{Cause, Problem};
-use super::vf::{plan_existing_vf, plan_new_vf};
+use super::vf::{plan_existing_vf, plan_new_vf, plan_unfinished_vf};
 use super::wanted::WantedPf;
-use crate::facts::{FirstSeen, HostFacts, LinkFacts, PfFacts, Record};
+use crate::facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record};
 use crate::prelude::*;
-use crate::step::{Disruption, PlannedStep, Step};
+use crate::step::{Disruption, PlannedStep, Step, VfDriver};
 
 /// The steps for one wanted PF.
 ///
@@ -16,12 +16,7 @@ pub(super) fn plan_pf(wanted: &WantedPf, facts: &HostFacts) -> Result<Vec<Planne
     let found = facts.pf(wanted.address).ok_or_else(|| wanted.problem(Cause::NoSuchPf))?;
     let link = found.link.as_ref().ok_or_else(|| wanted.problem(Cause::NoLink))?;
     check(wanted, found, link).map_err(|cause| wanted.problem(cause))?;
-    let record = facts.record(wanted.address);
-    Ok(if wanted.external {
-        plan_external(wanted, found, record)
-    } else {
-        plan_owned(wanted, found, link, record)
-    })
+    Ok(steps(wanted, found, link, facts.record(wanted.address)))
 }
 
 /// Everything that can be known before the first change.
@@ -30,14 +25,16 @@ fn check(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Result<(), Cau
     if !asked.is_empty() && !asked.eq_ignore_ascii_case(link.kind.as_api()) {
         return Err(Cause::LinkType { asked: asked.to_owned(), found: link.kind.as_api() });
     }
+    if link.kind == LinkKind::Infiniband {
+        return Err(Cause::Unsupported("InfiniBand"));
+    }
     if wanted.external {
         return check_external(wanted, found, link);
     }
     if wanted.num_vfs > found.total_vfs {
         return Err(Cause::TooManyVfs { asked: wanted.num_vfs.into(), total: found.total_vfs });
     }
-    let highest = wanted.groups.iter().filter_map(|group| group.mtu).chain(wanted.mtu).max();
-    match (highest, link.max_mtu) {
+    match (wanted.highest_mtu(), link.max_mtu) {
         (Some(asked), Some(max)) if asked > max => Err(Cause::MtuTooHigh { asked, max }),
         _ => Ok(()),
     }
@@ -48,76 +45,88 @@ fn check_external(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Resul
     if usize::from(wanted.num_vfs) > found.vfs.len() {
         return Err(Cause::TooFewVfs { asked: wanted.num_vfs, found: found.vfs.len() });
     }
-    match wanted.mtu {
+    match wanted.highest_mtu() {
         Some(asked) if asked > link.mtu => Err(Cause::ExternalMtu { asked, found: link.mtu }),
         _ => Ok(()),
     }
 }
 
-fn plan_external(wanted: &WantedPf, found: &PfFacts, record: Option<&Record>) -> Vec<PlannedStep> {
+fn steps(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Record>) -> Vec<PlannedStep> {
+    let recreate = !wanted.external && found.vfs.len() != usize::from(wanted.num_vfs);
+    let unfinished = old.is_some_and(|record| record.making);
+    let vfs = plan_vfs(wanted, found, recreate, unfinished);
+    let making = recreate || unfinished;
+    let made = Record { making: false, ..record(wanted, found, link, old) };
+    let begun = Record { making, ..made.clone() };
+
     let mut steps = Vec::new();
-    steps.extend(write_record(wanted, found, record, false));
-    steps.extend(found.vfs.iter().flat_map(|vf| plan_existing_vf(wanted, found, vf)));
+    steps.extend(write_record(old, &begun));
+    if !wanted.external {
+        steps.extend(set_up(wanted, link));
+        steps.extend(raise_mtu(wanted, link));
+    }
+    steps.extend(make_vfs(wanted, found, recreate, vfs, made.first_seen.drivers_autoprobe));
+    steps.extend(write_record(Some(&begun), &made));
     steps
 }
 
-fn plan_owned(
+fn plan_vfs(wanted: &WantedPf, found: &PfFacts, recreate: bool, unfinished: bool) -> Vec<PlannedStep> {
+    if recreate {
+        (0..wanted.num_vfs).flat_map(|index| plan_new_vf(wanted, found, index)).collect()
+    } else if unfinished && !wanted.external {
+        found.vfs.iter().flat_map(|vf| plan_unfinished_vf(wanted, found, vf)).collect()
+    } else {
+        found.vfs.iter().flat_map(|vf| plan_existing_vf(wanted, found, vf)).collect()
+    }
+}
+
+/// Removes the VFs that are there and makes the wanted ones if `recreate`, and sets them up.
+///
+/// Kept from binding them by itself (autoprobe), the kernel leaves each VF to be bound once, with its address
+/// set. Not where it shall bind some: VFs in no group are the kernel's business. In the end the switch is as it
+/// was `before`.
+fn make_vfs(
     wanted: &WantedPf,
     found: &PfFacts,
-    link: &LinkFacts,
-    record: Option<&Record>,
+    recreate: bool,
+    vfs: Vec<PlannedStep>,
+    before: bool,
 ) -> Vec<PlannedStep> {
-    let count_differs = found.vfs.len() != usize::from(wanted.num_vfs);
-    let make = count_differs || record.is_some_and(|record| record.making);
+    let (pf, want) = (wanted.address, wanted.num_vfs);
+    let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
     let mut steps = Vec::new();
-    steps.extend(write_record(wanted, found, record, make));
-    if !link.admin_up {
-        // Some cards (igb) serve their VFs only while they are up.
-        steps.push(planned(Step::SetLinkUp { pf: wanted.address }, Disruption::Pf, "it is down"));
-    }
-    steps.extend(raise_mtu(wanted, link));
-    if make {
-        steps.extend(make_vfs(wanted, found));
-        steps.extend(write_record(wanted, found, Some(&making_record(wanted, found, record)), false));
-    } else {
-        steps.extend(found.vfs.iter().flat_map(|vf| plan_existing_vf(wanted, found, vf)));
-    }
-    steps
-}
-
-/// Removes the VFs that are there if their number is wrong, makes the wanted ones, and sets them up.
-fn make_vfs(wanted: &WantedPf, found: &PfFacts) -> Vec<PlannedStep> {
-    let pf = wanted.address;
-    let (have, want) = (found.vfs.len(), wanted.num_vfs);
-    let mut steps = Vec::new();
-    let recreate = have != usize::from(want);
-    if recreate && have > 0 {
-        let why = format!("it has {have} VFs, {want} are wanted");
+    if recreate && !found.vfs.is_empty() {
+        let why = format!("it has {} VFs, {want} are wanted", found.vfs.len());
         steps.push(planned(Step::SetNumVfs { pf, count: 0 }, Disruption::Drain, why));
     }
-    // Kept from binding them by itself, the kernel leaves each VF to be bound once, with its address set. Not
-    // where it shall bind some: VFs in no group are the kernel's business.
-    let all_ours = (0..want).all(|index| wanted.vf(index).is_some());
     if recreate && want > 0 {
-        if all_ours && found.drivers_autoprobe {
-            steps.push(planned(
-                Step::SetAutoprobe { pf, on: false },
-                Disruption::None,
-                "VFs are bound one by one",
-            ));
-        }
+        let all_ours = (0..want).all(|index| wanted.vf(index).is_some());
+        steps.extend(autoprobe.switch(before && !all_ours, "VFs are bound one by one"));
         let why = format!("wanted by {}", policies(wanted));
         steps.push(planned(Step::SetNumVfs { pf, count: want }, Disruption::Pf, why));
     }
-    let (macs, binds): (Vec<_>, Vec<_>) =
-        (0..want).flat_map(|index| plan_new_vf(wanted, found, index)).partition(is_mac);
+    let (macs, others): (Vec<_>, Vec<_>) = vfs.into_iter().partition(is_mac);
     steps.extend(macs);
-    let is_off = !found.drivers_autoprobe || (recreate && all_ours && want > 0);
-    if is_off {
-        steps.push(planned(Step::SetAutoprobe { pf, on: true }, Disruption::None, "as before"));
+    if others.iter().any(is_bound_by_kernel) {
+        steps.extend(autoprobe.switch(true, "the kernel shall bind VFs"));
     }
-    steps.extend(binds);
+    steps.extend(others);
+    steps.extend(autoprobe.switch(before, "as before"));
     steps
+}
+
+/// The switch `sriov_drivers_autoprobe`, as it will be at this point of the plan.
+struct Autoprobe<'a> {
+    wanted: &'a WantedPf,
+    on: bool,
+}
+
+impl Autoprobe<'_> {
+    fn switch(&mut self, on: bool, why: &str) -> Option<PlannedStep> {
+        let changes = core::mem::replace(&mut self.on, on) != on;
+        let step = Step::SetAutoprobe { pf: self.wanted.address, on };
+        changes.then(|| planned(step, Disruption::None, why))
+    }
 }
 
 fn policies(wanted: &WantedPf) -> String {
@@ -131,35 +140,44 @@ fn is_mac(planned: &PlannedStep) -> bool {
     matches!(planned.step, Step::SetVfMac { .. })
 }
 
+fn is_bound_by_kernel(planned: &PlannedStep) -> bool {
+    matches!(planned.step, Step::BindVf { driver: VfDriver::Kernel, .. })
+}
+
+/// Some cards (igb) serve their VFs only while they are up.
+fn set_up(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
+    let step = Step::SetLinkUp { pf: wanted.address };
+    (!link.admin_up).then(|| planned(step, Disruption::Pf, "it is down"))
+}
+
 fn raise_mtu(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
-    let mtu = wanted.mtu.filter(|mtu| *mtu > link.mtu)?;
+    let mtu = wanted.highest_mtu().filter(|mtu| *mtu > link.mtu)?;
     let why = format!("it has {}", link.mtu);
     Some(planned(Step::SetPfMtu { pf: wanted.address, mtu }, Disruption::Pf, why))
 }
 
-fn write_record(
-    wanted: &WantedPf,
-    found: &PfFacts,
-    old: Option<&Record>,
-    making: bool,
-) -> Option<PlannedStep> {
-    let record = Record { making, ..making_record(wanted, found, old) };
-    if old == Some(&record) {
-        return None;
+fn record(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Record>) -> Record {
+    let first_seen = old.map_or_else(
+        || FirstSeen { mtu: Some(link.mtu), drivers_autoprobe: found.drivers_autoprobe },
+        |record| record.first_seen.clone(),
+    );
+    let raised = wanted.highest_mtu().filter(|mtu| !wanted.external && *mtu > link.mtu);
+    Record {
+        pf: wanted.address,
+        interface: wanted.interface.clone(),
+        first_seen,
+        raised_mtu: raised.or(old.and_then(|record| record.raised_mtu)),
+        making: false,
     }
+}
+
+fn write_record(old: Option<&Record>, new: &Record) -> Option<PlannedStep> {
     let why = match old {
+        Some(old) if old == new => return None,
         None => "a policy selects it",
-        Some(_) if making => "its VFs are about to be made",
+        Some(_) if new.making => "its VFs are about to be made",
         Some(old) if old.making => "its VFs are made",
         Some(_) => "something else is wanted of it",
     };
-    Some(planned(Step::WriteRecord { record }, Disruption::None, why))
-}
-
-fn making_record(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -> Record {
-    let first_seen = old.map_or_else(
-        || FirstSeen { mtu: found.link.as_ref().map(|link| link.mtu) },
-        |record| record.first_seen.clone(),
-    );
-    Record { pf: wanted.address, interface: wanted.interface.clone(), first_seen, making: true }
+    Some(planned(Step::WriteRecord { record: new.clone() }, Disruption::None, why))
 }

@@ -1,4 +1,4 @@
-//! A PF that is ours and no longer wanted goes back to what it was like before.
+//! A PF that is ours and no longer wanted is given back: without VFs, and without what vfleet changed of the rest.
 
 use super::planned;
 use crate::facts::{PfFacts, Record};
@@ -30,14 +30,15 @@ fn undo(record: &Record, found: &PfFacts) -> Vec<PlannedStep> {
             "no policy wants its VFs any more",
         ));
     }
-    if !found.drivers_autoprobe {
-        steps.push(planned(Step::SetAutoprobe { pf, on: true }, Disruption::None, "as before"));
+    let before = &record.first_seen;
+    if record.making && found.drivers_autoprobe != before.drivers_autoprobe {
+        let on = before.drivers_autoprobe;
+        steps.push(planned(Step::SetAutoprobe { pf, on }, Disruption::None, "as before"));
     }
+    // Only while it is the one that vfleet set: another was set by somebody who wants it.
     let now = found.link.as_ref().map(|link| link.mtu);
-    if let (Some(before), Some(now)) = (record.first_seen.mtu, now)
-        && before != now
-    {
-        steps.push(planned(Step::SetPfMtu { pf, mtu: before }, Disruption::Pf, "as before"));
+    if let (Some(mtu), true) = (before.mtu, record.raised_mtu.is_some() && record.raised_mtu == now) {
+        steps.push(planned(Step::SetPfMtu { pf, mtu }, Disruption::Pf, "as before"));
     }
     steps
 }

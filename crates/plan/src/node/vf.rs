@@ -9,7 +9,7 @@ use crate::mac::vf_mac;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver, is_userspace_driver};
 
-/// The steps for a VF that is about to be made, or whose making was cut off.
+/// The steps for a VF that is about to be made.
 pub(super) fn plan_new_vf(wanted: &WantedPf, pf: &PfFacts, index: u16) -> Vec<PlannedStep> {
     let Some(group) = wanted.vf(index) else { return Vec::new() };
     let vf = VfRef { pf: wanted.address, index };
@@ -21,26 +21,60 @@ pub(super) fn plan_new_vf(wanted: &WantedPf, pf: &PfFacts, index: u16) -> Vec<Pl
     steps
 }
 
+/// The steps for a VF whose making was cut off: as for a new one, except what is done already. A VF that is bound
+/// as wanted may be in use by now.
+pub(super) fn plan_unfinished_vf(wanted: &WantedPf, pf: &PfFacts, found: &VfFacts) -> Vec<PlannedStep> {
+    let Some(group) = wanted.vf(found.index) else { return Vec::new() };
+    let vf = VfRef { pf: wanted.address, index: found.index };
+    let mac = own_mac(pf, found.index);
+    if found.driver.as_ref().is_some_and(|driver| is_wanted(driver, &group.driver)) {
+        let is_done = found
+            .link
+            .as_ref()
+            .is_none_or(|link| mac.is_none() || (found.admin_mac == mac && link.mac == mac));
+        if is_done {
+            return change_mtu(vf, group, found).into_iter().collect();
+        }
+    }
+    let mut steps = Vec::new();
+    if let Some(mac) = mac.filter(|mac| found.admin_mac != Some(*mac)) {
+        steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "an address that stays"));
+    }
+    let disruption = if found.driver.is_some() { Disruption::Drain } else { Disruption::Vf };
+    steps.extend(bind(vf, group, disruption, "its making was cut off".to_owned()));
+    steps
+}
+
 /// The steps for a VF that is there.
 pub(super) fn plan_existing_vf(wanted: &WantedPf, pf: &PfFacts, found: &VfFacts) -> Vec<PlannedStep> {
     let Some(group) = wanted.vf(found.index) else { return Vec::new() };
     let vf = VfRef { pf: wanted.address, index: found.index };
+    let stays_bound = found.driver.as_ref().is_some_and(|driver| is_wanted(driver, &group.driver));
     let mut steps = Vec::new();
-    if found.admin_mac == Some(MacAddr::ZERO) {
-        // The address that it has now, so that nobody who uses the VF notices.
-        let current = found.link.as_ref().and_then(|link| link.mac).filter(|mac| mac.is_usable());
-        if let Some(mac) = current.or_else(|| own_mac(pf, found.index)) {
-            steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "the PF keeps no address for it"));
-        }
+    if let Some(mac) = missing_mac(pf, found, stays_bound) {
+        steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "the PF keeps no address for it"));
     }
     match &found.driver {
-        Some(driver) if is_wanted(driver, &group.driver) => steps.extend(change_mtu(vf, group, found)),
+        Some(_) if stays_bound => steps.extend(change_mtu(vf, group, found)),
         Some(driver) => {
             steps.extend(bind(vf, group, Disruption::Drain, format!("it is bound to {driver}")));
         }
         None => steps.extend(bind(vf, group, Disruption::Vf, "it is bound to no driver".to_owned())),
     }
     steps
+}
+
+/// The address for a VF for which the PF keeps none: the one that it has now, so that nobody who uses it notices. A
+/// VF that somebody holds elsewhere has one that is not known here, and is left alone.
+fn missing_mac(pf: &PfFacts, found: &VfFacts, stays_bound: bool) -> Option<MacAddr> {
+    if found.admin_mac != Some(MacAddr::ZERO) {
+        return None;
+    }
+    match &found.link {
+        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| own_mac(pf, found.index)),
+        None if stays_bound => None,
+        None => own_mac(pf, found.index),
+    }
 }
 
 fn own_mac(pf: &PfFacts, index: u16) -> Option<MacAddr> {

@@ -43,6 +43,11 @@ impl WantedPf {
         self.groups.iter().find(|group| group.range.contains(index))
     }
 
+    /// The MTU that the PF needs for itself and all of its VFs.
+    pub fn highest_mtu(&self) -> Option<u32> {
+        self.groups.iter().filter_map(|group| group.mtu).chain(self.mtu).max()
+    }
+
     /// A problem with this PF.
     pub fn problem(&self, cause: Cause) -> Problem {
         problem(&self.interface, Some(self.address), cause)

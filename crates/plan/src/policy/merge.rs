@@ -11,8 +11,10 @@ use crate::prelude::*;
 pub(super) fn interface(
     policies: &[NamedPolicy<'_>],
     card: &InterfaceExt,
+    current: &[Interface],
     problems: &mut Vec<PolicyProblem>,
 ) -> Option<Interface> {
+    let current = current.iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
     let mut merged: Option<(Interface, i64)> = None;
     for policy in policies {
         let next = match select(policy, card).map(|selection| wanted(policy, card, &selection)) {
@@ -20,7 +22,10 @@ pub(super) fn interface(
             Ok(None) => continue,
             Err(invalid) => {
                 problems.push(PolicyProblem { policy: policy.name.to_owned(), invalid });
-                continue;
+                match current.filter(|entry| is_from(entry, policy)) {
+                    Some(entry) => return Some(entry.clone()),
+                    None => continue,
+                }
             }
         };
         merged = Some(match merged {
@@ -29,6 +34,10 @@ pub(super) fn interface(
         });
     }
     merged.map(|(interface, _)| interface)
+}
+
+fn is_from(entry: &Interface, policy: &NamedPolicy<'_>) -> bool {
+    entry.vf_groups.iter().flatten().any(|group| group.policy_name.as_deref() == Some(policy.name))
 }
 
 /// What one policy alone wants of `card`.
@@ -61,10 +70,7 @@ fn group(policy: &NamedPolicy<'_>, range: VfRange) -> VfGroup {
         policy_name: Some(policy.name.to_owned()),
         mtu: spec.mtu,
         is_rdma: spec.is_rdma.filter(|rdma| *rdma),
-        vdpa_type: spec.vdpa_type.map(|kind| match kind {
-            vfleet_api::node_policy::VdpaType::Virtio => "virtio".to_owned(),
-            vfleet_api::node_policy::VdpaType::Vhost => "vhost".to_owned(),
-        }),
+        vdpa_type: spec.vdpa_type.map(|kind| kind.as_str().to_owned()),
     }
 }
 

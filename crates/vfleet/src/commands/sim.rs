@@ -8,7 +8,8 @@ use anyhow::Context;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, OS_LABEL, SIMULATED_LABEL, WORKER_LABEL};
@@ -47,6 +48,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log::start();
+    raise_file_limit();
     let names = match arguments.names.as_slice() {
         [] => (1..=arguments.nodes).map(|number| format!("sim-{number}")).collect(),
         names => names.to_vec(),
@@ -87,6 +89,15 @@ async fn run_agents(
     Ok(())
 }
 
+/// Every agent watches its node state on a connection of its own, and the usual limit is 1024 files.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, highest)| setrlimit(Resource::RLIMIT_NOFILE, highest, highest));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays as it is; about 1,000 nodes fit");
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "it plays a machine that takes its time")]
 fn take(time: Duration) {
     std::thread::sleep(time);
@@ -118,9 +129,22 @@ async fn make_node(api: &Api<Node>, name: &str) -> anyhow::Result<Option<String>
     }))?;
     match api.create(&PostParams::default(), &node).await {
         Ok(_) => Ok(Some(name.to_owned())),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            ensure_simulated(api, name).await?;
+            Ok(None)
+        }
         Err(error) => Err(error).with_context(|| format!("cannot create the node {name}")),
     }
+}
+
+/// A simulated agent on a real node would report cards that are not there.
+async fn ensure_simulated(api: &Api<Node>, name: &str) -> anyhow::Result<()> {
+    let node = api.get_metadata(name).await.with_context(|| format!("cannot look at the node {name}"))?;
+    anyhow::ensure!(
+        node.labels().contains_key(SIMULATED_LABEL),
+        "{name} is a real node (it has no label {SIMULATED_LABEL}): choose another name"
+    );
+    Ok(())
 }
 
 async fn remove_nodes(client: &Client, names: &[String]) {

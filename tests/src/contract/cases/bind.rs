@@ -4,27 +4,24 @@ use vfleet_plan::is_userspace_driver;
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown};
-use crate::contract::check::{
-    agree, bind, ensure, execute, given_vfs, given_vfs_while_down, look, look_at_vf, refused, same, vf,
-};
+use crate::contract::check::{agree, bind, ensure, execute, look, look_at_vf, refused, same, vf};
 
 const VFIO: Option<&str> = Some("vfio-pci");
 
 cases! {
-    binds_to_a_named_driver_and_back,
-    binds_the_right_vf,
-    binds_an_unbound_vf_to_the_kernels_driver,
-    binding_to_a_named_driver_twice_is_harmless,
-    binding_to_the_kernels_driver_twice_is_harmless,
-    clears_an_override_that_others_left,
-    leaves_no_override_behind,
-    refuses_a_driver_that_is_not_loaded,
-    a_driver_that_does_not_take_the_vf_is_an_error,
-    refuses_to_bind_a_vf_that_is_not_there
+    binds_to_a_named_driver_and_back: VfsMadeUp,
+    binds_the_right_vf: VfsMadeUp,
+    binds_an_unbound_vf_to_the_kernels_driver: VfsMadeDown,
+    binding_to_a_named_driver_twice_is_harmless: VfsMadeDown,
+    binding_to_the_kernels_driver_twice_is_harmless: VfsMadeDown,
+    clears_an_override_that_others_left: VfsMadeDown,
+    leaves_no_override_behind: VfsMadeDown,
+    refuses_a_driver_that_is_not_loaded: VfsMadeDown,
+    a_driver_that_does_not_take_the_vf_is_an_error: VfsMadeDown,
+    refuses_to_bind_a_vf_that_is_not_there: NoVfs,
 }
 
 fn binds_to_a_named_driver_and_back(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 1)?;
     let before = look_at_vf(bench, 0)?;
     execute(bench, &[bind(bench, 0, VFIO)])?;
     let vf = agree(bench)?.vfs.remove(0);
@@ -37,7 +34,6 @@ fn binds_to_a_named_driver_and_back(bench: &dyn Bench) -> Shown {
 }
 
 fn binds_the_right_vf(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 3)?;
     let before = look(bench)?;
     execute(bench, &[bind(bench, 1, VFIO)])?;
     let after = agree(bench)?;
@@ -47,7 +43,6 @@ fn binds_the_right_vf(bench: &dyn Bench) -> Shown {
 }
 
 fn binds_an_unbound_vf_to_the_kernels_driver(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     bench.outsider().unbind(vf(bench, 0))?;
     execute(bench, &[bind(bench, 0, None)])?;
     let vf = agree(bench)?.vfs.remove(0);
@@ -57,7 +52,6 @@ fn binds_an_unbound_vf_to_the_kernels_driver(bench: &dyn Bench) -> Shown {
 }
 
 fn binding_to_a_named_driver_twice_is_harmless(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     execute(bench, &[bind(bench, 0, VFIO)])?;
     let before = look(bench)?;
     execute(bench, &[bind(bench, 0, VFIO)])?;
@@ -65,7 +59,6 @@ fn binding_to_a_named_driver_twice_is_harmless(bench: &dyn Bench) -> Shown {
 }
 
 fn binding_to_the_kernels_driver_twice_is_harmless(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     let driver = look_at_vf(bench, 0)?.driver;
     execute(bench, &[bind(bench, 0, None), bind(bench, 0, None)])?;
     let vf = agree(bench)?.vfs.remove(0);
@@ -74,7 +67,6 @@ fn binding_to_the_kernels_driver_twice_is_harmless(bench: &dyn Bench) -> Shown {
 }
 
 fn clears_an_override_that_others_left(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     let driver = look_at_vf(bench, 0)?.driver;
     bench.outsider().set_override(vf(bench, 0), VFIO)?;
     execute(bench, &[bind(bench, 0, None)])?;
@@ -84,7 +76,6 @@ fn clears_an_override_that_others_left(bench: &dyn Bench) -> Shown {
 }
 
 fn leaves_no_override_behind(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     for driver in [VFIO, None] {
         execute(bench, &[bind(bench, 0, driver)])?;
         same("driver_override", &look_at_vf(bench, 0)?.driver_override, &None)?;
@@ -93,7 +84,6 @@ fn leaves_no_override_behind(bench: &dyn Bench) -> Shown {
 }
 
 fn refuses_a_driver_that_is_not_loaded(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     let before = look(bench)?;
     let text = refused(bench, &bind(bench, 0, Some("no-such-driver")), "DriverNotLoaded")?;
     ensure(text.contains("no-such-driver") && text.contains("load its module"), text)?;
@@ -101,7 +91,6 @@ fn refuses_a_driver_that_is_not_loaded(bench: &dyn Bench) -> Shown {
 }
 
 fn a_driver_that_does_not_take_the_vf_is_an_error(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     // The PF's own driver is loaded, and wants no VFs.
     let driver = look(bench)?.driver;
     let text = refused(bench, &bind(bench, 0, driver.as_deref()), "NotVerified")?;

@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use vfleet_api::MacAddr;
 
-use super::cases;
+use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{agree, ensure, facts, given_vfs, given_vfs_while_down, same, there, vf};
+use crate::contract::check::{agree, ensure, facts, same, there, vf};
 use crate::contract::seen::SeenPf;
 
 /// Cards need some seconds to negotiate, and an emulated one is slow.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(30);
 
 cases! {
-    tells_the_link_of_a_pf,
-    facts_of_a_quiet_machine_are_the_same_twice,
-    tells_a_new_alternative_name,
-    tells_no_speed_while_down,
-    tells_the_speed_once_there_is_a_carrier,
-    tells_an_mtu_that_others_set,
-    tells_when_others_set_it_up_and_down,
-    tells_when_others_switch_autoprobe,
-    tells_vfs_that_others_made,
-    tells_vfs_by_index,
-    tells_when_others_removed_the_vfs,
-    tells_a_mac_that_others_set,
-    tells_a_vf_that_others_unbound;
-    alone: tells_every_pf
+    tells_the_link_of_a_pf: NoVfs,
+    facts_of_a_quiet_machine_are_the_same_twice: VfsMadeDown,
+    tells_a_new_alternative_name: NoVfs,
+    tells_no_speed_while_down: NoVfs,
+    tells_the_speed_once_there_is_a_carrier: NoVfs,
+    tells_an_mtu_that_others_set: NoVfs,
+    tells_when_others_set_it_up_and_down: NoVfs,
+    tells_when_others_switch_autoprobe: NoVfs,
+    tells_vfs_that_others_made: VfsMadeUp,
+    tells_vfs_by_index: VfsMadeDown,
+    tells_when_others_removed_the_vfs: VfsMadeDown,
+    tells_a_mac_that_others_set: VfsMadeDown,
+    tells_a_vf_that_others_unbound: VfsMadeDown,
+    tells_every_pf: NoVfs,
 }
 
 fn tells_every_pf(bench: &dyn Bench) -> Shown {
@@ -47,7 +47,6 @@ fn tells_the_link_of_a_pf(bench: &dyn Bench) -> Shown {
 }
 
 fn facts_of_a_quiet_machine_are_the_same_twice(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 2)?;
     same("the facts", &facts(bench)?, &facts(bench)?)
 }
 
@@ -98,9 +97,8 @@ fn tells_when_others_switch_autoprobe(bench: &dyn Bench) -> Shown {
 }
 
 fn tells_vfs_that_others_made(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 3)?;
     let pf = agree(bench)?;
-    same("the number of VFs", &pf.vfs.len(), &3)?;
+    same("the number of VFs", &pf.vfs.len(), &GIVEN_VFS.into())?;
     for vf in pf.vfs {
         ensure(vf.driver.is_some() && vf.link.is_some(), format!("bound by the kernel: {vf:?}"))?;
     }
@@ -108,35 +106,31 @@ fn tells_vfs_that_others_made(bench: &dyn Bench) -> Shown {
 }
 
 fn tells_vfs_by_index(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 7)?;
     let vfs = facts(bench)?.vfs;
     let indexes: Vec<u16> = vfs.iter().map(|vf| vf.index).collect();
-    same("the indexes", &indexes, &(0..7).collect())?;
+    same("the indexes", &indexes, &(0..GIVEN_VFS).collect())?;
     ensure(vfs.is_sorted_by_key(|vf| vf.address), format!("addresses in order: {vfs:?}"))
 }
 
 fn tells_when_others_removed_the_vfs(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     agree(bench)?;
     bench.outsider().set_num_vfs(bench.pf(), 0)?;
     same("the VFs", &agree(bench)?.vfs, &Vec::new())
 }
 
 fn tells_a_mac_that_others_set(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 2)?;
     // Once before, so that a host that remembers is found out.
     agree(bench)?;
     let mac = MacAddr([2, 0, 0, 0, 0xaa, 1]);
     bench.outsider().set_vf_mac(vf(bench, 1), mac)?;
     let told: Vec<_> = agree(bench)?.vfs.iter().map(|vf| vf.admin_mac).collect();
-    same("the addresses", &told, &vec![Some(MacAddr::ZERO), Some(mac)])
+    same("the addresses", &told, &vec![Some(MacAddr::ZERO), Some(mac), Some(MacAddr::ZERO)])
 }
 
 fn tells_a_vf_that_others_unbound(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 2)?;
     bench.outsider().unbind(vf(bench, 0))?;
     let vfs = agree(bench)?.vfs;
     let drivers: Vec<_> = vfs.iter().map(|vf| vf.driver.is_some()).collect();
-    same("which VFs have a driver", &drivers, &vec![false, true])?;
+    same("which VFs have a driver", &drivers, &vec![false, true, true])?;
     same("the interface of the unbound VF", &vfs[0].link, &None)
 }

@@ -2,17 +2,16 @@
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown};
-use crate::contract::check::{agree, bind, ensure, execute, given_vfs, refused, same, vf};
+use crate::contract::check::{agree, bind, ensure, execute, refused, same, vf};
 use vfleet_plan::Step;
 
 cases! {
-    tells_a_vf_that_is_held_elsewhere,
-    binding_takes_a_vf_back,
-    removes_a_vf_that_is_held_elsewhere
+    tells_a_vf_that_is_held_elsewhere: VfsMadeUp,
+    binding_takes_a_vf_back: VfsMadeUp,
+    removes_a_vf_that_is_held_elsewhere: VfsMadeUp,
 }
 
 fn tells_a_vf_that_is_held_elsewhere(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 2)?;
     let before = agree(bench)?;
     bench.outsider().hold_elsewhere(vf(bench, 0))?;
     let after = agree(bench)?;
@@ -23,14 +22,12 @@ fn tells_a_vf_that_is_held_elsewhere(bench: &dyn Bench) -> Shown {
 }
 
 fn binding_takes_a_vf_back(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 1)?;
     bench.outsider().hold_elsewhere(vf(bench, 0))?;
     execute(bench, &[bind(bench, 0, None)])?;
     ensure(agree(bench)?.vfs[0].link.is_some(), "its interface is here")
 }
 
 fn removes_a_vf_that_is_held_elsewhere(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 1)?;
     bench.outsider().hold_elsewhere(vf(bench, 0))?;
     execute(bench, &[Step::SetNumVfs { pf: bench.pf(), count: 0 }])?;
     same("the VFs", &agree(bench)?.vfs, &Vec::new())?;

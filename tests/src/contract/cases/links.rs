@@ -3,23 +3,21 @@
 use vfleet_api::PciAddress;
 use vfleet_plan::Step;
 
-use super::cases;
+use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{
-    agree, bind, ensure, execute, given_vfs_while_down, look, look_at_vf_link, refused, same, there, vf,
-};
+use crate::contract::check::{agree, bind, ensure, execute, look, look_at_vf_link, refused, same, there, vf};
 use crate::contract::seen::SeenLink;
 
 cases! {
-    sets_the_mtu_of_a_pf,
-    refuses_an_mtu_that_the_card_does_not_take,
-    sets_the_mtu_of_the_right_vf,
-    waits_for_the_interface_of_a_vf,
-    refuses_an_mtu_for_a_vf_without_an_interface,
-    sets_a_pf_up,
-    a_pf_that_is_up_stays_as_it_is,
-    refuses_what_is_no_card;
-    alone: leaves_the_other_pf_alone
+    sets_the_mtu_of_a_pf: NoVfs,
+    refuses_an_mtu_that_the_card_does_not_take: NoVfs,
+    sets_the_mtu_of_the_right_vf: VfsMadeDown,
+    waits_for_the_interface_of_a_vf: NoVfs,
+    refuses_an_mtu_for_a_vf_without_an_interface: VfsMadeDown,
+    sets_a_pf_up: NoVfs,
+    a_pf_that_is_up_stays_as_it_is: NoVfs,
+    refuses_what_is_no_card: NoVfs,
+    leaves_the_other_pf_alone: NoVfs,
 }
 
 fn set_mtu(bench: &dyn Bench, mtu: u32) -> Step {
@@ -52,7 +50,6 @@ fn refuses_an_mtu_that_the_card_does_not_take(bench: &dyn Bench) -> Shown {
 }
 
 fn sets_the_mtu_of_the_right_vf(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 2)?;
     let before = look(bench)?;
     execute(bench, &[set_vf_mtu(bench, 1, 3000)])?;
     let after = agree(bench)?;
@@ -63,22 +60,24 @@ fn sets_the_mtu_of_the_right_vf(bench: &dyn Bench) -> Shown {
 
 fn waits_for_the_interface_of_a_vf(bench: &dyn Bench) -> Shown {
     let pf = bench.pf();
-    execute(bench, &[
-        Step::SetAutoprobe { pf, on: false },
-        Step::SetNumVfs { pf, count: 1 },
-        Step::SetAutoprobe { pf, on: true },
-        bind(bench, 0, None),
-        set_vf_mtu(bench, 0, 2500),
-    ])?;
+    execute(
+        bench,
+        &[
+            Step::SetAutoprobe { pf, on: false },
+            Step::SetNumVfs { pf, count: 1 },
+            Step::SetAutoprobe { pf, on: true },
+            bind(bench, 0, None),
+            set_vf_mtu(bench, 0, 2500),
+        ],
+    )?;
     same("its MTU", &look_at_vf_link(bench, 0)?.mtu, &2500)
 }
 
 fn refuses_an_mtu_for_a_vf_without_an_interface(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     execute(bench, &[bind(bench, 0, Some("vfio-pci"))])?;
     let text = refused(bench, &set_vf_mtu(bench, 0, 3000), "NoInterface")?;
     ensure(text.contains("vf 0"), text)?;
-    refused(bench, &set_vf_mtu(bench, 1, 3000), "NoSuchVf").map(drop)
+    refused(bench, &set_vf_mtu(bench, GIVEN_VFS, 3000), "NoSuchVf").map(drop)
 }
 
 fn sets_a_pf_up(bench: &dyn Bench) -> Shown {
@@ -95,11 +94,9 @@ fn a_pf_that_is_up_stays_as_it_is(bench: &dyn Bench) -> Shown {
 
 fn refuses_what_is_no_card(bench: &dyn Bench) -> Shown {
     let Some(pf) = PciAddress::new(0, 0xfe, 0, 0) else { return Ok(()) };
-    for step in [
-        Step::SetLinkUp { pf },
-        Step::SetPfMtu { pf, mtu: 9000 },
-        Step::SetAutoprobe { pf, on: false },
-    ] {
+    for step in
+        [Step::SetLinkUp { pf }, Step::SetPfMtu { pf, mtu: 9000 }, Step::SetAutoprobe { pf, on: false }]
+    {
         refused(bench, &step, "NoSuchDevice")?;
     }
     Ok(())
@@ -108,11 +105,10 @@ fn refuses_what_is_no_card(bench: &dyn Bench) -> Shown {
 fn leaves_the_other_pf_alone(bench: &dyn Bench) -> Shown {
     let pf = bench.pf();
     let before = bench.witness().pf(bench.other_pf())?;
-    execute(bench, &[
-        Step::SetPfMtu { pf, mtu: 5000 },
-        Step::SetAutoprobe { pf, on: false },
-        Step::SetLinkUp { pf },
-    ])?;
+    execute(
+        bench,
+        &[Step::SetPfMtu { pf, mtu: 5000 }, Step::SetAutoprobe { pf, on: false }, Step::SetLinkUp { pf }],
+    )?;
     same("its MTU", &link(bench)?.mtu, &5000)?;
     same("the other card", &bench.witness().pf(bench.other_pf())?, &before)
 }

@@ -3,28 +3,27 @@
 use vfleet_api::MacAddr;
 use vfleet_plan::Step;
 
-use super::cases;
+use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown};
 use crate::contract::check::{
-    agree, bind, ensure, execute, given_vfs, given_vfs_while_down, look, look_at_vf, look_at_vf_link, refused,
-    same, vf,
+    agree, bind, ensure, execute, look, look_at_vf, look_at_vf_link, refused, same, vf,
 };
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0xbb, 1]);
 
 cases! {
-    sets_the_address_of_the_right_vf,
-    setting_the_same_address_twice_is_harmless,
-    an_address_reaches_the_interface_at_the_next_bind,
-    an_address_survives_another_driver,
-    an_address_set_before_the_first_bind_is_the_interfaces,
-    vfs_made_while_up_have_the_address_of_their_interface,
-    vfs_made_while_down_have_an_interface_and_no_address,
-    a_vf_bound_while_the_pf_is_down_makes_up_an_address,
-    setting_up_gives_no_address_to_vfs_that_have_none,
-    refuses_an_address_for_a_vf_that_is_not_there,
-    refuses_a_group_address,
-    without_vfs_there_is_no_vf_to_give_an_address
+    sets_the_address_of_the_right_vf: VfsMadeDown,
+    setting_the_same_address_twice_is_harmless: VfsMadeDown,
+    an_address_reaches_the_interface_at_the_next_bind: VfsMadeUp,
+    an_address_survives_another_driver: VfsMadeUp,
+    an_address_set_before_the_first_bind_is_the_interfaces: NoVfs,
+    vfs_made_while_up_have_the_address_of_their_interface: VfsMadeUp,
+    vfs_made_while_down_have_an_interface_and_no_address: VfsMadeDown,
+    a_vf_bound_while_the_pf_is_down_makes_up_an_address: VfsMadeDown,
+    setting_up_gives_no_address_to_vfs_that_have_none: VfsMadeDown,
+    refuses_an_address_for_a_vf_that_is_not_there: VfsMadeDown,
+    refuses_a_group_address: VfsMadeDown,
+    without_vfs_there_is_no_vf_to_give_an_address: NoVfs,
 }
 
 fn set(bench: &dyn Bench, index: u16, mac: MacAddr) -> Step {
@@ -32,14 +31,12 @@ fn set(bench: &dyn Bench, index: u16, mac: MacAddr) -> Step {
 }
 
 fn sets_the_address_of_the_right_vf(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 3)?;
     execute(bench, &[set(bench, 1, MAC)])?;
     let kept: Vec<_> = agree(bench)?.vfs.iter().map(|vf| vf.admin_mac).collect();
     same("the addresses", &kept, &vec![Some(MacAddr::ZERO), Some(MAC), Some(MacAddr::ZERO)])
 }
 
 fn setting_the_same_address_twice_is_harmless(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     execute(bench, &[set(bench, 0, MAC)])?;
     let before = look(bench)?;
     execute(bench, &[set(bench, 0, MAC)])?;
@@ -47,7 +44,6 @@ fn setting_the_same_address_twice_is_harmless(bench: &dyn Bench) -> Shown {
 }
 
 fn an_address_reaches_the_interface_at_the_next_bind(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 2)?;
     let before = look(bench)?;
     execute(bench, &[set(bench, 0, MAC)])?;
     let meanwhile = look(bench)?;
@@ -61,7 +57,6 @@ fn an_address_reaches_the_interface_at_the_next_bind(bench: &dyn Bench) -> Shown
 }
 
 fn an_address_survives_another_driver(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 1)?;
     execute(bench, &[set(bench, 0, MAC), bind(bench, 0, Some("vfio-pci"))])?;
     same("the address that the PF keeps", &look_at_vf(bench, 0)?.admin_mac, &Some(MAC))?;
     execute(bench, &[bind(bench, 0, None)])?;
@@ -72,21 +67,23 @@ fn an_address_survives_another_driver(bench: &dyn Bench) -> Shown {
 /// The way that the planner goes.
 fn an_address_set_before_the_first_bind_is_the_interfaces(bench: &dyn Bench) -> Shown {
     let pf = bench.pf();
-    execute(bench, &[
-        Step::SetLinkUp { pf },
-        Step::SetAutoprobe { pf, on: false },
-        Step::SetNumVfs { pf, count: 1 },
-        set(bench, 0, MAC),
-        Step::SetAutoprobe { pf, on: true },
-        bind(bench, 0, None),
-    ])?;
+    execute(
+        bench,
+        &[
+            Step::SetLinkUp { pf },
+            Step::SetAutoprobe { pf, on: false },
+            Step::SetNumVfs { pf, count: 1 },
+            set(bench, 0, MAC),
+            Step::SetAutoprobe { pf, on: true },
+            bind(bench, 0, None),
+        ],
+    )?;
     let vf = agree(bench)?.vfs.remove(0);
     same("the address that the PF keeps", &vf.admin_mac, &Some(MAC))?;
     same("the address of the interface", &vf.link.and_then(|link| link.mac), &Some(MAC))
 }
 
 fn vfs_made_while_up_have_the_address_of_their_interface(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 2)?;
     for vf in agree(bench)?.vfs {
         ensure(vf.admin_mac.is_some_and(MacAddr::is_usable), format!("has an address: {vf:?}"))?;
         same("the address of the interface", &vf.link.and_then(|link| link.mac), &vf.admin_mac)?;
@@ -95,14 +92,12 @@ fn vfs_made_while_up_have_the_address_of_their_interface(bench: &dyn Bench) -> S
 }
 
 fn vfs_made_while_down_have_an_interface_and_no_address(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     let vf = agree(bench)?.vfs.remove(0);
     same("the address that the PF keeps", &vf.admin_mac, &Some(MacAddr::ZERO))?;
     ensure(vf.link.is_some_and(|link| link.mac.is_some_and(MacAddr::is_usable)), "the interface has one")
 }
 
 fn a_vf_bound_while_the_pf_is_down_makes_up_an_address(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     execute(bench, &[set(bench, 0, MAC), bind(bench, 0, None)])?;
     let vf = agree(bench)?.vfs.remove(0);
     same("the address that the PF keeps", &vf.admin_mac, &Some(MAC))?;
@@ -111,20 +106,17 @@ fn a_vf_bound_while_the_pf_is_down_makes_up_an_address(bench: &dyn Bench) -> Sho
 }
 
 fn setting_up_gives_no_address_to_vfs_that_have_none(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     let before = look_at_vf(bench, 0)?;
     execute(bench, &[Step::SetLinkUp { pf: bench.pf() }])?;
     same("the VF", &look_at_vf(bench, 0)?, &before)
 }
 
 fn refuses_an_address_for_a_vf_that_is_not_there(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
-    let text = refused(bench, &set(bench, 1, MAC), "NoSuchVf")?;
-    ensure(text.contains("vf 1"), text)
+    let text = refused(bench, &set(bench, GIVEN_VFS, MAC), "NoSuchVf")?;
+    ensure(text.contains("vf 3"), text)
 }
 
 fn refuses_a_group_address(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     refused(bench, &set(bench, 0, MacAddr([1, 0, 0x5e, 0, 0, 1])), "NetlinkRefused")?;
     same("the address that the PF keeps", &look_at_vf(bench, 0)?.admin_mac, &Some(MacAddr::ZERO))
 }

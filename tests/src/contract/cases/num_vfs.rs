@@ -3,19 +3,19 @@
 use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::Step;
 
-use super::cases;
+use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown};
-use crate::contract::check::{agree, ensure, execute, given_vfs, given_vfs_while_down, look, refused, same, vf};
+use crate::contract::check::{agree, ensure, execute, look, refused, same, vf};
 
 cases! {
-    makes_vfs,
-    removes_vfs,
-    refuses_another_number_while_there_are_vfs,
-    refuses_more_vfs_than_there_can_be,
-    the_same_number_again_changes_nothing,
-    none_of_none_is_fine,
-    refuses_to_make_vfs_of_no_card;
-    alone: makes_vfs_of_the_right_pf
+    makes_vfs: NoVfs,
+    removes_vfs: VfsMadeDown,
+    refuses_another_number_while_there_are_vfs: VfsMadeDown,
+    refuses_more_vfs_than_there_can_be: NoVfs,
+    the_same_number_again_changes_nothing: VfsMadeUp,
+    none_of_none_is_fine: NoVfs,
+    refuses_to_make_vfs_of_no_card: NoVfs,
+    makes_vfs_of_the_right_pf: NoVfs,
 }
 
 fn set(bench: &dyn Bench, count: u16) -> Step {
@@ -34,18 +34,16 @@ fn makes_vfs(bench: &dyn Bench) -> Shown {
 }
 
 fn removes_vfs(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 2)?;
     execute(bench, &[set(bench, 0)])?;
     same("the VFs", &agree(bench)?.vfs, &Vec::new())
 }
 
 fn refuses_another_number_while_there_are_vfs(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 2)?;
-    for count in [3, 1] {
+    for count in [GIVEN_VFS + 1, GIVEN_VFS - 1] {
         let text = refused(bench, &set(bench, count), "VfsExist")?;
-        ensure(text.contains("2 VFs") && text.contains("remove them first"), text)?;
+        ensure(text.contains("3 VFs") && text.contains("remove them first"), text)?;
     }
-    same("the number of VFs", &look(bench)?.vfs.len(), &2)
+    same("the number of VFs", &look(bench)?.vfs.len(), &GIVEN_VFS.into())
 }
 
 fn refuses_more_vfs_than_there_can_be(bench: &dyn Bench) -> Shown {
@@ -56,10 +54,9 @@ fn refuses_more_vfs_than_there_can_be(bench: &dyn Bench) -> Shown {
 }
 
 fn the_same_number_again_changes_nothing(bench: &dyn Bench) -> Shown {
-    given_vfs(bench, 2)?;
     bench.outsider().set_vf_mac(vf(bench, 1), MacAddr([2, 0, 0, 0, 0xaa, 1]))?;
     let before = look(bench)?;
-    execute(bench, &[set(bench, 2), set(bench, 2)])?;
+    execute(bench, &[set(bench, GIVEN_VFS), set(bench, GIVEN_VFS)])?;
     same("the card", &look(bench)?, &before)
 }
 

@@ -9,19 +9,20 @@ use crate::contract::check::{ensure, execute, same, there};
 use crate::contract::specs;
 
 cases! {
-    writes_a_record,
-    a_record_is_for_root_alone,
-    replaces_a_record,
-    removes_a_record,
-    a_record_is_there_for_the_next_process,
-    keeps_the_record_of_a_card_that_is_gone
+    writes_a_record: NoVfs,
+    a_record_is_for_root_alone: NoVfs,
+    replaces_a_record: NoVfs,
+    removes_a_record: NoVfs,
+    a_record_is_there_for_the_next_process: NoVfs,
+    keeps_the_record_of_a_card_that_is_gone: NoVfs,
 }
 
 fn record(pf: PciAddress, num_vfs: i64) -> Record {
     Record {
         pf,
         interface: specs::interface(pf, num_vfs),
-        first_seen: FirstSeen { mtu: Some(1500) },
+        first_seen: FirstSeen { mtu: Some(1500), ..Default::default() },
+        raised_mtu: None,
         making: false,
     }
 }

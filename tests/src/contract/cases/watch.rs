@@ -9,19 +9,18 @@ use vfleet_plan::Step;
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{ensure, execute, given_vfs_while_down, vf};
+use crate::contract::check::{ensure, execute, vf};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
 cases! {
-    ;
-    alone: wakes_when_others_make_and_remove_vfs,
-    wakes_when_others_change_an_mtu,
-    wakes_when_others_set_it_up,
-    wakes_when_others_change_a_vf,
-    wakes_every_watcher,
-    wakes_after_its_own_steps,
-    a_dropped_watch_lets_go
+    wakes_when_others_make_and_remove_vfs: NoVfs,
+    wakes_when_others_change_an_mtu: NoVfs,
+    wakes_when_others_set_it_up: NoVfs,
+    wakes_when_others_change_a_vf: VfsMadeUp,
+    wakes_every_watcher: NoVfs,
+    wakes_after_its_own_steps: NoVfs,
+    a_dropped_watch_lets_go: NoVfs,
 }
 
 fn watch(bench: &dyn Bench) -> Result<(Watch, Receiver<()>), Stop> {
@@ -60,7 +59,6 @@ fn wakes_when_others_set_it_up(bench: &dyn Bench) -> Shown {
 }
 
 fn wakes_when_others_change_a_vf(bench: &dyn Bench) -> Shown {
-    given_vfs_while_down(bench, 1)?;
     let (_watch, woken) = watch(bench)?;
     let mac = MacAddr([2, 0, 0, 0, 0xcc, 1]);
     wakes(bench, &woken, "another address", || bench.outsider().set_vf_mac(vf(bench, 0), mac))?;

@@ -1,4 +1,12 @@
-//! A namespace of the shared control plane with vfleet in it.
+//! A namespace of the shared control plane with vfleet in it: the real programs, each with its own rights.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
+#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,6 +14,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use fixture_kube::ControlPlane;
+use fixture_lab::Vm;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -16,10 +25,10 @@ use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
 
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// The lab's machine: two igb cards with 7 VFs each.
-pub(crate) fn machine() -> String {
+pub fn machine() -> String {
     let card = |number: u32| {
         format!(
             "  - {{address: '0000:0{number}:00.0', name: enp{number}s0, vendor: '8086', device: 10c9, vfDevice: 10ca, \
@@ -29,7 +38,8 @@ pub(crate) fn machine() -> String {
     format!("pfs:\n{}{}userspaceDrivers: [vfio-pci]\n", card(1), card(2))
 }
 
-pub(crate) struct Cluster {
+pub struct Cluster {
+    program: &'static Path,
     plane: &'static ControlPlane,
     client: Client,
     namespace: String,
@@ -37,11 +47,11 @@ pub(crate) struct Cluster {
 }
 
 /// A program that ends with the test.
-pub(crate) struct Program(Child);
+pub struct Program(Child);
 
 impl Program {
     /// As if the machine's power had failed.
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.end();
     }
 
@@ -58,10 +68,12 @@ impl Drop for Program {
 }
 
 impl Cluster {
-    pub(crate) async fn new(name: &str) -> Self {
+    /// A new namespace; `program` is vfleet.
+    pub async fn new(name: &str, program: &'static str) -> Self {
         let plane = tokio::task::spawn_blocking(ControlPlane::shared).await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
         let cluster = Self {
+            program: Path::new(program),
             plane,
             client: plane.client().await.unwrap(),
             namespace,
@@ -94,36 +106,64 @@ impl Cluster {
         self.files.path().join("programs.log")
     }
 
+    /// A kubeconfig that names the API server by name, so that the programs have to look it up.
+    fn kubeconfig(&self, user: &str) -> String {
+        let by_address = self.plane.kubeconfig_for(user, &[]).unwrap();
+        let server = format!("https://localhost:{}", self.plane.port());
+        self.file(&format!("{user}.kubeconfig"), &self.plane.kubeconfig_at(&server, &by_address).unwrap())
+    }
+
     fn start(&self, user: &str, arguments: &[&str]) -> Program {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_vfleet")]).args(arguments);
-        command
-            .env("KUBECONFIG", self.plane.kubeconfig_for(user, &[]).unwrap())
-            .env("NAMESPACE", &self.namespace);
+        command.args(["--pdeathsig", "KILL"]).arg(self.program).args(arguments);
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file()).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        command.env("KUBECONFIG", self.kubeconfig(user)).env("NAMESPACE", &self.namespace);
         Program(command.spawn().unwrap())
     }
 
-    pub(crate) fn operator(&self) -> Program {
+    pub fn operator(&self) -> Program {
         self.start("vfleet-operator", &["operator"])
     }
 
-    pub(crate) async fn agent(&self, node: &str, machine: &str) -> Program {
+    pub fn program(&self) -> &Path {
+        self.program
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A kubeconfig of an agent in the lab's machine; gives its path there.
+    pub fn kubeconfig_in_the_lab(&self, vm: &Vm) -> String {
+        let agents = self.plane.kubeconfig_for("vfleet-agent", &[]).unwrap();
+        let text = self.plane.kubeconfig_at("https://10.0.2.100:6443", &agents).unwrap();
+        vm.put(Path::new(&self.file("kubeconfig", &text))).unwrap()
+    }
+
+    /// A node that runs an agent, unless it exists.
+    pub async fn create_worker(&self, node: &str) {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         if api.get_opt(node).await.unwrap().is_none() {
             let labels = [("node-role.kubernetes.io/worker", ""), ("kubernetes.io/os", "linux")];
             self.plane.create_node(node, &labels).await.unwrap();
         }
+    }
+
+    /// A simulated agent, and its node.
+    pub async fn agent(&self, node: &str, machine: &str) -> Program {
+        self.create_worker(node).await;
         let file = self.file("machine.yaml", machine);
         self.start("vfleet-agent", &["agent", "--node", node, "--sim", &file])
     }
 
-    pub(crate) fn sim(&self, names: &[String], machine: &str) -> Program {
+    pub fn sim(&self, names: &[String], machine: &str) -> Program {
         let file = self.file("machine.yaml", machine);
         self.start("vfleet-sim", &["sim", "--names", &names.join(","), "--machine", &file])
     }
 
     /// Applies a policy for all nodes.
-    pub(crate) async fn apply_policy(&self, name: &str, mut spec: Value) {
+    pub async fn apply_policy(&self, name: &str, mut spec: Value) {
         spec["resourceName"] = json!("nics");
         spec["nodeSelector"] = json!({});
         let policy = json!({
@@ -136,7 +176,7 @@ impl Cluster {
             .unwrap();
     }
 
-    pub(crate) async fn delete_policy(&self, name: &str) {
+    pub async fn delete_policy(&self, name: &str) {
         self.policies().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
@@ -145,7 +185,7 @@ impl Cluster {
     }
 
     /// Waits for a node state like this.
-    pub(crate) async fn wait(&self, node: &str, what: &str, like: impl Fn(&State) -> bool) -> State {
+    pub async fn wait(&self, node: &str, what: &str, like: impl Fn(&State) -> bool) -> State {
         let api: Api<SriovNetworkNodeState> = Api::namespaced(self.client.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let mut states =
@@ -165,7 +205,7 @@ impl Cluster {
         state
     }
 
-    pub(crate) async fn expect_event(&self, node: &str, type_: &str, reason: &str) {
+    pub async fn expect_event(&self, node: &str, type_: &str, reason: &str) {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let is_it = |event: &Event| {
             event.reason.as_deref() == Some(reason)
@@ -182,28 +222,28 @@ impl Cluster {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A node state, with what the tests ask of it.
 #[derive(Clone, Debug)]
-pub(crate) struct State(SriovNetworkNodeState);
+pub struct State(SriovNetworkNodeState);
 
 impl State {
     fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
         self.0.status.clone().unwrap_or_default()
     }
 
-    pub(crate) fn sync_status(&self) -> String {
+    pub fn sync_status(&self) -> String {
         self.status().sync_status.unwrap_or_default()
     }
 
-    pub(crate) fn error(&self) -> String {
+    pub fn error(&self) -> String {
         self.status().last_sync_error.unwrap_or_default()
     }
 
     /// Succeeded, with the spec as it is now.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         let conditions = self.status().conditions.unwrap_or_default();
         let current = conditions.iter().any(|condition| {
             condition.type_ == "Ready" && condition.observed_generation == self.0.metadata.generation
@@ -211,19 +251,19 @@ impl State {
         self.sync_status() == "Succeeded" && current
     }
 
-    pub(crate) fn condition(&self, type_: &str) -> (String, String) {
+    pub fn condition(&self, type_: &str) -> (String, String) {
         let conditions = self.status().conditions.unwrap_or_default();
         let condition =
             conditions.into_iter().find(|condition| condition.type_ == type_).expect("a condition");
         (condition.status, condition.reason)
     }
 
-    pub(crate) fn card(&self, name: &str) -> InterfaceExt {
+    pub fn card(&self, name: &str) -> InterfaceExt {
         let cards = self.status().interfaces.unwrap_or_default();
         cards.into_iter().find(|card| card.name.as_deref() == Some(name)).expect("a card")
     }
 
-    pub(crate) fn vfs(&self, card: &str) -> Vec<VirtualFunction> {
+    pub fn vfs(&self, card: &str) -> Vec<VirtualFunction> {
         self.card(card).vfs.unwrap_or_default()
     }
 }

@@ -8,18 +8,17 @@
     reason = "in a test a failed expectation is the point"
 )]
 
-mod cluster;
-
 use serde_json::json;
+use vfleet_tests::cluster::{Cluster, State, machine};
 
-use cluster::{Cluster, machine};
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 
 /// Two ports with 7 VFs each.
 const PF: &str = "enp1s0";
 
 #[tokio::test]
 async fn a_policy_becomes_vfs_changes_and_goes() {
-    let cluster = Cluster::new("rollout").await;
+    let cluster = Cluster::new("rollout", PROGRAM).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent("rollout-1", &machine()).await;
 
@@ -50,16 +49,15 @@ async fn a_policy_becomes_vfs_changes_and_goes() {
     );
 
     cluster.delete_policy("p").await;
-    let gone = |state: &cluster::State| {
-        state.is_synced() && state.vfs(PF).is_empty() && state.card(PF).mtu == Some(1500)
-    };
+    let gone =
+        |state: &State| state.is_synced() && state.vfs(PF).is_empty() && state.card(PF).mtu == Some(1500);
     cluster.wait("rollout-1", "no VFs, and the MTU of before", gone).await;
     cluster.expect_event("rollout-1", "Normal", "Succeeded").await;
 }
 
 #[tokio::test]
 async fn an_impossible_policy_fails_with_its_cause_everywhere() {
-    let cluster = Cluster::new("impossible").await;
+    let cluster = Cluster::new("impossible", PROGRAM).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent("impossible-1", &machine()).await;
 
@@ -82,19 +80,19 @@ async fn an_impossible_policy_fails_with_its_cause_everywhere() {
 
 #[tokio::test]
 async fn one_impossible_card_does_not_hold_up_the_other() {
-    let cluster = Cluster::new("partly").await;
+    let cluster = Cluster::new("partly", PROGRAM).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent("partly-1", &machine()).await;
     cluster.apply_policy("bad", json!({ "numVfs": 8, "nicSelector": { "pfNames": [PF] } })).await;
     cluster.apply_policy("good", json!({ "numVfs": 3, "nicSelector": { "pfNames": ["enp2s0"] } })).await;
-    let both = |state: &cluster::State| state.sync_status() == "Failed" && state.vfs("enp2s0").len() == 3;
+    let both = |state: &State| state.sync_status() == "Failed" && state.vfs("enp2s0").len() == 3;
     let state = cluster.wait("partly-1", "3 VFs on the good card, and Failed", both).await;
     assert!(state.vfs(PF).is_empty());
 }
 
 #[tokio::test]
-async fn programs_that_are_killed_go_on_where_they_were() {
-    let cluster = Cluster::new("killed").await;
+async fn programs_that_are_killed_start_over() {
+    let cluster = Cluster::new("killed", PROGRAM).await;
     let operator = cluster.operator();
     let agent = cluster.agent("killed-1", &machine()).await;
     cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "pfNames": [PF] } })).await;
@@ -110,16 +108,15 @@ async fn programs_that_are_killed_go_on_where_they_were() {
 
 #[tokio::test]
 async fn many_simulated_nodes_run_in_one_process() {
-    let cluster = Cluster::new("many").await;
+    let cluster = Cluster::new("many", PROGRAM).await;
     let _operator = cluster.operator();
     let names: Vec<_> = (1..=10).map(|number| format!("many-{number}")).collect();
     let _sim = cluster.sim(&names, &machine());
     cluster.apply_policy("p", json!({ "numVfs": 7, "nicSelector": { "vendor": "8086" } })).await;
     let mut macs = std::collections::BTreeSet::new();
     for name in &names {
-        let done = |state: &cluster::State| {
-            state.is_synced() && state.vfs(PF).len() == 7 && state.vfs("enp2s0").len() == 7
-        };
+        let done =
+            |state: &State| state.is_synced() && state.vfs(PF).len() == 7 && state.vfs("enp2s0").len() == 7;
         let state = cluster.wait(name, "7 VFs on both cards", done).await;
         macs.extend(state.vfs(PF).into_iter().chain(state.vfs("enp2s0")).filter_map(|vf| vf.mac));
     }

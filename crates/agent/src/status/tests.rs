@@ -1,0 +1,98 @@
+use vfleet_host::HostError;
+
+use super::*;
+
+fn state(generation: i64) -> SriovNetworkNodeState {
+    let mut state = SriovNetworkNodeState::default();
+    state.metadata.generation = Some(generation);
+    state
+}
+
+fn told(mut state: SriovNetworkNodeState, progress: &Progress<'_>) -> SriovNetworkNodeState {
+    state.status = Some(status(&state, Some(&HostFacts::default()), progress));
+    state
+}
+
+fn failure() -> Failure {
+    Failure::Step {
+        step: "bind 0000:01:00.0 vf 0 to vfio-pci".to_owned(),
+        source: HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() },
+    }
+}
+
+fn condition(state: &SriovNetworkNodeState, type_: &str) -> Condition {
+    let conditions = state.status.clone().unwrap().conditions.unwrap();
+    conditions.into_iter().find(|condition| condition.type_ == type_).unwrap()
+}
+
+#[test]
+fn a_failure_is_said_in_status_error_and_conditions() {
+    let failed = told(state(3), &Progress::Done(&[failure()]));
+    let status = failed.status.clone().unwrap();
+    assert_eq!(status.sync_status.as_deref(), Some(FAILED));
+    assert!(status.last_sync_error.unwrap().contains("vfio-pci is not loaded"));
+    let ready = condition(&failed, READY);
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "DriverNotLoaded"));
+    assert_eq!(ready.observed_generation, Some(3));
+    assert_eq!(condition(&failed, DEGRADED).status, "True");
+    assert!(!is_ready(&failed));
+}
+
+#[test]
+fn a_success_takes_the_error_away() {
+    let done = told(told(state(3), &Progress::Done(&[failure()])), &Progress::Done(&[]));
+    assert_eq!(result(done.status.as_ref().unwrap()), (Some(SUCCEEDED), ""));
+    assert_eq!(condition(&done, DEGRADED).status, "False");
+    assert!(is_ready(&done));
+}
+
+#[test]
+fn a_success_with_an_older_wish_is_not_ready() {
+    let mut done = told(state(3), &Progress::Done(&[]));
+    done.metadata.generation = Some(4);
+    assert!(!is_ready(&done));
+}
+
+#[test]
+fn the_same_again_is_no_news() {
+    let done = told(state(3), &Progress::Done(&[]));
+    assert!(!is_news(&done, &status(&done, Some(&HostFacts::default()), &Progress::Done(&[]))));
+    assert!(is_news(&done, &status(&done, Some(&HostFacts::default()), &Progress::Done(&[failure()]))));
+}
+
+#[test]
+fn while_it_works_the_last_error_stays() {
+    let failed = told(state(3), &Progress::Done(&[failure()]));
+    let working = told(failed, &Progress::Executing(&Plan::default()));
+    let status = working.status.clone().unwrap();
+    assert_eq!(status.sync_status.as_deref(), Some(IN_PROGRESS));
+    assert!(!status.last_sync_error.unwrap().is_empty());
+    assert_eq!(condition(&working, DEGRADED).status, "True");
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_keeps_its_cards_in_the_status() {
+    let mut known = state(1);
+    known.status = Some(SriovNetworkNodeStateStatus { interfaces: Some(Vec::new()), ..Default::default() });
+    let error = HostError::Unsettled { what: "0000:01:00.0".to_owned() };
+    let new = status(&known, None, &Progress::Done(&[Failure::Unreadable(error)]));
+    assert_eq!(new.interfaces, Some(Vec::new()));
+    assert_eq!(new.sync_status.as_deref(), Some(FAILED));
+}
+
+#[test]
+fn conditions_of_others_are_not_sent() {
+    let mut known = state(1);
+    let foreign = Condition {
+        type_: "Drained".to_owned(),
+        status: "True".to_owned(),
+        reason: "X".to_owned(),
+        message: String::new(),
+        observed_generation: None,
+        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()),
+    };
+    known.status =
+        Some(SriovNetworkNodeStateStatus { conditions: Some(vec![foreign]), ..Default::default() });
+    let new = status(&known, Some(&HostFacts::default()), &Progress::Done(&[]));
+    assert!(new.conditions.unwrap().iter().all(|condition| condition.type_ != "Drained"));
+}

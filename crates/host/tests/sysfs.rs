@@ -1,0 +1,273 @@
+//! The real reading code over odd trees: what is missing, damaged or in between ends in an error that names the
+//! file, and never in a machine with less on it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use vfleet_host::{Host, HostError, HostRoot, LinuxHost};
+use vfleet_plan::{HostFacts, Step};
+
+const PF: &str = "0000:01:00.0";
+
+/// A tree with one PF that has VFs.
+struct Tree {
+    root: TempDir,
+}
+
+impl Tree {
+    fn new(vfs: u16) -> Self {
+        let tree = Self { root: TempDir::new().unwrap() };
+        let pf = tree.device(PF);
+        for (name, text) in [
+            ("class", "0x020000\n"),
+            ("vendor", "0x8086\n"),
+            ("device", "0x10c9\n"),
+            ("sriov_totalvfs", "7\n"),
+            ("sriov_drivers_autoprobe", "1\n"),
+        ] {
+            write(&pf.join(name), text);
+        }
+        write(&pf.join("sriov_numvfs"), &format!("{vfs}\n"));
+        for index in 0..vfs {
+            tree.add_vf(index);
+        }
+        tree
+    }
+
+    fn add_vf(&self, index: u16) {
+        let address = format!("0000:01:10.{index}");
+        let vf = self.device(&address);
+        write(&vf.join("vendor"), "0x8086\n");
+        write(&vf.join("device"), "0x10ca\n");
+        write(&vf.join("class"), "0x020000\n");
+        symlink("../../../bus/pci/drivers/vfio-pci", vf.join("driver")).unwrap();
+        symlink(format!("../{address}"), self.device(PF).join(format!("virtfn{index}"))).unwrap();
+    }
+
+    /// An interface with the index of the loopback, which every kernel has.
+    fn add_interface(&self, name: &str, port: &str, port_name: &str) -> PathBuf {
+        let interface = self.device(PF).join("net").join(name);
+        write(&interface.join("ifindex"), "1\n");
+        write(&interface.join("dev_port"), port);
+        write(&interface.join("phys_port_name"), port_name);
+        write(&interface.join("speed"), "-1\n");
+        interface
+    }
+
+    fn device(&self, address: &str) -> PathBuf {
+        self.root.path().join("sys/bus/pci/devices").join(address)
+    }
+
+    fn record(&self, name: &str) -> PathBuf {
+        self.root.path().join("etc/sriov-operator/vfleet/pci").join(name)
+    }
+
+    fn host(&self) -> LinuxHost {
+        LinuxHost::new(HostRoot::new(self.root.path()))
+    }
+
+    fn facts(&self) -> HostFacts {
+        self.host().facts().unwrap()
+    }
+
+    /// The reason and the text of the error, which must name `path`.
+    fn error_about(&self, path: &Path) -> (&'static str, String) {
+        let error = self.host().facts().unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(path.to_str().unwrap()), "{text}");
+        (error.reason(), text)
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn a_whole_tree_is_read_whole() {
+    let facts = Tree::new(2).facts();
+    let pf = &facts.pfs[0];
+    assert_eq!((pf.vendor, pf.device, pf.total_vfs), (0x8086, 0x10c9, 7));
+    assert_eq!((pf.driver.as_deref(), pf.drivers_autoprobe, &pf.link), (None, true, &None));
+    assert_eq!((pf.vfs[1].index, pf.vfs[1].address.to_string().as_str()), (1, "0000:01:10.1"));
+    assert_eq!(pf.vfs[1].driver.as_deref(), Some("vfio-pci"));
+    assert_eq!((pf.vfs[1].admin_mac, &pf.vfs[1].link), (None, &None));
+    assert!(facts.records.is_empty());
+}
+
+#[test]
+fn what_is_no_network_card_with_vfs_is_left_out() {
+    let tree = Tree::new(0);
+    write(&tree.device("0000:05:00.0").join("class"), "0x010802\n");
+    write(&tree.device("0000:05:00.0").join("sriov_totalvfs"), "32\n");
+    write(&tree.device("0000:06:00.0").join("class"), "0x020000\n");
+    write(&tree.device("0000:06:00.0").join("sriov_totalvfs"), "0\n");
+    write(&tree.device("0000:07:00.0").join("class"), "0x020000\n");
+    let addresses: Vec<String> = tree.facts().pfs.iter().map(|pf| pf.address.to_string()).collect();
+    assert_eq!(addresses, [PF]);
+}
+
+#[test]
+fn without_pci_there_is_an_error_and_not_an_empty_machine() {
+    let empty = Tree { root: TempDir::new().unwrap() };
+    let (reason, _) = empty.error_about(&empty.root.path().join("sys/bus/pci/devices"));
+    assert_eq!(reason, "HostFileFailed");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for name in ["vendor", "device", "class", "sriov_numvfs"] {
+        let tree = Tree::new(1);
+        let path = tree.device(PF).join(name);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(tree.error_about(&path).0, "HostFileFailed", "{name}");
+    }
+}
+
+#[test]
+fn garbage_is_named_and_shown() {
+    for (name, garbage) in [
+        ("sriov_totalvfs", "seven"),
+        ("sriov_numvfs", "-1"),
+        ("sriov_drivers_autoprobe", "2"),
+        ("vendor", "8086"),
+        ("class", "0xnet"),
+        ("device", ""),
+    ] {
+        let tree = Tree::new(1);
+        let path = tree.device(PF).join(name);
+        fs::write(&path, garbage).unwrap();
+        let (reason, text) = tree.error_about(&path);
+        assert_eq!(reason, "HostFileUnreadable", "{name}");
+        assert!(text.contains(&format!("{garbage:?}")), "{text}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_an_error() {
+    let tree = Tree::new(0);
+    let path = tree.device(PF).join("vendor");
+    fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
+    assert_eq!(tree.error_about(&path).0, "HostFileUnreadable");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let tree = Tree::new(1);
+    let path = tree.device(PF).join("sriov_numvfs");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert_eq!(tree.error_about(&path).0, "HostFileFailed");
+}
+
+#[test]
+fn a_gap_among_the_vfs_is_an_error() {
+    let tree = Tree::new(3);
+    fs::remove_file(tree.device(PF).join("virtfn1")).unwrap();
+    let (reason, text) = tree.error_about(&tree.device(PF));
+    assert_eq!(reason, "HostUnsettled");
+    assert!(text.contains("3 VFs and 2 links"), "{text}");
+}
+
+#[test]
+fn fewer_links_than_vfs_is_an_error() {
+    let tree = Tree::new(2);
+    fs::write(tree.device(PF).join("sriov_numvfs"), "4\n").unwrap();
+    assert_eq!(tree.error_about(&tree.device(PF)).0, "HostUnsettled");
+}
+
+#[test]
+fn a_vf_that_is_gone_is_an_error() {
+    let tree = Tree::new(2);
+    fs::remove_dir_all(tree.device("0000:01:10.1")).unwrap();
+    tree.error_about(&tree.device("0000:01:10.1").join("vendor"));
+}
+
+#[test]
+fn an_old_kernel_always_binds() {
+    let tree = Tree::new(0);
+    fs::remove_file(tree.device(PF).join("sriov_drivers_autoprobe")).unwrap();
+    assert!(tree.facts().pfs[0].drivers_autoprobe);
+}
+
+#[test]
+fn an_interface_is_described_by_the_kernel() {
+    let tree = Tree::new(0);
+    tree.add_interface("pf0vf0rep", "0\n", "pf0vf0\n");
+    fs::write(tree.add_interface("eth9", "0x1\n", "p0\n").join("speed"), "25000\n").unwrap();
+    let link = tree.facts().pfs[0].link.clone().unwrap();
+    // By index: the name comes from the kernel, and there this is the loopback.
+    assert_eq!((link.name.as_str(), link.speed), ("lo", Some(25_000)));
+}
+
+#[test]
+fn representors_alone_are_no_interface() {
+    let tree = Tree::new(0);
+    tree.add_interface("rep", "0\n", "pf0vf0\n");
+    assert_eq!(tree.facts().pfs[0].link, None);
+}
+
+#[test]
+fn an_interface_that_the_kernel_does_not_know_is_an_error() {
+    let tree = Tree::new(0);
+    let interface = tree.add_interface("eth9", "0\n", "p0\n");
+    fs::write(interface.join("ifindex"), "999999\n").unwrap();
+    let error = tree.host().facts().unwrap_err();
+    assert!(matches!(error, HostError::Netlink { .. }) && error.errno() == Some(19), "{error:?}");
+
+    fs::write(interface.join("ifindex"), "none\n").unwrap();
+    tree.error_about(&interface.join("ifindex"));
+}
+
+#[test]
+fn a_damaged_record_is_named() {
+    let tree = Tree::new(0);
+    let path = tree.record(PF);
+    for garbage in ["", "{", "[]", "{\"pf\": \"0000:01:00.0\"}"] {
+        write(&path, garbage);
+        let (reason, text) = tree.error_about(&path);
+        assert_eq!(reason, "RecordDamaged");
+        assert!(text.contains("remove it"), "{text}");
+    }
+}
+
+#[test]
+fn a_record_in_the_wrong_file_is_an_error() {
+    let tree = Tree::new(0);
+    let record =
+        r#"{"pf":"0000:01:00.0","interface":{"pciAddress":"0000:01:00.0"},"firstSeen":{},"making":false}"#;
+    write(&tree.record(PF), record);
+    assert_eq!(tree.facts().records.len(), 1);
+    write(&tree.record("0000:02:00.0"), record);
+    assert_eq!(tree.error_about(&tree.record("0000:02:00.0")).0, "HostFileUnreadable");
+}
+
+#[test]
+fn a_record_whose_writing_was_cut_off_does_not_matter() {
+    let tree = Tree::new(0);
+    write(&tree.record(".0000:01:00.0.tmp"), "{\"pf\":");
+    assert!(tree.facts().records.is_empty());
+}
+
+#[test]
+fn a_write_without_effect_is_not_believed() {
+    let tree = Tree::new(0);
+    let pf = PF.parse().unwrap();
+    // A plain file takes every number, and no VF comes of it.
+    let error = tree.host().execute(&Step::SetNumVfs { pf, count: 2 }).unwrap_err();
+    assert!(error.to_string().contains("2 VFs and 0 links"), "{error}");
+}
+
+#[test]
+fn steps_say_which_file_they_could_not_write() {
+    let tree = Tree::new(0);
+    let pf = PF.parse().unwrap();
+    let path = tree.device(PF).join("sriov_drivers_autoprobe");
+    fs::remove_file(&path).unwrap();
+    let error = tree.host().execute(&Step::SetAutoprobe { pf, on: false }).unwrap_err();
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    assert!(!path.exists(), "nothing is made that was not there");
+}

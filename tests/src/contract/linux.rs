@@ -1,0 +1,117 @@
+//! The bench of `LinuxHost`: the machine that this runs on. It changes the machine's network cards.
+
+mod outsider;
+mod tools;
+mod witness;
+
+use std::{fs, io};
+
+use vfleet_api::PciAddress;
+use vfleet_host::{Host, HostRoot, LinuxHost};
+
+use self::outsider::LinuxOutsider;
+use self::tools::{failed, run};
+use self::witness::LinuxWitness;
+use super::bench::{Bench, Outsider, Shown, Stop, Witness};
+use super::cases::{GIVEN_VFS, Given};
+use super::seen::SeenPf;
+
+/// Two cards of this machine.
+///
+/// Making and removing VFs takes seconds, so a card is made anew only when it must be: VFs that a case was given
+/// are put back into the state that they were made in, and the witness decides whether that succeeded.
+pub struct LinuxBench {
+    pf: PciAddress,
+    other_pf: PciAddress,
+    host: LinuxHost,
+    /// What cards looked like when they were new.
+    as_new: Vec<(Given, SeenPf)>,
+}
+
+impl LinuxBench {
+    /// With the first two cards that can have VFs, whatever they are used for.
+    pub fn new() -> Result<Self, Stop> {
+        let pfs: Vec<PciAddress> = LinuxWitness.pfs()?.into_iter().map(|pf| pf.address).collect();
+        let [pf, other_pf, ..] = pfs[..] else {
+            let why = format!("this machine has {} cards that can have VFs, two are needed", pfs.len());
+            return Err(Stop::CannotShow(why));
+        };
+        run("modprobe", &["vfio-pci"])?;
+        Ok(Self { pf, other_pf, host: new_host(), as_new: Vec::new() })
+    }
+
+    /// Makes a clean bench.
+    pub fn begin(&mut self, given: Given) -> Shown {
+        remove_records()?;
+        LinuxOutsider.settle()?;
+        self.host = new_host();
+        self.prepare(self.other_pf, Given::NoVfs)?;
+        self.prepare(self.pf, given)
+    }
+
+    fn prepare(&mut self, pf: PciAddress, given: Given) -> Shown {
+        if let Some(as_new) = self.as_new(pf, given)
+            && LinuxOutsider.restore(as_new)?
+        {
+            return Ok(());
+        }
+        LinuxOutsider.clean(pf)?;
+        if given == Given::VfsMadeUp {
+            LinuxOutsider.set_up(pf, true)?;
+        }
+        if given != Given::NoVfs {
+            LinuxOutsider.set_num_vfs(pf, GIVEN_VFS)?;
+        }
+        LinuxOutsider.settle()?;
+        let seen = LinuxWitness.pf(pf)?;
+        self.as_new.retain(|(what, as_new)| !(*what == given && as_new.address == pf));
+        self.as_new.push((given, seen));
+        Ok(())
+    }
+
+    fn as_new(&self, pf: PciAddress, given: Given) -> Option<&SeenPf> {
+        let is_it = |(what, as_new): &&(Given, SeenPf)| *what == given && as_new.address == pf;
+        self.as_new.iter().find(is_it).map(|(_, as_new)| as_new)
+    }
+}
+
+fn new_host() -> LinuxHost {
+    LinuxHost::new(HostRoot::default())
+}
+
+fn remove_records() -> Shown {
+    match fs::remove_dir_all(witness::RECORDS) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(witness::RECORDS, &error)),
+        _ => Ok(()),
+    }
+}
+
+impl Bench for LinuxBench {
+    fn host(&self) -> &dyn Host {
+        &self.host
+    }
+
+    fn new_host(&self) -> Box<dyn Host + '_> {
+        Box::new(new_host())
+    }
+
+    fn pf(&self) -> PciAddress {
+        self.pf
+    }
+
+    fn other_pf(&self) -> PciAddress {
+        self.other_pf
+    }
+
+    fn witness(&self) -> &dyn Witness {
+        &LinuxWitness
+    }
+
+    fn outsider(&self) -> &dyn Outsider {
+        &LinuxOutsider
+    }
+
+    fn is_fast(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,136 @@
+use std::path::{Path, PathBuf};
+
+use vfleet_api::{MacAddr, PciAddress, VfRef};
+
+use super::tools::{device, failed, read, run, target, write};
+use super::witness::{LinuxWitness, link_of, links};
+use crate::contract::bench::{Outsider, Shown, Stop, Witness};
+use crate::contract::seen::SeenPf;
+
+const ALT_NAMES: [&str; 1] = ["contract-name"];
+/// Of the one who holds VFs elsewhere.
+const NAMESPACE: &str = "contract";
+
+/// An administrator with `ip` and a shell.
+pub(super) struct LinuxOutsider;
+
+impl LinuxOutsider {
+    /// Makes a card what every case expects to find.
+    pub(super) fn clean(&self, pf: PciAddress) -> Shown {
+        if read(&device(pf).join("sriov_numvfs"))? != "0" {
+            self.set_num_vfs(pf, 0)?;
+        }
+        self.clean_pf(pf, false)
+    }
+
+    /// All but the VFs.
+    fn clean_pf(&self, pf: PciAddress, up: bool) -> Shown {
+        self.set_autoprobe(pf, true)?;
+        let name = interface(pf)?;
+        run("ip", &["link", "set", &name, if up { "up" } else { "down" }, "mtu", "1500"])?;
+        for alt_name in ALT_NAMES {
+            // It is rarely there.
+            let _ = run("ip", &["link", "property", "del", "dev", &name, "altname", alt_name]);
+        }
+        Ok(())
+    }
+
+    /// Makes a card and its VFs what they were like when they were new; gives whether they are.
+    pub(super) fn restore(&self, as_new: &SeenPf) -> Result<bool, Stop> {
+        let pf = as_new.address;
+        let mut seen = LinuxWitness.pf(pf)?;
+        if seen == *as_new {
+            return Ok(true);
+        }
+        if seen.vfs.len() != as_new.vfs.len() {
+            return Ok(false);
+        }
+        self.clean_pf(pf, as_new.link.as_ref().is_some_and(|link| link.up))?;
+        for forget_first in [true, false] {
+            let used = (0..).zip(seen.vfs.iter().zip(&as_new.vfs)).filter(|(_, (seen, new))| seen != new);
+            for (index, _) in used {
+                let vf = VfRef { pf, index };
+                if forget_first { self.forget(vf)? } else { self.rebind(vf)? }
+            }
+            self.settle()?;
+            seen = LinuxWitness.pf(pf)?;
+        }
+        Ok(seen == *as_new)
+    }
+
+    /// Takes away what was set for a VF.
+    fn forget(&self, vf: VfRef) -> Shown {
+        self.set_vf_mac(vf, MacAddr::ZERO)?;
+        self.set_override(vf, None)
+    }
+
+    /// Lets the kernel bind a VF anew.
+    fn rebind(&self, vf: VfRef) -> Shown {
+        if target(&vf_device(vf).join("driver")).is_some() {
+            self.unbind(vf)?;
+        }
+        write(Path::new("/sys/bus/pci/drivers_probe"), &vf_address(vf)?.to_string())
+    }
+}
+
+impl Outsider for LinuxOutsider {
+    fn set_num_vfs(&self, pf: PciAddress, count: u16) -> Shown {
+        write(&device(pf).join("sriov_numvfs"), &count.to_string())
+    }
+
+    fn set_autoprobe(&self, pf: PciAddress, on: bool) -> Shown {
+        write(&device(pf).join("sriov_drivers_autoprobe"), if on { "1" } else { "0" })
+    }
+
+    fn set_up(&self, pf: PciAddress, up: bool) -> Shown {
+        run("ip", &["link", "set", &interface(pf)?, if up { "up" } else { "down" }]).map(drop)
+    }
+
+    fn set_mtu(&self, pf: PciAddress, mtu: u32) -> Shown {
+        run("ip", &["link", "set", &interface(pf)?, "mtu", &mtu.to_string()]).map(drop)
+    }
+
+    fn set_alt_name(&self, pf: PciAddress, name: &str) -> Shown {
+        run("ip", &["link", "property", "add", "dev", &interface(pf)?, "altname", name]).map(drop)
+    }
+
+    fn set_vf_mac(&self, vf: VfRef, mac: MacAddr) -> Shown {
+        let words = [&interface(vf.pf)?, "vf", &vf.index.to_string(), "mac", &mac.to_string()];
+        run("ip", &[&["link", "set"], &words[..]].concat()).map(drop)
+    }
+
+    fn set_override(&self, vf: VfRef, driver: Option<&str>) -> Shown {
+        write(&vf_device(vf).join("driver_override"), driver.unwrap_or("\n"))
+    }
+
+    fn unbind(&self, vf: VfRef) -> Shown {
+        let address = vf_address(vf)?;
+        write(&device(address).join("driver/unbind"), &address.to_string())
+    }
+
+    fn hold_elsewhere(&self, vf: VfRef) -> Shown {
+        if !Path::new("/run/netns").join(NAMESPACE).exists() {
+            run("ip", &["netns", "add", NAMESPACE])?;
+        }
+        run("ip", &["link", "set", &interface(vf_address(vf)?)?, "netns", NAMESPACE]).map(drop)
+    }
+
+    fn settle(&self) -> Shown {
+        run("udevadm", &["settle"]).map(drop)
+    }
+}
+
+fn vf_device(vf: VfRef) -> PathBuf {
+    device(vf.pf).join(format!("virtfn{}", vf.index))
+}
+
+fn vf_address(vf: VfRef) -> Result<PciAddress, Stop> {
+    let name = target(&vf_device(vf)).ok_or_else(|| failed(&vf.to_string(), &"it is not there"))?;
+    name.parse().map_err(|error| failed(&name, &error))
+}
+
+fn interface(address: PciAddress) -> Result<String, Stop> {
+    let links = links()?;
+    let link = link_of(&links, address);
+    link.map(|link| link.ifname.clone()).ok_or_else(|| failed(&address.to_string(), &"no interface"))
+}

@@ -1,0 +1,140 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde::Deserialize;
+use vfleet_api::{MacAddr, PciAddress};
+
+use super::tools::{device, failed, read, run, target};
+use crate::contract::bench::{SeenRecord, Stop, Witness};
+use crate::contract::seen::{SeenLink, SeenPf, SeenVf};
+
+pub(super) const RECORDS: &str = "/etc/sriov-operator/vfleet/pci";
+
+/// Reads what `ip` says and the files of sysfs, by code of its own.
+pub(super) struct LinuxWitness;
+
+/// An interface as `ip -json -details link` tells it.
+#[derive(Debug, Deserialize)]
+pub(super) struct IpLink {
+    pub(super) ifname: String,
+    #[serde(default)]
+    altnames: Vec<String>,
+    link_type: String,
+    address: Option<String>,
+    mtu: u32,
+    #[serde(default)]
+    max_mtu: u32,
+    flags: Vec<String>,
+    /// The PCI address of its card.
+    parentdev: Option<String>,
+    #[serde(default)]
+    vfinfo_list: Vec<IpVf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct IpVf {
+    vf: usize,
+    address: String,
+}
+
+/// All interfaces in this network namespace.
+pub(super) fn links() -> Result<Vec<IpLink>, Stop> {
+    let text = run("ip", &["-json", "-details", "link", "show"])?;
+    serde_json::from_str(&text).map_err(|error| failed("ip -json", &error))
+}
+
+/// The interface of a card.
+pub(super) fn link_of(links: &[IpLink], address: PciAddress) -> Option<&IpLink> {
+    links.iter().find(|link| link.parentdev.as_deref() == Some(&address.to_string()))
+}
+
+impl Witness for LinuxWitness {
+    fn pfs(&self) -> Result<Vec<SeenPf>, Stop> {
+        let links = links()?;
+        let mut addresses = Vec::new();
+        let entries = fs::read_dir("/sys/bus/pci/devices").map_err(|error| failed("PCI devices", &error))?;
+        for entry in entries.flatten().filter(|entry| entry.path().join("sriov_totalvfs").exists()) {
+            addresses.push(address_of(&entry.file_name().to_string_lossy())?);
+        }
+        addresses.sort();
+        addresses.into_iter().map(|address| see_pf(address, &links)).collect()
+    }
+
+    /// Only this card: somebody may be at work on the others.
+    fn pf(&self, pf: PciAddress) -> Result<SeenPf, Stop> {
+        see_pf(pf, &links()?)
+    }
+
+    fn record(&self, pf: PciAddress) -> Result<Option<SeenRecord>, Stop> {
+        let path = Path::new(RECORDS).join(pf.to_string());
+        if !path.exists() {
+            return Ok(None);
+        }
+        let content = serde_json::from_str(&read(&path)?).map_err(|error| failed("the record", &error))?;
+        let metadata = path.metadata().map_err(|error| failed("the record", &error))?;
+        Ok(Some(SeenRecord { content, mode: Some(metadata.permissions().mode() & 0o7777) }))
+    }
+}
+
+fn address_of(name: &str) -> Result<PciAddress, Stop> {
+    name.parse().map_err(|error| failed(name, &error))
+}
+
+fn see_pf(address: PciAddress, links: &[IpLink]) -> Result<SeenPf, Stop> {
+    let path = device(address);
+    let link = link_of(links, address);
+    let number = |name: &str| {
+        let text = read(&path.join(name))?;
+        text.parse::<u16>().map_err(|error| failed(name, &error))
+    };
+    let count = usize::from(number("sriov_numvfs")?);
+    Ok(SeenPf {
+        address,
+        vendor: id(&path, "vendor")?,
+        device: id(&path, "device")?,
+        driver: target(&path.join("driver")),
+        total_vfs: number("sriov_totalvfs")?,
+        autoprobe: number("sriov_drivers_autoprobe")? == 1,
+        link: link.map(see_link),
+        vfs: (0..count).map(|index| see_vf(&path, index, link, links)).collect::<Result<_, _>>()?,
+    })
+}
+
+fn see_vf(pf: &Path, index: usize, pf_link: Option<&IpLink>, links: &[IpLink]) -> Result<SeenVf, Stop> {
+    let name = format!("virtfn{index}");
+    let address = address_of(&target(&pf.join(&name)).ok_or_else(|| failed(&name, &"no link"))?)?;
+    let path = device(address);
+    let kept = pf_link.and_then(|link| link.vfinfo_list.iter().find(|info| info.vf == index));
+    let driver_override = read(&path.join("driver_override"))?;
+    Ok(SeenVf {
+        address,
+        vendor: id(&path, "vendor")?,
+        device: id(&path, "device")?,
+        driver: target(&path.join("driver")),
+        driver_override: Some(driver_override).filter(|name| name != "(null)"),
+        admin_mac: kept.and_then(|info| mac(&info.address)),
+        link: link_of(links, address).map(see_link),
+    })
+}
+
+fn see_link(link: &IpLink) -> SeenLink {
+    SeenLink {
+        name: link.ifname.clone(),
+        alt_names: link.altnames.clone(),
+        is_ethernet: link.link_type == "ether",
+        mac: link.address.as_deref().and_then(mac),
+        mtu: link.mtu,
+        max_mtu: Some(link.max_mtu).filter(|max| *max > 0),
+        up: link.flags.iter().any(|flag| flag == "UP"),
+    }
+}
+
+fn mac(text: &str) -> Option<MacAddr> {
+    text.parse().ok()
+}
+
+fn id(device: &Path, name: &str) -> Result<u16, Stop> {
+    let text = read(&device.join(name))?;
+    u16::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|error| failed(name, &error))
+}

@@ -1,0 +1,93 @@
+//! The contract suite in the machine: one run of the program `contract`, whose reports can be waited for one by one.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use fixture_lab::Job;
+
+use super::machine;
+use crate::contract::Report;
+
+/// A run of the suite, under way or over.
+#[derive(Default)]
+pub struct KernelSuite {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    reports: BTreeMap<String, Report>,
+    /// How the run ended; what is not reported by then never will be.
+    end: Option<Result<(), String>>,
+}
+
+impl KernelSuite {
+    /// Boots the machine, if nobody has, and begins to run the cases of these names.
+    pub fn start(program: PathBuf, names: Vec<String>) -> Arc<Self> {
+        let suite = Arc::new(Self::default());
+        let running = Arc::clone(&suite);
+        thread::spawn(move || {
+            let end = running.run(&program, names).map_err(|error| format!("{error:?}"));
+            running.lock().end = Some(end);
+            running.changed.notify_all();
+        });
+        suite
+    }
+
+    fn run(&self, program: &Path, names: Vec<String>) -> Result<()> {
+        let vm = machine()?;
+        let job = Job::new(vm.put(program)?).args(["--change-this-machine", "--format", "json"]).args(names);
+        let end = vm.spawn(&job)?.wait_streaming(&mut Lines { suite: self, rest: Vec::new() })?;
+        ensure!(end.status <= 1, "{} ended with status {}: {}", program.display(), end.status, end.output);
+        Ok(())
+    }
+
+    /// Waits for the report of a case.
+    pub fn wait_for(&self, name: &str) -> Result<Report> {
+        let mut progress = self.lock();
+        loop {
+            if let Some(report) = progress.reports.get(name) {
+                return Ok(report.clone());
+            }
+            if let Some(end) = &progress.end {
+                let how = end.as_ref().err().map_or("the suite ended without a word of it", String::as_str);
+                return Err(anyhow::anyhow!("{how}")).context("it was not tried");
+            }
+            progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the program's output, line by line.
+struct Lines<'a> {
+    suite: &'a KernelSuite,
+    rest: Vec<u8>,
+}
+
+impl Write for Lines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.rest.extend(bytes);
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            // Other lines are the summary, or what somebody said on standard error.
+            if let Ok(report) = serde_json::from_slice::<Report>(&line) {
+                self.suite.lock().reports.insert(report.name.clone(), report);
+                self.suite.changed.notify_all();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
