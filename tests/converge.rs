@@ -13,10 +13,10 @@ use vfleet_api::node_state::{Interface, VfGroup};
 use vfleet_api::{MacAddr, PciAddress, SriovNetworkNodeStateSpec, VfRange, VfRef};
 use vfleet_host::sim::{Kernel, Machine, MachinePf, Pf};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{Plan, plan_node};
+use vfleet_plan::{Plan, Record, plan_node};
 
 /// How many scenarios are tried, unless CONVERGE_CASES says so.
-const CASES: u32 = 400;
+const CASES: u32 = 1000;
 
 /// A machine with a past, and what is wanted of it now.
 #[derive(Clone)]
@@ -234,16 +234,10 @@ fn lines(plan: &Plan) -> Vec<String> {
     plan.steps.iter().map(ToString::to_string).collect()
 }
 
-/// The machine without addresses that VFs made up themselves: they are another each time.
-fn lasting(host: &SimHost) -> (Vec<Pf>, Vec<String>) {
-    let Kernel { mut pfs, records, .. } = host.kernel();
-    for vf in pfs.iter_mut().flat_map(|pf| &mut pf.vfs).filter(|vf| !vf.admin_mac_is_set) {
-        vf.admin_mac = MacAddr::ZERO;
-        if let Some(link) = &mut vf.link {
-            link.mac = MacAddr::ZERO;
-        }
-    }
-    (pfs, records.values().map(|record| format!("{record:?}")).collect())
+/// All that lasts of the machine.
+fn lasting(host: &SimHost) -> (Vec<Pf>, Vec<Record>) {
+    let Kernel { pfs, records, .. } = host.kernel();
+    (pfs, records.into_values().collect())
 }
 
 fn is_ours(wanted: &SriovNetworkNodeStateSpec, host: &SimHost, pf: PciAddress) -> bool {

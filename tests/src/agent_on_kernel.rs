@@ -32,10 +32,13 @@ pub async fn a_policy_becomes_vfs_on_a_real_kernel(vm: &Vm, program: &'static st
     let groups = |count: u32| json!({ "numVfs": count, "mtu": 2000, "nicSelector": { "pfNames": [PF] } });
     cluster.apply_policy("kernel", groups(4)).await;
     let made = |state: &State| state.is_synced() && state.vfs(PF).len() == 4;
-    let state = cluster.wait(NODE, "4 VFs", made).await;
+    cluster.wait(NODE, "4 VFs", made).await;
     assert_eq!(guest.drivers(), ["igbvf"; 4]);
     assert_eq!(guest.mtu(PF), 2000);
-    let names: Vec<_> = state.vfs(PF).into_iter().map(|vf| vf.name.expect("an interface")).collect();
+    // udev renames new interfaces; the agent reports the new names as it hears of them.
+    let names = guest.vf_names();
+    let named = |state: &State| state.vfs(PF).into_iter().filter_map(|vf| vf.name).eq(names.iter().cloned());
+    let state = cluster.wait(NODE, "the VFs' names", named).await;
     for (vf, name) in state.vfs(PF).iter().zip(&names) {
         assert_eq!(guest.mtu(name), 2000, "{name}");
         assert_eq!(guest.address(name), vf.mac.clone().expect("an address"), "{name}");
@@ -128,6 +131,14 @@ impl Guest<'_> {
     fn drivers(&self) -> Vec<String> {
         let script = format!(
             "for vf in $(ls -dv /sys/class/net/{PF}/device/virtfn* 2>/dev/null); do basename $(readlink $vf/driver); done"
+        );
+        self.run(&script).lines().map(str::to_owned).collect()
+    }
+
+    /// The VFs' interfaces, after udev has finished with them.
+    fn vf_names(&self) -> Vec<String> {
+        let script = format!(
+            "udevadm settle; for vf in $(ls -dv /sys/class/net/{PF}/device/virtfn*); do ls $vf/net; done"
         );
         self.run(&script).lines().map(str::to_owned).collect()
     }

@@ -21,7 +21,5 @@ pub fn machine() -> Result<MutexGuard<'static, Vm>> {
 /// Everything that is decided at boot, for all trials. The machine reaches the control plane that the tests of this
 /// process share.
 fn boot() -> Result<Vm> {
-    // One processor: with two, QEMU 10.0 was seen to end while VFs came and went (the assertion "section_index <
-    // d->map.sections_nb" in iotlb_to_section), in two runs of three.
-    Vm::boot(&Options { cpus: 1, api_port: Some(ControlPlane::shared().port()), ..Options::default() })
+    Vm::boot(&Options { api_port: Some(ControlPlane::shared().port()), ..Options::default() })
 }

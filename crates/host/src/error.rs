@@ -22,6 +22,8 @@ pub enum HostError {
     Record { path: PathBuf, source: serde_json::Error },
     #[error("cannot {attempt}{}", said(.message.as_deref()))]
     Netlink { attempt: String, message: Option<String>, source: io::Error },
+    #[error("this machine has no {what} to spare")]
+    System { what: &'static str, source: io::Error },
     #[error("there is no network card at {pf} on this node that can have VFs")]
     NoSuchPf { pf: PciAddress },
     #[error("there is no {vf}: the card has {count} VFs")]
@@ -62,6 +64,7 @@ impl HostError {
             Self::Unreadable { .. } => "HostFileUnreadable",
             Self::Record { .. } => "RecordDamaged",
             Self::Netlink { .. } => "NetlinkRefused",
+            Self::System { .. } => "HostFailed",
             Self::NoSuchPf { .. } => "NoSuchDevice",
             Self::NoSuchVf { .. } => "NoSuchVf",
             Self::NoInterface { .. } => "NoInterface",
@@ -81,7 +84,9 @@ impl HostError {
     /// The errno that the kernel gave, if it gave one.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Io { source, .. } | Self::Netlink { source, .. } => source.raw_os_error(),
+            Self::Io { source, .. } | Self::Netlink { source, .. } | Self::System { source, .. } => {
+                source.raw_os_error()
+            }
             _ => None,
         }
     }

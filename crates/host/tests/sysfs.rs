@@ -1,6 +1,8 @@
 //! The real reading code over odd trees: what is missing, damaged or in between ends in an error that names the
 //! file, and never in a machine with less on it.
 
+#![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -57,6 +57,8 @@ pub trait Outsider: Send + Sync {
     fn set_vf_mac(&self, vf: VfRef, mac: MacAddr) -> Shown;
     fn set_override(&self, vf: VfRef, driver: Option<&str>) -> Shown;
     fn unbind(&self, vf: VfRef) -> Shown;
+    /// Gives the VF's interface another name, as udev does a moment after it appeared.
+    fn rename(&self, vf: VfRef, name: &str) -> Shown;
     /// Moves the VF's interface into another network namespace, as a pod's.
     fn hold_elsewhere(&self, vf: VfRef) -> Shown;
     /// Waits until those who follow the kernel's events (udev) have finished.

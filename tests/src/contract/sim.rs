@@ -149,6 +149,16 @@ impl Outsider for SimBench {
         self.change(|kernel| kernel.unbind(vf))
     }
 
+    fn rename(&self, vf: VfRef, name: &str) -> Shown {
+        self.change(|kernel| {
+            let vf = kernel.pf_mut(vf.pf).and_then(|pf| pf.vfs.get_mut(usize::from(vf.index)));
+            if let Some(link) = vf.and_then(|vf| vf.link.as_mut()) {
+                name.clone_into(&mut link.name);
+            }
+            Ok(())
+        })
+    }
+
     fn hold_elsewhere(&self, vf: VfRef) -> Shown {
         self.change(|kernel| kernel.hold_elsewhere(vf, true))
     }

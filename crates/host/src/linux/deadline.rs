@@ -98,14 +98,14 @@ fn within<T: Send + 'static>(
         // Nobody listens any more after the deadline.
         let _ = sender.send(result);
     };
-    let no_thread = |source| HostError::Netlink { attempt: attempt.to_owned(), message: None, source };
+    let no_thread = |source| HostError::System { what: "thread", source };
     thread::Builder::new().name("host".to_owned()).spawn(run).map_err(no_thread)?;
     match receiver.recv_timeout(limit) {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => {
             Err(HostError::Deadline { attempt: attempt.to_owned(), after: limit })
         }
-        Err(RecvTimeoutError::Disconnected) => Err(no_thread(io::Error::other("its thread ended early"))),
+        Err(RecvTimeoutError::Disconnected) => Err(no_thread(io::Error::other("one ended early"))),
     }
 }
 

@@ -114,24 +114,34 @@ fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
 
 /// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
 pub(super) fn watch(wake: Wake) -> Result<Watch, HostError> {
-    let subscriptions = [Subscription::devices()?, Subscription::interfaces()?];
-    let (end, guard) = io::pipe().map_err(|source| failed("make a pipe", source))?;
+    let subscriptions = subscribe()?;
+    let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
     thread::Builder::new()
         .name("host-watch".to_owned())
-        .spawn(move || serve(&subscriptions, &end, &wake))
-        .map_err(|source| failed("start a thread", source))?;
+        .spawn(move || serve(subscriptions, &end, &wake))
+        .map_err(|source| HostError::System { what: "thread", source })?;
     Ok(Watch::new(guard))
 }
 
-/// Ends when the other side of `end` is closed. An error that the sockets do not recover from is a change that
-/// may be missed, so it wakes once; there is nobody else to tell.
-fn serve(subscriptions: &[Subscription; 2], end: &PipeReader, wake: &Wake) {
+fn subscribe() -> Result<[Subscription; 2], HostError> {
+    Ok([Subscription::devices()?, Subscription::interfaces()?])
+}
+
+/// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
+/// and wakes.
+fn serve(mut subscriptions: [Subscription; 2], end: &PipeReader, wake: &Wake) {
     loop {
-        match next_batch(subscriptions, end) {
+        match next_batch(&subscriptions, end) {
             Ok(Some(true)) => wake(),
             Ok(Some(false)) => {}
             Ok(None) => return,
-            Err(_) => return wake(),
+            Err(_) => {
+                let again = subscribe();
+                wake();
+                // Without sockets there is nothing to wait on and nobody to tell.
+                let Ok(again) = again else { return };
+                subscriptions = again;
+            }
         }
     }
 }

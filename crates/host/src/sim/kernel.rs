@@ -4,7 +4,7 @@ use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::{LinkKind, Record};
 
 use super::machine::{Machine, MachineError, MachinePf};
-use super::random::Random;
+use super::random;
 
 /// A machine while it runs. Plain data, to be looked at and changed at will; its methods (in `requests`) are
 /// what any process can ask of a kernel, and obey its rules.
@@ -18,7 +18,8 @@ pub struct Kernel {
     pub records: BTreeMap<PciAddress, Record>,
     /// How many events were announced.
     pub(super) announced: u64,
-    pub(super) random: Random,
+    /// Decides over addresses that nobody chose.
+    pub(super) seed: String,
 }
 
 /// A PF.
@@ -95,7 +96,7 @@ impl Kernel {
             userspace_drivers: machine.userspace_drivers.iter().cloned().collect(),
             records: machine.records.iter().map(|record| (record.pf, record.clone())).collect(),
             announced: 0,
-            random: Random::new(seed),
+            seed: seed.to_owned(),
         };
         kernel.pfs.sort_by_key(|pf| pf.address);
         for pf in machine.pfs.iter().filter(|pf| pf.num_vfs > 0) {
@@ -119,7 +120,7 @@ impl Kernel {
 }
 
 fn plug_in(pf: &MachinePf, seed: &str) -> Pf {
-    let mac = pf.mac.unwrap_or_else(|| Random::new(&format!("{seed} {}", pf.address)).mac());
+    let mac = pf.mac.unwrap_or_else(|| random::mac(&format!("{seed} {}", pf.address)));
     let link = Link {
         name: pf.name.clone(),
         alt_names: pf.alt_names.clone(),

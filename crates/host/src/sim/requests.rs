@@ -9,6 +9,7 @@ use vfleet_api::{MacAddr, PciAddress, VfRef};
 use vfleet_plan::{LinkKind, is_userspace_driver};
 
 use super::kernel::{Kernel, Link, Pf, Vf};
+use super::random;
 
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
@@ -101,9 +102,10 @@ impl Kernel {
     }
 
     /// A driver of the network stack takes up the address that the PF keeps; it makes one up when there is none, or
-    /// when it cannot ask the PF because that is down. When it can, it tells the PF of it.
+    /// when it cannot ask the PF because that is down. When it can, it tells the PF of it. What it makes up udev
+    /// replaces by an address that is always the same for the same VF.
     fn bind(&mut self, vf: VfRef, driver: String) -> Result<(), Refusal> {
-        let made_up = self.random.mac();
+        let made_up = random::mac(&format!("{} {vf}", self.seed));
         let pf_link = self.expect_pf(vf.pf)?.link.clone();
         let pf_is_up = pf_link.as_ref().is_some_and(|link| link.up);
         let found = self.expect_vf(vf)?;

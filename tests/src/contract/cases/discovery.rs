@@ -27,6 +27,7 @@ cases! {
     tells_when_others_removed_the_vfs: VfsMadeDown,
     tells_a_mac_that_others_set: VfsMadeDown,
     tells_a_vf_that_others_unbound: VfsMadeDown,
+    tells_a_name_that_others_gave: VfsMadeDown,
     tells_every_pf: NoVfs,
 }
 
@@ -133,4 +134,11 @@ fn tells_a_vf_that_others_unbound(bench: &dyn Bench) -> Shown {
     let drivers: Vec<_> = vfs.iter().map(|vf| vf.driver.is_some()).collect();
     same("which VFs have a driver", &drivers, &vec![false, true, true])?;
     same("the interface of the unbound VF", &vfs[0].link, &None)
+}
+
+fn tells_a_name_that_others_gave(bench: &dyn Bench) -> Shown {
+    agree(bench)?;
+    bench.outsider().rename(vf(bench, 1), "contract1")?;
+    let link = there("the interface", agree(bench)?.vfs[1].link.clone())?;
+    same("the name", &link.name.as_str(), &"contract1")
 }

@@ -12,6 +12,7 @@ cases! {
     sets_the_mtu_of_a_pf: NoVfs,
     refuses_an_mtu_that_the_card_does_not_take: NoVfs,
     sets_the_mtu_of_the_right_vf: VfsMadeDown,
+    a_name_that_others_gave_does_not_matter: VfsMadeDown,
     waits_for_the_interface_of_a_vf: NoVfs,
     refuses_an_mtu_for_a_vf_without_an_interface: VfsMadeDown,
     sets_a_pf_up: NoVfs,
@@ -56,6 +57,13 @@ fn sets_the_mtu_of_the_right_vf(bench: &dyn Bench) -> Shown {
     same("its MTU", &after.vfs[1].link.as_ref().map(|link| link.mtu), &Some(3000))?;
     same("the other VF", &after.vfs[0], &before.vfs[0])?;
     same("the PF's interface", &after.link, &before.link)
+}
+
+fn a_name_that_others_gave_does_not_matter(bench: &dyn Bench) -> Shown {
+    execute(bench, &[set_vf_mtu(bench, 1, 3000)])?;
+    bench.outsider().rename(vf(bench, 1), "contract1")?;
+    execute(bench, &[set_vf_mtu(bench, 1, 4000)])?;
+    same("its MTU", &look_at_vf_link(bench, 1)?.mtu, &4000)
 }
 
 fn waits_for_the_interface_of_a_vf(bench: &dyn Bench) -> Shown {

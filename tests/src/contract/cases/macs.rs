@@ -20,6 +20,7 @@ cases! {
     vfs_made_while_up_have_the_address_of_their_interface: VfsMadeUp,
     vfs_made_while_down_have_an_interface_and_no_address: VfsMadeDown,
     a_vf_bound_while_the_pf_is_down_makes_up_an_address: VfsMadeDown,
+    an_address_that_a_vf_made_up_is_the_same_again: VfsMadeUp,
     setting_up_gives_no_address_to_vfs_that_have_none: VfsMadeDown,
     refuses_an_address_for_a_vf_that_is_not_there: VfsMadeDown,
     refuses_a_group_address: VfsMadeDown,
@@ -103,6 +104,13 @@ fn a_vf_bound_while_the_pf_is_down_makes_up_an_address(bench: &dyn Bench) -> Sho
     same("the address that the PF keeps", &vf.admin_mac, &Some(MAC))?;
     let mac = vf.link.and_then(|link| link.mac);
     ensure(mac.is_some_and(|mac| mac.is_usable() && mac != MAC), format!("it cannot ask the PF: {mac:?}"))
+}
+
+/// Thanks to udev: the driver alone makes up another one each time.
+fn an_address_that_a_vf_made_up_is_the_same_again(bench: &dyn Bench) -> Shown {
+    let before = look(bench)?;
+    execute(bench, &[bind(bench, 0, None)])?;
+    same("the card", &agree(bench)?, &before)
 }
 
 fn setting_up_gives_no_address_to_vfs_that_have_none(bench: &dyn Bench) -> Shown {

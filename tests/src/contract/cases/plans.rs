@@ -5,7 +5,7 @@ use vfleet_api::{MacAddr, SriovNetworkNodeStateSpec};
 use vfleet_host::Host;
 use vfleet_plan::{Plan, is_userspace_driver, plan_node};
 
-use super::cases;
+use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown, Stop, in_full};
 use crate::contract::check::{agree, ensure, look, same, there};
 use crate::contract::seen::SeenPf;
@@ -16,8 +16,8 @@ cases! {
     a_plan_changes_the_number_of_vfs: NoVfs,
     a_plan_splits_vfs_between_drivers: NoVfs,
     a_plan_gives_a_pf_back: NoVfs,
-    a_plan_for_a_machine_as_wanted_is_empty: NoVfs,
-    a_plan_heals_what_others_broke: NoVfs,
+    a_plan_for_a_machine_as_wanted_is_empty: VfsMadeUp,
+    a_plan_heals_what_others_broke: VfsMadeUp,
     a_plan_that_is_cut_off_ends_the_same: NoVfs,
     a_plan_leaves_the_other_pf_alone: NoVfs,
 }
@@ -109,7 +109,7 @@ fn a_plan_gives_a_pf_back(bench: &dyn Bench) -> Shown {
 }
 
 fn a_plan_for_a_machine_as_wanted_is_empty(bench: &dyn Bench) -> Shown {
-    let wanted = netdevices(bench, 2);
+    let wanted = netdevices(bench, GIVEN_VFS);
     apply(bench, &wanted)?;
     let before = look(bench)?;
     same("the steps", &apply(bench, &wanted)?, &0)?;
@@ -152,8 +152,8 @@ fn without_chance(mut pf: SeenPf) -> SeenPf {
 }
 
 fn a_plan_leaves_the_other_pf_alone(bench: &dyn Bench) -> Shown {
-    bench.outsider().set_num_vfs(bench.other_pf(), 1)?;
-    bench.outsider().settle()?;
+    bench.outsider().set_autoprobe(bench.other_pf(), false)?;
+    bench.outsider().set_mtu(bench.other_pf(), 4000)?;
     let before = bench.witness().pf(bench.other_pf())?;
     apply(bench, &spec(vec![interface(bench.pf(), 1)]))?;
     apply(bench, &spec(Vec::new()))?;

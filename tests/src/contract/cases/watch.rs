@@ -62,6 +62,7 @@ fn wakes_when_others_change_a_vf(bench: &dyn Bench) -> Shown {
     let (_watch, woken) = watch(bench)?;
     let mac = MacAddr([2, 0, 0, 0, 0xcc, 1]);
     wakes(bench, &woken, "another address", || bench.outsider().set_vf_mac(vf(bench, 0), mac))?;
+    wakes(bench, &woken, "another name", || bench.outsider().rename(vf(bench, 0), "contract0"))?;
     wakes(bench, &woken, "no driver", || bench.outsider().unbind(vf(bench, 0)))
 }
 

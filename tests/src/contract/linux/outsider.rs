@@ -108,6 +108,10 @@ impl Outsider for LinuxOutsider {
         write(&device(address).join("driver/unbind"), &address.to_string())
     }
 
+    fn rename(&self, vf: VfRef, name: &str) -> Shown {
+        run("ip", &["link", "set", &interface(vf_address(vf)?)?, "name", name]).map(drop)
+    }
+
     fn hold_elsewhere(&self, vf: VfRef) -> Shown {
         if !Path::new("/run/netns").join(NAMESPACE).exists() {
             run("ip", &["netns", "add", NAMESPACE])?;
