@@ -37,8 +37,9 @@ pub async fn a_policy_becomes_vfs_on_a_real_kernel(vm: &Vm, program: &'static st
     assert_eq!(guest.mtu(PF), 2000);
     // udev renames new interfaces; the agent reports the new names as it hears of them.
     let names = guest.vf_names();
-    let named = |state: &State| state.vfs(PF).into_iter().filter_map(|vf| vf.name).eq(names.iter().cloned());
-    let state = cluster.wait(NODE, "the VFs' names", named).await;
+    let has_them =
+        |state: &State| state.vfs(PF).into_iter().filter_map(|vf| vf.name).eq(names.iter().cloned());
+    let state = cluster.wait(NODE, "the VFs' names", has_them).await;
     for (vf, name) in state.vfs(PF).iter().zip(&names) {
         assert_eq!(guest.mtu(name), 2000, "{name}");
         assert_eq!(guest.address(name), vf.mac.clone().expect("an address"), "{name}");
