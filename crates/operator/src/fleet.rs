@@ -100,7 +100,8 @@ impl Fleet {
         let Some(cards) = &state.cards else { return (Decision::Nothing, Vec::new()) };
         let policies: Vec<_> =
             self.policies.items.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
-        let (spec, problems) = plan_node_spec(&policies, labels, cards, &state.spec);
+        let (spec, problems) =
+            plan_node_spec(&policies, &self.policies.unreadable, labels, cards, &state.spec);
         let decision =
             if spec == without_empty_parts(&state.spec) { Decision::Nothing } else { Decision::Apply(spec) };
         (decision, problems)
@@ -124,6 +125,8 @@ fn runs_an_agent(labels: &Labels) -> bool {
 #[derive(Debug)]
 struct Known<T> {
     items: HashMap<String, T>,
+    /// Names of objects that cannot be read and never could.
+    unreadable: BTreeSet<String>,
     /// Names seen in the list that is under way; the others are gone when it ends.
     listing: BTreeSet<String>,
     listed: bool,
@@ -131,7 +134,7 @@ struct Known<T> {
 
 impl<T> Default for Known<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), listing: BTreeSet::new(), listed: false }
+        Self { items: HashMap::new(), unreadable: BTreeSet::new(), listing: BTreeSet::new(), listed: false }
     }
 }
 
@@ -158,12 +161,14 @@ impl<T: PartialEq> Known<T> {
                 let gone: BTreeSet<_> =
                     self.items.keys().filter(|name| !seen.contains(*name)).cloned().collect();
                 self.items.retain(|name, _| seen.contains(name));
+                self.unreadable.retain(|name| seen.contains(name));
                 gone
             }
             Event::Apply(object) => self.put(object.name_any(), read(object)),
             Event::Delete(object) => {
                 let name = object.name_any();
-                self.items.remove(&name).map(|_| name).into_iter().collect()
+                let was_known = self.items.remove(&name).is_some() | self.unreadable.remove(&name);
+                was_known.then_some(name).into_iter().collect()
             }
         }
     }
@@ -171,8 +176,13 @@ impl<T: PartialEq> Known<T> {
     fn put(&mut self, name: String, item: Option<T>) -> BTreeSet<String> {
         match item {
             Some(item) if self.items.get(&name) != Some(&item) => {
+                self.unreadable.remove(&name);
                 self.items.insert(name.clone(), item);
                 BTreeSet::from([name])
+            }
+            None if !self.items.contains_key(&name) => {
+                self.unreadable.insert(name);
+                BTreeSet::new()
             }
             _ => BTreeSet::new(),
         }

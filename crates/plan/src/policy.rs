@@ -3,7 +3,7 @@
 mod merge;
 mod select;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 use vfleet_api::keys::IGNORED_POLICY;
@@ -41,12 +41,14 @@ pub struct PolicyProblem {
 }
 
 /// What the node with these labels and cards shall be like, and which policies could not be followed. A card that such
-/// a policy selected until now stays as `current` has it: a slip of the pen must not remove VFs that pods use.
+/// a policy, or one of the `unreadable` ones, selected until now stays as `current` has it: a slip of the pen must not
+/// remove VFs that pods use.
 ///
 /// `interfaces` of the result is always there, also when no policy selects anything: that the list is empty is
 /// what tells the agent that it was worked out.
 pub fn plan_node_spec(
     policies: &[NamedPolicy<'_>],
+    unreadable: &BTreeSet<String>,
     labels: &BTreeMap<String, String>,
     cards: &[InterfaceExt],
     current: &SriovNetworkNodeStateSpec,
@@ -54,8 +56,14 @@ pub fn plan_node_spec(
     let mut problems = Vec::new();
     let policies = in_order_of_application(policies, labels);
     let current = current.interfaces.as_deref().unwrap_or_default();
-    let interfaces =
-        cards.iter().filter_map(|card| merge::interface(&policies, card, current, &mut problems)).collect();
+    let interface = |card: &InterfaceExt| {
+        let current = current.iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
+        match current.filter(|entry| merge::has_group_of(entry, |policy| unreadable.contains(policy))) {
+            Some(entry) => Some(entry.clone()),
+            None => merge::interface(&policies, card, current, &mut problems),
+        }
+    };
+    let interfaces = cards.iter().filter_map(interface).collect();
     problems.dedup();
     (SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }, problems)
 }

@@ -8,7 +8,7 @@
 //!
 //! Read a changed `expected.txt` before committing it: it is the decision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -51,7 +51,8 @@ fn outcome(folder: &Path) -> Result<String, Box<dyn std::error::Error>> {
         Err(_) => SriovNetworkNodeStateSpec::default(),
     };
 
-    let (spec, problems) = plan_node_spec(&named, &labels, &report::interfaces(&facts), &current);
+    let (spec, problems) =
+        plan_node_spec(&named, &BTreeSet::new(), &labels, &report::interfaces(&facts), &current);
     let plan = plan_node(&spec, &facts);
     let mut text = format!(
         "# node state\n{}\n# steps, disruption {:?}\n",

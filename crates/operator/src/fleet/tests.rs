@@ -128,18 +128,39 @@ fn empty_parts_that_the_go_operator_wrote_are_no_difference() {
     assert_eq!(decision(&fleet, "a"), Decision::Nothing);
 }
 
+fn unreadable_policy(name: &str) -> DeserializeGuard<SriovNetworkNodePolicy> {
+    let future = json!({ "metadata": { "name": name }, "spec": { "deviceType": "of-the-future" } });
+    let guarded: DeserializeGuard<_> = serde_json::from_value(future).unwrap();
+    assert!(guarded.0.is_err());
+    guarded
+}
+
+#[test]
+fn a_policy_that_could_never_be_read_keeps_its_vfs() {
+    let mut fleet = Fleet::default();
+    fleet.node(Event::Apply(worker("a")));
+    fleet.state(Event::Apply(state_with_card("a")));
+    fleet.policy(Event::Apply(policy("p", 4)));
+    let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
+
+    let mut restarted = Fleet::default();
+    restarted.node(Event::Apply(worker("a")));
+    let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
+    restarted.state(Event::Apply(DeserializeGuard(Ok(written))));
+    restarted.policy(Event::InitApply(unreadable_policy("p")));
+    restarted.policy(Event::InitDone);
+    assert_eq!(decision(&restarted, "a"), Decision::Nothing);
+    restarted.policy(Event::Delete(unreadable_policy("p")));
+    assert!(matches!(decision(&restarted, "a"), Decision::Apply(_)));
+}
+
 #[test]
 fn a_policy_that_cannot_be_read_counts_as_it_was() {
     let mut fleet = Fleet::default();
     fleet.node(Event::Apply(worker("a")));
     fleet.state(Event::Apply(state_with_card("a")));
     fleet.policy(Event::Apply(policy("p", 4)));
-    let unreadable: DeserializeGuard<SriovNetworkNodePolicy> = serde_json::from_value(
-        json!({ "metadata": { "name": "p" }, "spec": { "deviceType": "of-the-future" } }),
-    )
-    .unwrap();
-    assert!(unreadable.0.is_err());
-    assert!(fleet.policy(Event::Apply(unreadable)).is_empty());
+    assert!(fleet.policy(Event::Apply(unreadable_policy("p"))).is_empty());
     let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
     assert_eq!(spec.interfaces.unwrap()[0].num_vfs, Some(4));
 }

@@ -11,10 +11,9 @@ use crate::prelude::*;
 pub(super) fn interface(
     policies: &[NamedPolicy<'_>],
     card: &InterfaceExt,
-    current: &[Interface],
+    current: Option<&Interface>,
     problems: &mut Vec<PolicyProblem>,
 ) -> Option<Interface> {
-    let current = current.iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
     let mut merged: Option<(Interface, i64)> = None;
     for policy in policies {
         let next = match select(policy, card).map(|selection| wanted(policy, card, &selection)) {
@@ -22,7 +21,7 @@ pub(super) fn interface(
             Ok(None) => continue,
             Err(invalid) => {
                 problems.push(PolicyProblem { policy: policy.name.to_owned(), invalid });
-                match current.filter(|entry| is_from(entry, policy)) {
+                match current.filter(|entry| has_group_of(entry, |name| name == policy.name)) {
                     Some(entry) => return Some(entry.clone()),
                     None => continue,
                 }
@@ -36,8 +35,9 @@ pub(super) fn interface(
     merged.map(|(interface, _)| interface)
 }
 
-fn is_from(entry: &Interface, policy: &NamedPolicy<'_>) -> bool {
-    entry.vf_groups.iter().flatten().any(|group| group.policy_name.as_deref() == Some(policy.name))
+/// Whether the entry has VFs of such a policy.
+pub(super) fn has_group_of(entry: &Interface, is_such: impl Fn(&str) -> bool) -> bool {
+    entry.vf_groups.iter().flatten().filter_map(|group| group.policy_name.as_deref()).any(is_such)
 }
 
 /// What one policy alone wants of `card`.
