@@ -2,24 +2,14 @@
 
 pub mod kernel_suite;
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::RwLockWriteGuard;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use fixture_kube::ControlPlane;
-use fixture_lab::{Options, Vm};
+use fixture_lab::Vm;
 
-static MACHINE: OnceLock<Result<Mutex<Vm>, String>> = OnceLock::new();
-
-/// The machine, for the caller alone as long as it holds the guard. Booted by the first who asks.
-pub fn machine() -> Result<MutexGuard<'static, Vm>> {
-    let machine = MACHINE.get_or_init(|| boot().map(Mutex::new).map_err(|error| format!("{error:?}")));
-    let machine = machine.as_ref().map_err(|error| anyhow!("the machine does not boot: {error}"))?;
-    // A trial that failed under the guard says nothing about the machine.
-    Ok(machine.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Everything that is decided at boot, for all trials. The machine reaches the control plane that the tests of this
-/// process share.
-fn boot() -> Result<Vm> {
-    Vm::boot(&Options { api_port: Some(ControlPlane::shared().port()), ..Options::default() })
+/// The machine, for the caller alone as long as it holds the guard. It reaches the control plane that the tests of
+/// this process share.
+pub fn machine() -> Result<RwLockWriteGuard<'static, Vm>> {
+    Vm::exclusive(Some(ControlPlane::shared().port()))
 }

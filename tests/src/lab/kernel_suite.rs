@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use fixture_lab::Job;
 
 use super::machine;
@@ -32,7 +33,10 @@ impl KernelSuite {
         let suite = Arc::new(Self::default());
         let running = Arc::clone(&suite);
         thread::spawn(move || {
-            let end = running.run(&program, names).map_err(|error| format!("{error:?}"));
+            // Whoever waits for a report must hear of the end, also of a sudden one.
+            let end = catch_unwind(AssertUnwindSafe(|| running.run(&program, names)));
+            let end = end.unwrap_or_else(|_| Err(anyhow!("the run panicked; see above")));
+            let end = end.map_err(|error| format!("{error:?}"));
             running.lock().end = Some(end);
             running.changed.notify_all();
         });
@@ -56,7 +60,7 @@ impl KernelSuite {
             }
             if let Some(end) = &progress.end {
                 let how = end.as_ref().err().map_or("the suite ended without a word of it", String::as_str);
-                return Err(anyhow::anyhow!("{how}")).context("it was not tried");
+                return Err(anyhow!("{how}")).context("it was not tried");
             }
             progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
