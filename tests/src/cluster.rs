@@ -11,6 +11,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Once;
 use std::time::Duration;
 
 use fixture_kube::ControlPlane;
@@ -23,19 +24,19 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
+use vfleet_host::sim::Machine;
 
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// The lab's machine: two igb cards with 7 VFs each.
+/// The lab's machine, with other addresses on each node.
 pub fn machine() -> String {
-    let card = |number: u32| {
-        format!(
-            "  - {{address: '0000:0{number}:00.0', name: enp{number}s0, vendor: '8086', device: 10c9, vfDevice: 10ca, \
-             driver: igb, vfDriver: igbvf, totalVfs: 7, vfStride: 2, maxMtu: 9216, up: false}}\n"
-        )
-    };
-    format!("pfs:\n{}{}userspaceDrivers: [vfio-pci]\n", card(1), card(2))
+    let mut machine = Machine::lab();
+    for pf in &mut machine.pfs {
+        pf.mac = None;
+    }
+    // JSON is YAML, too.
+    serde_json::to_string(&machine).unwrap()
 }
 
 pub struct Cluster {
@@ -70,6 +71,7 @@ impl Drop for Program {
 impl Cluster {
     /// A new namespace; `program` is vfleet.
     pub async fn new(name: &str, program: &'static str) -> Self {
+        static CRDS: Once = Once::new();
         let plane = tokio::task::spawn_blocking(ControlPlane::shared).await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
         let cluster = Self {
@@ -79,7 +81,7 @@ impl Cluster {
             namespace,
             files: tempfile::tempdir().unwrap(),
         };
-        plane.apply_crds(&root().join("deploy/crds")).unwrap();
+        CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).unwrap());
         cluster.grant_roles();
         cluster
     }

@@ -113,7 +113,7 @@ impl Agent {
     pub(crate) async fn attempt(&mut self) -> Next {
         let Some(state) = self.state.clone() else { return Next::Rest };
         match self.sync(&state).await {
-            Ok(Next::Again { .. }) => self.again(),
+            Ok(next @ Next::Again { .. }) => next,
             Ok(next) => {
                 self.failures = 0;
                 next
@@ -152,7 +152,7 @@ impl Agent {
             self.announce(state, &outcome).await;
         }
         if outcome.failures.iter().any(Failure::is_worth_a_retry) {
-            return Ok(Next::Again { times: 0 });
+            return Ok(self.again());
         }
         if was_as_wanted && outcome.executed > 0 {
             return Ok(self.repaired(state).await);

@@ -7,12 +7,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed expectation is the point")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use fixture_kube::ControlPlane;
 
 fn plane() -> &'static ControlPlane {
+    static CRDS: Once = Once::new();
     let plane = ControlPlane::shared();
-    plane.apply_crds(&root().join("deploy/crds")).expect("every CRD is accepted");
+    CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).expect("every CRD is accepted"));
     plane
 }
 

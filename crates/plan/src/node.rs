@@ -7,7 +7,6 @@ mod vf;
 mod wanted;
 
 pub use problem::{Cause, Problem};
-pub use wanted::{WantedPf, WantedVfs};
 
 use vfleet_api::SriovNetworkNodeStateSpec;
 

@@ -9,47 +9,47 @@ use crate::step::VfDriver;
 
 /// A PF as wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WantedPf {
+pub(super) struct WantedPf {
     /// PCI address.
-    pub address: PciAddress,
+    pub(super) address: PciAddress,
     /// As the node state has it, for the record.
-    pub interface: Interface,
+    pub(super) interface: Interface,
     /// How many VFs.
-    pub num_vfs: u16,
+    pub(super) num_vfs: u16,
     /// The MTU at least.
-    pub mtu: Option<u32>,
+    pub(super) mtu: Option<u32>,
     /// Made by somebody else.
-    pub external: bool,
+    pub(super) external: bool,
     /// How its VFs are set up.
-    pub groups: Vec<WantedVfs>,
+    pub(super) groups: Vec<WantedVfs>,
 }
 
 /// VFs of a PF as wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WantedVfs {
+pub(super) struct WantedVfs {
     /// Which.
-    pub range: VfRange,
+    pub(super) range: VfRange,
     /// The policy that wants them.
-    pub policy: String,
+    pub(super) policy: String,
     /// Their driver.
-    pub driver: VfDriver,
+    pub(super) driver: VfDriver,
     /// Their MTU.
-    pub mtu: Option<u32>,
+    pub(super) mtu: Option<u32>,
 }
 
 impl WantedPf {
     /// What is wanted of the VF with this index; `None` for a VF that nobody asked for.
-    pub fn vf(&self, index: u16) -> Option<&WantedVfs> {
+    pub(super) fn vf(&self, index: u16) -> Option<&WantedVfs> {
         self.groups.iter().find(|group| group.range.contains(index))
     }
 
     /// The MTU that the PF needs for itself and all of its VFs.
-    pub fn highest_mtu(&self) -> Option<u32> {
+    pub(super) fn highest_mtu(&self) -> Option<u32> {
         self.groups.iter().filter_map(|group| group.mtu).chain(self.mtu).max()
     }
 
     /// A problem with this PF.
-    pub fn problem(&self, cause: Cause) -> Problem {
+    pub(super) fn problem(&self, cause: Cause) -> Problem {
         problem(&self.interface, Some(self.address), cause)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use vfleet_api::keys::DEFAULT_NAMESPACE;
+use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
 
 use crate::{client, log, stop};
@@ -31,7 +32,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     log::start();
     let host: Arc<dyn Host> = match &arguments.sim {
-        Some(file) => Arc::new(simulated(file, &arguments.node)?),
+        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
         None => Arc::new(LinuxHost::new(HostRoot::new(&arguments.host_root))),
     };
     let config = vfleet_agent::Config { node: arguments.node, namespace: arguments.namespace, host };
@@ -43,8 +44,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     })
 }
 
-/// The simulated machine in `file`, with addresses of its own for `node`.
-pub(crate) fn simulated(file: &Path, node: &str) -> anyhow::Result<SimHost> {
+/// The machine that `file` describes.
+pub(crate) fn read_machine(file: &Path) -> anyhow::Result<Machine> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    SimHost::from_yaml(&text, node).with_context(|| format!("{} does not describe a machine", file.display()))
+    Machine::from_yaml(&text).with_context(|| format!("{} does not describe a machine", file.display()))
 }

@@ -13,8 +13,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, OS_LABEL, SIMULATED_LABEL, WORKER_LABEL};
+use vfleet_host::SimHost;
 
-use crate::commands::agent::simulated;
+use crate::commands::agent::read_machine;
 use crate::{client, log, stop};
 
 /// Requests under way at once while nodes are made and removed.
@@ -72,9 +73,10 @@ async fn run_agents(
     names: &[String],
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let machine = read_machine(&arguments.machine)?;
     let mut agents = JoinSet::new();
     for node in names {
-        let host = Arc::new(simulated(&arguments.machine, node)?);
+        let host = Arc::new(SimHost::new(&machine, node)?);
         if arguments.step_time > 0 {
             let time = Duration::from_millis(arguments.step_time);
             host.before_each_step(move |_| take(time));
