@@ -4,6 +4,12 @@
 /// The namespace that the programs use when none is given.
 pub const DEFAULT_NAMESPACE: &str = "sriov-network-operator";
 
+/// What stands before the names of resources when nothing else is given.
+pub const DEFAULT_RESOURCE_PREFIX: &str = "openshift.io";
+
+/// The only operator config that is honoured.
+pub const OPERATOR_CONFIG: &str = "default";
+
 /// A policy of this name is a left-over of old installations and selects nothing.
 pub const IGNORED_POLICY: &str = "default";
 

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::ResourceExt;
-use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::Event;
 
+use crate::watch::readable;
 use k8s_openapi::api::core::v1::Node;
 use vfleet_api::bridge::Bridges;
 use vfleet_api::keys::{OS_LABEL, WORKER_LABEL};
@@ -40,15 +41,6 @@ impl From<SriovNetworkNodeState> for State {
         let without_vfs = |card| InterfaceExt { vfs: None, ..card };
         Self { spec: state.spec, cards: cards.map(|cards| cards.into_iter().map(without_vfs).collect()) }
     }
-}
-
-/// An object that another version wrote may be unreadable to us; it must not blind us to all others.
-fn readable<K: Resource>(guarded: DeserializeGuard<K>) -> Option<K> {
-    let name = guarded.name_any();
-    guarded
-        .0
-        .inspect_err(|error| tracing::warn!(name, %error, "an object cannot be read; its last state counts"))
-        .ok()
 }
 
 /// What to write for one node.

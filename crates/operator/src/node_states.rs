@@ -1,35 +1,29 @@
 //! The node state controller: what each node shall be like.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::pin::pin;
+use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client};
-use thiserror::Error;
-use tokio::task::{self, JoinSet};
+use kube::Api;
+use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
 
-use crate::Config;
+use crate::context::Context;
 use crate::fleet::{Decision, Fleet};
-use crate::patch::{self, WriteError};
-use crate::retry::Retries;
+use crate::patch::Writer;
+use crate::settings::Settings;
+use crate::work::Work;
+use crate::{OperatorError, watch};
 
 /// How many node states are written at once: enough to keep the API server busy, few enough to leave room for
 /// others in its default queue for one client.
 const WRITES_AT_ONCE: usize = 32;
-
-/// Why the operator ended.
-#[derive(Debug, Error)]
-pub enum OperatorError {
-    /// The streams of changes ended, which they never should.
-    #[error("the API server's changes cannot be followed any more")]
-    WatchEnded,
-}
 
 /// Something changed.
 enum Change {
@@ -40,60 +34,54 @@ enum Change {
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
-    client: Client,
-    config: &Config,
+    context: Context,
+    _settings: Settings,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
+    let mut changes = pin!(changes(&context));
     let mut controller = Controller {
-        states: Api::namespaced(client.clone(), &config.namespace),
+        states: Api::namespaced(context.client.clone(), &context.config.namespace),
+        writer: Writer::new(context.leadership.clone()),
         fleet: Fleet::default(),
-        dirty: BTreeSet::new(),
-        writing: HashMap::new(),
-        writes: JoinSet::new(),
-        retries: Retries::default(),
+        work: Work::new("node-states", WRITES_AT_ONCE, Arc::clone(&context.metrics)),
         warned: BTreeSet::new(),
     };
-    let mut changes = pin!(changes(client, config));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            Some(written) = controller.writes.join_next_with_id() => controller.written(written),
-            node = controller.retries.next() => { controller.dirty.insert(node); }
+            () = controller.work.progress() => {}
         }
         controller.start_writes();
     }
     // Writes under way are short; letting them end leaves no half of a thought behind.
-    while controller.writes.join_next().await.is_some() {}
+    controller.work.finish().await;
     Ok(())
 }
 
-fn changes(client: Client, config: &Config) -> impl futures::Stream<Item = Change> + use<> {
-    let policies: Api<DeserializeGuard<SriovNetworkNodePolicy>> =
-        Api::namespaced(client.clone(), &config.namespace);
-    let states: Api<DeserializeGuard<SriovNetworkNodeState>> =
-        Api::namespaced(client.clone(), &config.namespace);
-    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
+fn changes(context: &Context) -> impl futures::Stream<Item = Change> + use<> {
+    let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+    let nodes = watcher(nodes, all()).default_backoff().filter_map(async |change| {
+        change.inspect_err(|error| tracing::warn!(%error, "watching nodes is interrupted, will go on")).ok()
+    });
     futures::stream::select_all([
-        watch(policies, all()).map_ok(|event| Change::Policy(Box::new(event))).default_backoff().boxed(),
-        watch(nodes, all()).map_ok(|event| Change::Node(Box::new(event))).default_backoff().boxed(),
-        watch(states, all()).map_ok(|event| Change::State(Box::new(event))).default_backoff().boxed(),
+        watch::changes(Api::namespaced(client.clone(), namespace), all())
+            .map(|event| Change::Policy(Box::new(event)))
+            .boxed(),
+        watch::changes(Api::namespaced(client.clone(), namespace), all())
+            .map(|event| Change::State(Box::new(event)))
+            .boxed(),
+        nodes.map(|event| Change::Node(Box::new(event))).boxed(),
     ])
-    .filter_map(async |change| {
-        change.inspect_err(|error| tracing::warn!(%error, "watching is interrupted, will go on")).ok()
-    })
 }
 
 struct Controller {
     states: Api<SriovNetworkNodeState>,
+    writer: Writer,
     fleet: Fleet,
-    /// Nodes to plan.
-    dirty: BTreeSet<String>,
-    /// Nodes that are being written, by task; planned again only after that.
-    writing: HashMap<task::Id, String>,
-    writes: JoinSet<Result<(), WriteError>>,
-    retries: Retries,
+    work: Work<String>,
     /// What was said about policies. Once is enough, not once for each node.
     warned: BTreeSet<String>,
 }
@@ -105,25 +93,16 @@ impl Controller {
             Change::Node(event) => self.fleet.node(*event),
             Change::State(event) => self.fleet.state(*event),
         };
-        self.dirty.extend(touched);
+        self.work.touch(touched);
     }
 
     fn start_writes(&mut self) {
         if !self.fleet.is_complete() {
             return;
         }
-        let mut waiting = BTreeSet::new();
-        while let Some(node) = self.dirty.pop_first() {
-            if self.writing.values().any(|writing| *writing == node) {
-                waiting.insert(node);
-            } else if self.writes.len() >= WRITES_AT_ONCE {
-                waiting.insert(node);
-                break;
-            } else {
-                self.plan(node);
-            }
+        while let Some(node) = self.work.next_touched() {
+            self.plan(node);
         }
-        self.dirty.append(&mut waiting);
     }
 
     fn plan(&mut self, node: String) {
@@ -133,32 +112,28 @@ impl Controller {
                 tracing::warn!(node, problem, "a policy cannot be followed");
             }
         }
-        let (api, name) = (self.states.clone(), node.clone());
-        let write = match decision {
-            Decision::Nothing => return,
-            Decision::Create => self.writes.spawn(async move { patch::create(&api, &name).await }),
-            Decision::Apply(spec) => {
-                self.writes.spawn(async move { patch::apply_spec(&api, &name, &spec).await })
-            }
+        let content = match decision {
+            Decision::Nothing => return self.work.nothing_to_do(&node),
+            Decision::Create => json!({}),
+            Decision::Apply(spec) => json!({ "spec": spec }),
         };
-        self.writing.insert(write.id(), node);
+        let (writer, api, name) = (self.writer.clone(), self.states.clone(), node.clone());
+        self.work.start(node, async move {
+            writer.apply(&api, &name, &object(&name, &content)).await?;
+            tracing::info!(node = name, "node state written");
+            Ok(())
+        });
     }
+}
 
-    fn written(&mut self, written: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {
-        let (id, result) = match written {
-            Ok((id, result)) => (id, result),
-            Err(error) => (error.id(), Err(WriteError::Thread(error))),
-        };
-        let Some(node) = self.writing.remove(&id) else { return };
-        match result {
-            Ok(()) => {
-                tracing::info!(node, "node state written");
-                self.retries.forget(&node);
-            }
-            Err(error) => {
-                tracing::warn!(node, error = %error, cause = ?error, "node state not written, will try again");
-                self.retries.later(node);
-            }
-        }
+fn object(node: &str, content: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": SriovNetworkNodeState::api_version(&()),
+        "kind": SriovNetworkNodeState::kind(&()),
+        "metadata": { "name": node },
+    });
+    if let (Some(object), Some(content)) = (object.as_object_mut(), content.as_object()) {
+        object.extend(content.clone());
     }
+    object
 }

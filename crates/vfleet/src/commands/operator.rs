@@ -1,6 +1,6 @@
 //! `vfleet operator`: the controllers.
 
-use vfleet_api::keys::DEFAULT_NAMESPACE;
+use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
 
 use crate::{client, log, stop};
 
@@ -12,15 +12,25 @@ pub(crate) struct Arguments {
     /// Namespace of policies and node states.
     #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
+    /// What stands before the names of resources.
+    #[arg(long, env = "RESOURCE_PREFIX", default_value = DEFAULT_RESOURCE_PREFIX)]
+    resource_prefix: String,
+    /// Name of this replica, different from the others'. The host name when empty.
+    #[arg(long, env = "POD_NAME", default_value = "")]
+    pod_name: String,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     log::start();
+    let config = vfleet_operator::Config {
+        namespace: arguments.namespace,
+        identity: arguments.pod_name,
+        resource_prefix: arguments.resource_prefix,
+    };
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
-        vfleet_operator::run(client, vfleet_operator::Config { namespace: arguments.namespace }, stop)
-            .await?;
+        vfleet_operator::run(client, config, stop).await?;
         Ok(())
     })
 }
