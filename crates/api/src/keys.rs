@@ -16,6 +16,9 @@ pub const IGNORED_POLICY: &str = "default";
 /// The operator's name in server-side apply.
 pub const OPERATOR_FIELD_MANAGER: &str = "vfleet-operator";
 
+/// Whoever of the operator's replicas holds this Lease leads.
+pub const LEASE: &str = "vfleet-operator";
+
 /// The agent's name in server-side apply.
 pub const AGENT_FIELD_MANAGER: &str = "vfleet-agent";
 

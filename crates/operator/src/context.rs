@@ -6,6 +6,7 @@ use kube::Client;
 
 use crate::Config;
 use crate::announce::Announcer;
+use crate::health::Health;
 use crate::leadership::Leadership;
 use crate::metrics::Metrics;
 
@@ -17,6 +18,7 @@ pub(crate) struct Context {
     /// Whether this process may write now.
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
     /// Writes Events.
     pub(crate) announcer: Announcer,
 }

@@ -6,16 +6,20 @@
 mod announce;
 mod context;
 mod fleet;
+mod health;
 mod leadership;
+mod lease;
 mod metrics;
 mod node_states;
 mod patch;
 mod retry;
+mod server;
 mod settings;
 mod status;
 mod watch;
 mod work;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kube::Client;
@@ -26,8 +30,11 @@ use tokio_util::sync::CancellationToken;
 use crate::announce::Announcer;
 use crate::context::Context;
 use crate::leadership::Leadership;
+use crate::lease::Candidate;
 use crate::metrics::Metrics;
 use crate::settings::Seen;
+
+pub use server::{BadAddress, BindAddress};
 
 /// How the operator runs.
 #[derive(Clone, Debug)]
@@ -38,6 +45,10 @@ pub struct Config {
     pub identity: String,
     /// What stands before the names of resources: `openshift.io`.
     pub resource_prefix: String,
+    /// Where metrics are served.
+    pub metrics: BindAddress,
+    /// Where `/healthz` and `/readyz` are served.
+    pub health: BindAddress,
 }
 
 /// Why the operator ended.
@@ -49,6 +60,19 @@ pub enum OperatorError {
     /// A controller ended in the middle.
     #[error("a controller ended in the middle")]
     Crashed(#[from] tokio::task::JoinError),
+    /// Two replicas have the same name.
+    #[error("another operator calls itself {0:?}, too: give each replica a name of its own in POD_NAME")]
+    SameIdentity(String),
+    /// A port is taken.
+    #[error("cannot serve {what} on {address}")]
+    Bind {
+        /// What was to be served there.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
 }
 
 /// Runs until `stop`, or until the API server cannot be watched at all.
@@ -60,10 +84,10 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         config: Arc::new(config),
         leadership: Leadership::none(),
         metrics: Arc::new(Metrics::new()),
+        health: Arc::default(),
     };
-    // Until there is a lease.
-    context.leadership.extend(tokio::time::Instant::now() + std::time::Duration::from_hours(8760));
-    lead(&context, stop).await?;
+    server::start(&context, &stop).await?;
+    Candidate::new(context.clone()).run(|stop| lead(&context, stop), stop).await?;
     tracing::info!("operator stops");
     Ok(())
 }

@@ -50,35 +50,24 @@ struct ByDrainStatus {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::with_prefix("vfleet");
-        let metrics = Self {
-            reconciles: Family::default(),
-            errors: Family::default(),
-            queue_depth: Family::default(),
-            // From 4 microseconds to a quarter of a second: planning one node is pure computing.
-            plan_duration: Histogram::new(exponential_buckets(4e-6, 4.0, 9)),
-            nodes: Family::default(),
-            draining: Family::default(),
-            leader: Gauge::default(),
-            registry: Registry::default(),
-        };
-        registry.register("reconciles", "Objects worked on", metrics.reconciles.clone());
-        registry.register("errors", "Work that failed, by reason", metrics.errors.clone());
-        registry.register("queue_depth", "Objects that wait or are worked on", metrics.queue_depth.clone());
-        registry.register_with_unit(
-            "plan_duration",
-            "Working out what one node shall be like",
-            Unit::Seconds,
-            metrics.plan_duration.clone(),
-        );
-        registry.register("nodes", "Nodes with a node state, by sync status", metrics.nodes.clone());
-        registry.register(
-            "nodes_draining",
-            "Nodes with a node state, by drain status",
-            metrics.draining.clone(),
-        );
-        registry.register("leader", "1 on the replica that leads", metrics.leader.clone());
-        Self { registry, ..metrics }
+        let reconciles = Family::default();
+        let errors = Family::default();
+        let queue_depth = Family::default();
+        // From 4 microseconds to a quarter of a second: planning one node is pure computing.
+        let plan_duration = Histogram::new(exponential_buckets(4e-6, 4.0, 9));
+        let nodes = Family::default();
+        let draining = Family::default();
+        let leader = Gauge::default();
+        let mut all = Registry::with_prefix("vfleet");
+        all.register("reconciles", "Objects worked on", Family::clone(&reconciles));
+        all.register("errors", "Work that failed, by reason", Family::clone(&errors));
+        all.register("queue_depth", "Objects that wait or are worked on", Family::clone(&queue_depth));
+        let text = "Working out what one node shall be like";
+        all.register_with_unit("plan_duration", text, Unit::Seconds, plan_duration.clone());
+        all.register("nodes", "Nodes with a node state, by sync status", Family::clone(&nodes));
+        all.register("nodes_draining", "Nodes with a node state, by drain status", Family::clone(&draining));
+        all.register("leader", "1 on the replica that leads", leader.clone());
+        Self { registry: all, reconciles, errors, queue_depth, plan_duration, nodes, draining, leader }
     }
 
     /// Something was worked on; `error` is the reason why it failed.

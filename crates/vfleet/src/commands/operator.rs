@@ -1,6 +1,8 @@
 //! `vfleet operator`: the controllers.
 
+use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
+use vfleet_operator::BindAddress;
 
 use crate::{client, log, stop};
 
@@ -18,14 +20,25 @@ pub(crate) struct Arguments {
     /// Name of this replica, different from the others'. The host name when empty.
     #[arg(long, env = "POD_NAME", default_value = "")]
     pod_name: String,
+    /// Where metrics are served for Prometheus, at /metrics; 0 is nowhere.
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
+    metrics_bind_address: BindAddress,
+    /// Where /healthz and /readyz are served; 0 is nowhere.
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8081")]
+    health_probe_bind_address: BindAddress,
+    /// Where admission is to be served; 0 is nowhere. Nothing is served there yet, whatever is given.
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":9443")]
+    webhook_bind_address: BindAddress,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     log::start();
     let config = vfleet_operator::Config {
         namespace: arguments.namespace,
-        identity: arguments.pod_name,
+        identity: identity(arguments.pod_name)?,
         resource_prefix: arguments.resource_prefix,
+        metrics: arguments.metrics_bind_address,
+        health: arguments.health_probe_bind_address,
     };
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
@@ -33,4 +46,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         vfleet_operator::run(client, config, stop).await?;
         Ok(())
     })
+}
+
+/// The name of this replica.
+fn identity(pod_name: String) -> anyhow::Result<String> {
+    if !pod_name.is_empty() {
+        return Ok(pod_name);
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host's name")?;
+    Ok(name.trim().to_owned())
 }
