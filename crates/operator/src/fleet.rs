@@ -14,7 +14,7 @@ use vfleet_api::node_state::{InterfaceExt, System};
 use vfleet_api::{
     SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeState, SriovNetworkNodeStateSpec,
 };
-use vfleet_plan::{NamedPolicy, PolicyProblem, plan_node_spec};
+use vfleet_plan::{NamedPolicy, NodeInput, NodePlan, PfVerdict, plan_node_spec};
 
 /// The fleet.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Fleet {
     }
 
     /// What to write for the node `name`, and which policies could not be followed there.
-    pub(crate) fn decide(&self, name: &str) -> (Decision, Vec<PolicyProblem>) {
+    pub(crate) fn decide(&self, name: &str) -> (Decision, Vec<String>) {
         let Some(labels) = self.nodes.items.get(name).filter(|labels| runs_an_agent(labels)) else {
             return (Decision::Nothing, Vec::new());
         };
@@ -100,12 +100,28 @@ impl Fleet {
         let Some(cards) = &state.cards else { return (Decision::Nothing, Vec::new()) };
         let policies: Vec<_> =
             self.policies.items.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
-        let (spec, problems) =
-            plan_node_spec(&policies, &self.policies.unreadable, labels, cards, &state.spec);
-        let decision =
-            if spec == without_empty_parts(&state.spec) { Decision::Nothing } else { Decision::Apply(spec) };
+        let current = without_empty_parts(&state.spec);
+        let node =
+            NodeInput { labels, cards, current: &current, rdma_mode: None, manage_software_bridges: false };
+        let plan = plan_node_spec(&policies, &self.policies.unreadable, &node);
+        let problems = problems(&plan);
+        let decision = if plan.spec == current { Decision::Nothing } else { Decision::Apply(plan.spec) };
         (decision, problems)
     }
+}
+
+/// The policies that cannot be followed on some card, in one sentence each.
+fn problems(plan: &NodePlan) -> Vec<String> {
+    let mut problems: Vec<String> = Vec::new();
+    for answer in &plan.answers {
+        for pf in &answer.pfs {
+            if let PfVerdict::Invalid(fault) = &pf.verdict {
+                problems.push(format!("policy {}: {fault}", answer.policy));
+            }
+        }
+    }
+    problems.dedup();
+    problems
 }
 
 /// The Go operator writes `bridges: {}` and `system: {}`, which say nothing.
