@@ -13,6 +13,9 @@ pub const OPERATOR_CONFIG: &str = "default";
 /// A policy of this name is a left-over of old installations and selects nothing.
 pub const IGNORED_POLICY: &str = "default";
 
+/// The pool of nodes that no other pool selects.
+pub const DEFAULT_POOL: &str = "default";
+
 /// The operator's name in server-side apply.
 pub const OPERATOR_FIELD_MANAGER: &str = "vfleet-operator";
 

@@ -1,6 +1,7 @@
 //! Every decision, as pure functions over plain data: facts in, plan out.
 //!
 //! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
+//! - [`pool`]: which pool a node belongs to
 //! - [`node`]: node state spec and host facts => steps
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
@@ -14,6 +15,7 @@ extern crate alloc;
 pub mod facts;
 pub mod node;
 pub mod policy;
+pub mod pool;
 pub mod report;
 pub mod step;
 
@@ -22,5 +24,9 @@ mod prelude;
 
 pub use facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record, VfFacts};
 pub use node::{Problem, plan_node};
-pub use policy::{NamedPolicy, PolicyProblem, plan_node_spec};
+pub use policy::{
+    LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
+    PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,
+};
+pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};
