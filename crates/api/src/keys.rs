@@ -31,5 +31,11 @@ pub const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
 /// The operating system of a node, as the kubelet reports it.
 pub const OS_LABEL: &str = "kubernetes.io/os";
 
+/// On a node state whose node is away: until when it is kept (RFC 3339, UTC).
+pub const KEEP_STATE_UNTIL: &str = "sriovnetwork.openshift.io/keep-state-until";
+
+/// Feature gate: software bridges are made for policies that want them.
+pub const MANAGE_SOFTWARE_BRIDGES: &str = "manageSoftwareBridges";
+
 /// On nodes made by `vfleet sim`: nobody's machine.
 pub const SIMULATED_LABEL: &str = "vfleet.io/simulated";

@@ -2,6 +2,7 @@
 //! client, so that every decision can be tested by calling it.
 
 mod decision;
+mod explain;
 mod known;
 mod standing;
 mod state;
@@ -20,8 +21,9 @@ use vfleet_api::{
 use vfleet_plan::{NamedPolicy, NamedPool, NodeIdentity, pool, why_not_node};
 
 pub(crate) use decision::{Decision, Upkeep};
+pub(crate) use known::Unreadable;
 use known::{Changed, Counts, Known};
-pub(crate) use standing::{PolicyStanding, PoolStanding};
+pub(crate) use standing::PoolStanding;
 pub(crate) use state::{State, SyncStatus, without_empty_parts};
 
 /// The fleet.
@@ -80,11 +82,16 @@ impl Fleet {
     pub(crate) fn policy(&mut self, event: Event<DeserializeGuard<SriovNetworkNodePolicy>>) -> Touched {
         let mut policies: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
-        for Changed { name, old } in self.policies.update(event, without_managed_fields) {
+        for Changed { name, old, was_unreadable } in self.policies.update(event, without_managed_fields) {
             let new = self.policies.get(&name);
-            let versions = || old.iter().chain(new).map(|policy| NamedPolicy { name: &name, spec: &policy.spec });
-            let selected = |labels: &Labels| versions().any(|policy| why_not_node(&policy, labels).is_none());
-            nodes.extend(self.nodes.iter().filter(|(_, labels)| selected(labels)).map(|(name, _)| name.clone()));
+            let versions =
+                || old.iter().chain(new).map(|policy| NamedPolicy { name: &name, spec: &policy.spec });
+            let selected = |labels: &Labels| {
+                was_unreadable || versions().any(|policy| why_not_node(&policy, labels).is_none())
+            };
+            nodes.extend(
+                self.nodes.iter().filter(|(_, labels)| selected(labels)).map(|(name, _)| name.clone()),
+            );
             policies.insert(name);
         }
         Touched { nodes, policies, ..Default::default() }
@@ -94,11 +101,11 @@ impl Fleet {
     pub(crate) fn pool(&mut self, event: Event<DeserializeGuard<SriovNetworkPoolConfig>>) -> Touched {
         let mut pools: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
-        for Changed { name, old } in self.pools.update(event, without_managed_fields) {
+        for Changed { name, old, was_unreadable } in self.pools.update(event, without_managed_fields) {
             let new = self.pools.get(&name);
             let versions = || old.iter().chain(new).map(|pool| NamedPool { name: &name, spec: &pool.spec });
             let selected = |node: NodeIdentity<'_>| {
-                versions().any(|pool| pool::selects(&pool, node).unwrap_or(true))
+                was_unreadable || versions().any(|pool| pool::selects(&pool, node).unwrap_or(true))
             };
             let selected = self.nodes.iter().filter(|(name, labels)| selected(NodeIdentity { name, labels }));
             nodes.extend(selected.map(|(name, _)| name.clone()));
@@ -139,12 +146,15 @@ impl Fleet {
 
     /// The labels of the node, if it runs an agent.
     fn agent_node(&self, name: &str) -> Option<&Labels> {
-        self.nodes.get(name).filter(|labels| self.settings.as_ref().is_some_and(|settings| settings.selects(labels)))
+        self.nodes
+            .get(name)
+            .filter(|labels| self.settings.as_ref().is_some_and(|settings| settings.selects(labels)))
     }
 
     /// The pool that the node belongs to.
     fn pool_of(&self, name: &str, labels: &Labels) -> Option<&str> {
-        let pools: Vec<_> = self.pools.iter().map(|(name, pool)| NamedPool { name, spec: &pool.spec }).collect();
+        let pools: Vec<_> =
+            self.pools.iter().map(|(name, pool)| NamedPool { name, spec: &pool.spec }).collect();
         let found = pool::pool_of(&pools, NodeIdentity { name, labels }).map(|pool| pool.name)?;
         self.pools.iter().find(|(name, _)| *name == found).map(|(name, _)| name.as_str())
     }

@@ -11,16 +11,20 @@ mod leadership;
 mod lease;
 mod metrics;
 mod node_states;
+mod pace;
 mod patch;
+mod reports;
 mod retry;
 mod server;
 mod settings;
+mod state_writer;
 mod status;
 mod watch;
 mod work;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use thiserror::Error;
@@ -45,6 +49,8 @@ pub struct Config {
     pub identity: String,
     /// What stands before the names of resources: `openshift.io`.
     pub resource_prefix: String,
+    /// How long a node state is kept when its node is gone.
+    pub stale_state_after: Duration,
     /// Where metrics are served.
     pub metrics: BindAddress,
     /// Where `/healthz` and `/readyz` are served.

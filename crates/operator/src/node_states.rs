@@ -1,139 +1,231 @@
-//! The node state controller: what each node shall be like.
+//! The controller of the fleet: what each node shall be like, and how far policies and pools are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
-use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
+use tokio_util::time::DelayQueue;
+use vfleet_api::node_state::DrainStatus;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_plan::PolicyAnswer;
 
 use crate::context::Context;
-use crate::fleet::{Decision, Fleet};
-use crate::patch::Writer;
-use crate::settings::Settings;
+use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
+use crate::pace::Paced;
+use crate::reports::{About, Reports};
+use crate::settings::{Seen, Settings};
+use crate::state_writer::StateWriter;
 use crate::work::Work;
 use crate::{OperatorError, watch};
 
 /// How many node states are written at once: enough to keep the API server busy, few enough to leave room for
 /// others in its default queue for one client.
 const WRITES_AT_ONCE: usize = 32;
+const REPORTS_AT_ONCE: usize = 4;
 
 /// Something changed.
 enum Change {
     Policy(Box<Event<DeserializeGuard<SriovNetworkNodePolicy>>>),
+    Pool(Box<Event<DeserializeGuard<SriovNetworkPoolConfig>>>),
     Node(Box<Event<PartialObjectMeta<Node>>>),
     State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
+    Settings(Seen),
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
-    _settings: Settings,
+    settings: Settings,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes(&context));
-    let mut controller = Controller {
-        states: Api::namespaced(context.client.clone(), &context.config.namespace),
-        writer: Writer::new(context.leadership.clone()),
-        fleet: Fleet::default(),
-        work: Work::new("node-states", WRITES_AT_ONCE, Arc::clone(&context.metrics)),
-        warned: BTreeSet::new(),
-    };
+    let mut changes = pin!(changes(&context, settings));
+    let mut controller = Controller::new(&context);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            () = controller.work.progress() => {}
+            () = controller.states.progress() => {}
+            () = controller.reports.progress() => {}
+            about = controller.news.next() => controller.reports.touch([about]),
+            Some(node) = controller.away.next() => { controller.changed.insert(node.into_inner()); }
         }
-        controller.start_writes();
+        controller.go_on();
     }
     // Writes under way are short; letting them end leaves no half of a thought behind.
-    controller.work.finish().await;
+    controller.states.finish().await;
+    controller.reports.finish().await;
+    controller.forget_counts();
     Ok(())
 }
 
-fn changes(context: &Context) -> impl futures::Stream<Item = Change> + use<> {
+fn changes(context: &Context, settings: Settings) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
     let nodes = watcher(nodes, all()).default_backoff().filter_map(async |change| {
         change.inspect_err(|error| tracing::warn!(%error, "watching nodes is interrupted, will go on")).ok()
     });
+    let policies = watch::changes(Api::namespaced(client.clone(), namespace), all());
+    let pools = watch::changes(Api::namespaced(client.clone(), namespace), all());
+    let states = watch::changes(Api::namespaced(client.clone(), namespace), all());
     futures::stream::select_all([
-        watch::changes(Api::namespaced(client.clone(), namespace), all())
-            .map(|event| Change::Policy(Box::new(event)))
-            .boxed(),
-        watch::changes(Api::namespaced(client.clone(), namespace), all())
-            .map(|event| Change::State(Box::new(event)))
-            .boxed(),
+        policies.map(|event| Change::Policy(Box::new(event))).boxed(),
+        pools.map(|event| Change::Pool(Box::new(event))).boxed(),
+        states.map(|event| Change::State(Box::new(event))).boxed(),
         nodes.map(|event| Change::Node(Box::new(event))).boxed(),
+        watch::values(settings).map(Change::Settings).boxed(),
     ])
 }
 
 struct Controller {
-    states: Api<SriovNetworkNodeState>,
-    writer: Writer,
+    context: Context,
+    writer: StateWriter,
     fleet: Fleet,
-    work: Work<String>,
-    /// What was said about policies. Once is enough, not once for each node.
-    warned: BTreeSet<String>,
+    /// Nodes that are not what they were when last planned.
+    changed: BTreeSet<String>,
+    /// Nodes that something is to be written for.
+    states: Work<String>,
+    /// Policies and pools that there may be something new to say about.
+    news: Paced<About>,
+    /// Of those, the ones whose turn it is.
+    reports: Work<About>,
+    reporter: Reports,
+    /// Nodes that are away: each comes when its time is over.
+    away: DelayQueue<String>,
+    counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
 }
 
 impl Controller {
+    fn new(context: &Context) -> Self {
+        let metrics = || Arc::clone(&context.metrics);
+        Self {
+            context: context.clone(),
+            writer: StateWriter::new(context),
+            fleet: Fleet::default(),
+            changed: BTreeSet::new(),
+            states: Work::new("node-states", WRITES_AT_ONCE, metrics()),
+            news: Paced::default(),
+            reports: Work::new("reports", REPORTS_AT_ONCE, metrics()),
+            reporter: Reports::new(context),
+            away: DelayQueue::new(),
+            counted: HashMap::new(),
+        }
+    }
+
     fn take(&mut self, change: Change) {
         let touched = match change {
             Change::Policy(event) => self.fleet.policy(*event),
+            Change::Pool(event) => self.fleet.pool(*event),
             Change::Node(event) => self.fleet.node(*event),
             Change::State(event) => self.fleet.state(*event),
+            Change::Settings(seen) => {
+                self.writer.set_owner(seen.config());
+                self.fleet.settings(seen.config())
+            }
         };
-        self.work.touch(touched);
+        let Touched { nodes, policies, pools } = touched;
+        self.changed.extend(nodes);
+        self.tell(policies, pools);
     }
 
-    fn start_writes(&mut self) {
+    fn tell(&mut self, policies: BTreeSet<String>, pools: BTreeSet<String>) {
+        for about in policies.into_iter().map(About::Policy).chain(pools.into_iter().map(About::Pool)) {
+            self.news.touch(about);
+        }
+    }
+
+    /// Plans every node that changed, then starts the writes and reports that can be started. Planning takes
+    /// microseconds and writing milliseconds: so reports count all nodes, also those whose write has to wait.
+    fn go_on(&mut self) {
         if !self.fleet.is_complete() {
             return;
         }
-        while let Some(node) = self.work.next_touched() {
-            self.plan(node);
+        while let Some(node) = self.changed.pop_first() {
+            self.assess(node);
+        }
+        while let Some(node) = self.states.next_touched() {
+            // Planned again: something may have changed while it waited.
+            let (decision, _) = self.decide(&node);
+            self.write(node, decision);
+        }
+        while let Some(about) = self.reports.next_touched() {
+            match self.reporter.about(&about, &self.fleet) {
+                Some(writing) => self.reports.start(about, writing),
+                None => self.reports.nothing_to_do(&about),
+            }
         }
     }
 
-    fn plan(&mut self, node: String) {
-        let (decision, problems) = self.fleet.decide(&node);
-        for problem in problems.iter().map(ToString::to_string) {
-            if self.warned.insert(problem.clone()) {
-                tracing::warn!(node, problem, "a policy cannot be followed");
+    fn decide(&self, node: &str) -> (Decision, Vec<PolicyAnswer>) {
+        let stale_after = self.context.config.stale_state_after.try_into().unwrap_or(SignedDuration::MAX);
+        self.fleet.decide(node, stale_after, Timestamp::now())
+    }
+
+    /// Where the node stands now, and whether something is to be written for it.
+    fn assess(&mut self, node: String) {
+        let started = Instant::now();
+        let (decision, answers) = self.decide(&node);
+        let policies = self.fleet.policy_standings(&node, &decision, &answers);
+        let policies = self.reporter.policy_tally.update(&node, policies);
+        let pools = self.reporter.pool_tally.update(&node, self.fleet.pool_standing(&node));
+        self.context.metrics.planned(started.elapsed());
+        self.tell(policies, pools);
+        self.count(&node);
+        if decision == Decision::Nothing {
+            self.states.nothing_to_do(&node);
+        } else {
+            self.states.touch([node]);
+        }
+    }
+
+    fn write(&mut self, node: String, decision: Decision) {
+        match decision {
+            Decision::Nothing => self.states.nothing_to_do(&node),
+            Decision::LookAgainAt(time) => {
+                self.states.nothing_to_do(&node);
+                let wait = time.duration_since(Timestamp::now());
+                self.away.insert(node, wait.try_into().unwrap_or_default());
+            }
+            decision => {
+                let writing = self.writer.carry_out(&node, decision);
+                self.states.start(node, writing);
             }
         }
-        let content = match decision {
-            Decision::Nothing => return self.work.nothing_to_do(&node),
-            Decision::Create => json!({}),
-            Decision::Apply(spec) => json!({ "spec": spec }),
+    }
+
+    /// Keeps the metrics about nodes.
+    fn count(&mut self, node: &str) {
+        let new = self.fleet.progress_of(node);
+        let old = match new {
+            Some(progress) => self.counted.insert(node.to_owned(), progress),
+            None => self.counted.remove(node),
         };
-        let (writer, api, name) = (self.writer.clone(), self.states.clone(), node.clone());
-        self.work.start(node, async move {
-            writer.apply(&api, &name, &object(&name, &content)).await?;
-            tracing::info!(node = name, "node state written");
-            Ok(())
-        });
+        if old != new {
+            for (progress, by) in [(old, -1), (new, 1)] {
+                if let Some((sync, drain)) = progress {
+                    self.context.metrics.count_node(sync.as_str(), drain_label(drain), by);
+                }
+            }
+        }
+    }
+
+    /// A replica that does not lead counts nothing.
+    fn forget_counts(&mut self) {
+        for (_, (sync, drain)) in self.counted.drain() {
+            self.context.metrics.count_node(sync.as_str(), drain_label(drain), -1);
+        }
     }
 }
 
-fn object(node: &str, content: &Value) -> Value {
-    let mut object = json!({
-        "apiVersion": SriovNetworkNodeState::api_version(&()),
-        "kind": SriovNetworkNodeState::kind(&()),
-        "metadata": { "name": node },
-    });
-    if let (Some(object), Some(content)) = (object.as_object_mut(), content.as_object()) {
-        object.extend(content.clone());
-    }
-    object
+fn drain_label(drain: Option<DrainStatus>) -> &'static str {
+    drain.unwrap_or(DrainStatus::Idle).as_str()
 }

@@ -1,6 +1,7 @@
 //! Reports that others change all the time: the first one at once, the next ones not more often than people can read.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -11,16 +12,22 @@ use tokio_util::time::DelayQueue;
 const PACE: Duration = Duration::from_secs(1);
 
 /// Keys that are to be reported on.
-#[derive(Debug, Default)]
-pub(crate) struct Paced {
+#[derive(Debug)]
+pub(crate) struct Paced<K> {
     /// When a key last came, or is to come.
-    turns: HashMap<String, Instant>,
-    queue: DelayQueue<String>,
+    turns: HashMap<K, Instant>,
+    queue: DelayQueue<K>,
 }
 
-impl Paced {
+impl<K> Default for Paced<K> {
+    fn default() -> Self {
+        Self { turns: HashMap::new(), queue: DelayQueue::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Paced<K> {
     /// There is news about `key`.
-    pub(crate) fn touch(&mut self, key: String) {
+    pub(crate) fn touch(&mut self, key: K) {
         let now = Instant::now();
         let turn = match self.turns.get(&key) {
             Some(coming) if *coming > now => return,
@@ -32,16 +39,11 @@ impl Paced {
     }
 
     /// The next one whose turn it is. Never ends when none waits. May be dropped at any time.
-    pub(crate) async fn next(&mut self) -> String {
+    pub(crate) async fn next(&mut self) -> K {
         match self.queue.next().await {
             Some(due) => due.into_inner(),
             None => std::future::pending().await,
         }
-    }
-
-    /// `key` is gone.
-    pub(crate) fn forget(&mut self, key: &str) {
-        self.turns.retain(|known, turn| known != key || *turn > Instant::now());
     }
 }
 

@@ -34,3 +34,16 @@ pub(crate) fn readable<K: Resource>(guarded: DeserializeGuard<K>) -> Option<K> {
         .inspect_err(|error| tracing::warn!(name, %error, "an object cannot be read; its last state counts"))
         .ok()
 }
+
+/// The values of a channel, from the one that it holds now.
+pub(crate) fn values<T: Clone + Send + Sync + 'static>(
+    receiver: tokio::sync::watch::Receiver<T>,
+) -> impl Stream<Item = T> + Send {
+    futures::stream::unfold((receiver, true), async |(mut receiver, is_first)| {
+        if !is_first {
+            receiver.changed().await.ok()?;
+        }
+        let value = receiver.borrow_and_update().clone();
+        Some((value, (receiver, false)))
+    })
+}

@@ -3,6 +3,7 @@
 //! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
 //! - [`pool`]: which pool a node belongs to
 //! - [`node`]: node state spec and host facts => steps
+//! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -17,6 +18,7 @@ pub mod node;
 pub mod policy;
 pub mod pool;
 pub mod report;
+pub mod standing;
 pub mod step;
 
 mod mac;
@@ -29,4 +31,7 @@ pub use policy::{
     PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,
 };
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
+pub use standing::{
+    Example, PolicyCount, PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
+};
 pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};

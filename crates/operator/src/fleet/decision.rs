@@ -18,11 +18,11 @@ pub(crate) enum Decision {
     /// Put the node state right.
     Update(Upkeep),
     /// The node is gone or runs no agent any more: note until when its node state is kept, in case it comes back.
-    KeepUntil(Timestamp),
+    KeepUntil { until: Timestamp, version: Option<String> },
     /// The node is away until then; look again.
     LookAgainAt(Timestamp),
     /// The node did not come back in time.
-    Delete,
+    Delete { uid: Option<String>, version: Option<String> },
 }
 
 /// What is to be put right in a node state.
@@ -90,11 +90,15 @@ impl Fleet {
 
 /// A node state without a node: kept for a while, so that a node that is only away finds its settings again.
 fn stale(state: &State, stale_after: SignedDuration, now: Timestamp) -> Decision {
+    let delete = || Decision::Delete { uid: state.uid.clone(), version: state.version.clone() };
     let until = state.keep_until.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
     match until {
-        _ if stale_after.is_zero() => Decision::Delete,
-        Some(until) if until <= now => Decision::Delete,
+        _ if stale_after.is_zero() => delete(),
+        Some(until) if until <= now => delete(),
         Some(until) => Decision::LookAgainAt(until),
-        None => Decision::KeepUntil(now + stale_after),
+        None => Decision::KeepUntil {
+            until: now.checked_add(stale_after).unwrap_or(Timestamp::MAX),
+            version: state.version.clone(),
+        },
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use kube::core::{DeserializeGuard, Resource};
 use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
@@ -18,10 +19,17 @@ pub(super) trait Counts {
 pub(crate) struct Known<T> {
     items: HashMap<String, T>,
     /// Objects that cannot be read and never could, and why.
-    unreadable: BTreeMap<String, String>,
+    unreadable: BTreeMap<String, Unreadable>,
     /// Names seen in the list that is under way; the others are gone when it ends.
     listing: BTreeSet<String>,
     listed: bool,
+}
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Unreadable {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) error: String,
 }
 
 /// An object that is not what it was.
@@ -30,6 +38,8 @@ pub(super) struct Changed<T> {
     pub(super) name: String,
     /// What it was before.
     pub(super) old: Option<T>,
+    /// It could not be read before, so that nobody knows what it was.
+    pub(super) was_unreadable: bool,
 }
 
 impl<T> Default for Known<T> {
@@ -52,7 +62,7 @@ impl<T> Known<T> {
     }
 
     /// Names of objects that cannot be read and never could, and why.
-    pub(super) fn unreadable(&self) -> &BTreeMap<String, String> {
+    pub(super) fn unreadable(&self) -> &BTreeMap<String, Unreadable> {
         &self.unreadable
     }
 
@@ -64,11 +74,17 @@ impl<T> Known<T> {
 
 impl<T: Counts> Known<T> {
     /// Takes in a watch event of guarded objects. What cannot be read counts as it was.
-    pub(super) fn update<K>(&mut self, event: Event<DeserializeGuard<K>>, keep: impl FnOnce(K) -> T) -> Vec<Changed<T>>
+    pub(super) fn update<K>(
+        &mut self,
+        event: Event<DeserializeGuard<K>>,
+        keep: impl FnOnce(K) -> T,
+    ) -> Vec<Changed<T>>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        self.take(event, |guarded| guarded.0.map(keep).map_err(|error| error.error))
+        self.take(event, |guarded| {
+            guarded.0.map(keep).map_err(|bad| Unreadable { metadata: bad.metadata, error: bad.error })
+        })
     }
 
     /// Takes in a watch event; gives the objects that are different from before. What cannot be `read` counts as it
@@ -76,7 +92,7 @@ impl<T: Counts> Known<T> {
     pub(super) fn take<O: ResourceExt>(
         &mut self,
         event: Event<O>,
-        read: impl FnOnce(O) -> Result<T, String>,
+        read: impl FnOnce(O) -> Result<T, Unreadable>,
     ) -> Vec<Changed<T>> {
         match event {
             Event::Init => {
@@ -90,27 +106,35 @@ impl<T: Counts> Known<T> {
             Event::InitDone => {
                 self.listed = true;
                 let seen = std::mem::take(&mut self.listing);
-                self.unreadable.retain(|name, _| seen.contains(name));
-                let gone = self.items.extract_if(|name, _| !seen.contains(name));
-                gone.map(|(name, old)| Changed { name, old: Some(old) }).collect()
+                let is_gone = |name: &String| !seen.contains(name);
+                let gone = self.items.extract_if(|name, _| is_gone(name));
+                let gone = gone.map(|(name, old)| Changed { name, old: Some(old), was_unreadable: false });
+                let unreadable = self.unreadable.extract_if(.., |name, _| is_gone(name));
+                gone.chain(unreadable.map(|(name, _)| Changed { name, old: None, was_unreadable: true }))
+                    .collect()
             }
             Event::Apply(object) => self.put(object.name_any(), read(object)),
             Event::Delete(object) => {
                 let name = object.name_any();
                 let was_unreadable = self.unreadable.remove(&name).is_some();
                 let old = self.items.remove(&name);
-                if old.is_some() || was_unreadable { vec![Changed { name, old }] } else { Vec::new() }
+                let was_known = old.is_some() || was_unreadable;
+                if was_known { vec![Changed { name, old, was_unreadable }] } else { Vec::new() }
             }
         }
     }
 
-    fn put(&mut self, name: String, item: Result<T, String>) -> Vec<Changed<T>> {
+    fn put(&mut self, name: String, item: Result<T, Unreadable>) -> Vec<Changed<T>> {
         let item = match item {
             Ok(item) => item,
-            Err(error) => {
-                tracing::warn!(name, error, "an object cannot be read; its last state counts");
+            Err(unreadable) => {
+                tracing::warn!(
+                    name,
+                    error = unreadable.error,
+                    "an object cannot be read; its last state counts"
+                );
                 if !self.items.contains_key(&name) {
-                    self.unreadable.insert(name, error);
+                    self.unreadable.insert(name, unreadable);
                 }
                 return Vec::new();
             }
@@ -118,6 +142,6 @@ impl<T: Counts> Known<T> {
         let was_unreadable = self.unreadable.remove(&name).is_some();
         let is_same = self.items.get(&name).is_some_and(|old| old.same(&item));
         let old = self.items.insert(name.clone(), item);
-        if is_same && !was_unreadable { Vec::new() } else { vec![Changed { name, old }] }
+        if is_same && !was_unreadable { Vec::new() } else { vec![Changed { name, old, was_unreadable }] }
     }
 }

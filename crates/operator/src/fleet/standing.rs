@@ -2,31 +2,10 @@
 
 use vfleet_api::PciAddress;
 use vfleet_api::node_state::DrainStatus;
-use vfleet_plan::{PfAnswer, PfVerdict, PolicyAnswer};
+use vfleet_plan::{PfAnswer, PfVerdict, PolicyAnswer, PolicyStanding};
 
 use super::state::{NodeFailure, State, SyncStatus};
 use super::{Decision, Fleet, Upkeep};
-
-/// Where a node stands for a policy whose node selector selects it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PolicyStanding {
-    /// Its cards are not known yet.
-    NoFacts,
-    /// The policy selects none of its PFs.
-    NoPf,
-    /// The policy cannot be followed there.
-    Fault,
-    /// Another policy of the same priority has the VFs.
-    Conflict,
-    /// The agent reports an error.
-    Failed,
-    /// It is being worked on.
-    Pending,
-    /// It is as wanted, but policies that outrank this one have VFs that it asked for.
-    Outranked,
-    /// It is as wanted.
-    Ready,
-}
 
 /// Where a node stands in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,17 +56,14 @@ impl Fleet {
                 | DrainStatus::Draining
                 | DrainStatus::DrainingComplete,
             ) => PoolStanding::Draining,
-            Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None if state.sync == SyncStatus::Succeeded => {
+            Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None
+                if state.sync == SyncStatus::Succeeded =>
+            {
                 PoolStanding::Done
             }
             Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None => PoolStanding::Other,
         };
         Some((pool, standing))
-    }
-
-    /// What the agent of `node` reports as wrong, as far as it is this policy's.
-    pub(crate) fn failure(&self, node: &str, answer: &PolicyAnswer) -> Option<&NodeFailure> {
-        failure_of(answer, self.states.get(node)?)
     }
 
     /// The sync and drain status of a node, for counting.
@@ -123,7 +99,7 @@ fn standing(answer: &PolicyAnswer, state: &State, is_written: bool) -> PolicySta
 }
 
 /// A failure of a card is a matter of the policies that select it, one of the whole node is everybody's.
-fn failure_of<'a>(answer: &PolicyAnswer, state: &'a State) -> Option<&'a NodeFailure> {
+pub(super) fn failure_of<'a>(answer: &PolicyAnswer, state: &'a State) -> Option<&'a NodeFailure> {
     let selected = |pf: PciAddress| {
         let is_it = |answer: &PfAnswer| answer.pci_address.value() == Ok(&pf);
         answer.pfs.iter().any(|pf| is_it(pf) && !matches!(pf.verdict, PfVerdict::NotSelected(_)))

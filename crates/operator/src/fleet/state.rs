@@ -23,6 +23,7 @@ pub(crate) struct State {
     pub(super) drain: Option<DrainStatus>,
     /// What is wrong on the node, or on some of its cards.
     pub(super) failures: Vec<NodeFailure>,
+    pub(super) uid: Option<String>,
     /// The version that we have seen: what is written on top of it must not overwrite what came later.
     pub(super) version: Option<String>,
 }
@@ -50,7 +51,15 @@ impl Counts for State {
     /// Each change has another version.
     fn same(&self, other: &Self) -> bool {
         (&self.spec, &self.cards, &self.owners, &self.keep_until, self.sync, self.drain, &self.failures)
-            == (&other.spec, &other.cards, &other.owners, &other.keep_until, other.sync, other.drain, &other.failures)
+            == (
+                &other.spec,
+                &other.cards,
+                &other.owners,
+                &other.keep_until,
+                other.sync,
+                other.drain,
+                &other.failures,
+            )
     }
 }
 
@@ -70,11 +79,11 @@ impl From<SriovNetworkNodeState> for State {
         let (sync, failures) = verdict(&state);
         let owners = state.owner_references().iter().map(|owner| owner.uid.clone()).collect();
         let keep_until = state.annotations().get(KEEP_STATE_UNTIL).cloned();
-        let version = state.resource_version();
+        let (uid, version) = (state.uid(), state.resource_version());
         let status = state.status.unwrap_or_default();
         let cards = status.interfaces.map(|cards| cards.into_iter().map(for_policies).collect());
         let spec = without_empty_parts(state.spec);
-        Self { spec, cards, owners, keep_until, sync, drain: status.drain_status, failures, version }
+        Self { spec, cards, owners, keep_until, sync, drain: status.drain_status, failures, uid, version }
     }
 }
 

@@ -27,7 +27,8 @@ impl<S: Copy + Ord> Tally<S> {
         node: &str,
         standings: impl IntoIterator<Item = (&'a str, S)>,
     ) -> BTreeSet<String> {
-        let node = self.by_node.get_key_value(node).map_or_else(|| Arc::from(node), |(known, _)| Arc::clone(known));
+        let node =
+            self.by_node.get_key_value(node).map_or_else(|| Arc::from(node), |(known, _)| Arc::clone(known));
         let new: Vec<_> =
             standings.into_iter().map(|(group, standing)| (self.group(group), standing)).collect();
         let old = self.by_node.remove(&node).unwrap_or_default();

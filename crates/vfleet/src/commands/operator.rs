@@ -1,5 +1,7 @@
 //! `vfleet operator`: the controllers.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
 use vfleet_operator::BindAddress;
@@ -20,6 +22,9 @@ pub(crate) struct Arguments {
     /// Name of this replica, different from the others'. The host name when empty.
     #[arg(long, env = "POD_NAME", default_value = "")]
     pod_name: String,
+    /// Minutes that a node state is kept when its node is gone; 0 is not at all.
+    #[arg(long, env = "STALE_NODE_STATE_CLEANUP_DELAY_MINUTES", default_value_t = 30)]
+    stale_node_state_cleanup_delay_minutes: u16,
     /// Where metrics are served for Prometheus, at /metrics; 0 is nowhere.
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
     metrics_bind_address: BindAddress,
@@ -37,6 +42,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         namespace: arguments.namespace,
         identity: identity(arguments.pod_name)?,
         resource_prefix: arguments.resource_prefix,
+        stale_state_after: Duration::from_mins(arguments.stale_node_state_cleanup_delay_minutes.into()),
         metrics: arguments.metrics_bind_address,
         health: arguments.health_probe_bind_address,
     };
