@@ -2,6 +2,7 @@
 //!
 //! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
 //! - [`pool`]: which pool a node belongs to
+//! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`report`]: host facts => what the node is like (node state status)
@@ -18,6 +19,7 @@ pub mod node;
 pub mod policy;
 pub mod pool;
 pub mod report;
+pub mod resources;
 pub mod standing;
 pub mod step;
 
@@ -31,6 +33,7 @@ pub use policy::{
     PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,
 };
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
+pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
 pub use standing::{
     Example, PolicyCount, PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
 };

@@ -159,6 +159,7 @@ pub fn pool_verdicts(nodes: &PoolNodes, fault: Option<&PoolFault>) -> [Verdict; 
 }
 
 /// How it is, on the whole.
+#[derive(Clone, Copy)]
 enum Standing {
     Good {
         /// While more of it may come.
@@ -173,7 +174,8 @@ enum Standing {
     },
 }
 
-fn verdicts(standing: Standing, reason: &'static str, message: String) -> [Verdict; 3] {
+fn verdicts(standing: Standing, reason: &'static str, message: impl Into<String>) -> [Verdict; 3] {
+    let message = message.into();
     let (ready, progressing, degraded) = match standing {
         Standing::Good { goes_on } => (true, goes_on, false),
         Standing::Busy => (false, true, false),

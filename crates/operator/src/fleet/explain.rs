@@ -73,11 +73,11 @@ impl Fleet {
 
     /// The nodes of a pool, counted.
     pub(crate) fn count_pool(standings: Option<&Standings<PoolStanding>>) -> PoolNodes {
+        use PoolStanding::{Done, Draining, Other, Waiting};
         let count = |wanted: &[PoolStanding]| {
             let of = standings.into_iter().flatten().filter(|(standing, _)| wanted.contains(standing));
             Some(of.map(|(_, nodes)| i64::try_from(nodes.len()).unwrap_or(i64::MAX)).sum())
         };
-        use PoolStanding::{Done, Draining, Other, Waiting};
         PoolNodes {
             total: count(&[Waiting, Draining, Done, Other]),
             waiting: count(&[Waiting]),

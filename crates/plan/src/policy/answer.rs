@@ -98,15 +98,22 @@ pub struct LostGroup {
 
 impl fmt::Display for LostGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VFs {} went to policy {}, which ", self.range, self.to)?;
-        f.write_str(match self.why {
+        let Self { range, to, why, equal_priority } = self;
+        write!(f, "VFs {range} gave way to policy {to}, which ")?;
+        f.write_str(match why {
             LossReason::SameResource => "has the same resourceName on this PF",
-            LossReason::Overlap => "wants some of these VFs",
+            LossReason::Overlap => "wants some of them",
         })?;
-        f.write_str(if self.equal_priority {
-            " with equal priority and a later name: give the two different ranges or priorities"
+        f.write_str(if *equal_priority {
+            ", with equal priority and a later name"
         } else {
-            " and has the lower priority number"
+            ", with a lower priority number"
+        })?;
+        f.write_str(match why {
+            LossReason::SameResource => {
+                ": put both ranges into one policy, or give the two different resources"
+            }
+            LossReason::Overlap => ": give the two ranges that do not overlap",
         })
     }
 }
