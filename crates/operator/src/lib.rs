@@ -5,12 +5,14 @@
 
 mod announce;
 mod context;
+mod deployed;
 mod fleet;
 mod leadership;
 mod metrics;
 mod node_states;
 mod patch;
 mod retry;
+pub mod rights;
 mod settings;
 mod status;
 mod watch;
