@@ -5,6 +5,7 @@
 
 mod announce;
 mod context;
+mod deployed;
 mod fleet;
 mod health;
 mod leadership;
@@ -15,6 +16,7 @@ mod pace;
 mod patch;
 mod reports;
 mod retry;
+pub mod rights;
 mod server;
 mod settings;
 mod state_writer;
