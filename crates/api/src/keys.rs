@@ -34,6 +34,21 @@ pub const OS_LABEL: &str = "kubernetes.io/os";
 /// On a node state whose node is away: until when it is kept (RFC 3339, UTC).
 pub const KEEP_STATE_UNTIL: &str = "sriovnetwork.openshift.io/keep-state-until";
 
+/// The ConfigMap of the separate device plugin, with one key for each node.
+pub const DEVICE_PLUGIN_CONFIG: &str = "device-plugin-config";
+
+/// On nodes, `Enabled` or `Disabled`: whether the separate device plugin runs there.
+pub const DEVICE_PLUGIN_LABEL: &str = "sriovnetwork.openshift.io/device-plugin";
+
+/// Selects the pods of the separate device plugin.
+pub const DEVICE_PLUGIN_POD_SELECTOR: &str = "app=sriov-device-plugin";
+
+/// On a pod of the separate device plugin: a fingerprint of the config and VFs that it started with.
+pub const DEVICE_PLUGIN_STARTED_WITH: &str = "vfleet.io/started-with";
+
+/// The ConfigMap that tells which devices the VFs of which cards are.
+pub const SUPPORTED_NIC_IDS: &str = "supported-nic-ids";
+
 /// Feature gate: software bridges are made for policies that want them.
 pub const MANAGE_SOFTWARE_BRIDGES: &str = "manageSoftwareBridges";
 

@@ -6,6 +6,7 @@
 mod announce;
 mod context;
 mod deployed;
+mod device_plugin;
 mod fleet;
 mod health;
 mod leadership;
@@ -105,7 +106,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
     let mut controllers = JoinSet::new();
     controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
-    controllers.spawn(node_states::run(context.clone(), settings.clone(), stop.clone()));
+    controllers.spawn(node_states::run(context.clone(), settings.clone(), None, stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.

@@ -15,7 +15,9 @@
 extern crate alloc;
 
 pub mod facts;
+pub mod fingerprint;
 pub mod node;
+pub mod plugin_restart;
 pub mod policy;
 pub mod pool;
 pub mod report;
@@ -27,7 +29,9 @@ mod mac;
 mod prelude;
 
 pub use facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record, VfFacts};
+pub use fingerprint::fingerprint;
 pub use node::{Problem, plan_node};
+pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
     PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,
