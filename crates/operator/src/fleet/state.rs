@@ -13,7 +13,7 @@ use vfleet_plan::fingerprint;
 use super::known::Counts;
 
 /// What counts of a node state.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(super) spec: SriovNetworkNodeStateSpec,
     /// What policies look at of the node's cards.

@@ -307,19 +307,7 @@ fn standing(
     fleet.state(Event::Apply(state));
     let (mut decision, mut answers) = fleet.decide("a", SignedDuration::ZERO, NOW);
     if let Decision::Update(Upkeep { spec: Some(spec), .. }) = decision {
-        let written = fleet.states.get("a").unwrap();
-        let cards = written.cards.clone();
-        let state = State {
-            spec,
-            cards,
-            failures: written.failures.clone(),
-            owners: written.owners.clone(),
-            keep_until: None,
-            sync: written.sync,
-            drain: None,
-            uid: None,
-            version: None,
-        };
+        let state = State { spec, ..fleet.states.get("a").unwrap().clone() };
         fleet.states = Known::default();
         fleet.states.take(Event::Apply(worker("a")), |_| Ok(state));
         (decision, answers) = fleet.decide("a", SignedDuration::ZERO, NOW);
