@@ -61,6 +61,18 @@ impl Program {
         self.end();
     }
 
+    /// Sends it a signal: `TERM`, `STOP`, `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let sent =
+            Command::new("kill").args([&format!("-{signal}"), &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.0.wait().unwrap()
+    }
+
     fn end(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -88,6 +100,7 @@ impl Cluster {
         };
         CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).unwrap());
         cluster.grant_roles();
+        cluster.apply("SriovOperatorConfig", "sriovoperatorconfigs", "default", &json!({})).await;
         cluster
     }
 
@@ -112,7 +125,8 @@ impl Cluster {
         self.plane.kubectl(&command).unwrap().into_stdout().unwrap()
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    /// A file with this text; gives its path.
+    pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.files.path().join(name);
         std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
         path.to_str().unwrap().to_owned()
@@ -177,9 +191,19 @@ impl Cluster {
     /// The operator with more in its environment.
     pub fn operator_with(&self, environment: &[(&str, &str)]) -> Program {
         // Several of them run on one machine.
-        let nowhere = ["--metrics-bind-address", "0", "--health-probe-bind-address", "0"];
-        let arguments = [&["operator"], &nowhere[..]].concat();
+        self.operator_serving("0", environment)
+    }
+
+    /// The operator with metrics and probes at this address.
+    pub fn operator_serving(&self, address: &str, environment: &[(&str, &str)]) -> Program {
+        let arguments =
+            ["operator", "--metrics-bind-address", address, "--health-probe-bind-address", address];
         self.start(&self.kubeconfig(OPERATOR, None), &arguments, environment)
+    }
+
+    /// The control plane that the test's namespace is on.
+    pub fn plane(&self) -> &'static ControlPlane {
+        self.plane
     }
 
     /// What all programs have logged so far.
@@ -296,6 +320,10 @@ pub struct State(SriovNetworkNodeState);
 impl State {
     fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
         self.0.status.clone().unwrap_or_default()
+    }
+
+    pub fn generation(&self) -> Option<i64> {
+        self.0.metadata.generation
     }
 
     pub fn uid(&self) -> Option<&str> {
