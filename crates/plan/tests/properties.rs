@@ -26,7 +26,8 @@ struct Situation {
 
 fn selector() -> impl Strategy<Value = Value> {
     let names = [
-        "ens0", "ens1", "ens2", "alt1", "ens0#0-1", "ens0#2-3", "alt1#1-4", "ens1#6-7", "ens2#0-9", "ens0#x",
+        "ens0", "ens1", "ens2", "alt1", "ens0#0-1", "ens0#2-3", "alt1#1-4", "alt0#1-2", "ens1#3-5",
+        "ens1#6-7", "ens2#0-9", "ens0#x",
     ];
     let addresses = ["0000:3b:00.0", "0000:3B:00.1", "0000:af:00.0", "3b:00.0"];
     (
