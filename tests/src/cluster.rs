@@ -160,17 +160,28 @@ impl Cluster {
         name
     }
 
-    fn start(&self, kubeconfig: &str, arguments: &[&str]) -> Program {
+    fn start(&self, kubeconfig: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(self.program).args(arguments);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file()).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         command.env("KUBECONFIG", kubeconfig).env("NAMESPACE", &self.namespace);
+        command.envs(environment.iter().copied());
         Program(command.spawn().unwrap())
     }
 
     pub fn operator(&self) -> Program {
-        self.start(&self.kubeconfig(OPERATOR, None), &["operator"])
+        self.operator_with(&[])
+    }
+
+    /// The operator with more in its environment.
+    pub fn operator_with(&self, environment: &[(&str, &str)]) -> Program {
+        self.start(&self.kubeconfig(OPERATOR, None), &["operator"], environment)
+    }
+
+    /// What all programs have logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
     pub fn program(&self) -> &Path {
@@ -201,12 +212,16 @@ impl Cluster {
         self.create_worker(node).await;
         let file = self.file("machine.yaml", machine);
         let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
-        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file])
+        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file], &[])
     }
 
     pub fn sim(&self, names: &[String], machine: &str) -> Program {
         let file = self.file("machine.yaml", machine);
-        self.start(&self.kubeconfig(SIM, None), &["sim", "--names", &names.join(","), "--machine", &file])
+        self.start(
+            &self.kubeconfig(SIM, None),
+            &["sim", "--names", &names.join(","), "--machine", &file],
+            &[],
+        )
     }
 
     /// Applies a policy for all nodes.
@@ -246,8 +261,7 @@ impl Cluster {
             }
         };
         let Ok(state) = tokio::time::timeout(DEADLINE, found).await else {
-            let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
-            panic!("{node} never came to: {what}; it is {:#?}\n{log}", api.get_opt(node).await);
+            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, self.log());
         };
         state
     }

@@ -10,6 +10,7 @@ mod fleet;
 mod leadership;
 mod metrics;
 mod node_states;
+mod operator_config;
 mod patch;
 mod retry;
 pub mod rights;
@@ -31,6 +32,8 @@ use crate::leadership::Leadership;
 use crate::metrics::Metrics;
 use crate::settings::Seen;
 
+pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
+
 /// How the operator runs.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -40,6 +43,8 @@ pub struct Config {
     pub identity: String,
     /// What stands before the names of resources: `openshift.io`.
     pub resource_prefix: String,
+    /// What is deployed, and how.
+    pub deploy: DeployConfig,
 }
 
 /// Why the operator ended.
@@ -76,6 +81,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let mut controllers = JoinSet::new();
     controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
     controllers.spawn(node_states::run(context.clone(), settings.clone(), stop.clone()));
+    controllers.spawn(operator_config::run(context.clone(), settings.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.
