@@ -100,7 +100,6 @@ impl Cluster {
         };
         CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).unwrap());
         cluster.grant_roles();
-        cluster.apply("SriovOperatorConfig", "sriovoperatorconfigs", "default", &json!({})).await;
         cluster
     }
 

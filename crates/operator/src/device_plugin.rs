@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::{
-    DEVICE_PLUGIN_CONFIG, DEVICE_PLUGIN_LABEL, DEVICE_PLUGIN_POD_SELECTOR, DEVICE_PLUGIN_STARTED_WITH,
+    DEVICE_PLUGIN_CONFIG_MAP, DEVICE_PLUGIN_DAEMON_SET, DEVICE_PLUGIN_LABEL, DEVICE_PLUGIN_STARTED_WITH,
 };
 use vfleet_plan::{NicIds, PluginAction};
 
@@ -117,9 +117,9 @@ fn changes(
     news: mpsc::UnboundedReceiver<News>,
 ) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
-    let only_ours = watcher::Config::default().fields(&format!("metadata.name={DEVICE_PLUGIN_CONFIG}"));
+    let only_ours = watcher::Config::default().fields(&format!("metadata.name={DEVICE_PLUGIN_CONFIG_MAP}"));
     let config_maps = watch::changes(Api::namespaced(client.clone(), namespace), only_ours);
-    let only_plugins = watcher::Config::default().labels(DEVICE_PLUGIN_POD_SELECTOR);
+    let only_plugins = watcher::Config::default().labels(&format!("app={DEVICE_PLUGIN_DAEMON_SET}"));
     let pods = watch::changes(Api::namespaced(client.clone(), namespace), only_plugins);
     let news = futures::stream::unfold(news, async |mut news| news.recv().await.map(|next| (next, news)));
     futures::stream::select_all([

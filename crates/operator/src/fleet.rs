@@ -14,12 +14,13 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::Event;
-use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, MANAGE_SOFTWARE_BRIDGES, OS_LABEL, WORKER_LABEL};
+use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, OS_LABEL, WORKER_LABEL};
 use vfleet_api::{
     SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig,
 };
 use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, why_not_node};
 
+use crate::deployed::gates::Gate;
 use crate::device_plugin::PluginWish;
 
 pub(crate) use decision::{Decision, Upkeep};
@@ -209,13 +210,9 @@ impl FleetSettings {
 
 impl From<&SriovOperatorConfig> for FleetSettings {
     fn from(config: &SriovOperatorConfig) -> Self {
-        let gates = config.spec.feature_gates.as_ref();
         Self {
             node_selector: config.spec.config_daemon_node_selector.clone().unwrap_or_default(),
-            manage_software_bridges: gates
-                .and_then(|gates| gates.get(MANAGE_SOFTWARE_BRIDGES))
-                .copied()
-                .unwrap_or(false),
+            manage_software_bridges: Gate::ManageSoftwareBridges.is_on(&config.spec),
             owner: config.uid().unwrap_or_default(),
         }
     }

@@ -4,6 +4,7 @@
 mod client;
 mod commands;
 mod log;
+mod log_level;
 mod stop;
 
 use std::process::ExitCode;

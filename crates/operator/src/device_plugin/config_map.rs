@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch};
 use serde_json::json;
-use vfleet_api::keys::DEVICE_PLUGIN_CONFIG;
+use vfleet_api::keys::DEVICE_PLUGIN_CONFIG_MAP;
 
 use crate::patch::{WriteError, Writer};
 
@@ -34,7 +34,7 @@ pub(super) fn change(found: Option<&ConfigMap>, wanted: BTreeMap<String, String>
     let size: usize = wanted.iter().map(|(node, config)| node.len() + config.len()).sum();
     if size > LARGEST {
         return Change::TooLarge(format!(
-            "the ConfigMap {DEVICE_PLUGIN_CONFIG} for {} nodes would have {size} bytes, and a ConfigMap takes {LARGEST}: \
+            "the ConfigMap {DEVICE_PLUGIN_CONFIG_MAP} for {} nodes would have {size} bytes, and a ConfigMap takes {LARGEST}: \
              nodes are configured, but the separate device plugin is not told of changes any more; use the built-in \
              device plugin (leave SRIOV_DEVICE_PLUGIN_IMAGE empty), or fewer policies for each node",
             wanted.len(),
@@ -59,7 +59,7 @@ impl Write {
     ) -> Result<(), WriteError> {
         let Some(version) = self.version else {
             let metadata = ObjectMeta {
-                name: Some(DEVICE_PLUGIN_CONFIG.to_owned()),
+                name: Some(DEVICE_PLUGIN_CONFIG_MAP.to_owned()),
                 owner_references: owner.map(|owner| vec![owner]),
                 ..Default::default()
             };
@@ -72,7 +72,7 @@ impl Write {
             { "op": "add", "path": "/data", "value": self.data },
         ]))
         .map_err(kube::Error::SerdeError)?;
-        writer.patch(api, DEVICE_PLUGIN_CONFIG, &Patch::Json::<()>(whole)).await?;
+        writer.patch(api, DEVICE_PLUGIN_CONFIG_MAP, &Patch::Json::<()>(whole)).await?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, OPERATOR_FIELD_MANAGER};
+use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED, OPERATOR_FIELD_MANAGER};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
 use super::PluginWish;
@@ -149,7 +149,7 @@ impl Index {
     /// The label that the node shall get; `None` when it has it.
     pub(super) fn wanted_label(&self, node: &str) -> Option<&'static str> {
         let wish = self.wishes.get(node)?;
-        let wanted = if wish.has_resources { "Enabled" } else { "Disabled" };
+        let wanted = if wish.has_resources { ENABLED } else { DISABLED };
         (wish.label.as_deref() != Some(wanted)).then_some(wanted)
     }
 
