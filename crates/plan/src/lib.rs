@@ -2,6 +2,7 @@
 //!
 //! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
 //! - [`node`]: node state spec and host facts => steps
+//! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -12,6 +13,7 @@
 extern crate alloc;
 
 pub mod facts;
+pub mod network;
 pub mod node;
 pub mod policy;
 pub mod report;
