@@ -13,6 +13,7 @@ use crate::prelude::*;
 
 pub use decide::{
     Decision, NadFacts, NamespaceFacts, NetworkFacts, NetworkStep, OwnerFacts, Surroundings, decide, reasons,
+    remembered_namespace,
 };
 pub use fault::NetworkFault;
 
@@ -32,9 +33,6 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sriov, Self::InfiniBand, Self::Ovs, Self::Bridge];
-
     /// As the API calls it.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,16 +53,6 @@ pub struct NetworkId {
     pub namespace: String,
     /// Its name, and that of its NAD.
     pub name: String,
-}
-
-impl NetworkId {
-    /// The network that an owner annotation names, if it names one.
-    pub fn from_owner(annotation: &str) -> Option<Self> {
-        let (kind, rest) = annotation.split_once('.')?;
-        let (namespace, name) = rest.strip_prefix(GROUP)?.strip_prefix('/')?.split_once('/')?;
-        let kind = NetworkKind::ALL.into_iter().find(|known| known.name() == kind)?;
-        Some(Self { kind, namespace: namespace.to_owned(), name: name.to_owned() })
-    }
 }
 
 impl fmt::Display for NetworkId {
@@ -117,15 +105,21 @@ impl NetworkSpec {
             Self::Bridge(spec) => common!(spec),
         }
     }
-
-    /// The namespace that the NAD shall be in, of a network in the namespace `own`.
-    pub fn target_namespace<'a>(&'a self, own: &'a str) -> &'a str {
-        self.common().network_namespace.unwrap_or(own)
-    }
 }
 
 fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.trim().is_empty())
+}
+
+/// The namespace that the NAD of a network is to be in. Only a network beside the operator may choose it: others could
+/// reach into namespaces that are not their user's. Nothing is known of what an unreadable network wants.
+pub fn target_namespace<'a>(
+    id: &'a NetworkId,
+    spec: Option<&'a NetworkSpec>,
+    operator_namespace: &str,
+) -> &'a str {
+    let chosen = spec.and_then(|spec| spec.common().network_namespace);
+    chosen.filter(|_| id.namespace == operator_namespace).unwrap_or(&id.namespace)
 }
 
 /// A NAD as it shall be.
@@ -156,7 +150,7 @@ pub fn plan_nad(
     if common.network_namespace.is_some() && id.namespace != operator_namespace {
         return Err(NetworkFault::NamespaceNotAllowed { operator_namespace: operator_namespace.to_owned() });
     }
-    let namespace = spec.target_namespace(&id.namespace);
+    let namespace = target_namespace(id, Some(spec), operator_namespace);
     Ok(Nad {
         namespace: namespace.to_owned(),
         name: id.name.clone(),

@@ -5,7 +5,7 @@
 use vfleet_api::network::SriovNetworkSpec;
 use vfleet_plan::network::{
     Decision, Nad, NadFacts, NamespaceFacts, NetworkFacts, NetworkFault, NetworkId, NetworkKind, NetworkSpec,
-    NetworkStep, OwnerFacts, Surroundings, decide, plan_nad, reasons,
+    NetworkStep, OwnerFacts, Surroundings, decide, plan_nad, reasons, remembered_namespace, target_namespace,
 };
 
 const OPERATOR: &str = "operator";
@@ -105,8 +105,13 @@ fn delete(namespace: &str) -> NetworkStep {
     NetworkStep::Delete { namespace: namespace.into() }
 }
 
+/// With the finalizer.
+fn prepare(namespace: &str) -> NetworkStep {
+    NetworkStep::Prepare { add_finalizer: true, namespace: namespace.into() }
+}
+
 fn remember(namespace: &str) -> NetworkStep {
-    NetworkStep::Remember { namespace: namespace.into() }
+    NetworkStep::Prepare { add_finalizer: false, namespace: namespace.into() }
 }
 
 fn reason(decision: &Decision) -> (bool, &'static str) {
@@ -125,12 +130,12 @@ fn expect_nothing_but(decision: &Decision, why: &'static str) {
 }
 
 #[test]
-fn a_new_network_gets_finalizer_nad_and_note_in_this_order() {
+fn a_new_network_is_prepared_before_its_nad_is_made() {
     let case = network_for("apps");
     let nad = case.nad().unwrap();
     assert!(!nad.owner_reference, "it cannot point to another namespace");
     let decision = case.decide();
-    assert_eq!(decision.steps, [NetworkStep::AddFinalizer, NetworkStep::Create(nad), remember("apps")]);
+    assert_eq!(decision.steps, [prepare("apps"), NetworkStep::Create(nad)]);
     assert_eq!(reason(&decision), (true, reasons::READY));
 }
 
@@ -139,7 +144,7 @@ fn a_network_elsewhere_gets_no_finalizer_but_an_owner_reference() {
     let case = outside();
     let nad = case.nad().unwrap();
     assert!(nad.owner_reference);
-    assert_eq!(case.decide().steps, [NetworkStep::Create(nad), remember("team-a")]);
+    assert_eq!(case.decide().steps, [remember("team-a"), NetworkStep::Create(nad)]);
 }
 
 #[test]
@@ -172,7 +177,7 @@ fn a_nad_of_nobody_is_taken() {
     let mut case = network_for("apps");
     case.nads = Some(vec![unmarked("apps")]);
     let nad = case.nad().unwrap();
-    assert_eq!(case.decide().steps, [NetworkStep::AddFinalizer, NetworkStep::Update(nad), remember("apps")]);
+    assert_eq!(case.decide().steps, [prepare("apps"), NetworkStep::Update(nad)]);
 }
 
 #[test]
@@ -207,29 +212,20 @@ fn a_network_that_was_made_again_takes_its_nad_back() {
 }
 
 #[test]
-fn a_move_makes_the_new_one_then_deletes_the_old_one_then_remembers() {
+fn a_move_deletes_the_old_one_then_remembers_then_makes_the_new_one() {
     let mut case = settled_in("old");
-    let old = case.found().clone();
     case.spec = network_for("new").spec;
     let nad = case.nad().unwrap();
-    assert_eq!(case.decide().steps, [NetworkStep::Create(nad.clone()), delete("old"), remember("new")]);
+    let create = NetworkStep::Create(nad.clone());
+    assert_eq!(case.decide().steps, [delete("old"), remember("new"), create.clone()]);
 
     // Cut off after each step: the rest is done.
-    case.nads = Some(vec![old, as_made(&nad)]);
-    assert_eq!(case.decide().steps, [delete("old"), remember("new")]);
+    case.nads = Some(Vec::new());
+    assert_eq!(case.decide().steps, [remember("new"), create.clone()]);
+    case.remembered = Some("new");
+    assert_eq!(case.decide().steps, [create]);
     case.nads = Some(vec![as_made(&nad)]);
-    assert_eq!(case.decide().steps, [remember("new")]);
-}
-
-#[test]
-fn an_old_nad_is_found_by_its_owner_also_when_nothing_is_remembered() {
-    let mut case = settled_in("new");
-    let old = network_for("old").nad().unwrap();
-    case.nads.as_mut().unwrap().push(as_made(&old));
-    for remembered in [None, Some("new"), Some("elsewhere")] {
-        case.remembered = remembered;
-        assert_eq!(case.decide().steps.first(), Some(&delete("old")));
-    }
+    assert_eq!(case.decide().steps, []);
 }
 
 #[test]
@@ -239,6 +235,14 @@ fn an_old_nad_without_owner_goes_only_if_the_network_remembers_it() {
     assert_eq!(case.decide().steps, [], "somebody's own");
     case.remembered = Some("old");
     assert_eq!(case.decide().steps, [delete("old"), remember("new")]);
+}
+
+#[test]
+fn an_old_nad_that_is_going_already_is_not_waited_for() {
+    let mut case = settled_in("old");
+    case.found().deleting = true;
+    case.spec = network_for("new").spec;
+    assert_eq!(case.decide().steps, [remember("new"), NetworkStep::Create(case.nad().unwrap())]);
 }
 
 #[test]
@@ -309,8 +313,8 @@ fn a_nad_that_is_going_is_waited_for() {
 fn a_deleted_network_goes_after_all_its_nads() {
     let mut case = settled_in("apps");
     case.deleting = true;
-    let old = network_for("old").nad().unwrap();
-    case.nads.as_mut().unwrap().push(as_made(&old));
+    case.nads.as_mut().unwrap().push(as_made(&network_for("old").nad().unwrap()));
+    case.remembered = Some("old");
     assert_eq!(case.decide(), Decision { steps: vec![delete("apps"), delete("old")], verdict: None });
 
     case.nads.as_mut().unwrap().pop();
@@ -354,12 +358,12 @@ fn a_deleted_network_without_our_finalizer_is_left_to_the_garbage_collector() {
 }
 
 #[test]
-fn an_owner_annotation_is_read_as_it_is_written() {
-    for kind in NetworkKind::ALL {
-        let id = NetworkId { kind, namespace: "a".into(), name: "b.c".into() };
-        assert_eq!(NetworkId::from_owner(&id.to_string()), Some(id));
-    }
-    for other in ["", "SriovNetwork", "Pod.sriovnetwork.openshift.io/a/b", "SriovNetwork.example.com/a/b"] {
-        assert_eq!(NetworkId::from_owner(other), None);
-    }
+fn only_a_network_beside_the_operator_reaches_into_other_namespaces() {
+    let (beside, elsewhere) = (network_for("apps"), outside());
+    assert_eq!(target_namespace(&beside.id, Some(&beside.spec), OPERATOR), "apps");
+    assert_eq!(target_namespace(&elsewhere.id, Some(&beside.spec), OPERATOR), "team-a");
+    assert_eq!(remembered_namespace(&beside.id, Some("apps"), OPERATOR), Some("apps"));
+    assert_eq!(remembered_namespace(&elsewhere.id, Some("apps"), OPERATOR), None);
+    assert_eq!(remembered_namespace(&elsewhere.id, Some("team-a"), OPERATOR), Some("team-a"));
+    assert_eq!(remembered_namespace(&beside.id, Some(""), OPERATOR), None, "left behind by the Go operator");
 }

@@ -33,13 +33,13 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(".*", inner, 0..4).prop_map(|map| Value::from_iter(map)),
+            prop::collection::btree_map(".*", inner, 0..4).prop_map(Value::from_iter),
         ]
     })
 }
 
 fn any_object() -> impl Strategy<Value = Value> {
-    prop::collection::btree_map(".*", any_json(), 0..4).prop_map(|map| Value::from_iter(map))
+    prop::collection::btree_map(".*", any_json(), 0..4).prop_map(Value::from_iter)
 }
 
 /// Texts that are nearly JSON, where a careless program goes wrong.

@@ -28,8 +28,21 @@ pub struct NetworkFacts<'a> {
     pub deleting: bool,
     /// Whether it carries [`vfleet_api::keys::NETWORK_FINALIZER`].
     pub has_finalizer: bool,
-    /// Its annotation [`vfleet_api::keys::LAST_NETWORK_NAMESPACE`], unless that is empty.
+    /// Where its NAD was put last, see [`remembered_namespace`].
     pub remembered: Option<&'a str>,
+}
+
+/// Where a network's NAD was put last, by its annotation [`vfleet_api::keys::LAST_NETWORK_NAMESPACE`]. The Go operator
+/// leaves an empty one behind. On a network that may not reach into other namespaces it cannot name one: whoever may
+/// write such a network could otherwise have NADs deleted anywhere.
+pub fn remembered_namespace<'a>(
+    id: &NetworkId,
+    annotation: Option<&'a str>,
+    operator_namespace: &str,
+) -> Option<&'a str> {
+    annotation.filter(|namespace| {
+        !namespace.is_empty() && (id.namespace == operator_namespace || id.namespace == **namespace)
+    })
 }
 
 /// What counts of a NAD.
@@ -78,7 +91,7 @@ pub struct Surroundings<'a> {
     pub operator_namespace: &'a str,
     /// The namespace that the NAD shall be in.
     pub target: NamespaceFacts,
-    /// All NADs of the network's name that are where it may have put one, or that say they are its. `None` when the
+    /// The NADs of the network's name in the namespace where it shall be and in the remembered one. `None` when the
     /// cluster does not know the kind.
     pub nads: Option<&'a [&'a NadFacts]>,
 }
@@ -86,19 +99,19 @@ pub struct Surroundings<'a> {
 /// Something to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkStep {
-    /// Put the finalizer on the network, before there is something to clean up.
-    AddFinalizer,
+    /// Note on the network where its NAD will be, before there is something to clean up.
+    Prepare {
+        /// Whether to put the finalizer on it.
+        add_finalizer: bool,
+        /// The namespace of the NAD.
+        namespace: String,
+    },
     /// Create the NAD.
     Create(Nad),
     /// Set the parts of the NAD that are ours.
     Update(Nad),
     /// Delete the NAD in this namespace.
     Delete {
-        /// The namespace.
-        namespace: String,
-    },
-    /// Note on the network where its NAD is.
-    Remember {
         /// The namespace.
         namespace: String,
     },
@@ -123,8 +136,11 @@ impl Decision {
 
 /// What to do for a network that shall have the NAD `wanted`.
 ///
-/// A NAD that is in the wrong place goes when the right one is made, not before: a slip of the pen in
-/// `networkNamespace` must not take the network away from pods.
+/// At any time the network's NAD is nowhere else than where the network remembers it to be. So a move deletes the old
+/// one, remembers the new place, and makes the new one; whoever is cut off in between finds all that is left to do.
+///
+/// Nothing of that begins before the new place is free: a slip of the pen in `networkNamespace` must not take the
+/// network away from pods.
 pub fn decide(
     network: &NetworkFacts<'_>,
     wanted: &Result<Nad, NetworkFault>,
@@ -190,18 +206,15 @@ fn place(network: &NetworkFacts<'_>, wanted: &Nad, around: &Surroundings<'_>) ->
             missing => return Decision::only(no_namespace(network, &wanted.namespace, missing, nads)),
         },
     };
-    let adds_finalizer = !network.has_finalizer && network.id.namespace == around.operator_namespace;
-    let leftovers = nads
+    let add_finalizer = !network.has_finalizer && network.id.namespace == around.operator_namespace;
+    let must_prepare = add_finalizer || network.remembered != Some(wanted.namespace.as_str());
+    let old = nads
         .iter()
         .filter(|nad| nad.namespace != wanted.namespace && !nad.deleting && is_ours(network, nad))
         .map(|nad| deletion(nad));
-    let remember = (network.remembered != Some(wanted.namespace.as_str()))
-        .then(|| NetworkStep::Remember { namespace: wanted.namespace.clone() });
-    let mut steps: Vec<_> = adds_finalizer.then_some(NetworkStep::AddFinalizer).into_iter().collect();
-    steps.extend(write);
-    steps.extend(leftovers);
-    // Last: until then the Go operator would know, too, what is left to do.
-    steps.extend(remember);
+    let prepare =
+        must_prepare.then(|| NetworkStep::Prepare { add_finalizer, namespace: wanted.namespace.clone() });
+    let steps = old.chain(prepare).chain(write).collect();
     let verdict =
         Verdict { type_: READY, holds: true, reason: reasons::READY, message: format!("{place} is there") };
     Decision { steps, verdict: Some(verdict) }
