@@ -128,6 +128,11 @@ impl Cluster {
         self.start("vfleet-operator", &["operator"])
     }
 
+    /// What the programs said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
     pub fn program(&self) -> &Path {
         self.program
     }

@@ -4,3 +4,4 @@ pub mod agent_on_kernel;
 pub mod cluster;
 pub mod contract;
 pub mod lab;
+pub mod networks;

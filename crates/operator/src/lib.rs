@@ -8,6 +8,7 @@ mod context;
 mod fleet;
 mod leadership;
 mod metrics;
+mod networks;
 mod node_states;
 mod patch;
 mod retry;
@@ -74,6 +75,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let mut controllers = JoinSet::new();
     controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
     controllers.spawn(node_states::run(context.clone(), settings.clone(), stop.clone()));
+    controllers.spawn(networks::run(context.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.

@@ -39,8 +39,8 @@ pub enum NetworkFault {
         /// The most that is possible.
         limit: usize,
     },
-    /// Another version of the API wrote it, or a hand that went around validation.
-    #[error("its spec cannot be read: {problem}; correct that field")]
+    /// Another version of the API wrote it.
+    #[error("it cannot be read: {problem}")]
     Unreadable {
         /// What is wrong.
         problem: String,
