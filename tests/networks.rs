@@ -137,7 +137,7 @@ async fn what_others_change_of_ours_is_reverted_and_what_is_theirs_stays() {
         json!({ "metadata": { "annotations": { OWNER: null, RESOURCE: null } } }),
     ];
     for edit in edits {
-        let edited = nads.patch("reverted", &PatchParams::default(), &merge(edit)).await.unwrap();
+        let edited = nads.patch_metadata("reverted", &PatchParams::default(), &merge(edit)).await.unwrap();
         let nad = world
             .wait_for_nad(&apps, "reverted", "as it was", |nad| {
                 nad.metadata.resource_version != edited.metadata.resource_version
@@ -386,7 +386,7 @@ async fn a_nad_that_the_api_server_refuses_is_told_and_tried_again() {
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { count: "0" } } });
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
     let counts = |quota: Option<&ResourceQuota>| {
-        quota.and_then(|quota| quota.status.as_ref()).is_some_and(|status| status.hard.is_some())
+        quota.and_then(|quota| quota.status.as_ref()).is_some_and(|status| status.used.is_some())
     };
     world.wait(quotas.clone(), "none", "a quota that is in force", counts).await;
 

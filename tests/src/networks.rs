@@ -22,7 +22,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
+use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind, ObjectMeta};
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -192,8 +192,11 @@ impl World {
         what: &str,
         like: impl Fn(&Nad) -> bool,
     ) -> Nad {
-        let is_it = |found: Option<&Nad>| found.is_some_and(&like);
-        self.wait(self.nads(namespace), name, what, is_it).await.expect("it is there")
+        // Guarded: on its way it may have no spec, which makes it unreadable.
+        let api: Api<DeserializeGuard<Nad>> = Api::namespaced(self.client.clone(), namespace);
+        let readable = |found: Option<&DeserializeGuard<Nad>>| found?.0.as_ref().ok().cloned();
+        let is_it = |found: Option<&DeserializeGuard<Nad>>| readable(found).is_some_and(|nad| like(&nad));
+        readable(self.wait(api, name, what, is_it).await.as_ref()).expect("it is there")
     }
 
     pub async fn wait_until_gone<K>(&self, api: Api<K>, name: &str)

@@ -115,10 +115,11 @@ fn networks<K: NetworkObject>(client: &Client) -> impl Stream<Item = Change> + u
         .map(|event| Change::Network(K::KIND, Box::new(map(event, network))))
 }
 
+/// Guarded: a NAD need not have a spec, and is then unreadable.
 fn nads(client: &Client) -> impl Stream<Item = Change> + use<> {
-    let api: Api<NetworkAttachmentDefinition> = Api::all(client.clone());
+    let api: Api<DeserializeGuard<NetworkAttachmentDefinition>> = Api::all(client.clone());
     watcher(api, watcher::Config::default()).default_backoff().filter_map(async |change| match change {
-        Ok(event) => Some(Change::Nad(Box::new(map(event, SeenNad::from)))),
+        Ok(event) => Some(Change::Nad(Box::new(map(event, |nad| SeenNad::from(&nad))))),
         Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
             Some(Change::NoNads)
         }
@@ -180,18 +181,18 @@ fn network<K: NetworkObject>(guarded: DeserializeGuard<K>) -> Network {
     network
 }
 
-impl From<NetworkAttachmentDefinition> for SeenNad {
-    fn from(nad: NetworkAttachmentDefinition) -> Self {
+impl From<&DeserializeGuard<NetworkAttachmentDefinition>> for SeenNad {
+    fn from(nad: &DeserializeGuard<NetworkAttachmentDefinition>) -> Self {
         let place = Place { namespace: nad.namespace().unwrap_or_default(), name: nad.name_any() };
         let facts = NadFacts {
             namespace: place.namespace.clone(),
-            deleting: nad.metadata.deletion_timestamp.is_some(),
+            deleting: nad.meta().deletion_timestamp.is_some(),
             owner: nad.annotations().get(NAD_OWNER).filter(|owner| !owner.is_empty()).cloned(),
             resource: nad.annotations().get(NAD_RESOURCE).cloned(),
             owner_references: nad.owner_references().iter().map(owner).collect(),
-            config: nad.spec.config.clone(),
+            config: nad.0.as_ref().ok().and_then(|nad| nad.spec.config.clone()),
         };
-        Self { version: Version::of(&nad.metadata), place, facts }
+        Self { version: Version::of(nad.meta()), place, facts }
     }
 }
 

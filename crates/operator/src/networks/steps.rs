@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::Patch;
-use kube::core::{ObjectMeta, PartialObjectMeta, PartialObjectMetaExt, Resource};
+use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta, PartialObjectMetaExt, Resource};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use vfleet_api::conditions::{READY, Verdict, updated};
@@ -126,7 +126,7 @@ impl Task {
         };
         let written = self.writer().create(&self.nads(&wanted.namespace), &nad).await?;
         tracing::info!(network = %self.todo.network.id, namespace = wanted.namespace, "NetworkAttachmentDefinition made");
-        self.tell(News::Nad(Box::new(written.into())));
+        self.tell(News::Nad(Box::new(SeenNad::from(&DeserializeGuard(Ok(written))))));
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Task {
         }
         let written = self.writer().apply(&self.nads(&wanted.namespace), &wanted.name, &object).await?;
         tracing::info!(network = %self.todo.network.id, namespace = wanted.namespace, "NetworkAttachmentDefinition set right");
-        self.tell(News::Nad(Box::new(written.into())));
+        self.tell(News::Nad(Box::new(SeenNad::from(&DeserializeGuard(Ok(written))))));
         Ok(())
     }
 
@@ -169,16 +169,14 @@ impl Task {
 
     async fn delete(&self, namespace: &str) -> Result<(), WriteError> {
         let version = self.todo.nads.get(namespace).cloned().unwrap_or_default();
-        let nad = NetworkAttachmentDefinition {
-            metadata: ObjectMeta {
-                name: Some(self.todo.network.id.name.clone()),
-                uid: Some(version.uid),
-                resource_version: version.resource_version,
-                ..Default::default()
-            },
+        let metadata = ObjectMeta {
+            name: Some(self.todo.network.id.name.clone()),
+            uid: Some(version.uid),
+            resource_version: version.resource_version,
             ..Default::default()
         };
-        self.writer().delete(&self.nads(namespace), &nad).await?;
+        let nad: PartialObjectMeta<NetworkAttachmentDefinition> = metadata.into_response_partial();
+        self.writer().delete(&Api::namespaced(self.context.client.clone(), namespace), &nad).await?;
         tracing::info!(network = %self.todo.network.id, namespace, "NetworkAttachmentDefinition deleted");
         Ok(())
     }
