@@ -4,4 +4,5 @@ pub mod agent_on_kernel;
 pub mod cluster;
 pub mod contract;
 pub mod lab;
+pub mod networks;
 pub mod objects;

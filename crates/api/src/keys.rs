@@ -100,3 +100,15 @@ pub mod agent_environment {
     /// The socket of Open vSwitch's database on the host; later.
     pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
 }
+
+/// On a network in the operator's namespace, as long as its NetworkAttachmentDefinition may exist.
+pub const NETWORK_FINALIZER: &str = "netattdef.finalizers.sriovnetwork.openshift.io";
+
+/// On a network: the namespace that its NetworkAttachmentDefinition was put into.
+pub const LAST_NETWORK_NAMESPACE: &str = "operator.sriovnetwork.openshift.io/last-network-namespace";
+
+/// On a NetworkAttachmentDefinition: the network that it was made for.
+pub const NAD_OWNER: &str = "sriovnetwork.openshift.io/owner-ref";
+
+/// On a NetworkAttachmentDefinition: the resource that its devices are taken from.
+pub const NAD_RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";

@@ -12,6 +12,7 @@ mod health;
 mod leadership;
 mod lease;
 mod metrics;
+mod networks;
 mod node_states;
 mod operator_config;
 mod pace;
@@ -116,6 +117,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
     controllers.spawn(node_states::run(context.clone(), settings.clone(), plugin, stop.clone()));
     controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
+    controllers.spawn(networks::run(context.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.

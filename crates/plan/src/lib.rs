@@ -5,6 +5,7 @@
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
+//! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -16,6 +17,7 @@ extern crate alloc;
 
 pub mod facts;
 pub mod fingerprint;
+pub mod network;
 pub mod node;
 pub mod plugin_restart;
 pub mod policy;
