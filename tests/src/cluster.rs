@@ -278,7 +278,7 @@ impl Cluster {
         let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(is_it) {} };
         tokio::time::timeout(DEADLINE, found)
             .await
-            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}"));
+            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}\n{}", self.log()));
     }
 }
 

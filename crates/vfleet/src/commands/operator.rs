@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     #[arg(long, env = "POD_NAME", default_value = "")]
     pod_name: String,
     #[command(flatten)]
-    log: log::Arguments,
+    log: log::LogArguments,
     #[command(flatten)]
-    deploy: environment::Arguments,
+    deploy: environment::Environment,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {

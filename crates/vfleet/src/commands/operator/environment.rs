@@ -15,7 +15,7 @@ Variables of the Go operator that have no effect, because the feature is not par
 /// What is deployed. An empty value is the same as none.
 #[derive(clap::Args)]
 #[command(next_help_heading = "What is deployed")]
-pub(super) struct Arguments {
+pub(super) struct Environment {
     /// Image of the agents. When there is none: that of the operator's own pod.
     #[arg(long, value_name = "IMAGE", env = "SRIOV_NETWORK_CONFIG_DAEMON_IMAGE")]
     agent_image: Option<String>,
@@ -65,7 +65,7 @@ fn cluster_type(word: &str) -> Result<ClusterType, String> {
     }
 }
 
-impl Arguments {
+impl Environment {
     /// As the operator wants it; agents log as the operator does.
     pub(super) fn into_config(self, log_format: Format) -> DeployConfig {
         let given = |value: Option<String>| value.filter(|value| !value.is_empty());
