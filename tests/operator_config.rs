@@ -336,7 +336,7 @@ async fn what_cannot_be_had_is_said() {
     deployment.0.expect_event("default", "Warning", "UnsupportedConfiguration").await;
     operator.kill();
 
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let operator = deployment.0.operator_with(&[NAME, IMAGE]);
     deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     deployment.configure(json!({ "configurationMode": "systemd" })).await;
     let config =
@@ -353,6 +353,11 @@ async fn what_cannot_be_had_is_said() {
     let (status, reason, message) = condition(&config, "Admission").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotServedYet"));
     assert!(message.contains("enableOperatorWebhook"), "{message}");
+
+    operator.kill();
+    let _operator = deployment.0.operator_with(&[NAME]);
+    deployment.config("no image", |config| has_reason(config, "Ready", "UnsupportedConfiguration")).await;
+    deployment.daemon_set(AGENT, "not taken away", |pod| image(pod) == "vfleet:test").await;
 }
 
 const GO_WEBHOOK: &str = "sriov-operator-webhook-config";
