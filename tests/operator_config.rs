@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{PodSpec, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -180,6 +182,24 @@ async fn the_agent_runs_as_the_config_and_the_environment_say() {
     let _operator = deployment.0.operator_with(&other);
     let next = pod(&deployment.daemon_set(AGENT, "the next image", |pod| image(pod) == "vfleet:next").await);
     assert_eq!((next.init_containers, next.image_pull_secrets), (None, None));
+}
+
+#[tokio::test]
+async fn agents_have_the_image_of_the_operators_own_pod() {
+    let deployment = Deployment::new("own-image").await;
+    let manifest = deployment.0.manifests().join("operator.yaml");
+    deployment.0.kubectl(&["apply", "--server-side", "-f", manifest.to_str().unwrap()]);
+    let pods: Api<Pod> = deployment.all();
+    let config = watcher::Config::default().labels("app=vfleet-operator");
+    let mut seen = watcher(pods, config).applied_objects().boxed();
+    let first = tokio::time::timeout(DEADLINE, seen.next()).await.expect("a pod of the Deployment").unwrap();
+    let pod = first.unwrap();
+
+    let _operator = deployment.0.operator_with(&[("POD_NAME", &pod.name_any())]);
+    let own = pod.spec.unwrap().containers[0].image.clone().unwrap();
+    assert!(own.starts_with("vfleet:"), "{own}");
+    deployment.daemon_set(AGENT, "the operator's image", |pod| image(pod) == own).await;
+    deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ impl Cluster {
 
     /// The shipped accounts, roles and admission policies, for this namespace.
     fn grant_roles(&self) {
-        let directory = self.files.path().join("deploy");
+        let directory = self.manifests();
         std::fs::create_dir_all(&directory).unwrap();
         let status = Command::new(self.program)
             .args(["manifests", "--namespace", &self.namespace, "--dir"])
@@ -104,6 +104,11 @@ impl Cluster {
         for file in ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"] {
             self.kubectl(&["apply", "--server-side", "-f", directory.join(file).to_str().unwrap()]);
         }
+    }
+
+    /// The directory of what `vfleet manifests` writes for this namespace.
+    pub fn manifests(&self) -> PathBuf {
+        self.files.path().join("deploy")
     }
 
     /// What kubectl says, as the administrator.
