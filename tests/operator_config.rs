@@ -363,6 +363,15 @@ async fn what_cannot_be_had_is_said() {
         deployment.config("systemd", |config| has_reason(config, "Ready", "UnsupportedConfiguration")).await;
     assert!(condition(&config, "Ready").unwrap().2.contains("systemd"));
 
+    deployment.configure(json!({ "configDaemonEnvVars": { "no=name": "x" } })).await;
+    let config =
+        deployment.config("refused", |config| has_reason(config, "Ready", "OperatorConfigSyncFailed")).await;
+    let (status, _, message) = condition(&config, "Degraded").unwrap();
+    assert_eq!(status, "True");
+    assert!(message.contains(AGENT) && message.contains("no=name"), "{message}");
+    deployment.0.expect_event("default", "Warning", "OperatorConfigSyncFailed").await;
+    deployment.configure(json!({ "configDaemonEnvVars": null })).await;
+
     let gates = json!({ "unheardOf": true, "metricsExporter": true });
     let spec = json!({ "configurationMode": null, "featureGates": gates, "enableOperatorWebhook": true });
     deployment.configure(spec).await;

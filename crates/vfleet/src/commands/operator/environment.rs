@@ -8,8 +8,7 @@ use crate::log::Format;
 pub(super) const IGNORED: &str = "\
 Variables of the Go operator without effect in this version:
   because no webhooks are served: SRIOV_NETWORK_WEBHOOK_IMAGE, NETWORK_RESOURCES_INJECTOR_IMAGE,
-    OPERATOR_WEBHOOK_NETWORK_POLICY_PORT, INJECTOR_WEBHOOK_NETWORK_POLICY_PORT,
-    ADMISSION_CONTROLLERS_CERTIFICATES_*, TLS_*
+    ADMISSION_CONTROLLERS_CERTIFICATES_*, *_NETWORK_POLICY_PORT, TLS_*
   because no exporter is deployed: METRICS_EXPORTER_*
   because it is only a description: RELEASE_VERSION, RELEASEVERSION";
 
