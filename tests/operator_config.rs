@@ -140,6 +140,30 @@ async fn the_config_is_made_when_missing_and_again_when_deleted() {
 }
 
 #[tokio::test]
+async fn what_is_as_it_shall_be_is_not_written_again() {
+    let deployment = Deployment::new("at-rest").await;
+    let operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
+    let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
+    operator.kill();
+
+    let before = deployment.0.log().matches("deployed kind=DaemonSet").count();
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    for level in [1, 0] {
+        // Nothing that the agent is deployed with; the condition shows that it was looked at.
+        deployment.configure(json!({ "logLevel": level, "disableDrain": level == 1 })).await;
+        let looked = |config: &SriovOperatorConfig| {
+            config.spec.log_level == Some(level) && condition(config, "Ready").is_some()
+        };
+        deployment.config("looked at again", looked).await;
+    }
+    let after = deployment.0.log().matches("deployed kind=DaemonSet").count();
+    assert_eq!(after - before, 1, "a new operator makes sure once\n{}", deployment.0.log());
+    let still = deployment.all::<DaemonSet>().get(AGENT).await.unwrap();
+    assert_eq!(still.metadata.generation, daemon_set.metadata.generation);
+}
+
+#[tokio::test]
 async fn the_agent_runs_as_the_config_and_the_environment_say() {
     let deployment = Deployment::new("agents").await;
     let environment = [

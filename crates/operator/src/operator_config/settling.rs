@@ -167,7 +167,7 @@ impl Pass<'_> {
             serde_json::to_value(object).map_err(|error| failed(kube::Error::SerdeError(error).into()))?;
         let found = self.found.get(&id);
         let was_applied = self.memory.lock().applied.get(&id) == Some(&wanted);
-        if was_applied && found.is_some_and(|found| covers(&as_value(found), &wanted)) {
+        if was_applied && found.is_some_and(|found| covers(&as_value(found, kind), &wanted)) {
             return Ok(());
         }
         let api = kind.api(&self.context.client, &self.context.config.namespace);
@@ -267,12 +267,12 @@ fn image_of(pod: &Pod) -> Option<String> {
     operator.or(containers.first())?.image.clone()
 }
 
-fn as_value(object: &DynamicObject) -> Value {
+/// An object that came in a list does not say its type itself.
+fn as_value(object: &DynamicObject, kind: Kind) -> Value {
     let mut value = object.data.clone();
     value["metadata"] = json!(object.metadata);
-    if let Some(types) = &object.types {
-        value["apiVersion"] = json!(types.api_version);
-        value["kind"] = json!(types.kind);
-    }
+    let resource = kind.resource();
+    value["apiVersion"] = json!(resource.api_version);
+    value["kind"] = json!(resource.kind);
     value
 }

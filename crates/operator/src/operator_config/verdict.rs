@@ -92,7 +92,7 @@ fn admission(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Verdict {
     let (reason, message) = if wanted.is_empty() {
         ("Disabled", "neither enableOperatorWebhook nor enableInjector is set".to_owned())
     } else {
-        ("NotServedYet", format!("{} is set, but this version serves no webhooks", wanted.join(" and ")))
+        ("NotServedYet", format!("this version serves no webhooks, which {} asks for", wanted.join(", as ")))
     };
     let stay = match outcome.go_webhook_servers.as_slice() {
         [] => String::new(),
