@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{PodSpec, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -28,6 +30,8 @@ const AGENT: &str = "sriov-network-config-daemon";
 const PLUGIN: &str = "sriov-device-plugin";
 const GO: &str = "sriov-network-operator";
 const GO_FINALIZER: &str = "operatorconfig.finalizers.sriovnetwork.openshift.io";
+/// An operator that comes back under its name leads at once.
+const NAME: (&str, &str) = ("POD_NAME", "operator-0");
 const IMAGE: (&str, &str) = ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:test");
 
 /// A namespace, seen as what the operator deploys.
@@ -115,7 +119,7 @@ fn is_owned_by(object: &impl ResourceExt, config: &SriovOperatorConfig) -> bool 
 #[tokio::test]
 async fn the_config_is_made_when_missing_and_again_when_deleted() {
     let deployment = Deployment::new("config").await;
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     let config =
         deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     deployment.0.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "sriovoperatorconfigs/default"]);
@@ -136,10 +140,39 @@ async fn the_config_is_made_when_missing_and_again_when_deleted() {
 }
 
 #[tokio::test]
+async fn what_is_as_it_shall_be_is_not_written_again() {
+    let deployment = Deployment::new("at-rest").await;
+    let operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
+    let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
+    operator.kill();
+
+    let before = deployment.0.log().matches("deployed kind=DaemonSet").count();
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    for level in [1, 0] {
+        // Nothing that the agent is deployed with; the condition shows that it was looked at.
+        deployment.configure(json!({ "logLevel": level, "disableDrain": level == 1 })).await;
+        let looked = |config: &SriovOperatorConfig| {
+            config.spec.log_level == Some(level) && condition(config, "Ready").is_some()
+        };
+        deployment.config("looked at again", looked).await;
+    }
+    let after = deployment.0.log().matches("deployed kind=DaemonSet").count();
+    assert_eq!(after - before, 1, "a new operator makes sure once\n{}", deployment.0.log());
+    let still = deployment.all::<DaemonSet>().get(AGENT).await.unwrap();
+    assert_eq!(still.metadata.generation, daemon_set.metadata.generation);
+}
+
+#[tokio::test]
 async fn the_agent_runs_as_the_config_and_the_environment_say() {
     let deployment = Deployment::new("agents").await;
-    let environment =
-        [IMAGE, ("SRIOV_CNI_IMAGE", "sriov-cni:1"), ("OVS_CNI_IMAGE", ""), ("IMAGE_PULL_SECRETS", "one,two")];
+    let environment = [
+        NAME,
+        IMAGE,
+        ("SRIOV_CNI_IMAGE", "sriov-cni:1"),
+        ("OVS_CNI_IMAGE", ""),
+        ("IMAGE_PULL_SECRETS", "one,two"),
+    ];
     let operator = deployment.0.operator_with(&environment);
     let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     let usual = pod(&daemon_set);
@@ -169,16 +202,34 @@ async fn the_agent_runs_as_the_config_and_the_environment_say() {
 
     // A new operator with another image, and nothing else to do.
     operator.kill();
-    let other = [("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:next")];
+    let other = [NAME, ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:next")];
     let _operator = deployment.0.operator_with(&other);
     let next = pod(&deployment.daemon_set(AGENT, "the next image", |pod| image(pod) == "vfleet:next").await);
     assert_eq!((next.init_containers, next.image_pull_secrets), (None, None));
 }
 
 #[tokio::test]
+async fn agents_have_the_image_of_the_operators_own_pod() {
+    let deployment = Deployment::new("own-image").await;
+    let manifest = deployment.0.manifests().join("operator.yaml");
+    deployment.0.kubectl(&["apply", "--server-side", "-f", manifest.to_str().unwrap()]);
+    let pods: Api<Pod> = deployment.all();
+    let config = watcher::Config::default().labels("app=vfleet-operator");
+    let mut seen = watcher(pods, config).applied_objects().boxed();
+    let first = tokio::time::timeout(DEADLINE, seen.next()).await.expect("a pod of the Deployment").unwrap();
+    let pod = first.unwrap();
+
+    let _operator = deployment.0.operator_with(&[("POD_NAME", &pod.name_any())]);
+    let own = pod.spec.unwrap().containers[0].image.clone().unwrap();
+    assert!(own.starts_with("vfleet:"), "{own}");
+    deployment.daemon_set(AGENT, "the operator's image", |pod| image(pod) == own).await;
+    deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
+}
+
+#[tokio::test]
 async fn edits_of_ours_are_put_right_and_additions_of_others_stay() {
     let deployment = Deployment::new("edits").await;
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     deployment.config("ready", |config| condition(config, "Ready").is_some()).await;
 
@@ -219,7 +270,7 @@ fn with_type(daemon_set: &Value) -> Value {
 #[tokio::test]
 async fn the_separate_device_plugin_comes_and_goes_with_its_image() {
     let deployment = Deployment::new("plugin").await;
-    let operator = deployment.0.operator_with(&[IMAGE, ("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
+    let operator = deployment.0.operator_with(&[NAME, IMAGE, ("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
     let config =
         deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     assert!(condition(&config, "Ready").unwrap().2.contains(PLUGIN));
@@ -242,7 +293,7 @@ async fn the_separate_device_plugin_comes_and_goes_with_its_image() {
     };
     accounts.create(&PostParams::default(), &theirs).await.unwrap();
     operator.kill();
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     deployment.wait_until_gone(deployment.all::<DaemonSet>(), PLUGIN).await;
     deployment.wait_until_gone(accounts.clone(), PLUGIN).await;
     accounts.get("theirs").await.expect("what is not ours stays");
@@ -302,7 +353,7 @@ async fn the_go_operators_daemon_set_becomes_ours_with_nothing_left_of_it() {
     let label = Patch::Merge(json!({ "metadata": { "labels": { "team": "network" } } }));
     daemon_sets.patch(AGENT, &PatchParams::default(), &label).await.unwrap();
 
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     let new = deployment.daemon_set(AGENT, "ours", |pod| image(pod) == "vfleet:test").await;
     assert_eq!(new.uid(), old.uid(), "the same object");
     assert_eq!(new.labels()["team"], "network");
@@ -319,7 +370,7 @@ async fn the_go_operators_daemon_set_becomes_ours_with_nothing_left_of_it() {
 #[tokio::test]
 async fn what_cannot_be_had_is_said() {
     let deployment = Deployment::new("conditions").await;
-    let operator = deployment.0.operator();
+    let operator = deployment.0.operator_with(&[NAME]);
     let config =
         deployment.config("no image", |config| has_reason(config, "Ready", "UnsupportedConfiguration")).await;
     let (status, _, message) = condition(&config, "Ready").unwrap();
@@ -329,12 +380,21 @@ async fn what_cannot_be_had_is_said() {
     deployment.0.expect_event("default", "Warning", "UnsupportedConfiguration").await;
     operator.kill();
 
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let operator = deployment.0.operator_with(&[NAME, IMAGE]);
     deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     deployment.configure(json!({ "configurationMode": "systemd" })).await;
     let config =
         deployment.config("systemd", |config| has_reason(config, "Ready", "UnsupportedConfiguration")).await;
     assert!(condition(&config, "Ready").unwrap().2.contains("systemd"));
+
+    deployment.configure(json!({ "configDaemonEnvVars": { "no=name": "x" } })).await;
+    let config =
+        deployment.config("refused", |config| has_reason(config, "Ready", "OperatorConfigSyncFailed")).await;
+    let (status, _, message) = condition(&config, "Degraded").unwrap();
+    assert_eq!(status, "True");
+    assert!(message.contains(AGENT) && message.contains("no=name"), "{message}");
+    deployment.0.expect_event("default", "Warning", "OperatorConfigSyncFailed").await;
+    deployment.configure(json!({ "configDaemonEnvVars": null })).await;
 
     let gates = json!({ "unheardOf": true, "metricsExporter": true });
     let spec = json!({ "configurationMode": null, "featureGates": gates, "enableOperatorWebhook": true });
@@ -346,6 +406,11 @@ async fn what_cannot_be_had_is_said() {
     let (status, reason, message) = condition(&config, "Admission").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotServedYet"));
     assert!(message.contains("enableOperatorWebhook"), "{message}");
+
+    operator.kill();
+    let _operator = deployment.0.operator_with(&[NAME]);
+    deployment.config("no image", |config| has_reason(config, "Ready", "UnsupportedConfiguration")).await;
+    deployment.daemon_set(AGENT, "not taken away", |pod| image(pod) == "vfleet:test").await;
 }
 
 const GO_WEBHOOK: &str = "sriov-operator-webhook-config";
@@ -386,7 +451,7 @@ async fn webhooks_of_the_go_operator_stay_while_they_are_wanted_and_served() {
     create_go_server(&deployment, &config).await;
     create_go_webhook(&deployment, deployment.0.namespace()).await;
 
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     let config = deployment.config("ready", |config| condition(config, "Admission").is_some()).await;
     let message = condition(&config, "Admission").unwrap().2;
     assert!(message.contains("Go operator stay: operator-webhook"), "{message}");
@@ -438,7 +503,7 @@ async fn until_logged(deployment: &Deployment, what: &str, like: impl Fn(&str) -
 #[tokio::test]
 async fn the_log_level_changes_while_operator_and_agents_run() {
     let deployment = Deployment::new("log-level").await;
-    let _operator = deployment.0.operator_with(&[IMAGE]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     let _agent = deployment.0.agent("log-level-1", &machine()).await;
     deployment.0.wait("log-level-1", "cards reported", State::is_synced).await;
     deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
@@ -460,7 +525,7 @@ async fn the_log_level_changes_while_operator_and_agents_run() {
 #[tokio::test]
 async fn logs_are_json_when_asked_for_and_rust_log_counts_more_than_the_config() {
     let deployment = Deployment::new("json-log").await;
-    let _operator = deployment.0.operator_with(&[IMAGE, ("LOG_FORMAT", "json"), ("RUST_LOG", "info")]);
+    let _operator = deployment.0.operator_with(&[NAME, IMAGE, ("LOG_FORMAT", "json"), ("RUST_LOG", "info")]);
     let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     assert_eq!(variable(&pod(&daemon_set), "LOG_FORMAT").as_deref(), Some("json"), "agents log alike");
 

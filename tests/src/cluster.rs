@@ -105,7 +105,7 @@ impl Cluster {
 
     /// The shipped accounts, roles and admission policies, for this namespace.
     fn grant_roles(&self) {
-        let directory = self.files.path().join("deploy");
+        let directory = self.manifests();
         std::fs::create_dir_all(&directory).unwrap();
         let status = Command::new(self.program)
             .args(["manifests", "--namespace", &self.namespace, "--dir"])
@@ -116,6 +116,11 @@ impl Cluster {
         for file in ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"] {
             self.kubectl(&["apply", "--server-side", "-f", directory.join(file).to_str().unwrap()]);
         }
+    }
+
+    /// The directory of what `vfleet manifests` writes for this namespace.
+    pub fn manifests(&self) -> PathBuf {
+        self.files.path().join("deploy")
     }
 
     /// What kubectl says, as the administrator.
@@ -304,7 +309,7 @@ impl Cluster {
         let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(is_it) {} };
         tokio::time::timeout(DEADLINE, found)
             .await
-            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}"));
+            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}\n{}", self.log()));
     }
 }
 

@@ -117,16 +117,16 @@ fn pull_secrets(deploy: &DeployConfig) -> Option<Vec<LocalObjectReference>> {
     (!secrets.is_empty()).then_some(secrets)
 }
 
-fn privileged() -> Option<SecurityContext> {
-    Some(SecurityContext { privileged: Some(true), ..Default::default() })
+fn privileged() -> SecurityContext {
+    SecurityContext { privileged: Some(true), ..Default::default() }
 }
 
-fn requests(cpu: &str, memory: &str) -> Option<ResourceRequirements> {
+fn requests(cpu: &str, memory: &str) -> ResourceRequirements {
     let requests = [("cpu", cpu), ("memory", memory)];
-    Some(ResourceRequirements {
+    ResourceRequirements {
         requests: Some(requests.map(|(of, amount)| (of.to_owned(), Quantity(amount.to_owned()))).into()),
         ..Default::default()
-    })
+    }
 }
 
 /// A path of the host; `type_` says what must be there.

@@ -3,6 +3,7 @@
 //! There is one thing to do, as a whole: [`settle`](settling::settle) the difference between what the config wants and
 //! what was last seen. It is done again when the config, or something that is deployed, changes.
 
+mod covers;
 mod found;
 mod go_webhooks;
 mod settling;
@@ -43,7 +44,7 @@ pub(crate) async fn run(
                     work.touch([OPERATOR_CONFIG]);
                 }
             }
-            changed = settings.changed() => match changed {
+            news = settings.changed() => match news {
                 Ok(()) => work.touch([OPERATOR_CONFIG]),
                 // Whoever follows the config has ended, and says why.
                 Err(_) => break,

@@ -9,7 +9,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LogArguments {
     /// How the log is written. How much is logged: logLevel of the operator config, or RUST_LOG (for example debug, or
     /// vfleet_agent=trace), which counts more.
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t)]

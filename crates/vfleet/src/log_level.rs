@@ -26,5 +26,5 @@ pub(crate) async fn follow(client: Client, namespace: &str, switch: &LevelSwitch
             level = wanted;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

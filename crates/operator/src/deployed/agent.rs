@@ -52,8 +52,8 @@ fn container(spec: &SriovOperatorConfigSpec, site: &Site<'_>, image: &str) -> Co
         command: Some(words(&["/usr/bin/vfleet"])),
         args: Some(words(&["agent", "--host-root", HOST])),
         env: Some(variables(spec, site)),
-        security_context: privileged(),
-        resources: requests("50m", "64Mi"),
+        security_context: Some(privileged()),
+        resources: Some(requests("50m", "64Mi")),
         volume_mounts: Some(vec![mount("host", HOST)]),
         ..Default::default()
     }

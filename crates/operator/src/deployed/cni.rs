@@ -103,8 +103,8 @@ fn init_container(name: &str, image: &str) -> Container {
     Container {
         name: name.to_owned(),
         image: Some(image.to_owned()),
-        security_context: privileged(),
-        resources: requests("10m", "10Mi"),
+        security_context: Some(privileged()),
+        resources: Some(requests("10m", "10Mi")),
         volume_mounts: Some(vec![
             mount("cnibin", TARGET),
             // Some images carry several builds and choose by it.

@@ -58,8 +58,8 @@ pub(super) fn daemon_set(config: &SriovOperatorConfig, site: &Site<'_>, image: &
         image: Some(image.to_owned()),
         args: Some(arguments(site.resource_prefix, use_cdi)),
         env: Some(vec![pod_field("NODE_NAME", "spec.nodeName")]),
-        security_context: privileged(),
-        resources: requests("10m", "50Mi"),
+        security_context: Some(privileged()),
+        resources: Some(requests("10m", "50Mi")),
         volume_mounts: Some(mounts),
         ..Default::default()
     };

@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 2] = [Self::ServiceAccount, Self::DaemonSet];
 
-    fn resource(self) -> ApiResource {
+    pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::ServiceAccount => ApiResource::erase::<ServiceAccount>(&()),
             Self::DaemonSet => ApiResource::erase::<DaemonSet>(&()),

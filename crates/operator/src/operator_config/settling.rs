@@ -2,7 +2,7 @@
 //! what came of it is said.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, Patch};
@@ -11,9 +11,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::{
-    DEVICE_PLUGIN_DAEMON_SET, GO_OPERATOR_CONFIG_FINALIZER, MANAGED_BY_LABEL, OPERATOR_CONFIG,
+    AGENT_DAEMON_SET, DEVICE_PLUGIN_DAEMON_SET, GO_OPERATOR_CONFIG_FINALIZER, MANAGED_BY_LABEL,
+    OPERATOR_CONFIG,
 };
+use vfleet_api::operator_config::SriovOperatorConfigSpec;
 
+use super::covers::covers;
 use super::found::{Found, Id, Kind};
 use super::verdict::{Outcome, verdicts};
 use super::{go_webhooks, take_over};
@@ -27,14 +30,16 @@ use crate::status::{Subject, report};
 
 /// What is remembered from pass to pass, to save requests. Forgetting it costs a few of them and does no harm.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<Remembered>);
+pub(super) struct Memory {
+    /// The image of the operator's own pod, once it was looked for.
+    own_image: OnceLock<Option<String>>,
+    remembered: Mutex<Remembered>,
+}
 
 #[derive(Debug, Default)]
 struct Remembered {
     /// What was last applied.
     applied: BTreeMap<Id, Value>,
-    /// The image of the operator's own pod, once it was looked for.
-    own_image: Option<Option<String>>,
     /// The Go operator's webhook servers that stayed when its configurations were last looked at.
     webhooks_checked_with: Option<Vec<&'static str>>,
 }
@@ -42,7 +47,7 @@ struct Remembered {
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, Remembered> {
         // Whatever a pass that panicked has left there is still true.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,7 +57,7 @@ pub(super) async fn settle(
     seen: Seen,
     found: Found,
     plugin_problem: Problem,
-    memory: std::sync::Arc<Memory>,
+    memory: Arc<Memory>,
 ) -> Result<(), WriteError> {
     let pass = Pass {
         writer: Writer::new(context.leadership.clone()),
@@ -84,7 +89,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     async fn create_config(&self) -> Result<(), WriteError> {
-        let config = SriovOperatorConfig::new(OPERATOR_CONFIG, Default::default());
+        let config = SriovOperatorConfig::new(OPERATOR_CONFIG, SriovOperatorConfigSpec::default());
         self.writer.create(&self.configs, &config).await?;
         tracing::info!("the operator config was missing and is made");
         Ok(())
@@ -119,6 +124,12 @@ impl Pass<'_> {
             agent_image: agent_image.as_deref(),
         };
         let result = self.make_it_so(config, &site).await;
+        if let Err(Failure { error, .. }) = &result
+            && (error.is_conflict() || matches!(error, WriteError::NotLeading))
+        {
+            // Nothing is wrong: what we decided on has changed meanwhile, or another replica decides.
+            return result.map_err(|failure| failure.error);
+        }
         let outcome = Outcome {
             site: &site,
             failure: result.as_ref().err().map(ToString::to_string),
@@ -147,7 +158,9 @@ impl Pass<'_> {
             result = result.and(self.ensure(Kind::DaemonSet, daemon_set).await);
         }
         let owner = config.metadata.uid.as_deref().unwrap_or_default();
-        for (id, object) in self.found.ours(owner).filter(|(id, _)| !wanted_ids.contains(id)) {
+        let may_go = |id: &Id| !wanted_ids.contains(id) && id.name != AGENT_DAEMON_SET;
+        // Agents are always wanted. That their image is not known is no reason to take them away.
+        for (id, object) in self.found.ours(owner).filter(|(id, _)| may_go(id)) {
             result = result.and(self.delete(id, object).await);
         }
         result.and(self.look_after_go_webhooks(config).await)
@@ -160,7 +173,7 @@ impl Pass<'_> {
             serde_json::to_value(object).map_err(|error| failed(kube::Error::SerdeError(error).into()))?;
         let found = self.found.get(&id);
         let was_applied = self.memory.lock().applied.get(&id) == Some(&wanted);
-        if was_applied && found.is_some_and(|found| covers(&as_value(found), &wanted)) {
+        if was_applied && found.is_some_and(|found| covers(&as_value(found, kind), &wanted)) {
             return Ok(());
         }
         let api = kind.api(&self.context.client, &self.context.config.namespace);
@@ -224,16 +237,15 @@ impl Pass<'_> {
         if config.deploy.agent_image.is_some() {
             return Ok(config.deploy.agent_image.clone());
         }
-        if let Some(known) = self.memory.lock().own_image.clone() {
-            return Ok(known);
+        if let Some(known) = self.memory.own_image.get() {
+            return Ok(known.clone());
         }
         let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), &config.namespace);
         let image = match config.identity.as_str() {
             "" => None,
             pod => self.writer.read(&pods, pod).await?.as_ref().and_then(image_of),
         };
-        self.memory.lock().own_image = Some(image.clone());
-        Ok(image)
+        Ok(self.memory.own_image.get_or_init(|| image).clone())
     }
 }
 
@@ -261,41 +273,12 @@ fn image_of(pod: &Pod) -> Option<String> {
     operator.or(containers.first())?.image.clone()
 }
 
-fn as_value(object: &DynamicObject) -> Value {
+/// An object that came in a list does not say its type itself.
+fn as_value(object: &DynamicObject, kind: Kind) -> Value {
     let mut value = object.data.clone();
     value["metadata"] = json!(object.metadata);
-    if let Some(types) = &object.types {
-        value["apiVersion"] = json!(types.api_version);
-        value["kind"] = json!(types.kind);
-    }
+    let resource = kind.resource();
+    value["apiVersion"] = json!(resource.api_version);
+    value["kind"] = json!(resource.kind);
     value
-}
-
-/// Whether `found` has all of `wanted`. What else it has is the API server's, or somebody else's.
-fn covers(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| found.get(key).is_some_and(|found| covers(found, value)))
-        }
-        (Value::Array(found), Value::Array(wanted)) => {
-            wanted.iter().all(|value| found.iter().any(|found| covers(found, value)))
-        }
-        (found, wanted) => found == wanted,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn defaults_and_additions_of_others_are_no_difference_but_lacking_something_is() {
-        let wanted = json!({ "a": 1, "list": [{ "name": "x", "value": "1" }] });
-        let more =
-            json!({ "a": 1, "b": 2, "list": [{ "name": "y" }, { "name": "x", "value": "1", "z": 0 }] });
-        assert!(covers(&more, &wanted));
-        assert!(!covers(&json!({ "a": 2, "list": [{ "name": "x", "value": "1" }] }), &wanted));
-        assert!(!covers(&json!({ "a": 1, "list": [{ "name": "x", "value": "2" }] }), &wanted));
-        assert!(!covers(&json!({ "a": 1 }), &wanted));
-    }
 }

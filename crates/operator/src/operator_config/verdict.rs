@@ -100,13 +100,15 @@ fn admission(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Verdict {
     ];
     let wanted: Vec<_> =
         wanted.iter().filter(|(_, enabled)| *enabled == Some(true)).map(|(name, _)| *name).collect();
-    let (reason, mut message) = if wanted.is_empty() {
+    let (reason, message) = if wanted.is_empty() {
         ("Disabled", "neither enableOperatorWebhook nor enableInjector is set".to_owned())
     } else {
-        ("NotServedYet", format!("{} is set, but this version serves no webhooks", wanted.join(" and ")))
+        ("NotServedYet", format!("this version serves no webhooks, which {} asks for", wanted.join(", as ")))
     };
-    if !outcome.go_webhook_servers.is_empty() {
-        message += &format!("; those of the Go operator stay: {}", outcome.go_webhook_servers.join(", "));
-    }
+    let stay = match outcome.go_webhook_servers.as_slice() {
+        [] => String::new(),
+        servers => format!("; those of the Go operator stay: {}", servers.join(", ")),
+    };
+    let message = message + &stay;
     Verdict { type_: ADMISSION, holds: false, reason, message }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
     #[command(flatten)]
-    log: log::Arguments,
+    log: log::LogArguments,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {

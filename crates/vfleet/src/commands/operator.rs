@@ -25,10 +25,6 @@ pub(crate) struct Arguments {
     /// Name of this replica, different from the others'. The host name when empty.
     #[arg(long, env = "POD_NAME", default_value = "")]
     pod_name: String,
-    #[command(flatten)]
-    log: log::Arguments,
-    #[command(flatten)]
-    deploy: environment::Arguments,
     /// Minutes that a node state is kept when its node is gone; 0 is not at all.
     #[arg(long, env = "STALE_NODE_STATE_CLEANUP_DELAY_MINUTES", default_value_t = 30)]
     stale_node_state_cleanup_delay_minutes: u16,
@@ -41,6 +37,10 @@ pub(crate) struct Arguments {
     /// Where admission is to be served; 0 is nowhere. Nothing is served there yet, whatever is given.
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":9443")]
     webhook_bind_address: BindAddress,
+    #[command(flatten)]
+    log: log::LogArguments,
+    #[command(flatten)]
+    deploy: environment::Environment,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {

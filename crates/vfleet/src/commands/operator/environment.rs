@@ -6,16 +6,19 @@ use crate::log::Format;
 
 /// Printed after the options.
 pub(super) const IGNORED: &str = "\
-Variables of the Go operator that have no effect, because the feature is not part of this version:
-  NETWORK_RESOURCES_INJECTOR_IMAGE, SRIOV_NETWORK_WEBHOOK_IMAGE, ADMISSION_CONTROLLERS_CERTIFICATES_*,
-  OPERATOR_WEBHOOK_NETWORK_POLICY_PORT, INJECTOR_WEBHOOK_NETWORK_POLICY_PORT, TLS_*   no webhooks are served
-  METRICS_EXPORTER_*                                                                  no exporter is deployed
-  RELEASE_VERSION, RELEASEVERSION                                                     only described the release";
+Variables of the Go operator without effect in this version:
+  because no webhooks are served: SRIOV_NETWORK_WEBHOOK_IMAGE, NETWORK_RESOURCES_INJECTOR_IMAGE,
+    ADMISSION_CONTROLLERS_CERTIFICATES_*, *_NETWORK_POLICY_PORT, TLS_*
+  because no exporter is deployed: METRICS_EXPORTER_*
+  because it is only a description: RELEASE_VERSION, RELEASEVERSION";
+
+/// Where CNI plugins are when nothing else is said.
+const USUAL_CNI_DIRECTORY: &str = "/var/lib/cni/bin";
 
 /// What is deployed. An empty value is the same as none.
 #[derive(clap::Args)]
 #[command(next_help_heading = "What is deployed")]
-pub(super) struct Arguments {
+pub(super) struct Environment {
     /// Image of the agents. When there is none: that of the operator's own pod.
     #[arg(long, value_name = "IMAGE", env = "SRIOV_NETWORK_CONFIG_DAEMON_IMAGE")]
     agent_image: Option<String>,
@@ -38,7 +41,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "IMAGE", env = "RDMA_CNI_IMAGE")]
     rdma_cni_image: Option<String>,
     /// Directory of CNI plugins on hosts.
-    #[arg(long, value_name = "DIRECTORY", env = "SRIOV_CNI_BIN_PATH", default_value = "/var/lib/cni/bin")]
+    #[arg(long, value_name = "DIRECTORY", env = "SRIOV_CNI_BIN_PATH", default_value = USUAL_CNI_DIRECTORY)]
     cni_bin_path: String,
     /// Secrets that images are pulled with, separated by commas.
     #[arg(long, value_name = "NAMES", env = "IMAGE_PULL_SECRETS", value_delimiter = ',')]
@@ -65,7 +68,7 @@ fn cluster_type(word: &str) -> Result<ClusterType, String> {
     }
 }
 
-impl Arguments {
+impl Environment {
     /// As the operator wants it; agents log as the operator does.
     pub(super) fn into_config(self, log_format: Format) -> DeployConfig {
         let given = |value: Option<String>| value.filter(|value| !value.is_empty());
@@ -79,7 +82,7 @@ impl Arguments {
                 accelerated_bridge: given(self.accelerated_bridge_cni_image),
                 rdma: given(self.rdma_cni_image),
             },
-            cni_bin_path: self.cni_bin_path,
+            cni_bin_path: given(Some(self.cni_bin_path)).unwrap_or_else(|| USUAL_CNI_DIRECTORY.to_owned()),
             image_pull_secrets: self.image_pull_secrets.into_iter().filter(|name| !name.is_empty()).collect(),
             cluster_type: self.cluster_type,
             dev_mode: is_true(&self.dev_mode),
