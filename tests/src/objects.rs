@@ -58,24 +58,46 @@ impl Cluster {
             + Send
             + 'static,
     {
+        let only_it = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        self.wait_with(only_it, &format!("{name}: {what}"), like).await
+    }
+
+    /// Waits for an object with these labels.
+    pub async fn wait_for_any<K>(&self, labels: &str, what: &str, like: impl Fn(&K) -> bool) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        self.wait_with(watcher::Config::default().labels(labels), what, like).await
+    }
+
+    async fn wait_with<K>(&self, which: watcher::Config, what: &str, like: impl Fn(&K) -> bool) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
         let api: Api<K> = self.api();
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut objects = watcher(api.clone(), config).default_backoff().applied_objects().boxed();
+        let mut last = None;
+        let mut objects = watcher(api, which).default_backoff().applied_objects().boxed();
         let found = async {
             loop {
                 match objects.next().await.unwrap() {
                     Ok(object) if like(&object) => return object,
-                    _ => {}
+                    Ok(object) => last = Some(object),
+                    Err(_) => {}
                 }
             }
         };
         let Ok(object) = tokio::time::timeout(DEADLINE, found).await else {
-            let kind = K::kind(&());
-            panic!(
-                "{kind} {name} never came to: {what}; it is {:#?}\n{}",
-                api.get_opt(name).await,
-                self.log()
-            );
+            panic!("no {} came to: {what}; the last was {last:#?}\n{}", K::kind(&()), self.log());
         };
         object
     }

@@ -46,7 +46,7 @@ pub(crate) struct PluginWish {
     pub(crate) has_resources: bool,
     /// A fingerprint of the node's VFs.
     pub(crate) vfs: String,
-    /// Whether the node is as wanted.
+    /// Whether the node is as wanted, or as near to it as it gets.
     pub(crate) is_settled: bool,
     /// The node's label, as it is.
     pub(crate) label: Option<String>,

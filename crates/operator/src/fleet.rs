@@ -173,7 +173,7 @@ impl Fleet {
     }
 
     /// What the node's separate device plugin shall be told.
-    pub(crate) fn plugin_wish(&self, node: &str) -> Option<PluginWish> {
+    pub(crate) fn plugin_wish(&self, node: &str, decision: &Decision) -> Option<PluginWish> {
         let (labels, state) = (self.agent_node(node)?, self.states.get(node)?);
         let cards = state.cards.as_deref().unwrap_or_default();
         let list = device_plugin_config(&self.named_policies(), labels, cards, &self.nic_ids);
@@ -181,7 +181,8 @@ impl Fleet {
             has_resources: list.resources.is_some(),
             config: serde_json::to_string(&list).ok()?,
             vfs: state.vfs.clone(),
-            is_settled: state.sync == SyncStatus::Succeeded,
+            is_settled: *decision == Decision::Nothing
+                && matches!(state.sync, SyncStatus::Succeeded | SyncStatus::Failed),
             label: labels.get(DEVICE_PLUGIN_LABEL).cloned(),
         })
     }

@@ -203,7 +203,7 @@ impl Controller {
         self.context.metrics.planned(started.elapsed());
         self.tell(policies, pools);
         self.count(&node);
-        self.tell_plugin(&node);
+        self.tell_plugin(&node, &decision);
         if decision == Decision::Nothing {
             self.states.nothing_to_do(&node);
         } else {
@@ -212,9 +212,9 @@ impl Controller {
     }
 
     /// Its controller ends only together with this one, so that nobody misses what cannot be sent.
-    fn tell_plugin(&mut self, node: &str) {
+    fn tell_plugin(&mut self, node: &str, decision: &Decision) {
         let Some(plugin) = &self.plugin else { return };
-        let wish = self.fleet.plugin_wish(node);
+        let wish = self.fleet.plugin_wish(node, decision);
         if self.told.get(node) != wish.as_ref() {
             match wish.clone() {
                 Some(wish) => self.told.insert(node.to_owned(), wish),

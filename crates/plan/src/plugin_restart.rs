@@ -5,10 +5,10 @@ use crate::prelude::*;
 /// What counts of the plugin's pod on a node.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginPod<'a> {
-    /// What it started with, as noted on the pod. `None` on a pod that nobody has looked at yet.
+    /// A fingerprint of what it found when it started; `None` when nobody knows.
     pub started_with: Option<&'a str>,
-    /// Whether the pod is known to be older than what is in the ConfigMap for its node now.
-    pub is_older_than_config: bool,
+    /// Whether that is noted on the pod.
+    pub is_noted: bool,
     /// Whether it is about to end.
     pub is_ending: bool,
 }
@@ -31,9 +31,10 @@ pub fn plugin_action(pod: PluginPod<'_>, now: &str, is_settled: bool) -> PluginA
         return PluginAction::Nothing;
     }
     match pod.started_with {
-        Some(started) if started == now => PluginAction::Nothing,
-        None if !pod.is_older_than_config => PluginAction::Note(now.to_owned()),
-        _ => PluginAction::Restart,
+        Some(started) if started != now => PluginAction::Restart,
+        _ if pod.is_noted => PluginAction::Nothing,
+        // Of one that nobody saw start it is taken for granted: restarting it without need would disturb pods.
+        _ => PluginAction::Note(now.to_owned()),
     }
 }
 
@@ -43,16 +44,15 @@ mod tests {
 
     #[test]
     fn it_starts_again_only_when_something_changed_for_it() {
-        let pod = PluginPod { started_with: Some("a"), is_older_than_config: false, is_ending: false };
+        let pod = PluginPod { started_with: Some("a"), is_noted: true, is_ending: false };
         assert_eq!(plugin_action(pod, "a", true), PluginAction::Nothing);
         assert_eq!(plugin_action(pod, "b", true), PluginAction::Restart);
         assert_eq!(plugin_action(pod, "b", false), PluginAction::Nothing);
         assert_eq!(plugin_action(PluginPod { is_ending: true, ..pod }, "b", true), PluginAction::Nothing);
-        let new = PluginPod { started_with: None, ..pod };
-        assert_eq!(plugin_action(new, "b", true), PluginAction::Note("b".to_owned()));
-        assert_eq!(
-            plugin_action(PluginPod { is_older_than_config: true, ..new }, "b", true),
-            PluginAction::Restart
-        );
+        let new = PluginPod { is_noted: false, ..pod };
+        assert_eq!(plugin_action(new, "a", true), PluginAction::Note("a".to_owned()));
+        assert_eq!(plugin_action(new, "b", true), PluginAction::Restart);
+        let unknown = PluginPod { started_with: None, ..new };
+        assert_eq!(plugin_action(unknown, "b", true), PluginAction::Note("b".to_owned()));
     }
 }

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED, OPERATOR_FIELD_MANAGER};
+use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
 use super::PluginWish;
@@ -38,7 +37,6 @@ pub(super) struct PodSeen {
     pub(super) uid: Option<String>,
     node: String,
     started_with: Option<String>,
-    created: Option<Timestamp>,
     is_ending: bool,
 }
 
@@ -49,8 +47,8 @@ pub(super) struct Index {
     wishes_complete: bool,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
-    /// The config of a node in the ConfigMap was seen to change then, by the API server's clock.
-    changed_at: HashMap<String, Timestamp>,
+    /// What pods that nothing is noted on found when they were first seen.
+    found_at_start: HashMap<String, String>,
     /// By pod.
     pods: HashMap<String, PodSeen>,
     pods_listed: bool,
@@ -102,10 +100,6 @@ impl Index {
             .filter(|(node, config)| old.is_none_or(|old| old.get(*node) != Some(config)))
             .map(|(node, _)| node.clone())
             .collect();
-        // What is there when we start may be as old as it likes.
-        if let Some(time) = old.and(written_at(&found)) {
-            self.changed_at.extend(changed.iter().map(|node| (node.clone(), time)));
-        }
         self.config_map = Some(found);
         changed.into_iter().map(Key::Node).chain([Key::ConfigMap]).collect()
     }
@@ -125,10 +119,12 @@ impl Index {
                 self.pods_listed = true;
                 let seen = std::mem::take(&mut self.listing);
                 self.pods.retain(|name, _| seen.contains(name));
+                self.found_at_start.retain(|name, _| seen.contains(name));
                 Vec::new()
             }
             Event::Delete(pod) => {
                 self.pods.remove(&pod.name_any());
+                self.found_at_start.remove(&pod.name_any());
                 Vec::new()
             }
         }
@@ -137,6 +133,11 @@ impl Index {
     fn put(&mut self, pod: DeserializeGuard<Pod>) -> Vec<Key> {
         let Some(pod) = readable(pod).and_then(PodSeen::of) else { return Vec::new() };
         let key = Key::Node(pod.node.clone());
+        // Those that were there before us are taken to know what is there now.
+        if self.is_complete() && !self.pods.contains_key(&pod.name) {
+            let found = self.found_on(&pod.node).unwrap_or_default();
+            self.found_at_start.insert(pod.name.clone(), found);
+        }
         self.pods.insert(pod.name.clone(), pod);
         vec![key]
     }
@@ -146,30 +147,44 @@ impl Index {
         config_map::change(self.config_map.as_ref(), wanted)
     }
 
-    /// The label that the node shall get; `None` when it has it.
+    /// The label that the node shall get; `None` when it has it. The plugin may start when all is there that it looks
+    /// for, and not before, or it would have to start twice.
     pub(super) fn wanted_label(&self, node: &str) -> Option<&'static str> {
         let wish = self.wishes.get(node)?;
         let wanted = if wish.has_resources { ENABLED } else { DISABLED };
-        (wish.label.as_deref() != Some(wanted)).then_some(wanted)
+        let is_time = !wish.has_resources || self.is_settled(node, wish);
+        (is_time && wish.label.as_deref() != Some(wanted)).then_some(wanted)
+    }
+
+    fn told(&self, node: &str) -> Option<&String> {
+        self.config_map.as_ref()?.data.as_ref()?.get(node)
+    }
+
+    /// Whether the node has what the plugin shall find there.
+    fn is_settled(&self, node: &str, wish: &PluginWish) -> bool {
+        wish.is_settled && self.told(node) == Some(&wish.config)
+    }
+
+    /// A fingerprint of what a plugin that starts on the node now finds there.
+    fn found_on(&self, node: &str) -> Option<String> {
+        Some(fingerprint([self.told(node)?.as_str(), self.wishes.get(node)?.vfs.as_str()]))
     }
 
     /// What to do with the plugin's pod on the node.
     pub(super) fn pod_action(&self, node: &str) -> Option<(PodSeen, PluginAction)> {
         let wish = self.wishes.get(node)?;
-        let told = self.config_map.as_ref()?.data.as_ref()?.get(node);
         let pod = self.pods.values().find(|pod| pod.node == node && !pod.is_ending)?;
-        let is_older = match (pod.created, self.changed_at.get(node)) {
-            (Some(created), Some(changed)) => created <= *changed,
-            _ => false,
-        };
+        let now = self.found_on(node)?;
         let seen = PluginPod {
-            started_with: pod.started_with.as_deref(),
-            is_older_than_config: is_older,
+            started_with: pod
+                .started_with
+                .as_ref()
+                .or(self.found_at_start.get(&pod.name))
+                .map(String::as_str),
+            is_noted: pod.started_with.is_some(),
             is_ending: pod.is_ending,
         };
-        let now = fingerprint([wish.config.as_str(), wish.vfs.as_str()]);
-        let is_settled = wish.is_settled && told == Some(&wish.config);
-        Some((pod.clone(), plugin_action(seen, &now, is_settled)))
+        Some((pod.clone(), plugin_action(seen, &now, self.is_settled(node, wish))))
     }
 }
 
@@ -179,17 +194,9 @@ impl PodSeen {
         Some(Self {
             node: pod.spec.as_ref()?.node_name.clone()?,
             started_with: pod.annotations().get(DEVICE_PLUGIN_STARTED_WITH).cloned(),
-            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             is_ending: pod.metadata.deletion_timestamp.is_some(),
             uid: pod.uid(),
             name: pod.name_any(),
         })
     }
-}
-
-/// When we last wrote it.
-fn written_at(found: &ConfigMap) -> Option<Timestamp> {
-    let entries = found.metadata.managed_fields.iter().flatten();
-    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(OPERATOR_FIELD_MANAGER));
-    ours.filter_map(|entry| entry.time.as_ref().map(|time| time.0)).max()
 }
