@@ -10,6 +10,7 @@
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use vfleet_api::network::NetworkAttachmentDefinition;
 use vfleet_tests::networks::{FINALIZER, LAST_NAMESPACE, OWNER, RESOURCE, World, annotation, config};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
@@ -27,7 +28,7 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 /// A NAD as somebody else would write it.
-fn foreign_nad(name: &str, annotations: Value) -> vfleet_api::network::NetworkAttachmentDefinition {
+fn foreign_nad(name: &str, annotations: &Value) -> NetworkAttachmentDefinition {
     serde_json::from_value(json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": { "name": name, "annotations": annotations, "labels": { "whose": "theirs" } },
@@ -202,7 +203,7 @@ async fn a_network_elsewhere_may_not_name_a_namespace() {
     }
 
     // Nor by pretending that its NAD was there.
-    world.nads(&victim).create(&PostParams::default(), &foreign_nad("reaching", json!({}))).await.unwrap();
+    world.nads(&victim).create(&PostParams::default(), &foreign_nad("reaching", &json!({}))).await.unwrap();
     let pretence = json!({ "metadata": { "annotations": { LAST_NAMESPACE: victim } } });
     let networks = world.networks("OVSNetwork", &team);
     networks.patch("reaching", &PatchParams::default(), &merge(pretence)).await.unwrap();
@@ -278,9 +279,10 @@ async fn an_empty_note_of_the_go_operator_is_understood() {
     let params = PatchParams::apply("test").force();
     let networks = world.networks("SriovNetwork", world.home());
     networks.patch("empty-note", &params, &Patch::Apply(&network)).await.unwrap();
-    // The one who applies it keeps its note; so nobody fights, it is let go.
+    let network = world.wait_for_sriov("empty-note", READY).await;
+    assert_eq!(network.last_namespace(), Some(apps.as_str()));
+
     let note = json!({ "metadata": { "annotations": { LAST_NAMESPACE: "" } } });
-    world.wait_for_sriov("empty-note", READY).await;
     networks.patch("empty-note", &PatchParams::default(), &merge(note)).await.unwrap();
     let is_right = |network: Option<&kube::api::DynamicObject>| {
         let annotations = network.and_then(|network| network.metadata.annotations.as_ref());
@@ -294,7 +296,7 @@ async fn a_nad_of_another_is_never_touched_and_its_place_taken_when_it_goes() {
     let world = World::shared(PROGRAM).await;
     let apps = world.namespace("apps").await;
     let theirs =
-        foreign_nad("taken", json!({ OWNER: "SriovNetwork.sriovnetwork.openshift.io/elsewhere/taken" }));
+        foreign_nad("taken", &json!({ OWNER: "SriovNetwork.sriovnetwork.openshift.io/elsewhere/taken" }));
     let theirs = world.nads(&apps).create(&PostParams::default(), &theirs).await.unwrap();
 
     world.apply_sriov("taken", json!({ "networkNamespace": apps })).await;
@@ -335,7 +337,7 @@ async fn a_nad_of_nobody_is_adopted() {
     let world = World::shared(PROGRAM).await;
     let apps = world.namespace("apps").await;
     let found =
-        world.nads(&apps).create(&PostParams::default(), &foreign_nad("found", json!({ "a": "b" }))).await;
+        world.nads(&apps).create(&PostParams::default(), &foreign_nad("found", &json!({ "a": "b" }))).await;
     world.apply_sriov("found", json!({ "networkNamespace": apps })).await;
     world.wait_for_sriov("found", READY).await;
     let nad = world.nads(&apps).get("found").await.unwrap();
@@ -413,7 +415,7 @@ async fn writes_of_others_at_the_same_time_are_neither_lost_nor_do_they_win() {
         edit.unwrap();
     }
     world.wait_for_sriov("contested", READY).await;
-    let is_last = |nad: &vfleet_api::network::NetworkAttachmentDefinition| {
+    let is_last = |nad: &NetworkAttachmentDefinition| {
         nad.spec.config.as_deref() != Some("{}") && config(nad)["vlan"] == 31
     };
     let nad = world.wait_for_nad(&apps, "contested", "as the network wants it", is_last).await;
@@ -471,7 +473,7 @@ async fn a_move_that_was_cut_off_is_finished() {
     let networks = world.networks("SriovNetwork", world.home());
     networks.patch("cut-after-note", &PatchParams::default(), &note).await.unwrap();
     let owner = format!("SriovNetwork.sriovnetwork.openshift.io/{}/cut-as-go-does", world.home());
-    let made = foreign_nad("cut-as-go-does", json!({ OWNER: owner }));
+    let made = foreign_nad("cut-as-go-does", &json!({ OWNER: owner }));
     world.nads(&new).create(&PostParams::default(), &made).await.unwrap();
     world.start_operator();
 
