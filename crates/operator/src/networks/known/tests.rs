@@ -6,9 +6,7 @@ use super::*;
 const HOME: &str = "home";
 
 fn known() -> Known {
-    let config =
-        Config { namespace: HOME.into(), identity: "test".into(), resource_prefix: "openshift.io".into() };
-    Known::new(Arc::new(config))
+    Known::new(HOME, "openshift.io")
 }
 
 /// With both namespaces, and no NADs.
