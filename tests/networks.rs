@@ -10,6 +10,7 @@
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use vfleet_api::network::NetworkAttachmentDefinition;
 use vfleet_tests::networks::{FINALIZER, LAST_NAMESPACE, OWNER, RESOURCE, World, annotation, config};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
@@ -27,7 +28,7 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 /// A NAD as somebody else would write it.
-fn foreign_nad(name: &str, annotations: Value) -> vfleet_api::network::NetworkAttachmentDefinition {
+fn foreign_nad(name: &str, annotations: &Value) -> NetworkAttachmentDefinition {
     serde_json::from_value(json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": { "name": name, "annotations": annotations, "labels": { "whose": "theirs" } },
@@ -202,7 +203,7 @@ async fn a_network_elsewhere_may_not_name_a_namespace() {
     }
 
     // Nor by pretending that its NAD was there.
-    world.nads(&victim).create(&PostParams::default(), &foreign_nad("reaching", json!({}))).await.unwrap();
+    world.nads(&victim).create(&PostParams::default(), &foreign_nad("reaching", &json!({}))).await.unwrap();
     let pretence = json!({ "metadata": { "annotations": { LAST_NAMESPACE: victim } } });
     let networks = world.networks("OVSNetwork", &team);
     networks.patch("reaching", &PatchParams::default(), &merge(pretence)).await.unwrap();
@@ -278,9 +279,10 @@ async fn an_empty_note_of_the_go_operator_is_understood() {
     let params = PatchParams::apply("test").force();
     let networks = world.networks("SriovNetwork", world.home());
     networks.patch("empty-note", &params, &Patch::Apply(&network)).await.unwrap();
-    // The one who applies it keeps its note; so nobody fights, it is let go.
+    let network = world.wait_for_sriov("empty-note", READY).await;
+    assert_eq!(network.last_namespace(), Some(apps.as_str()));
+
     let note = json!({ "metadata": { "annotations": { LAST_NAMESPACE: "" } } });
-    world.wait_for_sriov("empty-note", READY).await;
     networks.patch("empty-note", &PatchParams::default(), &merge(note)).await.unwrap();
     let is_right = |network: Option<&kube::api::DynamicObject>| {
         let annotations = network.and_then(|network| network.metadata.annotations.as_ref());
@@ -294,7 +296,7 @@ async fn a_nad_of_another_is_never_touched_and_its_place_taken_when_it_goes() {
     let world = World::shared(PROGRAM).await;
     let apps = world.namespace("apps").await;
     let theirs =
-        foreign_nad("taken", json!({ OWNER: "SriovNetwork.sriovnetwork.openshift.io/elsewhere/taken" }));
+        foreign_nad("taken", &json!({ OWNER: "SriovNetwork.sriovnetwork.openshift.io/elsewhere/taken" }));
     let theirs = world.nads(&apps).create(&PostParams::default(), &theirs).await.unwrap();
 
     world.apply_sriov("taken", json!({ "networkNamespace": apps })).await;
@@ -335,7 +337,7 @@ async fn a_nad_of_nobody_is_adopted() {
     let world = World::shared(PROGRAM).await;
     let apps = world.namespace("apps").await;
     let found =
-        world.nads(&apps).create(&PostParams::default(), &foreign_nad("found", json!({ "a": "b" }))).await;
+        world.nads(&apps).create(&PostParams::default(), &foreign_nad("found", &json!({ "a": "b" }))).await;
     world.apply_sriov("found", json!({ "networkNamespace": apps })).await;
     world.wait_for_sriov("found", READY).await;
     let nad = world.nads(&apps).get("found").await.unwrap();
@@ -386,13 +388,13 @@ async fn a_nad_that_the_api_server_refuses_is_told_and_tried_again() {
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { count: "0" } } });
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
     let counts = |quota: Option<&ResourceQuota>| {
-        quota.and_then(|quota| quota.status.as_ref()).is_some_and(|status| status.used.is_some())
+        quota.and_then(|quota| quota.status.as_ref()).is_some_and(|status| status.hard.is_some())
     };
     world.wait(quotas.clone(), "none", "a quota that is in force", counts).await;
 
     world.apply_sriov("refused", json!({ "networkNamespace": apps })).await;
     let network = world.wait_for_sriov("refused", NOT_FOUND).await;
-    network.expect_message(&["cannot be made", "exceeded quota"]);
+    network.expect_message(&["cannot be made", "forbidden", "quota"]);
     quotas.delete("none", &DeleteParams::default()).await.unwrap();
     world.wait_for_sriov("refused", READY).await;
 }
@@ -413,9 +415,164 @@ async fn writes_of_others_at_the_same_time_are_neither_lost_nor_do_they_win() {
         edit.unwrap();
     }
     world.wait_for_sriov("contested", READY).await;
-    let is_last = |nad: &vfleet_api::network::NetworkAttachmentDefinition| {
+    let is_last = |nad: &NetworkAttachmentDefinition| {
         nad.spec.config.as_deref() != Some("{}") && config(nad)["vlan"] == 31
     };
     let nad = world.wait_for_nad(&apps, "contested", "as the network wants it", is_last).await;
     assert_eq!(nad.metadata.labels.unwrap().len(), 30, "no label of theirs is lost");
+}
+
+#[tokio::test]
+async fn what_happened_while_the_operator_was_away_is_caught_up() {
+    let world = World::alone(PROGRAM).await;
+    let (old, new) = (world.namespace("old").await, world.namespace("new").await);
+    for name in ["away-deleted", "away-edited", "away-moved", "away-lost"] {
+        world.apply_sriov(name, json!({ "networkNamespace": old })).await;
+        world.wait_for_sriov(name, READY).await;
+    }
+    let good = world.nads(&old).get("away-edited").await.unwrap();
+
+    world.kill_operator();
+    world.delete("SriovNetwork", world.home(), "away-deleted").await;
+    let edit = merge(json!({ "spec": { "config": "{}" } }));
+    world.nads(&old).patch("away-edited", &PatchParams::default(), &edit).await.unwrap();
+    world.apply_sriov("away-moved", json!({ "networkNamespace": new })).await;
+    world.nads(&old).delete("away-lost", &DeleteParams::default()).await.unwrap();
+    world.apply_sriov("away-new", json!({ "networkNamespace": new })).await;
+    world.start_operator();
+
+    world.wait_until_gone(world.networks("SriovNetwork", world.home()), "away-deleted").await;
+    world.wait_until_gone(world.nads(&old), "away-deleted").await;
+    world.wait_for_nad(&old, "away-edited", "as before", |nad| nad.spec == good.spec).await;
+    world.wait_for_sriov("away-moved", READY).await;
+    world.wait_until_gone(world.nads(&old), "away-moved").await;
+    world.wait_for_nad(&new, "away-moved", "moved", |_| true).await;
+    world.wait_for_nad(&old, "away-lost", "made again", |_| true).await;
+    world.wait_for_sriov("away-new", READY).await;
+}
+
+/// A move that was cut off, wherever: also in the order in which the Go operator does it.
+#[tokio::test]
+async fn a_move_that_was_cut_off_is_finished() {
+    let world = World::alone(PROGRAM).await;
+    let (old, new) = (world.namespace("old").await, world.namespace("new").await);
+    let cuts = ["cut-at-first", "cut-after-delete", "cut-after-note", "cut-as-go-does"];
+    for name in cuts {
+        world.apply_sriov(name, json!({ "networkNamespace": old })).await;
+        world.wait_for_sriov(name, READY).await;
+    }
+
+    world.kill_operator();
+    for name in cuts {
+        world.apply_sriov(name, json!({ "networkNamespace": new })).await;
+    }
+    for name in ["cut-after-delete", "cut-after-note"] {
+        world.nads(&old).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    let note = merge(json!({ "metadata": { "annotations": { LAST_NAMESPACE: new } } }));
+    let networks = world.networks("SriovNetwork", world.home());
+    networks.patch("cut-after-note", &PatchParams::default(), &note).await.unwrap();
+    let owner = format!("SriovNetwork.sriovnetwork.openshift.io/{}/cut-as-go-does", world.home());
+    let made = foreign_nad("cut-as-go-does", &json!({ OWNER: owner }));
+    world.nads(&new).create(&PostParams::default(), &made).await.unwrap();
+    world.start_operator();
+
+    for name in cuts {
+        let network = world.wait_for_sriov(name, READY).await;
+        assert_eq!(network.last_namespace(), Some(new.as_str()), "{name}");
+        world.wait_until_gone(world.nads(&old), name).await;
+        world.wait_for_nad(&new, name, "moved", |nad| nad.spec.config.as_deref() != Some("{}")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_operator_that_is_killed_in_the_middle_loses_nothing() {
+    let world = World::alone(PROGRAM).await;
+    let (old, new) = (world.namespace("old").await, world.namespace("new").await);
+    let names: Vec<_> = (0..30).map(|number| format!("many-{number}")).collect();
+
+    world.kill_operator();
+    for name in &names {
+        world.apply_sriov(name, json!({ "networkNamespace": old })).await;
+    }
+    world.start_operator();
+    world.wait_for_nad(&old, &names[3], "the first few are made", |_| true).await;
+    world.kill_operator();
+    world.start_operator();
+    for name in &names {
+        world.wait_for_sriov(name, READY).await;
+    }
+
+    world.kill_operator();
+    for name in &names {
+        world.apply_sriov(name, json!({ "networkNamespace": new })).await;
+    }
+    world.start_operator();
+    world.wait_until_gone(world.nads(&old), &names[5]).await;
+    world.kill_operator();
+    world.start_operator();
+    for name in &names {
+        world.wait_for_sriov(name, READY).await;
+        assert!(world.nads(&new).get_opt(name).await.unwrap().is_some());
+        assert!(world.nads(&old).get_opt(name).await.unwrap().is_none());
+    }
+
+    world.kill_operator();
+    for name in &names {
+        world.delete("SriovNetwork", world.home(), name).await;
+    }
+    world.start_operator();
+    world.wait_until_gone(world.nads(&new), &names[7]).await;
+    world.kill_operator();
+    world.start_operator();
+    for name in &names {
+        world.wait_until_gone(world.networks("SriovNetwork", world.home()), name).await;
+        assert!(world.nads(&new).get_opt(name).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn where_all_is_done_an_operator_that_starts_writes_nothing() {
+    let world = World::alone(PROGRAM).await;
+    let apps = world.namespace("apps").await;
+    for (kind, plugin) in KINDS {
+        world.apply(kind, world.home(), &format!("rest-{plugin}"), json!({ "networkNamespace": apps })).await;
+    }
+    let mut before = Vec::new();
+    for (kind, plugin) in KINDS {
+        let name = format!("rest-{plugin}");
+        let network = world.wait_for(kind, world.home(), &name, READY).await;
+        let nad = world.nads(&apps).get(&name).await.unwrap();
+        before.push((kind, name, network.version(), nad.metadata.resource_version));
+    }
+    world.kill_operator();
+    world.start_operator();
+    // By the time that a new network is ready, all old ones were looked at: they came first.
+    world.apply_sriov("rest-marker", json!({})).await;
+    world.wait_for_sriov("rest-marker", READY).await;
+    for (kind, name, network, nad) in before {
+        assert_eq!(world.wait_for(kind, world.home(), &name, READY).await.version(), network, "{name}");
+        assert_eq!(world.nads(&apps).get(&name).await.unwrap().metadata.resource_version, nad, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn multus_may_come_later() {
+    let world = World::alone(PROGRAM).await;
+    world.kill_operator();
+    world.uninstall_nads();
+    world.start_operator();
+    for name in ["before-multus", "gone-before-multus"] {
+        world.apply_sriov(name, json!({})).await;
+        let network = world.wait_for_sriov(name, NOT_FOUND).await;
+        assert_eq!(network.status(), "False");
+        network.expect_message(&["install Multus"]);
+        world.expect_event(world.home(), name, "Warning", NOT_FOUND).await;
+    }
+    world.delete("SriovNetwork", world.home(), "gone-before-multus").await;
+    world.wait_until_gone(world.networks("SriovNetwork", world.home()), "gone-before-multus").await;
+
+    world.install_nads();
+    world.wait_for_sriov("before-multus", READY).await;
+    world.wait_for_nad(world.home(), "before-multus", "there", |_| true).await;
 }

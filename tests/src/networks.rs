@@ -52,7 +52,7 @@ pub struct World {
     keeper: &'static Keeper,
     plane: &'static ControlPlane,
     client: Client,
-    _turn: Turn,
+    turn: Turn,
 }
 
 enum Turn {
@@ -74,7 +74,7 @@ impl World {
     async fn new(program: &'static str, turn: Turn) -> Self {
         let keeper = tokio::task::spawn_blocking(|| Keeper::get(program)).await.unwrap();
         let plane = ControlPlane::shared();
-        Self { keeper, plane, client: plane.client().await.unwrap(), _turn: turn }
+        Self { keeper, plane, client: plane.client().await.unwrap(), turn }
     }
 
     /// The operator's namespace.
@@ -94,7 +94,7 @@ impl World {
     }
 
     fn alone_only(&self) {
-        assert!(matches!(self._turn, Turn::Alone(_)), "others need the operator now");
+        assert!(matches!(self.turn, Turn::Alone(_)), "others need the operator now");
     }
 
     /// Takes the definition of NADs away, and all of them with it.
@@ -218,14 +218,11 @@ impl World {
         K: kube::Resource + Clone + Debug + Send + DeserializeOwned + 'static,
     {
         let found = Box::pin(await_condition(api.clone(), name, is_it));
-        match tokio::time::timeout(DEADLINE, found).await {
-            Ok(found) => found.unwrap(),
-            Err(_) => panic!(
-                "{name} never came to: {what}; it is {:#?}\n{}",
-                api.get_opt(name).await,
-                self.keeper.log()
-            ),
-        }
+        let Ok(found) = tokio::time::timeout(DEADLINE, found).await else {
+            let is = api.get_opt(name).await;
+            panic!("{name} never came to: {what}; it is {is:#?}\n{}", self.keeper.log())
+        };
+        found.unwrap()
     }
 
     pub async fn expect_event(&self, namespace: &str, name: &str, type_: &str, reason: &str) {
@@ -247,7 +244,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         // The next test finds all as it needs it, also after one that failed in the middle.
-        if matches!(self._turn, Turn::Alone(_)) {
+        if matches!(self.turn, Turn::Alone(_)) {
             self.install_nads();
             self.keeper.start();
         }

@@ -28,7 +28,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
     let mut changes = pin!(changes::all(&context.client));
     let (tell, news) = unbounded_channel();
     let mut controller = Controller {
-        known: Known::new(Arc::clone(&context.config)),
+        known: Known::new(&context.config.namespace, &context.config.resource_prefix),
         work: Work::new("networks", AT_ONCE, Arc::clone(&context.metrics)),
         context,
         tell,

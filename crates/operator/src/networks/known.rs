@@ -1,7 +1,6 @@
 //! What is known of networks and what they depend on. Plain data and no client, so that it can be tested by calling it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::Event;
@@ -12,14 +11,14 @@ use vfleet_plan::network::{
     remembered_namespace, target_namespace,
 };
 
-use crate::Config;
 use crate::networks::changes::{Change, Network, Place, SeenNad, SeenNamespace};
 use crate::networks::objects::{Objects, Version};
 use crate::networks::steps::News;
 
 /// Networks, NADs and namespaces.
 pub(super) struct Known {
-    config: Arc<Config>,
+    operator_namespace: String,
+    resource_prefix: String,
     networks: HashMap<NetworkKind, Objects<Network>>,
     /// Where each network may have its NAD, and who may have one at a place.
     places: HashMap<NetworkId, Vec<Place>>,
@@ -39,9 +38,10 @@ pub(super) struct Todo {
 }
 
 impl Known {
-    pub(super) fn new(config: Arc<Config>) -> Self {
+    pub(super) fn new(operator_namespace: &str, resource_prefix: &str) -> Self {
         Self {
-            config,
+            operator_namespace: operator_namespace.to_owned(),
+            resource_prefix: resource_prefix.to_owned(),
             networks: HashMap::new(),
             places: HashMap::new(),
             networks_at: HashMap::new(),
@@ -162,11 +162,11 @@ impl Known {
     }
 
     fn target<'a>(&self, network: &'a Network) -> &'a str {
-        target_namespace(&network.id, network.spec.as_ref().ok(), &self.config.namespace)
+        target_namespace(&network.id, network.spec.as_ref().ok(), &self.operator_namespace)
     }
 
     fn remembered<'a>(&self, network: &'a Network) -> Option<&'a str> {
-        remembered_namespace(&network.id, network.last_namespace.as_deref(), &self.config.namespace)
+        remembered_namespace(&network.id, network.last_namespace.as_deref(), &self.operator_namespace)
     }
 
     /// What to do for a network; `None` when there is nothing.
@@ -183,12 +183,12 @@ impl Known {
 
     fn decision(&self, network: &Network, nads: &[&SeenNad]) -> Decision {
         let wanted = match &network.spec {
-            Ok(spec) => plan_nad(&network.id, spec, &self.config.resource_prefix, &self.config.namespace),
+            Ok(spec) => plan_nad(&network.id, spec, &self.resource_prefix, &self.operator_namespace),
             Err(fault) => Err(fault.clone()),
         };
         let facts: Vec<&NadFacts> = nads.iter().map(|nad| &nad.facts).collect();
         let around = Surroundings {
-            operator_namespace: &self.config.namespace,
+            operator_namespace: &self.operator_namespace,
             target: self.namespace_facts(self.target(network)),
             nads: (!self.no_nads).then_some(&facts),
         };
