@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the contract suite of hosts, and the way to the VM lab.
 
 pub mod agent_on_kernel;
+pub mod bench;
 pub mod cluster;
 pub mod contract;
 pub mod lab;
