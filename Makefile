@@ -1,6 +1,6 @@
 # Two targets are all a newcomer needs: `make demo` and `make test`.
 
-.PHONY: help demo demo-stop test bench crds release
+.PHONY: help demo demo-stop test bench crds manifests release
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ bench: ## Measure the operator beside a bare loop and the Go operator (ARGS=--he
 
 crds: ## Write deploy/crds from crates/api
 	@cargo run --quiet --package vfleet -- crds --dir deploy/crds
+
+manifests: crds ## Write deploy/ from the code: roles, the operator, admission policies, and deploy/crds
+	@cargo run --quiet --package vfleet -- manifests --dir deploy
 
 release: ## Build the static programs into target/x86_64-unknown-linux-gnu/release
 	@tools/release

@@ -93,7 +93,9 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
 fn tell(screen: &mut Screen, plane: &ControlPlane, arguments: &Arguments) -> anyhow::Result<Programs> {
     screen.say("installing the CustomResourceDefinitions and roles");
     plane.apply_crds(&programs::project().join("deploy/crds"))?;
-    apply(plane, "deploy/rbac.yaml")?;
+    for file in ["deploy/rbac.yaml", "deploy/node-scope.yaml", "deploy/sim-rbac.yaml"] {
+        apply(plane, file)?;
+    }
 
     screen.say("starting the operator and five simulated nodes, each with two SR-IOV ports");
     let mut programs = Programs::new(plane, arguments.keep)?;

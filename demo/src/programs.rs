@@ -9,6 +9,7 @@ use anyhow::Context;
 use fixture_kube::ControlPlane;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use vfleet_api::keys::DEFAULT_NAMESPACE;
 
 /// Names the processes of a demo that was left running.
 const PIDS: &str = "vfleet.pids";
@@ -29,8 +30,10 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn new(plane: &ControlPlane, keep: bool) -> anyhow::Result<Self> {
-        let users = ["vfleet-operator", "vfleet-sim"];
-        let kubeconfigs = users.map(|user| Ok((user, plane.kubeconfig_for(user, &[])?)));
+        let accounts = ["vfleet-operator", "vfleet-sim"];
+        let kubeconfigs = accounts.map(|account| {
+            Ok((account, plane.kubeconfig_for_service_account(DEFAULT_NAMESPACE, account, None)?))
+        });
         let here = std::env::current_exe().context("where is the demo?")?;
         Ok(Self {
             plane_directory: plane.directory().to_owned(),
@@ -41,13 +44,13 @@ impl Programs {
         })
     }
 
-    /// Starts `vfleet` with these arguments as the RBAC user `user`; its log goes to `<name>.log`.
-    pub(crate) fn start(&mut self, name: &str, user: &str, arguments: &[&str]) -> anyhow::Result<()> {
-        let kubeconfig = self.kubeconfigs.iter().find(|(known, _)| *known == user).map(|(_, path)| path);
+    /// Starts `vfleet` with these arguments as the service account `account`; its log goes to `<name>.log`.
+    pub(crate) fn start(&mut self, name: &str, account: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let kubeconfig = self.kubeconfigs.iter().find(|(known, _)| *known == account).map(|(_, path)| path);
         let log = File::create(log_file(&self.plane_directory, name))?;
         let mut command = self.command();
         command.args(arguments).stdout(log.try_clone()?).stderr(log);
-        command.env("KUBECONFIG", kubeconfig.context("no kubeconfig for this user")?);
+        command.env("KUBECONFIG", kubeconfig.context("no kubeconfig for this account")?);
         let child =
             command.spawn().with_context(|| format!("cannot start vfleet {}", arguments.join(" ")))?;
         if self.keep {

@@ -19,7 +19,7 @@ pub async fn a_policy_becomes_vfs_on_a_real_kernel(vm: &Vm, program: &'static st
     let cluster = Cluster::new("lab", program).await;
     cluster.create_worker(NODE).await;
     let _operator = cluster.operator();
-    let guest = Guest { vm, kubeconfig: cluster.kubeconfig_in_the_lab(vm) };
+    let guest = Guest { vm, kubeconfig: cluster.kubeconfig_in_the_lab(vm, NODE) };
     let agent = guest.start_agent(&cluster);
 
     cluster

@@ -29,6 +29,11 @@ use vfleet_host::sim::Machine;
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
 const DEADLINE: Duration = Duration::from_mins(2);
 
+/// The service accounts that the programs run as.
+pub const OPERATOR: &str = "vfleet-operator";
+pub const AGENT: &str = "sriov-network-config-daemon";
+pub const SIM: &str = "vfleet-sim";
+
 /// The lab's machine, with other addresses on each node.
 pub fn machine() -> String {
     let mut machine = Machine::lab();
@@ -86,15 +91,25 @@ impl Cluster {
         cluster
     }
 
-    /// The shipped roles, for this namespace.
+    /// The shipped accounts, roles and admission policies, for this namespace.
     fn grant_roles(&self) {
-        let roles = std::fs::read_to_string(root().join("deploy/rbac.yaml")).unwrap();
-        let file = self.file("rbac.yaml", &roles.replace("sriov-network-operator", &self.namespace));
-        self.plane
-            .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file])
-            .unwrap()
-            .into_stdout()
+        let directory = self.files.path().join("deploy");
+        std::fs::create_dir_all(&directory).unwrap();
+        let status = Command::new(self.program)
+            .args(["manifests", "--namespace", &self.namespace, "--dir"])
+            .arg(&directory)
+            .status()
             .unwrap();
+        assert!(status.success(), "vfleet manifests: {status}");
+        for file in ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"] {
+            self.kubectl(&["apply", "--server-side", "-f", directory.join(file).to_str().unwrap()]);
+        }
+    }
+
+    /// What kubectl says, as the administrator.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        let command = [&["--namespace", &self.namespace], arguments].concat();
+        self.plane.kubectl(&command).unwrap().into_stdout().unwrap()
     }
 
     fn file(&self, name: &str, text: &str) -> String {
@@ -109,23 +124,53 @@ impl Cluster {
     }
 
     /// A kubeconfig that names the API server by name, so that the programs have to look it up.
-    fn kubeconfig(&self, user: &str) -> String {
-        let by_address = self.plane.kubeconfig_for(user, &[]).unwrap();
+    fn kubeconfig(&self, account: &str, pod: Option<&str>) -> String {
         let server = format!("https://localhost:{}", self.plane.port());
-        self.file(&format!("{user}.kubeconfig"), &self.plane.kubeconfig_at(&server, &by_address).unwrap())
+        let name = format!("{}.kubeconfig", pod.unwrap_or(account));
+        self.file(&name, &self.kubeconfig_at(&server, account, pod))
     }
 
-    fn start(&self, user: &str, arguments: &[&str]) -> Program {
+    fn kubeconfig_at(&self, server: &str, account: &str, pod: Option<&str>) -> String {
+        let by_address = self.plane.kubeconfig_for_service_account(&self.namespace, account, pod).unwrap();
+        self.plane.kubeconfig_at(server, &by_address).unwrap()
+    }
+
+    /// A client with the rights of a service account.
+    pub async fn client_as(&self, account: &str, pod: Option<&str>) -> Client {
+        self.plane.client_for_service_account(&self.namespace, account, pod).await.unwrap()
+    }
+
+    /// A client with all rights.
+    pub fn administrator(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The pod that an agent on `node` would run in: its token says where it runs. kwok plays the pod.
+    pub fn agent_pod(&self, node: &str) -> String {
+        let name = format!("agent-{node}");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+            "spec": {
+                "serviceAccountName": AGENT, "nodeName": node,
+                "containers": [{ "name": "agent", "image": "none" }],
+            },
+        });
+        let file = self.file(&format!("{name}.json"), &pod.to_string());
+        self.kubectl(&["apply", "--server-side", "-f", &file]);
+        name
+    }
+
+    fn start(&self, kubeconfig: &str, arguments: &[&str]) -> Program {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(self.program).args(arguments);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file()).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
-        command.env("KUBECONFIG", self.kubeconfig(user)).env("NAMESPACE", &self.namespace);
+        command.env("KUBECONFIG", kubeconfig).env("NAMESPACE", &self.namespace);
         Program(command.spawn().unwrap())
     }
 
     pub fn operator(&self) -> Program {
-        self.start("vfleet-operator", &["operator"])
+        self.start(&self.kubeconfig(OPERATOR, None), &["operator"])
     }
 
     pub fn program(&self) -> &Path {
@@ -136,10 +181,9 @@ impl Cluster {
         &self.namespace
     }
 
-    /// A kubeconfig of an agent in the lab's machine; gives its path there.
-    pub fn kubeconfig_in_the_lab(&self, vm: &Vm) -> String {
-        let agents = self.plane.kubeconfig_for("vfleet-agent", &[]).unwrap();
-        let text = self.plane.kubeconfig_at("https://10.0.2.100:6443", &agents).unwrap();
+    /// A kubeconfig of the agent of `node` in the lab's machine; gives its path there.
+    pub fn kubeconfig_in_the_lab(&self, vm: &Vm, node: &str) -> String {
+        let text = self.kubeconfig_at("https://10.0.2.100:6443", AGENT, Some(&self.agent_pod(node)));
         vm.put(Path::new(&self.file("kubeconfig", &text))).unwrap()
     }
 
@@ -156,12 +200,13 @@ impl Cluster {
     pub async fn agent(&self, node: &str, machine: &str) -> Program {
         self.create_worker(node).await;
         let file = self.file("machine.yaml", machine);
-        self.start("vfleet-agent", &["agent", "--node", node, "--sim", &file])
+        let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
+        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file])
     }
 
     pub fn sim(&self, names: &[String], machine: &str) -> Program {
         let file = self.file("machine.yaml", machine);
-        self.start("vfleet-sim", &["sim", "--names", &names.join(","), "--machine", &file])
+        self.start(&self.kubeconfig(SIM, None), &["sim", "--names", &names.join(","), "--machine", &file])
     }
 
     /// Applies a policy for all nodes.

@@ -39,13 +39,13 @@ pub(crate) enum Failure {
     Impossible(Problem),
     /// A step failed.
     #[error("cannot {step}: {}", chain(.source))]
-    Step { step: String, source: HostError },
+    Step { pf: PciAddress, step: String, source: HostError },
     /// The machine cannot be read.
     #[error("cannot read the machine: {}", chain(.0))]
     Unreadable(HostError),
     /// All steps were executed, and still something is not as wanted.
     #[error("still to do after all steps were executed: {step}")]
-    StillToDo { step: String },
+    StillToDo { pf: PciAddress, step: String },
 }
 
 /// An error with all its causes, in one line.
@@ -66,6 +66,15 @@ impl Failure {
             Self::Impossible(problem) => problem.cause.reason(),
             Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
             Self::StillToDo { .. } => "NotVerified",
+        }
+    }
+
+    /// The PF that it is about; `None` for the whole node.
+    pub(crate) fn pf(&self) -> Option<PciAddress> {
+        match self {
+            Self::Impossible(problem) => problem.pf,
+            Self::Step { pf, .. } | Self::StillToDo { pf, .. } => Some(*pf),
+            Self::Unreadable(_) => None,
         }
     }
 
@@ -91,7 +100,9 @@ pub(crate) fn carry_out(host: &dyn Host, spec: &SriovNetworkNodeStateSpec, plan:
     match survey(host, spec) {
         Ok((facts, left)) => {
             let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.pf()));
-            failures.extend(unexplained.map(|planned| Failure::StillToDo { step: planned.to_string() }));
+            let still_to_do = unexplained
+                .map(|planned| Failure::StillToDo { pf: planned.step.pf(), step: planned.to_string() });
+            failures.extend(still_to_do);
             failures.extend(left.problems.into_iter().map(Failure::Impossible));
             Outcome { facts: Some(facts), executed, failures }
         }
@@ -117,7 +128,7 @@ fn execute(host: &dyn Host, plan: &Plan) -> (usize, BTreeSet<PciAddress>, Vec<Fa
             Ok(()) => executed += 1,
             Err(source) => {
                 given_up.insert(pf);
-                failures.push(Failure::Step { step: planned.step.to_string(), source });
+                failures.push(Failure::Step { pf, step: planned.step.to_string(), source });
             }
         }
     }

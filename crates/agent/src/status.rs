@@ -1,5 +1,7 @@
 //! The node state's status, worked out from facts and outcomes.
 
+mod devices;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
@@ -31,12 +33,14 @@ pub(crate) fn status(
         Progress::NotPlanned => (None, None),
         Progress::Executing(_) => (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone())),
         Progress::Done([]) => (Some(SUCCEEDED), None),
-        Progress::Done(failures) => (Some(FAILED), Some(message(failures))),
+        Progress::Done(failures) => (Some(FAILED), Some(message(*failures))),
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
     SriovNetworkNodeStateStatus {
         // What cannot be read now is as it was last seen.
-        interfaces: facts.map(report::interfaces).or_else(|| old.and_then(|old| old.interfaces.clone())),
+        interfaces: facts
+            .map(|facts| devices::with_conditions(report::interfaces(facts), state, progress))
+            .or_else(|| old.and_then(|old| old.interfaces.clone())),
         sync_status: sync_status.map(str::to_owned),
         // Always written: an error of an earlier program must not outlive our success.
         last_sync_error: Some(error.unwrap_or_default()),
@@ -51,8 +55,8 @@ pub(crate) fn status(
 }
 
 /// All failures, in one line.
-pub(crate) fn message(failures: &[Failure]) -> String {
-    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+pub(crate) fn message<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> String {
+    failures.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// In server-side apply, conditions of other writers stay theirs by not being sent.
@@ -83,7 +87,7 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
             verdict(DEGRADED, false, "AsWanted", ""),
         ],
         Progress::Done(failures @ [first, ..]) => {
-            let text = message(failures);
+            let text = message(*failures);
             vec![
                 verdict(READY, false, first.reason(), &text),
                 verdict(PROGRESSING, false, first.reason(), ""),

@@ -166,6 +166,21 @@ pub enum DrainStatus {
     DrainingComplete,
 }
 
+impl DrainStatus {
+    /// As the API spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "Idle",
+            Self::DrainDisabled => "Drain_Disabled",
+            Self::DrainRequired => "Drain_Required",
+            Self::DrainingMcpPausing => "Draining_MCP_Pausing",
+            Self::DrainingMcpPaused => "Draining_MCP_Paused",
+            Self::Draining => "Draining",
+            Self::DrainingComplete => "Draining_Complete",
+        }
+    }
+}
+
 /// How much of a node is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DrainScope {

@@ -1,192 +1,211 @@
-//! The fleet as the API server tells it: policies, nodes and node states. Plain data and no client, so that every
-//! decision can be tested by calling it.
+//! The fleet as the API server tells it: policies, pools, nodes, node states and the operator config. Plain data and no
+//! client, so that every decision can be tested by calling it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod decision;
+mod explain;
+mod known;
+mod standing;
+mod state;
+pub(crate) mod tally;
 
-use kube::ResourceExt;
-use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
-use kube::runtime::watcher::Event;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
-use vfleet_api::bridge::Bridges;
-use vfleet_api::keys::{OS_LABEL, WORKER_LABEL};
-use vfleet_api::node_state::{InterfaceExt, System};
+use kube::ResourceExt;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::watcher::Event;
+use vfleet_api::keys::{MANAGE_SOFTWARE_BRIDGES, OS_LABEL, WORKER_LABEL};
 use vfleet_api::{
-    SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeState, SriovNetworkNodeStateSpec,
+    SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig,
 };
-use vfleet_plan::{NamedPolicy, PolicyProblem, plan_node_spec};
+use vfleet_plan::{NamedPolicy, NamedPool, NodeIdentity, pool, why_not_node};
+
+pub(crate) use decision::{Decision, Upkeep};
+pub(crate) use known::Unreadable;
+use known::{Changed, Counts, Known};
+pub(crate) use standing::PoolStanding;
+pub(crate) use state::{State, SyncStatus, without_empty_parts};
 
 /// The fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    policies: Known<SriovNetworkNodePolicySpec>,
+    policies: Known<SriovNetworkNodePolicy>,
+    pools: Known<SriovNetworkPoolConfig>,
     nodes: Known<Labels>,
     states: Known<State>,
+    settings: Option<FleetSettings>,
 }
 
 type Labels = BTreeMap<String, String>;
 
-/// What counts of a node state.
-#[derive(Debug, PartialEq)]
-struct State {
-    spec: SriovNetworkNodeStateSpec,
-    /// The node's cards, without their VFs: no policy looks at those.
-    cards: Option<Vec<InterfaceExt>>,
+/// What counts of the operator config.
+#[derive(Clone, Debug, PartialEq)]
+struct FleetSettings {
+    /// Labels of the nodes that run an agent; the usual ones when empty.
+    node_selector: Labels,
+    manage_software_bridges: bool,
+    /// The unique id of the operator config, which owns the node states.
+    owner: String,
 }
 
-impl From<SriovNetworkNodeState> for State {
-    fn from(state: SriovNetworkNodeState) -> Self {
-        let cards = state.status.and_then(|status| status.interfaces);
-        let without_vfs = |card| InterfaceExt { vfs: None, ..card };
-        Self { spec: state.spec, cards: cards.map(|cards| cards.into_iter().map(without_vfs).collect()) }
+/// What a change calls for.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Touched {
+    /// Nodes to plan.
+    pub(crate) nodes: BTreeSet<String>,
+    /// Policies to report on.
+    pub(crate) policies: BTreeSet<String>,
+    /// Pools to report on.
+    pub(crate) pools: BTreeSet<String>,
+}
+
+impl Counts for SriovNetworkNodePolicy {
+    fn same(&self, other: &Self) -> bool {
+        self.spec == other.spec
     }
 }
 
-/// An object that another version wrote may be unreadable to us; it must not blind us to all others.
-fn readable<K: Resource>(guarded: DeserializeGuard<K>) -> Option<K> {
-    let name = guarded.name_any();
-    guarded
-        .0
-        .inspect_err(|error| tracing::warn!(name, %error, "an object cannot be read; its last state counts"))
-        .ok()
+impl Counts for SriovNetworkPoolConfig {
+    fn same(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
 }
 
-/// What to write for one node.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Decision {
-    /// All is as it shall be, or nothing can be said yet.
-    Nothing,
-    /// Create the node state, so that the agent has something to report to. Its spec is left out: what the node
-    /// shall be like is not known before its cards are.
-    Create,
-    /// Write this spec.
-    Apply(SriovNetworkNodeStateSpec),
+impl Counts for Labels {
+    fn same(&self, other: &Self) -> bool {
+        self == other
+    }
 }
 
 impl Fleet {
-    /// Takes in a change of a policy; gives the nodes that it touches.
-    pub(crate) fn policy(
-        &mut self,
-        event: Event<DeserializeGuard<SriovNetworkNodePolicy>>,
-    ) -> BTreeSet<String> {
-        let changed = self.policies.update(event, |policy| readable(policy).map(|policy| policy.spec));
-        if changed.is_empty() { BTreeSet::new() } else { self.nodes.items.keys().cloned().collect() }
+    /// Takes in a change of a policy: it touches the nodes that it selects, or selected.
+    pub(crate) fn policy(&mut self, event: Event<DeserializeGuard<SriovNetworkNodePolicy>>) -> Touched {
+        let mut policies: BTreeSet<_> = name(&event).into_iter().collect();
+        let mut nodes = BTreeSet::new();
+        for Changed { name, old, was_unreadable } in self.policies.update(event, without_managed_fields) {
+            let new = self.policies.get(&name);
+            let versions =
+                || old.iter().chain(new).map(|policy| NamedPolicy { name: &name, spec: &policy.spec });
+            let selected = |labels: &Labels| {
+                was_unreadable || versions().any(|policy| why_not_node(&policy, labels).is_none())
+            };
+            nodes.extend(
+                self.nodes.iter().filter(|(_, labels)| selected(labels)).map(|(name, _)| name.clone()),
+            );
+            policies.insert(name);
+        }
+        Touched { nodes, policies, ..Default::default() }
     }
 
-    /// Takes in a change of a node; gives the nodes that it touches.
-    pub(crate) fn node(&mut self, event: Event<PartialObjectMeta<Node>>) -> BTreeSet<String> {
-        self.nodes.update(event, |node| Some(node.labels().clone()))
+    /// Takes in a change of a pool: it touches the nodes that it selects, or selected.
+    pub(crate) fn pool(&mut self, event: Event<DeserializeGuard<SriovNetworkPoolConfig>>) -> Touched {
+        let mut pools: BTreeSet<_> = name(&event).into_iter().collect();
+        let mut nodes = BTreeSet::new();
+        for Changed { name, old, was_unreadable } in self.pools.update(event, without_managed_fields) {
+            let new = self.pools.get(&name);
+            let versions = || old.iter().chain(new).map(|pool| NamedPool { name: &name, spec: &pool.spec });
+            let selected = |node: NodeIdentity<'_>| {
+                was_unreadable || versions().any(|pool| pool::selects(&pool, node).unwrap_or(true))
+            };
+            let selected = self.nodes.iter().filter(|(name, labels)| selected(NodeIdentity { name, labels }));
+            nodes.extend(selected.map(|(name, _)| name.clone()));
+            pools.insert(name);
+        }
+        Touched { nodes, pools, ..Default::default() }
     }
 
-    /// Takes in a change of a node state; gives the nodes that it touches.
-    pub(crate) fn state(
-        &mut self,
-        event: Event<DeserializeGuard<SriovNetworkNodeState>>,
-    ) -> BTreeSet<String> {
-        self.states.update(event, |state| readable(state).map(State::from))
+    /// Takes in a change of a node.
+    pub(crate) fn node(&mut self, event: Event<PartialObjectMeta<Node>>) -> Touched {
+        Touched::nodes(self.nodes.take(event, |node| Ok(node.labels().clone())))
     }
 
-    /// Whether all three kinds were listed: before that, an absent policy may just not have been seen.
+    /// Takes in a change of a node state.
+    pub(crate) fn state(&mut self, event: Event<DeserializeGuard<SriovNetworkNodeState>>) -> Touched {
+        Touched::nodes(self.states.update(event, State::from))
+    }
+
+    /// Takes in the operator config: when something in it counts for nodes, all of them are touched.
+    pub(crate) fn settings(&mut self, config: Option<&SriovOperatorConfig>) -> Touched {
+        let settings = config.map(FleetSettings::from);
+        if self.settings == settings {
+            return Touched::default();
+        }
+        self.settings = settings;
+        let nodes = self.nodes.names().chain(self.states.names()).cloned().collect();
+        Touched { nodes, ..Default::default() }
+    }
+
+    /// Whether all is known that decisions need: before that, an absent policy may just not have been seen.
     pub(crate) fn is_complete(&self) -> bool {
-        self.policies.listed && self.nodes.listed && self.states.listed
+        self.policies.is_listed()
+            && self.pools.is_listed()
+            && self.nodes.is_listed()
+            && self.states.is_listed()
+            && self.settings.is_some()
     }
 
-    /// What to write for the node `name`, and which policies could not be followed there.
-    pub(crate) fn decide(&self, name: &str) -> (Decision, Vec<PolicyProblem>) {
-        let Some(labels) = self.nodes.items.get(name).filter(|labels| runs_an_agent(labels)) else {
-            return (Decision::Nothing, Vec::new());
-        };
-        let Some(state) = self.states.items.get(name) else { return (Decision::Create, Vec::new()) };
-        let Some(cards) = &state.cards else { return (Decision::Nothing, Vec::new()) };
-        let policies: Vec<_> =
-            self.policies.items.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
-        let (spec, problems) =
-            plan_node_spec(&policies, &self.policies.unreadable, labels, cards, &state.spec);
-        let decision =
-            if spec == without_empty_parts(&state.spec) { Decision::Nothing } else { Decision::Apply(spec) };
-        (decision, problems)
+    /// The labels of the node, if it runs an agent.
+    fn agent_node(&self, name: &str) -> Option<&Labels> {
+        self.nodes
+            .get(name)
+            .filter(|labels| self.settings.as_ref().is_some_and(|settings| settings.selects(labels)))
     }
-}
 
-/// The Go operator writes `bridges: {}` and `system: {}`, which say nothing.
-fn without_empty_parts(spec: &SriovNetworkNodeStateSpec) -> SriovNetworkNodeStateSpec {
-    SriovNetworkNodeStateSpec {
-        interfaces: spec.interfaces.clone(),
-        bridges: spec.bridges.clone().filter(|bridges| *bridges != Bridges::default()),
-        system: spec.system.clone().filter(|system| *system != System::default()),
+    /// The pool that the node belongs to.
+    fn pool_of(&self, name: &str, labels: &Labels) -> Option<&str> {
+        let pools: Vec<_> =
+            self.pools.iter().map(|(name, pool)| NamedPool { name, spec: &pool.spec }).collect();
+        let found = pool::pool_of(&pools, NodeIdentity { name, labels }).map(|pool| pool.name)?;
+        self.pools.iter().find(|(name, _)| *name == found).map(|(name, _)| name.as_str())
     }
-}
 
-fn runs_an_agent(labels: &Labels) -> bool {
-    labels.contains_key(WORKER_LABEL) && labels.get(OS_LABEL).is_some_and(|os| os == "linux")
-}
-
-/// The objects of one kind, by name.
-#[derive(Debug)]
-struct Known<T> {
-    items: HashMap<String, T>,
-    /// Names of objects that cannot be read and never could.
-    unreadable: BTreeSet<String>,
-    /// Names seen in the list that is under way; the others are gone when it ends.
-    listing: BTreeSet<String>,
-    listed: bool,
-}
-
-impl<T> Default for Known<T> {
-    fn default() -> Self {
-        Self { items: HashMap::new(), unreadable: BTreeSet::new(), listing: BTreeSet::new(), listed: false }
+    /// All readable policies.
+    fn named_policies(&self) -> Vec<NamedPolicy<'_>> {
+        self.policies.iter().map(|(name, policy)| NamedPolicy { name, spec: &policy.spec }).collect()
     }
 }
 
-impl<T: PartialEq> Known<T> {
-    /// Takes in a watch event; gives the names of objects that are different from before. What cannot be `read`
-    /// counts as it was.
-    fn update<K: ResourceExt>(
-        &mut self,
-        event: Event<K>,
-        read: impl FnOnce(K) -> Option<T>,
-    ) -> BTreeSet<String> {
-        match event {
-            Event::Init => {
-                self.listing.clear();
-                BTreeSet::new()
-            }
-            Event::InitApply(object) => {
-                self.listing.insert(object.name_any());
-                self.put(object.name_any(), read(object))
-            }
-            Event::InitDone => {
-                self.listed = true;
-                let seen = std::mem::take(&mut self.listing);
-                let gone: BTreeSet<_> =
-                    self.items.keys().filter(|name| !seen.contains(*name)).cloned().collect();
-                self.items.retain(|name, _| seen.contains(name));
-                self.unreadable.retain(|name| seen.contains(name));
-                gone
-            }
-            Event::Apply(object) => self.put(object.name_any(), read(object)),
-            Event::Delete(object) => {
-                let name = object.name_any();
-                let was_known = self.items.remove(&name).is_some() | self.unreadable.remove(&name);
-                was_known.then_some(name).into_iter().collect()
-            }
+impl Touched {
+    fn nodes<T>(changed: Vec<Changed<T>>) -> Self {
+        Self { nodes: changed.into_iter().map(|changed| changed.name).collect(), ..Default::default() }
+    }
+}
+
+impl FleetSettings {
+    fn selects(&self, labels: &Labels) -> bool {
+        if self.node_selector.is_empty() {
+            labels.contains_key(WORKER_LABEL) && labels.get(OS_LABEL).is_some_and(|os| os == "linux")
+        } else {
+            self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         }
     }
+}
 
-    fn put(&mut self, name: String, item: Option<T>) -> BTreeSet<String> {
-        match item {
-            Some(item) if self.items.get(&name) != Some(&item) => {
-                self.unreadable.remove(&name);
-                self.items.insert(name.clone(), item);
-                BTreeSet::from([name])
-            }
-            None if !self.items.contains_key(&name) => {
-                self.unreadable.insert(name);
-                BTreeSet::new()
-            }
-            _ => BTreeSet::new(),
+impl From<&SriovOperatorConfig> for FleetSettings {
+    fn from(config: &SriovOperatorConfig) -> Self {
+        let gates = config.spec.feature_gates.as_ref();
+        Self {
+            node_selector: config.spec.config_daemon_node_selector.clone().unwrap_or_default(),
+            manage_software_bridges: gates
+                .and_then(|gates| gates.get(MANAGE_SOFTWARE_BRIDGES))
+                .copied()
+                .unwrap_or(false),
+            owner: config.uid().unwrap_or_default(),
         }
     }
+}
+
+/// The name of an object that came or changed: its status may need to be put right although nothing else is new.
+fn name<K: ResourceExt>(event: &Event<K>) -> Option<String> {
+    match event {
+        Event::Apply(object) | Event::InitApply(object) => Some(object.name_any()),
+        Event::Delete(_) | Event::Init | Event::InitDone => None,
+    }
+}
+
+fn without_managed_fields<K: ResourceExt>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
 }
 
 #[cfg(test)]

@@ -1,29 +1,123 @@
 //! The controllers of the cluster: they fetch, ask `plan`, and write what it says.
 //!
-//! One loop per controller: watch events change an in-memory index ([`fleet::Fleet`]), which answers at once which
-//! nodes are touched; those are planned and written, several at a time, and nothing else is done.
+//! One loop per controller: watch events change an in-memory index, which answers at once which objects are touched;
+//! those are planned and written, several at a time ([`work::Work`]), and nothing else is done.
 
+mod announce;
+mod context;
+mod deployed;
 mod fleet;
+mod health;
+mod leadership;
+mod lease;
+mod metrics;
 mod node_states;
+mod pace;
 mod patch;
+mod reports;
 mod retry;
+pub mod rights;
+mod server;
+mod settings;
+mod state_writer;
+mod status;
+mod watch;
+mod work;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
+use thiserror::Error;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use node_states::OperatorError;
+use crate::announce::Announcer;
+use crate::context::Context;
+use crate::leadership::Leadership;
+use crate::lease::Candidate;
+use crate::metrics::Metrics;
+use crate::settings::Seen;
 
-/// Where the operator works.
+pub use server::{BadAddress, BindAddress};
+
+/// How the operator runs.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The namespace of policies and node states.
+    /// The namespace of policies, node states, pools and the operator config.
     pub namespace: String,
+    /// The name of this replica.
+    pub identity: String,
+    /// What stands before the names of resources: `openshift.io`.
+    pub resource_prefix: String,
+    /// How long a node state is kept when its node is gone.
+    pub stale_state_after: Duration,
+    /// Where metrics are served.
+    pub metrics: BindAddress,
+    /// Where `/healthz` and `/readyz` are served.
+    pub health: BindAddress,
+}
+
+/// Why the operator ended.
+#[derive(Debug, Error)]
+pub enum OperatorError {
+    /// The streams of changes ended, which they never should.
+    #[error("the API server's changes cannot be followed any more")]
+    WatchEnded,
+    /// A controller ended in the middle.
+    #[error("a controller ended in the middle")]
+    Crashed(#[from] tokio::task::JoinError),
+    /// Two replicas have the same name.
+    #[error("another operator calls itself {0:?}, too: give each replica a name of its own in POD_NAME")]
+    SameIdentity(String),
+    /// A port is taken.
+    #[error("cannot serve {what} on {address}")]
+    Bind {
+        /// What was to be served there.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
 }
 
 /// Runs until `stop`, or until the API server cannot be watched at all.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), OperatorError> {
     tracing::info!(namespace = config.namespace, "operator starts");
-    node_states::run(client, &config, stop).await?;
+    let context = Context {
+        announcer: Announcer::new(client.clone(), &config.identity),
+        client,
+        config: Arc::new(config),
+        leadership: Leadership::none(),
+        metrics: Arc::new(Metrics::new()),
+        health: Arc::default(),
+    };
+    server::start(&context, &stop).await?;
+    Candidate::new(context.clone()).run(|stop| lead(&context, stop), stop).await?;
     tracing::info!("operator stops");
     Ok(())
+}
+
+/// Runs all controllers until `stop`, or until one of them cannot go on.
+async fn lead(context: &Context, stop: CancellationToken) -> Result<(), OperatorError> {
+    let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
+    let mut controllers = JoinSet::new();
+    controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
+    controllers.spawn(node_states::run(context.clone(), settings.clone(), stop.clone()));
+    let mut result = Ok(());
+    while let Some(ended) = controllers.join_next().await {
+        // The first that ends takes the others with it, each of which finishes what it has begun.
+        stop.cancel();
+        result = result.and(ended?);
+    }
+    result
+}
+
+async fn stopped_by(
+    stop: CancellationToken,
+    work: impl Future<Output = Result<(), OperatorError>>,
+) -> Result<(), OperatorError> {
+    stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
 }

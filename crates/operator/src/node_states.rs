@@ -1,164 +1,231 @@
-//! The node state controller: what each node shall be like.
+//! The controller of the fleet: what each node shall be like, and how far policies and pools are.
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Api;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client};
-use thiserror::Error;
-use tokio::task::{self, JoinSet};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use tokio_util::sync::CancellationToken;
-use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
+use tokio_util::time::DelayQueue;
+use vfleet_api::node_state::DrainStatus;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_plan::PolicyAnswer;
 
-use crate::Config;
-use crate::fleet::{Decision, Fleet};
-use crate::patch::{self, WriteError};
-use crate::retry::Retries;
+use crate::context::Context;
+use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
+use crate::pace::Paced;
+use crate::reports::{About, Reports};
+use crate::settings::{Seen, Settings};
+use crate::state_writer::StateWriter;
+use crate::work::Work;
+use crate::{OperatorError, watch};
 
 /// How many node states are written at once: enough to keep the API server busy, few enough to leave room for
 /// others in its default queue for one client.
 const WRITES_AT_ONCE: usize = 32;
-
-/// Why the operator ended.
-#[derive(Debug, Error)]
-pub enum OperatorError {
-    /// The streams of changes ended, which they never should.
-    #[error("the API server's changes cannot be followed any more")]
-    WatchEnded,
-}
+const REPORTS_AT_ONCE: usize = 4;
 
 /// Something changed.
 enum Change {
     Policy(Box<Event<DeserializeGuard<SriovNetworkNodePolicy>>>),
+    Pool(Box<Event<DeserializeGuard<SriovNetworkPoolConfig>>>),
     Node(Box<Event<PartialObjectMeta<Node>>>),
     State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
+    Settings(Seen),
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
-    client: Client,
-    config: &Config,
+    context: Context,
+    settings: Settings,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut controller = Controller {
-        states: Api::namespaced(client.clone(), &config.namespace),
-        fleet: Fleet::default(),
-        dirty: BTreeSet::new(),
-        writing: HashMap::new(),
-        writes: JoinSet::new(),
-        retries: Retries::default(),
-        warned: BTreeSet::new(),
-    };
-    let mut changes = pin!(changes(client, config));
+    let mut changes = pin!(changes(&context, settings));
+    let mut controller = Controller::new(&context);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            Some(written) = controller.writes.join_next_with_id() => controller.written(written),
-            node = controller.retries.next() => { controller.dirty.insert(node); }
+            () = controller.states.progress() => {}
+            () = controller.reports.progress() => {}
+            about = controller.news.next() => controller.reports.touch([about]),
+            Some(node) = controller.away.next() => { controller.changed.insert(node.into_inner()); }
         }
-        controller.start_writes();
+        controller.go_on();
     }
     // Writes under way are short; letting them end leaves no half of a thought behind.
-    while controller.writes.join_next().await.is_some() {}
+    controller.states.finish().await;
+    controller.reports.finish().await;
+    controller.forget_counts();
     Ok(())
 }
 
-fn changes(client: Client, config: &Config) -> impl futures::Stream<Item = Change> + use<> {
-    let policies: Api<DeserializeGuard<SriovNetworkNodePolicy>> =
-        Api::namespaced(client.clone(), &config.namespace);
-    let states: Api<DeserializeGuard<SriovNetworkNodeState>> =
-        Api::namespaced(client.clone(), &config.namespace);
-    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
+fn changes(context: &Context, settings: Settings) -> impl futures::Stream<Item = Change> + use<> {
+    let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+    let nodes = watcher(nodes, all()).default_backoff().filter_map(async |change| {
+        change.inspect_err(|error| tracing::warn!(%error, "watching nodes is interrupted, will go on")).ok()
+    });
+    let policies = watch::changes(Api::namespaced(client.clone(), namespace), all());
+    let pools = watch::changes(Api::namespaced(client.clone(), namespace), all());
+    let states = watch::changes(Api::namespaced(client.clone(), namespace), all());
     futures::stream::select_all([
-        watch(policies, all()).map_ok(|event| Change::Policy(Box::new(event))).default_backoff().boxed(),
-        watch(nodes, all()).map_ok(|event| Change::Node(Box::new(event))).default_backoff().boxed(),
-        watch(states, all()).map_ok(|event| Change::State(Box::new(event))).default_backoff().boxed(),
+        policies.map(|event| Change::Policy(Box::new(event))).boxed(),
+        pools.map(|event| Change::Pool(Box::new(event))).boxed(),
+        states.map(|event| Change::State(Box::new(event))).boxed(),
+        nodes.map(|event| Change::Node(Box::new(event))).boxed(),
+        watch::values(settings).map(Change::Settings).boxed(),
     ])
-    .filter_map(async |change| {
-        change.inspect_err(|error| tracing::warn!(%error, "watching is interrupted, will go on")).ok()
-    })
 }
 
 struct Controller {
-    states: Api<SriovNetworkNodeState>,
+    context: Context,
+    writer: StateWriter,
     fleet: Fleet,
-    /// Nodes to plan.
-    dirty: BTreeSet<String>,
-    /// Nodes that are being written, by task; planned again only after that.
-    writing: HashMap<task::Id, String>,
-    writes: JoinSet<Result<(), WriteError>>,
-    retries: Retries,
-    /// What was said about policies. Once is enough, not once for each node.
-    warned: BTreeSet<String>,
+    /// Nodes that are not what they were when last planned.
+    changed: BTreeSet<String>,
+    /// Nodes that something is to be written for.
+    states: Work<String>,
+    /// Policies and pools that there may be something new to say about.
+    news: Paced<About>,
+    /// Of those, the ones whose turn it is.
+    reports: Work<About>,
+    reporter: Reports,
+    /// Nodes that are away: each comes when its time is over.
+    away: DelayQueue<String>,
+    counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
 }
 
 impl Controller {
+    fn new(context: &Context) -> Self {
+        let metrics = || Arc::clone(&context.metrics);
+        Self {
+            context: context.clone(),
+            writer: StateWriter::new(context),
+            fleet: Fleet::default(),
+            changed: BTreeSet::new(),
+            states: Work::new("node-states", WRITES_AT_ONCE, metrics()),
+            news: Paced::default(),
+            reports: Work::new("reports", REPORTS_AT_ONCE, metrics()),
+            reporter: Reports::new(context),
+            away: DelayQueue::new(),
+            counted: HashMap::new(),
+        }
+    }
+
     fn take(&mut self, change: Change) {
         let touched = match change {
             Change::Policy(event) => self.fleet.policy(*event),
+            Change::Pool(event) => self.fleet.pool(*event),
             Change::Node(event) => self.fleet.node(*event),
             Change::State(event) => self.fleet.state(*event),
+            Change::Settings(seen) => {
+                self.writer.set_owner(seen.config());
+                self.fleet.settings(seen.config())
+            }
         };
-        self.dirty.extend(touched);
+        let Touched { nodes, policies, pools } = touched;
+        self.changed.extend(nodes);
+        self.tell(policies, pools);
     }
 
-    fn start_writes(&mut self) {
+    fn tell(&mut self, policies: BTreeSet<String>, pools: BTreeSet<String>) {
+        for about in policies.into_iter().map(About::Policy).chain(pools.into_iter().map(About::Pool)) {
+            self.news.touch(about);
+        }
+    }
+
+    /// Plans every node that changed, then starts the writes and reports that can be started. Planning takes
+    /// microseconds and writing milliseconds: so reports count all nodes, also those whose write has to wait.
+    fn go_on(&mut self) {
         if !self.fleet.is_complete() {
             return;
         }
-        let mut waiting = BTreeSet::new();
-        while let Some(node) = self.dirty.pop_first() {
-            if self.writing.values().any(|writing| *writing == node) {
-                waiting.insert(node);
-            } else if self.writes.len() >= WRITES_AT_ONCE {
-                waiting.insert(node);
-                break;
-            } else {
-                self.plan(node);
+        while let Some(node) = self.changed.pop_first() {
+            self.assess(node);
+        }
+        while let Some(node) = self.states.next_touched() {
+            // Planned again: something may have changed while it waited.
+            let (decision, _) = self.decide(&node);
+            self.write(node, decision);
+        }
+        while let Some(about) = self.reports.next_touched() {
+            match self.reporter.about(&about, &self.fleet) {
+                Some(writing) => self.reports.start(about, writing),
+                None => self.reports.nothing_to_do(&about),
             }
         }
-        self.dirty.append(&mut waiting);
     }
 
-    fn plan(&mut self, node: String) {
-        let (decision, problems) = self.fleet.decide(&node);
-        for problem in problems.iter().map(ToString::to_string) {
-            if self.warned.insert(problem.clone()) {
-                tracing::warn!(node, problem, "a policy cannot be followed");
-            }
-        }
-        let (api, name) = (self.states.clone(), node.clone());
-        let write = match decision {
-            Decision::Nothing => return,
-            Decision::Create => self.writes.spawn(async move { patch::create(&api, &name).await }),
-            Decision::Apply(spec) => {
-                self.writes.spawn(async move { patch::apply_spec(&api, &name, &spec).await })
-            }
-        };
-        self.writing.insert(write.id(), node);
+    fn decide(&self, node: &str) -> (Decision, Vec<PolicyAnswer>) {
+        let stale_after = self.context.config.stale_state_after.try_into().unwrap_or(SignedDuration::MAX);
+        self.fleet.decide(node, stale_after, Timestamp::now())
     }
 
-    fn written(&mut self, written: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {
-        let (id, result) = match written {
-            Ok((id, result)) => (id, result),
-            Err(error) => (error.id(), Err(WriteError::Thread(error))),
-        };
-        let Some(node) = self.writing.remove(&id) else { return };
-        match result {
-            Ok(()) => {
-                tracing::info!(node, "node state written");
-                self.retries.forget(&node);
+    /// Where the node stands now, and whether something is to be written for it.
+    fn assess(&mut self, node: String) {
+        let started = Instant::now();
+        let (decision, answers) = self.decide(&node);
+        let policies = self.fleet.policy_standings(&node, &decision, &answers);
+        let policies = self.reporter.policy_tally.update(&node, policies);
+        let pools = self.reporter.pool_tally.update(&node, self.fleet.pool_standing(&node));
+        self.context.metrics.planned(started.elapsed());
+        self.tell(policies, pools);
+        self.count(&node);
+        if decision == Decision::Nothing {
+            self.states.nothing_to_do(&node);
+        } else {
+            self.states.touch([node]);
+        }
+    }
+
+    fn write(&mut self, node: String, decision: Decision) {
+        match decision {
+            Decision::Nothing => self.states.nothing_to_do(&node),
+            Decision::LookAgainAt(time) => {
+                self.states.nothing_to_do(&node);
+                let wait = time.duration_since(Timestamp::now());
+                self.away.insert(node, wait.try_into().unwrap_or_default());
             }
-            Err(error) => {
-                tracing::warn!(node, error = %error, cause = ?error, "node state not written, will try again");
-                self.retries.later(node);
+            decision => {
+                let writing = self.writer.carry_out(&node, decision);
+                self.states.start(node, writing);
             }
         }
     }
+
+    /// Keeps the metrics about nodes.
+    fn count(&mut self, node: &str) {
+        let new = self.fleet.progress_of(node);
+        let old = match new {
+            Some(progress) => self.counted.insert(node.to_owned(), progress),
+            None => self.counted.remove(node),
+        };
+        if old != new {
+            for (progress, by) in [(old, -1), (new, 1)] {
+                if let Some((sync, drain)) = progress {
+                    self.context.metrics.count_node(sync.as_str(), drain_label(drain), by);
+                }
+            }
+        }
+    }
+
+    /// A replica that does not lead counts nothing.
+    fn forget_counts(&mut self) {
+        for (_, (sync, drain)) in self.counted.drain() {
+            self.context.metrics.count_node(sync.as_str(), drain_label(drain), -1);
+        }
+    }
+}
+
+fn drain_label(drain: Option<DrainStatus>) -> &'static str {
+    drain.unwrap_or(DrainStatus::Idle).as_str()
 }

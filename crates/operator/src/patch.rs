@@ -1,16 +1,20 @@
 //! The writes of the operator: server-side apply under its own name, so that what others own stays theirs.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use kube::core::Resource;
-use serde_json::json;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{Resource, Status};
+use kube::{Api, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use thiserror::Error;
 use vfleet_api::keys::OPERATOR_FIELD_MANAGER;
-use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 
-/// An API server that does not answer must not hold up the nodes that wait.
+use crate::leadership::Leadership;
+
+/// An API server that does not answer must not hold up the objects that wait.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why something was not written.
@@ -22,37 +26,140 @@ pub(crate) enum WriteError {
     Deadline(#[from] tokio::time::error::Elapsed),
     #[error("the write ended in the middle: {0}")]
     Thread(tokio::task::JoinError),
+    #[error("another replica of the operator leads now")]
+    NotLeading,
 }
 
-/// Creates the node state of `node` without a spec, unless it exists.
-pub(crate) async fn create(api: &Api<SriovNetworkNodeState>, node: &str) -> Result<(), WriteError> {
-    apply(api, node, &json!({})).await
-}
-
-/// Writes the spec of the node state of `node`.
-pub(crate) async fn apply_spec(
-    api: &Api<SriovNetworkNodeState>,
-    node: &str,
-    spec: &SriovNetworkNodeStateSpec,
-) -> Result<(), WriteError> {
-    apply(api, node, &json!({ "spec": spec })).await
-}
-
-async fn apply(
-    api: &Api<SriovNetworkNodeState>,
-    node: &str,
-    content: &serde_json::Value,
-) -> Result<(), WriteError> {
-    let mut object = json!({
-        "apiVersion": SriovNetworkNodeState::api_version(&()),
-        "kind": SriovNetworkNodeState::kind(&()),
-        "metadata": { "name": node },
-    });
-    if let (Some(object), Some(content)) = (object.as_object_mut(), content.as_object()) {
-        object.extend(content.clone());
+impl WriteError {
+    /// Why, in one word.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Api(_) if self.is_conflict() => "Conflict",
+            Self::Api(error) if code(error) == Some(429) => "TooManyRequests",
+            Self::Api(error) if code(error) == Some(403) => "Forbidden",
+            Self::Api(error) if code(error) == Some(404) => "NotFound",
+            Self::Api(error) if code(error) == Some(422) => "Invalid",
+            Self::Api(error) if code(error).is_some() => "Refused",
+            Self::Api(_) => "Unreachable",
+            Self::Deadline(_) => "Deadline",
+            Self::Thread(_) => "Crashed",
+            Self::NotLeading => "NotLeading",
+        }
     }
-    // Forced: a spec that another program wrote (the Go operator) is taken over.
-    let params = PatchParams::apply(OPERATOR_FIELD_MANAGER).force();
-    tokio::time::timeout(DEADLINE, api.patch(node, &params, &Patch::Apply(&object))).await??;
-    Ok(())
+
+    /// Somebody else was quicker: the object is not what it was when we decided. Its change comes by the watch.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(error) if code(error) == Some(409))
+    }
+
+    /// The object, or what it is in, is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(error) if code(error) == Some(404))
+    }
+}
+
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(answer_code(status)),
+        _ => None,
+    }
+}
+
+fn answer_code(status: &Status) -> u16 {
+    status.code
+}
+
+/// Writes, as long as this process leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    leadership: Leadership,
+}
+
+impl Writer {
+    pub(crate) fn new(leadership: Leadership) -> Self {
+        Self { leadership }
+    }
+
+    /// Applies `object` (with apiVersion, kind and metadata.name) as ours, over others where they disagree. With a
+    /// `metadata.resourceVersion` in it, only if nobody has changed the object since.
+    pub(crate) async fn apply<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<K, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        self.within_deadline(api.patch(name, &as_ours(), &Patch::Apply(object))).await
+    }
+
+    /// The same for its status.
+    pub(crate) async fn apply_status<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        object: &Value,
+    ) -> Result<K, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        self.within_deadline(api.patch_status(name, &as_ours(), &Patch::Apply(object))).await
+    }
+
+    /// Patches it in another way than by server-side apply.
+    pub(crate) async fn patch<K, P>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        patch: &Patch<P>,
+    ) -> Result<K, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+        P: Serialize + Debug,
+    {
+        let params =
+            PatchParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..Default::default() };
+        self.within_deadline(api.patch(name, &params, patch)).await
+    }
+
+    /// Creates `object`. That it exists already is a conflict.
+    pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
+    where
+        K: Clone + DeserializeOwned + Serialize + Debug,
+    {
+        let params =
+            PostParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..Default::default() };
+        self.within_deadline(api.create(&params, object)).await
+    }
+
+    /// Deletes this very `object`, as we last saw it: not one of the same name that came later, nor one that somebody
+    /// changed. That it is gone already is fine.
+    pub(crate) async fn delete<K>(&self, api: &Api<K>, object: &K) -> Result<(), WriteError>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let params = DeleteParams {
+            preconditions: Some(kube::api::Preconditions {
+                uid: object.uid(),
+                resource_version: object.resource_version(),
+            }),
+            ..Default::default()
+        };
+        match self.within_deadline(api.delete(&object.name_any(), &params)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn within_deadline<T>(
+        &self,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, WriteError> {
+        if !self.leadership.holds() {
+            return Err(WriteError::NotLeading);
+        }
+        Ok(tokio::time::timeout(DEADLINE, request).await??)
+    }
+}
+
+/// Forced: what another program (the Go operator) wrote is taken over.
+fn as_ours() -> PatchParams {
+    PatchParams::apply(OPERATOR_FIELD_MANAGER).force()
 }

@@ -1,6 +1,7 @@
-//! Nodes whose write failed come again later, each time a little later.
+//! What failed comes again later, each time a little later.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -10,11 +11,17 @@ use tokio_util::time::delay_queue::Key;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Nodes that wait for another try.
-#[derive(Debug, Default)]
-pub(crate) struct Retries {
-    failures: HashMap<String, Failures>,
-    queue: DelayQueue<String>,
+/// Keys of objects that wait for another try.
+#[derive(Debug)]
+pub(crate) struct Retries<K> {
+    failures: HashMap<K, Failures>,
+    queue: DelayQueue<K>,
+}
+
+impl<K> Default for Retries<K> {
+    fn default() -> Self {
+        Self { failures: HashMap::new(), queue: DelayQueue::new() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -24,33 +31,33 @@ struct Failures {
     waiting: Option<Key>,
 }
 
-impl Retries {
-    /// `node` failed: it comes again, once.
-    pub(crate) fn later(&mut self, node: String) {
-        let failures = self.failures.entry(node.clone()).or_default();
+impl<K: Clone + Eq + Hash> Retries<K> {
+    /// `key` failed: it comes again, once.
+    pub(crate) fn later(&mut self, key: K) {
+        let failures = self.failures.entry(key.clone()).or_default();
         let delay = FIRST.saturating_mul(1 << failures.in_a_row.min(16)).min(LONGEST);
         failures.in_a_row = failures.in_a_row.saturating_add(1);
         match &failures.waiting {
-            Some(key) => self.queue.reset(key, delay),
-            None => failures.waiting = Some(self.queue.insert(node, delay)),
+            Some(place) => self.queue.reset(place, delay),
+            None => failures.waiting = Some(self.queue.insert(key, delay)),
         }
     }
 
-    /// `node` succeeded: its next failure is its first again.
-    pub(crate) fn forget(&mut self, node: &str) {
-        if let Some(Failures { waiting: Some(key), .. }) = self.failures.remove(node) {
-            self.queue.try_remove(&key);
+    /// `key` succeeded: its next failure is its first again.
+    pub(crate) fn forget(&mut self, key: &K) {
+        if let Some(Failures { waiting: Some(place), .. }) = self.failures.remove(key) {
+            self.queue.try_remove(&place);
         }
     }
 
-    /// The next node whose time has come. Never ends when none waits.
-    pub(crate) async fn next(&mut self) -> String {
+    /// The next one whose time has come. Never ends when none waits.
+    pub(crate) async fn next(&mut self) -> K {
         let Some(expired) = self.queue.next().await else { return std::future::pending().await };
-        let node = expired.into_inner();
-        if let Some(failures) = self.failures.get_mut(&node) {
+        let key = expired.into_inner();
+        if let Some(failures) = self.failures.get_mut(&key) {
             failures.waiting = None;
         }
-        node
+        key
     }
 }
 
@@ -87,7 +94,7 @@ mod tests {
     async fn a_node_that_succeeded_does_not_come() {
         let mut retries = Retries::default();
         retries.later("a".to_owned());
-        retries.forget("a");
+        retries.forget(&"a".to_owned());
         assert!(timeout(LONGEST * 2, retries.next()).await.is_err());
     }
 }

@@ -1,7 +1,10 @@
 //! Every decision, as pure functions over plain data: facts in, plan out.
 //!
 //! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
+//! - [`pool`]: which pool a node belongs to
+//! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
+//! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -14,7 +17,10 @@ extern crate alloc;
 pub mod facts;
 pub mod node;
 pub mod policy;
+pub mod pool;
 pub mod report;
+pub mod resources;
+pub mod standing;
 pub mod step;
 
 mod mac;
@@ -22,5 +28,13 @@ mod prelude;
 
 pub use facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record, VfFacts};
 pub use node::{Problem, plan_node};
-pub use policy::{NamedPolicy, PolicyProblem, plan_node_spec};
+pub use policy::{
+    LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
+    PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,
+};
+pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
+pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
+pub use standing::{
+    Example, PolicyCount, PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
+};
 pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};

@@ -1,16 +1,28 @@
-//! What a node shall be like: policies and the node's reported cards => node state spec.
+//! What a node shall be like: policies and the node's reported cards => node state spec; and for each policy and card,
+//! why it is not as that policy wants.
 
+mod answer;
+mod bridges;
+mod fault;
 mod merge;
+mod pf;
+mod rule;
 mod select;
+mod wish;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use thiserror::Error;
-use vfleet_api::keys::IGNORED_POLICY;
-use vfleet_api::node_state::InterfaceExt;
-use vfleet_api::{Invalid, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
+use vfleet_api::node_state::{InterfaceExt, System};
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 
 use crate::prelude::*;
+pub use answer::{LossReason, LostGroup, PfAnswer, PfVerdict, PolicyAnswer};
+pub use fault::PolicyFault;
+use pf::{Outcome, plan_pf};
+pub use rule::{NodeRule, PfRule};
+pub use select::why_not_node;
+pub(crate) use select::{has_name, is_on_network};
 
 /// The priority of a policy that gives none.
 const DEFAULT_PRIORITY: i64 = 99;
@@ -30,56 +42,83 @@ impl NamedPolicy<'_> {
     }
 }
 
-/// A policy that cannot be followed on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("policy {policy}: {invalid}")]
-pub struct PolicyProblem {
-    /// The policy.
-    pub policy: String,
-    /// What is wrong with it.
-    pub invalid: Invalid,
+/// All that counts of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeInput<'a> {
+    /// The node's labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Its cards, as its node state reports them.
+    pub cards: &'a [InterfaceExt],
+    /// What its node state wants until now.
+    pub current: &'a SriovNetworkNodeStateSpec,
+    /// The RDMA mode of its pool.
+    pub rdma_mode: Option<RdmaMode>,
+    /// Whether software bridges are managed: a feature gate.
+    pub manage_software_bridges: bool,
 }
 
-/// What the node with these labels and cards shall be like, and which policies could not be followed. A card that such
-/// a policy, or one of the `unreadable` ones, selected until now stays as `current` has it: a slip of the pen must not
-/// remove VFs that pods use.
-///
-/// `interfaces` of the result is always there, also when no policy selects anything: that the list is empty is
-/// what tells the agent that it was worked out.
+/// What a node shall be like, and what each policy is told about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePlan {
+    /// What the node shall be like. `interfaces` is always there, also when no policy selects anything: that the list
+    /// is empty is what tells the agent that it was worked out.
+    pub spec: SriovNetworkNodeStateSpec,
+    /// The policies that select the node, the winner last.
+    pub answers: Vec<PolicyAnswer>,
+}
+
+/// What the node shall be like, and what each policy is told about it. A card whose VFs belong to a policy that cannot
+/// be followed, or to one of the `unreadable` ones, stays as it is: a slip of the pen must not remove VFs that pods use.
 pub fn plan_node_spec(
     policies: &[NamedPolicy<'_>],
     unreadable: &BTreeSet<String>,
-    labels: &BTreeMap<String, String>,
-    cards: &[InterfaceExt],
-    current: &SriovNetworkNodeStateSpec,
-) -> (SriovNetworkNodeStateSpec, Vec<PolicyProblem>) {
-    let mut problems = Vec::new();
-    let policies = in_order_of_application(policies, labels);
-    let current = current.interfaces.as_deref().unwrap_or_default();
-    let interface = |card: &InterfaceExt| {
-        let current = current.iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
-        match current.filter(|entry| merge::has_group_of(entry, |policy| unreadable.contains(policy))) {
-            Some(entry) => Some(entry.clone()),
-            None => merge::interface(&policies, card, current, &mut problems),
+    node: &NodeInput<'_>,
+) -> NodePlan {
+    let policies = in_order_of_application(policies, node.labels);
+    let mut answers: Vec<_> = policies
+        .iter()
+        .map(|policy| PolicyAnswer { policy: policy.name.to_owned(), pfs: Vec::new() })
+        .collect();
+    let mut interfaces = Vec::new();
+    let mut bridges = bridges::Collected::new(node);
+    for card in node.cards {
+        let plan = plan_pf(&policies, unreadable, node, card);
+        for (answer, verdict) in answers.iter_mut().zip(plan.verdicts) {
+            answer.pfs.push(PfAnswer {
+                pci_address: card.pci_address.clone(),
+                name: card.name.clone(),
+                verdict,
+            });
         }
+        match plan.outcome {
+            Outcome::Nobodys => {}
+            Outcome::Wanted { interface, winner } => {
+                bridges.add(winner.spec, card);
+                interfaces.push((plan.touched_by, interface));
+            }
+            Outcome::Held(interface) => {
+                bridges.keep(card);
+                interfaces.push((plan.touched_by, interface));
+            }
+        }
+    }
+    // The order in which the Go operator lists them, so that a take-over changes nothing.
+    interfaces.sort_by_key(|(touched_by, _)| *touched_by);
+    let spec = SriovNetworkNodeStateSpec {
+        interfaces: Some(interfaces.into_iter().map(|(_, interface)| interface).collect()),
+        bridges: bridges.by_name(),
+        system: node.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
     };
-    let interfaces = cards.iter().filter_map(interface).collect();
-    problems.dedup();
-    (SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }, problems)
+    NodePlan { spec, answers }
 }
 
 /// Policies that select the node; the one that wins comes last.
-fn in_order_of_application<'a>(
+pub(crate) fn in_order_of_application<'a>(
     policies: &[NamedPolicy<'a>],
     labels: &BTreeMap<String, String>,
 ) -> Vec<NamedPolicy<'a>> {
     let mut list: Vec<_> =
-        policies.iter().copied().filter(|policy| select::selects_node(policy, labels)).collect();
+        policies.iter().copied().filter(|policy| why_not_node(policy, labels).is_none()).collect();
     list.sort_by(|a, b| b.priority().cmp(&a.priority()).then_with(|| a.name.cmp(b.name)));
     list
-}
-
-/// Whether a policy of this name selects anything at all.
-fn is_ignored(name: &str) -> bool {
-    name == IGNORED_POLICY
 }

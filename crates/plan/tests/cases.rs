@@ -2,21 +2,31 @@
 //!
 //! - `policies.yaml`: the policies, as users write them
 //! - `machine.yaml`: the machine, as in crates/host/README.md
+//! - `cards.yaml`: in its place, cards as a node state reports them, where no simulated machine has such cards
 //! - `labels.yaml`: the node's labels, where they matter
+//! - `pools.yaml`: pools, where they matter
+//! - `gates.yaml`: feature gates that are on or off, where they matter
 //! - `current.yaml`: the node state's spec until now, where it matters
+//! - `unreadable.yaml`: names of policies that cannot be read at all
 //! - `expected.txt`: what must come of it; written by `UPDATE_CASES=1 cargo test -p vfleet-plan --test cases`
 //!
 //! Read a changed `expected.txt` before committing it: it is the decision.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec};
+use serde::de::DeserializeOwned;
+use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetworkPoolConfig};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{NamedPolicy, plan_node, plan_node_spec, report};
+use vfleet_plan::{
+    HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, plan_node,
+    plan_node_spec, pool_of, report, why_not_node,
+};
 
-type TestResult = Result<(), Box<dyn std::error::Error>>;
+type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 fn case(policies_file: &Path) -> TestResult {
     let folder = policies_file.parent().ok_or("a case is a folder")?;
@@ -32,44 +42,110 @@ fn case(policies_file: &Path) -> TestResult {
     Err(format!("{} does not match:\n--- expected\n{wanted}\n--- found\n{found}", expected.display()).into())
 }
 
-fn outcome(folder: &Path) -> Result<String, Box<dyn std::error::Error>> {
+fn outcome(folder: &Path) -> TestResult<String> {
     let policies: Vec<SriovNetworkNodePolicy> =
         serde_saphyr::from_multiple(&std::fs::read_to_string(folder.join("policies.yaml"))?)?;
     let named: Vec<_> = policies
         .iter()
         .map(|policy| NamedPolicy { name: policy.metadata.name.as_deref().unwrap_or(""), spec: &policy.spec })
         .collect();
-    let labels: BTreeMap<String, String> = match std::fs::read_to_string(folder.join("labels.yaml")) {
-        Ok(text) => serde_saphyr::from_str(&text)?,
-        Err(_) => BTreeMap::new(),
+    let labels: BTreeMap<String, String> = optional(folder, "labels.yaml")?.unwrap_or_default();
+    let unreadable: BTreeSet<String> = optional(folder, "unreadable.yaml")?.unwrap_or_default();
+    let gates: BTreeMap<String, bool> = optional(folder, "gates.yaml")?.unwrap_or_default();
+    let current: SriovNetworkNodeStateSpec = optional(folder, "current.yaml")?.unwrap_or_default();
+    let reported: Option<Vec<InterfaceExt>> = optional(folder, "cards.yaml")?;
+    let facts = match &reported {
+        Some(_) => None,
+        None => Some(machine(folder)?),
     };
+    let cards = reported.or_else(|| facts.as_ref().map(report::interfaces)).unwrap_or_default();
+    let node = NodeInput {
+        labels: &labels,
+        cards: &cards,
+        current: &current,
+        rdma_mode: rdma_mode(folder, &labels)?,
+        manage_software_bridges: gates.get("manageSoftwareBridges").copied().unwrap_or(false),
+    };
+    let plan = plan_node_spec(&named, &unreadable, &node);
+
+    let again = NodeInput { current: &plan.spec, ..node };
+    assert_eq!(plan_node_spec(&named, &unreadable, &again).spec, plan.spec, "planning again changes nothing");
+
+    let mut text = format!("# node state\n{}", serde_saphyr::to_string(&plan.spec)?);
+    write_why_not(&mut text, &named, &labels, &plan)?;
+    if let Some(facts) = facts {
+        write_steps(&mut text, &plan, &facts)?;
+    }
+    Ok(text)
+}
+
+fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
+    let path = folder.join(file);
+    if !path.exists() {
+        return Ok(None);
+    }
+    Ok(Some(serde_saphyr::from_str(&std::fs::read_to_string(path)?)?))
+}
+
+fn machine(folder: &Path) -> TestResult<HostFacts> {
     let host = SimHost::from_yaml(&std::fs::read_to_string(folder.join("machine.yaml"))?, "case")?;
-    let facts = host.facts()?;
+    Ok(host.facts()?)
+}
 
-    let current = match std::fs::read_to_string(folder.join("current.yaml")) {
-        Ok(text) => serde_saphyr::from_str(&text)?,
-        Err(_) => SriovNetworkNodeStateSpec::default(),
-    };
+fn rdma_mode(
+    folder: &Path,
+    labels: &BTreeMap<String, String>,
+) -> TestResult<Option<vfleet_api::pool_config::RdmaMode>> {
+    let path = folder.join("pools.yaml");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let pools: Vec<SriovNetworkPoolConfig> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+    let pools: Vec<_> = pools
+        .iter()
+        .map(|pool| NamedPool { name: pool.metadata.name.as_deref().unwrap_or(""), spec: &pool.spec })
+        .collect();
+    Ok(pool_of(&pools, NodeIdentity { name: "case", labels }).and_then(|pool| pool.spec.rdma_mode))
+}
 
-    let (spec, problems) =
-        plan_node_spec(&named, &BTreeSet::new(), &labels, &report::interfaces(&facts), &current);
-    let plan = plan_node(&spec, &facts);
-    let mut text = format!(
-        "# node state\n{}\n# steps, disruption {:?}\n",
-        serde_saphyr::to_string(&spec)?,
-        plan.disruption()
-    );
+/// One line for each policy that does not select the node, and for each PF that is not all that a policy wants.
+fn write_why_not(
+    text: &mut String,
+    policies: &[NamedPolicy<'_>],
+    labels: &BTreeMap<String, String>,
+    plan: &NodePlan,
+) -> TestResult {
+    writeln!(text, "\n# why not")?;
+    for policy in policies {
+        if let Some(rule) = why_not_node(policy, labels) {
+            writeln!(text, "policy {}: {rule}", policy.name)?;
+        }
+    }
+    for answer in &plan.answers {
+        for pf in &answer.pfs {
+            match &pf.verdict {
+                PfVerdict::Selected { lost } if lost.is_empty() => {}
+                PfVerdict::Invalid(fault) => {
+                    writeln!(text, "policy {}: {}: {pf}", answer.policy, fault.reason())?;
+                }
+                _ => writeln!(text, "policy {}: {pf}", answer.policy)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_steps(text: &mut String, plan: &NodePlan, facts: &HostFacts) -> TestResult {
+    let plan = plan_node(&plan.spec, facts);
+    writeln!(text, "\n# steps, disruption {:?}", plan.disruption())?;
     for step in &plan.steps {
         writeln!(text, "{step}")?;
     }
     writeln!(text, "\n# problems")?;
-    for problem in &problems {
-        writeln!(text, "{problem}")?;
-    }
     for problem in &plan.problems {
         writeln!(text, "{}: {problem}", problem.cause.reason())?;
     }
-    Ok(text)
+    Ok(())
 }
 
 datatest_stable::harness! {

@@ -2,5 +2,6 @@
 
 pub(crate) mod agent;
 pub(crate) mod crds;
+pub(crate) mod manifests;
 pub(crate) mod operator;
 pub(crate) mod sim;

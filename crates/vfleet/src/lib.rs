@@ -24,6 +24,7 @@ enum Command {
     Agent(commands::agent::Arguments),
     Sim(commands::sim::Arguments),
     Crds(commands::crds::Arguments),
+    Manifests(commands::manifests::Arguments),
 }
 
 /// The program.
@@ -33,6 +34,7 @@ pub fn main() -> ExitCode {
         Command::Agent(arguments) => commands::agent::run(arguments),
         Command::Sim(arguments) => commands::sim::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),
+        Command::Manifests(arguments) => commands::manifests::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

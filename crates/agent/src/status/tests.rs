@@ -1,3 +1,5 @@
+use serde_json::json;
+use vfleet_api::node_state::InterfaceExt;
 use vfleet_host::HostError;
 
 use super::*;
@@ -15,6 +17,7 @@ fn told(mut state: SriovNetworkNodeState, progress: &Progress<'_>) -> SriovNetwo
 
 fn failure() -> Failure {
     Failure::Step {
+        pf: "0000:01:00.0".parse().unwrap(),
         step: "bind 0000:01:00.0 vf 0 to vfio-pci".to_owned(),
         source: HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() },
     }
@@ -95,4 +98,24 @@ fn conditions_of_others_are_not_sent() {
         Some(SriovNetworkNodeStateStatus { conditions: Some(vec![foreign]), ..Default::default() });
     let new = status(&known, Some(&HostFacts::default()), &Progress::Done(&[]));
     assert!(new.conditions.unwrap().iter().all(|condition| condition.type_ != "Drained"));
+}
+
+#[test]
+fn each_wanted_card_says_whether_it_is_as_wanted() {
+    let card = |pf: &str| json!({ "pciAddress": pf });
+    let mut state = state(3);
+    state.spec.interfaces =
+        Some(serde_json::from_value(json!([card("0000:01:00.0"), card("0000:02:00.0")])).unwrap());
+    let cards: Vec<InterfaceExt> =
+        serde_json::from_value(json!([card("0000:01:00.0"), card("0000:02:00.0"), card("0000:03:00.0")]))
+            .unwrap();
+    let said = devices::with_conditions(cards, &state, &Progress::Done(&[failure()]));
+    let verdicts: Vec<_> = said
+        .iter()
+        .map(|card| {
+            let ready = card.conditions.as_ref().map(|conditions| &conditions[0]);
+            ready.map(|ready| (ready.status.as_str(), ready.reason.as_str()))
+        })
+        .collect();
+    assert_eq!(verdicts, [Some(("False", "DriverNotLoaded")), Some(("True", "AsWanted")), None]);
 }

@@ -1,9 +1,34 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ObjectMeta;
 use serde_json::json;
+use vfleet_api::SriovNetworkNodeStateSpec;
+
+use vfleet_api::keys::KEEP_STATE_UNTIL;
+use vfleet_plan::PolicyStanding;
 
 use super::*;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+static OWNER_REFERENCE: LazyLock<serde_json::Value> = LazyLock::new(|| {
+    json!({ "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovOperatorConfig", "name": "default",
+            "uid": "config", "controller": true })
+});
+
+fn config(spec: &serde_json::Value) -> SriovOperatorConfig {
+    serde_json::from_value(json!({ "metadata": { "name": "default", "uid": "config" }, "spec": spec }))
+        .unwrap()
+}
+
+/// With an operator config that says nothing.
+fn a_fleet() -> Fleet {
+    let mut fleet = Fleet::default();
+    fleet.settings(Some(&config(&json!({}))));
+    fleet
+}
 
 fn node(name: &str, labels: &[(&str, &str)]) -> PartialObjectMeta<Node> {
     let labels: BTreeMap<_, _> = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -18,7 +43,7 @@ fn worker(name: &str) -> PartialObjectMeta<Node> {
 fn state(name: &str, status: &serde_json::Value) -> DeserializeGuard<SriovNetworkNodeState> {
     serde_json::from_value(json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
-        "metadata": { "name": name }, "spec": {}, "status": status,
+        "metadata": { "name": name, "ownerReferences": [OWNER_REFERENCE.clone()] }, "spec": {}, "status": status,
     }))
     .unwrap()
 }
@@ -40,19 +65,30 @@ fn policy(name: &str, num_vfs: i64) -> DeserializeGuard<SriovNetworkNodePolicy> 
 }
 
 fn decision(fleet: &Fleet, node: &str) -> Decision {
-    fleet.decide(node).0
+    fleet.decide(node, SignedDuration::from_mins(30), NOW).0
+}
+
+fn spec_wanted(fleet: &Fleet, node: &str) -> SriovNetworkNodeStateSpec {
+    match decision(fleet, node) {
+        Decision::Update(Upkeep { spec: Some(spec), .. }) => spec,
+        other => panic!("a spec is wanted, not {other:?}"),
+    }
+}
+
+fn nodes(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 #[test]
 fn a_worker_without_a_node_state_gets_one_without_a_spec() {
-    let mut fleet = Fleet::default();
-    assert_eq!(fleet.node(Event::Apply(worker("a"))), BTreeSet::from(["a".to_owned()]));
+    let mut fleet = a_fleet();
+    assert_eq!(fleet.node(Event::Apply(worker("a"))).nodes, nodes(&["a"]));
     assert_eq!(decision(&fleet, "a"), Decision::Create);
 }
 
 #[test]
 fn a_node_that_runs_no_agent_is_left_alone() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(node("windows", &[(WORKER_LABEL, ""), (OS_LABEL, "windows")])));
     fleet.node(Event::Apply(node("control", &[(OS_LABEL, "linux")])));
     assert_eq!(decision(&fleet, "windows"), Decision::Nothing);
@@ -61,7 +97,7 @@ fn a_node_that_runs_no_agent_is_left_alone() {
 
 #[test]
 fn a_node_whose_cards_are_not_known_is_left_alone() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.state(Event::Apply(state("a", &json!({ "syncStatus": "" }))));
     fleet.policy(Event::Apply(policy("p", 4)));
@@ -70,11 +106,11 @@ fn a_node_whose_cards_are_not_known_is_left_alone() {
 
 #[test]
 fn a_policy_becomes_a_spec_and_then_nothing_is_left_to_do() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.state(Event::Apply(state_with_card("a")));
-    assert_eq!(fleet.policy(Event::Apply(policy("p", 4))), BTreeSet::from(["a".to_owned()]));
-    let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
+    assert_eq!(fleet.policy(Event::Apply(policy("p", 4))).nodes, nodes(&["a"]));
+    let spec = spec_wanted(&fleet, "a");
     assert_eq!(spec.interfaces.as_ref().unwrap()[0].num_vfs, Some(4));
     let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
     fleet.state(Event::Apply(DeserializeGuard(Ok(written))));
@@ -83,44 +119,48 @@ fn a_policy_becomes_a_spec_and_then_nothing_is_left_to_do() {
 
 #[test]
 fn without_policies_the_spec_says_that_nothing_is_wanted() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.state(Event::Apply(state_with_card("a")));
-    let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
+    let spec = spec_wanted(&fleet, "a");
     assert_eq!(spec.interfaces, Some(Vec::new()));
 }
 
 #[test]
 fn the_same_object_again_touches_no_node() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.policy(Event::Apply(policy("p", 4)));
-    assert!(fleet.policy(Event::Apply(policy("p", 4))).is_empty());
-    assert!(fleet.node(Event::Apply(worker("a"))).is_empty());
+    assert!(fleet.policy(Event::Apply(policy("p", 4))).nodes.is_empty());
+    assert!(fleet.node(Event::Apply(worker("a"))).nodes.is_empty());
 }
 
 #[test]
 fn a_policy_that_vanished_while_the_watch_was_away_touches_the_nodes() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.policy(Event::Apply(policy("p", 4)));
     fleet.policy(Event::Init);
-    assert_eq!(fleet.policy(Event::InitDone), BTreeSet::from(["a".to_owned()]));
+    assert_eq!(fleet.policy(Event::InitDone).nodes, nodes(&["a"]));
 }
 
 #[test]
 fn nothing_is_complete_before_all_kinds_are_listed() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.policy(Event::InitDone);
     fleet.node(Event::InitDone);
     assert!(!fleet.is_complete());
     fleet.state(Event::InitDone);
+    assert!(!fleet.is_complete());
+    fleet.pool(Event::InitDone);
     assert!(fleet.is_complete());
+    fleet.settings(None);
+    assert!(!fleet.is_complete(), "without an operator config nobody knows which nodes run an agent");
 }
 
 #[test]
 fn empty_parts_that_the_go_operator_wrote_are_no_difference() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     let spec = serde_json::from_value(json!({ "interfaces": [], "bridges": {}, "system": {} })).unwrap();
     let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
@@ -137,30 +177,191 @@ fn unreadable_policy(name: &str) -> DeserializeGuard<SriovNetworkNodePolicy> {
 
 #[test]
 fn a_policy_that_could_never_be_read_keeps_its_vfs() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.state(Event::Apply(state_with_card("a")));
     fleet.policy(Event::Apply(policy("p", 4)));
-    let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
+    let spec = spec_wanted(&fleet, "a");
 
-    let mut restarted = Fleet::default();
+    let mut restarted = a_fleet();
     restarted.node(Event::Apply(worker("a")));
     let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
     restarted.state(Event::Apply(DeserializeGuard(Ok(written))));
     restarted.policy(Event::InitApply(unreadable_policy("p")));
     restarted.policy(Event::InitDone);
     assert_eq!(decision(&restarted, "a"), Decision::Nothing);
-    restarted.policy(Event::Delete(unreadable_policy("p")));
-    assert!(matches!(decision(&restarted, "a"), Decision::Apply(_)));
+    assert_eq!(restarted.policy(Event::Delete(unreadable_policy("p"))).nodes, nodes(&["a"]));
+    spec_wanted(&restarted, "a");
 }
 
 #[test]
 fn a_policy_that_cannot_be_read_counts_as_it_was() {
-    let mut fleet = Fleet::default();
+    let mut fleet = a_fleet();
     fleet.node(Event::Apply(worker("a")));
     fleet.state(Event::Apply(state_with_card("a")));
     fleet.policy(Event::Apply(policy("p", 4)));
-    assert!(fleet.policy(Event::Apply(unreadable_policy("p"))).is_empty());
-    let Decision::Apply(spec) = decision(&fleet, "a") else { panic!("a spec is wanted") };
+    assert!(fleet.policy(Event::Apply(unreadable_policy("p"))).nodes.is_empty());
+    let spec = spec_wanted(&fleet, "a");
     assert_eq!(spec.interfaces.unwrap()[0].num_vfs, Some(4));
+}
+
+fn labelled(name: &str, key: &str, value: &str) -> PartialObjectMeta<Node> {
+    node(name, &[(WORKER_LABEL, ""), (OS_LABEL, "linux"), (key, value)])
+}
+
+fn policy_for(name: &str, label: (&str, &str)) -> DeserializeGuard<SriovNetworkNodePolicy> {
+    let mut policy = policy(name, 4).0.unwrap();
+    policy.spec.node_selector = [(label.0.to_owned(), label.1.to_owned())].into();
+    DeserializeGuard(Ok(policy))
+}
+
+#[test]
+fn a_policy_touches_the_nodes_that_it_selects_or_selected() {
+    let mut fleet = a_fleet();
+    for (name, rack) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        fleet.node(Event::Apply(labelled(name, "rack", rack)));
+    }
+    assert_eq!(fleet.policy(Event::Apply(policy_for("p", ("rack", "1")))).nodes, nodes(&["a"]));
+    assert_eq!(fleet.policy(Event::Apply(policy_for("p", ("rack", "2")))).nodes, nodes(&["a", "b"]));
+    assert_eq!(fleet.policy(Event::Delete(policy_for("p", ("rack", "2")))).nodes, nodes(&["b"]));
+}
+
+fn pool(name: &str, spec: &serde_json::Value) -> DeserializeGuard<SriovNetworkPoolConfig> {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
+}
+
+#[test]
+fn a_pool_touches_its_nodes_and_gives_them_its_rdma_mode() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(labelled("a", "rack", "1")));
+    fleet.node(Event::Apply(labelled("b", "rack", "2")));
+    fleet.state(Event::Apply(state_with_card("a")));
+    let spec = json!({ "nodeSelector": { "matchLabels": { "rack": "1" } }, "rdmaMode": "exclusive" });
+    assert_eq!(fleet.pool(Event::Apply(pool("p", &spec))).nodes, nodes(&["a"]));
+    let system = spec_wanted(&fleet, "a").system.unwrap();
+    assert_eq!(serde_json::to_value(system).unwrap(), json!({ "rdmaMode": "exclusive" }));
+}
+
+#[test]
+fn the_operator_config_says_which_nodes_run_an_agent() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(labelled("a", "rack", "1")));
+    fleet.node(Event::Apply(node("b", &[("rack", "2")])));
+    assert_eq!(decision(&fleet, "b"), Decision::Nothing);
+    let selector = json!({ "configDaemonNodeSelector": { "rack": "2" } });
+    assert_eq!(fleet.settings(Some(&config(&selector))).nodes, nodes(&["a", "b"]));
+    assert_eq!(decision(&fleet, "a"), Decision::Nothing);
+    assert_eq!(decision(&fleet, "b"), Decision::Create);
+    assert!(fleet.settings(Some(&config(&selector))).nodes.is_empty());
+}
+
+#[test]
+fn a_node_state_without_a_node_is_kept_for_a_while_and_then_goes() {
+    let mut fleet = a_fleet();
+    fleet.state(Event::Apply(state_with_card("a")));
+    let until = NOW + SignedDuration::from_mins(30);
+    assert_eq!(decision(&fleet, "a"), Decision::KeepUntil { until, version: None });
+
+    let mut kept = state_with_card("a").0.unwrap();
+    kept.metadata.annotations = Some([(KEEP_STATE_UNTIL.to_owned(), until.to_string())].into());
+    fleet.state(Event::Apply(DeserializeGuard(Ok(kept))));
+    assert_eq!(decision(&fleet, "a"), Decision::LookAgainAt(until));
+    let later = fleet.decide("a", SignedDuration::from_mins(30), until).0;
+    assert_eq!(later, Decision::Delete { uid: None, version: None });
+
+    fleet.node(Event::Apply(worker("a")));
+    assert!(matches!(decision(&fleet, "a"), Decision::Update(Upkeep { keep_for_good: true, .. })));
+}
+
+#[test]
+fn a_node_state_of_another_owner_is_taken_over() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    let mut state = state("a", &json!({})).0.unwrap();
+    state.metadata.owner_references.as_mut().unwrap()[0].uid = "policy-default".to_owned();
+    fleet.state(Event::Apply(DeserializeGuard(Ok(state))));
+    assert!(matches!(decision(&fleet, "a"), Decision::Update(Upkeep { owner: true, spec: None, .. })));
+}
+
+#[test]
+fn a_link_that_goes_down_is_no_reason_to_plan() {
+    let mut fleet = a_fleet();
+    let card = |up: &str| {
+        let card = json!({ "name": "e", "pciAddress": "0000:3b:00.0", "linkAdminState": up, "Vfs": [] });
+        state("a", &json!({ "interfaces": [card] }))
+    };
+    fleet.state(Event::Apply(card("up")));
+    assert!(fleet.state(Event::Apply(card("down"))).nodes.is_empty());
+}
+
+/// What a policy is said to be on a node whose state is this.
+fn standing(
+    state: DeserializeGuard<SriovNetworkNodeState>,
+    policies: &[(&str, i64)],
+) -> Vec<(String, PolicyStanding)> {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    for (name, num_vfs) in policies {
+        fleet.policy(Event::Apply(policy(name, *num_vfs)));
+    }
+    fleet.state(Event::Apply(state));
+    let (mut decision, mut answers) = fleet.decide("a", SignedDuration::ZERO, NOW);
+    if let Decision::Update(Upkeep { spec: Some(spec), .. }) = decision {
+        let written = fleet.states.get("a").unwrap();
+        let cards = written.cards.clone();
+        let state = State {
+            spec,
+            cards,
+            failures: written.failures.clone(),
+            owners: written.owners.clone(),
+            keep_until: None,
+            sync: written.sync,
+            drain: None,
+            uid: None,
+            version: None,
+        };
+        fleet.states = Known::default();
+        fleet.states.take(Event::Apply(worker("a")), |_| Ok(state));
+        (decision, answers) = fleet.decide("a", SignedDuration::ZERO, NOW);
+    }
+    assert_eq!(decision, Decision::Nothing);
+    let standings = fleet.policy_standings("a", &decision, &answers).into_iter();
+    let mut list: Vec<_> = standings.map(|(policy, standing)| (policy.to_owned(), standing)).collect();
+    list.sort();
+    list
+}
+
+#[test]
+fn a_failed_card_is_a_matter_of_the_policies_that_select_it() {
+    let failed = |pf: &str| {
+        let ready = json!([{ "type": "Ready", "status": "False", "reason": "TooManyVfs", "message": "8 of 7",
+                             "lastTransitionTime": "1970-01-01T00:00:00Z" }]);
+        state(
+            "a",
+            &json!({ "syncStatus": "Failed", "interfaces": [
+            { "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086",
+              "conditions": if pf == "ens1f0" { ready.clone() } else { json!([]) } },
+            { "name": "other", "pciAddress": "0000:5e:00.0", "vendor": "15b3",
+              "conditions": if pf == "other" { ready } else { json!([]) } },
+        ] }),
+        )
+    };
+    assert_eq!(standing(failed("ens1f0"), &[("p", 4)]), [("p".to_owned(), PolicyStanding::Failed)]);
+    assert_eq!(standing(failed("other"), &[("p", 4)]), [("p".to_owned(), PolicyStanding::Ready)]);
+}
+
+#[test]
+fn policies_that_fight_are_told_apart_from_policies_that_are_done() {
+    let done = state(
+        "a",
+        &json!({ "syncStatus": "Succeeded", "interfaces": [
+        { "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086" } ] }),
+    );
+    let both = standing(done, &[("p", 4), ("q", 4)]);
+    assert_eq!(both, [("p".to_owned(), PolicyStanding::Conflict), ("q".to_owned(), PolicyStanding::Ready)]);
+}
+
+#[test]
+fn a_node_that_has_not_reported_is_waited_for() {
+    assert_eq!(standing(state("a", &json!({})), &[("p", 4)]), [("p".to_owned(), PolicyStanding::NoFacts)]);
 }

@@ -1,6 +1,10 @@
 //! `vfleet operator`: the controllers.
 
-use vfleet_api::keys::DEFAULT_NAMESPACE;
+use std::time::Duration;
+
+use anyhow::Context;
+use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
+use vfleet_operator::BindAddress;
 
 use crate::{client, log, stop};
 
@@ -12,15 +16,49 @@ pub(crate) struct Arguments {
     /// Namespace of policies and node states.
     #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
+    /// What stands before the names of resources.
+    #[arg(long, env = "RESOURCE_PREFIX", default_value = DEFAULT_RESOURCE_PREFIX)]
+    resource_prefix: String,
+    /// Name of this replica, different from the others'. The host name when empty.
+    #[arg(long, env = "POD_NAME", default_value = "")]
+    pod_name: String,
+    /// Minutes that a node state is kept when its node is gone; 0 is not at all.
+    #[arg(long, env = "STALE_NODE_STATE_CLEANUP_DELAY_MINUTES", default_value_t = 30)]
+    stale_node_state_cleanup_delay_minutes: u16,
+    /// Where metrics are served for Prometheus, at /metrics; 0 is nowhere.
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
+    metrics_bind_address: BindAddress,
+    /// Where /healthz and /readyz are served; 0 is nowhere.
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8081")]
+    health_probe_bind_address: BindAddress,
+    /// Where admission is to be served; 0 is nowhere. Nothing is served there yet, whatever is given.
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":9443")]
+    webhook_bind_address: BindAddress,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     log::start();
+    let config = vfleet_operator::Config {
+        namespace: arguments.namespace,
+        identity: identity(arguments.pod_name)?,
+        resource_prefix: arguments.resource_prefix,
+        stale_state_after: Duration::from_mins(arguments.stale_node_state_cleanup_delay_minutes.into()),
+        metrics: arguments.metrics_bind_address,
+        health: arguments.health_probe_bind_address,
+    };
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
-        vfleet_operator::run(client, vfleet_operator::Config { namespace: arguments.namespace }, stop)
-            .await?;
+        vfleet_operator::run(client, config, stop).await?;
         Ok(())
     })
+}
+
+/// The name of this replica.
+fn identity(pod_name: String) -> anyhow::Result<String> {
+    if !pod_name.is_empty() {
+        return Ok(pod_name);
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host's name")?;
+    Ok(name.trim().to_owned())
 }

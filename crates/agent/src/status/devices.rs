@@ -1,0 +1,59 @@
+//! What is said about each card: whether it is as wanted, so that a failure can be told from its neighbour's success.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use vfleet_api::conditions::{READY, Verdict, updated};
+use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::{PciAddress, SriovNetworkNodeState};
+
+use super::{Progress, message};
+use crate::apply::Failure;
+
+/// `cards` with a condition on each that the spec wants something of. While steps are being executed the last verdict
+/// stands.
+pub(super) fn with_conditions(
+    cards: Vec<InterfaceExt>,
+    state: &SriovNetworkNodeState,
+    progress: &Progress<'_>,
+) -> Vec<InterfaceExt> {
+    let wanted = |pf: PciAddress| {
+        let mut wanted = state.spec.interfaces.iter().flatten();
+        wanted.any(|entry| entry.pci_address.value() == Ok(&pf))
+    };
+    let with_condition = |mut card: InterfaceExt| {
+        if let Ok(&pf) = card.pci_address.value() {
+            card.conditions = match progress {
+                Progress::NotPlanned => None,
+                Progress::Executing(_) => known(state, pf),
+                Progress::Done(failures) => {
+                    let verdict = verdict(pf, failures).or_else(|| wanted(pf).then(as_wanted));
+                    let old = known(state, pf).unwrap_or_default();
+                    verdict
+                        .map(|verdict| updated(&old, &[verdict], state.metadata.generation, Timestamp::now()))
+                }
+            };
+        }
+        card
+    };
+    cards.into_iter().map(with_condition).collect()
+}
+
+fn known(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
+    let mut cards = state.status.as_ref()?.interfaces.iter().flatten();
+    cards.find(|card| card.pci_address.value() == Ok(&pf))?.conditions.clone()
+}
+
+fn verdict(pf: PciAddress, failures: &[Failure]) -> Option<Verdict> {
+    let about_it: Vec<_> = failures.iter().filter(|failure| failure.pf() == Some(pf)).collect();
+    let first = about_it.first()?;
+    Some(Verdict {
+        type_: READY,
+        holds: false,
+        reason: first.reason(),
+        message: message(about_it.iter().copied()),
+    })
+}
+
+fn as_wanted() -> Verdict {
+    Verdict { type_: READY, holds: true, reason: "AsWanted", message: String::new() }
+}

@@ -1,0 +1,115 @@
+//! What is to be said about a policy or a pool, with one node as the example for those like it.
+
+use vfleet_api::keys::{OS_LABEL, WORKER_LABEL};
+use vfleet_api::pool_config::PoolNodes;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
+use vfleet_plan::{
+    Example, NamedPool, NodeIdentity, PfAnswer, PfVerdict, PolicyAnswer, PolicyCount, PolicyStanding,
+    PoolFault, pool,
+};
+
+use super::known::Unreadable;
+use super::standing::failure_of;
+use super::tally::Standings;
+use super::{Fleet, PoolStanding};
+
+/// Enough PFs to see the pattern.
+const MOST_PFS: usize = 4;
+
+impl Fleet {
+    pub(crate) fn find_policy(&self, name: &str) -> Option<&SriovNetworkNodePolicy> {
+        self.policies.get(name)
+    }
+
+    pub(crate) fn find_unreadable_policy(&self, name: &str) -> Option<&Unreadable> {
+        self.policies.unreadable().get(name)
+    }
+
+    pub(crate) fn find_pool(&self, name: &str) -> Option<&SriovNetworkPoolConfig> {
+        self.pools.get(name)
+    }
+
+    /// The nodes of a policy, counted, with an example of the worst that needs an explanation.
+    pub(crate) fn count_policy(
+        &self,
+        policy: &str,
+        standings: Option<&Standings<PolicyStanding>>,
+    ) -> PolicyCount {
+        let standings = standings.into_iter().flatten();
+        let nodes = standings.clone().map(|(standing, nodes)| (*standing, nodes.len())).collect();
+        let explained = |standing: PolicyStanding| {
+            !matches!(standing, PolicyStanding::Pending | PolicyStanding::NoFacts | PolicyStanding::Ready)
+        };
+        let worst = standings.filter(|(standing, _)| explained(**standing)).find_map(|(standing, nodes)| {
+            let node = nodes.first()?;
+            Some(self.example(policy, *standing, node))
+        });
+        PolicyCount { nodes, example: worst.flatten() }
+    }
+
+    fn example(&self, policy: &str, standing: PolicyStanding, node: &str) -> Option<Example> {
+        let state = self.states.get(node)?;
+        let plan = self.plan(node, self.agent_node(node)?, state)?;
+        let answer = plan.answers.iter().find(|answer| answer.policy == policy)?;
+        let (reason, text) = match standing {
+            PolicyStanding::Fault => {
+                let fault = |pf: &PfAnswer| match &pf.verdict {
+                    PfVerdict::Invalid(fault) => Some((fault.reason(), pf.to_string())),
+                    _ => None,
+                };
+                answer.pfs.iter().find_map(fault)?
+            }
+            PolicyStanding::Conflict => ("PolicyConflict", lost(answer, true)?),
+            PolicyStanding::Outranked => ("Outranked", lost(answer, false)?),
+            PolicyStanding::Failed => {
+                let failure = failure_of(answer, state)?;
+                ("NodesFailed", format!("{}: {}", failure.reason, failure.message))
+            }
+            PolicyStanding::NoPf => ("NoMatchingPf", why_no_pf(answer)),
+            PolicyStanding::Pending | PolicyStanding::NoFacts | PolicyStanding::Ready => return None,
+        };
+        Some(Example { node: node.to_owned(), reason, text })
+    }
+
+    /// The nodes of a pool, counted.
+    pub(crate) fn count_pool(standings: Option<&Standings<PoolStanding>>) -> PoolNodes {
+        use PoolStanding::{Done, Draining, Other, Waiting};
+        let count = |wanted: &[PoolStanding]| {
+            let of = standings.into_iter().flatten().filter(|(standing, _)| wanted.contains(standing));
+            Some(of.map(|(_, nodes)| i64::try_from(nodes.len()).unwrap_or(i64::MAX)).sum())
+        };
+        PoolNodes {
+            total: count(&[Waiting, Draining, Done, Other]),
+            waiting: count(&[Waiting]),
+            draining: count(&[Draining]),
+            done: count(&[Done]),
+            blocked: Some(0),
+        }
+    }
+
+    /// What is wrong with the pool's selector. Any node shows it.
+    pub(crate) fn pool_fault(name: &str, pool: &SriovNetworkPoolConfig) -> Option<PoolFault> {
+        let labels = [WORKER_LABEL, OS_LABEL].map(|label| (label.to_owned(), String::new())).into();
+        let node = NodeIdentity { name: "", labels: &labels };
+        pool::selects(&NamedPool { name, spec: &pool.spec }, node).err()
+    }
+}
+
+fn lost(answer: &PolicyAnswer, equal_priority: bool) -> Option<String> {
+    let is_it = |pf: &&PfAnswer| match &pf.verdict {
+        PfVerdict::Selected { lost } => lost.iter().any(|lost| lost.equal_priority == equal_priority),
+        _ => false,
+    };
+    answer.pfs.iter().find(is_it).map(ToString::to_string)
+}
+
+fn why_no_pf(answer: &PolicyAnswer) -> String {
+    if answer.pfs.is_empty() {
+        return "it has no network card that can have VFs".to_owned();
+    }
+    let mut reasons: Vec<_> = answer.pfs.iter().take(MOST_PFS).map(ToString::to_string).collect();
+    if let more @ 1.. = answer.pfs.len().saturating_sub(MOST_PFS) {
+        reasons.push(format!("and {more} more PFs"));
+    }
+    reasons.join("; ")
+}

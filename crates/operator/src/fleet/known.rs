@@ -1,0 +1,147 @@
+//! The objects of one kind, by name, as the API server tells them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use kube::core::{DeserializeGuard, Resource};
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
+
+/// What is kept of an object.
+pub(super) trait Counts {
+    /// Whether decisions about nodes come out the same with the other one.
+    fn same(&self, other: &Self) -> bool;
+}
+
+/// The objects of one kind, by name.
+#[derive(Debug)]
+pub(crate) struct Known<T> {
+    items: HashMap<String, T>,
+    /// Objects that cannot be read and never could, and why.
+    unreadable: BTreeMap<String, Unreadable>,
+    /// Names seen in the list that is under way; the others are gone when it ends.
+    listing: BTreeSet<String>,
+    listed: bool,
+}
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Unreadable {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) error: String,
+}
+
+/// An object that is not what it was.
+#[derive(Debug)]
+pub(super) struct Changed<T> {
+    pub(super) name: String,
+    /// What it was before.
+    pub(super) old: Option<T>,
+    /// It could not be read before, so that nobody knows what it was.
+    pub(super) was_unreadable: bool,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self { items: HashMap::new(), unreadable: BTreeMap::new(), listing: BTreeSet::new(), listed: false }
+    }
+}
+
+impl<T> Known<T> {
+    pub(super) fn get(&self, name: &str) -> Option<&T> {
+        self.items.get(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &T)> {
+        self.items.iter()
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.items.keys()
+    }
+
+    /// Names of objects that cannot be read and never could, and why.
+    pub(super) fn unreadable(&self) -> &BTreeMap<String, Unreadable> {
+        &self.unreadable
+    }
+
+    /// Whether they were listed once: before that, an absent object may just not have been seen.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed
+    }
+}
+
+impl<T: Counts> Known<T> {
+    /// Takes in a watch event of guarded objects. What cannot be read counts as it was.
+    pub(super) fn update<K>(
+        &mut self,
+        event: Event<DeserializeGuard<K>>,
+        keep: impl FnOnce(K) -> T,
+    ) -> Vec<Changed<T>>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        self.take(event, |guarded| {
+            guarded.0.map(keep).map_err(|bad| Unreadable { metadata: bad.metadata, error: bad.error })
+        })
+    }
+
+    /// Takes in a watch event; gives the objects that are different from before. What cannot be `read` counts as it
+    /// was.
+    pub(super) fn take<O: ResourceExt>(
+        &mut self,
+        event: Event<O>,
+        read: impl FnOnce(O) -> Result<T, Unreadable>,
+    ) -> Vec<Changed<T>> {
+        match event {
+            Event::Init => {
+                self.listing.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                self.listing.insert(object.name_any());
+                self.put(object.name_any(), read(object))
+            }
+            Event::InitDone => {
+                self.listed = true;
+                let seen = std::mem::take(&mut self.listing);
+                let is_gone = |name: &String| !seen.contains(name);
+                let gone = self.items.extract_if(|name, _| is_gone(name));
+                let gone = gone.map(|(name, old)| Changed { name, old: Some(old), was_unreadable: false });
+                let unreadable = self.unreadable.extract_if(.., |name, _| is_gone(name));
+                gone.chain(unreadable.map(|(name, _)| Changed { name, old: None, was_unreadable: true }))
+                    .collect()
+            }
+            Event::Apply(object) => self.put(object.name_any(), read(object)),
+            Event::Delete(object) => {
+                let name = object.name_any();
+                let was_unreadable = self.unreadable.remove(&name).is_some();
+                let old = self.items.remove(&name);
+                let was_known = old.is_some() || was_unreadable;
+                if was_known { vec![Changed { name, old, was_unreadable }] } else { Vec::new() }
+            }
+        }
+    }
+
+    fn put(&mut self, name: String, item: Result<T, Unreadable>) -> Vec<Changed<T>> {
+        let item = match item {
+            Ok(item) => item,
+            Err(unreadable) => {
+                tracing::warn!(
+                    name,
+                    error = unreadable.error,
+                    "an object cannot be read; its last state counts"
+                );
+                if !self.items.contains_key(&name) {
+                    self.unreadable.insert(name, unreadable);
+                }
+                return Vec::new();
+            }
+        };
+        let was_unreadable = self.unreadable.remove(&name).is_some();
+        let is_same = self.items.get(&name).is_some_and(|old| old.same(&item));
+        let old = self.items.insert(name.clone(), item);
+        if is_same && !was_unreadable { Vec::new() } else { vec![Changed { name, old, was_unreadable }] }
+    }
+}

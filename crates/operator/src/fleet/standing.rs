@@ -1,0 +1,108 @@
+//! Where a node stands, for those who count: its policies and its pool.
+
+use vfleet_api::PciAddress;
+use vfleet_api::node_state::DrainStatus;
+use vfleet_plan::{PfAnswer, PfVerdict, PolicyAnswer, PolicyStanding};
+
+use super::state::{NodeFailure, State, SyncStatus};
+use super::{Decision, Fleet, Upkeep};
+
+/// Where a node stands in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PoolStanding {
+    Waiting,
+    Draining,
+    Done,
+    /// Anything else: being configured without a drain, failed, not reported yet.
+    Other,
+}
+
+impl Fleet {
+    /// Where the node stands for each policy that selects it.
+    pub(crate) fn policy_standings<'a>(
+        &'a self,
+        node: &str,
+        decision: &Decision,
+        answers: &[PolicyAnswer],
+    ) -> Vec<(&'a str, PolicyStanding)> {
+        let (Some(labels), Some(state)) = (self.agent_node(node), self.states.get(node)) else {
+            return Vec::new();
+        };
+        let is_written = !matches!(decision, Decision::Update(Upkeep { spec: Some(_), .. }));
+        let selecting = self.named_policies().into_iter();
+        selecting
+            .filter(|policy| vfleet_plan::why_not_node(policy, labels).is_none())
+            .map(|policy| {
+                let answer = answers.iter().find(|answer| answer.policy == policy.name);
+                let standing = match answer {
+                    _ if state.cards.is_none() => PolicyStanding::NoFacts,
+                    None => PolicyStanding::NoPf,
+                    Some(answer) => standing(answer, state, is_written),
+                };
+                (policy.name, standing)
+            })
+            .collect()
+    }
+
+    /// The node's pool, and where it stands there.
+    pub(crate) fn pool_standing(&self, node: &str) -> Option<(&str, PoolStanding)> {
+        let pool = self.pool_of(node, self.agent_node(node)?)?;
+        let Some(state) = self.states.get(node) else { return Some((pool, PoolStanding::Other)) };
+        let standing = match state.drain {
+            Some(DrainStatus::DrainRequired) => PoolStanding::Waiting,
+            Some(
+                DrainStatus::DrainingMcpPausing
+                | DrainStatus::DrainingMcpPaused
+                | DrainStatus::Draining
+                | DrainStatus::DrainingComplete,
+            ) => PoolStanding::Draining,
+            Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None
+                if state.sync == SyncStatus::Succeeded =>
+            {
+                PoolStanding::Done
+            }
+            Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None => PoolStanding::Other,
+        };
+        Some((pool, standing))
+    }
+
+    /// The sync and drain status of a node, for counting.
+    pub(crate) fn progress_of(&self, node: &str) -> Option<(SyncStatus, Option<DrainStatus>)> {
+        self.states.get(node).map(|state| (state.sync, state.drain))
+    }
+}
+
+fn standing(answer: &PolicyAnswer, state: &State, is_written: bool) -> PolicyStanding {
+    let lost = |equal: bool| {
+        answer.pfs.iter().any(|pf| match &pf.verdict {
+            PfVerdict::Selected { lost } => lost.iter().any(|lost| lost.equal_priority == equal),
+            _ => false,
+        })
+    };
+    if !answer.selects() {
+        PolicyStanding::NoPf
+    } else if answer.pfs.iter().any(|pf| matches!(pf.verdict, PfVerdict::Invalid(_))) {
+        PolicyStanding::Fault
+    } else if lost(true) {
+        PolicyStanding::Conflict
+    } else if !is_written {
+        PolicyStanding::Pending
+    } else if failure_of(answer, state).is_some() {
+        PolicyStanding::Failed
+    } else if matches!(state.sync, SyncStatus::InProgress | SyncStatus::Unknown) {
+        PolicyStanding::Pending
+    } else if lost(false) {
+        PolicyStanding::Outranked
+    } else {
+        PolicyStanding::Ready
+    }
+}
+
+/// A failure of a card is a matter of the policies that select it, one of the whole node is everybody's.
+pub(super) fn failure_of<'a>(answer: &PolicyAnswer, state: &'a State) -> Option<&'a NodeFailure> {
+    let selected = |pf: PciAddress| {
+        let is_it = |answer: &PfAnswer| answer.pci_address.value() == Ok(&pf);
+        answer.pfs.iter().any(|pf| is_it(pf) && !matches!(pf.verdict, PfVerdict::NotSelected(_)))
+    };
+    state.failures.iter().find(|failure| failure.pf.is_none_or(selected))
+}

@@ -1,0 +1,107 @@
+//! What can be measured from outside, in Prometheus' text form.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// All metrics of the operator.
+pub(crate) struct Metrics {
+    registry: Registry,
+    reconciles: Family<ByResult, Counter>,
+    errors: Family<ByReason, Counter>,
+    queue_depth: Family<ByController, Gauge>,
+    plan_duration: Histogram,
+    nodes: Family<BySyncStatus, Gauge>,
+    draining: Family<ByDrainStatus, Gauge>,
+    leader: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByController {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    controller: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    controller: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BySyncStatus {
+    sync_status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByDrainStatus {
+    drain_status: &'static str,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let reconciles = Family::default();
+        let errors = Family::default();
+        let queue_depth = Family::default();
+        // From 4 microseconds to a quarter of a second: planning one node is pure computing.
+        let plan_duration = Histogram::new(exponential_buckets(4e-6, 4.0, 9));
+        let nodes = Family::default();
+        let draining = Family::default();
+        let leader = Gauge::default();
+        let mut all = Registry::with_prefix("vfleet");
+        all.register("reconciles", "Objects worked on", Family::clone(&reconciles));
+        all.register("errors", "Work that failed, by reason", Family::clone(&errors));
+        all.register("queue_depth", "Objects that wait or are worked on", Family::clone(&queue_depth));
+        let text = "Working out what one node shall be like";
+        all.register_with_unit("plan_duration", text, Unit::Seconds, plan_duration.clone());
+        all.register("nodes", "Nodes with a node state, by sync status", Family::clone(&nodes));
+        all.register("nodes_draining", "Nodes with a node state, by drain status", Family::clone(&draining));
+        all.register("leader", "1 on the replica that leads", leader.clone());
+        Self { registry: all, reconciles, errors, queue_depth, plan_duration, nodes, draining, leader }
+    }
+
+    /// Something was worked on; `error` is the reason why it failed.
+    pub(crate) fn worked(&self, controller: &'static str, error: Option<&'static str>) {
+        let result = if error.is_some() { "error" } else { "success" };
+        self.reconciles.get_or_create(&ByResult { controller, result }).inc();
+        if let Some(reason) = error {
+            self.errors.get_or_create(&ByReason { controller, reason }).inc();
+        }
+    }
+
+    pub(crate) fn queue_depth(&self, controller: &'static str, depth: usize) {
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.queue_depth.get_or_create(&ByController { controller }).set(depth);
+    }
+
+    pub(crate) fn planned(&self, took: Duration) {
+        self.plan_duration.observe(took.as_secs_f64());
+    }
+
+    /// One node more (or less, with -1) has this sync status and drain status.
+    pub(crate) fn count_node(&self, sync_status: &'static str, drain_status: &'static str, by: i64) {
+        self.nodes.get_or_create(&BySyncStatus { sync_status }).inc_by(by);
+        self.draining.get_or_create(&ByDrainStatus { drain_status }).inc_by(by);
+    }
+
+    pub(crate) fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// All of them, in Prometheus' text form.
+    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,120 @@
+//! What policies and pools say about themselves in their status.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use kube::Api;
+use kube::core::{PartialObjectMeta, PartialObjectMetaExt};
+use serde_json::{Value, json};
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
+use vfleet_plan::{PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts};
+
+use crate::context::Context;
+use crate::fleet::tally::Tally;
+use crate::fleet::{Fleet, PoolStanding, Unreadable};
+use crate::patch::WriteError;
+use crate::status::{Subject, report};
+
+/// Something to report on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum About {
+    Policy(String),
+    Pool(String),
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(name) => write!(f, "policy {name}"),
+            Self::Pool(name) => write!(f, "pool {name}"),
+        }
+    }
+}
+
+/// Who counts, and what was said about what cannot be read.
+pub(crate) struct Reports {
+    context: Context,
+    policies: Api<SriovNetworkNodePolicy>,
+    pools: Api<SriovNetworkPoolConfig>,
+    /// Where each node stands for each policy that selects it.
+    pub(crate) policy_tally: Tally<PolicyStanding>,
+    /// Where each node stands in its pool.
+    pub(crate) pool_tally: Tally<PoolStanding>,
+    /// The status of such a policy cannot be read either, so that we have to remember what we wrote.
+    said_unreadable: HashMap<String, Unreadable>,
+}
+
+type Writing = futures::future::BoxFuture<'static, Result<(), WriteError>>;
+
+impl Reports {
+    pub(crate) fn new(context: &Context) -> Self {
+        let (client, namespace) = (&context.client, context.config.namespace.as_str());
+        Self {
+            policies: Api::namespaced(client.clone(), namespace),
+            pools: Api::namespaced(client.clone(), namespace),
+            context: context.clone(),
+            policy_tally: Tally::default(),
+            pool_tally: Tally::default(),
+            said_unreadable: HashMap::new(),
+        }
+    }
+
+    /// What is to be written; `None` when there is nothing to say.
+    pub(crate) fn about(&mut self, about: &About, fleet: &Fleet) -> Option<Writing> {
+        match about {
+            About::Policy(name) => match fleet.find_unreadable_policy(name) {
+                Some(unreadable) => self.unreadable_policy(name, unreadable),
+                None => self.policy(name, fleet),
+            },
+            About::Pool(name) => self.pool(name, fleet),
+        }
+    }
+
+    fn policy(&mut self, name: &str, fleet: &Fleet) -> Option<Writing> {
+        self.said_unreadable.remove(name);
+        let policy = fleet.find_policy(name)?.clone();
+        let count = fleet.count_policy(name, self.policy_tally.of(name));
+        let (verdicts, new) = (policy_verdicts(&count), count.status());
+        let old = policy.status.clone().unwrap_or_default();
+        let rest_is_same =
+            vfleet_api::node_policy::SriovNetworkNodePolicyStatus { conditions: None, ..old.clone() } == new;
+        let (context, api) = (self.context.clone(), self.policies.clone());
+        Some(Box::pin(async move {
+            let conditions = old.conditions.unwrap_or_default();
+            let subject = Subject { api: &api, object: &policy, conditions: &conditions, rest_is_same };
+            report(&context, &subject, &verdicts, json!(new)).await
+        }))
+    }
+
+    fn unreadable_policy(&mut self, name: &str, unreadable: &Unreadable) -> Option<Writing> {
+        let generation = |unreadable: &Unreadable| unreadable.metadata.generation;
+        let said = self.said_unreadable.get(name);
+        if said.is_some_and(|said| generation(said) == generation(unreadable)) {
+            return None;
+        }
+        self.said_unreadable.insert(name.to_owned(), unreadable.clone());
+        let context = self.context.clone();
+        let api: Api<PartialObjectMeta<SriovNetworkNodePolicy>> =
+            Api::namespaced(context.client.clone(), &context.config.namespace);
+        let verdicts = unreadable_policy_verdicts(&unreadable.error);
+        let object = unreadable.metadata.clone().into_response_partial();
+        Some(Box::pin(async move {
+            let subject = Subject { api: &api, object: &object, conditions: &[], rest_is_same: false };
+            report(&context, &subject, &verdicts, Value::Object(serde_json::Map::new())).await
+        }))
+    }
+
+    fn pool(&self, name: &str, fleet: &Fleet) -> Option<Writing> {
+        let pool = fleet.find_pool(name)?.clone();
+        let nodes = Fleet::count_pool(self.pool_tally.of(name));
+        let verdicts = pool_verdicts(&nodes, Fleet::pool_fault(name, &pool).as_ref());
+        let old = pool.status.clone().unwrap_or_default();
+        let rest_is_same = old.nodes.as_ref() == Some(&nodes);
+        let (context, api) = (self.context.clone(), self.pools.clone());
+        Some(Box::pin(async move {
+            let conditions = old.conditions.unwrap_or_default();
+            let subject = Subject { api: &api, object: &pool, conditions: &conditions, rest_is_same };
+            report(&context, &subject, &verdicts, json!({ "nodes": nodes })).await
+        }))
+    }
+}

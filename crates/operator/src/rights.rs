@@ -1,0 +1,260 @@
+//! Who may do what in the cluster, and why. This is the one list: `vfleet manifests` writes the roles from it.
+
+/// A service account that a program of vfleet runs as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// `vfleet operator`.
+    Operator,
+    /// `vfleet agent`, in the Go operator's DaemonSet, so under the name that it has there.
+    Agent,
+    /// The separate device plugin, when the operator deploys it.
+    DevicePlugin,
+    /// `vfleet sim`, which plays many nodes and makes them. Not for a cluster that does real work.
+    Sim,
+}
+
+impl Account {
+    /// The name of the service account.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "vfleet-operator",
+            Self::Agent => "sriov-network-config-daemon",
+            Self::DevicePlugin => "sriov-device-plugin",
+            Self::Sim => "vfleet-sim",
+        }
+    }
+}
+
+/// Where something may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In the namespace that vfleet is installed in.
+    OwnNamespace,
+    /// Everywhere.
+    Cluster,
+}
+
+/// What some accounts may do to some resources.
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// Who.
+    pub accounts: &'static [Account],
+    /// Where.
+    pub scope: Scope,
+    /// The API group of the resources.
+    pub group: &'static str,
+    /// The resources.
+    pub resources: &'static [&'static str],
+    /// Only objects of these names; all when empty.
+    pub names: &'static [&'static str],
+    /// What they may do.
+    pub verbs: &'static [&'static str],
+    /// What for.
+    pub why: &'static str,
+}
+
+const SRIOV: &str = "sriovnetwork.openshift.io";
+const NETWORKS: &[&str] = &["sriovnetworks", "sriovibnetworks", "ovsnetworks", "bridgenetworks"];
+const NETWORKS_STATUS: &[&str] =
+    &["sriovnetworks/status", "sriovibnetworks/status", "ovsnetworks/status", "bridgenetworks/status"];
+
+const OPERATOR: &[Account] = &[Account::Operator];
+const AGENTS: &[Account] = &[Account::Agent, Account::Sim];
+
+const READ: &[&str] = &["get", "list", "watch"];
+const FOLLOW: &[&str] = &["list", "watch"];
+
+/// All rights of all programs.
+pub const RIGHTS: &[Right] = &[
+    // The operator, everywhere.
+    cluster(
+        OPERATOR,
+        "",
+        &["nodes"],
+        &["get", "list", "watch", "patch"],
+        "which nodes a policy selects; the label that lets the separate device plugin run there",
+    ),
+    cluster(OPERATOR, "", &["namespaces"], READ, "a network may name a namespace that does not exist yet"),
+    cluster(
+        OPERATOR,
+        SRIOV,
+        NETWORKS,
+        &["get", "list", "watch", "update", "patch"],
+        "networks of all namespaces are served; their finalizer and annotation are written",
+    ),
+    cluster(OPERATOR, SRIOV, NETWORKS_STATUS, &["patch"], "a network's conditions"),
+    cluster(
+        OPERATOR,
+        "k8s.cni.cncf.io",
+        &["network-attachment-definitions"],
+        &["get", "list", "watch", "create", "update", "patch", "delete"],
+        "what networks become, in whatever namespace they name",
+    ),
+    cluster(
+        OPERATOR,
+        "events.k8s.io",
+        &["events"],
+        &["create", "patch"],
+        "an Event stands in the namespace of the object it is about",
+    ),
+    Right {
+        names: crate::deployed::GO_WEBHOOK_CONFIGURATIONS,
+        ..cluster(
+            OPERATOR,
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            &["get", "delete"],
+            "webhooks that the Go operator left and nobody serves would block every write",
+        )
+    },
+    // The operator, at home.
+    at_home(
+        OPERATOR,
+        SRIOV,
+        &["sriovnetworknodepolicies", "sriovnetworkpoolconfigs"],
+        READ,
+        "what is wanted",
+    ),
+    at_home(
+        OPERATOR,
+        SRIOV,
+        &["sriovnetworknodepolicies/status", "sriovnetworkpoolconfigs/status", "sriovoperatorconfigs/status"],
+        &["patch"],
+        "counts and conditions",
+    ),
+    at_home(
+        OPERATOR,
+        SRIOV,
+        &["sriovnetworknodestates"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "what each node shall be like; removed when the node is gone for long",
+    ),
+    at_home(
+        OPERATOR,
+        SRIOV,
+        &["sriovoperatorconfigs"],
+        &["list", "watch", "create", "patch"],
+        "the settings, made when missing; the Go operator's finalizer is taken off",
+    ),
+    at_home(
+        OPERATOR,
+        "apps",
+        &["daemonsets"],
+        &["list", "watch", "create", "patch", "delete"],
+        "the agent and the separate device plugin",
+    ),
+    at_home(
+        OPERATOR,
+        "",
+        &["serviceaccounts"],
+        &["list", "watch", "create", "patch", "delete"],
+        "the account of the separate device plugin",
+    ),
+    at_home(
+        OPERATOR,
+        "",
+        &["configmaps"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "the separate device plugin's configuration, and known card models",
+    ),
+    at_home(
+        OPERATOR,
+        "",
+        &["pods"],
+        &["get", "list", "watch", "patch", "delete"],
+        "its own image; pods of the separate device plugin start again where devices changed",
+    ),
+    at_home(
+        OPERATOR,
+        "coordination.k8s.io",
+        &["leases"],
+        &["get", "list", "watch", "create", "update", "patch"],
+        "one of several replicas leads",
+    ),
+    // Agents.
+    at_home(AGENTS, SRIOV, &["sriovnetworknodestates"], READ, "what its node shall be like"),
+    at_home(
+        AGENTS,
+        SRIOV,
+        &["sriovnetworknodestates/status"],
+        &["patch"],
+        "what its node is like; node-scope.yaml narrows it to its own node",
+    ),
+    at_home(AGENTS, "events.k8s.io", &["events"], &["create", "patch"], "Events about its node state"),
+    at_home(
+        &[Account::Agent],
+        SRIOV,
+        &["sriovoperatorconfigs"],
+        FOLLOW,
+        "the log level changes while it runs",
+    ),
+    Right {
+        names: &["privileged"],
+        ..at_home(
+            &[Account::Agent, Account::DevicePlugin],
+            "security.openshift.io",
+            &["securitycontextconstraints"],
+            &["use"],
+            "on OpenShift a privileged pod needs this; elsewhere it means nothing",
+        )
+    },
+    cluster(
+        &[Account::Sim],
+        "",
+        &["nodes"],
+        &["get", "create", "delete"],
+        "simulated nodes are made and removed",
+    ),
+];
+
+const fn cluster(
+    accounts: &'static [Account],
+    group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+    why: &'static str,
+) -> Right {
+    Right { accounts, scope: Scope::Cluster, group, resources, names: &[], verbs, why }
+}
+
+const fn at_home(
+    accounts: &'static [Account],
+    group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+    why: &'static str,
+) -> Right {
+    Right { scope: Scope::OwnNamespace, ..cluster(accounts, group, resources, verbs, why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_right_has_a_reason_and_names_all_it_gives() {
+        for right in RIGHTS {
+            assert!(right.why.split(' ').count() > 2, "{right:?}: say what for");
+            assert!(
+                !right.accounts.is_empty() && !right.resources.is_empty() && !right.verbs.is_empty(),
+                "{right:?}"
+            );
+            for word in right.resources.iter().chain(right.verbs) {
+                assert!(!word.contains('*'), "{right:?}: everything is more than anybody needs");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_given_twice() {
+        for (at, right) in RIGHTS.iter().enumerate() {
+            for other in &RIGHTS[at + 1..] {
+                let shares = |a: &[&str], b: &[&str]| a.iter().any(|word| b.contains(word));
+                let same_account = right.accounts.iter().any(|account| other.accounts.contains(account));
+                let same =
+                    same_account && right.group == other.group && shares(right.resources, other.resources);
+                assert!(!same, "{right:?} and {other:?} speak about the same thing");
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The operator config `default`, for all who need it.
+
+use futures::StreamExt;
+use kube::Api;
+use kube::runtime::watcher::{self, Event};
+use tokio::sync::watch;
+use vfleet_api::SriovOperatorConfig;
+use vfleet_api::keys::OPERATOR_CONFIG;
+
+use crate::OperatorError;
+use crate::context::Context;
+use crate::watch::{changes, readable};
+
+/// The operator config as last seen: `None` until it was looked for, and then again while there is none.
+pub(crate) type Settings = watch::Receiver<Seen>;
+
+/// What is known about the operator config.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Seen {
+    /// Not looked for yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    Missing,
+    /// This one.
+    Config(Box<SriovOperatorConfig>),
+}
+
+impl Seen {
+    pub(crate) fn config(&self) -> Option<&SriovOperatorConfig> {
+        match self {
+            Self::Config(config) => Some(config),
+            Self::Unknown | Self::Missing => None,
+        }
+    }
+}
+
+/// Follows the operator config and publishes it to `settings`.
+pub(crate) async fn follow(context: Context, settings: watch::Sender<Seen>) -> Result<(), OperatorError> {
+    let api = Api::namespaced(context.client.clone(), &context.config.namespace);
+    let only_default = watcher::Config::default().fields(&format!("metadata.name={OPERATOR_CONFIG}"));
+    let mut changes = std::pin::pin!(changes::<SriovOperatorConfig>(api, only_default));
+    let mut listed = None;
+    while let Some(event) = changes.next().await {
+        match event {
+            Event::Init => listed = None,
+            Event::InitApply(config) => listed = Some(config),
+            Event::InitDone => publish(&settings, listed.take().map(readable)),
+            Event::Apply(config) => publish(&settings, Some(readable(config))),
+            Event::Delete(_) => publish(&settings, None),
+        }
+    }
+    Err(OperatorError::WatchEnded)
+}
+
+/// `found` is `None` when there is none, and `Some(None)` when it cannot be read: then its last state counts.
+fn publish(settings: &watch::Sender<Seen>, found: Option<Option<SriovOperatorConfig>>) {
+    let seen = match found {
+        None => Seen::Missing,
+        Some(Some(config)) => Seen::Config(Box::new(config)),
+        Some(None) => return,
+    };
+    settings.send_if_modified(|known| {
+        let news = *known != seen;
+        *known = seen;
+        news
+    });
+}

@@ -1,0 +1,116 @@
+//! Objects to work on, each by its key: one piece of work at a time for each, several at once in all, and again later
+//! when it failed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use tokio::task::{self, JoinSet};
+
+use crate::metrics::Metrics;
+use crate::patch::WriteError;
+use crate::retry::Retries;
+
+/// The work of one controller.
+pub(crate) struct Work<K> {
+    /// The controller's name, in the log and in metrics.
+    controller: &'static str,
+    at_once: usize,
+    metrics: Arc<Metrics>,
+    touched: BTreeSet<K>,
+    busy: HashMap<task::Id, K>,
+    busy_keys: BTreeSet<K>,
+    tasks: JoinSet<Result<(), WriteError>>,
+    retries: Retries<K>,
+}
+
+impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
+    pub(crate) fn new(controller: &'static str, at_once: usize, metrics: Arc<Metrics>) -> Self {
+        Self {
+            controller,
+            at_once,
+            metrics,
+            touched: BTreeSet::new(),
+            busy: HashMap::new(),
+            busy_keys: BTreeSet::new(),
+            tasks: JoinSet::new(),
+            retries: Retries::default(),
+        }
+    }
+
+    /// These are to be looked at.
+    pub(crate) fn touch(&mut self, keys: impl IntoIterator<Item = K>) {
+        self.touched.extend(keys);
+        self.show_depth();
+    }
+
+    /// The next one that can be looked at now; `None` when there is none, or when enough is under way.
+    pub(crate) fn next_touched(&mut self) -> Option<K> {
+        if self.tasks.len() >= self.at_once {
+            return None;
+        }
+        let key = self.touched.iter().find(|key| !self.busy_keys.contains(*key)).cloned()?;
+        self.touched.remove(&key);
+        self.show_depth();
+        Some(key)
+    }
+
+    /// Nothing is to be done for `key`: all is as it shall be.
+    pub(crate) fn nothing_to_do(&mut self, key: &K) {
+        self.retries.forget(key);
+    }
+
+    /// Does something for `key`. It is not looked at again before that is done.
+    pub(crate) fn start(
+        &mut self,
+        key: K,
+        work: impl Future<Output = Result<(), WriteError>> + Send + 'static,
+    ) {
+        let handle = self.tasks.spawn(work);
+        self.busy_keys.insert(key.clone());
+        self.busy.insert(handle.id(), key);
+        self.show_depth();
+    }
+
+    /// Waits until something ended or its time to be tried again has come, and takes note. Never ends when nothing is
+    /// under way. May be dropped at any time without losing anything.
+    pub(crate) async fn progress(&mut self) {
+        tokio::select! {
+            Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
+            key = self.retries.next() => { self.touched.insert(key); }
+        }
+        self.show_depth();
+    }
+
+    /// Lets what is under way end.
+    pub(crate) async fn finish(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn ended(&mut self, ended: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {
+        let (id, result) = match ended {
+            Ok((id, result)) => (id, result),
+            Err(error) => (error.id(), Err(WriteError::Thread(error))),
+        };
+        let Some(key) = self.busy.remove(&id) else { return };
+        self.busy_keys.remove(&key);
+        self.metrics.worked(self.controller, result.as_ref().err().map(WriteError::reason));
+        match result {
+            Ok(()) => self.retries.forget(&key),
+            // Not worth a line: the change that we had not seen yet is on its way to us.
+            Err(error) if error.is_conflict() => {
+                tracing::debug!(controller = self.controller, %key, %error, "somebody else was quicker");
+                self.retries.later(key);
+            }
+            Err(error) => {
+                tracing::warn!(controller = self.controller, %key, %error, "not written, will try again");
+                self.retries.later(key);
+            }
+        }
+    }
+
+    fn show_depth(&self) {
+        self.metrics.queue_depth(self.controller, self.touched.len() + self.busy.len());
+    }
+}

@@ -1,0 +1,94 @@
+//! Policies that cannot be followed.
+
+use thiserror::Error;
+use vfleet_api::bridge::Bridge;
+use vfleet_api::node_policy::{DeviceType, EswitchMode};
+use vfleet_api::{Invalid, SriovNetworkNodePolicySpec, VfRange};
+
+use crate::prelude::*;
+
+/// Why a policy cannot be followed on a PF. The text says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PolicyFault {
+    #[error("nicSelector.{field}: {invalid}")]
+    Invalid { field: &'static str, invalid: Invalid },
+    #[error("VFs {range} are wanted, but numVfs is {count}: raise numVfs or lower the range")]
+    RangeBeyondCount { range: VfRange, count: u16 },
+    #[error("numVfs is {asked}, but no card has more than 65535 VFs: lower numVfs")]
+    TooManyVfs { asked: i64 },
+    #[error("numVfs is {asked}: give 0 or more")]
+    NegativeVfs { asked: i64 },
+    #[error("bridge.ovs and bridge.linux are both given, but a PF is the uplink of one bridge: remove one")]
+    TwoBridges,
+    #[error("a software bridge connects the representors of VFs: set eSwitchMode to switchdev")]
+    BridgeWithoutSwitchdev,
+    #[error(
+        "a PF that is managed outside cannot be given a software bridge: remove bridge or externallyManaged"
+    )]
+    BridgeManagedOutside,
+    #[error(
+        "a software bridge is wanted, but the feature gate manageSoftwareBridges is off: switch it on in the operator config, or remove bridge"
+    )]
+    FeatureGateOff,
+    #[error("switchdev mode is for Ethernet only: remove linkType, or set it to eth")]
+    SwitchdevNotEthernet,
+    #[error("isRdma needs VFs with the kernel's own driver: set deviceType to netdevice, or isRdma to false")]
+    RdmaWithoutKernelDriver,
+    #[error("vdpaType needs eSwitchMode switchdev and deviceType netdevice")]
+    VdpaNotPossible,
+    #[error(
+        "the PF stays as it is while policy {policy}, which has VFs on it, cannot be followed: correct that one"
+    )]
+    HeldBack { policy: String },
+}
+
+impl PolicyFault {
+    /// In one word, for conditions, events and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "InvalidSelector",
+            Self::RangeBeyondCount { .. } => "VfRangeNotPossible",
+            Self::TooManyVfs { .. } => "TooManyVfs",
+            Self::NegativeVfs { .. } => "InvalidSpec",
+            Self::TwoBridges | Self::BridgeWithoutSwitchdev | Self::BridgeManagedOutside => "InvalidBridge",
+            Self::FeatureGateOff => "FeatureGateOff",
+            Self::SwitchdevNotEthernet => "LinkTypeNotPossible",
+            Self::RdmaWithoutKernelDriver => "RdmaNotPossible",
+            Self::VdpaNotPossible => "VdpaNotPossible",
+            Self::HeldBack { .. } => "OtherPolicyAtFault",
+        }
+    }
+}
+
+/// Whether what the policy wants of any PF goes together.
+pub(super) fn check(
+    spec: &SriovNetworkNodePolicySpec,
+    manage_software_bridges: bool,
+) -> Result<(), PolicyFault> {
+    let switchdev = spec.e_switch_mode == Some(EswitchMode::Switchdev);
+    let kernel_driver = spec.device_type.unwrap_or_default() == DeviceType::Netdevice;
+    if let Some(bridge) = spec.bridge.as_ref().filter(|bridge| **bridge != Bridge::default()) {
+        if bridge.ovs.is_some() && bridge.linux.is_some() {
+            return Err(PolicyFault::TwoBridges);
+        }
+        if !switchdev {
+            return Err(PolicyFault::BridgeWithoutSwitchdev);
+        }
+        if spec.externally_managed == Some(true) {
+            return Err(PolicyFault::BridgeManagedOutside);
+        }
+        if !manage_software_bridges {
+            return Err(PolicyFault::FeatureGateOff);
+        }
+    }
+    if switchdev && spec.link_type.is_some_and(|kind| kind.upper() != "ETH") {
+        return Err(PolicyFault::SwitchdevNotEthernet);
+    }
+    if spec.is_rdma == Some(true) && !kernel_driver {
+        return Err(PolicyFault::RdmaWithoutKernelDriver);
+    }
+    if spec.vdpa_type.is_some() && !(switchdev && kernel_driver) {
+        return Err(PolicyFault::VdpaNotPossible);
+    }
+    Ok(())
+}

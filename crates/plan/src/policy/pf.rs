@@ -1,0 +1,149 @@
+//! What becomes of one PF.
+
+use alloc::collections::BTreeSet;
+
+use vfleet_api::node_state::{Interface, InterfaceExt};
+
+use super::merge::merge;
+use super::wish::wish;
+use super::{LostGroup, NamedPolicy, NodeInput, PfVerdict, PolicyFault};
+use crate::prelude::*;
+
+/// What becomes of a PF.
+pub(super) struct PfPlan<'a> {
+    /// What it shall be like.
+    pub(super) outcome: Outcome<'a>,
+    /// What each policy is told.
+    pub(super) verdicts: Vec<PfVerdict>,
+    /// The place of the first policy that does not leave it alone.
+    pub(super) touched_by: usize,
+}
+
+/// What a PF shall be like.
+pub(super) enum Outcome<'a> {
+    /// No policy selects it.
+    Nobodys,
+    /// As the policies want it.
+    Wanted {
+        /// What it shall be like.
+        interface: Interface,
+        /// The policy whose settings count for the PF itself.
+        winner: NamedPolicy<'a>,
+    },
+    /// As it is, since one of its policies cannot be followed.
+    Held(Interface),
+}
+
+type Wishes = Vec<Result<Interface, PfVerdict>>;
+
+/// What becomes of `card`, by policies in their order of application.
+pub(super) fn plan_pf<'a>(
+    policies: &[NamedPolicy<'a>],
+    unreadable: &BTreeSet<String>,
+    node: &NodeInput<'_>,
+    card: &InterfaceExt,
+) -> PfPlan<'a> {
+    let wishes: Wishes =
+        policies.iter().map(|policy| wish(policy, card, node.manage_software_bridges)).collect();
+    let leaves_alone = |wish: &Result<_, _>| matches!(wish, Err(PfVerdict::NotSelected(_)));
+    let touched_by = wishes.iter().position(|wish| !leaves_alone(wish)).unwrap_or(policies.len());
+    let current = node.current.interfaces.iter().flatten();
+    let current = current.into_iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
+    let held = current
+        .and_then(|entry| Some((entry, at_fault_on(entry, policies, &wishes, unreadable)?.to_owned())));
+    let (outcome, verdicts) = match held {
+        Some((entry, by)) => (Outcome::Held(entry.clone()), held_back(entry, &by, wishes)),
+        None => merged(policies, current, wishes),
+    };
+    PfPlan { outcome, verdicts, touched_by }
+}
+
+/// A policy with VFs on the PF that cannot be followed, or read.
+fn at_fault_on<'a>(
+    entry: &'a Interface,
+    policies: &[NamedPolicy<'_>],
+    wishes: &Wishes,
+    unreadable: &BTreeSet<String>,
+) -> Option<&'a str> {
+    let at_fault = |name: &str| {
+        unreadable.contains(name)
+            || policies
+                .iter()
+                .zip(wishes)
+                .any(|(policy, wish)| policy.name == name && matches!(wish, Err(PfVerdict::Invalid(_))))
+    };
+    let groups = entry.vf_groups.iter().flatten();
+    groups.filter_map(|group| group.policy_name.as_deref()).find(|name| at_fault(name))
+}
+
+/// What policies are told of a PF that stays as it is because of the policy `by`.
+fn held_back(entry: &Interface, by: &str, wishes: Wishes) -> Vec<PfVerdict> {
+    let has_all = |wish: &Interface| {
+        let groups = entry.vf_groups.as_deref().unwrap_or_default();
+        entry.num_vfs >= wish.num_vfs && wish.vf_groups.iter().flatten().all(|group| groups.contains(group))
+    };
+    let verdict = |wish| match wish {
+        Err(verdict) => verdict,
+        Ok(wish) if has_all(&wish) => PfVerdict::Selected { lost: Vec::new() },
+        Ok(_) => PfVerdict::Invalid(PolicyFault::HeldBack { policy: by.to_owned() }),
+    };
+    wishes.into_iter().map(verdict).collect()
+}
+
+fn merged<'a>(
+    policies: &[NamedPolicy<'a>],
+    current: Option<&Interface>,
+    wishes: Wishes,
+) -> (Outcome<'a>, Vec<PfVerdict>) {
+    let mut verdicts: Vec<PfVerdict> = Vec::new();
+    let mut pf: Option<(Interface, NamedPolicy<'a>)> = None;
+    for (policy, wish) in policies.iter().zip(wishes) {
+        let wish = match wish {
+            Ok(wish) => wish,
+            Err(verdict) => {
+                verdicts.push(verdict);
+                continue;
+            }
+        };
+        let interface = match pf {
+            None => wish,
+            Some((below, previous)) => {
+                let (interface, displaced) = merge(below, wish, previous.priority() == policy.priority());
+                for group in displaced {
+                    let Some(at) = policies.iter().position(|loser| loser.name == group.policy) else {
+                        continue;
+                    };
+                    if let Some(PfVerdict::Selected { lost }) = verdicts.get_mut(at) {
+                        lost.push(LostGroup {
+                            range: group.range,
+                            to: policy.name.to_owned(),
+                            why: group.why,
+                            equal_priority: policies[at].priority() == policy.priority(),
+                        });
+                    }
+                }
+                interface
+            }
+        };
+        verdicts.push(PfVerdict::Selected { lost: Vec::new() });
+        pf = Some((interface, *policy));
+    }
+    let outcome = match pf {
+        None => Outcome::Nobodys,
+        Some((interface, winner)) => {
+            Outcome::Wanted { interface: with_spelling_of(current, interface), winner }
+        }
+    };
+    (outcome, verdicts)
+}
+
+/// The Go operator writes a link type as the policy spells it. Another spelling alone is no reason to write.
+fn with_spelling_of(current: Option<&Interface>, wanted: Interface) -> Interface {
+    let spelled = current.and_then(|entry| entry.link_type.as_ref());
+    match (spelled, &wanted.link_type) {
+        (Some(spelled), Some(kind)) if spelled.eq_ignore_ascii_case(kind) => {
+            Interface { link_type: Some(spelled.clone()), ..wanted }
+        }
+        _ => wanted,
+    }
+}

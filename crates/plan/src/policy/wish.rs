@@ -1,0 +1,74 @@
+//! What one policy alone wants of one PF.
+
+use vfleet_api::node_state::{Interface, InterfaceExt, VfGroup};
+use vfleet_api::{VfRange, Written};
+
+use super::select::{Selection, select};
+use super::{NamedPolicy, PfRule, PfVerdict, PolicyFault, fault};
+use crate::prelude::*;
+
+/// What the policy wants of `card`, or why nothing comes of it there.
+pub(super) fn wish(
+    policy: &NamedPolicy<'_>,
+    card: &InterfaceExt,
+    manage_software_bridges: bool,
+) -> Result<Interface, PfVerdict> {
+    let spec = policy.spec;
+    let selection = select(policy, card)?;
+    let all = VfRange::all(count(spec.num_vfs)?).ok_or(PfRule::NoVfs)?;
+    fault::check(spec, manage_software_bridges)?;
+    let ranges = ranges(selection, all)?;
+    Ok(Interface {
+        pci_address: card.pci_address.clone(),
+        name: card.name.clone(),
+        num_vfs: Some(spec.num_vfs),
+        mtu: spec.mtu,
+        link_type: spec.link_type.map(|kind| kind.upper().to_owned()),
+        e_switch_mode: spec.e_switch_mode.map(|mode| mode.as_str().to_owned()),
+        externally_managed: spec.externally_managed.filter(|external| *external),
+        vf_groups: Some(ranges.into_iter().map(|range| group(policy, range)).collect()),
+    })
+}
+
+fn count(asked: i64) -> Result<u16, PolicyFault> {
+    u16::try_from(asked).map_err(|_| {
+        if asked < 0 { PolicyFault::NegativeVfs { asked } } else { PolicyFault::TooManyVfs { asked } }
+    })
+}
+
+/// The ranges that are meant, none of which overlap.
+fn ranges(selection: Selection, all: VfRange) -> Result<Vec<VfRange>, PolicyFault> {
+    if let Some(range) = selection.ranges.iter().find(|range| range.last() > all.last()) {
+        return Err(PolicyFault::RangeBeyondCount { range: *range, count: all.last() + 1 });
+    }
+    Ok(if selection.all { vec![all] } else { without_overlaps(selection.ranges) })
+}
+
+/// A policy may name the same VFs twice, for instance by two names of one PF.
+fn without_overlaps(mut ranges: Vec<VfRange>) -> Vec<VfRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<VfRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(before) if before.overlaps(range) => {
+                let last = before.last().max(range.last());
+                *before = VfRange::new(before.first(), last).unwrap_or(range);
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+fn group(policy: &NamedPolicy<'_>, range: VfRange) -> VfGroup {
+    let spec = policy.spec;
+    VfGroup {
+        resource_name: Some(spec.resource_name.clone()),
+        device_type: Some(spec.device_type.unwrap_or_default().as_str().to_owned()),
+        vf_range: Some(Written::from(range)),
+        policy_name: Some(policy.name.to_owned()),
+        mtu: spec.mtu,
+        is_rdma: spec.is_rdma.filter(|rdma| *rdma),
+        vdpa_type: spec.vdpa_type.map(|kind| kind.as_str().to_owned()),
+    }
+}

@@ -1,0 +1,125 @@
+//! Which pool a node belongs to.
+
+mod requirement;
+
+use alloc::collections::BTreeMap;
+
+use thiserror::Error;
+use vfleet_api::keys::DEFAULT_POOL;
+use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
+
+use crate::prelude::*;
+use requirement::Requirement;
+
+/// The priority of a pool that gives none.
+const DEFAULT_PRIORITY: i64 = 99;
+
+/// A pool, by name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NamedPool<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its nodes, and how they are treated.
+    pub spec: &'a SriovNetworkPoolConfigSpec,
+}
+
+/// What pools look at of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeIdentity<'a> {
+    /// The node's name.
+    pub name: &'a str,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+}
+
+/// A selector that cannot be followed. It selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PoolFault {
+    #[error("operator {operator:?} of {key} is not known here: use {known}")]
+    UnknownOperator { key: String, operator: String, known: &'static str },
+    #[error("operator {operator} of {key} needs values")]
+    NoValues { key: String, operator: String },
+    #[error("operator {operator} of {key} needs one whole number, not {values:?}")]
+    NotANumber { key: String, operator: String, values: Vec<String> },
+    #[error("matchFields knows the field metadata.name only, not {key}")]
+    UnknownField { key: String },
+}
+
+impl PoolFault {
+    /// In one word, for conditions, events and metrics.
+    pub const fn reason(&self) -> &'static str {
+        "InvalidSelector"
+    }
+}
+
+/// The pool that the node belongs to: of those that select it, the one with the lowest priority number, and of equal
+/// ones the first by name. The pool named `default` is for nodes that no other pool selects.
+pub fn pool_of<'p, 'a>(pools: &'p [NamedPool<'a>], node: NodeIdentity<'_>) -> Option<&'p NamedPool<'a>> {
+    let rank = |pool: &&NamedPool<'a>| {
+        (pool.name == DEFAULT_POOL, pool.spec.priority.unwrap_or(DEFAULT_PRIORITY), pool.name)
+    };
+    pools.iter().filter(|pool| selects(pool, node) == Ok(true)).min_by_key(rank)
+}
+
+/// Whether the pool selects the node. Of several terms one is enough, whatever is wrong with the others.
+pub fn selects(pool: &NamedPool<'_>, node: NodeIdentity<'_>) -> Result<bool, PoolFault> {
+    if is_for_offload_only(pool.spec) {
+        return Ok(false);
+    }
+    Ok(by_labels(pool.spec, node)? && by_terms(pool.spec, node)?)
+}
+
+/// On OpenShift such a pool only says where Open vSwitch hardware offload is switched on.
+fn is_for_offload_only(spec: &SriovNetworkPoolConfigSpec) -> bool {
+    let offload = spec.ovs_hardware_offload_config.as_ref().and_then(|config| config.name.as_ref());
+    let limit = spec.drain_config.as_ref().and_then(|config| config.max_parallel_node_configuration);
+    offload.is_some_and(|name| !name.is_empty())
+        && spec.node_selector.is_none()
+        && spec.node_selector_terms.as_ref().is_none_or(Vec::is_empty)
+        && spec.max_unavailable.is_none()
+        && limit.is_none()
+}
+
+fn by_labels(spec: &SriovNetworkPoolConfigSpec, node: NodeIdentity<'_>) -> Result<bool, PoolFault> {
+    let Some(selector) = &spec.node_selector else { return Ok(true) };
+    let equal =
+        selector.match_labels.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+        Requirement::new(&expression.key, &expression.operator, expression.values.as_deref())
+            .holds_in_selector(node.labels.get(&expression.key))
+    });
+    Ok(all(expressions)? && equal)
+}
+
+fn by_terms(spec: &SriovNetworkPoolConfigSpec, node: NodeIdentity<'_>) -> Result<bool, PoolFault> {
+    let terms = spec.node_selector_terms.as_deref().unwrap_or_default();
+    if terms.is_empty() {
+        return Ok(true);
+    }
+    let mut fault = None;
+    for term in terms {
+        let expressions = term.match_expressions.iter().flatten().map(|expression| {
+            Requirement::new(&expression.key, &expression.operator, expression.values.as_deref())
+                .holds_in_term(node.labels.get(&expression.key))
+        });
+        let fields = term.match_fields.iter().flatten().map(|field| {
+            Requirement::new(&field.key, &field.operator, field.values.as_deref()).holds_for_field(node.name)
+        });
+        let mut requirements = expressions.chain(fields).peekable();
+        let is_empty = requirements.peek().is_none();
+        match all(requirements) {
+            Ok(true) if !is_empty => return Ok(true),
+            Ok(_) => {}
+            Err(found) => fault = fault.or(Some(found)),
+        }
+    }
+    fault.map_or(Ok(false), Err)
+}
+
+/// Whether all hold. Every one is looked at, so that a fault shows whatever the node is like.
+fn all(requirements: impl Iterator<Item = Result<bool, PoolFault>>) -> Result<bool, PoolFault> {
+    requirements.fold(Ok(true), |all, one| match (all, one) {
+        (Err(fault), _) | (Ok(_), Err(fault)) => Err(fault),
+        (Ok(all), Ok(one)) => Ok(all && one),
+    })
+}

@@ -1,0 +1,53 @@
+//! Which VF ids belong to which PF ids: the ConfigMap `supported-nic-ids`.
+
+use alloc::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::prelude::*;
+
+/// The kinds of VFs that kinds of PFs have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NicIds {
+    /// VF device ids by PF device id.
+    vf_devices: BTreeMap<String, String>,
+}
+
+/// An entry of the ConfigMap that is not used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{key}: {value:?} is not three ids (vendor, device of the PF, device of its VFs) such as 8086 158b 154c"
+)]
+pub struct BadNicId {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl NicIds {
+    /// Reads the ConfigMap's data; also gives the entries that cannot be read, and so are not used.
+    pub fn parse(data: &BTreeMap<String, String>) -> (Self, Vec<BadNicId>) {
+        let mut ids = Self::default();
+        let mut bad = Vec::new();
+        for (key, value) in data {
+            let words: Vec<String> = value.split_whitespace().map(str::to_ascii_lowercase).collect();
+            match words.as_slice() {
+                [vendor, pf, vf] if [vendor, pf, vf].iter().all(|word| is_id(word)) => {
+                    ids.vf_devices.entry(pf.clone()).or_insert_with(|| vf.clone());
+                }
+                _ => bad.push(BadNicId { key: key.clone(), value: value.clone() }),
+            }
+        }
+        (ids, bad)
+    }
+
+    /// The device id of VFs of such a PF.
+    pub(super) fn vf_device(&self, pf_device: &str) -> Option<String> {
+        self.vf_devices.get(pf_device).cloned()
+    }
+}
+
+fn is_id(word: &str) -> bool {
+    word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}

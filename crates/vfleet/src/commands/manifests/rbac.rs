@@ -1,0 +1,105 @@
+//! Accounts and roles, from the one list of rights.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
+use vfleet_operator::rights::{Account, RIGHTS, Right, Scope};
+
+use super::{cluster_wide, named, words};
+
+/// The namespace, and the accounts that a real cluster needs. The device plugin's account itself is made by the
+/// operator, when it is wanted.
+pub(super) fn for_installation(namespace: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects = vec![object(&home(namespace))?];
+    for account in [Account::Operator, Account::Agent] {
+        objects.extend(for_account(account, namespace)?);
+    }
+    objects.extend(roles(Account::DevicePlugin, namespace)?);
+    Ok(objects)
+}
+
+/// An account with its rights.
+pub(super) fn for_account(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
+    let service_account = ServiceAccount { metadata: named(account.name(), namespace), ..Default::default() };
+    let mut objects = vec![object(&service_account)?];
+    objects.extend(roles(account, namespace)?);
+    Ok(objects)
+}
+
+/// Agents are privileged: they change the machine that they run on.
+fn home(namespace: &str) -> Namespace {
+    let levels = ["enforce", "audit", "warn"];
+    let label = |level| (format!("pod-security.kubernetes.io/{level}"), "privileged".to_owned());
+    Namespace {
+        metadata: ObjectMeta {
+            name: Some(namespace.to_owned()),
+            labels: Some(BTreeMap::from(levels.map(label))),
+            ..Default::default()
+        },
+        ..Default::default()
+    }
+}
+
+fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
+    let subjects = Some(vec![Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: account.name().to_owned(),
+        namespace: Some(namespace.to_owned()),
+        ..Default::default()
+    }]);
+    let mut objects = Vec::new();
+    if let Some(rules) = rules(account, Scope::Cluster) {
+        let metadata = cluster_wide(account.name(), namespace);
+        let role_ref = role_ref("ClusterRole", &metadata);
+        objects.push(object(&ClusterRole {
+            metadata: metadata.clone(),
+            rules: Some(rules),
+            ..Default::default()
+        })?);
+        objects.push(object(&ClusterRoleBinding { metadata, role_ref, subjects: subjects.clone() })?);
+    }
+    if let Some(rules) = rules(account, Scope::OwnNamespace) {
+        let metadata = named(account.name(), namespace);
+        let role_ref = role_ref("Role", &metadata);
+        objects.push(object(&Role { metadata: metadata.clone(), rules: Some(rules) })?);
+        objects.push(object(&RoleBinding { metadata, role_ref, subjects })?);
+    }
+    Ok(objects)
+}
+
+/// `None` when there are none.
+fn rules(account: Account, scope: Scope) -> Option<Vec<PolicyRule>> {
+    let given = RIGHTS.iter().filter(|right| right.scope == scope && right.accounts.contains(&account));
+    let rules: Vec<_> = given.map(rule).collect();
+    (!rules.is_empty()).then_some(rules)
+}
+
+fn rule(right: &Right) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(words(&[right.group])),
+        resources: Some(words(right.resources)),
+        resource_names: (!right.names.is_empty()).then(|| words(right.names)),
+        verbs: words(right.verbs),
+        ..Default::default()
+    }
+}
+
+fn role_ref(kind: &str, role: &ObjectMeta) -> RoleRef {
+    RoleRef {
+        api_group: "rbac.authorization.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+        name: role.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Any object as plain data.
+pub(super) fn object(object: &impl Serialize) -> anyhow::Result<Value> {
+    serde_json::to_value(object).context("cannot write an object")
+}

@@ -1,0 +1,209 @@
+//! What the accounts of vfleet may do, and may not, as the API server sees it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use vfleet_api::SriovNetworkNodeState;
+use vfleet_tests::cluster::{AGENT, Cluster, OPERATOR, SIM};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
+const SRIOV: &str = "sriovnetwork.openshift.io";
+
+/// Something that one could do: verb, group, resource; in the own namespace, another one, or none.
+#[derive(Clone, Copy, Debug)]
+struct Deed(&'static str, &'static str, &'static str, Place);
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Home,
+    Elsewhere,
+    Cluster,
+}
+
+async fn may(cluster: &Cluster, account: &str, deed: Deed) -> bool {
+    let Deed(verb, group, resource, place) = deed;
+    let (resource, subresource) = match resource.split_once('/') {
+        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+        None => (resource, None),
+    };
+    let namespace = match place {
+        Place::Home => Some(cluster.namespace().to_owned()),
+        Place::Elsewhere => Some("default".to_owned()),
+        Place::Cluster => None,
+    };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{}:{account}", cluster.namespace())),
+            groups: Some(vec!["system:serviceaccounts".to_owned(), "system:authenticated".to_owned()]),
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some(verb.to_owned()),
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                subresource,
+                namespace,
+                ..Default::default()
+            }),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.administrator());
+    reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
+}
+
+#[tokio::test]
+async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
+    use Place::{Cluster as All, Elsewhere, Home};
+    let cluster = Cluster::new("rights", PROGRAM).await;
+    let may_do = [
+        (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
+        (OPERATOR, Deed("patch", SRIOV, "sriovoperatorconfigs/status", Home)),
+        (OPERATOR, Deed("create", "apps", "daemonsets", Home)),
+        (OPERATOR, Deed("create", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
+        (OPERATOR, Deed("watch", "", "nodes", All)),
+        (OPERATOR, Deed("create", "events.k8s.io", "events", Elsewhere)),
+        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
+        (AGENT, Deed("watch", SRIOV, "sriovoperatorconfigs", Home)),
+        (SIM, Deed("create", "", "nodes", All)),
+        (SIM, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
+    ];
+    for (account, deed) in may_do {
+        assert!(may(&cluster, account, deed).await, "{account} may not {deed:?}");
+    }
+    let may_not_do = [
+        (OPERATOR, Deed("get", "", "secrets", Home)),
+        (OPERATOR, Deed("list", "", "secrets", All)),
+        (OPERATOR, Deed("delete", "", "nodes", All)),
+        (OPERATOR, Deed("update", "", "nodes", All)),
+        (OPERATOR, Deed("create", "", "pods", Home)),
+        (OPERATOR, Deed("create", "", "pods/exec", Home)),
+        (OPERATOR, Deed("list", "", "pods", Elsewhere)),
+        (OPERATOR, Deed("delete", "", "pods", Elsewhere)),
+        (OPERATOR, Deed("create", "apps", "daemonsets", Elsewhere)),
+        (OPERATOR, Deed("patch", "", "configmaps", Elsewhere)),
+        (OPERATOR, Deed("create", "", "serviceaccounts/token", Home)),
+        (OPERATOR, Deed("create", "rbac.authorization.k8s.io", "roles", Home)),
+        (OPERATOR, Deed("create", "rbac.authorization.k8s.io", "clusterrolebindings", All)),
+        (OPERATOR, Deed("escalate", "rbac.authorization.k8s.io", "clusterroles", All)),
+        (OPERATOR, Deed("impersonate", "", "users", All)),
+        (OPERATOR, Deed("delete", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
+        (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
+        (OPERATOR, Deed("delete", SRIOV, "sriovnetworknodepolicies", Home)),
+        (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates", Elsewhere)),
+        (OPERATOR, Deed("delete", "", "namespaces", All)),
+        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
+        (AGENT, Deed("delete", SRIOV, "sriovnetworknodestates", Home)),
+        (AGENT, Deed("patch", SRIOV, "sriovoperatorconfigs", Home)),
+        (AGENT, Deed("list", SRIOV, "sriovnetworknodepolicies", Home)),
+        (AGENT, Deed("list", "", "pods", Home)),
+        (AGENT, Deed("get", "", "nodes", All)),
+        (AGENT, Deed("patch", "", "nodes", All)),
+        (AGENT, Deed("get", "", "secrets", Home)),
+        (AGENT, Deed("create", "events.k8s.io", "events", Elsewhere)),
+        (SIM, Deed("get", "", "secrets", Home)),
+    ];
+    for (account, deed) in may_not_do {
+        assert!(!may(&cluster, account, deed).await, "{account} may {deed:?}");
+    }
+}
+
+fn status_of(node: &str) -> Value {
+    json!({
+        "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
+        "metadata": { "name": node }, "status": { "syncStatus": "InProgress" },
+    })
+}
+
+async fn report(client: &Client, cluster: &Cluster, node: &str) -> Result<(), kube::Error> {
+    let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), cluster.namespace());
+    let params = PatchParams::apply("test").force();
+    states.patch_status(node, &params, &Patch::Apply(status_of(node))).await.map(drop)
+}
+
+fn assert_refused<T>(result: Result<T, kube::Error>, because: &str) {
+    match result {
+        Err(kube::Error::Api(status)) => {
+            assert_eq!(status.code, 403, "{status:?}");
+            assert!(status.message.contains(because), "{:?} does not say {because:?}", status.message);
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was not refused: {because}"),
+    }
+}
+
+async fn two_nodes(cluster: &Cluster, nodes: [&str; 2]) {
+    let states: Api<SriovNetworkNodeState> = Api::namespaced(cluster.administrator(), cluster.namespace());
+    for node in nodes {
+        cluster.create_worker(node).await;
+        let state = serde_json::from_value(json!({
+            "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
+            "metadata": { "name": node }, "spec": {},
+        }));
+        states.create(&PostParams::default(), &state.unwrap()).await.unwrap();
+    }
+}
+
+/// Policies come into force a moment after they are written, and no event says when. `deed` is one that is refused then.
+async fn until_in_force<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
+    let waiting = async { while deed().await.is_ok() {} };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the policy comes into force");
+}
+
+#[tokio::test]
+async fn an_agent_writes_only_the_node_state_of_its_own_node() {
+    let cluster = Cluster::new("node-scope", PROGRAM).await;
+    two_nodes(&cluster, ["scope-a", "scope-b"]).await;
+    let a = cluster.client_as(AGENT, Some(&cluster.agent_pod("scope-a"))).await;
+    let b = cluster.client_as(AGENT, Some(&cluster.agent_pod("scope-b"))).await;
+    until_in_force(async || report(&a, &cluster, "scope-b").await).await;
+
+    report(&a, &cluster, "scope-a").await.expect("its own");
+    report(&b, &cluster, "scope-b").await.expect("its own");
+    assert_refused(
+        report(&a, &cluster, "scope-b").await,
+        "the agent of node scope-a may not write the node state scope-b: \
+         an agent writes only what belongs to its own node",
+    );
+    assert_refused(report(&b, &cluster, "scope-a").await, "the agent of node scope-b may not write");
+
+    let without_a_pod = cluster.client_as(AGENT, None).await;
+    assert_refused(report(&without_a_pod, &cluster, "scope-a").await, "does not say on which node it runs");
+}
+
+#[tokio::test]
+async fn an_agent_with_rights_on_pods_touches_only_those_of_its_own_node() {
+    let cluster = Cluster::new("pod-scope", PROGRAM).await;
+    two_nodes(&cluster, ["pods-a", "pods-b"]).await;
+    // No role of ours gives agents pods today: the policy has to hold when one does.
+    let account = format!("{}:{AGENT}", cluster.namespace());
+    cluster.kubectl(&["create", "role", "pods", "--verb=get,patch,delete", "--resource=pods"]);
+    cluster.kubectl(&[
+        "create",
+        "rolebinding",
+        "pods",
+        "--role=pods",
+        &format!("--serviceaccount={account}"),
+    ]);
+    let (pod_a, pod_b) = (cluster.agent_pod("pods-a"), cluster.agent_pod("pods-b"));
+    let a = cluster.client_as(AGENT, Some(&pod_a)).await;
+    let pods: Api<Pod> = Api::namespaced(a, cluster.namespace());
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "touched": "yes" } } }));
+    until_in_force(async || pods.patch(&pod_b, &PatchParams::default(), &label).await).await;
+    pods.patch(&pod_a, &PatchParams::default(), &label).await.expect("on its own node");
+    assert_refused(
+        pods.patch(&pod_b, &PatchParams::default(), &label).await,
+        "the agent of node pods-a may not write a pod on node pods-b",
+    );
+    assert_refused(pods.delete(&pod_b, &DeleteParams::default()).await, "may not write a pod on node pods-b");
+}
