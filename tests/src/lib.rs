@@ -5,3 +5,4 @@ pub mod bench;
 pub mod cluster;
 pub mod contract;
 pub mod lab;
+pub mod takeover;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::fleet::{self, AT_ONCE, Cards, names, states};
 use super::watched::{Changes, Watched};
 
-/// Its user and field manager.
-pub(crate) const USER: &str = "bare-loop";
+/// Its service account and field manager.
+pub(crate) const ACCOUNT: &str = "bare-loop";
 
 const LIMIT: Duration = Duration::from_mins(10);
 
@@ -61,7 +61,7 @@ async fn write(client: &Client, namespace: &str, nodes: usize, content: &Value) 
             state.extend(content.clone());
         }
         let api = api.clone();
-        async move { api.patch(&name, &PatchParams::apply(USER).force(), &Patch::Apply(&state)).await }
+        async move { api.patch(&name, &PatchParams::apply(ACCOUNT).force(), &Patch::Apply(&state)).await }
     });
     let written = stream::iter(writes).map(tokio::spawn).buffer_unordered(AT_ONCE);
     written.map(|write| Ok(write?.map(drop)?)).try_collect().await

@@ -13,7 +13,7 @@ use super::process::Memory;
 use super::report::Report;
 use super::rows::{self, Size};
 use super::scenario::{BareTimes, Figures, Scenario, Tries};
-use super::subject::{GO, Subject, VFLEET};
+use super::subject::{GO, Subject};
 use super::watched::Watched;
 
 /// What is measured.
@@ -62,15 +62,9 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
 
 impl Bench {
     async fn new(options: Options) -> Result<Self> {
-        let plane = tokio::task::block_in_place(|| ControlPlane::start_measured(&[VFLEET, GO, bare::USER]))?;
-        tokio::task::block_in_place(|| {
-            plane.apply_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))?;
-            plane.apply_crds(network_attachment_crds())?;
-            let binding = ["create", "clusterrolebinding", bare::USER, "--clusterrole=cluster-admin"];
-            plane.kubectl(&[&binding[..], &["--user", bare::USER]].concat())?.into_stdout()
-        })?;
+        let plane = tokio::task::block_in_place(prepare)?;
         let client = plane.client().await?;
-        let bare_loop = plane.client_for(bare::USER, &[]).await?;
+        let bare_loop = plane.client_for_service_account("default", bare::ACCOUNT, None).await?;
         Ok(Self { plane, client, bare_loop, options, started: Instant::now() })
     }
 
@@ -140,6 +134,19 @@ impl Bench {
         subject.settle().await?;
         subject.memory()
     }
+}
+
+/// The API server with all definitions, and an account for the bare loop: one like the operator's, since the API
+/// server gives each kind of user its own share.
+fn prepare() -> Result<ControlPlane> {
+    let plane = ControlPlane::start_measured(&[GO])?;
+    plane.apply_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))?;
+    plane.apply_crds(network_attachment_crds())?;
+    plane.kubectl(&["--namespace=default", "create", "serviceaccount", bare::ACCOUNT])?.into_stdout()?;
+    let account = format!("--serviceaccount=default:{}", bare::ACCOUNT);
+    let binding = ["create", "clusterrolebinding", bare::ACCOUNT, "--clusterrole=cluster-admin", &account];
+    plane.kubectl(&binding)?.into_stdout()?;
+    Ok(plane)
 }
 
 /// What is quick is tried more often.

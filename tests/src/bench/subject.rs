@@ -11,8 +11,9 @@ use tokio::time::{Instant, interval};
 
 use super::process::{self, Memory};
 
-/// The user that vfleet's operator is, and the Go operator.
-pub(crate) const VFLEET: &str = "vfleet-operator";
+/// The service account that vfleet's operator is.
+const VFLEET: &str = "vfleet-operator";
+/// The user that the Go operator is.
 pub(crate) const GO: &str = "sriov-network-operator";
 
 /// That a program has nothing to do any more comes without an event: this is how often it is asked.
@@ -26,7 +27,7 @@ enum Program {
 /// A running operator, and what it asked the API server since the last time it was looked at.
 pub(crate) struct Subject {
     program: Program,
-    user: &'static str,
+    user: String,
     requests: Requests,
     /// So long without a request means that it is done.
     quiet: Duration,
@@ -35,31 +36,28 @@ pub(crate) struct Subject {
 impl Subject {
     /// Starts vfleet's operator with its own rights, and waits until it has nothing to do.
     pub(crate) async fn start_vfleet(plane: &ControlPlane, program: &Path, namespace: &str) -> Result<Self> {
-        grant_roles(plane, namespace)?;
+        grant_roles(plane, program, namespace)?;
         let log = plane.directory().join(format!("logs/vfleet-{namespace}.log"));
         let output = File::create(&log)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program).arg("operator").args(nothing_served(program)?);
-        command.env("KUBECONFIG", plane.kubeconfig_for(VFLEET, &[])?).env("NAMESPACE", namespace);
+        command.env("KUBECONFIG", plane.kubeconfig_for_service_account(namespace, VFLEET, None)?);
+        command.env("NAMESPACE", namespace);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = command.spawn().context("vfleet does not start")?;
+        let user = format!("system:serviceaccount:{namespace}:{VFLEET}");
         // Whatever it gathers before it writes, it gathers it for less than this.
-        Self::started(plane, Program::Vfleet { child, log }, VFLEET, Duration::from_secs(2)).await
+        Self::started(plane, Program::Vfleet { child, log }, user, Duration::from_secs(2)).await
     }
 
     /// Starts the Go operator, and waits until it has nothing to do.
     pub(crate) async fn start_go(plane: &ControlPlane, namespace: &str) -> Result<Self> {
         let program = Program::Go(plane.go_operator(namespace)?);
         // It waits for a second before it begins, and asks for nothing while it works out what to write.
-        Self::started(plane, program, GO, Duration::from_secs(5)).await
+        Self::started(plane, program, GO.to_owned(), Duration::from_secs(5)).await
     }
 
-    async fn started(
-        plane: &ControlPlane,
-        program: Program,
-        user: &'static str,
-        quiet: Duration,
-    ) -> Result<Self> {
+    async fn started(plane: &ControlPlane, program: Program, user: String, quiet: Duration) -> Result<Self> {
         let mut requests = plane.requests();
         requests.read()?; // those of others before it
         let mut subject = Self { program, user, requests, quiet };
@@ -162,13 +160,15 @@ impl Drop for Subject {
     }
 }
 
-/// The shipped roles, for this namespace.
-fn grant_roles(plane: &ControlPlane, namespace: &str) -> Result<()> {
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/rbac.yaml");
-    let roles = std::fs::read_to_string(shipped)?.replace("sriov-network-operator", namespace);
-    let file = plane.directory().join(format!("rbac-{namespace}.yaml")).display().to_string();
-    std::fs::write(&file, roles)?;
-    plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file])?.into_stdout()?;
+/// The shipped accounts and roles, for this namespace.
+fn grant_roles(plane: &ControlPlane, program: &Path, namespace: &str) -> Result<()> {
+    let directory = plane.directory().join(format!("deploy-{namespace}"));
+    std::fs::create_dir_all(&directory)?;
+    let mut command = Command::new(program);
+    command.args(["manifests", "--namespace", namespace, "--dir"]).arg(&directory);
+    ensure!(command.status()?.success(), "vfleet manifests failed");
+    let roles = directory.join("rbac.yaml").display().to_string();
+    plane.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &roles])?.into_stdout()?;
     Ok(())
 }
 
