@@ -43,6 +43,13 @@ fn network(name: &str, spec: &Value) -> String {
 }
 
 #[tokio::test]
+async fn vfleet_can_be_installed_beside_what_is_there() {
+    if let Err(error) = &scene().installed {
+        panic!("{error:#}");
+    }
+}
+
+#[tokio::test]
 async fn node_states_stay_as_they_are() {
     let scene = scene();
     for role in ["stays", "other", "gone"] {

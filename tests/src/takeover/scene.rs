@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use fixture_kube::{ControlPlane, network_attachment_crds};
 use futures::future::join_all;
+use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::wait::await_condition;
-use kube::{Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::Kind;
 use crate::cluster::{Cluster, Program};
 
 /// Generous: other tests run at the same time.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Nodes; each has the label `role` with its own name. `gone`, `expired` and `returns` are deleted meanwhile.
 const NODES: [&str; 10] =
@@ -38,10 +39,11 @@ const NETWORKS: [(Kind, &str, bool); 8] = [
 /// The cluster after the take-over, and what the Go operator had left.
 pub struct Scene {
     cluster: Cluster,
-    client: Client,
     plane: &'static ControlPlane,
     /// By kind, namespace and name.
     before: BTreeMap<(String, String, String), DynamicObject>,
+    /// What was said when vfleet was installed beside what the Go operator had left.
+    pub installed: anyhow::Result<()>,
     _operator: Option<Program>,
 }
 
@@ -73,13 +75,13 @@ impl Scene {
     }
 
     async fn make(program: &'static str) -> Self {
-        let cluster = Cluster::new("takeover", program).await;
+        let cluster = Cluster::before_install("takeover", program).await;
         let plane = ControlPlane::shared();
-        let client = plane.client().await.unwrap();
-        let mut scene = Self { cluster, client, plane, before: BTreeMap::new(), _operator: None };
+        let mut scene = Self { cluster, plane, before: BTreeMap::new(), installed: Ok(()), _operator: None };
         scene.run_go().await;
         scene.leave_old_traces().await;
         scene.before = scene.snapshot().await;
+        scene.installed = scene.cluster.install();
         scene._operator = Some(scene.cluster.operator());
         scene.see_it_work().await;
         scene
@@ -110,9 +112,14 @@ impl Scene {
         self.before.get(&key).unwrap_or_else(|| panic!("{key:?} was not there"))
     }
 
+    /// With a client of the caller's runtime: one of a test that has ended hangs.
+    async fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+        kind.api(&self.plane.client().await.unwrap(), namespace)
+    }
+
     /// What is there now.
     pub async fn now(&self, kind: Kind, namespace: &str, name: &str) -> DynamicObject {
-        kind.api(&self.client, namespace).get(name).await.unwrap()
+        self.api(kind, namespace).await.get(name).await.unwrap()
     }
 
     /// Waits for an object like this.
@@ -124,7 +131,7 @@ impl Scene {
         what: &str,
         like: impl Fn(&DynamicObject) -> bool + Send,
     ) -> DynamicObject {
-        let api = kind.api(&self.client, namespace);
+        let api = self.api(kind, namespace).await;
         let condition = |object: Option<&DynamicObject>| object.is_some_and(&like);
         let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, condition)).await;
         match found {
@@ -137,7 +144,7 @@ impl Scene {
 
     /// Waits until an object is not there.
     pub async fn wait_gone(&self, kind: Kind, namespace: &str, name: &str) {
-        let api = kind.api(&self.client, namespace);
+        let api = self.api(kind, namespace).await;
         let gone = |object: Option<&DynamicObject>| object.is_none();
         let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, gone)).await;
         assert!(found.is_ok(), "{name} does not go: {}", shown(api.get_opt(name).await.unwrap()));
@@ -243,7 +250,7 @@ impl Scene {
         let kinds = kinds.into_iter().chain([Kind::Config, Kind::Pool, Kind::DaemonSet]);
         let mut found = BTreeMap::new();
         for (kind, namespace) in kinds.map(|kind| (kind, &own)).chain([(Kind::Attachment, &pods)]) {
-            for object in kind.api(&self.client, namespace).list(&Default::default()).await.unwrap() {
+            for object in self.api(kind, namespace).await.list(&ListParams::default()).await.unwrap() {
                 found.insert((kind.plural(), namespace.clone(), object.name_any()), object);
             }
         }
