@@ -20,8 +20,8 @@ use crate::cluster::{Cluster, Program};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Nodes; each has the label `role` with its own name. `gone`, `expired` and `returns` are deleted meanwhile.
-const NODES: [&str; 10] =
-    ["stays", "other", "changes", "loses", "pool", "bridge", "canary", "gone", "expired", "returns"];
+const NODES: [&str; 11] =
+    ["stays", "other", "unwanted", "changes", "loses", "pool", "bridge", "canary", "gone", "expired", "returns"];
 const DELETED: [&str; 3] = ["gone", "expired", "returns"];
 
 /// Networks that have their NetworkAttachmentDefinitions, and whether those are in the other namespace.
@@ -215,7 +215,7 @@ impl Scene {
             self.wait(kind, self.namespace(), name, "Go's finalizer", has_finalizer).await;
         }
         let all_nodes =
-            |map: &DynamicObject| map.data["data"].as_object().is_some_and(|data| data.len() == 10);
+            |map: &DynamicObject| map.data["data"].as_object().is_some_and(|data| data.len() == NODES.len());
         self.wait(Kind::ConfigMap, self.namespace(), "device-plugin-config", "all nodes", all_nodes).await;
         let has_finalizer = |pool: &DynamicObject| !pool.finalizers().is_empty();
         self.wait(Kind::Pool, self.namespace(), "offload", "Go's finalizer", has_finalizer).await;
