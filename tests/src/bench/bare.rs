@@ -24,14 +24,9 @@ pub(crate) struct BareLoop {
 }
 
 impl BareLoop {
-    /// On node states that are there. `watcher` is who looks at them.
-    pub(crate) async fn new(
-        client: Client,
-        watcher: Client,
-        namespace: String,
-        nodes: usize,
-    ) -> Result<Self> {
-        let watched = Watched::new(watcher, &namespace, nodes).await?;
+    /// On node states that are there. `eyes` is who looks at them.
+    pub(crate) async fn new(client: Client, eyes: Client, namespace: String, nodes: usize) -> Result<Self> {
+        let watched = Watched::new(eyes, &namespace, nodes).await?;
         Ok(Self { client, namespace, watched })
     }
 

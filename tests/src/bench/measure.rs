@@ -126,6 +126,10 @@ impl Bench {
         let namespace = "many-cards";
         self.create_states(namespace, nodes, Cards::MANY).await?;
         let mut watched = Watched::new(self.client.clone(), namespace, nodes).await?;
+        self.say(&format!(
+            "{nodes} nodes: memory of vfleet with many cards (usually about {} s)",
+            10 + nodes / 40
+        ));
         let mut subject = Subject::start_vfleet(&self.plane, &self.options.vfleet, namespace).await?;
         let started = Instant::now();
         fleet::create_policy(&self.client, namespace, fleet::policy_for_all()).await?;

@@ -112,7 +112,7 @@ impl Scenario<'_> {
             let changes = self.watched.changes(started, fleet::names(self.nodes), LONGEST).await?;
             times.push(changes.with_context(|| self.not_written())?.last.as_secs_f64());
             self.subject.settle().await?;
-            cpu.push((self.subject.cpu_time()? - before).as_secs_f64());
+            cpu.push(self.cpu_since(before)?);
         }
         Ok((median(times), median(cpu)))
     }
@@ -136,7 +136,7 @@ impl Scenario<'_> {
                 first: changes.first.as_secs_f64(),
                 last: changes.last.as_secs_f64(),
                 writes: f64::from(u32::try_from(writes)?),
-                cpu: (self.subject.cpu_time()? - before).as_secs_f64(),
+                cpu: self.cpu_since(before)?,
             });
             self.delete_policy("few", FEW).await?;
         }
@@ -214,6 +214,10 @@ impl Scenario<'_> {
     fn begin(&mut self) -> Result<Duration> {
         self.watched.catch_up();
         self.subject.cpu_time()
+    }
+
+    fn cpu_since(&self, before: Duration) -> Result<f64> {
+        Ok(self.subject.cpu_time()?.saturating_sub(before).as_secs_f64())
     }
 
     fn not_written(&self) -> String {

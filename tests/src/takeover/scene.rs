@@ -20,8 +20,10 @@ use crate::cluster::{Cluster, Program};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Nodes; each has the label `role` with its own name. `gone`, `expired` and `returns` are deleted meanwhile.
-const NODES: [&str; 11] =
-    ["stays", "other", "unwanted", "changes", "loses", "pool", "bridge", "canary", "gone", "expired", "returns"];
+const NODES: [&str; 11] = [
+    "stays", "other", "unwanted", "changes", "loses", "pool", "bridge", "canary", "gone", "expired",
+    "returns",
+];
 const DELETED: [&str; 3] = ["gone", "expired", "returns"];
 
 /// Networks that have their NetworkAttachmentDefinitions, and whether those are in the other namespace.
@@ -44,7 +46,7 @@ pub struct Scene {
     before: BTreeMap<(String, String, String), DynamicObject>,
     /// What was said when vfleet was installed beside what the Go operator had left.
     pub installed: anyhow::Result<()>,
-    _operator: Option<Program>,
+    operator: Option<Program>,
 }
 
 /// Whoever asks first makes it. `program` is vfleet.
@@ -77,12 +79,12 @@ impl Scene {
     async fn make(program: &'static str) -> Self {
         let cluster = Cluster::before_install("takeover", program).await;
         let plane = ControlPlane::shared();
-        let mut scene = Self { cluster, plane, before: BTreeMap::new(), installed: Ok(()), _operator: None };
+        let mut scene = Self { cluster, plane, before: BTreeMap::new(), installed: Ok(()), operator: None };
         scene.run_go().await;
         scene.leave_old_traces().await;
         scene.before = scene.snapshot().await;
         scene.installed = scene.cluster.install();
-        scene._operator = Some(scene.cluster.operator());
+        scene.operator = Some(scene.cluster.operator());
         scene.see_it_work().await;
         scene
     }
@@ -136,7 +138,7 @@ impl Scene {
         let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, condition)).await;
         match found {
             Ok(found) => found.unwrap().unwrap(),
-            Err(_) => {
+            Err(_late) => {
                 panic!("{name} never came to: {what}; it is {}", shown(api.get_opt(name).await.unwrap()))
             }
         }
