@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fixture_kube::{ControlPlane, network_attachment_crds};
 use kube::Client;
 
@@ -15,6 +15,9 @@ use super::rows::{self, Size};
 use super::scenario::{BareTimes, Figures, Scenario, Tries};
 use super::subject::{GO, Subject};
 use super::watched::Watched;
+
+/// Fewer nodes than this are too few for all parts.
+const SMALLEST: usize = 20;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -41,6 +44,10 @@ struct Bench {
 
 /// Measures, and gives the table and how many limits were missed.
 pub async fn run(options: Options) -> Result<(String, usize)> {
+    ensure!(
+        options.sizes.iter().all(|size| *size >= SMALLEST),
+        "a fleet has to have {SMALLEST} nodes at least: some of them play a part of their own"
+    );
     let bench = Bench::new(options).await?;
     let mut sizes = bench.options.sizes.clone();
     sizes.sort_unstable();

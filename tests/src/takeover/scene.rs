@@ -136,12 +136,10 @@ impl Scene {
         let api = self.api(kind, namespace).await;
         let condition = |object: Option<&DynamicObject>| object.is_some_and(&like);
         let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, condition)).await;
-        match found {
-            Ok(found) => found.unwrap().unwrap(),
-            Err(_late) => {
-                panic!("{name} never came to: {what}; it is {}", shown(api.get_opt(name).await.unwrap()))
-            }
-        }
+        let Ok(found) = found else {
+            panic!("{name} never came to: {what}; it is {}", shown(api.get_opt(name).await.unwrap()));
+        };
+        found.unwrap().unwrap()
     }
 
     /// Waits until an object is not there.
