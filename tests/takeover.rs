@@ -49,20 +49,29 @@ async fn vfleet_can_be_installed_beside_what_is_there() {
     }
 }
 
+async fn stays_as_it_is(role: &str) {
+    let scene = scene();
+    let node = scene.node(role);
+    let before = scene.before(Kind::State, scene.namespace(), &node);
+    let now = scene.now(Kind::State, scene.namespace(), &node).await;
+    assert_eq!(now.uid(), before.uid(), "{node} was made again");
+    assert_eq!(now.data["spec"], before.data["spec"], "{node}");
+    assert_eq!(
+        now.metadata.generation, before.metadata.generation,
+        "{node}: its agent would look at it again"
+    );
+}
+
 #[tokio::test]
 async fn node_states_stay_as_they_are() {
-    let scene = scene();
-    for role in ["stays", "other", "unwanted", "gone"] {
-        let node = scene.node(role);
-        let before = scene.before(Kind::State, scene.namespace(), &node);
-        let now = scene.now(Kind::State, scene.namespace(), &node).await;
-        assert_eq!(now.uid(), before.uid(), "{node} was made again");
-        assert_eq!(now.data["spec"], before.data["spec"], "{node}");
-        assert_eq!(
-            now.metadata.generation, before.metadata.generation,
-            "{node}: an agent would look at it again"
-        );
+    for role in ["stays", "other", "gone"] {
+        stays_as_it_is(role).await;
     }
+}
+
+#[tokio::test]
+async fn the_node_state_of_a_node_that_no_policy_selects_stays_as_it_is() {
+    stays_as_it_is("unwanted").await;
 }
 
 #[tokio::test]
