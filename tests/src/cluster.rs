@@ -61,6 +61,18 @@ impl Program {
         self.end();
     }
 
+    /// Sends it a signal: `TERM`, `STOP`, `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let sent =
+            Command::new("kill").args([&format!("-{signal}"), &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.0.wait().unwrap()
+    }
+
     fn end(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -99,7 +111,7 @@ impl Cluster {
 
     /// The shipped accounts, roles and admission policies, for this namespace.
     pub fn install(&self) -> anyhow::Result<()> {
-        let directory = self.files.path().join("deploy");
+        let directory = self.manifests();
         std::fs::create_dir_all(&directory)?;
         let status = Command::new(self.program)
             .args(["manifests", "--namespace", &self.namespace, "--dir"])
@@ -115,13 +127,19 @@ impl Cluster {
         applied.into_iter().try_for_each(|applied| applied.map(drop))
     }
 
+    /// The directory of what `vfleet manifests` writes for this namespace.
+    pub fn manifests(&self) -> PathBuf {
+        self.files.path().join("deploy")
+    }
+
     /// What kubectl says, as the administrator.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let command = [&["--namespace", &self.namespace], arguments].concat();
         self.plane.kubectl(&command).unwrap().into_stdout().unwrap()
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    /// A file with this text; gives its path.
+    pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.files.path().join(name);
         std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
         path.to_str().unwrap().to_owned()
@@ -169,17 +187,41 @@ impl Cluster {
         name
     }
 
-    fn start(&self, kubeconfig: &str, arguments: &[&str]) -> Program {
+    fn start(&self, kubeconfig: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(self.program).args(arguments);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file()).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         command.env("KUBECONFIG", kubeconfig).env("NAMESPACE", &self.namespace);
+        command.envs(environment.iter().copied());
         Program(command.spawn().unwrap())
     }
 
     pub fn operator(&self) -> Program {
-        self.start(&self.kubeconfig(OPERATOR, None), &["operator"])
+        self.operator_with(&[])
+    }
+
+    /// The operator with more in its environment.
+    pub fn operator_with(&self, environment: &[(&str, &str)]) -> Program {
+        // Several of them run on one machine.
+        self.operator_serving("0", environment)
+    }
+
+    /// The operator with metrics and probes at this address.
+    pub fn operator_serving(&self, address: &str, environment: &[(&str, &str)]) -> Program {
+        let arguments =
+            ["operator", "--metrics-bind-address", address, "--health-probe-bind-address", address];
+        self.start(&self.kubeconfig(OPERATOR, None), &arguments, environment)
+    }
+
+    /// The control plane that the test's namespace is on.
+    pub fn plane(&self) -> &'static ControlPlane {
+        self.plane
+    }
+
+    /// What all programs have logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
     pub fn program(&self) -> &Path {
@@ -210,12 +252,16 @@ impl Cluster {
         self.create_worker(node).await;
         let file = self.file("machine.yaml", machine);
         let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
-        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file])
+        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file], &[])
     }
 
     pub fn sim(&self, names: &[String], machine: &str) -> Program {
         let file = self.file("machine.yaml", machine);
-        self.start(&self.kubeconfig(SIM, None), &["sim", "--names", &names.join(","), "--machine", &file])
+        self.start(
+            &self.kubeconfig(SIM, None),
+            &["sim", "--names", &names.join(","), "--machine", &file],
+            &[],
+        )
     }
 
     /// Applies a policy for all nodes.
@@ -255,8 +301,7 @@ impl Cluster {
             }
         };
         let Ok(state) = tokio::time::timeout(DEADLINE, found).await else {
-            let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
-            panic!("{node} never came to: {what}; it is {:#?}\n{log}", api.get_opt(node).await);
+            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, self.log());
         };
         state
     }
@@ -273,7 +318,7 @@ impl Cluster {
         let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(is_it) {} };
         tokio::time::timeout(DEADLINE, found)
             .await
-            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}"));
+            .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}\n{}", self.log()));
     }
 }
 
@@ -288,6 +333,14 @@ pub struct State(SriovNetworkNodeState);
 impl State {
     fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
         self.0.status.clone().unwrap_or_default()
+    }
+
+    pub fn generation(&self) -> Option<i64> {
+        self.0.metadata.generation
+    }
+
+    pub fn uid(&self) -> Option<&str> {
+        self.0.metadata.uid.as_deref()
     }
 
     pub fn sync_status(&self) -> String {

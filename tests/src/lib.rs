@@ -5,4 +5,6 @@ pub mod bench;
 pub mod cluster;
 pub mod contract;
 pub mod lab;
+pub mod networks;
+pub mod objects;
 pub mod takeover;

@@ -34,8 +34,81 @@ pub const OS_LABEL: &str = "kubernetes.io/os";
 /// On a node state whose node is away: until when it is kept (RFC 3339, UTC).
 pub const KEEP_STATE_UNTIL: &str = "sriovnetwork.openshift.io/keep-state-until";
 
-/// Feature gate: software bridges are made for policies that want them.
-pub const MANAGE_SOFTWARE_BRIDGES: &str = "manageSoftwareBridges";
+/// On nodes, `Enabled` or `Disabled`: whether the separate device plugin runs there.
+pub const DEVICE_PLUGIN_LABEL: &str = "sriovnetwork.openshift.io/device-plugin";
+
+/// On a pod of the separate device plugin: a fingerprint of the config and VFs that it started with.
+pub const DEVICE_PLUGIN_STARTED_WITH: &str = "vfleet.io/started-with";
+
+/// The ConfigMap that tells which devices the VFs of which cards are.
+pub const SUPPORTED_NIC_IDS: &str = "supported-nic-ids";
 
 /// On nodes made by `vfleet sim`: nobody's machine.
 pub const SIMULATED_LABEL: &str = "vfleet.io/simulated";
+
+/// The Go operator's name in objects that it wrote.
+pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
+
+/// The Go operator's finalizer of the operator config.
+pub const GO_OPERATOR_CONFIG_FINALIZER: &str = "operatorconfig.finalizers.sriovnetwork.openshift.io";
+
+/// The agent's DaemonSet, its container, and the value of its pods' label `app`.
+pub const AGENT_DAEMON_SET: &str = "sriov-network-config-daemon";
+
+/// The separate device plugin's DaemonSet, its account, its container, and the value of its pods' label `app`.
+pub const DEVICE_PLUGIN_DAEMON_SET: &str = "sriov-device-plugin";
+
+/// What the separate device plugin offers, one key a node.
+pub const DEVICE_PLUGIN_CONFIG_MAP: &str = "device-plugin-config";
+
+/// The value of [`DEVICE_PLUGIN_LABEL`] where the plugin runs.
+pub const ENABLED: &str = "Enabled";
+
+/// The value of [`DEVICE_PLUGIN_LABEL`] where it does not.
+pub const DISABLED: &str = "Disabled";
+
+/// On all that the operator deploys.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// What the operator tells its agents by their environment. Those with "later" are settings of features that the agent
+/// does not have yet: it ignores them until then.
+pub mod agent_environment {
+    /// The node that it runs on.
+    pub const NODE_NAME: &str = "NODE_NAME";
+    /// The namespace of node states.
+    pub const NAMESPACE: &str = "NAMESPACE";
+    /// `text` or `json`.
+    pub const LOG_FORMAT: &str = "LOG_FORMAT";
+    /// `kubernetes` or `openshift`; later.
+    pub const CLUSTER_TYPE: &str = "CLUSTER_TYPE";
+    /// `TRUE` lets virtual machines do without an IOMMU; later.
+    pub const DEV_MODE: &str = "DEV_MODE";
+    /// `true`: somebody else drains nodes; later.
+    pub const USE_EXTERNAL_DRAINER: &str = "USE_EXTERNAL_DRAINER";
+    /// What stands before the names of resources; later.
+    pub const RESOURCE_PREFIX: &str = "RESOURCE_PREFIX";
+    /// `daemon` or `systemd`; later.
+    pub const CONFIGURATION_MODE: &str = "CONFIGURATION_MODE";
+    /// Whether several cards are configured at once; later.
+    pub const PARALLEL_NIC_CONFIG: &str = "PARALLEL_NIC_CONFIG";
+    /// Whether bridges are made; later.
+    pub const MANAGE_SOFTWARE_BRIDGES: &str = "MANAGE_SOFTWARE_BRIDGES";
+    /// Whether a card's firmware may be reset instead of the machine; later.
+    pub const MELLANOX_FIRMWARE_RESET: &str = "MELLANOX_FIRMWARE_RESET";
+    /// Vendor support that is switched off, separated by commas; later.
+    pub const DISABLE_PLUGINS: &str = "DISABLE_PLUGINS";
+    /// The socket of Open vSwitch's database on the host; later.
+    pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
+}
+
+/// On a network in the operator's namespace, as long as its NetworkAttachmentDefinition may exist.
+pub const NETWORK_FINALIZER: &str = "netattdef.finalizers.sriovnetwork.openshift.io";
+
+/// On a network: the namespace that its NetworkAttachmentDefinition was put into.
+pub const LAST_NETWORK_NAMESPACE: &str = "operator.sriovnetwork.openshift.io/last-network-namespace";
+
+/// On a NetworkAttachmentDefinition: the network that it was made for.
+pub const NAD_OWNER: &str = "sriovnetwork.openshift.io/owner-ref";
+
+/// On a NetworkAttachmentDefinition: the resource that its devices are taken from.
+pub const NAD_RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";

@@ -231,6 +231,24 @@ pub struct BridgeNetworkSpec {
     pub meta_plugins: Option<String>,
 }
 
+/// What a network becomes: Multus' object that pods name. It is not ours: its definition comes with Multus.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "k8s.cni.cncf.io",
+    version = "v1",
+    kind = "NetworkAttachmentDefinition",
+    plural = "network-attachment-definitions",
+    namespaced,
+    schema = "disabled",
+    derive = "PartialEq",
+    derive = "Default"
+)]
+pub struct NetworkAttachmentDefinitionSpec {
+    /// The CNI configuration: a JSON object, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+}
+
 /// VLANs of a trunk: one of them (`id`), or all from `minID` to `maxID`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -274,12 +292,34 @@ pub enum VlanProto {
     Ieee8021AD,
 }
 
+impl VlanProto {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ieee8021qLower => "802.1q",
+            Self::Ieee8021Q => "802.1Q",
+            Self::Ieee8021adLower => "802.1ad",
+            Self::Ieee8021AD => "802.1AD",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOff {
     On,
     Off,
+}
+
+impl OnOff {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// Link state of a VF.
@@ -289,6 +329,17 @@ pub enum VfLinkState {
     Auto,
     Enable,
     Disable,
+}
+
+impl VfLinkState {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+        }
+    }
 }
 
 /// How much a CNI plugin logs.
@@ -302,4 +353,18 @@ pub enum CniLogLevel {
     Debug,
     #[serde(rename = "")]
     Unset,
+}
+
+impl CniLogLevel {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Panic => "panic",
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Unset => "",
+        }
+    }
 }

@@ -14,11 +14,14 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::Event;
-use vfleet_api::keys::{MANAGE_SOFTWARE_BRIDGES, OS_LABEL, WORKER_LABEL};
+use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, OS_LABEL, WORKER_LABEL};
 use vfleet_api::{
     SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig,
 };
-use vfleet_plan::{NamedPolicy, NamedPool, NodeIdentity, pool, why_not_node};
+use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, why_not_node};
+
+use crate::deployed::gates::Gate;
+use crate::device_plugin::PluginWish;
 
 pub(crate) use decision::{Decision, Upkeep};
 pub(crate) use known::Unreadable;
@@ -34,6 +37,7 @@ pub(crate) struct Fleet {
     nodes: Known<Labels>,
     states: Known<State>,
     settings: Option<FleetSettings>,
+    nic_ids: NicIds,
 }
 
 type Labels = BTreeMap<String, String>;
@@ -135,6 +139,15 @@ impl Fleet {
         Touched { nodes, ..Default::default() }
     }
 
+    /// Takes in which devices the VFs of which cards are: all nodes may be touched.
+    pub(crate) fn nic_ids(&mut self, nic_ids: NicIds) -> Touched {
+        if self.nic_ids == nic_ids {
+            return Touched::default();
+        }
+        self.nic_ids = nic_ids;
+        Touched { nodes: self.nodes.names().cloned().collect(), ..Default::default() }
+    }
+
     /// Whether all is known that decisions need: before that, an absent policy may just not have been seen.
     pub(crate) fn is_complete(&self) -> bool {
         self.policies.is_listed()
@@ -157,6 +170,20 @@ impl Fleet {
             self.pools.iter().map(|(name, pool)| NamedPool { name, spec: &pool.spec }).collect();
         let found = pool::pool_of(&pools, NodeIdentity { name, labels }).map(|pool| pool.name)?;
         self.pools.iter().find(|(name, _)| *name == found).map(|(name, _)| name.as_str())
+    }
+
+    /// What the node's separate device plugin shall be told.
+    pub(crate) fn plugin_wish(&self, node: &str) -> Option<PluginWish> {
+        let (labels, state) = (self.agent_node(node)?, self.states.get(node)?);
+        let cards = state.cards.as_deref().unwrap_or_default();
+        let list = device_plugin_config(&self.named_policies(), labels, cards, &self.nic_ids);
+        Some(PluginWish {
+            has_resources: list.resources.is_some(),
+            config: serde_json::to_string(&list).ok()?,
+            vfs: state.vfs.clone(),
+            is_settled: state.sync == SyncStatus::Succeeded,
+            label: labels.get(DEVICE_PLUGIN_LABEL).cloned(),
+        })
     }
 
     /// All readable policies.
@@ -183,13 +210,9 @@ impl FleetSettings {
 
 impl From<&SriovOperatorConfig> for FleetSettings {
     fn from(config: &SriovOperatorConfig) -> Self {
-        let gates = config.spec.feature_gates.as_ref();
         Self {
             node_selector: config.spec.config_daemon_node_selector.clone().unwrap_or_default(),
-            manage_software_bridges: gates
-                .and_then(|gates| gates.get(MANAGE_SOFTWARE_BRIDGES))
-                .copied()
-                .unwrap_or(false),
+            manage_software_bridges: Gate::ManageSoftwareBridges.is_on(&config.spec),
             owner: config.uid().unwrap_or_default(),
         }
     }

@@ -6,12 +6,15 @@
 mod announce;
 mod context;
 mod deployed;
+mod device_plugin;
 mod fleet;
 mod health;
 mod leadership;
 mod lease;
 mod metrics;
+mod networks;
 mod node_states;
+mod operator_config;
 mod pace;
 mod patch;
 mod reports;
@@ -35,11 +38,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::announce::Announcer;
 use crate::context::Context;
+use crate::device_plugin::PluginLine;
 use crate::leadership::Leadership;
 use crate::lease::Candidate;
 use crate::metrics::Metrics;
-use crate::settings::Seen;
+use crate::settings::{Seen, Settings};
+use vfleet_plan::NicIds;
 
+pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
 pub use server::{BadAddress, BindAddress};
 
 /// How the operator runs.
@@ -57,6 +63,8 @@ pub struct Config {
     pub metrics: BindAddress,
     /// Where `/healthz` and `/readyz` are served.
     pub health: BindAddress,
+    /// What is deployed, and how.
+    pub deploy: DeployConfig,
 }
 
 /// Why the operator ended.
@@ -105,7 +113,11 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
     let mut controllers = JoinSet::new();
     controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
-    controllers.spawn(node_states::run(context.clone(), settings.clone(), stop.clone()));
+    let (problem, plugin_problem) = tokio::sync::watch::channel(None);
+    let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
+    controllers.spawn(node_states::run(context.clone(), settings.clone(), plugin, stop.clone()));
+    controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
+    controllers.spawn(networks::run(context.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.
@@ -113,6 +125,23 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
         result = result.and(ended?);
     }
     result
+}
+
+/// Looks after the separate device plugin, where it is deployed.
+fn spawn_device_plugin(
+    context: &Context,
+    controllers: &mut JoinSet<Result<(), OperatorError>>,
+    settings: &Settings,
+    problem: tokio::sync::watch::Sender<device_plugin::Problem>,
+    stop: &CancellationToken,
+) -> Option<PluginLine> {
+    context.config.deploy.device_plugin_image.as_ref()?;
+    let (publish, nic_ids) = tokio::sync::watch::channel(NicIds::default());
+    let (tell, news) = tokio::sync::mpsc::unbounded_channel();
+    let follow = device_plugin::follow_nic_ids(context.clone(), publish);
+    controllers.spawn(stopped_by(stop.clone(), follow));
+    controllers.spawn(device_plugin::run(context.clone(), settings.clone(), news, problem, stop.clone()));
+    Some(PluginLine { news: tell, nic_ids })
 }
 
 async fn stopped_by(

@@ -12,13 +12,15 @@ use kube::Api;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::DelayQueue;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
-use vfleet_plan::PolicyAnswer;
+use vfleet_plan::{NicIds, PolicyAnswer};
 
 use crate::context::Context;
+use crate::device_plugin::{News, PluginLine, PluginWish};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
 use crate::pace::Paced;
 use crate::reports::{About, Reports};
@@ -38,17 +40,22 @@ enum Change {
     Pool(Box<Event<DeserializeGuard<SriovNetworkPoolConfig>>>),
     Node(Box<Event<PartialObjectMeta<Node>>>),
     State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
-    Settings(Seen),
+    Settings(Box<Seen>),
+    NicIds(NicIds),
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
     settings: Settings,
+    plugin: Option<PluginLine>,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes(&context, settings));
-    let mut controller = Controller::new(&context);
+    let nic_ids = plugin
+        .as_ref()
+        .map_or_else(|| channel::channel(NicIds::default()).1, |plugin| plugin.nic_ids.clone());
+    let mut changes = pin!(changes(&context, settings, nic_ids));
+    let mut controller = Controller::new(&context, plugin.map(|plugin| plugin.news));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -67,7 +74,11 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn changes(context: &Context, settings: Settings) -> impl futures::Stream<Item = Change> + use<> {
+fn changes(
+    context: &Context,
+    settings: Settings,
+    nic_ids: channel::Receiver<NicIds>,
+) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
@@ -82,7 +93,8 @@ fn changes(context: &Context, settings: Settings) -> impl futures::Stream<Item =
         pools.map(|event| Change::Pool(Box::new(event))).boxed(),
         states.map(|event| Change::State(Box::new(event))).boxed(),
         nodes.map(|event| Change::Node(Box::new(event))).boxed(),
-        watch::values(settings).map(Change::Settings).boxed(),
+        watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
+        watch::values(nic_ids).map(Change::NicIds).chain(futures::stream::pending()).boxed(),
     ])
 }
 
@@ -102,10 +114,14 @@ struct Controller {
     /// Nodes that are away: each comes when its time is over.
     away: DelayQueue<String>,
     counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
+    /// Who looks after the separate device plugin, where there is one.
+    plugin: Option<mpsc::UnboundedSender<News>>,
+    told: HashMap<String, PluginWish>,
+    told_all: bool,
 }
 
 impl Controller {
-    fn new(context: &Context) -> Self {
+    fn new(context: &Context, plugin: Option<mpsc::UnboundedSender<News>>) -> Self {
         let metrics = || Arc::clone(&context.metrics);
         Self {
             context: context.clone(),
@@ -118,6 +134,9 @@ impl Controller {
             reporter: Reports::new(context),
             away: DelayQueue::new(),
             counted: HashMap::new(),
+            plugin,
+            told: HashMap::new(),
+            told_all: false,
         }
     }
 
@@ -127,6 +146,7 @@ impl Controller {
             Change::Pool(event) => self.fleet.pool(*event),
             Change::Node(event) => self.fleet.node(*event),
             Change::State(event) => self.fleet.state(*event),
+            Change::NicIds(nic_ids) => self.fleet.nic_ids(nic_ids),
             Change::Settings(seen) => {
                 self.writer.set_owner(seen.config());
                 self.fleet.settings(seen.config())
@@ -151,6 +171,9 @@ impl Controller {
         }
         while let Some(node) = self.changed.pop_first() {
             self.assess(node);
+        }
+        if let (Some(plugin), false) = (&self.plugin, std::mem::replace(&mut self.told_all, true)) {
+            let _ = plugin.send(News::Complete);
         }
         while let Some(node) = self.states.next_touched() {
             // Planned again: something may have changed while it waited.
@@ -180,10 +203,24 @@ impl Controller {
         self.context.metrics.planned(started.elapsed());
         self.tell(policies, pools);
         self.count(&node);
+        self.tell_plugin(&node);
         if decision == Decision::Nothing {
             self.states.nothing_to_do(&node);
         } else {
             self.states.touch([node]);
+        }
+    }
+
+    /// Its controller ends only together with this one, so that nobody misses what cannot be sent.
+    fn tell_plugin(&mut self, node: &str) {
+        let Some(plugin) = &self.plugin else { return };
+        let wish = self.fleet.plugin_wish(node);
+        if self.told.get(node) != wish.as_ref() {
+            match wish.clone() {
+                Some(wish) => self.told.insert(node.to_owned(), wish),
+                None => self.told.remove(node),
+            };
+            let _ = plugin.send(News::Node(node.to_owned(), wish));
         }
     }
 

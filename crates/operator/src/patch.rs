@@ -118,6 +118,14 @@ impl Writer {
         self.within_deadline(api.patch(name, &params, patch)).await
     }
 
+    /// Reads it, if it is there: for the writes that depend on it.
+    pub(crate) async fn read<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        self.within_deadline(api.get_opt(name)).await
+    }
+
     /// Creates `object`. That it exists already is a conflict.
     pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where

@@ -104,7 +104,8 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
                 self.retries.later(key);
             }
             Err(error) => {
-                tracing::warn!(controller = self.controller, %key, %error, "not written, will try again");
+                let (controller, reason) = (self.controller, error.reason());
+                tracing::warn!(controller, %key, reason, %error, "not written, will try again");
                 self.retries.later(key);
             }
         }

@@ -5,6 +5,7 @@
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
+//! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -15,7 +16,10 @@
 extern crate alloc;
 
 pub mod facts;
+pub mod fingerprint;
+pub mod network;
 pub mod node;
+pub mod plugin_restart;
 pub mod policy;
 pub mod pool;
 pub mod report;
@@ -27,7 +31,9 @@ mod mac;
 mod prelude;
 
 pub use facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record, VfFacts};
+pub use fingerprint::fingerprint;
 pub use node::{Problem, plan_node};
+pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
     PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,

@@ -116,10 +116,7 @@ fn by_terms(spec: &SriovNetworkPoolConfigSpec, node: NodeIdentity<'_>) -> Result
     fault.map_or(Ok(false), Err)
 }
 
-/// Whether all hold. Every one is looked at, so that a fault shows whatever the node is like.
-fn all(requirements: impl Iterator<Item = Result<bool, PoolFault>>) -> Result<bool, PoolFault> {
-    requirements.fold(Ok(true), |all, one| match (all, one) {
-        (Err(fault), _) | (Ok(_), Err(fault)) => Err(fault),
-        (Ok(all), Ok(one)) => Ok(all && one),
-    })
+/// Whether all hold. One that does not hold is not the last that is looked at: a fault shows whatever the node is like.
+fn all(mut requirements: impl Iterator<Item = Result<bool, PoolFault>>) -> Result<bool, PoolFault> {
+    requirements.try_fold(true, |all, one| Ok(one? && all))
 }

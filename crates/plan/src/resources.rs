@@ -8,7 +8,7 @@ mod nic_ids;
 use alloc::collections::BTreeMap;
 
 use serde::Serialize;
-use vfleet_api::node_policy::DeviceType;
+use vfleet_api::node_policy::{DeviceType, VdpaType};
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PfSelector, Written};
 
@@ -37,7 +37,7 @@ pub struct Resource {
     pub selectors: Selectors,
     /// Always `null`: an internal field of the plugin that the Go operator writes by accident.
     #[serde(rename = "SelectorObj")]
-    selector_obj: (),
+    selector_obj: Option<()>,
 }
 
 /// Which devices belong to a resource: a device must match every list that is not empty.
@@ -84,15 +84,12 @@ pub fn device_plugin_config(
 ) -> ResourceList {
     let mut resources: Vec<Resource> = Vec::new();
     for policy in in_order_of_application(policies, labels) {
-        let name = &policy.spec.resource_name;
-        match resources.iter_mut().find(|resource| resource.name == *name) {
-            Some(resource) => resource.add(&policy, cards, nic_ids),
-            None => {
-                let mut resource = Resource::of(&policy);
-                resource.add(&policy, cards, nic_ids);
-                resources.push(resource);
-            }
-        }
+        let known = resources.iter().position(|resource| resource.name == policy.spec.resource_name);
+        let at = known.unwrap_or_else(|| {
+            resources.push(Resource::of(&policy));
+            resources.len() - 1
+        });
+        resources[at].add(&policy, cards, nic_ids);
     }
     ResourceList { resources: Some(resources).filter(|resources| !resources.is_empty()) }
 }
@@ -107,10 +104,10 @@ impl Resource {
             selectors: Selectors {
                 is_rdma: spec.is_rdma.unwrap_or(false),
                 need_vhost_net: spec.need_vhost_net.unwrap_or(false),
-                vdpa_type: spec.vdpa_type.map(|kind| kind.as_str()),
+                vdpa_type: spec.vdpa_type.map(VdpaType::as_str),
                 ..Selectors::default()
             },
-            selector_obj: (),
+            selector_obj: None,
         }
     }
 

@@ -4,6 +4,7 @@
 mod client;
 mod commands;
 mod log;
+mod log_level;
 mod stop;
 
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Operator(commands::operator::Arguments),
+    Operator(Box<commands::operator::Arguments>),
     Agent(commands::agent::Arguments),
     Sim(commands::sim::Arguments),
     Crds(commands::crds::Arguments),
@@ -30,7 +31,7 @@ enum Command {
 /// The program.
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Operator(arguments) => commands::operator::run(arguments),
+        Command::Operator(arguments) => commands::operator::run(*arguments),
         Command::Agent(arguments) => commands::agent::run(arguments),
         Command::Sim(arguments) => commands::sim::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),
@@ -42,5 +43,15 @@ pub fn main() -> ExitCode {
             eprintln!("vfleet: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
     }
 }

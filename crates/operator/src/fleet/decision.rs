@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::{NodeInput, NodePlan, PolicyAnswer, plan_node_spec};
+use vfleet_plan::{NodeInput, NodePlan, PfVerdict, PolicyAnswer, plan_node_spec};
 
 use super::state::State;
 use super::{Fleet, Labels};
@@ -76,7 +76,10 @@ impl Fleet {
     fn upkeep(&self, state: &State, plan: Option<NodePlan>) -> Decision {
         let owner = self.settings.as_ref().map(|settings| &settings.owner);
         let upkeep = Upkeep {
-            spec: plan.map(|plan| plan.spec).filter(|spec| *spec != state.spec),
+            spec: plan
+                .filter(|plan| !self.is_guesswork(state, plan))
+                .map(|plan| plan.spec)
+                .filter(|spec| *spec != state.spec),
             owner: !state.owners.iter().eq(owner),
             keep_for_good: state.keep_until.is_some(),
             version: state.version.clone(),
@@ -85,6 +88,19 @@ impl Fleet {
             return Decision::Nothing;
         }
         Decision::Update(upkeep)
+    }
+}
+
+impl Fleet {
+    /// Whether VFs could be lost by a slip: a policy cannot be followed, and the node state, which is new, does not
+    /// tell what was made for it before. Then the spec stays unwritten, and the agent leaves everything as it is.
+    fn is_guesswork(&self, state: &State, plan: &NodePlan) -> bool {
+        let is_new = state.spec.interfaces.is_none();
+        let has_vfs = state.cards.iter().flatten().any(|card| card.num_vfs.unwrap_or(0) > 0);
+        let at_fault =
+            |answer: &PolicyAnswer| answer.pfs.iter().any(|pf| matches!(pf.verdict, PfVerdict::Invalid(_)));
+        let cannot_be_followed = !self.policies.unreadable().is_empty() || plan.answers.iter().any(at_fault);
+        is_new && has_vfs && cannot_be_followed
     }
 }
 

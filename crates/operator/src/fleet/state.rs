@@ -8,10 +8,12 @@ use vfleet_api::keys::KEEP_STATE_UNTIL;
 use vfleet_api::node_state::{DrainStatus, FAILED, IN_PROGRESS, InterfaceExt, SUCCEEDED, System};
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 
+use vfleet_plan::fingerprint;
+
 use super::known::Counts;
 
 /// What counts of a node state.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(super) spec: SriovNetworkNodeStateSpec,
     /// What policies look at of the node's cards.
@@ -23,6 +25,8 @@ pub(crate) struct State {
     pub(super) drain: Option<DrainStatus>,
     /// What is wrong on the node, or on some of its cards.
     pub(super) failures: Vec<NodeFailure>,
+    /// A fingerprint of the node's VFs.
+    pub(super) vfs: String,
     pub(super) uid: Option<String>,
     /// The version that we have seen: what is written on top of it must not overwrite what came later.
     pub(super) version: Option<String>,
@@ -50,16 +54,14 @@ pub(crate) struct NodeFailure {
 impl Counts for State {
     /// Each change has another version.
     fn same(&self, other: &Self) -> bool {
-        (&self.spec, &self.cards, &self.owners, &self.keep_until, self.sync, self.drain, &self.failures)
-            == (
-                &other.spec,
-                &other.cards,
-                &other.owners,
-                &other.keep_until,
-                other.sync,
-                other.drain,
-                &other.failures,
-            )
+        self.content() == other.content()
+    }
+}
+
+impl State {
+    fn content(&self) -> impl PartialEq + '_ {
+        let said = (self.sync, self.drain, &self.failures, &self.vfs);
+        (&self.spec, &self.cards, &self.owners, &self.keep_until, said)
     }
 }
 
@@ -81,9 +83,21 @@ impl From<SriovNetworkNodeState> for State {
         let keep_until = state.annotations().get(KEEP_STATE_UNTIL).cloned();
         let (uid, version) = (state.uid(), state.resource_version());
         let status = state.status.unwrap_or_default();
+        let vfs = fingerprint_of_vfs(status.interfaces.as_deref().unwrap_or_default());
         let cards = status.interfaces.map(|cards| cards.into_iter().map(for_policies).collect());
         let spec = without_empty_parts(state.spec);
-        Self { spec, cards, owners, keep_until, sync, drain: status.drain_status, failures, uid, version }
+        Self {
+            spec,
+            cards,
+            owners,
+            keep_until,
+            sync,
+            drain: status.drain_status,
+            failures,
+            vfs,
+            uid,
+            version,
+        }
     }
 }
 
@@ -108,6 +122,12 @@ fn for_policies(card: InterfaceExt) -> InterfaceExt {
         conditions: None,
         ..card
     }
+}
+
+/// Which VFs there are, and who drives them.
+fn fingerprint_of_vfs(cards: &[InterfaceExt]) -> String {
+    let vfs = cards.iter().flat_map(|card| card.vfs.iter().flatten());
+    fingerprint(vfs.flat_map(|vf| [vf.pci_address.text(), vf.driver.as_deref().unwrap_or_default()]))
 }
 
 /// How far the agent is, and what is wrong. What it says about an older spec says nothing about this one.

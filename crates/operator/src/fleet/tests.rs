@@ -307,19 +307,7 @@ fn standing(
     fleet.state(Event::Apply(state));
     let (mut decision, mut answers) = fleet.decide("a", SignedDuration::ZERO, NOW);
     if let Decision::Update(Upkeep { spec: Some(spec), .. }) = decision {
-        let written = fleet.states.get("a").unwrap();
-        let cards = written.cards.clone();
-        let state = State {
-            spec,
-            cards,
-            failures: written.failures.clone(),
-            owners: written.owners.clone(),
-            keep_until: None,
-            sync: written.sync,
-            drain: None,
-            uid: None,
-            version: None,
-        };
+        let state = State { spec, ..fleet.states.get("a").unwrap().clone() };
         fleet.states = Known::default();
         fleet.states.take(Event::Apply(worker("a")), |_| Ok(state));
         (decision, answers) = fleet.decide("a", SignedDuration::ZERO, NOW);
@@ -364,4 +352,25 @@ fn policies_that_fight_are_told_apart_from_policies_that_are_done() {
 #[test]
 fn a_node_that_has_not_reported_is_waited_for() {
     assert_eq!(standing(state("a", &json!({})), &[("p", 4)]), [("p".to_owned(), PolicyStanding::NoFacts)]);
+}
+
+#[test]
+fn a_new_node_state_is_not_filled_while_a_policy_at_fault_may_have_made_the_vfs() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    let card = json!({ "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086", "numVfs": 4 });
+    fleet.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
+    let mut bad = policy("p", 4).0.unwrap();
+    bad.spec.nic_selector = serde_json::from_value(json!({ "pfNames": ["ens1f0#3-1"] })).unwrap();
+    fleet.policy(Event::Apply(DeserializeGuard(Ok(bad))));
+    assert_eq!(decision(&fleet, "a"), Decision::Nothing);
+    fleet.policy(Event::Apply(policy("p", 4)));
+    spec_wanted(&fleet, "a");
+
+    let mut unreadable = a_fleet();
+    unreadable.node(Event::Apply(worker("a")));
+    let card = json!({ "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086", "numVfs": 4 });
+    unreadable.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
+    unreadable.policy(Event::Apply(unreadable_policy("p")));
+    assert_eq!(decision(&unreadable, "a"), Decision::Nothing);
 }

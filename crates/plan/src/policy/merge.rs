@@ -49,6 +49,6 @@ fn collision(new: &VfGroup, old: &VfGroup) -> Option<(VfRange, LossReason)> {
 }
 
 /// The group's VFs: every group that the planner makes has them.
-pub(super) fn range(group: &VfGroup) -> Option<VfRange> {
+fn range(group: &VfGroup) -> Option<VfRange> {
     group.vf_range.as_ref()?.value().ok().copied()
 }

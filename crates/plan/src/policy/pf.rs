@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 
 use vfleet_api::node_state::{Interface, InterfaceExt};
 
-use super::merge::merge;
+use super::merge::{Displaced, merge};
 use super::wish::wish;
 use super::{LostGroup, NamedPolicy, NodeInput, PfVerdict, PolicyFault};
 use crate::prelude::*;
@@ -47,8 +47,8 @@ pub(super) fn plan_pf<'a>(
         policies.iter().map(|policy| wish(policy, card, node.manage_software_bridges)).collect();
     let leaves_alone = |wish: &Result<_, _>| matches!(wish, Err(PfVerdict::NotSelected(_)));
     let touched_by = wishes.iter().position(|wish| !leaves_alone(wish)).unwrap_or(policies.len());
-    let current = node.current.interfaces.iter().flatten();
-    let current = current.into_iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
+    let entries = node.current.interfaces.iter().flatten();
+    let current = entries.into_iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
     let held = current
         .and_then(|entry| Some((entry, at_fault_on(entry, policies, &wishes, unreadable)?.to_owned())));
     let (outcome, verdicts) = match held {
@@ -90,12 +90,13 @@ fn held_back(entry: &Interface, by: &str, wishes: Wishes) -> Vec<PfVerdict> {
     wishes.into_iter().map(verdict).collect()
 }
 
+/// One policy on top of the other.
 fn merged<'a>(
     policies: &[NamedPolicy<'a>],
     current: Option<&Interface>,
     wishes: Wishes,
 ) -> (Outcome<'a>, Vec<PfVerdict>) {
-    let mut verdicts: Vec<PfVerdict> = Vec::new();
+    let mut verdicts = Vec::new();
     let mut pf: Option<(Interface, NamedPolicy<'a>)> = None;
     for (policy, wish) in policies.iter().zip(wishes) {
         let wish = match wish {
@@ -109,32 +110,36 @@ fn merged<'a>(
             None => wish,
             Some((below, previous)) => {
                 let (interface, displaced) = merge(below, wish, previous.priority() == policy.priority());
-                for group in displaced {
-                    let Some(at) = policies.iter().position(|loser| loser.name == group.policy) else {
-                        continue;
-                    };
-                    if let Some(PfVerdict::Selected { lost }) = verdicts.get_mut(at) {
-                        lost.push(LostGroup {
-                            range: group.range,
-                            to: policy.name.to_owned(),
-                            why: group.why,
-                            equal_priority: policies[at].priority() == policy.priority(),
-                        });
-                    }
-                }
+                tell_losers(&mut verdicts, policies, policy, displaced);
                 interface
             }
         };
         verdicts.push(PfVerdict::Selected { lost: Vec::new() });
         pf = Some((interface, *policy));
     }
-    let outcome = match pf {
-        None => Outcome::Nobodys,
-        Some((interface, winner)) => {
-            Outcome::Wanted { interface: with_spelling_of(current, interface), winner }
-        }
-    };
+    let outcome = pf.map_or(Outcome::Nobodys, |(interface, winner)| Outcome::Wanted {
+        interface: with_spelling_of(current, interface),
+        winner,
+    });
     (outcome, verdicts)
+}
+
+fn tell_losers(
+    verdicts: &mut [PfVerdict],
+    policies: &[NamedPolicy<'_>],
+    winner: &NamedPolicy<'_>,
+    displaced: Vec<Displaced>,
+) {
+    for Displaced { policy, range, why } in displaced {
+        for (loser, verdict) in policies.iter().zip(&mut *verdicts) {
+            if let PfVerdict::Selected { lost } = verdict
+                && loser.name == policy
+            {
+                let equal_priority = loser.priority() == winner.priority();
+                lost.push(LostGroup { range, to: winner.name.to_owned(), why, equal_priority });
+            }
+        }
+    }
 }
 
 /// The Go operator writes a link type as the policy spells it. Another spelling alone is no reason to write.

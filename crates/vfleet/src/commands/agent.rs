@@ -8,7 +8,7 @@ use vfleet_api::keys::DEFAULT_NAMESPACE;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
 
-use crate::{client, log, stop};
+use crate::{client, log, log_level, stop};
 
 /// Run the agent of one node: it makes the node's network cards what its node state wants.
 ///
@@ -27,10 +27,13 @@ pub(crate) struct Arguments {
     /// Look after a simulated machine, described by this YAML file, instead of this one.
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
+    #[command(flatten)]
+    log: log::LogArguments,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    log::start();
+    let level = log::start(arguments.log.log_format);
+    let namespace = arguments.namespace.clone();
     let host: Arc<dyn Host> = match &arguments.sim {
         Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
         None => Arc::new(LinuxHost::new(HostRoot::new(&arguments.host_root))),
@@ -39,7 +42,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
-        vfleet_agent::run(client, config, stop).await?;
+        tokio::select! {
+            ended = vfleet_agent::run(client.clone(), config, stop) => ended?,
+            () = log_level::follow(client, &namespace, &level) => {}
+        }
         Ok(())
     })
 }

@@ -1,17 +1,20 @@
 //! `vfleet operator`: the controllers.
 
+mod environment;
+
 use std::time::Duration;
 
 use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
 use vfleet_operator::BindAddress;
 
-use crate::{client, log, stop};
+use crate::{client, log, log_level, stop};
 
 /// Run the operator: it turns policies into what each node shall be like.
 ///
 /// Talks to the cluster that KUBECONFIG names, or to the one that it runs in.
 #[derive(clap::Args)]
+#[command(after_help = environment::IGNORED)]
 pub(crate) struct Arguments {
     /// Namespace of policies and node states.
     #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
@@ -34,14 +37,21 @@ pub(crate) struct Arguments {
     /// Where admission is to be served; 0 is nowhere. Nothing is served there yet, whatever is given.
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":9443")]
     webhook_bind_address: BindAddress,
+    #[command(flatten)]
+    log: log::LogArguments,
+    #[command(flatten)]
+    deploy: environment::Environment,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    log::start();
+    let format = arguments.log.log_format;
+    let level = log::start(format);
+    let namespace = arguments.namespace.clone();
     let config = vfleet_operator::Config {
         namespace: arguments.namespace,
         identity: identity(arguments.pod_name)?,
         resource_prefix: arguments.resource_prefix,
+        deploy: arguments.deploy.into_config(format),
         stale_state_after: Duration::from_mins(arguments.stale_node_state_cleanup_delay_minutes.into()),
         metrics: arguments.metrics_bind_address,
         health: arguments.health_probe_bind_address,
@@ -49,7 +59,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
-        vfleet_operator::run(client, config, stop).await?;
+        tokio::select! {
+            ended = vfleet_operator::run(client.clone(), config, stop) => ended?,
+            () = log_level::follow(client, &namespace, &level) => {}
+        }
         Ok(())
     })
 }

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    log::start();
+    log::start(log::Format::Text);
     raise_file_limit();
     let names = match arguments.names.as_slice() {
         [] => (1..=arguments.nodes).map(|number| format!("sim-{number}")).collect(),

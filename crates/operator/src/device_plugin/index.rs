@@ -1,0 +1,195 @@
+//! What is known for the separate device plugin. Plain data and no client.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
+use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED, OPERATOR_FIELD_MANAGER};
+use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
+
+use super::PluginWish;
+use super::config_map::{self, Change};
+use crate::watch::readable;
+
+/// Something to work on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Key {
+    ConfigMap,
+    Node(String),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConfigMap => f.write_str("config map"),
+            Self::Node(node) => write!(f, "node {node}"),
+        }
+    }
+}
+
+/// What counts of a pod of the plugin.
+#[derive(Clone, Debug)]
+pub(super) struct PodSeen {
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+    node: String,
+    started_with: Option<String>,
+    created: Option<Timestamp>,
+    is_ending: bool,
+}
+
+/// All that is known.
+#[derive(Default)]
+pub(super) struct Index {
+    wishes: BTreeMap<String, PluginWish>,
+    wishes_complete: bool,
+    config_map: Option<ConfigMap>,
+    config_map_listed: bool,
+    /// The config of a node in the ConfigMap was seen to change then, by the API server's clock.
+    changed_at: HashMap<String, Timestamp>,
+    /// By pod.
+    pods: HashMap<String, PodSeen>,
+    pods_listed: bool,
+    listing: Vec<String>,
+}
+
+impl Index {
+    pub(super) fn is_complete(&self) -> bool {
+        self.wishes_complete && self.config_map_listed && self.pods_listed
+    }
+
+    /// Every node was told once.
+    pub(super) fn complete(&mut self) -> Vec<Key> {
+        self.wishes_complete = true;
+        vec![Key::ConfigMap]
+    }
+
+    pub(super) fn wish(&mut self, node: String, wish: Option<PluginWish>) -> Vec<Key> {
+        match wish {
+            Some(wish) => self.wishes.insert(node.clone(), wish),
+            None => self.wishes.remove(&node),
+        };
+        vec![Key::ConfigMap, Key::Node(node)]
+    }
+
+    pub(super) fn config_map(&mut self, event: Event<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
+        match event {
+            Event::Init => Vec::new(),
+            Event::InitApply(found) | Event::Apply(found) => {
+                readable(found).map(|found| self.replace_config_map(found)).unwrap_or_default()
+            }
+            Event::InitDone => {
+                self.config_map_listed = true;
+                vec![Key::ConfigMap]
+            }
+            Event::Delete(_) => {
+                self.config_map = None;
+                vec![Key::ConfigMap]
+            }
+        }
+    }
+
+    fn replace_config_map(&mut self, found: ConfigMap) -> Vec<Key> {
+        let empty = BTreeMap::new();
+        let old = self.config_map.as_ref().and_then(|old| old.data.as_ref());
+        let new = found.data.as_ref().unwrap_or(&empty);
+        let changed: Vec<_> = new
+            .iter()
+            .filter(|(node, config)| old.is_none_or(|old| old.get(*node) != Some(config)))
+            .map(|(node, _)| node.clone())
+            .collect();
+        // What is there when we start may be as old as it likes.
+        if let Some(time) = old.and(written_at(&found)) {
+            self.changed_at.extend(changed.iter().map(|node| (node.clone(), time)));
+        }
+        self.config_map = Some(found);
+        changed.into_iter().map(Key::Node).chain([Key::ConfigMap]).collect()
+    }
+
+    pub(super) fn pod(&mut self, event: Event<DeserializeGuard<Pod>>) -> Vec<Key> {
+        match event {
+            Event::Init => {
+                self.listing.clear();
+                Vec::new()
+            }
+            Event::InitApply(pod) => {
+                self.listing.push(pod.name_any());
+                self.put(pod)
+            }
+            Event::Apply(pod) => self.put(pod),
+            Event::InitDone => {
+                self.pods_listed = true;
+                let seen = std::mem::take(&mut self.listing);
+                self.pods.retain(|name, _| seen.contains(name));
+                Vec::new()
+            }
+            Event::Delete(pod) => {
+                self.pods.remove(&pod.name_any());
+                Vec::new()
+            }
+        }
+    }
+
+    fn put(&mut self, pod: DeserializeGuard<Pod>) -> Vec<Key> {
+        let Some(pod) = readable(pod).and_then(PodSeen::of) else { return Vec::new() };
+        let key = Key::Node(pod.node.clone());
+        self.pods.insert(pod.name.clone(), pod);
+        vec![key]
+    }
+
+    pub(super) fn config_map_change(&self) -> Change {
+        let wanted = self.wishes.iter().map(|(node, wish)| (node.clone(), wish.config.clone())).collect();
+        config_map::change(self.config_map.as_ref(), wanted)
+    }
+
+    /// The label that the node shall get; `None` when it has it.
+    pub(super) fn wanted_label(&self, node: &str) -> Option<&'static str> {
+        let wish = self.wishes.get(node)?;
+        let wanted = if wish.has_resources { ENABLED } else { DISABLED };
+        (wish.label.as_deref() != Some(wanted)).then_some(wanted)
+    }
+
+    /// What to do with the plugin's pod on the node.
+    pub(super) fn pod_action(&self, node: &str) -> Option<(PodSeen, PluginAction)> {
+        let wish = self.wishes.get(node)?;
+        let told = self.config_map.as_ref()?.data.as_ref()?.get(node);
+        let pod = self.pods.values().find(|pod| pod.node == node && !pod.is_ending)?;
+        let is_older = match (pod.created, self.changed_at.get(node)) {
+            (Some(created), Some(changed)) => created <= *changed,
+            _ => false,
+        };
+        let seen = PluginPod {
+            started_with: pod.started_with.as_deref(),
+            is_older_than_config: is_older,
+            is_ending: pod.is_ending,
+        };
+        let now = fingerprint([wish.config.as_str(), wish.vfs.as_str()]);
+        let is_settled = wish.is_settled && told == Some(&wish.config);
+        Some((pod.clone(), plugin_action(seen, &now, is_settled)))
+    }
+}
+
+impl PodSeen {
+    /// `None` for a pod that is on no node yet.
+    fn of(pod: Pod) -> Option<Self> {
+        Some(Self {
+            node: pod.spec.as_ref()?.node_name.clone()?,
+            started_with: pod.annotations().get(DEVICE_PLUGIN_STARTED_WITH).cloned(),
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            is_ending: pod.metadata.deletion_timestamp.is_some(),
+            uid: pod.uid(),
+            name: pod.name_any(),
+        })
+    }
+}
+
+/// When we last wrote it.
+fn written_at(found: &ConfigMap) -> Option<Timestamp> {
+    let entries = found.metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(OPERATOR_FIELD_MANAGER));
+    ours.filter_map(|entry| entry.time.as_ref().map(|time| time.0)).max()
+}

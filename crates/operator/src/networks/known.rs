@@ -1,0 +1,223 @@
+//! What is known of networks and what they depend on. Plain data and no client, so that it can be tested by calling it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::watcher::Event;
+use vfleet_api::conditions::{Verdict, updated};
+use vfleet_api::keys::NETWORK_FINALIZER;
+use vfleet_plan::network::{
+    Decision, NadFacts, NamespaceFacts, NetworkFacts, NetworkId, NetworkKind, Surroundings, decide, plan_nad,
+    remembered_namespace, target_namespace,
+};
+
+use crate::Config;
+use crate::networks::changes::{Change, Network, Place, SeenNad, SeenNamespace};
+use crate::networks::objects::{Objects, Version};
+use crate::networks::steps::News;
+
+/// Networks, NADs and namespaces.
+pub(super) struct Known {
+    config: Arc<Config>,
+    networks: HashMap<NetworkKind, Objects<Network>>,
+    /// Where each network may have its NAD, and who may have one at a place.
+    places: HashMap<NetworkId, Vec<Place>>,
+    networks_at: HashMap<Place, BTreeSet<NetworkId>>,
+    nads: Objects<SeenNad>,
+    /// The cluster does not know what a NAD is.
+    no_nads: bool,
+    namespaces: Objects<SeenNamespace>,
+}
+
+/// Something to do for a network.
+pub(super) struct Todo {
+    pub(super) network: Network,
+    /// The NADs that were there when it was decided.
+    pub(super) nads: HashMap<String, Version>,
+    pub(super) decision: Decision,
+}
+
+impl Known {
+    pub(super) fn new(config: Arc<Config>) -> Self {
+        Self {
+            config,
+            networks: HashMap::new(),
+            places: HashMap::new(),
+            networks_at: HashMap::new(),
+            nads: Objects::default(),
+            no_nads: false,
+            namespaces: Objects::default(),
+        }
+    }
+
+    /// Takes in a change; gives the networks that it touches.
+    pub(super) fn take(&mut self, change: Change) -> BTreeSet<NetworkId> {
+        match change {
+            Change::Network(kind, event) => self.network(kind, *event),
+            Change::Nad(event) => self.nad(*event),
+            Change::NoNads => self.no_nads(),
+            Change::Namespace(event) => self.namespace(event),
+        }
+    }
+
+    fn network(&mut self, kind: NetworkKind, event: Event<Network>) -> BTreeSet<NetworkId> {
+        let changed: BTreeSet<_> = self.networks.entry(kind).or_default().take(event).into_iter().collect();
+        for id in &changed {
+            self.note_places(id);
+        }
+        changed
+    }
+
+    fn nad(&mut self, event: Event<SeenNad>) -> BTreeSet<NetworkId> {
+        let all_are_touched = self.no_nads && matches!(event, Event::InitDone);
+        let changed = self.nads.take(event);
+        if all_are_touched {
+            tracing::info!("there are NetworkAttachmentDefinitions now");
+            self.no_nads = false;
+            return self.all();
+        }
+        changed.iter().filter_map(|place| self.networks_at.get(place)).flatten().cloned().collect()
+    }
+
+    fn no_nads(&mut self) -> BTreeSet<NetworkId> {
+        if self.no_nads {
+            return BTreeSet::new();
+        }
+        tracing::warn!(
+            "this cluster has no NetworkAttachmentDefinitions: networks wait until Multus or their \
+             CustomResourceDefinition is installed"
+        );
+        self.no_nads = true;
+        self.nads = Objects::default();
+        self.all()
+    }
+
+    fn namespace(&mut self, event: Event<SeenNamespace>) -> BTreeSet<NetworkId> {
+        let changed: BTreeSet<_> = self.namespaces.take(event).into_iter().collect();
+        if changed.is_empty() || !self.is_complete() {
+            return BTreeSet::new();
+        }
+        let touched = self.networks_at.iter().filter(|(place, _)| changed.contains(&place.namespace));
+        touched.flat_map(|(_, networks)| networks).cloned().collect()
+    }
+
+    fn all(&self) -> BTreeSet<NetworkId> {
+        self.networks.values().flat_map(Objects::keys).cloned().collect()
+    }
+
+    /// Whether enough is known to decide: before that, an absent NAD or namespace may just not have been seen.
+    pub(super) fn is_complete(&self) -> bool {
+        self.namespaces.is_listed() && (self.no_nads || self.nads.is_listed())
+    }
+
+    /// Takes in what was written.
+    pub(super) fn learn(&mut self, news: News) {
+        match news {
+            News::Nad(nad) => {
+                self.nads.put(*nad);
+            }
+            News::Prepared { id, version, finalizers, last_namespace } => {
+                if let Some(network) = self.same(&id, &version.uid) {
+                    network.version = version;
+                    network.finalizers = finalizers;
+                    network.last_namespace = last_namespace;
+                    self.note_places(&id);
+                }
+            }
+            News::Said { id, uid, conditions } => {
+                if let Some(network) = self.same(&id, &uid) {
+                    network.conditions = Some(conditions);
+                }
+            }
+        }
+    }
+
+    fn same(&mut self, id: &NetworkId, uid: &str) -> Option<&mut Network> {
+        self.networks.get_mut(&id.kind)?.get_mut(id).filter(|network| network.version.uid == uid)
+    }
+
+    fn get(&self, id: &NetworkId) -> Option<&Network> {
+        self.networks.get(&id.kind)?.get(id)
+    }
+
+    fn note_places(&mut self, id: &NetworkId) {
+        for place in self.places.remove(id).unwrap_or_default() {
+            if let Some(networks) = self.networks_at.get_mut(&place) {
+                networks.remove(id);
+                if networks.is_empty() {
+                    self.networks_at.remove(&place);
+                }
+            }
+        }
+        let Some(network) = self.get(id) else { return };
+        let mut namespaces = BTreeSet::from([self.target(network)]);
+        namespaces.extend(self.remembered(network));
+        let place = |namespace: &str| Place { namespace: namespace.to_owned(), name: id.name.clone() };
+        let places: Vec<_> = namespaces.into_iter().map(place).collect();
+        for place in &places {
+            self.networks_at.entry(place.clone()).or_default().insert(id.clone());
+        }
+        self.places.insert(id.clone(), places);
+    }
+
+    fn target<'a>(&self, network: &'a Network) -> &'a str {
+        target_namespace(&network.id, network.spec.as_ref().ok(), &self.config.namespace)
+    }
+
+    fn remembered<'a>(&self, network: &'a Network) -> Option<&'a str> {
+        remembered_namespace(&network.id, network.last_namespace.as_deref(), &self.config.namespace)
+    }
+
+    /// What to do for a network; `None` when there is nothing.
+    pub(super) fn decide(&self, id: &NetworkId) -> Option<Todo> {
+        let network = self.get(id)?;
+        let places = self.places.get(id).map(Vec::as_slice).unwrap_or_default();
+        let nads: Vec<_> = places.iter().filter_map(|place| self.nads.get(place)).collect();
+        let mut decision = self.decision(network, &nads);
+        decision.verdict = decision.verdict.filter(|verdict| !is_said(network, verdict));
+        let nothing = decision.steps.is_empty() && decision.verdict.is_none();
+        let nads = nads.iter().map(|nad| (nad.place.namespace.clone(), nad.version.clone())).collect();
+        (!nothing).then(|| Todo { network: network.clone(), nads, decision })
+    }
+
+    fn decision(&self, network: &Network, nads: &[&SeenNad]) -> Decision {
+        let wanted = match &network.spec {
+            Ok(spec) => plan_nad(&network.id, spec, &self.config.resource_prefix, &self.config.namespace),
+            Err(fault) => Err(fault.clone()),
+        };
+        let facts: Vec<&NadFacts> = nads.iter().map(|nad| &nad.facts).collect();
+        let around = Surroundings {
+            operator_namespace: &self.config.namespace,
+            target: self.namespace_facts(self.target(network)),
+            nads: (!self.no_nads).then_some(&facts),
+        };
+        let network = NetworkFacts {
+            id: &network.id,
+            uid: &network.version.uid,
+            deleting: network.deleting,
+            has_finalizer: network.finalizers.iter().any(|finalizer| finalizer == NETWORK_FINALIZER),
+            remembered: self.remembered(network),
+        };
+        decide(&network, &wanted, &around)
+    }
+
+    fn namespace_facts(&self, name: &str) -> NamespaceFacts {
+        match self.namespaces.get(&name.to_owned()) {
+            None => NamespaceFacts::Missing,
+            Some(namespace) if namespace.ending => NamespaceFacts::Ending,
+            Some(_) => NamespaceFacts::There,
+        }
+    }
+}
+
+/// Whether the network's conditions say so already. Where they cannot be read nobody could tell: better silence than
+/// to say it for ever.
+fn is_said(network: &Network, verdict: &Verdict) -> bool {
+    let Some(conditions) = &network.conditions else { return true };
+    let verdict = std::slice::from_ref(verdict);
+    updated(conditions, verdict, network.generation, Timestamp::now()) == *conditions
+}
+
+#[cfg(test)]
+mod tests;

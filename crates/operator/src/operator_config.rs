@@ -1,0 +1,68 @@
+//! The operator config controller: the config `default` is there, and what it wants is deployed.
+//!
+//! There is one thing to do, as a whole: [`settle`](settling::settle) the difference between what the config wants and
+//! what was last seen. It is done again when the config, or something that is deployed, changes.
+
+mod covers;
+mod found;
+mod go_webhooks;
+mod settling;
+mod take_over;
+mod verdict;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+use vfleet_api::keys::OPERATOR_CONFIG;
+
+use crate::OperatorError;
+use crate::context::Context;
+use crate::device_plugin::Problem;
+use crate::operator_config::found::Found;
+use crate::operator_config::settling::{Memory, settle};
+use crate::settings::{Seen, Settings};
+use crate::work::Work;
+
+/// Runs the controller until `stop`.
+pub(crate) async fn run(
+    context: Context,
+    mut settings: Settings,
+    mut plugin_problem: tokio::sync::watch::Receiver<Problem>,
+    stop: CancellationToken,
+) -> Result<(), OperatorError> {
+    let mut changes = pin!(found::changes(&context));
+    let mut found = Found::default();
+    let memory = Arc::new(Memory::default());
+    let mut work = Work::new("operator-config", 1, Arc::clone(&context.metrics));
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = changes.next() => {
+                if found.take(change.ok_or(OperatorError::WatchEnded)?) {
+                    work.touch([OPERATOR_CONFIG]);
+                }
+            }
+            news = settings.changed() => match news {
+                Ok(()) => work.touch([OPERATOR_CONFIG]),
+                // Whoever follows the config has ended, and says why.
+                Err(_) => break,
+            },
+            // When its sender is gone there is no separate device plugin, or all ends.
+            Ok(()) = plugin_problem.changed() => work.touch([OPERATOR_CONFIG]),
+            () = work.progress() => {}
+        }
+        let seen = settings.borrow().clone();
+        if seen == Seen::Unknown || !found.is_complete() {
+            continue;
+        }
+        if let Some(key) = work.next_touched() {
+            let problem = plugin_problem.borrow_and_update().clone();
+            work.start(key, settle(context.clone(), seen, found.clone(), problem, Arc::clone(&memory)));
+        }
+    }
+    // What is under way is short, and finished rather than cut.
+    work.finish().await;
+    Ok(())
+}

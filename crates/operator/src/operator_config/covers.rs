@@ -1,0 +1,34 @@
+//! Whether an object is as we want it.
+
+use serde_json::Value;
+
+/// Whether `found` has all of `wanted`. What else it has is the API server's, or somebody else's.
+pub(super) fn covers(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| found.get(key).is_some_and(|found| covers(found, value)))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            wanted.iter().all(|value| found.iter().any(|found| covers(found, value)))
+        }
+        (found, wanted) => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_and_additions_of_others_are_no_difference_but_lacking_something_is() {
+        let wanted = json!({ "a": 1, "list": [{ "name": "x", "value": "1" }] });
+        let more =
+            json!({ "a": 1, "b": 2, "list": [{ "name": "y" }, { "name": "x", "value": "1", "z": 0 }] });
+        assert!(covers(&more, &wanted));
+        assert!(!covers(&json!({ "a": 2, "list": [{ "name": "x", "value": "1" }] }), &wanted));
+        assert!(!covers(&json!({ "a": 1, "list": [{ "name": "x", "value": "2" }] }), &wanted));
+        assert!(!covers(&json!({ "a": 1 }), &wanted));
+    }
+}

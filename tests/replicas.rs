@@ -1,0 +1,170 @@
+//! Several replicas of the operator, of which one leads. Real processes, a real API server, real signals.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::json;
+use vfleet_tests::cluster::{Cluster, Program, machine};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
+const PF: &str = "enp1s0";
+
+fn replica(cluster: &Cluster, name: &str) -> Program {
+    cluster.operator_with(&[("POD_NAME", name)])
+}
+
+async fn leads(cluster: &Cluster, name: &str) {
+    let is_it =
+        |lease: &Lease| lease.spec.clone().unwrap_or_default().holder_identity.as_deref() == Some(name);
+    cluster.wait_for("vfleet-operator", &format!("held by {name}"), is_it).await;
+}
+
+/// A policy for one node, and its VFs: proof that somebody leads.
+async fn vfs(cluster: &Cluster, node: &str, count: usize) {
+    let policy = json!({ "numVfs": count, "nicSelector": { "pfNames": [PF] } });
+    cluster.apply_policy("p", policy).await;
+    let what = format!("{count} VFs");
+    cluster.wait(node, &what, |state| state.is_synced() && state.vfs(PF).len() == count).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_stops_hands_over_at_once() {
+    let cluster = Cluster::new("graceful", PROGRAM).await;
+    let mut first = replica(&cluster, "first");
+    leads(&cluster, "first").await;
+    let _second = replica(&cluster, "second");
+    let _agent = cluster.agent("graceful-1", &machine()).await;
+    vfs(&cluster, "graceful-1", 2).await;
+
+    let stopped = Instant::now();
+    first.signal("TERM");
+    assert!(first.wait().success());
+    leads(&cluster, "second").await;
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(5), "the hand-over took {took:?}");
+    vfs(&cluster, "graceful-1", 3).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_killed_is_followed_by_the_other() {
+    let cluster = Cluster::new("crash", PROGRAM).await;
+    let first = replica(&cluster, "first");
+    leads(&cluster, "first").await;
+    let _second = replica(&cluster, "second");
+    let _agent = cluster.agent("crash-1", &machine()).await;
+    vfs(&cluster, "crash-1", 2).await;
+
+    let killed = Instant::now();
+    first.kill();
+    leads(&cluster, "second").await;
+    let took = killed.elapsed();
+    assert!(took < Duration::from_secs(45), "the hand-over took {took:?}");
+    vfs(&cluster, "crash-1", 3).await;
+}
+
+#[tokio::test]
+async fn the_same_replica_comes_back_at_once() {
+    let cluster = Cluster::new("same", PROGRAM).await;
+    let first = replica(&cluster, "first");
+    leads(&cluster, "first").await;
+    let before: Lease = cluster.api().get("vfleet-operator").await.unwrap();
+    let _second = replica(&cluster, "second");
+    first.kill();
+    let started = Instant::now();
+    let _again = replica(&cluster, "first");
+    let acquired = |lease: &Lease| lease.spec.clone().unwrap_or_default().acquire_time;
+    let taken = |lease: &Lease| acquired(lease) != acquired(&before);
+    let lease: Lease = cluster.wait_for("vfleet-operator", "taken again", taken).await;
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(10), "it took {took:?}, as if the lease had to run out first");
+}
+
+#[tokio::test]
+async fn two_processes_with_one_name_do_not_both_lead() {
+    let cluster = Cluster::new("namesakes", PROGRAM).await;
+    let mut first = replica(&cluster, "namesake");
+    leads(&cluster, "namesake").await;
+    let _second = replica(&cluster, "namesake");
+    let ended = tokio::task::spawn_blocking(move || first.wait()).await.unwrap();
+    assert!(!ended.success());
+    assert!(cluster.log().contains("POD_NAME"), "it says what to do:\n{}", cluster.log());
+}
+
+#[tokio::test]
+async fn a_leader_that_was_asleep_does_no_harm_when_it_wakes() {
+    let cluster = Cluster::new("asleep", PROGRAM).await;
+    let first = replica(&cluster, "first");
+    leads(&cluster, "first").await;
+    let _second = replica(&cluster, "second");
+    let _agent = cluster.agent("asleep-1", &machine()).await;
+    vfs(&cluster, "asleep-1", 2).await;
+
+    first.signal("STOP");
+    leads(&cluster, "second").await;
+    vfs(&cluster, "asleep-1", 5).await;
+    let generation = |state: &vfleet_tests::cluster::State| state.generation();
+    let before = cluster.wait("asleep-1", "settled", vfleet_tests::cluster::State::is_synced).await;
+    first.signal("CONT");
+    // It wakes with everything that happened in its sockets, tries to renew, and finds out.
+    let said = |text: &str| cluster.log().contains(text);
+    let woke = Instant::now();
+    while !said("this replica leads no more") {
+        assert!(woke.elapsed() < Duration::from_mins(1), "it never found out:\n{}", cluster.log());
+        // The log is a file: nothing announces its next line but time. The API server is asked instead.
+        leads(&cluster, "second").await;
+    }
+    let after = cluster.wait("asleep-1", "settled", vfleet_tests::cluster::State::is_synced).await;
+    assert_eq!(generation(&before), generation(&after), "the sleeper wrote an old spec");
+    assert_eq!(after.vfs(PF).len(), 5);
+    leads(&cluster, "second").await;
+}
+
+/// One request over plain HTTP; gives the whole answer.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Where the operator says that it serves this.
+fn served(cluster: &Cluster, what: &str) -> String {
+    let log = cluster.log();
+    let line =
+        log.lines().find(|line| line.contains("serving") && line.contains(&format!("what=\"{what}\"")));
+    let line = line.unwrap_or_else(|| panic!("{what} is not served:\n{log}"));
+    line.split_whitespace().find_map(|word| word.strip_prefix("address=")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn metrics_and_probes_are_served() {
+    let cluster = Cluster::new("served", PROGRAM).await;
+    let _operator = cluster.operator_serving("127.0.0.1:0", &[]);
+    let _agent = cluster.agent("served-1", &machine()).await;
+    vfs(&cluster, "served-1", 2).await;
+    let probes = served(&cluster, "probes");
+    assert!(get(&probes, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(&probes, "/readyz").starts_with("HTTP/1.1 200"));
+    let metrics = get(&served(&cluster, "metrics"), "/metrics");
+    for line in [
+        "vfleet_leader 1",
+        "vfleet_reconciles_total{controller=\"node-states\",result=\"success\"}",
+        "vfleet_queue_depth{controller=\"node-states\"}",
+        "vfleet_nodes{sync_status=\"Succeeded\"}",
+        "vfleet_nodes_draining{drain_status=\"Idle\"}",
+        "vfleet_plan_duration_seconds_bucket",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in:\n{metrics}");
+    }
+}
