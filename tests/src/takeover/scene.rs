@@ -84,7 +84,8 @@ impl Scene {
         scene.leave_old_traces().await;
         scene.before = scene.snapshot().await;
         scene.installed = scene.cluster.install();
-        scene.operator = Some(scene.cluster.operator());
+        scene.operator =
+            Some(scene.cluster.operator_with(&[("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:test")]));
         scene.see_it_work().await;
         scene
     }
