@@ -1,6 +1,6 @@
 # Two targets are all a newcomer needs: `make demo` and `make test`.
 
-.PHONY: help demo demo-stop test crds manifests release
+.PHONY: help demo demo-stop test bench crds manifests release
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,10 @@ demo-stop: ## End what `KEEP=1 make demo` left running
 test: ## Run every check and test
 	@tools/setup
 	@tools/test
+
+bench: ## Measure the operator beside a bare loop and the Go operator (ARGS=--help says what can be chosen)
+	@tools/setup
+	@tools/bench $(ARGS)
 
 crds: ## Write deploy/crds from crates/api
 	@cargo run --quiet --package vfleet -- crds --dir deploy/crds

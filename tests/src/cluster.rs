@@ -86,8 +86,15 @@ impl Drop for Program {
 }
 
 impl Cluster {
-    /// A new namespace; `program` is vfleet.
+    /// A new namespace with vfleet's accounts and roles; `program` is vfleet.
     pub async fn new(name: &str, program: &'static str) -> Self {
+        let cluster = Self::before_install(name, program).await;
+        cluster.install().unwrap();
+        cluster
+    }
+
+    /// A new namespace in which nothing of vfleet was installed yet.
+    pub async fn before_install(name: &str, program: &'static str) -> Self {
         static CRDS: Once = Once::new();
         let plane = tokio::task::spawn_blocking(ControlPlane::shared).await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
@@ -99,23 +106,25 @@ impl Cluster {
             files: tempfile::tempdir().unwrap(),
         };
         CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).unwrap());
-        cluster.grant_roles();
         cluster
     }
 
     /// The shipped accounts, roles and admission policies, for this namespace.
-    fn grant_roles(&self) {
+    pub fn install(&self) -> anyhow::Result<()> {
         let directory = self.manifests();
-        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::create_dir_all(&directory)?;
         let status = Command::new(self.program)
             .args(["manifests", "--namespace", &self.namespace, "--dir"])
             .arg(&directory)
-            .status()
-            .unwrap();
+            .status()?;
         assert!(status.success(), "vfleet manifests: {status}");
-        for file in ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"] {
-            self.kubectl(&["apply", "--server-side", "-f", directory.join(file).to_str().unwrap()]);
-        }
+        let apply = |file| {
+            let path = directory.join(file).display().to_string();
+            self.plane.kubectl(&["apply", "--server-side", "-f", &path])?.into_stdout()
+        };
+        // All of them, also when one is refused.
+        let applied = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"].map(apply);
+        applied.into_iter().try_for_each(|applied| applied.map(drop))
     }
 
     /// The directory of what `vfleet manifests` writes for this namespace.

@@ -1,0 +1,44 @@
+//! `make bench`: measures the operator beside a bare loop of the same writes and beside the Go operator.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use vfleet_tests::bench::{Options, run};
+
+/// Measure the operator: tables of figures and ratios on standard output, progress on standard error.
+///
+/// Ends with an error when a limit is missed.
+#[derive(Parser)]
+struct Arguments {
+    /// The vfleet program.
+    #[arg(long)]
+    vfleet: PathBuf,
+    /// Fleet sizes.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
+    sizes: Vec<usize>,
+    /// Measure the Go operator on fleets up to this size: 0 for none. With 5000 it takes about 30 minutes more.
+    #[arg(long, default_value_t = 1000)]
+    go_up_to: usize,
+    /// Seconds after which to stop waiting for what the Go operator finds only in its resync, every 5 minutes.
+    #[arg(long, default_value_t = 10)]
+    go_late: u64,
+}
+
+#[tokio::main]
+#[expect(clippy::print_stdout, reason = "the tables are what it is run for")]
+async fn main() -> anyhow::Result<ExitCode> {
+    let Arguments { vfleet, sizes, go_up_to, go_late } = Arguments::parse();
+    let options = Options { vfleet, sizes, go_up_to, go_late: Duration::from_secs(go_late) };
+    let (table, missed) = run(options).await?;
+    println!("{table}");
+    if go_up_to < 5000 {
+        println!(
+            "The Go operator was measured up to {go_up_to} nodes (--go-up-to); it is given up after {go_late} s"
+        );
+        println!("where it needs its resync (--go-late).");
+    }
+    println!("{missed} limits missed");
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
