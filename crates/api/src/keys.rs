@@ -52,6 +52,9 @@ pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
 /// The Go operator's finalizer of the operator config.
 pub const GO_OPERATOR_CONFIG_FINALIZER: &str = "operatorconfig.finalizers.sriovnetwork.openshift.io";
 
+/// The Go operator's finalizer of pools.
+pub const GO_POOL_FINALIZER: &str = "poolconfig.finalizers.sriovnetwork.openshift.io";
+
 /// The agent's DaemonSet, its container, and the value of its pods' label `app`.
 pub const AGENT_DAEMON_SET: &str = "sriov-network-config-daemon";
 

@@ -75,7 +75,7 @@ impl Candidate {
         F: Future<Output = Result<(), OperatorError>>,
     {
         loop {
-            let Some(Some(term)) = stop.run_until_cancelled(self.win()).await else {
+            let Some(Some(term)) = stop.run_until_cancelled(Box::pin(self.win())).await else {
                 return if stop.is_cancelled() { Ok(()) } else { Err(OperatorError::WatchEnded) };
             };
             tracing::info!(identity = self.identity(), "this replica leads");

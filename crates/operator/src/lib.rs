@@ -103,7 +103,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         health: Arc::default(),
     };
     server::start(&context, &stop).await?;
-    Candidate::new(context.clone()).run(|stop| lead(&context, stop), stop).await?;
+    Box::pin(Candidate::new(context.clone()).run(|stop| lead(&context, stop), stop)).await?;
     tracing::info!("operator stops");
     Ok(())
 }

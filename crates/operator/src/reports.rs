@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use kube::Api;
+use kube::api::Patch;
 use kube::core::{PartialObjectMeta, PartialObjectMetaExt};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use vfleet_api::keys::GO_POOL_FINALIZER;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
 use vfleet_plan::{PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts};
 
 use crate::context::Context;
 use crate::fleet::tally::Tally;
 use crate::fleet::{Fleet, PoolStanding, Unreadable};
-use crate::patch::WriteError;
+use crate::patch::{WriteError, Writer};
 use crate::status::{Subject, report};
 
 /// Something to report on.
@@ -104,8 +106,29 @@ impl Reports {
         }))
     }
 
+    /// The Go operator puts a finalizer on pools, which nobody else would take off.
+    fn let_go(&self, pool: &SriovNetworkPoolConfig) -> Option<Writing> {
+        let others: Vec<_> =
+            pool.finalizers().iter().filter(|name| *name != GO_POOL_FINALIZER).cloned().collect();
+        if others.len() == pool.finalizers().len() {
+            return None;
+        }
+        let (writer, api) = (Writer::new(self.context.leadership.clone()), self.pools.clone());
+        let (name, version) = (pool.name_any(), pool.resource_version());
+        Some(Box::pin(async move {
+            let patch = json!({ "metadata": { "finalizers": others, "resourceVersion": version } });
+            match writer.patch(&api, &name, &Patch::Merge(patch)).await {
+                Err(error) if error.is_not_found() => Ok(()),
+                result => result.map(drop),
+            }
+        }))
+    }
+
     fn pool(&self, name: &str, fleet: &Fleet) -> Option<Writing> {
         let pool = fleet.find_pool(name)?.clone();
+        if pool.metadata.deletion_timestamp.is_some() {
+            return self.let_go(&pool);
+        }
         let nodes = Fleet::count_pool(self.pool_tally.of(name));
         let verdicts = pool_verdicts(&nodes, Fleet::pool_fault(name, &pool).as_ref());
         let old = pool.status.clone().unwrap_or_default();

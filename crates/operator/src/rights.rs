@@ -23,6 +23,17 @@ impl Account {
             Self::Sim => "vfleet-sim",
         }
     }
+
+    /// The name of its roles and their bindings: never one that the Go operator uses, since what a binding binds
+    /// cannot be changed.
+    pub fn role_name(self) -> &'static str {
+        match self {
+            Self::Operator => "vfleet-operator",
+            Self::Agent => "vfleet-agent",
+            Self::DevicePlugin => "vfleet-device-plugin",
+            Self::Sim => "vfleet-sim",
+        }
+    }
 }
 
 /// Where something may be done.

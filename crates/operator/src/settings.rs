@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use kube::Api;
+use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
 use vfleet_api::SriovOperatorConfig;
@@ -45,21 +46,25 @@ pub(crate) async fn follow(context: Context, settings: watch::Sender<Seen>) -> R
         match event {
             Event::Init => listed = None,
             Event::InitApply(config) => listed = Some(config),
-            Event::InitDone => publish(&settings, listed.take().map(readable)),
-            Event::Apply(config) => publish(&settings, Some(readable(config))),
-            Event::Delete(_) => publish(&settings, None),
+            Event::InitDone => match listed.take() {
+                Some(config) => publish_readable(&settings, config),
+                None => publish(&settings, Seen::Missing),
+            },
+            Event::Apply(config) => publish_readable(&settings, config),
+            Event::Delete(_) => publish(&settings, Seen::Missing),
         }
     }
     Err(OperatorError::WatchEnded)
 }
 
-/// `found` is `None` when there is none, and `Some(None)` when it cannot be read: then its last state counts.
-fn publish(settings: &watch::Sender<Seen>, found: Option<Option<SriovOperatorConfig>>) {
-    let seen = match found {
-        None => Seen::Missing,
-        Some(Some(config)) => Seen::Config(Box::new(config)),
-        Some(None) => return,
-    };
+/// When it cannot be read its last state counts.
+fn publish_readable(settings: &watch::Sender<Seen>, config: DeserializeGuard<SriovOperatorConfig>) {
+    if let Some(config) = readable(config) {
+        publish(settings, Seen::Config(Box::new(config)));
+    }
+}
+
+fn publish(settings: &watch::Sender<Seen>, seen: Seen) {
     settings.send_if_modified(|known| {
         let news = *known != seen;
         *known = seen;

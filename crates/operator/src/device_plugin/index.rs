@@ -131,7 +131,7 @@ impl Index {
     }
 
     fn put(&mut self, pod: DeserializeGuard<Pod>) -> Vec<Key> {
-        let Some(pod) = readable(pod).and_then(PodSeen::of) else { return Vec::new() };
+        let Some(pod) = readable(pod).as_ref().and_then(PodSeen::of) else { return Vec::new() };
         let key = Key::Node(pod.node.clone());
         // Those that were there before us are taken to know what is there now.
         if self.is_complete() && !self.pods.contains_key(&pod.name) {
@@ -190,7 +190,7 @@ impl Index {
 
 impl PodSeen {
     /// `None` for a pod that is on no node yet.
-    fn of(pod: Pod) -> Option<Self> {
+    fn of(pod: &Pod) -> Option<Self> {
         Some(Self {
             node: pod.spec.as_ref()?.node_name.clone()?,
             started_with: pod.annotations().get(DEVICE_PLUGIN_STARTED_WITH).cloned(),

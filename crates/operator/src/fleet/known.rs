@@ -83,7 +83,7 @@ impl<T: Counts> Known<T> {
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
         self.take(event, |guarded| {
-            guarded.0.map(keep).map_err(|bad| Unreadable { metadata: bad.metadata, error: bad.error })
+            guarded.0.map(keep).map_err(|bad| Unreadable { metadata: bad.metadata, error: bad.error }.into())
         })
     }
 
@@ -92,7 +92,7 @@ impl<T: Counts> Known<T> {
     pub(super) fn take<O: ResourceExt>(
         &mut self,
         event: Event<O>,
-        read: impl FnOnce(O) -> Result<T, Unreadable>,
+        read: impl FnOnce(O) -> Result<T, Box<Unreadable>>,
     ) -> Vec<Changed<T>> {
         match event {
             Event::Init => {
@@ -124,7 +124,7 @@ impl<T: Counts> Known<T> {
         }
     }
 
-    fn put(&mut self, name: String, item: Result<T, Unreadable>) -> Vec<Changed<T>> {
+    fn put(&mut self, name: String, item: Result<T, Box<Unreadable>>) -> Vec<Changed<T>> {
         let item = match item {
             Ok(item) => item,
             Err(unreadable) => {
@@ -134,7 +134,7 @@ impl<T: Counts> Known<T> {
                     "an object cannot be read; its last state counts"
                 );
                 if !self.items.contains_key(&name) {
-                    self.unreadable.insert(name, unreadable);
+                    self.unreadable.insert(name, *unreadable);
                 }
                 return Vec::new();
             }

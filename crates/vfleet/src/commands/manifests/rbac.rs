@@ -56,7 +56,7 @@ fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
     }]);
     let mut objects = Vec::new();
     if let Some(rules) = rules(account, Scope::Cluster) {
-        let metadata = cluster_wide(account.name(), namespace);
+        let metadata = cluster_wide(account.role_name(), namespace);
         let role_ref = role_ref("ClusterRole", &metadata);
         objects.push(object(&ClusterRole {
             metadata: metadata.clone(),
@@ -66,7 +66,7 @@ fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
         objects.push(object(&ClusterRoleBinding { metadata, role_ref, subjects: subjects.clone() })?);
     }
     if let Some(rules) = rules(account, Scope::OwnNamespace) {
-        let metadata = named(account.name(), namespace);
+        let metadata = named(account.role_name(), namespace);
         let role_ref = role_ref("Role", &metadata);
         objects.push(object(&Role { metadata: metadata.clone(), rules: Some(rules) })?);
         objects.push(object(&RoleBinding { metadata, role_ref, subjects })?);
