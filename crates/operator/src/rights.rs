@@ -123,8 +123,15 @@ pub const RIGHTS: &[Right] = &[
         OPERATOR,
         SRIOV,
         &["sriovnetworknodepolicies", "sriovnetworkpoolconfigs"],
-        READ,
+        FOLLOW,
         "what is wanted",
+    ),
+    at_home(
+        OPERATOR,
+        SRIOV,
+        &["sriovnetworkpoolconfigs"],
+        &["patch"],
+        "the Go operator's finalizer of a pool that is deleted",
     ),
     at_home(
         OPERATOR,

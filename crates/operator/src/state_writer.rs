@@ -12,6 +12,15 @@ use crate::context::Context;
 use crate::fleet::{Decision, Upkeep, without_empty_parts};
 use crate::patch::{WriteError, Writer};
 
+/// Writers who come in between again and again do not hold us up for long.
+const TRIES_ON_TOP: usize = 20;
+
+/// The versions of a node state that something was decided on.
+struct Decided {
+    version: Option<String>,
+    generation: Option<i64>,
+}
+
 /// Writes node states.
 #[derive(Clone)]
 pub(crate) struct StateWriter {
@@ -77,12 +86,12 @@ impl StateWriter {
     }
 
     async fn update(&self, node: &str, upkeep: Upkeep) -> Result<(), WriteError> {
-        let Upkeep { spec, owner, keep_for_good, mut version } = upkeep;
+        let Upkeep { spec, owner, keep_for_good, mut version, generation } = upkeep;
         if owner || keep_for_good {
             version = self.put_metadata_right(node, version).await?;
         }
         if let Some(spec) = spec {
-            self.write_spec(node, &spec, version).await?;
+            self.write_spec(node, &spec, Decided { version, generation }).await?;
             tracing::info!(node, "node state written");
         }
         Ok(())
@@ -114,12 +123,33 @@ impl StateWriter {
         Ok(())
     }
 
-    /// Only on top of the version that it was decided on: a replica that slept must not bring back an old spec.
+    /// Only on top of the spec that it was decided on: a replica that slept must not bring back an old one. Where
+    /// somebody changed something else meanwhile (an annotation, the agent its status), it is tried on top of that.
     async fn write_spec(
         &self,
         node: &str,
         spec: &SriovNetworkNodeStateSpec,
-        version: Option<String>,
+        mut decided: Decided,
+    ) -> Result<(), WriteError> {
+        for _ in 0..TRIES_ON_TOP {
+            match self.apply_spec(node, spec, decided.version.as_deref()).await {
+                Err(error) if error.is_conflict() => match self.writer.read(&self.api, node).await? {
+                    Some(now) if now.metadata.generation == decided.generation => {
+                        decided.version = now.resource_version();
+                    }
+                    _ => return Err(error),
+                },
+                result => return result,
+            }
+        }
+        self.apply_spec(node, spec, decided.version.as_deref()).await
+    }
+
+    async fn apply_spec(
+        &self,
+        node: &str,
+        spec: &SriovNetworkNodeStateSpec,
+        version: Option<&str>,
     ) -> Result<(), WriteError> {
         let object = json!({
             "apiVersion": SriovNetworkNodeState::api_version(&()),
@@ -133,7 +163,7 @@ impl StateWriter {
         }
         // Something in it belongs to another program, and server-side apply leaves that alone. The spec is all ours.
         let whole: json_patch::Patch = serde_json::from_value(json!([
-            { "op": "test", "path": "/metadata/resourceVersion", "value": state.resource_version() },
+            { "op": "test", "path": "/metadata/generation", "value": state.metadata.generation },
             { "op": "replace", "path": "/spec", "value": spec },
         ]))
         .map_err(kube::Error::SerdeError)?;

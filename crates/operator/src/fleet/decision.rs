@@ -36,6 +36,8 @@ pub(crate) struct Upkeep {
     pub(crate) keep_for_good: bool,
     /// The version that this was decided on.
     pub(crate) version: Option<String>,
+    /// The version of the spec that this was decided on.
+    pub(crate) generation: Option<i64>,
 }
 
 impl Fleet {
@@ -83,6 +85,7 @@ impl Fleet {
             owner: !state.owners.iter().eq(owner),
             keep_for_good: state.keep_until.is_some(),
             version: state.version.clone(),
+            generation: state.generation,
         };
         if upkeep.spec.is_none() && !upkeep.owner && !upkeep.keep_for_good {
             return Decision::Nothing;

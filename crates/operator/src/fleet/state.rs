@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(super) uid: Option<String>,
     /// The version that we have seen: what is written on top of it must not overwrite what came later.
     pub(super) version: Option<String>,
+    /// The version of its spec.
+    pub(super) generation: Option<i64>,
 }
 
 /// How far the agent is with the spec as it is now.
@@ -82,6 +84,7 @@ impl From<SriovNetworkNodeState> for State {
         let owners = state.owner_references().iter().map(|owner| owner.uid.clone()).collect();
         let keep_until = state.annotations().get(KEEP_STATE_UNTIL).cloned();
         let (uid, version) = (state.uid(), state.resource_version());
+        let generation = state.metadata.generation;
         let status = state.status.unwrap_or_default();
         let vfs = fingerprint_of_vfs(status.interfaces.as_deref().unwrap_or_default());
         let cards = status.interfaces.map(|cards| cards.into_iter().map(for_policies).collect());
@@ -97,6 +100,7 @@ impl From<SriovNetworkNodeState> for State {
             vfs,
             uid,
             version,
+            generation,
         }
     }
 }
