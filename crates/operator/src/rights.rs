@@ -119,19 +119,13 @@ pub const RIGHTS: &[Right] = &[
         )
     },
     // The operator, at home.
-    at_home(
-        OPERATOR,
-        SRIOV,
-        &["sriovnetworknodepolicies", "sriovnetworkpoolconfigs"],
-        FOLLOW,
-        "what is wanted",
-    ),
+    at_home(OPERATOR, SRIOV, &["sriovnetworknodepolicies"], FOLLOW, "what is wanted"),
     at_home(
         OPERATOR,
         SRIOV,
         &["sriovnetworkpoolconfigs"],
-        &["patch"],
-        "the Go operator's finalizer of a pool that is deleted",
+        &["list", "watch", "patch"],
+        "which nodes go together; the Go operator's finalizer on a pool that is deleted",
     ),
     at_home(
         OPERATOR,
