@@ -59,6 +59,8 @@ fn stop(arguments: &Arguments) -> anyhow::Result<()> {
     ControlPlane::stop_detached(&arguments.dir)
 }
 
+const POLICIES: &str = "sriovnetworknodepolicies";
+
 fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut screen = Screen::new();
@@ -99,7 +101,9 @@ fn tell(screen: &mut Screen, plane: &ControlPlane, arguments: &Arguments) -> any
 
     screen.say("starting the operator and five simulated nodes, each with two SR-IOV ports");
     let mut programs = Programs::new(plane, arguments.keep)?;
-    programs.start("operator", "vfleet-operator", &["operator"])?;
+    // The ports for metrics and probes may be somebody else's on this machine.
+    let operator = ["operator", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"];
+    programs.start("operator", "vfleet-operator", &operator)?;
     let machine = programs::project().join("demo/machine.yaml").display().to_string();
     let names = NODES.join(",");
     programs.start(
@@ -116,8 +120,12 @@ fn tell(screen: &mut Screen, plane: &ControlPlane, arguments: &Arguments) -> any
     runtime.block_on(watch_until(plane, screen, "all nodes have their VFs", FleetView::all_done))?;
 
     screen.say("what kubectl shows:");
-    let states = plane.kubectl(&["-n", DEFAULT_NAMESPACE, "get", "sriovnetworknodestates"])?;
-    screen.print(&states.into_stdout()?);
+    let policies =
+        ["-n", DEFAULT_NAMESPACE, "wait", "--for=condition=Ready", "--timeout=30s", "--all", POLICIES];
+    plane.kubectl(&policies)?.into_stdout()?;
+    for kind in [POLICIES, "sriovnetworknodestates"] {
+        screen.print(&plane.kubectl(&["-n", DEFAULT_NAMESPACE, "get", kind])?.into_stdout()?);
+    }
     screen.say("the VFs of node-a:");
     screen.print(&vf_list(plane)?);
     Ok(programs)

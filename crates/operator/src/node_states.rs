@@ -10,11 +10,10 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
-use tokio_util::time::DelayQueue;
+use tokio_util::time::{DelayQueue, delay_queue};
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_plan::{NicIds, PolicyAnswer};
@@ -33,6 +32,8 @@ use crate::{OperatorError, watch};
 /// others in its default queue for one client.
 const WRITES_AT_ONCE: usize = 32;
 const REPORTS_AT_ONCE: usize = 4;
+/// The queue takes no wait of years.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Something changed.
 enum Change {
@@ -63,7 +64,7 @@ pub(crate) async fn run(
             () = controller.states.progress() => {}
             () = controller.reports.progress() => {}
             about = controller.news.next() => controller.reports.touch([about]),
-            Some(node) = controller.away.next() => { controller.changed.insert(node.into_inner()); }
+            Some(node) = controller.away.next() => controller.look_again(node.into_inner()),
         }
         controller.go_on();
     }
@@ -81,10 +82,7 @@ fn changes(
 ) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
-    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-    let nodes = watcher(nodes, all()).default_backoff().filter_map(async |change| {
-        change.inspect_err(|error| tracing::warn!(%error, "watching nodes is interrupted, will go on")).ok()
-    });
+    let nodes = watch::metadata_changes::<Node>(Api::all(client.clone()));
     let policies = watch::changes(Api::namespaced(client.clone(), namespace), all());
     let pools = watch::changes(Api::namespaced(client.clone(), namespace), all());
     let states = watch::changes(Api::namespaced(client.clone(), namespace), all());
@@ -113,6 +111,8 @@ struct Controller {
     reporter: Reports,
     /// Nodes that are away: each comes when its time is over.
     away: DelayQueue<String>,
+    /// Their places in there.
+    away_places: HashMap<String, delay_queue::Key>,
     counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
     /// Who looks after the separate device plugin, where there is one.
     plugin: Option<mpsc::UnboundedSender<News>>,
@@ -133,6 +133,7 @@ impl Controller {
             reports: Work::new("reports", REPORTS_AT_ONCE, metrics()),
             reporter: Reports::new(context),
             away: DelayQueue::new(),
+            away_places: HashMap::new(),
             counted: HashMap::new(),
             plugin,
             told: HashMap::new(),
@@ -181,9 +182,11 @@ impl Controller {
             self.write(node, decision);
         }
         while let Some(about) = self.reports.next_touched() {
-            match self.reporter.about(&about, &self.fleet) {
-                Some(writing) => self.reports.start(about, writing),
-                None => self.reports.nothing_to_do(&about),
+            if let Some(writing) = self.reporter.about(&about, &self.fleet) {
+                self.reports.start(about, writing);
+            } else {
+                self.reports.nothing_to_do(&about);
+                self.news.forget(&about);
             }
         }
     }
@@ -229,14 +232,30 @@ impl Controller {
             Decision::Nothing => self.states.nothing_to_do(&node),
             Decision::LookAgainAt(time) => {
                 self.states.nothing_to_do(&node);
-                let wait = time.duration_since(Timestamp::now());
-                self.away.insert(node, wait.try_into().unwrap_or_default());
+                self.wait_for(node, time);
             }
             decision => {
                 let writing = self.writer.carry_out(&node, decision);
                 self.states.start(node, writing);
             }
         }
+    }
+
+    /// Looks at the node again then, or earlier: a time that somebody wrote may be any time.
+    fn wait_for(&mut self, node: String, time: Timestamp) {
+        let wait = time.duration_since(Timestamp::now()).clamp(SignedDuration::ZERO, LONGEST_WAIT);
+        let wait = wait.unsigned_abs();
+        if let Some(place) = self.away_places.get(&node) {
+            self.away.reset(place, wait);
+        } else {
+            let place = self.away.insert(node.clone(), wait);
+            self.away_places.insert(node, place);
+        }
+    }
+
+    fn look_again(&mut self, node: String) {
+        self.away_places.remove(&node);
+        self.changed.insert(node);
     }
 
     /// Keeps the metrics about nodes.

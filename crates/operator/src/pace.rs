@@ -38,6 +38,13 @@ impl<K: Clone + Eq + Hash> Paced<K> {
         self.turns.insert(key, turn);
     }
 
+    /// There is nothing to say about `key` any more.
+    pub(crate) fn forget(&mut self, key: &K) {
+        if self.turns.get(key).is_some_and(|turn| *turn <= Instant::now()) {
+            self.turns.remove(key);
+        }
+    }
+
     /// The next one whose turn it is. Never ends when none waits. May be dropped at any time.
     pub(crate) async fn next(&mut self) -> K {
         match self.queue.next().await {

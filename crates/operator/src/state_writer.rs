@@ -81,7 +81,7 @@ impl StateWriter {
             ..Default::default()
         };
         self.writer.create(&self.api, &SriovNetworkNodeState { metadata, ..Default::default() }).await?;
-        tracing::info!(node, "node state created");
+        tracing::debug!(node, "node state created");
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl StateWriter {
         }
         if let Some(spec) = spec {
             self.write_spec(node, &spec, Decided { version, generation }).await?;
-            tracing::info!(node, "node state written");
+            tracing::debug!(node, "node state written");
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use futures::{Stream, StreamExt};
-use kube::core::{DeserializeGuard, Resource};
+use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, ResourceExt};
@@ -20,6 +20,21 @@ where
 {
     let kind = K::kind(&());
     watch(api, config).default_backoff().filter_map(move |change| {
+        let change =
+            change.inspect_err(|error| tracing::warn!(%kind, %error, "watching is interrupted, will go on"));
+        std::future::ready(change.ok())
+    })
+}
+
+/// The same, of names, labels and the like only: all that the API server sends then.
+pub(crate) fn metadata_changes<K>(
+    api: Api<PartialObjectMeta<K>>,
+) -> impl Stream<Item = Event<PartialObjectMeta<K>>> + Send
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let kind = K::kind(&());
+    watch(api, watcher::Config::default()).default_backoff().filter_map(move |change| {
         let change =
             change.inspect_err(|error| tracing::warn!(%kind, %error, "watching is interrupted, will go on"));
         std::future::ready(change.ok())

@@ -25,19 +25,18 @@ impl Fleet {
         decision: &Decision,
         answers: &[PolicyAnswer],
     ) -> Vec<(&'a str, PolicyStanding)> {
-        let (Some(labels), Some(state)) = (self.agent_node(node), self.states.get(node)) else {
-            return Vec::new();
-        };
+        let Some(labels) = self.agent_node(node) else { return Vec::new() };
+        let state = self.states.get(node).filter(|state| state.cards.is_some());
         let is_written = !matches!(decision, Decision::Update(Upkeep { spec: Some(_), .. }));
         let selecting = self.named_policies().into_iter();
         selecting
             .filter(|policy| vfleet_plan::why_not_node(policy, labels).is_none())
             .map(|policy| {
                 let answer = answers.iter().find(|answer| answer.policy == policy.name);
-                let standing = match answer {
-                    _ if state.cards.is_none() => PolicyStanding::NoFacts,
-                    None => PolicyStanding::NoPf,
-                    Some(answer) => standing(answer, state, is_written),
+                let standing = match (state, answer) {
+                    (None, _) => PolicyStanding::NoFacts,
+                    (Some(_), None) => PolicyStanding::NoPf,
+                    (Some(state), Some(answer)) => standing(answer, state, is_written),
                 };
                 (policy.name, standing)
             })

@@ -131,13 +131,8 @@ fn nads(client: &Client) -> impl Stream<Item = Change> + use<> {
 }
 
 fn namespaces(client: &Client) -> impl Stream<Item = Change> + use<> {
-    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    watcher(api, watcher::Config::default()).default_backoff().filter_map(async |change| {
-        change
-            .inspect_err(|error| tracing::warn!(%error, "watching namespaces is interrupted, will go on"))
-            .ok()
-            .map(|event| Change::Namespace(map(event, |object| namespace(&object))))
-    })
+    watch::metadata_changes::<Namespace>(Api::all(client.clone()))
+        .map(|event| Change::Namespace(map(event, |object| namespace(&object))))
 }
 
 fn map<A, B>(event: Event<A>, with: impl FnOnce(A) -> B) -> Event<B> {
