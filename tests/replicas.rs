@@ -12,6 +12,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 use vfleet_tests::cluster::{Cluster, Program, machine};
 
@@ -22,10 +23,20 @@ fn replica(cluster: &Cluster, name: &str) -> Program {
     cluster.operator_with(&[("POD_NAME", name)])
 }
 
-async fn leads(cluster: &Cluster, name: &str) {
-    let is_it =
-        |lease: &Lease| lease.spec.clone().unwrap_or_default().holder_identity.as_deref() == Some(name);
-    cluster.wait_for("vfleet-operator", &format!("held by {name}"), is_it).await;
+async fn leads(cluster: &Cluster, name: &str) -> Lease {
+    let is_it = |lease: &Lease| {
+        let spec = lease.spec.clone().unwrap_or_default();
+        spec.holder_identity.as_deref() == Some(name)
+    };
+    cluster.wait_for("vfleet-operator", &format!("held by {name}"), is_it).await
+}
+
+/// Whether the lease went from hand to hand, rather than being taken from somebody who was silent for too long.
+fn taken_before_it_ran_out(held: &Lease, taken: &Lease) -> bool {
+    let (held, taken) = (held.spec.as_ref().unwrap(), taken.spec.as_ref().unwrap());
+    let seconds = held.lease_duration_seconds.unwrap();
+    let run_out = held.renew_time.as_ref().unwrap().0 + SignedDuration::from_secs(seconds.into());
+    taken.acquire_time.as_ref().unwrap().0 < run_out
 }
 
 /// A policy for one node, and its VFs: proof that somebody leads.
@@ -45,12 +56,11 @@ async fn a_replica_that_stops_hands_over_at_once() {
     let _agent = cluster.agent("graceful-1", &machine()).await;
     vfs(&cluster, "graceful-1", 2).await;
 
-    let stopped = Instant::now();
+    let held: Lease = cluster.api().get("vfleet-operator").await.unwrap();
     first.signal("TERM");
     assert!(first.wait().success());
-    leads(&cluster, "second").await;
-    let took = stopped.elapsed();
-    assert!(took < Duration::from_secs(5), "the hand-over took {took:?}");
+    let taken = leads(&cluster, "second").await;
+    assert!(taken_before_it_ran_out(&held, &taken), "{held:?} {taken:?}");
     vfs(&cluster, "graceful-1", 3).await;
 }
 
@@ -63,11 +73,10 @@ async fn a_replica_that_is_killed_is_followed_by_the_other() {
     let _agent = cluster.agent("crash-1", &machine()).await;
     vfs(&cluster, "crash-1", 2).await;
 
-    let killed = Instant::now();
+    let held: Lease = cluster.api().get("vfleet-operator").await.unwrap();
     first.kill();
-    leads(&cluster, "second").await;
-    let took = killed.elapsed();
-    assert!(took < Duration::from_secs(45), "the hand-over took {took:?}");
+    let taken = leads(&cluster, "second").await;
+    assert!(!taken_before_it_ran_out(&held, &taken), "it might still have led: {held:?} {taken:?}");
     vfs(&cluster, "crash-1", 3).await;
 }
 
@@ -79,14 +88,12 @@ async fn the_same_replica_comes_back_at_once() {
     let before: Lease = cluster.api().get("vfleet-operator").await.unwrap();
     let _second = replica(&cluster, "second");
     first.kill();
-    let started = Instant::now();
     let _again = replica(&cluster, "first");
     let acquired = |lease: &Lease| lease.spec.clone().unwrap_or_default().acquire_time;
     let taken = |lease: &Lease| acquired(lease) != acquired(&before);
     let lease: Lease = cluster.wait_for("vfleet-operator", "taken again", taken).await;
-    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(10), "it took {took:?}, as if the lease had to run out first");
+    assert_eq!(lease.spec.as_ref().unwrap().holder_identity.as_deref(), Some("first"));
+    assert!(taken_before_it_ran_out(&before, &lease), "{before:?} {lease:?}");
 }
 
 #[tokio::test]
@@ -153,6 +160,8 @@ async fn metrics_and_probes_are_served() {
     let _operator = cluster.operator_serving("127.0.0.1:0", &[]);
     let _agent = cluster.agent("served-1", &machine()).await;
     vfs(&cluster, "served-1", 2).await;
+    // What the operator says there, it has seen.
+    cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", "sriovnetworknodepolicy/p"]);
     let probes = served(&cluster, "probes");
     assert!(get(&probes, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(get(&probes, "/readyz").starts_with("HTTP/1.1 200"));
@@ -161,7 +170,7 @@ async fn metrics_and_probes_are_served() {
         "vfleet_leader 1",
         "vfleet_reconciles_total{controller=\"node-states\",result=\"success\"}",
         "vfleet_queue_depth{controller=\"node-states\"}",
-        "vfleet_nodes{sync_status=\"Succeeded\"}",
+        "vfleet_nodes{sync_status=\"Succeeded\"} 1\n",
         "vfleet_nodes_draining{drain_status=\"Idle\"}",
         "vfleet_plan_duration_seconds_bucket",
     ] {

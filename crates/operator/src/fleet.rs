@@ -86,12 +86,12 @@ impl Fleet {
     pub(crate) fn policy(&mut self, event: Event<DeserializeGuard<SriovNetworkNodePolicy>>) -> Touched {
         let mut policies: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
-        for Changed { name, old, was_unreadable } in self.policies.update(event, without_managed_fields) {
+        for Changed { name, old, was_unknown } in self.policies.update(event, without_managed_fields) {
             let new = self.policies.get(&name);
             let versions =
                 || old.iter().chain(new).map(|policy| NamedPolicy { name: &name, spec: &policy.spec });
             let selected = |labels: &Labels| {
-                was_unreadable || versions().any(|policy| why_not_node(&policy, labels).is_none())
+                was_unknown || versions().any(|policy| why_not_node(&policy, labels).is_none())
             };
             nodes.extend(
                 self.nodes.iter().filter(|(_, labels)| selected(labels)).map(|(name, _)| name.clone()),
@@ -105,11 +105,11 @@ impl Fleet {
     pub(crate) fn pool(&mut self, event: Event<DeserializeGuard<SriovNetworkPoolConfig>>) -> Touched {
         let mut pools: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
-        for Changed { name, old, was_unreadable } in self.pools.update(event, without_managed_fields) {
+        for Changed { name, old, was_unknown } in self.pools.update(event, without_managed_fields) {
             let new = self.pools.get(&name);
             let versions = || old.iter().chain(new).map(|pool| NamedPool { name: &name, spec: &pool.spec });
             let selected = |node: NodeIdentity<'_>| {
-                was_unreadable || versions().any(|pool| pool::selects(&pool, node).unwrap_or(true))
+                was_unknown || versions().any(|pool| pool::selects(&pool, node).unwrap_or(true))
             };
             let selected = self.nodes.iter().filter(|(name, labels)| selected(NodeIdentity { name, labels }));
             nodes.extend(selected.map(|(name, _)| name.clone()));

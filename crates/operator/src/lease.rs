@@ -30,7 +30,8 @@ use crate::watch;
 
 /// Others may take the Lease when it was not renewed for so long.
 const LEASE_TIME: Duration = Duration::from_secs(15);
-/// How long we write after the last renewal: less, so that a write that was begun is done before another begins.
+/// How long we begin writes after the last renewal: less. A write that is slow to arrive may still come after another
+/// replica's; those that could do harm then carry the version that they were decided on.
 const WRITE_TIME: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::api::Patch;
 use kube::core::{PartialObjectMeta, PartialObjectMetaExt};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use vfleet_api::keys::GO_POOL_FINALIZER;
+use vfleet_api::keys::{GO_POOL_FINALIZER, IGNORED_POLICY};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
-use vfleet_plan::{PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts};
+use vfleet_plan::{
+    PolicyStanding, ignored_policy_verdicts, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
+};
 
 use crate::context::Context;
 use crate::fleet::tally::Tally;
@@ -43,7 +46,12 @@ pub(crate) struct Reports {
     /// Where each node stands in its pool.
     pub(crate) pool_tally: Tally<PoolStanding>,
     /// The status of such a policy cannot be read either, so that we have to remember what we wrote.
-    said_unreadable: HashMap<String, Unreadable>,
+    said_unreadable: Arc<Mutex<HashMap<String, Unreadable>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whatever a report that panicked has left there is still true.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Writing = futures::future::BoxFuture<'static, Result<(), WriteError>>;
@@ -57,7 +65,7 @@ impl Reports {
             context: context.clone(),
             policy_tally: Tally::default(),
             pool_tally: Tally::default(),
-            said_unreadable: HashMap::new(),
+            said_unreadable: Arc::default(),
         }
     }
 
@@ -73,10 +81,12 @@ impl Reports {
     }
 
     fn policy(&mut self, name: &str, fleet: &Fleet) -> Option<Writing> {
-        self.said_unreadable.remove(name);
+        lock(&self.said_unreadable).remove(name);
         let policy = fleet.find_policy(name)?.clone();
         let count = fleet.count_policy(name, self.policy_tally.of(name));
-        let (verdicts, new) = (policy_verdicts(&count), count.status());
+        let verdicts =
+            if name == IGNORED_POLICY { ignored_policy_verdicts() } else { policy_verdicts(&count) };
+        let new = count.status();
         let old = policy.status.clone().unwrap_or_default();
         let rest_is_same =
             vfleet_api::node_policy::SriovNetworkNodePolicyStatus { conditions: None, ..old.clone() } == new;
@@ -90,19 +100,22 @@ impl Reports {
 
     fn unreadable_policy(&mut self, name: &str, unreadable: &Unreadable) -> Option<Writing> {
         let generation = |unreadable: &Unreadable| unreadable.metadata.generation;
-        let said = self.said_unreadable.get(name);
-        if said.is_some_and(|said| generation(said) == generation(unreadable)) {
+        let said = lock(&self.said_unreadable).get(name).map(generation);
+        if said == Some(generation(unreadable)) {
             return None;
         }
-        self.said_unreadable.insert(name.to_owned(), unreadable.clone());
         let context = self.context.clone();
         let api: Api<PartialObjectMeta<SriovNetworkNodePolicy>> =
             Api::namespaced(context.client.clone(), &context.config.namespace);
         let verdicts = unreadable_policy_verdicts(&unreadable.error);
         let object = unreadable.metadata.clone().into_response_partial();
+        let (said, name, unreadable) =
+            (Arc::clone(&self.said_unreadable), name.to_owned(), unreadable.clone());
         Some(Box::pin(async move {
             let subject = Subject { api: &api, object: &object, conditions: &[], rest_is_same: false };
-            report(&context, &subject, &verdicts, Value::Object(serde_json::Map::new())).await
+            report(&context, &subject, &verdicts, Value::Object(serde_json::Map::new())).await?;
+            lock(&said).insert(name, unreadable);
+            Ok(())
         }))
     }
 

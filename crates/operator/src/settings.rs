@@ -12,7 +12,7 @@ use crate::OperatorError;
 use crate::context::Context;
 use crate::watch::{changes, readable};
 
-/// The operator config as last seen: `None` until it was looked for, and then again while there is none.
+/// The operator config as last seen.
 pub(crate) type Settings = watch::Receiver<Seen>;
 
 /// What is known about the operator config.

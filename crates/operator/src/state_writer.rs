@@ -163,7 +163,8 @@ impl StateWriter {
         }
         // Something in it belongs to another program, and server-side apply leaves that alone. The spec is all ours.
         let whole: json_patch::Patch = serde_json::from_value(json!([
-            { "op": "test", "path": "/metadata/generation", "value": state.metadata.generation },
+            // A version that the object no longer has is a conflict.
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": state.resource_version() },
             { "op": "replace", "path": "/spec", "value": spec },
         ]))
         .map_err(kube::Error::SerdeError)?;

@@ -5,12 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::{self, JoinSet};
 
 use crate::metrics::Metrics;
 use crate::patch::WriteError;
 use crate::retry::Retries;
+
+const TIME_TO_FINISH: Duration = Duration::from_secs(3);
 
 /// The work of one controller.
 pub(crate) struct Work<K> {
@@ -83,9 +86,14 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
         self.show_depth();
     }
 
-    /// Lets what is under way end.
+    /// Lets what is under way end, for a moment: another replica waits for us. What is broken off then is done again
+    /// by that one, as after a crash.
     pub(crate) async fn finish(&mut self) {
-        while self.tasks.join_next().await.is_some() {}
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(TIME_TO_FINISH, ended).await.is_err() {
+            tracing::warn!(controller = self.controller, "writes that take long are broken off");
+            self.tasks.shutdown().await;
+        }
     }
 
     fn ended(&mut self, ended: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {

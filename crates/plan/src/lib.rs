@@ -41,6 +41,7 @@ pub use policy::{
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
 pub use standing::{
-    Example, PolicyCount, PolicyStanding, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
+    Example, PolicyCount, PolicyStanding, ignored_policy_verdicts, policy_verdicts, pool_verdicts,
+    unreadable_policy_verdicts,
 };
 pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};

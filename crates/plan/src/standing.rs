@@ -127,6 +127,12 @@ pub fn policy_verdicts(count: &PolicyCount) -> [Verdict; 3] {
     verdicts(Standing::Idle, "NoMatchingNode", text)
 }
 
+/// What is said about the policy that is left over from old installations.
+pub fn ignored_policy_verdicts() -> [Verdict; 3] {
+    let text = "a policy of this name is left over from an old installation and is not followed; delete it, or give it another name";
+    verdicts(Standing::Idle, "Ignored", text)
+}
+
 /// What is said about a policy that cannot even be read.
 pub fn unreadable_policy_verdicts(error: &str) -> [Verdict; 3] {
     let text = format!("the policy cannot be read, and what it made until now stays as it is: {error}");

@@ -19,7 +19,9 @@ pub(crate) struct LogArguments {
 /// One line of text, or one JSON object, an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
+    // An empty variable says nothing.
     #[default]
+    #[value(alias = "")]
     Text,
     Json,
 }

@@ -50,6 +50,8 @@ impl Fleet {
     ) -> (Decision, Vec<PolicyAnswer>) {
         match (self.agent_node(name), self.states.get(name)) {
             (None, None) => (Decision::Nothing, Vec::new()),
+            // There is one, in a form of another version: not ours to judge.
+            (Some(_), None) if self.states.unreadable(name).is_some() => (Decision::Nothing, Vec::new()),
             (Some(_), None) => (Decision::Create, Vec::new()),
             (None, Some(state)) => (stale(state, stale_after, now), Vec::new()),
             (Some(labels), Some(state)) => {
@@ -71,8 +73,7 @@ impl Fleet {
             rdma_mode: pool.and_then(|pool| pool.spec.rdma_mode),
             manage_software_bridges: settings.manage_software_bridges,
         };
-        let unreadable = self.policies.unreadable().keys().cloned().collect();
-        Some(plan_node_spec(&self.named_policies(), &unreadable, &input))
+        Some(plan_node_spec(&self.named_policies(), &self.policies.unknown(), &input))
     }
 
     fn upkeep(&self, state: &State, plan: Option<NodePlan>) -> Decision {
@@ -102,7 +103,7 @@ impl Fleet {
         let has_vfs = state.cards.iter().flatten().any(|card| card.num_vfs.unwrap_or(0) > 0);
         let at_fault =
             |answer: &PolicyAnswer| answer.pfs.iter().any(|pf| matches!(pf.verdict, PfVerdict::Invalid(_)));
-        let cannot_be_followed = !self.policies.unreadable().is_empty() || plan.answers.iter().any(at_fault);
+        let cannot_be_followed = !self.policies.unknown().is_empty() || plan.answers.iter().any(at_fault);
         is_new && has_vfs && cannot_be_followed
     }
 }

@@ -22,7 +22,7 @@ impl Fleet {
     }
 
     pub(crate) fn find_unreadable_policy(&self, name: &str) -> Option<&Unreadable> {
-        self.policies.unreadable().get(name)
+        self.policies.unreadable(name)
     }
 
     pub(crate) fn find_pool(&self, name: &str) -> Option<&SriovNetworkPoolConfig> {

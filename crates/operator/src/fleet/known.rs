@@ -18,7 +18,7 @@ pub(super) trait Counts {
 #[derive(Debug)]
 pub(crate) struct Known<T> {
     items: HashMap<String, T>,
-    /// Objects that cannot be read and never could, and why.
+    /// Objects that cannot be read as they are now, and why. What could be read of them before is in `items`.
     unreadable: BTreeMap<String, Unreadable>,
     /// Names seen in the list that is under way; the others are gone when it ends.
     listing: BTreeSet<String>,
@@ -38,8 +38,8 @@ pub(super) struct Changed<T> {
     pub(super) name: String,
     /// What it was before.
     pub(super) old: Option<T>,
-    /// It could not be read before, so that nobody knows what it was.
-    pub(super) was_unreadable: bool,
+    /// It could never be read before, so that nobody knows what it was.
+    pub(super) was_unknown: bool,
 }
 
 impl<T> Default for Known<T> {
@@ -61,9 +61,14 @@ impl<T> Known<T> {
         self.items.keys()
     }
 
-    /// Names of objects that cannot be read and never could, and why.
-    pub(super) fn unreadable(&self) -> &BTreeMap<String, Unreadable> {
-        &self.unreadable
+    /// Why the object of this name cannot be read as it is now.
+    pub(super) fn unreadable(&self, name: &str) -> Option<&Unreadable> {
+        self.unreadable.get(name)
+    }
+
+    /// Names of objects that cannot be read and never could.
+    pub(super) fn unknown(&self) -> BTreeSet<String> {
+        self.unreadable.keys().filter(|name| !self.items.contains_key(*name)).cloned().collect()
     }
 
     /// Whether they were listed once: before that, an absent object may just not have been seen.
@@ -107,19 +112,21 @@ impl<T: Counts> Known<T> {
                 self.listed = true;
                 let seen = std::mem::take(&mut self.listing);
                 let is_gone = |name: &String| !seen.contains(name);
+                let unknown = self.unknown();
+                self.unreadable.retain(|name, _| !is_gone(name));
                 let gone = self.items.extract_if(|name, _| is_gone(name));
-                let gone = gone.map(|(name, old)| Changed { name, old: Some(old), was_unreadable: false });
-                let unreadable = self.unreadable.extract_if(.., |name, _| is_gone(name));
-                gone.chain(unreadable.map(|(name, _)| Changed { name, old: None, was_unreadable: true }))
-                    .collect()
+                let gone = gone.map(|(name, old)| Changed { name, old: Some(old), was_unknown: false });
+                let unknown = unknown.into_iter().filter(is_gone);
+                gone.chain(unknown.map(|name| Changed { name, old: None, was_unknown: true })).collect()
             }
             Event::Apply(object) => self.put(object.name_any(), read(object)),
             Event::Delete(object) => {
                 let name = object.name_any();
                 let was_unreadable = self.unreadable.remove(&name).is_some();
                 let old = self.items.remove(&name);
-                let was_known = old.is_some() || was_unreadable;
-                if was_known { vec![Changed { name, old, was_unreadable }] } else { Vec::new() }
+                let was_unknown = was_unreadable && old.is_none();
+                let was_there = old.is_some() || was_unknown;
+                if was_there { vec![Changed { name, old, was_unknown }] } else { Vec::new() }
             }
         }
     }
@@ -133,15 +140,14 @@ impl<T: Counts> Known<T> {
                     error = unreadable.error,
                     "an object cannot be read; its last state counts"
                 );
-                if !self.items.contains_key(&name) {
-                    self.unreadable.insert(name, *unreadable);
-                }
+                self.unreadable.insert(name, *unreadable);
                 return Vec::new();
             }
         };
         let was_unreadable = self.unreadable.remove(&name).is_some();
         let is_same = self.items.get(&name).is_some_and(|old| old.same(&item));
         let old = self.items.insert(name.clone(), item);
-        if is_same && !was_unreadable { Vec::new() } else { vec![Changed { name, old, was_unreadable }] }
+        let was_unknown = was_unreadable && old.is_none();
+        if is_same { Vec::new() } else { vec![Changed { name, old, was_unknown }] }
     }
 }

@@ -1,10 +1,10 @@
 //! What counts of a node state.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use vfleet_api::bridge::Bridges;
 use vfleet_api::conditions::{DEGRADED, READY};
-use vfleet_api::keys::KEEP_STATE_UNTIL;
+use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER};
 use vfleet_api::node_state::{DrainStatus, FAILED, IN_PROGRESS, InterfaceExt, SUCCEEDED, System};
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 
@@ -139,7 +139,10 @@ fn verdict(state: &SriovNetworkNodeState) -> (SyncStatus, Vec<NodeFailure>) {
     let Some(status) = &state.status else { return (SyncStatus::Unknown, Vec::new()) };
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let ready = find(conditions, READY);
-    let is_current = ready.is_none_or(|ready| ready.observed_generation == state.metadata.generation);
+    let is_current = match ready {
+        Some(ready) => ready.observed_generation == state.metadata.generation,
+        None => !spec_is_newer_than_status(state),
+    };
     let sync = match status.sync_status.as_deref() {
         _ if !is_current => SyncStatus::InProgress,
         Some(SUCCEEDED) => SyncStatus::Succeeded,
@@ -149,6 +152,19 @@ fn verdict(state: &SriovNetworkNodeState) -> (SyncStatus, Vec<NodeFailure>) {
     };
     let failures = if sync == SyncStatus::Failed { failures(state) } else { Vec::new() };
     (sync, failures)
+}
+
+/// Whether our last change of the spec came after the last change of the status. The Go daemon's status does not say
+/// which spec it is about, so the times of the writes have to.
+fn spec_is_newer_than_status(state: &SriovNetworkNodeState) -> bool {
+    let entries = || state.managed_fields().iter();
+    let last = |times: Vec<Option<&Time>>| times.into_iter().flatten().map(|time| time.0).max();
+    let status = entries().filter(|entry| entry.subresource.as_deref() == Some("status"));
+    let spec = entries().filter(|entry| {
+        entry.subresource.is_none() && entry.manager.as_deref() == Some(OPERATOR_FIELD_MANAGER)
+    });
+    let (status, spec) = (status.map(|entry| entry.time.as_ref()), spec.map(|entry| entry.time.as_ref()));
+    matches!((last(spec.collect()), last(status.collect())), (Some(spec), Some(status)) if spec > status)
 }
 
 /// Of the single cards; of the whole node when none of them is to blame.

@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 use vfleet_api::SriovNetworkNodeStateSpec;
 
-use vfleet_api::keys::KEEP_STATE_UNTIL;
+use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER};
 use vfleet_plan::PolicyStanding;
 
 use super::*;
@@ -373,4 +373,45 @@ fn a_new_node_state_is_not_filled_while_a_policy_at_fault_may_have_made_the_vfs(
     unreadable.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
     unreadable.policy(Event::Apply(unreadable_policy("p")));
     assert_eq!(decision(&unreadable, "a"), Decision::Nothing);
+}
+
+#[test]
+fn a_policy_that_became_unreadable_is_reported_and_counts_as_it_was() {
+    let mut fleet = a_fleet();
+    fleet.policy(Event::Apply(policy("p", 4)));
+    assert!(fleet.find_unreadable_policy("p").is_none());
+    let touched = fleet.policy(Event::Apply(unreadable_policy("p")));
+    assert_eq!((touched.nodes, touched.policies), (nodes(&[]), nodes(&["p"])));
+    assert!(fleet.find_unreadable_policy("p").is_some());
+    fleet.policy(Event::Apply(policy("p", 4)));
+    assert!(fleet.find_unreadable_policy("p").is_none());
+}
+
+#[test]
+fn a_node_state_that_cannot_be_read_is_not_made_again() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    let strange = json!({ "metadata": { "name": "a" }, "spec": { "interfaces": "of-the-future" } });
+    fleet.state(Event::Apply(serde_json::from_value(strange).unwrap()));
+    assert_eq!(decision(&fleet, "a"), Decision::Nothing);
+}
+
+#[test]
+fn a_status_that_is_older_than_the_spec_says_nothing_about_it() {
+    let written = |manager: &str, subresource: &str, time: &str| json!({ "manager": manager, "operation": "Apply", "subresource": subresource, "time": time });
+    let status = json!({ "syncStatus": "Succeeded", "interfaces": [
+        { "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086" } ] });
+    let state_written = |spec: &str, by_daemon: &str| {
+        let mut state = state("a", &status).0.unwrap();
+        let entries = json!([
+            { "manager": OPERATOR_FIELD_MANAGER, "operation": "Apply", "time": spec },
+            written("the-go-daemon", "status", by_daemon),
+        ]);
+        state.metadata.managed_fields = Some(serde_json::from_value(entries).unwrap());
+        DeserializeGuard(Ok(state))
+    };
+    let early = "2026-01-01T00:00:00Z";
+    let late = "2026-01-01T00:00:09Z";
+    assert_eq!(standing(state_written(early, late), &[("p", 4)])[0].1, PolicyStanding::Ready);
+    assert_eq!(standing(state_written(late, early), &[("p", 4)])[0].1, PolicyStanding::Pending);
 }
