@@ -188,8 +188,14 @@ fn verdicts(standing: Standing, reason: &'static str, message: impl Into<String>
         Standing::Idle => (false, false, false),
         Standing::Bad { goes_on } => (false, goes_on, true),
     };
-    let verdict = |type_, holds| Verdict { type_, holds, reason, message: message.clone() };
-    [verdict(READY, ready), verdict(PROGRESSING, progressing), verdict(DEGRADED, degraded)]
+    let verdict = |type_, holds, message| Verdict { type_, holds, reason, message };
+    // Once is enough for what does not hold.
+    let if_so = |holds: bool| if holds { message.clone() } else { String::new() };
+    [
+        verdict(READY, ready, message.clone()),
+        verdict(PROGRESSING, progressing, if_so(progressing)),
+        verdict(DEGRADED, degraded, if_so(degraded)),
+    ]
 }
 
 #[cfg(test)]
