@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::SignedDuration;
-use serde_json::json;
 use vfleet_tests::cluster::{Cluster, Program, machine};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
@@ -39,14 +38,6 @@ fn taken_before_it_ran_out(held: &Lease, taken: &Lease) -> bool {
     taken.acquire_time.as_ref().unwrap().0 < run_out
 }
 
-/// A policy for one node, and its VFs: proof that somebody leads.
-async fn vfs(cluster: &Cluster, node: &str, count: usize) {
-    let policy = json!({ "numVfs": count, "nicSelector": { "pfNames": [PF] } });
-    cluster.apply_policy("p", policy).await;
-    let what = format!("{count} VFs");
-    cluster.wait(node, &what, |state| state.is_synced() && state.vfs(PF).len() == count).await;
-}
-
 #[tokio::test]
 async fn a_replica_that_stops_hands_over_at_once() {
     let cluster = Cluster::new("graceful", PROGRAM).await;
@@ -54,14 +45,14 @@ async fn a_replica_that_stops_hands_over_at_once() {
     leads(&cluster, "first").await;
     let _second = replica(&cluster, "second");
     let _agent = cluster.agent("graceful-1", &machine()).await;
-    vfs(&cluster, "graceful-1", 2).await;
+    cluster.make_vfs("graceful-1", PF, 2).await;
 
     let held: Lease = cluster.api().get("vfleet-operator").await.unwrap();
     first.signal("TERM");
     assert!(first.wait().success());
     let taken = leads(&cluster, "second").await;
     assert!(taken_before_it_ran_out(&held, &taken), "{held:?} {taken:?}");
-    vfs(&cluster, "graceful-1", 3).await;
+    cluster.make_vfs("graceful-1", PF, 3).await;
 }
 
 #[tokio::test]
@@ -71,13 +62,13 @@ async fn a_replica_that_is_killed_is_followed_by_the_other() {
     leads(&cluster, "first").await;
     let _second = replica(&cluster, "second");
     let _agent = cluster.agent("crash-1", &machine()).await;
-    vfs(&cluster, "crash-1", 2).await;
+    cluster.make_vfs("crash-1", PF, 2).await;
 
     let held: Lease = cluster.api().get("vfleet-operator").await.unwrap();
     first.kill();
     let taken = leads(&cluster, "second").await;
     assert!(!taken_before_it_ran_out(&held, &taken), "it might still have led: {held:?} {taken:?}");
-    vfs(&cluster, "crash-1", 3).await;
+    cluster.make_vfs("crash-1", PF, 3).await;
 }
 
 #[tokio::test]
@@ -114,11 +105,11 @@ async fn a_leader_that_was_asleep_does_no_harm_when_it_wakes() {
     leads(&cluster, "first").await;
     let _second = replica(&cluster, "second");
     let _agent = cluster.agent("asleep-1", &machine()).await;
-    vfs(&cluster, "asleep-1", 2).await;
+    cluster.make_vfs("asleep-1", PF, 2).await;
 
     first.signal("STOP");
     leads(&cluster, "second").await;
-    vfs(&cluster, "asleep-1", 5).await;
+    cluster.make_vfs("asleep-1", PF, 5).await;
     let generation = |state: &vfleet_tests::cluster::State| state.generation();
     let before = cluster.wait("asleep-1", "settled", vfleet_tests::cluster::State::is_synced).await;
     first.signal("CONT");
@@ -159,7 +150,7 @@ async fn metrics_and_probes_are_served() {
     let cluster = Cluster::new("served", PROGRAM).await;
     let _operator = cluster.operator_serving("127.0.0.1:0", &[]);
     let _agent = cluster.agent("served-1", &machine()).await;
-    vfs(&cluster, "served-1", 2).await;
+    cluster.make_vfs("served-1", PF, 2).await;
     // What the operator says there, it has seen.
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", "sriovnetworknodepolicy/p"]);
     let probes = served(&cluster, "probes");

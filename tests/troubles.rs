@@ -18,13 +18,6 @@ use vfleet_tests::cluster::{Cluster, machine};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 const PF: &str = "enp1s0";
 
-async fn vfs(cluster: &Cluster, node: &str, count: usize) {
-    let policy = json!({ "numVfs": count, "nicSelector": { "pfNames": [PF] } });
-    cluster.apply_policy("p", policy).await;
-    let what = format!("{count} VFs");
-    cluster.wait(node, &what, |state| state.is_synced() && state.vfs(PF).len() == count).await;
-}
-
 /// One after the other: the first one takes the API server away from everybody.
 #[tokio::test]
 async fn the_operator_survives_its_api_server() {
@@ -38,10 +31,10 @@ async fn restarted() {
     let cluster = Cluster::new("restarted", PROGRAM).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent("restarted-1", &machine()).await;
-    vfs(&cluster, "restarted-1", 2).await;
+    cluster.make_vfs("restarted-1", PF, 2).await;
     let plane = cluster.plane();
     tokio::task::spawn_blocking(|| plane.restart_apiserver()).await.unwrap().unwrap();
-    vfs(&cluster, "restarted-1", 4).await;
+    cluster.make_vfs("restarted-1", PF, 4).await;
     assert!(cluster.log().contains("watching is interrupted"), "{}", cluster.log());
 }
 
@@ -50,7 +43,7 @@ async fn busy() {
     let cluster = Cluster::new("busy", PROGRAM).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent("busy-1", &machine()).await;
-    vfs(&cluster, "busy-1", 2).await;
+    cluster.make_vfs("busy-1", PF, 2).await;
 
     let namespace = cluster.namespace();
     let file = cluster.file(
@@ -105,7 +98,7 @@ async fn changed_by_others() {
     let cluster = Cluster::new("others", PROGRAM).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent("others-1", &machine()).await;
-    vfs(&cluster, "others-1", 1).await;
+    cluster.make_vfs("others-1", PF, 1).await;
     let api = cluster.api::<SriovNetworkNodeState>();
     let enough = AtomicBool::new(false);
     let disturb = async {
@@ -119,7 +112,7 @@ async fn changed_by_others() {
     };
     let work = async {
         for count in 2..=5 {
-            vfs(&cluster, "others-1", count).await;
+            cluster.make_vfs("others-1", PF, count).await;
         }
         enough.store(true, Ordering::Relaxed);
     };

@@ -278,6 +278,13 @@ impl Cluster {
             .unwrap();
     }
 
+    /// Asks for so many VFs by a policy, and waits until the node has them: proof that all parts work.
+    pub async fn make_vfs(&self, node: &str, pf: &str, count: usize) {
+        self.apply_policy("p", json!({ "numVfs": count, "nicSelector": { "pfNames": [pf] } })).await;
+        let what = format!("{count} VFs");
+        self.wait(node, &what, |state| state.is_synced() && state.vfs(pf).len() == count).await;
+    }
+
     pub async fn delete_policy(&self, name: &str) {
         self.policies().delete(name, &DeleteParams::default()).await.unwrap();
     }

@@ -27,6 +27,22 @@ use crate::cluster::Cluster;
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
 const DEADLINE: Duration = Duration::from_mins(2);
 
+/// Objects of a namespace that can be waited for.
+pub trait Watched:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static
+{
+}
+
 impl Cluster {
     /// The objects of one kind in the test's namespace, as the administrator.
     pub fn api<K>(&self) -> Api<K>
@@ -49,41 +65,22 @@ impl Cluster {
     }
 
     /// Waits for an object like this.
-    pub async fn wait_for<K>(&self, name: &str, what: &str, like: impl Fn(&K) -> bool) -> K
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
+    pub async fn wait_for<K: Watched>(&self, name: &str, what: &str, like: impl Fn(&K) -> bool) -> K {
         let only_it = watcher::Config::default().fields(&format!("metadata.name={name}"));
         self.wait_with(only_it, &format!("{name}: {what}"), like).await
     }
 
     /// Waits for an object with these labels.
-    pub async fn wait_for_any<K>(&self, labels: &str, what: &str, like: impl Fn(&K) -> bool) -> K
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
+    pub async fn wait_for_any<K: Watched>(&self, labels: &str, what: &str, like: impl Fn(&K) -> bool) -> K {
         self.wait_with(watcher::Config::default().labels(labels), what, like).await
     }
 
-    async fn wait_with<K>(&self, which: watcher::Config, what: &str, like: impl Fn(&K) -> bool) -> K
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
+    async fn wait_with<K: Watched>(
+        &self,
+        which: watcher::Config,
+        what: &str,
+        like: impl Fn(&K) -> bool,
+    ) -> K {
         let api: Api<K> = self.api();
         let mut last = None;
         let mut objects = watcher(api, which).default_backoff().applied_objects().boxed();
