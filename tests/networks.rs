@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use vfleet_api::network::NetworkAttachmentDefinition;
+use vfleet_tests::cluster::Cluster;
 use vfleet_tests::networks::{FINALIZER, LAST_NAMESPACE, OWNER, RESOURCE, World, annotation, config};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
@@ -553,6 +554,37 @@ async fn where_all_is_done_an_operator_that_starts_writes_nothing() {
     for (kind, name, network, nad) in before {
         assert_eq!(world.wait_for(kind, world.home(), &name, READY).await.version(), network, "{name}");
         assert_eq!(world.nads(&apps).get(&name).await.unwrap().metadata.resource_version, nad, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn operators_of_two_installations_do_not_disturb_each_other() {
+    let world = World::alone(PROGRAM).await;
+    let apps = world.namespace("apps").await;
+    let other = Cluster::new("other-installation", PROGRAM).await;
+    let _other_operator = other.operator();
+    world.apply_sriov("good", json!({ "networkNamespace": apps })).await;
+    world.apply_sriov("early", json!({ "networkNamespace": "never-there" })).await;
+    world.apply("SriovNetwork", &apps, "neither", json!({ "networkNamespace": "x" })).await;
+
+    // When the other one has written its own network, it has seen what was there before. Each has its say once.
+    let mut versions = Vec::new();
+    for round in 0..10 {
+        let spec = json!({ "networkNamespace": apps, "vlan": round });
+        world.apply("SriovNetwork", other.namespace(), "theirs", spec).await;
+        world.wait_for("SriovNetwork", other.namespace(), "theirs", READY).await;
+        let good = world.wait_for_sriov("good", READY).await;
+        let early = world.wait_for_sriov("early", NO_NAMESPACE).await;
+        let neither = world.wait_for("SriovNetwork", &apps, "neither", INVALID).await;
+        versions.push([good.version(), early.version(), neither.version()]);
+    }
+    assert_eq!(versions[8], versions[9], "they write for ever: {versions:#?}");
+
+    for (namespace, name) in [(world.home(), "good"), (other.namespace(), "theirs")] {
+        world.delete("SriovNetwork", namespace, name).await;
+        world.wait_until_gone(world.networks("SriovNetwork", namespace), name).await;
+        let left = world.nads(&apps).get_opt(name).await.unwrap();
+        assert!(left.is_none(), "the network went before its NAD: {left:?}");
     }
 }
 

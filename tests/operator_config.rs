@@ -255,6 +255,14 @@ async fn edits_of_ours_are_put_right_and_additions_of_others_stay() {
     assert_eq!(daemon_set.labels()["team"], "network");
     assert_eq!(variable(&pod(&daemon_set), "THEIRS").as_deref(), Some("1"));
 
+    let args = |pod: &PodSpec| pod.containers[0].args.clone().unwrap();
+    let usual = args(&pod(&daemon_set));
+    let more = [usual.clone(), vec!["--more".to_owned()]].concat();
+    let edit =
+        json!({ "spec": { "template": { "spec": { "containers": [{ "name": AGENT, "args": more }] } } } });
+    daemon_sets.patch(AGENT, &PatchParams::default(), &Patch::Strategic(edit)).await.unwrap();
+    deployment.daemon_set(AGENT, "without another argument", |pod| args(pod) == usual).await;
+
     daemon_sets.delete(AGENT, &DeleteParams::default()).await.unwrap();
     let again = |again: &DaemonSet| again.uid() != daemon_set.uid() && image(&pod(again)) == "vfleet:test";
     deployment.wait(daemon_sets, AGENT, "made again", again).await;
@@ -375,6 +383,10 @@ async fn what_cannot_be_had_is_said() {
         deployment.config("no image", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     let message = condition(&config, "Ready").unwrap().2;
     assert!(message.contains("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE"), "{message}");
+    assert!(
+        message.contains("SRIOV_CNI_IMAGE") && message.contains("SRIOV_DEVICE_PLUGIN_IMAGE"),
+        "{message}"
+    );
     operator.kill();
 
     let operator = deployment.0.operator_with(&[NAME, IMAGE]);

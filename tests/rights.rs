@@ -86,6 +86,15 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (OPERATOR, Deed("list", "", "secrets", All)),
         (OPERATOR, Deed("delete", "", "nodes", All)),
         (OPERATOR, Deed("update", "", "nodes", All)),
+        (OPERATOR, Deed("get", "", "nodes", All)),
+        (OPERATOR, Deed("get", "", "namespaces", All)),
+        (OPERATOR, Deed("get", SRIOV, "sriovnetworks", Elsewhere)),
+        (OPERATOR, Deed("update", SRIOV, "sriovnetworks", Elsewhere)),
+        (OPERATOR, Deed("get", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
+        (OPERATOR, Deed("update", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
+        (OPERATOR, Deed("get", "", "configmaps", Home)),
+        (OPERATOR, Deed("patch", "coordination.k8s.io", "leases", Home)),
+        (OPERATOR, Deed("patch", "events.k8s.io", "events", Elsewhere)),
         (OPERATOR, Deed("create", "", "pods", Home)),
         (OPERATOR, Deed("create", "", "pods/exec", Home)),
         (OPERATOR, Deed("list", "", "pods", Elsewhere)),
@@ -111,6 +120,7 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("patch", "", "nodes", All)),
         (AGENT, Deed("get", "", "secrets", Home)),
         (AGENT, Deed("create", "events.k8s.io", "events", Elsewhere)),
+        (AGENT, Deed("patch", "events.k8s.io", "events", Home)),
         (SIM, Deed("get", "", "secrets", Home)),
     ];
     for (account, deed) in may_not_do {

@@ -68,6 +68,11 @@ impl Program {
         assert!(sent.success());
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Waits until it ends by itself.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         self.0.wait().unwrap()

@@ -218,7 +218,11 @@ impl World {
         K: kube::Resource + Clone + Debug + Send + DeserializeOwned + 'static,
     {
         let found = Box::pin(await_condition(api.clone(), name, is_it));
-        let Ok(found) = tokio::time::timeout(DEADLINE, found).await else {
+        let found = tokio::select! {
+            found = tokio::time::timeout(DEADLINE, found) => found,
+            () = self.keeper.failure() => panic!("the operator has ended\n{}", self.keeper.log()),
+        };
+        let Ok(found) = found else {
             let is = api.get_opt(name).await;
             panic!("{name} never came to: {what}; it is {is:#?}\n{}", self.keeper.log())
         };

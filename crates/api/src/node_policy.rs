@@ -59,7 +59,7 @@ use crate::written::Written;
         name = "Failed",
         type_ = "integer",
         json_path = ".status.failedNodeCount",
-        description = "Of those, nodes that report an error"
+        description = "Of those, nodes that report an error or cannot follow the policy"
     ),
     printcolumn(
         name = "Ready",
@@ -203,7 +203,7 @@ pub struct SriovNetworkNodePolicyStatus {
     pub matched_node_count: Option<i64>,
     /// Of those, nodes that are as the policy wants.
     pub ready_node_count: Option<i64>,
-    /// Of those, nodes that report an error.
+    /// Of those, nodes that report an error, that cannot follow the policy, or whose VFs one of equal priority has.
     pub failed_node_count: Option<i64>,
     /// Ready, Progressing and Degraded, each with its reason.
     pub conditions: Option<Vec<Condition>>,

@@ -65,6 +65,9 @@ impl Controller {
         while let Ok(news) = self.news.try_recv() {
             self.known.learn(news);
         }
+        if self.work.is_idle() {
+            self.known.at_rest();
+        }
         if !self.known.is_complete() {
             return;
         }

@@ -59,6 +59,11 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
         Some(key)
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// Nothing is to be done for `key`: all is as it shall be.
     pub(crate) fn nothing_to_do(&mut self, key: &K) {
         self.retries.forget(key);

@@ -140,6 +140,21 @@ fn a_new_network_is_prepared_before_its_nad_is_made() {
 }
 
 #[test]
+fn a_network_with_the_finalizer_outside_our_namespace_is_another_operators() {
+    let mut case = outside();
+    case.has_finalizer = true;
+    assert_eq!(case.decide(), Decision { steps: Vec::new(), verdict: None });
+
+    case.spec = network_for("apps").spec;
+    assert_eq!(case.decide(), Decision { steps: Vec::new(), verdict: None }, "it may name a namespace there");
+
+    case.deleting = true;
+    let decision = case.decide();
+    expect_nothing_but(&decision, reasons::LEFT_TO_ANOTHER);
+    assert!(message(&decision).contains("the operator in team-a"), "{}", message(&decision));
+}
+
+#[test]
 fn a_network_elsewhere_gets_no_finalizer_but_an_owner_reference() {
     let case = outside();
     let nad = case.nad().unwrap();

@@ -5,21 +5,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use fixture_kube::ControlPlane;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use tokio::sync::watch;
 
 use super::root;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Program};
 
 /// The kernel ends a program with the *thread* that started it, and each test is a thread of its own. So one thread that
 /// lives as long as the process starts the operator for all of them.
 pub(super) struct Keeper {
     namespace: String,
     orders: Sender<(Order, Sender<String>)>,
+    failed: watch::Receiver<bool>,
 }
 
 enum Order {
     Start,
     Kill,
     Log,
+    /// The process of this number has ended.
+    Ended(u32),
 }
 
 impl Keeper {
@@ -29,8 +35,10 @@ impl Keeper {
         KEEPER.get_or_init(|| {
             let (orders, received) = channel();
             let (tell, namespace) = channel();
-            thread::spawn(move || keep(program, &tell, &received));
-            let keeper = Keeper { namespace: namespace.recv().unwrap(), orders };
+            let (fail, failed) = watch::channel(false);
+            let own = orders.clone();
+            thread::spawn(move || keep(program, &tell, &received, &own, &fail));
+            let keeper = Keeper { namespace: namespace.recv().unwrap(), orders, failed };
             keeper.start();
             keeper
         })
@@ -54,6 +62,11 @@ impl Keeper {
         self.order(Order::Log)
     }
 
+    /// Waits until it has ended without having been killed.
+    pub(super) async fn failure(&self) {
+        self.failed.clone().wait_for(|failed| *failed).await.unwrap();
+    }
+
     fn order(&self, order: Order) -> String {
         let (reply, answer) = channel();
         self.orders.send((order, reply)).unwrap();
@@ -61,16 +74,26 @@ impl Keeper {
     }
 }
 
-fn keep(program: &'static str, namespace: &Sender<String>, orders: &Receiver<(Order, Sender<String>)>) {
+fn keep(
+    program: &'static str,
+    namespace: &Sender<String>,
+    orders: &Receiver<(Order, Sender<String>)>,
+    own_orders: &Sender<(Order, Sender<String>)>,
+    fail: &watch::Sender<bool>,
+) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(Cluster::new("networks", program));
     ControlPlane::shared().apply_crds(&root().join("fixtures/kube/crds")).unwrap();
     namespace.send(cluster.namespace().to_owned()).unwrap();
-    let mut operator = None;
+    let mut operator: Option<Program> = None;
     for (order, reply) in orders {
         let answer = match order {
             Order::Start => {
-                operator.get_or_insert_with(|| cluster.operator());
+                operator.get_or_insert_with(|| {
+                    let operator = cluster.operator();
+                    tell_the_end(operator.id(), own_orders.clone());
+                    operator
+                });
                 String::new()
             }
             Order::Kill => {
@@ -78,7 +101,23 @@ fn keep(program: &'static str, namespace: &Sender<String>, orders: &Receiver<(Or
                 String::new()
             }
             Order::Log => cluster.log(),
+            Order::Ended(process) => {
+                if operator.as_ref().is_some_and(|operator| operator.id() == process) {
+                    fail.send_replace(true);
+                }
+                continue;
+            }
         };
         reply.send(answer).unwrap();
     }
+}
+
+/// Tells when the process has ended, and leaves it to its owner to ask how.
+fn tell_the_end(process: u32, orders: Sender<(Order, Sender<String>)>) {
+    thread::spawn(move || {
+        let pid = Pid::from_raw(process.try_into().unwrap());
+        // An error is that its owner has asked already.
+        let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        orders.send((Order::Ended(process), channel().0)).unwrap();
+    });
 }

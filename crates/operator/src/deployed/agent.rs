@@ -23,7 +23,7 @@ pub(crate) const FIXED_VARIABLES: [&str; 2] = [name::NODE_NAME, name::NAMESPACE]
 
 /// The agent on every node that the config selects.
 pub(super) fn daemon_set(config: &SriovOperatorConfig, site: &Site<'_>, image: &str) -> DaemonSet {
-    let init_containers = cni::init_containers(site.deploy, image);
+    let init_containers = cni::init_containers(site.deploy);
     let mut volumes = vec![host_path("host", "/", None)];
     if !init_containers.is_empty() {
         volumes.extend(cni::volumes(site.deploy));

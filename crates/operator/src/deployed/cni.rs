@@ -6,15 +6,10 @@ use super::{DeployConfig, host_path, mount, privileged, requests, words};
 
 /// Where init containers see the host's directory of CNI plugins.
 const TARGET: &str = "/host/opt/cni/bin";
-/// The names of the plugins that our own program carries: none yet. Each that it learns is added here, and is installed
-/// unless an image for it is given.
-const OWN_PLUGINS: &[&str] = &[];
-
 /// An image of another project, by what it takes to have it copy its plugins and end.
 struct Foreign<'a> {
     container: &'static str,
     image: Option<&'a String>,
-    plugin: &'static str,
     copies: Copies,
 }
 
@@ -25,14 +20,9 @@ enum Copies {
     Shell(&'static [&'static str]),
 }
 
-/// The init containers for `deploy`, when `image` is our own.
-pub(super) fn init_containers(deploy: &DeployConfig, image: &str) -> Vec<Container> {
-    let foreign = foreign(deploy);
-    let given = |plugin: &str| foreign.iter().any(|other| other.plugin == plugin && other.image.is_some());
-    let own: Vec<_> = OWN_PLUGINS.iter().copied().filter(|plugin| !given(plugin)).collect();
-    let mut containers: Vec<_> = foreign.iter().filter_map(foreign_container).collect();
-    containers.extend(own_container(image, &own));
-    containers
+/// The init containers for `deploy`. Of a plugin whose image is not given nothing is installed: none is our own yet.
+pub(super) fn init_containers(deploy: &DeployConfig) -> Vec<Container> {
+    foreign(deploy).iter().filter_map(container).collect()
 }
 
 /// What the init containers mount.
@@ -46,41 +36,28 @@ pub(super) fn volumes(deploy: &DeployConfig) -> Vec<Volume> {
 fn foreign(deploy: &DeployConfig) -> [Foreign<'_>; 5] {
     let images = &deploy.cni_images;
     [
-        Foreign {
-            container: "sriov-cni",
-            image: images.sriov.as_ref(),
-            plugin: "sriov",
-            copies: Copies::EntryPoint,
-        },
+        Foreign { container: "sriov-cni", image: images.sriov.as_ref(), copies: Copies::EntryPoint },
         Foreign {
             container: "sriov-infiniband-cni",
             image: images.infiniband.as_ref(),
-            plugin: "ib-sriov",
             copies: Copies::EntryPoint,
         },
         Foreign {
             container: "ovs-cni",
             image: images.ovs.as_ref(),
-            plugin: "ovs",
             copies: Copies::Shell(&["/ovs", "/ovs-mirror-producer", "/ovs-mirror-consumer"]),
         },
         Foreign {
             container: "accelerated-bridge-cni",
             image: images.accelerated_bridge.as_ref(),
-            plugin: "accelerated-bridge",
             // Its entry point sleeps for ever, whatever it is told.
             copies: Copies::Shell(&["/usr/bin/accelerated-bridge"]),
         },
-        Foreign {
-            container: "rdma-cni",
-            image: images.rdma.as_ref(),
-            plugin: "rdma",
-            copies: Copies::EntryPoint,
-        },
+        Foreign { container: "rdma-cni", image: images.rdma.as_ref(), copies: Copies::EntryPoint },
     ]
 }
 
-fn foreign_container(foreign: &Foreign<'_>) -> Option<Container> {
+fn container(foreign: &Foreign<'_>) -> Option<Container> {
     let (command, args) = match foreign.copies {
         Copies::EntryPoint => (None, words(&["--no-sleep"])),
         Copies::Shell(files) => {
@@ -88,15 +65,6 @@ fn foreign_container(foreign: &Foreign<'_>) -> Option<Container> {
         }
     };
     Some(Container { command, args: Some(args), ..init_container(foreign.container, foreign.image?) })
-}
-
-/// Copies our program under the name of each plugin. `None` when there is none to install.
-fn own_container(image: &str, plugins: &[&str]) -> Option<Container> {
-    (!plugins.is_empty()).then(|| Container {
-        command: Some(words(&["/usr/bin/vfleet-cni", "--install", TARGET])),
-        args: Some(words(plugins)),
-        ..init_container("vfleet-cni", image)
-    })
 }
 
 fn init_container(name: &str, image: &str) -> Container {
@@ -111,18 +79,5 @@ fn init_container(name: &str, image: &str) -> Container {
             VolumeMount { read_only: Some(true), ..mount("os-release", "/host/etc/os-release") },
         ]),
         ..Default::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn our_own_plugins_are_installed_by_one_container_and_none_by_none() {
-        assert_eq!(own_container("image", &[]), None);
-        let container = own_container("image", &["sriov", "ovs"]).unwrap();
-        assert_eq!(container.args.unwrap(), ["sriov", "ovs"]);
-        assert_eq!(container.image.unwrap(), "image");
     }
 }

@@ -40,6 +40,22 @@ pub struct CniImages {
     pub rdma: Option<String>,
 }
 
+impl CniImages {
+    /// The variables of the operator's environment that give them.
+    pub(crate) const VARIABLES: [&str; 5] = [
+        "SRIOV_CNI_IMAGE",
+        "SRIOV_INFINIBAND_CNI_IMAGE",
+        "OVS_CNI_IMAGE",
+        "ACCELERATED_BRIDGE_CNI_IMAGE",
+        "RDMA_CNI_IMAGE",
+    ];
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { sriov, infiniband, ovs, accelerated_bridge, rdma } = self;
+        [sriov, infiniband, ovs, accelerated_bridge, rdma].iter().all(|image| image.is_none())
+    }
+}
+
 /// The kind of cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterType {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use vfleet_api::conditions::{Verdict, updated};
@@ -27,6 +28,14 @@ pub(super) struct Known {
     /// The cluster does not know what a NAD is.
     no_nads: bool,
     namespaces: Objects<SeenNamespace>,
+    /// What we last said of networks outside our namespace. An operator of another installation may say something else
+    /// of them; each says it once, or both would write for ever.
+    said: HashMap<NetworkId, Said>,
+}
+
+struct Said {
+    uid: String,
+    conditions: Vec<Condition>,
 }
 
 /// Something to do for a network.
@@ -48,6 +57,7 @@ impl Known {
             nads: Objects::default(),
             no_nads: false,
             namespaces: Objects::default(),
+            said: HashMap::new(),
         }
     }
 
@@ -65,6 +75,9 @@ impl Known {
         let changed: BTreeSet<_> = self.networks.entry(kind).or_default().take(event).into_iter().collect();
         for id in &changed {
             self.note_places(id);
+            if self.get(id).is_none() {
+                self.said.remove(id);
+            }
         }
         changed
     }
@@ -127,10 +140,20 @@ impl Known {
             }
             News::Said { id, uid, conditions } => {
                 if let Some(network) = self.same(&id, &uid) {
-                    network.conditions = Some(conditions);
+                    network.conditions = Some(conditions.clone());
+                    if id.namespace != self.operator_namespace {
+                        self.said.insert(id, Said { uid, conditions });
+                    }
                 }
             }
         }
+    }
+
+    /// Nothing is under way any more, and all that was written is learned.
+    pub(super) fn at_rest(&mut self) {
+        self.networks.values_mut().for_each(Objects::forget_gone);
+        self.nads.forget_gone();
+        self.namespaces.forget_gone();
     }
 
     fn same(&mut self, id: &NetworkId, uid: &str) -> Option<&mut Network> {
@@ -175,7 +198,7 @@ impl Known {
         let places = self.places.get(id).map(Vec::as_slice).unwrap_or_default();
         let nads: Vec<_> = places.iter().filter_map(|place| self.nads.get(place)).collect();
         let mut decision = self.decision(network, &nads);
-        decision.verdict = decision.verdict.filter(|verdict| !is_said(network, verdict));
+        decision.verdict = decision.verdict.filter(|verdict| !self.is_said(network, verdict));
         let nothing = decision.steps.is_empty() && decision.verdict.is_none();
         let nads = nads.iter().map(|nad| (nad.place.namespace.clone(), nad.version.clone())).collect();
         (!nothing).then(|| Todo { network: network.clone(), nads, decision })
@@ -202,6 +225,18 @@ impl Known {
         decide(&network, &wanted, &around)
     }
 
+    /// Whether the network's conditions say so already, or did when we last wrote them. Where they cannot be read nobody
+    /// could tell: better silence than to say it for ever.
+    fn is_said(&self, network: &Network, verdict: &Verdict) -> bool {
+        let Some(found) = &network.conditions else { return true };
+        let ours = self.said.get(&network.id).filter(|said| said.uid == network.version.uid);
+        let says = |conditions: &[Condition]| {
+            let verdict = std::slice::from_ref(verdict);
+            updated(conditions, verdict, network.generation, Timestamp::now()) == *conditions
+        };
+        says(found) || ours.is_some_and(|said| says(&said.conditions))
+    }
+
     fn namespace_facts(&self, name: &str) -> NamespaceFacts {
         match self.namespaces.get(&name.to_owned()) {
             None => NamespaceFacts::Missing,
@@ -209,14 +244,6 @@ impl Known {
             Some(_) => NamespaceFacts::There,
         }
     }
-}
-
-/// Whether the network's conditions say so already. Where they cannot be read nobody could tell: better silence than
-/// to say it for ever.
-fn is_said(network: &Network, verdict: &Verdict) -> bool {
-    let Some(conditions) = &network.conditions else { return true };
-    let verdict = std::slice::from_ref(verdict);
-    updated(conditions, verdict, network.generation, Timestamp::now()) == *conditions
 }
 
 #[cfg(test)]

@@ -44,11 +44,13 @@ pub(super) struct Objects<T: Object> {
     /// What was seen in the list that is under way; the others are gone when it ends.
     listing: HashSet<T::Key>,
     listed: bool,
+    /// UIDs of what went lately: what was written to it may be told only afterwards.
+    gone: HashSet<String>,
 }
 
 impl<T: Object> Default for Objects<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), listing: HashSet::new(), listed: false }
+        Self { items: HashMap::new(), listing: HashSet::new(), listed: false, gone: HashSet::new() }
     }
 }
 
@@ -68,7 +70,8 @@ impl<T: Object> Objects<T> {
                 self.listed = true;
                 let seen = std::mem::take(&mut self.listing);
                 let gone: Vec<_> = self.items.keys().filter(|key| !seen.contains(*key)).cloned().collect();
-                self.items.retain(|key, _| seen.contains(key));
+                let removed = gone.iter().filter_map(|key| self.items.remove(key));
+                self.gone.extend(removed.map(|object| object.version().uid.clone()));
                 gone
             }
             Event::Apply(object) => self.put(object).into_iter().collect(),
@@ -80,6 +83,9 @@ impl<T: Object> Objects<T> {
     pub(super) fn put(&mut self, object: T) -> Option<T::Key> {
         let key = object.key();
         let known = self.items.get(&key);
+        if self.gone.contains(&object.version().uid) {
+            return None;
+        }
         if known.is_some_and(|known| object.version().is_no_news_after(known.version())) {
             return None;
         }
@@ -90,9 +96,15 @@ impl<T: Object> Objects<T> {
     /// One of the same name that came later stays.
     fn remove(&mut self, object: &T) -> Option<T::Key> {
         let key = object.key();
+        self.gone.insert(object.version().uid.clone());
         self.items.get(&key).filter(|known| known.version().uid == object.version().uid)?;
         self.items.remove(&key);
         Some(key)
+    }
+
+    /// All that was written has been told: nobody speaks of what went before.
+    pub(super) fn forget_gone(&mut self) {
+        self.gone.clear();
     }
 
     pub(super) fn get(&self, key: &T::Key) -> Option<&T> {

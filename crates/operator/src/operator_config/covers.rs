@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 
-/// Whether `found` has all of `wanted`. What else it has is the API server's, or somebody else's.
+/// Whether `found` has all of `wanted`. What else it has is the API server's, or somebody else's. A list of plain values,
+/// such as a command line, is one value: it has an owner as a whole, and one word more means something else.
 pub(super) fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             wanted.iter().all(|(key, value)| found.get(key).is_some_and(|found| covers(found, value)))
         }
-        (Value::Array(found), Value::Array(wanted)) => {
+        (Value::Array(found), Value::Array(wanted)) if wanted.iter().any(Value::is_object) => {
             wanted.iter().all(|value| found.iter().any(|found| covers(found, value)))
         }
         (found, wanted) => found == wanted,
@@ -30,5 +31,13 @@ mod tests {
         assert!(!covers(&json!({ "a": 2, "list": [{ "name": "x", "value": "1" }] }), &wanted));
         assert!(!covers(&json!({ "a": 1, "list": [{ "name": "x", "value": "2" }] }), &wanted));
         assert!(!covers(&json!({ "a": 1 }), &wanted));
+    }
+
+    #[test]
+    fn a_list_of_words_has_these_and_no_others_in_this_order() {
+        let wanted = json!({ "args": ["agent", "--host-root"] });
+        assert!(covers(&wanted, &wanted));
+        assert!(!covers(&json!({ "args": ["agent", "--host-root", "--more"] }), &wanted));
+        assert!(!covers(&json!({ "args": ["--host-root", "agent"] }), &wanted));
     }
 }

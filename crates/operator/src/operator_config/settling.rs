@@ -177,24 +177,34 @@ impl Pass<'_> {
             return Ok(());
         }
         let api = kind.api(&self.context.client, &self.context.config.namespace);
+        let mut object = wanted.clone();
         if let Some(found) = found {
-            self.take_over(&api, found).await.map_err(failed)?;
+            let version = self.take_over(&api, found).await.map_err(failed)?;
+            // A leader that slept must not put back what the next one has changed since.
+            object["metadata"]["resourceVersion"] = json!(version);
         }
-        self.writer.apply(&api, &id.name, &wanted).await.map_err(failed)?;
+        self.writer.apply(&api, &id.name, &object).await.map_err(failed)?;
         tracing::info!(kind = ?id.kind, name = id.name, "deployed");
         self.memory.lock().applied.insert(id, wanted);
         Ok(())
     }
 
-    async fn take_over(&self, api: &Api<DynamicObject>, found: &DynamicObject) -> Result<(), WriteError> {
-        let Some(entries) = take_over::with_us_as_owner(found.managed_fields()) else { return Ok(()) };
+    /// Gives the resource version that `found` has after it.
+    async fn take_over(
+        &self,
+        api: &Api<DynamicObject>,
+        found: &DynamicObject,
+    ) -> Result<Option<String>, WriteError> {
+        let Some(entries) = take_over::with_us_as_owner(found.managed_fields()) else {
+            return Ok(found.resource_version());
+        };
         let name = found.name_any();
         let patch = json!({
             "metadata": { "managedFields": entries, "resourceVersion": found.resource_version() },
         });
-        self.writer.patch(api, &name, &Patch::Merge(patch)).await?;
+        let taken = self.writer.patch(api, &name, &Patch::Merge(patch)).await?;
         tracing::info!(name, "taken over from the Go operator");
-        Ok(())
+        Ok(taken.resource_version())
     }
 
     async fn delete(&self, id: &Id, object: &DynamicObject) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use vfleet_api::keys::{AGENT_DAEMON_SET, DEVICE_PLUGIN_DAEMON_SET};
 use vfleet_api::operator_config::ConfigurationMode;
 
 use crate::deployed::gates::{self, Gate};
-use crate::deployed::{FIXED_VARIABLES, Site};
+use crate::deployed::{CniImages, FIXED_VARIABLES, Site};
 use crate::device_plugin::Problem;
 
 /// The condition about checking and changing objects at admission.
@@ -71,6 +71,22 @@ fn notes(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if outcome.site.deploy.cni_images.is_empty() {
+        notes.push(format!(
+            "no CNI plugins are put on hosts, since no image of one is given ({})",
+            CniImages::VARIABLES.join(", ")
+        ));
+    }
+    if outcome.site.deploy.device_plugin_image.is_none() && !outcome.foreign_device_plugin {
+        notes.push(
+            "resources are not offered to pods yet: set SRIOV_DEVICE_PLUGIN_IMAGE, since the built-in device \
+             plugin is not part of this version"
+                .to_owned(),
+        );
+    }
+    if spec.disable_drain == Some(true) {
+        notes.push("disableDrain has no effect yet, since this version drains no node".to_owned());
+    }
     let unknown = gates::unknown(spec);
     if !unknown.is_empty() {
         notes.push(format!("featureGates has names that no feature has: {}", unknown.join(", ")));
@@ -111,4 +127,43 @@ fn admission(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Verdict {
     };
     let message = message + &stay;
     Verdict { type_: ADMISSION, holds: false, reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfleet_api::operator_config::SriovOperatorConfigSpec;
+
+    use super::*;
+    use crate::deployed::DeployConfig;
+
+    fn ready(spec: SriovOperatorConfigSpec, deploy: &DeployConfig) -> String {
+        let site =
+            Site { namespace: "ns", resource_prefix: "openshift.io", deploy, agent_image: Some("vfleet:1") };
+        let outcome = Outcome {
+            site: &site,
+            failure: None,
+            plugin_problem: None,
+            foreign_device_plugin: false,
+            go_webhook_servers: Vec::new(),
+        };
+        let ready = verdicts(&SriovOperatorConfig::new("default", spec), &outcome).remove(0);
+        assert!(ready.holds, "{ready:?}");
+        ready.message
+    }
+
+    #[test]
+    fn what_a_default_install_lacks_is_said() {
+        let message = ready(SriovOperatorConfigSpec::default(), &DeployConfig::default());
+        assert!(message.contains("no CNI plugins") && message.contains("SRIOV_CNI_IMAGE, "), "{message}");
+        assert!(message.contains("SRIOV_DEVICE_PLUGIN_IMAGE"), "{message}");
+        assert!(!message.contains("disableDrain"), "{message}");
+
+        let mut deploy =
+            DeployConfig { device_plugin_image: Some("plugin:1".to_owned()), ..Default::default() };
+        deploy.cni_images.ovs = Some("ovs:1".to_owned());
+        let spec = SriovOperatorConfigSpec { disable_drain: Some(true), ..Default::default() };
+        let message = ready(spec, &deploy);
+        assert!(!message.contains("CNI") && !message.contains("IMAGE"), "{message}");
+        assert!(message.contains("disableDrain has no effect"), "{message}");
+    }
 }

@@ -1,6 +1,7 @@
 //! What to do for a network: it, and the NADs and namespaces around it => steps and what to say.
 
 use vfleet_api::conditions::{READY, Verdict};
+use vfleet_api::keys::NETWORK_FINALIZER;
 
 use super::{Nad, NetworkFault, NetworkId};
 use crate::prelude::*;
@@ -15,6 +16,8 @@ pub mod reasons {
     pub const INVALID: &str = "NetworkAttachmentDefinitionInvalid";
     /// The namespace of the NAD is not there.
     pub const NAMESPACE_NOT_FOUND: &str = "NamespaceNotFound";
+    /// Another operator looks after the network.
+    pub const LEFT_TO_ANOTHER: &str = "LeftToAnotherOperator";
 }
 
 /// What counts of a network beside what it wants.
@@ -146,6 +149,9 @@ pub fn decide(
     wanted: &Result<Nad, NetworkFault>,
     around: &Surroundings<'_>,
 ) -> Decision {
+    if belongs_to_another_operator(network, around) {
+        return Decision { steps: Vec::new(), verdict: network.deleting.then(|| left_to_another(network)) };
+    }
     if network.deleting {
         return farewell(network, around);
     }
@@ -153,6 +159,21 @@ pub fn decide(
         Err(fault) => Decision::only(faulty(network, fault, around)),
         Ok(nad) => place(network, nad, around),
     }
+}
+
+/// Only the operator of the namespace that a network is in puts the finalizer on it. Another one does not know where its
+/// NAD is, and would let it go too early.
+fn belongs_to_another_operator(network: &NetworkFacts<'_>, around: &Surroundings<'_>) -> bool {
+    network.has_finalizer && network.id.namespace != around.operator_namespace
+}
+
+fn left_to_another(network: &NetworkFacts<'_>) -> Verdict {
+    let message = format!(
+        "it goes when the operator in {} has cleaned up; if there is none any more, delete its \
+         NetworkAttachmentDefinition and remove the finalizer {NETWORK_FINALIZER}",
+        network.id.namespace
+    );
+    failing(reasons::LEFT_TO_ANOTHER, message)
 }
 
 /// All NADs of the network go, then the network may.

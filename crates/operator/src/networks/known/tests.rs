@@ -1,3 +1,4 @@
+use vfleet_api::conditions::READY;
 use vfleet_api::network::SriovNetworkSpec;
 use vfleet_plan::network::{NetworkFault, NetworkSpec, NetworkStep, reasons};
 
@@ -173,6 +174,55 @@ fn what_a_list_does_not_name_is_gone() {
     assert_eq!(known.take(of_kind(Event::InitDone)), BTreeSet::from([id("net")]));
     assert!(known.decide(&id("net")).is_none());
     assert_eq!(put_nad(&mut known, nad("apps", "net", 2)), BTreeSet::new());
+}
+
+#[test]
+fn a_nad_that_went_before_its_making_was_told_is_gone() {
+    let mut known = complete();
+    put(&mut known, network("net", "apps", 1));
+    let made = nad("apps", "net", 3);
+    put_nad(&mut known, made.clone());
+    let gone = Event::Delete(SeenNad { version: version("nad-net", 4), ..made.clone() });
+    assert_eq!(known.take(Change::Nad(Box::new(gone))), BTreeSet::from([id("net")]));
+    known.learn(News::Nad(Box::new(made.clone())));
+    assert!(matches!(steps(&known, "net")[..], [NetworkStep::Prepare { .. }, NetworkStep::Create(_)]));
+
+    // The same when only a list shows that it went.
+    let other = SeenNad { version: version("another", 5), ..made };
+    put_nad(&mut known, other.clone());
+    known.take(Change::Nad(Box::new(Event::Init)));
+    known.take(Change::Nad(Box::new(Event::InitDone)));
+    known.learn(News::Nad(Box::new(other)));
+    assert!(matches!(steps(&known, "net")[..], [NetworkStep::Prepare { .. }, NetworkStep::Create(_)]));
+}
+
+#[test]
+fn of_a_network_elsewhere_we_say_a_thing_once_whatever_others_say_and_at_home_always() {
+    let mut known = complete();
+    let others_say = |network: Network, generation: i64| {
+        let verdict = Verdict { type_: READY, holds: true, reason: reasons::READY, message: "theirs".into() };
+        let conditions = Some(updated(&[], &[verdict], Some(generation), Timestamp::now()));
+        Network { conditions, generation: Some(generation), ..network }
+    };
+    for (namespace, says_again) in [("team", false), (HOME, true)] {
+        // Outside it may not name a namespace, and at home this one does not exist.
+        let id = NetworkId { namespace: namespace.into(), ..id("net") };
+        let network = |number| Network { id: id.clone(), ..network("net", "nowhere", number) };
+        let verdict = |known: &Known| known.decide(&id).and_then(|todo| todo.decision.verdict);
+        put(&mut known, network(1));
+        let said = verdict(&known).unwrap();
+        let conditions = updated(&[], &[said], Some(1), Timestamp::now());
+        known.learn(News::Said { id: id.clone(), uid: "net".into(), conditions });
+        assert_eq!(verdict(&known), None);
+
+        put(&mut known, others_say(network(2), 1));
+        assert_eq!(verdict(&known).is_some(), says_again, "{namespace}");
+        put(&mut known, others_say(network(3), 2));
+        assert!(verdict(&known).is_some(), "{namespace}: the network has changed");
+        let again = Network { version: version("another", 4), ..others_say(network(4), 1) };
+        put(&mut known, again);
+        assert!(verdict(&known).is_some(), "{namespace}: it is another network");
+    }
 }
 
 #[test]
