@@ -43,7 +43,6 @@ use crate::leadership::Leadership;
 use crate::lease::Candidate;
 use crate::metrics::Metrics;
 use crate::settings::{Seen, Settings};
-use vfleet_plan::NicIds;
 
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
 pub use server::{BadAddress, BindAddress};
@@ -136,7 +135,7 @@ fn spawn_device_plugin(
     stop: &CancellationToken,
 ) -> Option<PluginLine> {
     context.config.deploy.device_plugin_image.as_ref()?;
-    let (publish, nic_ids) = tokio::sync::watch::channel(NicIds::default());
+    let (publish, nic_ids) = tokio::sync::watch::channel(None);
     let (tell, news) = tokio::sync::mpsc::unbounded_channel();
     let follow = device_plugin::follow_nic_ids(context.clone(), publish);
     controllers.spawn(stopped_by(stop.clone(), follow));

@@ -1,6 +1,6 @@
 //! What is known for the separate device plugin. Plain data and no client.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -10,7 +10,7 @@ use kube::runtime::watcher::Event;
 use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
-use super::PluginWish;
+use super::{NodeWish, PluginWish};
 use super::config_map::{self, Change};
 use crate::watch::readable;
 
@@ -30,6 +30,13 @@ impl fmt::Display for Key {
     }
 }
 
+/// What is to become of a node's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LabelChange {
+    Set(&'static str),
+    TakeOff,
+}
+
 /// What counts of a pod of the plugin.
 #[derive(Clone, Debug)]
 pub(super) struct PodSeen {
@@ -45,14 +52,21 @@ pub(super) struct PodSeen {
 pub(super) struct Index {
     wishes: BTreeMap<String, PluginWish>,
     wishes_complete: bool,
+    /// Nodes that the label shall go from.
+    unlabelled: HashSet<String>,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
+    /// Whether the list that is coming in has it.
+    config_map_in_list: bool,
     /// What pods that nothing is noted on found when they were first seen.
     found_at_start: HashMap<String, String>,
     /// By pod.
     pods: HashMap<String, PodSeen>,
+    /// Their names by node.
+    pods_of: HashMap<String, BTreeSet<String>>,
     pods_listed: bool,
-    listing: Vec<String>,
+    /// Those of the list that is coming in.
+    listing: HashSet<String>,
 }
 
 impl Index {
@@ -66,22 +80,32 @@ impl Index {
         vec![Key::ConfigMap]
     }
 
-    pub(super) fn wish(&mut self, node: String, wish: Option<PluginWish>) -> Vec<Key> {
+    pub(super) fn wish(&mut self, node: String, wish: Option<NodeWish>) -> Vec<Key> {
+        self.wishes.remove(&node);
+        self.unlabelled.remove(&node);
         match wish {
-            Some(wish) => self.wishes.insert(node.clone(), wish),
-            None => self.wishes.remove(&node),
-        };
+            Some(NodeWish::Plugin(wish)) => drop(self.wishes.insert(node.clone(), wish)),
+            Some(NodeWish::NoLabel) => drop(self.unlabelled.insert(node.clone())),
+            None => {}
+        }
         vec![Key::ConfigMap, Key::Node(node)]
     }
 
     pub(super) fn config_map(&mut self, event: Event<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
         match event {
-            Event::Init => Vec::new(),
+            Event::Init => {
+                self.config_map_in_list = false;
+                Vec::new()
+            }
             Event::InitApply(found) | Event::Apply(found) => {
+                self.config_map_in_list = true;
                 readable(found).map(|found| self.replace_config_map(found)).unwrap_or_default()
             }
             Event::InitDone => {
                 self.config_map_listed = true;
+                if !self.config_map_in_list {
+                    self.config_map = None;
+                }
                 vec![Key::ConfigMap]
             }
             Event::Delete(_) => {
@@ -111,21 +135,31 @@ impl Index {
                 Vec::new()
             }
             Event::InitApply(pod) => {
-                self.listing.push(pod.name_any());
+                self.listing.insert(pod.name_any());
                 self.put(pod)
             }
             Event::Apply(pod) => self.put(pod),
             Event::InitDone => {
                 self.pods_listed = true;
                 let seen = std::mem::take(&mut self.listing);
-                self.pods.retain(|name, _| seen.contains(name));
-                self.found_at_start.retain(|name, _| seen.contains(name));
+                let gone: Vec<_> = self.pods.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+                gone.iter().for_each(|name| self.forget(name));
                 Vec::new()
             }
             Event::Delete(pod) => {
-                self.pods.remove(&pod.name_any());
-                self.found_at_start.remove(&pod.name_any());
+                self.forget(&pod.name_any());
                 Vec::new()
+            }
+        }
+    }
+
+    fn forget(&mut self, pod: &str) {
+        self.found_at_start.remove(pod);
+        let Some(PodSeen { node, .. }) = self.pods.remove(pod) else { return };
+        if let Some(names) = self.pods_of.get_mut(&node) {
+            names.remove(pod);
+            if names.is_empty() {
+                self.pods_of.remove(&node);
             }
         }
     }
@@ -138,6 +172,7 @@ impl Index {
             let found = self.found_on(&pod.node).unwrap_or_default();
             self.found_at_start.insert(pod.name.clone(), found);
         }
+        self.pods_of.entry(pod.node.clone()).or_default().insert(pod.name.clone());
         self.pods.insert(pod.name.clone(), pod);
         vec![key]
     }
@@ -147,13 +182,16 @@ impl Index {
         config_map::change(self.config_map.as_ref(), wanted)
     }
 
-    /// The label that the node shall get; `None` when it has it. The plugin may start when all is there that it looks
-    /// for, and not before, or it would have to start twice.
-    pub(super) fn wanted_label(&self, node: &str) -> Option<&'static str> {
+    /// What is to become of the node's label; `None` when it is right. The plugin may start when all is there that it
+    /// looks for, and not before, or it would have to start twice.
+    pub(super) fn wanted_label(&self, node: &str) -> Option<LabelChange> {
+        if self.unlabelled.contains(node) {
+            return Some(LabelChange::TakeOff);
+        }
         let wish = self.wishes.get(node)?;
         let wanted = if wish.has_resources { ENABLED } else { DISABLED };
         let is_time = !wish.has_resources || self.is_settled(node, wish);
-        (is_time && wish.label.as_deref() != Some(wanted)).then_some(wanted)
+        (is_time && wish.label.as_deref() != Some(wanted)).then_some(LabelChange::Set(wanted))
     }
 
     fn told(&self, node: &str) -> Option<&String> {
@@ -173,7 +211,8 @@ impl Index {
     /// What to do with the plugin's pod on the node.
     pub(super) fn pod_action(&self, node: &str) -> Option<(PodSeen, PluginAction)> {
         let wish = self.wishes.get(node)?;
-        let pod = self.pods.values().find(|pod| pod.node == node && !pod.is_ending)?;
+        let mut pods = self.pods_of.get(node)?.iter().filter_map(|name| self.pods.get(name));
+        let pod = pods.find(|pod| !pod.is_ending)?;
         let now = self.found_on(node)?;
         let seen = PluginPod {
             started_with: pod
@@ -198,5 +237,82 @@ impl PodSeen {
             uid: pod.uid(),
             name: pod.name_any(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn wish(label: Option<&str>) -> NodeWish {
+        NodeWish::Plugin(PluginWish {
+            config: "c".to_owned(),
+            has_resources: true,
+            vfs: String::new(),
+            is_settled: true,
+            label: label.map(str::to_owned),
+        })
+    }
+
+    fn config_map() -> DeserializeGuard<ConfigMap> {
+        let data = [("a".to_owned(), "c".to_owned())].into();
+        DeserializeGuard(Ok(ConfigMap { data: Some(data), ..Default::default() }))
+    }
+
+    fn pod(name: &str, node: &str) -> DeserializeGuard<Pod> {
+        let pod = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "containers": [] } });
+        DeserializeGuard(Ok(serde_json::from_value(pod).unwrap()))
+    }
+
+    fn pod_on(index: &Index, node: &str) -> Option<String> {
+        index.pod_action(node).map(|(pod, _)| pod.name)
+    }
+
+    #[test]
+    fn a_config_map_that_went_while_nobody_watched_is_written_again() {
+        let mut index = Index::default();
+        index.wish("a".to_owned(), Some(wish(None)));
+        for event in [Event::Init, Event::InitApply(config_map()), Event::InitDone] {
+            index.config_map(event);
+        }
+        assert!(matches!(index.config_map_change(), Change::Nothing));
+        index.config_map(Event::Init);
+        assert!(matches!(index.config_map_change(), Change::Nothing), "the list is not here yet");
+        assert_eq!(index.config_map(Event::InitDone), [Key::ConfigMap]);
+        assert!(matches!(index.config_map_change(), Change::Write(_)));
+    }
+
+    #[test]
+    fn a_node_that_runs_no_agent_any_more_loses_its_label() {
+        let mut index = Index::default();
+        index.config_map(Event::Apply(config_map()));
+        index.wish("a".to_owned(), Some(wish(None)));
+        assert_eq!(index.wanted_label("a"), Some(LabelChange::Set(ENABLED)));
+        let touched = index.wish("a".to_owned(), Some(NodeWish::NoLabel));
+        assert_eq!(touched, [Key::ConfigMap, Key::Node("a".to_owned())]);
+        assert_eq!(index.wanted_label("a"), Some(LabelChange::TakeOff));
+        index.wish("a".to_owned(), None);
+        assert_eq!(index.wanted_label("a"), None);
+        index.wish("a".to_owned(), Some(wish(Some(ENABLED))));
+        assert_eq!(index.wanted_label("a"), None);
+    }
+
+    #[test]
+    fn a_pod_is_found_by_its_node_until_it_is_gone() {
+        let mut index = Index::default();
+        index.config_map(Event::Apply(config_map()));
+        index.wish("a".to_owned(), Some(wish(None)));
+        index.pod(Event::Apply(pod("one", "a")));
+        index.pod(Event::Apply(pod("other", "b")));
+        assert_eq!(pod_on(&index, "a").as_deref(), Some("one"));
+        index.pod(Event::Delete(pod("one", "a")));
+        assert_eq!(pod_on(&index, "a"), None);
+        index.pod(Event::Apply(pod("two", "a")));
+        assert_eq!(pod_on(&index, "a").as_deref(), Some("two"));
+        for event in [Event::Init, Event::InitApply(pod("other", "b")), Event::InitDone] {
+            index.pod(event);
+        }
+        assert_eq!(pod_on(&index, "a"), None, "it went while nobody watched");
     }
 }

@@ -27,6 +27,7 @@ fn config(spec: &serde_json::Value) -> SriovOperatorConfig {
 fn a_fleet() -> Fleet {
     let mut fleet = Fleet::default();
     fleet.settings(Some(&config(&json!({}))));
+    fleet.nic_ids(Some(NicIds::default()));
     fleet
 }
 
@@ -154,6 +155,9 @@ fn nothing_is_complete_before_all_kinds_are_listed() {
     assert!(!fleet.is_complete());
     fleet.pool(Event::InitDone);
     assert!(fleet.is_complete());
+    fleet.nic_ids(None);
+    assert!(!fleet.is_complete(), "the separate device plugin would be told something else at once");
+    fleet.nic_ids(Some(NicIds::default()));
     fleet.settings(None);
     assert!(!fleet.is_complete(), "without an operator config nobody knows which nodes run an agent");
 }
