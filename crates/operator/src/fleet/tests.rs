@@ -378,3 +378,31 @@ fn a_new_node_state_is_not_filled_while_a_policy_at_fault_may_have_made_the_vfs(
     unreadable.policy(Event::Apply(unreadable_policy("p")));
     assert_eq!(decision(&unreadable, "a"), Decision::Nothing);
 }
+
+fn plugin_wish(fleet: &Fleet, node: &str) -> Option<NodeWish> {
+    fleet.plugin_wish(node, &Decision::Nothing)
+}
+
+#[test]
+fn a_node_that_is_not_selected_any_more_loses_the_plugins_label() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(node("a", &[(DEVICE_PLUGIN_LABEL, "Enabled")])));
+    fleet.node(Event::Apply(node("b", &[])));
+    assert_eq!(plugin_wish(&fleet, "a"), Some(NodeWish::NoLabel));
+    assert_eq!(plugin_wish(&fleet, "b"), None);
+    assert_eq!(plugin_wish(&fleet, "gone"), None);
+}
+
+#[test]
+fn the_plugin_is_told_the_device_that_vfs_are_seen_to_be() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    let vf = |id: i64| json!({ "vfID": id, "pciAddress": format!("0000:3b:01.{id}"), "deviceID": "1889", "mtu": id });
+    let card = json!({ "pciAddress": "0000:3b:00.0", "deviceID": "1592", "Vfs": [vf(0), vf(1)] });
+    fleet.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
+    let mut wanted = policy("p", 4).0.unwrap();
+    wanted.spec.nic_selector = serde_json::from_value(json!({ "deviceID": "1592" })).unwrap();
+    fleet.policy(Event::Apply(DeserializeGuard(Ok(wanted))));
+    let Some(NodeWish::Plugin(wish)) = plugin_wish(&fleet, "a") else { panic!("the plugin is wanted") };
+    assert!(wish.config.contains(r#""devices":["1889"]"#), "{}", wish.config);
+}
