@@ -1,6 +1,7 @@
 //! The separate Go device plugin, where it is deployed: its ConfigMap, the node label that lets it run, and its restart
 //! where, and only where, its content or the node's VFs changed.
 
+mod clean_up;
 mod config_map;
 mod index;
 mod nic_ids;
@@ -30,6 +31,7 @@ use crate::settings::{Seen, Settings};
 use crate::work::Work;
 use crate::{OperatorError, watch};
 
+pub(crate) use self::clean_up::run as clean_up;
 use self::config_map::Change as ConfigMapChange;
 pub(crate) use self::nic_ids::follow as follow_nic_ids;
 

@@ -53,8 +53,8 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
     // Nobody asks for them without the plugin.
-    let none = || channel::channel(Some(NicIds::default())).1;
-    let nic_ids = plugin.as_ref().map_or_else(none, |plugin| plugin.nic_ids.clone());
+    let nothing = || channel::channel(Some(NicIds::default())).1;
+    let nic_ids = plugin.as_ref().map_or_else(nothing, |plugin| plugin.nic_ids.clone());
     let mut changes = pin!(changes(&context, settings, nic_ids));
     let mut controller = Controller::new(&context, plugin.map(|plugin| plugin.news));
     loop {

@@ -56,8 +56,8 @@ pub(super) struct Index {
     unlabelled: HashSet<String>,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
-    /// Whether the list that is coming in has it.
-    config_map_in_list: bool,
+    /// The one of the list that is coming in.
+    coming_in: Option<DeserializeGuard<ConfigMap>>,
     /// What pods that nothing is noted on found when they were first seen.
     found_at_start: HashMap<String, String>,
     /// By pod.
@@ -94,21 +94,29 @@ impl Index {
     pub(super) fn config_map(&mut self, event: Event<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
         match event {
             Event::Init => {
-                self.config_map_in_list = false;
+                self.coming_in = None;
                 Vec::new()
             }
-            Event::InitApply(found) | Event::Apply(found) => {
-                self.config_map_in_list = true;
-                readable(found).map(|found| self.replace_config_map(found)).unwrap_or_default()
+            Event::InitApply(found) => {
+                self.coming_in = Some(found);
+                Vec::new()
             }
             Event::InitDone => {
                 self.config_map_listed = true;
-                if !self.config_map_in_list {
-                    self.config_map = None;
-                }
-                vec![Key::ConfigMap]
+                let found = self.coming_in.take();
+                self.see_config_map(found)
             }
-            Event::Delete(_) => {
+            Event::Apply(found) => self.see_config_map(Some(found)),
+            Event::Delete(_) => self.see_config_map(None),
+        }
+    }
+
+    /// When it cannot be read its last state counts.
+    fn see_config_map(&mut self, found: Option<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
+        match found.map(readable) {
+            Some(Some(found)) => self.replace_config_map(found),
+            Some(None) => vec![Key::ConfigMap],
+            None => {
                 self.config_map = None;
                 vec![Key::ConfigMap]
             }
@@ -143,7 +151,9 @@ impl Index {
                 self.pods_listed = true;
                 let seen = std::mem::take(&mut self.listing);
                 let gone: Vec<_> = self.pods.keys().filter(|name| !seen.contains(*name)).cloned().collect();
-                gone.iter().for_each(|name| self.forget(name));
+                for name in &gone {
+                    self.forget(name);
+                }
                 Vec::new()
             }
             Event::Delete(pod) => {
