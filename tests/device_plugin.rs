@@ -8,7 +8,11 @@
     reason = "in a test a failed expectation is the point"
 )]
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use vfleet_tests::cluster::{Cluster, machine};
@@ -16,6 +20,8 @@ use vfleet_tests::cluster::{Cluster, machine};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 const PF: &str = "enp1s0";
 const NODE: &str = "plugin-1";
+/// Generous: the machine may be busy.
+const DEADLINE: Duration = Duration::from_mins(1);
 
 async fn apply_policy(cluster: &Cluster, resource: &str, num_vfs: i64, mtu: i64) {
     let spec = json!({
@@ -53,7 +59,7 @@ async fn the_plugin_is_told_and_starts_again_only_for_what_changed() {
     let nics = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "supported-nic-ids" },
                        "data": { "igb": "8086 10c9 10ca", "bad": "only two" } });
     cluster.kubectl(&["apply", "-f", &cluster.file("nics.json", &nics.to_string())]);
-    let _operator = cluster.operator_with(&[("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
+    let mut operator = cluster.operator_with(&[("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
     let _agent = cluster.agent(NODE, &machine()).await;
     cluster.create_worker("plugin-2").await;
 
@@ -66,9 +72,8 @@ async fn the_plugin_is_told_and_starts_again_only_for_what_changed() {
     cluster.wait_for("device-plugin-config", "the policy's resource", is_told).await;
     let first = noted_pod(&cluster, None).await;
     let nodes: Api<Node> = Api::all(cluster.administrator());
-    let label = |node: &Node| node.labels().get("sriovnetwork.openshift.io/device-plugin").cloned();
-    assert_eq!(label(&nodes.get(NODE).await.unwrap()).as_deref(), Some("Enabled"));
-    assert_eq!(label(&nodes.get("plugin-2").await.unwrap()).as_deref(), Some("Disabled"));
+    assert_eq!(label(&nodes.get(NODE).await.unwrap()), Some("Enabled"));
+    assert_eq!(label(&nodes.get("plugin-2").await.unwrap()), Some("Disabled"));
 
     // An MTU is nothing to the plugin.
     apply_policy(&cluster, "nics", 3, 2000).await;
@@ -95,13 +100,52 @@ async fn the_plugin_is_told_and_starts_again_only_for_what_changed() {
         |map: &ConfigMap| config(map, NODE) == Some(told("others")) && config(map, "nobody").is_none();
     cluster.wait_for("device-plugin-config", "put right", put_right).await;
 
+    // A node that runs no agent any more is forgotten.
+    cluster.kubectl(&["label", "node", "plugin-2", "node-role.kubernetes.io/worker-"]);
+    label_becomes(&cluster, "plugin-2", None).await;
+    let is_forgotten = |map: &ConfigMap| config(map, "plugin-2").is_none();
+    cluster.wait_for("device-plugin-config", "only one node", is_forgotten).await;
+
     cluster.kubectl(&["delete", "sriovnetworknodepolicy", "p"]);
     cluster.wait(NODE, "no VFs", |state| state.is_synced() && state.vfs(PF).is_empty()).await;
+    let nothing = |map: &ConfigMap| config(map, NODE).as_deref() == Some(r#"{"resourceList":null}"#);
     cluster.wait_for("device-plugin-config", "nothing for anybody", nothing).await;
-    cluster.kubectl(&[
-        "wait",
-        "--for=jsonpath={.metadata.labels.sriovnetwork\\.openshift\\.io/device-plugin}=Disabled",
-        "--timeout=60s",
-        &format!("node/{NODE}"),
-    ]);
+    label_becomes(&cluster, NODE, Some("Disabled")).await;
+
+    // Without the plugin nothing of it stays.
+    operator.signal("TERM");
+    operator.wait();
+    let _operator = cluster.operator();
+    cluster.kubectl(&["wait", "--for=delete", "configmap/device-plugin-config", "--timeout=60s"]);
+    label_becomes(&cluster, NODE, None).await;
+}
+
+async fn label_becomes(cluster: &Cluster, node: &str, wanted: Option<&str>) {
+    let nodes: Api<Node> = Api::all(cluster.administrator());
+    let has_it = |node: Option<&Node>| node.is_some_and(|node| label(node) == wanted);
+    let seen = tokio::time::timeout(DEADLINE, await_condition(nodes, node, has_it)).await;
+    assert!(seen.is_ok_and(|found| found.is_ok()), "{node}: the label does not become {wanted:?}");
+}
+
+fn label(node: &Node) -> Option<&str> {
+    node.labels().get("sriovnetwork.openshift.io/device-plugin").map(String::as_str)
+}
+
+/// The plugin is told with such a patch: what somebody else has written meanwhile is a conflict, and not a mistake.
+#[tokio::test]
+async fn a_version_that_is_put_into_an_object_is_a_precondition() {
+    let cluster = Cluster::new("versions", PROGRAM).await;
+    cluster.kubectl(&["create", "configmap", "versioned"]);
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.administrator(), cluster.namespace());
+    let version = maps.get("versioned").await.unwrap().resource_version();
+    let write = async |text: &str| {
+        let patch = serde_json::from_value(json!([
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
+            { "op": "add", "path": "/data", "value": { "text": text } },
+        ]));
+        maps.patch("versioned", &PatchParams::default(), &Patch::Json::<()>(patch.unwrap())).await
+    };
+    write("first").await.expect("nobody was quicker");
+    let Err(kube::Error::Api(refused)) = write("second").await else { panic!("the version is an old one") };
+    assert_eq!(refused.code, 409, "{refused:?}");
 }

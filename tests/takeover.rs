@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use vfleet_tests::takeover::{Kind, Scene, interfaces};
 
 const KEEP_UNTIL: &str = "sriovnetwork.openshift.io/keep-state-until";
+const PLUGIN_CONFIG: &str = "device-plugin-config";
 const OWNER: &str = "sriovnetwork.openshift.io/owner-ref";
 const FINALIZER: &str = "netattdef.finalizers.sriovnetwork.openshift.io";
 
@@ -116,6 +117,36 @@ async fn the_device_plugin_that_runs_keeps_its_label() {
     let scene = scene();
     let label = "jsonpath={.metadata.labels.sriovnetwork\\.openshift\\.io/device-plugin}";
     assert_eq!(scene.kubectl(&["get", "node", &scene.node("stays"), "-o", label]), "Enabled");
+}
+
+#[tokio::test]
+async fn the_device_plugin_is_left_alone_without_its_image() {
+    let scene = scene();
+    let before = scene.before(Kind::ConfigMap, scene.namespace(), PLUGIN_CONFIG);
+    assert_eq!(scene.without_plugin_image.as_ref().map(|map| &map.metadata), Some(&before.metadata));
+}
+
+/// When the canary's resource is in it, vfleet has written it, all nodes at once.
+#[tokio::test]
+async fn the_device_plugin_is_told_the_same_and_does_not_start_again() {
+    let scene = scene();
+    let before = scene.before(Kind::ConfigMap, scene.namespace(), PLUGIN_CONFIG);
+    let canary = scene.node("canary");
+    let is_written =
+        |map: &DynamicObject| map.data["data"][&canary].as_str().is_some_and(|told| told.contains("canary"));
+    let now = scene.wait(Kind::ConfigMap, scene.namespace(), PLUGIN_CONFIG, "vfleet's", is_written).await;
+    assert_eq!(now.uid(), before.uid(), "it was made again");
+    for role in ["stays", "other", "unwanted", "pool", "bridge"] {
+        let node = scene.node(role);
+        let (old, new) = (before.data["data"][&node].as_str(), now.data["data"][&node].as_str());
+        assert!(old.is_some_and(|old| old.contains("resourceList")), "{role}: {old:?}");
+        assert_eq!(new, old, "{role}");
+        let log = scene.log();
+        let restarts = |line: &&str| line.contains("device plugin starts again") && line.contains(&node);
+        assert_eq!(log.lines().find(restarts), None);
+    }
+    let stays = before.data["data"][&scene.node("stays")].as_str().unwrap_or_default();
+    assert!(stays.contains(r#""devices":["154c"]"#), "by the list of card models: {stays}");
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ use kube::Resource;
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::{MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 
+use crate::settings::owner_reference;
+
 pub(crate) use self::agent::FIXED_VARIABLES;
 pub use self::environment::{ClusterType, CniImages, DeployConfig};
 
@@ -62,7 +64,7 @@ fn owned(name: &str, config: &SriovOperatorConfig, site: &Site<'_>) -> ObjectMet
         name: Some(name.to_owned()),
         namespace: Some(site.namespace.to_owned()),
         labels: Some(map(&[(MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER)])),
-        owner_references: config.controller_owner_ref(&()).map(|owner| vec![owner]),
+        owner_references: owner_reference(config).map(|owner| vec![owner]),
         ..Default::default()
     }
 }

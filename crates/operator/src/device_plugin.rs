@@ -1,6 +1,7 @@
 //! The separate Go device plugin, where it is deployed: its ConfigMap, the node label that lets it run, and its restart
 //! where, and only where, its content or the node's VFs changed.
 
+mod clean_up;
 mod config_map;
 mod index;
 mod nic_ids;
@@ -26,16 +27,26 @@ use vfleet_plan::{NicIds, PluginAction};
 use crate::context::Context;
 use crate::pace::Paced;
 use crate::patch::{WriteError, Writer};
-use crate::settings::{Seen, Settings};
+use crate::settings::{Seen, Settings, owner_reference};
 use crate::work::Work;
 use crate::{OperatorError, watch};
 
+pub(crate) use self::clean_up::run as clean_up;
 use self::config_map::Change as ConfigMapChange;
 pub(crate) use self::nic_ids::follow as follow_nic_ids;
 
-use self::index::{Index, Key, PodSeen};
+use self::index::{Index, Key, LabelChange, PodSeen};
 
 const WRITES_AT_ONCE: usize = 16;
+
+/// What is wanted for one node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum NodeWish {
+    /// This of its plugin.
+    Plugin(PluginWish),
+    /// It runs no agent any more and still has the label that lets the plugin run.
+    NoLabel,
+}
 
 /// What one node's plugin shall be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +67,7 @@ pub(crate) struct PluginWish {
 #[derive(Debug)]
 pub(crate) enum News {
     /// This is wanted for a node; `None`: nothing any more.
-    Node(String, Option<PluginWish>),
+    Node(String, Option<NodeWish>),
     /// Every node was told once.
     Complete,
 }
@@ -64,8 +75,8 @@ pub(crate) enum News {
 /// What connects this controller with that of the fleet.
 pub(crate) struct PluginLine {
     pub(crate) news: mpsc::UnboundedSender<News>,
-    /// Which devices the VFs of which cards are.
-    pub(crate) nic_ids: channel::Receiver<NicIds>,
+    /// Which devices the VFs of which cards are; `None` until that was looked for.
+    pub(crate) nic_ids: channel::Receiver<Option<NicIds>>,
 }
 
 /// Why the ConfigMap is not written, if it is not.
@@ -153,7 +164,7 @@ impl Controller {
             Change::ConfigMap(event) => self.index.config_map(*event),
             Change::Pod(event) => self.index.pod(*event),
             Change::Settings(seen) => {
-                self.owner = seen.config().and_then(|config| config.controller_owner_ref(&()));
+                self.owner = seen.config().and_then(owner_reference);
                 Vec::new()
             }
         };
@@ -194,15 +205,15 @@ impl Controller {
     }
 
     fn look_after(&mut self, key: Key, node: String) {
-        let label = self.index.wanted_label(&node).map(str::to_owned);
+        let label = self.index.wanted_label(&node);
         let action = self.index.pod_action(&node);
         if label.is_none() && matches!(action, None | Some((_, PluginAction::Nothing))) {
             return self.work.nothing_to_do(&key);
         }
         let (writer, nodes, pods) = (self.writer.clone(), self.nodes.clone(), self.pods.clone());
         self.work.start(key, async move {
-            if let Some(value) = label {
-                label_node(&writer, &nodes, &node, &value).await?;
+            if let Some(change) = label {
+                label_node(&writer, &nodes, &node, change).await?;
             }
             match action {
                 None | Some((_, PluginAction::Nothing)) => Ok(()),
@@ -222,8 +233,12 @@ async fn label_node(
     writer: &Writer,
     nodes: &Api<PartialObjectMeta<Node>>,
     node: &str,
-    value: &str,
+    change: LabelChange,
 ) -> Result<(), WriteError> {
+    let value = match change {
+        LabelChange::Set(value) => Some(value),
+        LabelChange::TakeOff => None,
+    };
     let patch = json!({ "metadata": { "labels": { DEVICE_PLUGIN_LABEL: value } } });
     match writer.patch(nodes, node, &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),

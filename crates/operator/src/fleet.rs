@@ -21,7 +21,7 @@ use vfleet_api::{
 use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, why_not_node};
 
 use crate::deployed::gates::Gate;
-use crate::device_plugin::PluginWish;
+use crate::device_plugin::{NodeWish, PluginWish};
 
 pub(crate) use decision::{Decision, Upkeep};
 pub(crate) use known::Unreadable;
@@ -37,7 +37,8 @@ pub(crate) struct Fleet {
     nodes: Known<Labels>,
     states: Known<State>,
     settings: Option<FleetSettings>,
-    nic_ids: NicIds,
+    /// `None`: not looked for yet.
+    nic_ids: Option<NicIds>,
 }
 
 type Labels = BTreeMap<String, String>;
@@ -140,7 +141,7 @@ impl Fleet {
     }
 
     /// Takes in which devices the VFs of which cards are: all nodes may be touched.
-    pub(crate) fn nic_ids(&mut self, nic_ids: NicIds) -> Touched {
+    pub(crate) fn nic_ids(&mut self, nic_ids: Option<NicIds>) -> Touched {
         if self.nic_ids == nic_ids {
             return Touched::default();
         }
@@ -155,6 +156,7 @@ impl Fleet {
             && self.nodes.is_listed()
             && self.states.is_listed()
             && self.settings.is_some()
+            && self.nic_ids.is_some()
     }
 
     /// The labels of the node, if it runs an agent.
@@ -173,18 +175,22 @@ impl Fleet {
     }
 
     /// What the node's separate device plugin shall be told.
-    pub(crate) fn plugin_wish(&self, node: &str, decision: &Decision) -> Option<PluginWish> {
-        let (labels, state) = (self.agent_node(node)?, self.states.get(node)?);
+    pub(crate) fn plugin_wish(&self, node: &str, decision: &Decision) -> Option<NodeWish> {
+        let Some(labels) = self.agent_node(node) else {
+            let has_label = self.nodes.get(node)?.contains_key(DEVICE_PLUGIN_LABEL);
+            return has_label.then_some(NodeWish::NoLabel);
+        };
+        let (state, nic_ids) = (self.states.get(node)?, self.nic_ids.as_ref()?);
         let cards = state.cards.as_deref().unwrap_or_default();
-        let list = device_plugin_config(&self.named_policies(), labels, cards, &self.nic_ids);
-        Some(PluginWish {
+        let list = device_plugin_config(&self.named_policies(), labels, cards, nic_ids);
+        Some(NodeWish::Plugin(PluginWish {
             has_resources: list.resources.is_some(),
             config: serde_json::to_string(&list).ok()?,
             vfs: state.vfs.clone(),
             is_settled: *decision == Decision::Nothing
                 && matches!(state.sync, SyncStatus::Succeeded | SyncStatus::Failed),
             label: labels.get(DEVICE_PLUGIN_LABEL).cloned(),
-        })
+        }))
     }
 
     /// All readable policies.

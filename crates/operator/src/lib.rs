@@ -43,7 +43,6 @@ use crate::leadership::Leadership;
 use crate::lease::Candidate;
 use crate::metrics::Metrics;
 use crate::settings::{Seen, Settings};
-use vfleet_plan::NicIds;
 
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
 pub use server::{BadAddress, BindAddress};
@@ -127,7 +126,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     result
 }
 
-/// Looks after the separate device plugin, where it is deployed.
+/// Looks after the separate device plugin, where it is deployed, or after what it left behind.
 fn spawn_device_plugin(
     context: &Context,
     controllers: &mut JoinSet<Result<(), OperatorError>>,
@@ -135,8 +134,11 @@ fn spawn_device_plugin(
     problem: tokio::sync::watch::Sender<device_plugin::Problem>,
     stop: &CancellationToken,
 ) -> Option<PluginLine> {
-    context.config.deploy.device_plugin_image.as_ref()?;
-    let (publish, nic_ids) = tokio::sync::watch::channel(NicIds::default());
+    if context.config.deploy.device_plugin_image.is_none() {
+        controllers.spawn(device_plugin::clean_up(context.clone(), settings.clone(), stop.clone()));
+        return None;
+    }
+    let (publish, nic_ids) = tokio::sync::watch::channel(None);
     let (tell, news) = tokio::sync::mpsc::unbounded_channel();
     let follow = device_plugin::follow_nic_ids(context.clone(), publish);
     controllers.spawn(stopped_by(stop.clone(), follow));

@@ -19,7 +19,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPool
 use vfleet_plan::{NicIds, PolicyAnswer};
 
 use crate::context::Context;
-use crate::device_plugin::{News, PluginLine, PluginWish};
+use crate::device_plugin::{News, NodeWish, PluginLine};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
 use crate::pace::Paced;
 use crate::reports::{About, Reports};
@@ -42,7 +42,7 @@ enum Change {
     Node(Box<Event<PartialObjectMeta<Node>>>),
     State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
     Settings(Box<Seen>),
-    NicIds(NicIds),
+    NicIds(Option<NicIds>),
 }
 
 /// Runs the controller until `stop`.
@@ -52,9 +52,9 @@ pub(crate) async fn run(
     plugin: Option<PluginLine>,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let nic_ids = plugin
-        .as_ref()
-        .map_or_else(|| channel::channel(NicIds::default()).1, |plugin| plugin.nic_ids.clone());
+    // Nobody asks for them without the plugin.
+    let nothing = || channel::channel(Some(NicIds::default())).1;
+    let nic_ids = plugin.as_ref().map_or_else(nothing, |plugin| plugin.nic_ids.clone());
     let mut changes = pin!(changes(&context, settings, nic_ids));
     let mut controller = Controller::new(&context, plugin.map(|plugin| plugin.news));
     loop {
@@ -78,7 +78,7 @@ pub(crate) async fn run(
 fn changes(
     context: &Context,
     settings: Settings,
-    nic_ids: channel::Receiver<NicIds>,
+    nic_ids: channel::Receiver<Option<NicIds>>,
 ) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
@@ -116,7 +116,7 @@ struct Controller {
     counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
     /// Who looks after the separate device plugin, where there is one.
     plugin: Option<mpsc::UnboundedSender<News>>,
-    told: HashMap<String, PluginWish>,
+    told: HashMap<String, NodeWish>,
     told_all: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{Resource, Status};
 use kube::{Api, ResourceExt};
 use serde::Serialize;
@@ -124,6 +124,14 @@ impl Writer {
         K: Clone + DeserializeOwned + Debug,
     {
         self.within_deadline(api.get_opt(name)).await
+    }
+
+    /// Lists objects: for the writes that depend on them.
+    pub(crate) async fn list<K>(&self, api: &Api<K>, params: &ListParams) -> Result<Vec<K>, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        Ok(self.within_deadline(api.list(params)).await?.items)
     }
 
     /// Creates `object`. That it exists already is a conflict.

@@ -1,9 +1,10 @@
 //! The operator config `default`, for all who need it.
 
 use futures::StreamExt;
-use kube::Api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
 use tokio::sync::watch;
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::OPERATOR_CONFIG;
@@ -34,6 +35,13 @@ impl Seen {
             Self::Unknown | Self::Missing => None,
         }
     }
+}
+
+/// The operator config as the owner of what is made for it: that goes when the config goes. It does not block the
+/// config's deletion, for which some clusters (OpenShift) ask for one more right.
+pub(crate) fn owner_reference(config: &SriovOperatorConfig) -> Option<OwnerReference> {
+    let owner = config.controller_owner_ref(&())?;
+    Some(OwnerReference { block_owner_deletion: None, ..owner })
 }
 
 /// Follows the operator config and publishes it to `settings`.

@@ -11,6 +11,7 @@ use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec, SriovOperator
 use crate::context::Context;
 use crate::fleet::{Decision, Upkeep, without_empty_parts};
 use crate::patch::{WriteError, Writer};
+use crate::settings::owner_reference;
 
 /// Writers who come in between again and again do not hold us up for long.
 const TRIES_ON_TOP: usize = 20;
@@ -41,7 +42,7 @@ impl StateWriter {
 
     /// The owner of all node states from now on.
     pub(crate) fn set_owner(&mut self, config: Option<&SriovOperatorConfig>) {
-        self.owner = config.and_then(|config| config.controller_owner_ref(&()));
+        self.owner = config.and_then(owner_reference);
     }
 
     /// Does what was decided for `node`.

@@ -2,6 +2,9 @@
 //!
 //! The form is that plugin's, and the order of keys is the Go operator's: written as compact JSON, the bytes are the
 //! same, so that a take-over starts no plugin anew. Selection goes by what policies say, not by what was configured.
+//!
+//! Two things are other than with the Go operator, which drops a selector that it cannot express, so that every device
+//! matches: a policy whose VFs' device id is not known, and one for a network that no card of the node is on.
 
 mod nic_ids;
 
@@ -15,6 +18,9 @@ use vfleet_api::{PfSelector, Written};
 use crate::policy::{NamedPolicy, has_name, in_order_of_application, is_on_network};
 use crate::prelude::*;
 pub use nic_ids::{BadNicId, NicIds};
+
+/// A device id that no device has: where there is no device, the PCI bus reads as ones.
+const NO_DEVICE: &str = "ffff";
 
 /// The resources of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,6 +90,10 @@ pub fn device_plugin_config(
 ) -> ResourceList {
     let mut resources: Vec<Resource> = Vec::new();
     for policy in in_order_of_application(policies, labels) {
+        // A resource without devices is the same to the kubelet as none.
+        if !has_network(&policy, cards) {
+            continue;
+        }
         let known = resources.iter().position(|resource| resource.name == policy.spec.resource_name);
         let at = known.unwrap_or_else(|| {
             resources.push(Resource::of(&policy));
@@ -118,9 +128,7 @@ impl Resource {
         let vfio = spec.device_type == Some(DeviceType::VfioPci);
         let lists = &mut self.selectors;
         add_new(&mut lists.vendors, given(nic.vendor.as_deref()));
-        let device = given(nic.device_id.as_deref());
-        let device = device.and_then(|pf| if spec.num_vfs == 0 { Some(pf) } else { nic_ids.vf_device(&pf) });
-        add_new(&mut lists.devices, device);
+        add_new(&mut lists.devices, devices(policy, cards, nic_ids));
         add_new(&mut lists.drivers, vfio.then(|| DeviceType::VfioPci.as_str().to_owned()));
         if let Some(network) = nic.net_filter.as_deref().filter(|network| !network.is_empty()) {
             let there = cards.iter().filter(|card| is_on_network(card, network));
@@ -137,6 +145,34 @@ impl Resource {
         add_new(&mut lists.link_types, kind.map(|kind| link_type(kind.upper()).to_owned()));
         self.exclude_topology = spec.exclude_topology.unwrap_or(false);
     }
+}
+
+/// Whether the network that the policy names, if it names one, is there on the node.
+fn has_network(policy: &NamedPolicy<'_>, cards: &[InterfaceExt]) -> bool {
+    let network = policy.spec.nic_selector.net_filter.as_deref().filter(|network| !network.is_empty());
+    network.is_none_or(|network| cards.iter().any(|card| is_on_network(card, network)))
+}
+
+/// The ids of the devices that the policy means. Of VFs they are looked up, or else taken from the VFs that such cards
+/// of the node have; while they have none, nothing is offered.
+fn devices(policy: &NamedPolicy<'_>, cards: &[InterfaceExt], nic_ids: &NicIds) -> Vec<String> {
+    let nic = &policy.spec.nic_selector;
+    let Some(pf) = given(nic.device_id.as_deref()) else { return Vec::new() };
+    if policy.spec.num_vfs == 0 {
+        return vec![pf];
+    }
+    if let Some(vf) = nic_ids.vf_device(&pf) {
+        return vec![vf];
+    }
+    let vendor = given(nic.vendor.as_deref());
+    let is_such = |card: &&InterfaceExt| {
+        given(card.device_id.as_deref()).as_ref() == Some(&pf)
+            && vendor.as_ref().is_none_or(|vendor| given(card.vendor.as_deref()).as_ref() == Some(vendor))
+    };
+    let vfs = cards.iter().filter(is_such).flat_map(|card| card.vfs.iter().flatten());
+    let mut found = Vec::new();
+    add_new(&mut found, vfs.filter_map(|vf| given(vf.device_id.as_deref())));
+    if found.is_empty() { vec![NO_DEVICE.to_owned()] } else { found }
 }
 
 /// The names that the plugin knows PFs by. It looks at the first entry of a PF only, so that several ranges of one PF

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::node_state::InterfaceExt;
-use vfleet_plan::resources::Selectors;
+use vfleet_plan::resources::{Resource, Selectors};
 use vfleet_plan::{NamedPolicy, NicIds, device_plugin_config};
 
-fn selectors_on(cards: &str, nic_selector: &str) -> Selectors {
+fn resources_on(cards: &str, nic_selector: &str) -> Option<Vec<Resource>> {
     let spec: SriovNetworkNodePolicySpec = serde_saphyr::from_str(&format!(
         "{{resourceName: r, nodeSelector: {{}}, numVfs: 8, nicSelector: {nic_selector}}}"
     ))
@@ -18,8 +18,11 @@ fn selectors_on(cards: &str, nic_selector: &str) -> Selectors {
     let (ids, bad) = NicIds::parse(&BTreeMap::from([("i40e".to_owned(), "8086 158B 154c".to_owned())]));
     assert!(bad.is_empty(), "{bad:?}");
     let policies = [NamedPolicy { name: "p", spec: &spec }];
-    let list = device_plugin_config(&policies, &BTreeMap::new(), &cards, &ids);
-    list.resources.unwrap().remove(0).selectors
+    device_plugin_config(&policies, &BTreeMap::new(), &cards, &ids).resources
+}
+
+fn selectors_on(cards: &str, nic_selector: &str) -> Selectors {
+    resources_on(cards, nic_selector).unwrap().remove(0).selectors
 }
 
 fn selectors(nic_selector: &str) -> Selectors {
@@ -54,9 +57,35 @@ fn ids_and_addresses_are_written_as_the_kernel_does() {
     assert_eq!(found.root_devices, ["0000:3b:00.0"]);
 }
 
+const E810: &str = "vendor: '8086', deviceID: '1592', pciAddress: '0000:5e:00.0'";
+
+/// Where the Go operator leaves the device out, so that all devices of the vendor match.
 #[test]
-fn a_network_on_a_node_without_cards_is_no_error() {
-    assert!(selectors_on("[]", "{netFilter: 'aws/NetworkID:subnet-1'}").pci_addresses.is_empty());
+fn the_vfs_of_a_card_that_is_not_in_the_list_have_the_id_that_they_are_seen_with() {
+    let vfs = "Vfs: [{vfID: 0, pciAddress: '0000:5e:01.0', deviceID: '1889'}]";
+    let other = "{vendor: '15b3', deviceID: '1592', pciAddress: '0000:86:00.0',
+                  Vfs: [{vfID: 0, pciAddress: '0000:86:00.1', deviceID: '101e'}]}";
+    let cards = format!("[{{{E810}, {vfs}}}, {other}]");
+    let found = selectors_on(&cards, "{vendor: '8086', deviceID: '1592'}");
+    assert_eq!((found.vendors, found.devices), (vec!["8086".to_owned()], vec!["1889".to_owned()]));
+    assert_eq!(selectors_on(&cards, "{deviceID: '1592'}").devices, ["1889", "101e"]);
+}
+
+#[test]
+fn of_a_card_that_is_not_in_the_list_nothing_is_offered_before_it_has_vfs() {
+    for cards in ["[]".to_owned(), format!("[{{{E810}}}]")] {
+        assert_eq!(selectors_on(&cards, "{vendor: '8086', deviceID: '1592'}").devices, ["ffff"], "{cards}");
+    }
+}
+
+/// Where the Go operator writes a resource without selectors, so that every device matches.
+#[test]
+fn a_network_that_no_card_is_on_is_no_resource() {
+    let network = "{netFilter: 'openstack/NetworkID:aaaa'}";
+    let on = |network: &str| format!("[{{pciAddress: '0000:00:05.0', netFilter: '{network}'}}]");
+    assert_eq!(resources_on("[]", network), None);
+    assert_eq!(resources_on(&on("openstack/NetworkID:bbbb"), network), None);
+    assert_eq!(selectors_on(&on("openstack/NetworkID:aaaa"), network).pci_addresses, ["0000:00:05.0"]);
 }
 
 #[test]

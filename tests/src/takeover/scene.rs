@@ -19,6 +19,9 @@ use crate::cluster::{Cluster, Program};
 /// Generous: other tests run at the same time.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+const AGENT_IMAGE: (&str, &str) = ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:test");
+const PLUGIN_IMAGE: (&str, &str) = ("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:test");
+
 /// Nodes; each has the label `role` with its own name. `gone`, `expired` and `returns` are deleted meanwhile.
 const NODES: [&str; 11] = [
     "stays", "other", "unwanted", "changes", "loses", "pool", "bridge", "canary", "gone", "expired",
@@ -46,6 +49,8 @@ pub struct Scene {
     before: BTreeMap<(String, String, String), DynamicObject>,
     /// What was said when vfleet was installed beside what the Go operator had left.
     pub installed: anyhow::Result<()>,
+    /// What the Go operator's device plugin was told when vfleet had worked without that plugin's image.
+    pub without_plugin_image: Option<DynamicObject>,
     operator: Option<Program>,
 }
 
@@ -79,14 +84,25 @@ impl Scene {
     async fn make(program: &'static str) -> Self {
         let cluster = Cluster::before_install("takeover", program).await;
         let plane = ControlPlane::shared();
-        let mut scene = Self { cluster, plane, before: BTreeMap::new(), installed: Ok(()), operator: None };
+        let mut scene = Self {
+            cluster,
+            plane,
+            before: BTreeMap::new(),
+            installed: Ok(()),
+            without_plugin_image: None,
+            operator: None,
+        };
         scene.run_go().await;
         scene.leave_old_traces().await;
         scene.before = scene.snapshot().await;
         scene.installed = scene.cluster.install();
-        scene.operator =
-            Some(scene.cluster.operator_with(&[("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:test")]));
-        scene.see_it_work().await;
+        let mut operator = scene.cluster.operator_with(&[AGENT_IMAGE]);
+        scene.see_it_work([2, 3]).await;
+        scene.without_plugin_image = scene.plugin_config().await;
+        operator.signal("TERM");
+        operator.wait();
+        scene.operator = Some(scene.cluster.operator_with(&[AGENT_IMAGE, PLUGIN_IMAGE]));
+        scene.see_it_work([4, 5]).await;
         scene
     }
 
@@ -149,6 +165,11 @@ impl Scene {
         let gone = |object: Option<&DynamicObject>| object.is_none();
         let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, gone)).await;
         assert!(found.is_ok(), "{name} does not go: {}", shown(api.get_opt(name).await.unwrap()));
+    }
+
+    /// What vfleet's programs have logged so far.
+    pub fn log(&self) -> String {
+        self.cluster.log()
     }
 
     /// The administrator changes something.
@@ -248,7 +269,7 @@ impl Scene {
     async fn snapshot(&self) -> BTreeMap<(String, String, String), DynamicObject> {
         let (own, pods) = (self.namespace().to_owned(), self.pods());
         let kinds = [Kind::State, Kind::Attachment, Kind::Network, Kind::IbNetwork, Kind::OvsNetwork];
-        let kinds = kinds.into_iter().chain([Kind::Config, Kind::Pool, Kind::DaemonSet]);
+        let kinds = kinds.into_iter().chain([Kind::Config, Kind::Pool, Kind::DaemonSet, Kind::ConfigMap]);
         let mut found = BTreeMap::new();
         for (kind, namespace) in kinds.map(|kind| (kind, &own)).chain([(Kind::Attachment, &pods)]) {
             for object in self.api(kind, namespace).await.list(&ListParams::default()).await.unwrap() {
@@ -258,9 +279,15 @@ impl Scene {
         found
     }
 
+    /// What the separate device plugin is told.
+    async fn plugin_config(&self) -> Option<DynamicObject> {
+        let maps = self.api(Kind::ConfigMap, self.namespace()).await;
+        maps.get_opt("device-plugin-config").await.unwrap()
+    }
+
     /// A node that nothing was wanted of gets a policy: what vfleet wanted to do at its start, it has begun by then.
-    async fn see_it_work(&self) {
-        for count in [2, 3] {
+    async fn see_it_work(&self, counts: [i32; 2]) {
+        for count in counts {
             self.apply(&policy_for("canary", count));
             let is_written = |state: &DynamicObject| {
                 interfaces(state).first().is_some_and(|interface| interface["numVfs"] == count)

@@ -66,9 +66,10 @@ impl Write {
             writer.create(api, &ConfigMap { metadata, data: Some(self.data), ..Default::default() }).await?;
             return Ok(());
         };
-        // All of it is ours, also keys that the Go operator wrote: server-side apply would leave those.
+        // All of it is ours, also keys that the Go operator wrote: server-side apply would leave those. To put the
+        // version in that we saw is a conflict when there is another one; to test for it would be an invalid patch.
         let whole: json_patch::Patch = serde_json::from_value(json!([
-            { "op": "test", "path": "/metadata/resourceVersion", "value": version },
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
             { "op": "add", "path": "/data", "value": self.data },
         ]))
         .map_err(kube::Error::SerdeError)?;

@@ -1,6 +1,6 @@
 //! What is known for the separate device plugin. Plain data and no client.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -10,8 +10,8 @@ use kube::runtime::watcher::Event;
 use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
-use super::PluginWish;
 use super::config_map::{self, Change};
+use super::{NodeWish, PluginWish};
 use crate::watch::readable;
 
 /// Something to work on.
@@ -30,6 +30,13 @@ impl fmt::Display for Key {
     }
 }
 
+/// What is to become of a node's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LabelChange {
+    Set(&'static str),
+    TakeOff,
+}
+
 /// What counts of a pod of the plugin.
 #[derive(Clone, Debug)]
 pub(super) struct PodSeen {
@@ -45,14 +52,21 @@ pub(super) struct PodSeen {
 pub(super) struct Index {
     wishes: BTreeMap<String, PluginWish>,
     wishes_complete: bool,
+    /// Nodes that the label shall go from.
+    unlabelled: HashSet<String>,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
+    /// The one of the list that is coming in.
+    coming_in: Option<DeserializeGuard<ConfigMap>>,
     /// What pods that nothing is noted on found when they were first seen.
     found_at_start: HashMap<String, String>,
     /// By pod.
     pods: HashMap<String, PodSeen>,
+    /// Their names by node.
+    pods_of: HashMap<String, BTreeSet<String>>,
     pods_listed: bool,
-    listing: Vec<String>,
+    /// Those of the list that is coming in.
+    listing: HashSet<String>,
 }
 
 impl Index {
@@ -66,25 +80,43 @@ impl Index {
         vec![Key::ConfigMap]
     }
 
-    pub(super) fn wish(&mut self, node: String, wish: Option<PluginWish>) -> Vec<Key> {
+    pub(super) fn wish(&mut self, node: String, wish: Option<NodeWish>) -> Vec<Key> {
+        self.wishes.remove(&node);
+        self.unlabelled.remove(&node);
         match wish {
-            Some(wish) => self.wishes.insert(node.clone(), wish),
-            None => self.wishes.remove(&node),
-        };
+            Some(NodeWish::Plugin(wish)) => drop(self.wishes.insert(node.clone(), wish)),
+            Some(NodeWish::NoLabel) => drop(self.unlabelled.insert(node.clone())),
+            None => {}
+        }
         vec![Key::ConfigMap, Key::Node(node)]
     }
 
     pub(super) fn config_map(&mut self, event: Event<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
         match event {
-            Event::Init => Vec::new(),
-            Event::InitApply(found) | Event::Apply(found) => {
-                readable(found).map(|found| self.replace_config_map(found)).unwrap_or_default()
+            Event::Init => {
+                self.coming_in = None;
+                Vec::new()
+            }
+            Event::InitApply(found) => {
+                self.coming_in = Some(found);
+                Vec::new()
             }
             Event::InitDone => {
                 self.config_map_listed = true;
-                vec![Key::ConfigMap]
+                let found = self.coming_in.take();
+                self.see_config_map(found)
             }
-            Event::Delete(_) => {
+            Event::Apply(found) => self.see_config_map(Some(found)),
+            Event::Delete(_) => self.see_config_map(None),
+        }
+    }
+
+    /// When it cannot be read its last state counts.
+    fn see_config_map(&mut self, found: Option<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
+        match found.map(readable) {
+            Some(Some(found)) => self.replace_config_map(found),
+            Some(None) => vec![Key::ConfigMap],
+            None => {
                 self.config_map = None;
                 vec![Key::ConfigMap]
             }
@@ -111,21 +143,33 @@ impl Index {
                 Vec::new()
             }
             Event::InitApply(pod) => {
-                self.listing.push(pod.name_any());
+                self.listing.insert(pod.name_any());
                 self.put(pod)
             }
             Event::Apply(pod) => self.put(pod),
             Event::InitDone => {
                 self.pods_listed = true;
                 let seen = std::mem::take(&mut self.listing);
-                self.pods.retain(|name, _| seen.contains(name));
-                self.found_at_start.retain(|name, _| seen.contains(name));
+                let gone: Vec<_> = self.pods.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+                for name in &gone {
+                    self.forget(name);
+                }
                 Vec::new()
             }
             Event::Delete(pod) => {
-                self.pods.remove(&pod.name_any());
-                self.found_at_start.remove(&pod.name_any());
+                self.forget(&pod.name_any());
                 Vec::new()
+            }
+        }
+    }
+
+    fn forget(&mut self, pod: &str) {
+        self.found_at_start.remove(pod);
+        let Some(PodSeen { node, .. }) = self.pods.remove(pod) else { return };
+        if let Some(names) = self.pods_of.get_mut(&node) {
+            names.remove(pod);
+            if names.is_empty() {
+                self.pods_of.remove(&node);
             }
         }
     }
@@ -138,6 +182,7 @@ impl Index {
             let found = self.found_on(&pod.node).unwrap_or_default();
             self.found_at_start.insert(pod.name.clone(), found);
         }
+        self.pods_of.entry(pod.node.clone()).or_default().insert(pod.name.clone());
         self.pods.insert(pod.name.clone(), pod);
         vec![key]
     }
@@ -147,13 +192,16 @@ impl Index {
         config_map::change(self.config_map.as_ref(), wanted)
     }
 
-    /// The label that the node shall get; `None` when it has it. The plugin may start when all is there that it looks
-    /// for, and not before, or it would have to start twice.
-    pub(super) fn wanted_label(&self, node: &str) -> Option<&'static str> {
+    /// What is to become of the node's label; `None` when it is right. The plugin may start when all is there that it
+    /// looks for, and not before, or it would have to start twice.
+    pub(super) fn wanted_label(&self, node: &str) -> Option<LabelChange> {
+        if self.unlabelled.contains(node) {
+            return Some(LabelChange::TakeOff);
+        }
         let wish = self.wishes.get(node)?;
         let wanted = if wish.has_resources { ENABLED } else { DISABLED };
         let is_time = !wish.has_resources || self.is_settled(node, wish);
-        (is_time && wish.label.as_deref() != Some(wanted)).then_some(wanted)
+        (is_time && wish.label.as_deref() != Some(wanted)).then_some(LabelChange::Set(wanted))
     }
 
     fn told(&self, node: &str) -> Option<&String> {
@@ -173,7 +221,8 @@ impl Index {
     /// What to do with the plugin's pod on the node.
     pub(super) fn pod_action(&self, node: &str) -> Option<(PodSeen, PluginAction)> {
         let wish = self.wishes.get(node)?;
-        let pod = self.pods.values().find(|pod| pod.node == node && !pod.is_ending)?;
+        let mut pods = self.pods_of.get(node)?.iter().filter_map(|name| self.pods.get(name));
+        let pod = pods.find(|pod| !pod.is_ending)?;
         let now = self.found_on(node)?;
         let seen = PluginPod {
             started_with: pod
@@ -200,3 +249,6 @@ impl PodSeen {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

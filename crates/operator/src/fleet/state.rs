@@ -5,7 +5,9 @@ use kube::ResourceExt;
 use vfleet_api::bridge::Bridges;
 use vfleet_api::conditions::{DEGRADED, READY};
 use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER};
-use vfleet_api::node_state::{DrainStatus, FAILED, IN_PROGRESS, InterfaceExt, SUCCEEDED, System};
+use vfleet_api::node_state::{
+    DrainStatus, FAILED, IN_PROGRESS, InterfaceExt, SUCCEEDED, System, VirtualFunction,
+};
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 
 use vfleet_plan::fingerprint;
@@ -122,10 +124,25 @@ fn for_policies(card: InterfaceExt) -> InterfaceExt {
         driver: None,
         link_speed: None,
         link_admin_state: None,
-        vfs: None,
+        vfs: card.vfs.and_then(first_with_device),
         conditions: None,
         ..card
     }
+}
+
+/// VFs of one card are all of one kind: one of them says which.
+fn first_with_device(vfs: Vec<VirtualFunction>) -> Option<Vec<VirtualFunction>> {
+    let vf = vfs.into_iter().find(|vf| vf.device_id.is_some())?;
+    Some(vec![VirtualFunction {
+        name: None,
+        mac: None,
+        driver: None,
+        mtu: None,
+        vdpa_type: None,
+        representor_name: None,
+        guid: None,
+        ..vf
+    }])
 }
 
 /// Which VFs there are, and who drives them.

@@ -27,6 +27,7 @@ fn config(spec: &serde_json::Value) -> SriovOperatorConfig {
 fn a_fleet() -> Fleet {
     let mut fleet = Fleet::default();
     fleet.settings(Some(&config(&json!({}))));
+    fleet.nic_ids(Some(NicIds::default()));
     fleet
 }
 
@@ -154,6 +155,9 @@ fn nothing_is_complete_before_all_kinds_are_listed() {
     assert!(!fleet.is_complete());
     fleet.pool(Event::InitDone);
     assert!(fleet.is_complete());
+    fleet.nic_ids(None);
+    assert!(!fleet.is_complete(), "the separate device plugin would be told something else at once");
+    fleet.nic_ids(Some(NicIds::default()));
     fleet.settings(None);
     assert!(!fleet.is_complete(), "without an operator config nobody knows which nodes run an agent");
 }
@@ -398,14 +402,13 @@ fn a_node_state_that_cannot_be_read_is_not_made_again() {
 
 #[test]
 fn a_status_that_is_older_than_the_spec_says_nothing_about_it() {
-    let written = |manager: &str, subresource: &str, time: &str| json!({ "manager": manager, "operation": "Apply", "subresource": subresource, "time": time });
     let status = json!({ "syncStatus": "Succeeded", "interfaces": [
         { "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086" } ] });
     let state_written = |spec: &str, by_daemon: &str| {
         let mut state = state("a", &status).0.unwrap();
         let entries = json!([
             { "manager": OPERATOR_FIELD_MANAGER, "operation": "Apply", "time": spec },
-            written("the-go-daemon", "status", by_daemon),
+            { "manager": "the-go-daemon", "operation": "Update", "subresource": "status", "time": by_daemon },
         ]);
         state.metadata.managed_fields = Some(serde_json::from_value(entries).unwrap());
         DeserializeGuard(Ok(state))
@@ -414,4 +417,32 @@ fn a_status_that_is_older_than_the_spec_says_nothing_about_it() {
     let late = "2026-01-01T00:00:09Z";
     assert_eq!(standing(state_written(early, late), &[("p", 4)])[0].1, PolicyStanding::Ready);
     assert_eq!(standing(state_written(late, early), &[("p", 4)])[0].1, PolicyStanding::Pending);
+}
+
+fn plugin_wish(fleet: &Fleet, node: &str) -> Option<NodeWish> {
+    fleet.plugin_wish(node, &Decision::Nothing)
+}
+
+#[test]
+fn a_node_that_is_not_selected_any_more_loses_the_plugins_label() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(node("a", &[(DEVICE_PLUGIN_LABEL, "Enabled")])));
+    fleet.node(Event::Apply(node("b", &[])));
+    assert_eq!(plugin_wish(&fleet, "a"), Some(NodeWish::NoLabel));
+    assert_eq!(plugin_wish(&fleet, "b"), None);
+    assert_eq!(plugin_wish(&fleet, "gone"), None);
+}
+
+#[test]
+fn the_plugin_is_told_the_device_that_vfs_are_seen_to_be() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    let vf = |id: i64| json!({ "vfID": id, "pciAddress": format!("0000:3b:01.{id}"), "deviceID": "1889", "mtu": id });
+    let card = json!({ "pciAddress": "0000:3b:00.0", "deviceID": "1592", "Vfs": [vf(0), vf(1)] });
+    fleet.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
+    let mut wanted = policy("p", 4).0.unwrap();
+    wanted.spec.nic_selector = serde_json::from_value(json!({ "deviceID": "1592" })).unwrap();
+    fleet.policy(Event::Apply(DeserializeGuard(Ok(wanted))));
+    let Some(NodeWish::Plugin(wish)) = plugin_wish(&fleet, "a") else { panic!("the plugin is wanted") };
+    assert!(wish.config.contains(r#""devices":["1889"]"#), "{}", wish.config);
 }
