@@ -16,7 +16,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::Resource;
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::{MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 

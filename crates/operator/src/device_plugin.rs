@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch};
-use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use tokio::sync::{mpsc, watch as channel};
