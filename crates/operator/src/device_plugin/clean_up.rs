@@ -54,14 +54,18 @@ async fn owner(mut settings: Settings) -> Option<String> {
     settings.wait_for(|seen| seen.config().is_some()).await.ok()?.config()?.uid()
 }
 
+fn named(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
+}
+
 async fn clean_up(context: Context, owner: String) -> Result<(), WriteError> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let writer = Writer::new(context.leadership.clone());
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let Some(found) = writer.read(&config_maps, DEVICE_PLUGIN_CONFIG_MAP).await? else { return Ok(()) };
+    let found = writer.list(&config_maps, &named(DEVICE_PLUGIN_CONFIG_MAP)).await?;
+    let Some(found) = found.into_iter().next() else { return Ok(()) };
     let daemon_sets: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
-    let its_name = ListParams::default().fields(&format!("metadata.name={DEVICE_PLUGIN_DAEMON_SET}"));
-    let daemon_sets = writer.list(&daemon_sets, &its_name).await?;
+    let daemon_sets = writer.list(&daemon_sets, &named(DEVICE_PLUGIN_DAEMON_SET)).await?;
     if !is_ours(&found, &owner) || daemon_sets.iter().any(is_foreign) {
         return Ok(());
     }
