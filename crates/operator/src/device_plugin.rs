@@ -128,7 +128,7 @@ fn changes(
     news: mpsc::UnboundedReceiver<News>,
 ) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
-    let only_ours = watcher::Config::default().fields(&format!("metadata.name={DEVICE_PLUGIN_CONFIG_MAP}"));
+    let only_ours = watch::only(DEVICE_PLUGIN_CONFIG_MAP);
     let config_maps = watch::changes(Api::namespaced(client.clone(), namespace), only_ours);
     let only_plugins = watcher::Config::default().labels(&format!("app={DEVICE_PLUGIN_DAEMON_SET}"));
     let pods = watch::changes(Api::namespaced(client.clone(), namespace), only_plugins);
@@ -194,7 +194,7 @@ impl Controller {
             ConfigMapChange::TooLarge(problem) => Some(problem.clone()),
             _ => None,
         };
-        self.problem.send_if_modified(|known| std::mem::replace(known, problem.clone()) != problem);
+        watch::publish(&self.problem, problem);
         let (writer, api, owner) = (self.writer.clone(), self.config_maps.clone(), self.owner.clone());
         match change {
             ConfigMapChange::Nothing | ConfigMapChange::TooLarge(_) => self.work.nothing_to_do(&key),

@@ -18,7 +18,6 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
-use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +25,7 @@ use vfleet_api::keys::{LEASE, OPERATOR_FIELD_MANAGER};
 
 use crate::OperatorError;
 use crate::context::Context;
-use crate::watch;
+use crate::watch::{self, Sight};
 
 /// Others may take the Lease when it was not renewed for so long.
 const LEASE_TIME: Duration = Duration::from_secs(15);
@@ -97,22 +96,19 @@ impl Candidate {
 
     /// Waits until the Lease can be taken, and takes it. `None` when it cannot be watched.
     async fn win(&self) -> Option<Term> {
-        let only = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
         let guarded = Api::namespaced(self.context.client.clone(), &self.context.config.namespace);
-        let mut changes = pin!(watch::changes::<Lease>(guarded, only));
+        let mut changes = pin!(watch::changes::<Lease>(guarded, watch::only(LEASE)));
         let mut observed: Option<Observed> = None;
-        let mut listed = None;
+        let mut single = watch::Single::default();
         let mut not_before = Instant::now();
         loop {
             let free_from = observed.as_ref().map(|observed| self.free_from(observed).max(not_before));
             tokio::select! {
                 event = changes.next() => {
-                    let seen = match event? {
-                        watcher::Event::Init => { listed = None; continue }
-                        watcher::Event::InitApply(lease) => { listed = watch::readable(lease); continue }
-                        watcher::Event::InitDone => listed.take(),
-                        watcher::Event::Apply(lease) => watch::readable(lease),
-                        watcher::Event::Delete(_) => None,
+                    let seen = match single.take(event?) {
+                        Sight::Nothing => continue,
+                        Sight::Gone => None,
+                        Sight::There(lease) => watch::readable(*lease),
                     };
                     self.context.health.sees_api_server();
                     observed = Some(Observed::update(observed, seen));

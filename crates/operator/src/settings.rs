@@ -2,8 +2,6 @@
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::DeserializeGuard;
-use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use tokio::sync::watch;
 use vfleet_api::SriovOperatorConfig;
@@ -11,7 +9,7 @@ use vfleet_api::keys::OPERATOR_CONFIG;
 
 use crate::OperatorError;
 use crate::context::Context;
-use crate::watch::{changes, readable};
+use crate::watch::{Sight, Single, changes, only, publish, readable};
 
 /// The operator config as last seen.
 pub(crate) type Settings = watch::Receiver<Seen>;
@@ -47,35 +45,19 @@ pub(crate) fn owner_reference(config: &SriovOperatorConfig) -> Option<OwnerRefer
 /// Follows the operator config and publishes it to `settings`.
 pub(crate) async fn follow(context: Context, settings: watch::Sender<Seen>) -> Result<(), OperatorError> {
     let api = Api::namespaced(context.client.clone(), &context.config.namespace);
-    let only_default = watcher::Config::default().fields(&format!("metadata.name={OPERATOR_CONFIG}"));
-    let mut changes = std::pin::pin!(changes::<SriovOperatorConfig>(api, only_default));
-    let mut listed = None;
+    let mut changes = std::pin::pin!(changes::<SriovOperatorConfig>(api, only(OPERATOR_CONFIG)));
+    let mut config = Single::default();
     while let Some(event) = changes.next().await {
-        match event {
-            Event::Init => listed = None,
-            Event::InitApply(config) => listed = Some(config),
-            Event::InitDone => match listed.take() {
-                Some(config) => publish_readable(&settings, config),
-                None => publish(&settings, Seen::Missing),
-            },
-            Event::Apply(config) => publish_readable(&settings, config),
-            Event::Delete(_) => publish(&settings, Seen::Missing),
+        match config.take(event) {
+            Sight::Nothing => {}
+            Sight::Gone => publish(&settings, Seen::Missing),
+            // When it cannot be read its last state counts.
+            Sight::There(config) => {
+                if let Some(config) = readable(*config) {
+                    publish(&settings, Seen::Config(Box::new(config)));
+                }
+            }
         }
     }
     Err(OperatorError::WatchEnded)
-}
-
-/// When it cannot be read its last state counts.
-fn publish_readable(settings: &watch::Sender<Seen>, config: DeserializeGuard<SriovOperatorConfig>) {
-    if let Some(config) = readable(config) {
-        publish(settings, Seen::Config(Box::new(config)));
-    }
-}
-
-fn publish(settings: &watch::Sender<Seen>, seen: Seen) {
-    settings.send_if_modified(|known| {
-        let news = *known != seen;
-        *known = seen;
-        news
-    });
 }

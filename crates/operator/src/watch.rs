@@ -1,5 +1,6 @@
 //! Following the objects of one kind, over interruptions.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 use futures::{Stream, StreamExt};
@@ -8,6 +9,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch::Sender;
 
 /// The changes of all objects behind `api`. Objects are guarded: one that cannot be read must not blind us to all
 /// others. An interruption is logged, and the watch goes on.
@@ -18,12 +20,7 @@ pub(crate) fn changes<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let kind = K::kind(&());
-    watch(api, config).default_backoff().filter_map(move |change| {
-        let change =
-            change.inspect_err(|error| tracing::warn!(%kind, %error, "watching is interrupted, will go on"));
-        std::future::ready(change.ok())
-    })
+    uninterrupted(K::kind(&()), watch(api, config))
 }
 
 /// The same, of names, labels and the like only: all that the API server sends then.
@@ -33,12 +30,76 @@ pub(crate) fn metadata_changes<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let kind = K::kind(&());
-    watch(api, watcher::Config::default()).default_backoff().filter_map(move |change| {
+    uninterrupted(K::kind(&()), watch(api, watcher::Config::default()))
+}
+
+/// The changes of `watch`. An interruption is logged, and it goes on.
+pub(crate) fn uninterrupted<T: Send>(
+    kind: Cow<'static, str>,
+    watch: impl Stream<Item = Result<Event<T>, watcher::Error>> + Send,
+) -> impl Stream<Item = Event<T>> + Send {
+    watch.default_backoff().filter_map(move |change| {
         let change =
             change.inspect_err(|error| tracing::warn!(%kind, %error, "watching is interrupted, will go on"));
         std::future::ready(change.ok())
     })
+}
+
+/// The one object of a watch that is narrowed to its name. That it went while nobody watched shows only in the next
+/// list, which does not have it.
+pub(crate) struct Single<K> {
+    listed: Option<DeserializeGuard<K>>,
+}
+
+/// What an event says about the one object.
+pub(crate) enum Sight<K> {
+    /// Nothing yet: the list is not complete.
+    Nothing,
+    /// It is not there.
+    Gone,
+    /// It is there, and so.
+    There(Box<DeserializeGuard<K>>),
+}
+
+impl<K> Default for Single<K> {
+    fn default() -> Self {
+        Self { listed: None }
+    }
+}
+
+impl<K> Single<K> {
+    /// Takes in an event of the watch.
+    pub(crate) fn take(&mut self, event: Event<DeserializeGuard<K>>) -> Sight<K> {
+        match event {
+            Event::Init => {
+                self.listed = None;
+                Sight::Nothing
+            }
+            Event::InitApply(object) => {
+                self.listed = Some(object);
+                Sight::Nothing
+            }
+            Event::InitDone => {
+                self.listed.take().map_or(Sight::Gone, |object| Sight::There(Box::new(object)))
+            }
+            Event::Apply(object) => Sight::There(Box::new(object)),
+            Event::Delete(_) => Sight::Gone,
+        }
+    }
+}
+
+/// Narrows a watch to the object of this name.
+pub(crate) fn only(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Tells the others, if it is news to them.
+pub(crate) fn publish<T: PartialEq>(channel: &Sender<T>, new: T) {
+    channel.send_if_modified(|known| {
+        let news = *known != new;
+        *known = new;
+        news
+    });
 }
 
 /// The object, if it can be read. One that another version wrote may not be.

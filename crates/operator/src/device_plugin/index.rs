@@ -12,7 +12,7 @@ use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
 use super::config_map::{self, Change};
 use super::{NodeWish, PluginWish};
-use crate::watch::readable;
+use crate::watch::{Sight, Single, readable};
 
 /// Something to work on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,8 +56,7 @@ pub(super) struct Index {
     unlabelled: HashSet<String>,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
-    /// The one of the list that is coming in.
-    coming_in: Option<DeserializeGuard<ConfigMap>>,
+    only_config_map: Single<ConfigMap>,
     /// What pods that nothing is noted on found when they were first seen.
     found_at_start: HashMap<String, String>,
     /// By pod.
@@ -92,35 +91,19 @@ impl Index {
     }
 
     pub(super) fn config_map(&mut self, event: Event<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
-        match event {
-            Event::Init => {
-                self.coming_in = None;
-                Vec::new()
-            }
-            Event::InitApply(found) => {
-                self.coming_in = Some(found);
-                Vec::new()
-            }
-            Event::InitDone => {
-                self.config_map_listed = true;
-                let found = self.coming_in.take();
-                self.see_config_map(found)
-            }
-            Event::Apply(found) => self.see_config_map(Some(found)),
-            Event::Delete(_) => self.see_config_map(None),
+        let found = match self.only_config_map.take(event) {
+            Sight::Nothing => return Vec::new(),
+            Sight::Gone => None,
+            Sight::There(found) => Some(readable(*found)),
+        };
+        self.config_map_listed = true;
+        match found {
+            Some(Some(found)) => return self.replace_config_map(found),
+            // When it cannot be read its last state counts.
+            Some(None) => {}
+            None => self.config_map = None,
         }
-    }
-
-    /// When it cannot be read its last state counts.
-    fn see_config_map(&mut self, found: Option<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
-        match found.map(readable) {
-            Some(Some(found)) => self.replace_config_map(found),
-            Some(None) => vec![Key::ConfigMap],
-            None => {
-                self.config_map = None;
-                vec![Key::ConfigMap]
-            }
-        }
+        vec![Key::ConfigMap]
     }
 
     fn replace_config_map(&mut self, found: ConfigMap) -> Vec<Key> {

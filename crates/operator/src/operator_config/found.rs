@@ -6,12 +6,12 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use vfleet_api::keys::{MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 
 use crate::context::Context;
+use crate::watch;
 
 /// A kind of object that is deployed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,13 +53,9 @@ pub(crate) struct Change {
 pub(crate) fn changes(context: &Context) -> impl Stream<Item = Change> + use<> {
     let follow = |kind: Kind| {
         let api = kind.api(&context.client, &context.config.namespace);
-        let changes = watcher(api, watcher::Config::default());
-        let changes = changes.default_backoff().filter_map(move |change| {
-            let change = change
-                .inspect_err(|error| tracing::warn!(?kind, %error, "watching is interrupted, will go on"));
-            std::future::ready(change.ok().map(|event| Change { kind, event }))
-        });
-        changes.boxed()
+        let changes =
+            watch::uninterrupted(kind.resource().kind.into(), watcher(api, watcher::Config::default()));
+        changes.map(move |event| Change { kind, event }).boxed()
     };
     futures::stream::select_all(Kind::ALL.map(follow))
 }
