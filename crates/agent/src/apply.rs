@@ -39,13 +39,13 @@ pub(crate) enum Failure {
     Impossible(Problem),
     /// A step failed.
     #[error("cannot {step}: {}", chain(.source))]
-    Step { pf: PciAddress, step: String, source: HostError },
+    Step { pf: Option<PciAddress>, step: String, source: HostError },
     /// The machine cannot be read.
     #[error("cannot read the machine: {}", chain(.0))]
     Unreadable(HostError),
     /// All steps were executed, and still something is not as wanted.
     #[error("still to do after all steps were executed: {step}")]
-    StillToDo { pf: PciAddress, step: String },
+    StillToDo { pf: Option<PciAddress>, step: String },
 }
 
 /// An error with all its causes, in one line.
@@ -73,7 +73,7 @@ impl Failure {
     pub(crate) fn pf(&self) -> Option<PciAddress> {
         match self {
             Self::Impossible(problem) => problem.pf,
-            Self::Step { pf, .. } | Self::StillToDo { pf, .. } => Some(*pf),
+            Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
             Self::Unreadable(_) => None,
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn carry_out(host: &dyn Host, spec: &SriovNetworkNodeStateSpec, plan:
 }
 
 /// Executes the steps; gives how many were, the PFs that were given up, and why.
-fn execute(host: &dyn Host, plan: &Plan) -> (usize, BTreeSet<PciAddress>, Vec<Failure>) {
+fn execute(host: &dyn Host, plan: &Plan) -> (usize, BTreeSet<Option<PciAddress>>, Vec<Failure>) {
     let mut executed = 0;
     let mut given_up = BTreeSet::new();
     let mut failures = Vec::new();
@@ -123,7 +123,7 @@ fn execute(host: &dyn Host, plan: &Plan) -> (usize, BTreeSet<PciAddress>, Vec<Fa
         if given_up.contains(&pf) {
             continue;
         }
-        tracing::info!(pci = %pf, step = %planned.step, why = planned.why, "executing");
+        tracing::info!(step = %planned.step, why = planned.why, "executing");
         match host.execute(&planned.step) {
             Ok(()) => executed += 1,
             Err(source) => {

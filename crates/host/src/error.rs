@@ -50,6 +50,8 @@ pub enum HostError {
     StillRunning { attempt: String },
     #[error("{what} kept changing while it was read: somebody else is at work on it")]
     Unsettled { what: String },
+    #[error("this version cannot {attempt} yet")]
+    NotYet { attempt: String },
     #[error("the simulated machine was told to fail to {attempt}")]
     Injected { attempt: String },
     #[error("the simulated process was cut off before it could {attempt}")]
@@ -76,6 +78,7 @@ impl HostError {
             Self::Deadline { .. } => "DeadlineExceeded",
             Self::StillRunning { .. } => "StepStillRunning",
             Self::Unsettled { .. } => "HostUnsettled",
+            Self::NotYet { .. } => "Unsupported",
             Self::Injected { .. } => "Injected",
             Self::CutOff { .. } => "CutOff",
         }

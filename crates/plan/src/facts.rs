@@ -1,10 +1,18 @@
 //! What a machine is like, as its kernel reports it. Nothing derived, nothing guessed: a fact that could not be
-//! read is an error of the reader, never an empty value here.
+//! read is an error of the reader or an [`Unread`] card, never an empty value here.
+
+mod link;
+mod record;
+mod system;
+
+pub use link::{HostUse, LinkFacts, LinkKind};
+pub use record::{FirstSeen, Record};
+pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots};
 
 use serde::{Deserialize, Serialize};
-use vfleet_api::node_state::Interface;
-use vfleet_api::{MacAddr, PciAddress};
+use vfleet_api::{Guid, MacAddr, PciAddress};
 
+use crate::firmware::FirmwareFacts;
 use crate::prelude::*;
 
 /// A machine.
@@ -12,8 +20,18 @@ use crate::prelude::*;
 pub struct HostFacts {
     /// Network cards that can have VFs, by PCI address.
     pub pfs: Vec<PfFacts>,
+    /// Cards that are there, but what they are like cannot be told now, by PCI address.
+    pub unread: Vec<Unread>,
     /// What vfleet itself wrote down about PFs, by PCI address. May name a PF that is no longer there.
     pub records: Vec<Record>,
+    /// The kernel, and how it is started.
+    pub kernel: KernelFacts,
+    /// Those of the files in [`crate::files`] that are there, by path (as seen from the host's own root): their text.
+    pub files: BTreeMap<String, String>,
+    /// Units of systemd in [`crate::files::UNITS`] that are started at boot.
+    pub enabled_units: BTreeSet<String>,
+    /// The file of InfiniBand GUIDs, as it is written; `None` when there is none.
+    pub guid_file: Option<String>,
 }
 
 impl HostFacts {
@@ -22,10 +40,26 @@ impl HostFacts {
         self.pfs.iter().find(|pf| pf.address == address)
     }
 
+    /// Why the card at `address` cannot be read, if that is so.
+    pub fn unread(&self, address: PciAddress) -> Option<&Unread> {
+        self.unread.iter().find(|unread| unread.pf == address)
+    }
+
     /// What was written down about the PF at `address`.
     pub fn record(&self, address: PciAddress) -> Option<&Record> {
         self.records.iter().find(|record| record.pf == address)
     }
+}
+
+/// A card that cannot be read now: its driver hangs, or a file of it makes no sense. Others are not affected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The card.
+    pub pf: PciAddress,
+    /// What was tried, and what came of it.
+    pub error: String,
+    /// The same in one word, for conditions, events and metrics.
+    pub reason: &'static str,
 }
 
 /// A PF: a network card that can have VFs.
@@ -39,10 +73,24 @@ pub struct PfFacts {
     pub device: u16,
     /// Driver that it is bound to.
     pub driver: Option<String>,
+    /// The NUMA node that it is near to, on a machine that has several.
+    pub numa_node: Option<u16>,
     /// How many VFs it can have.
     pub total_vfs: u16,
     /// Whether the kernel binds its VFs to a driver by itself when they appear.
     pub drivers_autoprobe: bool,
+    /// Mode of its embedded switch; `None` when the driver tells of none.
+    pub eswitch: Option<EswitchMode>,
+    /// Whether traffic control may be offloaded to it (`hw-tc-offload`); `None` when that cannot be switched.
+    pub tc_offload: Option<bool>,
+    /// Its RDMA device.
+    pub rdma: Option<RdmaFacts>,
+    /// Settings of its firmware, where a tool can tell.
+    pub firmware: Option<FirmwareFacts>,
+    /// A hypervisor gave it: it is a VF whose PF is not on this machine. [`PfFacts::vfs`] has the card itself then.
+    pub is_lone_vf: bool,
+    /// The network that a cloud says that it is on.
+    pub net_filter: Option<String>,
     /// Its network interface, when a kernel driver made one in the host's own network namespace.
     pub link: Option<LinkFacts>,
     /// The VFs that it has, by index, without gaps.
@@ -64,84 +112,72 @@ pub struct VfFacts {
     pub driver: Option<String>,
     /// The address that the PF keeps for it; zero when none was ever set, `None` when the PF keeps none.
     pub admin_mac: Option<MacAddr>,
+    /// The node GUID that the PF keeps for it, on InfiniBand; `None` when the kernel does not tell.
+    pub admin_guid: Option<Guid>,
+    /// Its RDMA device, when a driver made one.
+    pub rdma: Option<RdmaFacts>,
+    /// The vDPA device made of it.
+    pub vdpa: Option<VdpaKind>,
+    /// Name of the interface that stands for it on the embedded switch.
+    pub representor: Option<String>,
     /// Its network interface, when a kernel driver made one and it is in the host's own network namespace (a pod
     /// may hold it).
     pub link: Option<LinkFacts>,
 }
 
-/// A network interface.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LinkFacts {
-    /// Name.
-    pub name: String,
-    /// Alternative names.
-    pub alt_names: Vec<String>,
-    /// What it speaks.
-    pub kind: LinkKind,
-    /// Its Ethernet address.
-    pub mac: Option<MacAddr>,
-    /// MTU.
-    pub mtu: u32,
-    /// The highest MTU that its driver takes, if it says.
-    pub max_mtu: Option<u32>,
-    /// Whether it is set up.
-    pub admin_up: bool,
-    /// Speed in Mbit/s, while there is a carrier.
-    pub speed: Option<u32>,
+/// An RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaFacts {
+    /// Its name.
+    pub device: String,
+    /// Its node GUID; zero when it has none.
+    pub node_guid: Guid,
 }
 
-/// What an interface speaks.
+/// Mode of an embedded switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkKind {
-    /// Ethernet.
-    Ethernet,
-    /// InfiniBand.
-    Infiniband,
-    /// Anything else, by the kernel's number (ARPHRD).
-    Other(u16),
+#[serde(rename_all = "lowercase")]
+pub enum EswitchMode {
+    /// The card forwards by address and VLAN alone.
+    Legacy,
+    /// Each VF has a representor, and software decides.
+    Switchdev,
 }
 
-impl LinkKind {
-    /// As a node state spells it; empty for what it has no word for.
-    pub const fn as_api(self) -> &'static str {
+impl EswitchMode {
+    /// As the API and devlink spell it.
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Ethernet => "ETH",
-            Self::Infiniband => "IB",
-            Self::Other(_) => "",
+            Self::Legacy => "legacy",
+            Self::Switchdev => "switchdev",
         }
     }
 }
 
-/// What vfleet writes down about a PF before it changes it, so that any later process knows what is ours.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Record {
-    /// The PF.
-    pub pf: PciAddress,
-    /// What it was last wanted to be like.
-    pub interface: Interface,
-    /// What it was like before vfleet touched it.
-    pub first_seen: FirstSeen,
-    /// The MTU that vfleet raised it to, if it did.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub raised_mtu: Option<u32>,
-    /// Its VFs are being made: whoever finds this goes on with setting them up.
-    pub making: bool,
+/// Which driver a vDPA device is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VdpaKind {
+    /// To a network interface of the kernel (`virtio_vdpa`).
+    Virtio,
+    /// To a character device for programs (`vhost_vdpa`).
+    Vhost,
 }
 
-/// A PF before vfleet touched it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FirstSeen {
-    /// MTU; absent when the PF had no interface.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-    /// Whether the kernel bound its VFs by itself.
-    pub drivers_autoprobe: bool,
-}
+impl VdpaKind {
+    /// As the API spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio",
+            Self::Vhost => "vhost",
+        }
+    }
 
-impl Default for FirstSeen {
-    fn default() -> Self {
-        Self { mtu: None, drivers_autoprobe: true }
+    /// The driver on the vDPA bus, which is also its module.
+    pub const fn driver(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio_vdpa",
+            Self::Vhost => "vhost_vdpa",
+        }
     }
 }

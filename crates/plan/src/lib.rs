@@ -6,6 +6,7 @@
 //! - [`node`]: node state spec and host facts => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`network`]: a network => its NetworkAttachmentDefinition
+//! - [`schedule`]: steps => what of them may be done at once
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -16,7 +17,10 @@
 extern crate alloc;
 
 pub mod facts;
+pub mod files;
 pub mod fingerprint;
+pub mod firmware;
+pub mod modules;
 pub mod network;
 pub mod node;
 pub mod plugin_restart;
@@ -24,14 +28,19 @@ pub mod policy;
 pub mod pool;
 pub mod report;
 pub mod resources;
+pub mod schedule;
 pub mod standing;
 pub mod step;
 
 mod mac;
 mod prelude;
 
-pub use facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record, VfFacts};
+pub use facts::{
+    BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
+    PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,
+};
 pub use fingerprint::fingerprint;
+pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use node::{Problem, plan_node};
 pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
@@ -40,8 +49,9 @@ pub use policy::{
 };
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
+pub use schedule::{PfLane, Schedule, Stage, schedule};
 pub use standing::{
     Example, PolicyCount, PolicyStanding, ignored_policy_verdicts, policy_verdicts, pool_verdicts,
     unreadable_policy_verdicts,
 };
-pub use step::{Disruption, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};
+pub use step::{Disruption, HostFile, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};

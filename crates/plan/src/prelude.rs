@@ -1,6 +1,7 @@
 //! What `std` would bring into every file: the room is `no_std`.
 
 pub(crate) use alloc::borrow::ToOwned;
+pub(crate) use alloc::collections::{BTreeMap, BTreeSet};
 pub(crate) use alloc::format;
 pub(crate) use alloc::string::{String, ToString};
 pub(crate) use alloc::vec;

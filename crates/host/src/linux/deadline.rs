@@ -15,7 +15,7 @@ use crate::HostError;
 
 /// The changes under way, at most one for each PF.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Workers(Arc<Mutex<BTreeMap<PciAddress, Change>>>);
+pub(super) struct Workers(Arc<Mutex<BTreeMap<Option<PciAddress>, Change>>>);
 
 #[derive(Debug)]
 struct Change {
@@ -27,7 +27,7 @@ impl Workers {
     /// Does `work` on a PF. While an earlier change of the same PF is under way, that is the answer.
     pub(super) fn change(
         &self,
-        pf: PciAddress,
+        pf: Option<PciAddress>,
         attempt: &str,
         limit: Duration,
         work: impl FnOnce() -> Result<(), HostError> + Send + 'static,
@@ -58,7 +58,7 @@ impl Workers {
         within(limit, "answer questions about its network cards", look)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PciAddress, Change>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<PciAddress>, Change>> {
         // A map is never left half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,11 +67,11 @@ impl Workers {
 /// A change in the list of those under way.
 struct UnderWay {
     workers: Workers,
-    pf: PciAddress,
+    pf: Option<PciAddress>,
 }
 
 impl UnderWay {
-    fn begin(workers: &Workers, pf: PciAddress, attempt: &str) -> Result<Self, HostError> {
+    fn begin(workers: &Workers, pf: Option<PciAddress>, attempt: &str) -> Result<Self, HostError> {
         let mut changes = workers.lock();
         if let Some(earlier) = changes.get(&pf) {
             return Err(HostError::StillRunning { attempt: earlier.attempt.clone() });
@@ -113,8 +113,8 @@ fn within<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    fn pf() -> PciAddress {
-        "0000:01:00.0".parse().unwrap()
+    fn pf() -> Option<PciAddress> {
+        "0000:01:00.0".parse().ok()
     }
 
     fn reason(result: &Result<(), HostError>) -> &str {

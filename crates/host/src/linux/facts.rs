@@ -39,6 +39,7 @@ fn read_once(root: &HostRoot, rtnl: &mut Rtnl) -> Result<HostFacts, HostError> {
     Ok(HostFacts {
         pfs: pfs.into_iter().map(|pf| pf_facts(pf, rtnl)).collect::<Result<_, _>>()?,
         records: records::read_all(root)?,
+        ..HostFacts::default()
     })
 }
 
@@ -50,8 +51,15 @@ fn pf_facts(pf: PfDevice, rtnl: &mut Rtnl) -> Result<PfFacts, HostError> {
         vendor: pf.function.vendor,
         device: pf.function.device,
         driver: pf.function.driver,
+        numa_node: None,
         total_vfs: pf.total_vfs,
         drivers_autoprobe: pf.drivers_autoprobe,
+        eswitch: None,
+        tc_offload: None,
+        rdma: None,
+        firmware: None,
+        is_lone_vf: false,
+        net_filter: None,
         vfs: vfs.collect::<Result<_, _>>()?,
         link: link.map(|link| link_facts(link, pf.function.netdev)),
     })
@@ -68,6 +76,10 @@ fn vf_facts(index: u16, vf: Function, pf_link: Option<&Link>, rtnl: &mut Rtnl) -
         device: vf.device,
         driver: vf.driver,
         admin_mac: keeper.and_then(|link| link.vf_macs.get(&u32::from(index)).copied()),
+        admin_guid: None,
+        rdma: None,
+        vdpa: None,
+        representor: None,
         link: link.map(|link| link_facts(link, vf.netdev)),
     })
 }
@@ -82,9 +94,12 @@ fn link_facts(link: Link, netdev: Option<Netdev>) -> LinkFacts {
         alt_names: link.alt_names,
         kind: link.kind,
         mac: link.mac,
+        permanent_mac: None,
         mtu: link.mtu,
         max_mtu: link.max_mtu,
         admin_up: link.is_up,
         speed: netdev.and_then(|netdev| netdev.speed),
+        switch_port: None,
+        host_use: None,
     }
 }

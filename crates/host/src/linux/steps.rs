@@ -25,6 +25,7 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetVfMac { vf, mac } => links::set_vf_mac(root, *vf, *mac, &attempt),
         Step::BindVf { vf, driver } => bind::bind(root, *vf, driver, &attempt),
         Step::SetVfMtu { vf, mtu } => links::set_vf_mtu(root, *vf, *mtu, &attempt),
+        _ => Err(HostError::NotYet { attempt }),
     }
 }
 

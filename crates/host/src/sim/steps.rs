@@ -46,6 +46,7 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
             require_vf_link(kernel, *vf)?;
             kernel.set_vf_mtu(*vf, *mtu).map_err(refused)
         }
+        _ => Err(HostError::NotYet { attempt: step.to_string() }),
     }
 }
 

@@ -158,7 +158,11 @@ fn raise_mtu(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
 
 fn record(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Record>) -> Record {
     let first_seen = old.map_or_else(
-        || FirstSeen { mtu: Some(link.mtu), drivers_autoprobe: found.drivers_autoprobe },
+        || FirstSeen {
+            mtu: Some(link.mtu),
+            drivers_autoprobe: found.drivers_autoprobe,
+            eswitch: found.eswitch,
+        },
         |record| record.first_seen.clone(),
     );
     let raised = wanted.highest_mtu().filter(|mtu| !wanted.external && *mtu > link.mtu);

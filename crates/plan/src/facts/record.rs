@@ -1,0 +1,54 @@
+use serde::{Deserialize, Serialize};
+use vfleet_api::PciAddress;
+use vfleet_api::node_state::Interface;
+
+use super::EswitchMode;
+
+/// What vfleet writes down about a PF before it changes it, so that any later process knows what is ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The PF.
+    pub pf: PciAddress,
+    /// What it was last wanted to be like.
+    pub interface: Interface,
+    /// What it was like before vfleet touched it.
+    pub first_seen: FirstSeen,
+    /// The MTU that vfleet raised it to, if it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub raised_mtu: Option<u32>,
+    /// Its VFs are being made: whoever finds this goes on with setting them up.
+    pub making: bool,
+}
+
+impl Record {
+    /// A PF that the Go daemon had configured: its file keeps what was wanted, and not what was before.
+    pub fn taken_over(pf: PciAddress, interface: Interface) -> Self {
+        Self { pf, interface, first_seen: FirstSeen::default(), raised_mtu: None, making: false }
+    }
+
+    /// Whether somebody else made the PF's VFs, when it was last configured.
+    pub fn is_external(&self) -> bool {
+        self.interface.externally_managed.unwrap_or(false)
+    }
+}
+
+/// A PF before vfleet touched it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FirstSeen {
+    /// MTU; absent when the PF had no interface, or when it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Whether the kernel bound its VFs by itself.
+    pub drivers_autoprobe: bool,
+    /// Mode of its embedded switch; absent when it had none, or when it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eswitch: Option<EswitchMode>,
+}
+
+impl Default for FirstSeen {
+    fn default() -> Self {
+        Self { mtu: None, drivers_autoprobe: true, eswitch: None }
+    }
+}

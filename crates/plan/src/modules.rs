@@ -1,0 +1,24 @@
+//! Modules of the kernel that VFs may need.
+
+/// All modules that a plan may load, by their name in `/sys/module`.
+pub const KNOWN: [&str; 9] = [
+    "vfio",
+    "vfio_pci",
+    "uio_pci_generic",
+    "igb_uio",
+    "virtio_vdpa",
+    "vhost_vdpa",
+    "tun",
+    "vhost_net",
+    "ib_core",
+];
+
+/// The module of a driver for VFs in programs.
+pub fn of_driver(driver: &str) -> Option<&'static str> {
+    match driver {
+        "vfio-pci" => Some("vfio_pci"),
+        "uio_pci_generic" => Some("uio_pci_generic"),
+        "igb_uio" => Some("igb_uio"),
+        _ => None,
+    }
+}
