@@ -17,7 +17,7 @@ fn told(mut state: SriovNetworkNodeState, progress: &Progress<'_>) -> SriovNetwo
 
 fn failure() -> Failure {
     Failure::Step {
-        pf: "0000:01:00.0".parse().unwrap(),
+        pf: "0000:01:00.0".parse().ok(),
         step: "bind 0000:01:00.0 vf 0 to vfio-pci".to_owned(),
         source: HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() },
     }
