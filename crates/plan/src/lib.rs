@@ -41,7 +41,7 @@ pub use facts::{
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
-pub use node::{Problem, plan_node};
+pub use node::{NodeOptions, Problem, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
