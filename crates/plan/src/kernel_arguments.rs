@@ -29,8 +29,12 @@ impl Wanted {
     fn said_by(self, argument: &Argument) -> Option<bool> {
         let list = || argument.value.split(',');
         match (self, argument.name.as_str()) {
-            (Self::IntelIommu, "intel_iommu") => list().filter_map(|word| choose(word, "on", "off")).last(),
-            (Self::IommuPassthrough, "iommu") => list().filter_map(|word| choose(word, "pt", "nopt")).last(),
+            (Self::IntelIommu, "intel_iommu") => {
+                list().filter_map(|word| choose(word, "on", "off")).next_back()
+            }
+            (Self::IommuPassthrough, "iommu") => {
+                list().filter_map(|word| choose(word, "pt", "nopt")).next_back()
+            }
             (Self::IommuPassthrough, "iommu.passthrough") => read_bool(&argument.value),
             (Self::RdmaShared(wanted), "ib_core.netns_mode") => {
                 read_bool(&argument.value).map(|shared| shared == wanted)

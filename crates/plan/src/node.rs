@@ -9,6 +9,7 @@ mod vf;
 mod wanted;
 
 pub use problem::{Cause, Problem};
+pub use system::SystemFault;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::Interface;
@@ -48,7 +49,7 @@ impl Default for NodeOptions {
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
-    let system = system::plan_system(spec, facts, options);
+    let system = system::plan_system(spec, facts, *options);
     plan.problems.extend(problem::unsupported(spec));
     plan.problems.extend(system.problems);
     plan.steps.extend(system.before);
@@ -56,6 +57,7 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
     if !system.reboots {
         plan_pfs(&mut plan, interfaces, facts);
     }
+    udev::plan_scripts(&mut plan.steps, facts);
     plan.steps.extend(system.after);
     plan
 }

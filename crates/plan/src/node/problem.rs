@@ -5,6 +5,8 @@ use core::fmt;
 use thiserror::Error;
 use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 
+use super::system::SystemFault;
+use crate::firmware::FirmwareFault;
 use crate::prelude::*;
 
 /// Something that is wanted of a node and cannot be.
@@ -67,6 +69,10 @@ pub enum Cause {
     LinkType { asked: String, found: &'static str },
     #[error("{0} is not supported by this version of vfleet")]
     Unsupported(&'static str),
+    #[error(transparent)]
+    System(#[from] SystemFault),
+    #[error(transparent)]
+    Firmware(#[from] FirmwareFault),
     #[error("device type {0:?} is not known: netdevice and vfio-pci are")]
     DeviceType(String),
 }
@@ -84,6 +90,8 @@ impl Cause {
             Self::RangeBeyondCount { .. } => "VfRangeNotPossible",
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
+            Self::System(fault) => fault.reason(),
+            Self::Firmware(fault) => fault.reason(),
         }
     }
 }
@@ -96,9 +104,6 @@ pub(super) fn unsupported(spec: &SriovNetworkNodeStateSpec) -> Vec<Problem> {
             || bridges.linux.as_ref().is_some_and(|list| !list.is_empty())
     }) {
         found.push("a software bridge");
-    }
-    if spec.system.as_ref().is_some_and(|system| system.rdma_mode.is_some()) {
-        found.push("rdmaMode");
     }
     found
         .into_iter()
