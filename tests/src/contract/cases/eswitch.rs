@@ -44,7 +44,7 @@ fn tells_no_eswitch_of_a_card_without_one(bench: &dyn Bench) -> Shown {
 fn refuses_an_eswitch_mode_of_a_card_without_one(bench: &dyn Bench) -> Shown {
     let before = look(bench)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Legacy] {
-        refused(bench, &set_mode(bench, mode), "NetlinkRefused")?;
+        refused(bench, &set_mode(bench, mode), "NoEswitch")?;
     }
     same("the card", &look(bench)?, &before)
 }
