@@ -11,6 +11,8 @@ mod genl;
 mod netdev;
 mod netlink;
 mod network;
+#[cfg(test)]
+mod on_kernel;
 mod parse;
 mod pci;
 mod rdma;

@@ -80,8 +80,7 @@ impl Reader<'_> {
             vendor,
             device: id,
             driver: pci::device(self.root, address).driver()?,
-            numa_node: sysfs::read_if_there(&device.join("numa_node"), "a NUMA node", parse::numa_node)?
-                .flatten(),
+            numa_node: self.numa_node(address)?,
             total_vfs: match card {
                 Card::Pf { total_vfs } => total_vfs,
                 Card::LoneVf => 1,
@@ -129,6 +128,12 @@ impl Reader<'_> {
             sysfs::read_as(&device.join("vendor"), "a PCI vendor id", parse::id)?,
             sysfs::read_as(&device.join("device"), "a PCI device id", parse::id)?,
         ))
+    }
+
+    fn numa_node(&self, address: PciAddress) -> Result<Option<u16>, HostError> {
+        let path = self.root.device(address).join("numa_node");
+        let node = sysfs::read_if_there(&path, "a NUMA node", parse::numa_node)?;
+        Ok(node.and_then(|node| u16::try_from(node).ok()))
     }
 
     /// As it was when all were listed; one that came since then is asked for.

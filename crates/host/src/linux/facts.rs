@@ -11,7 +11,7 @@ use vfleet_plan::{HostFacts, KernelFacts, PfFacts, Unread};
 
 use super::deadline::{Begun, Workers};
 use super::network::Network;
-use super::pci::{self, Card};
+use super::pci::{self, Card, FoundCard};
 use super::{Machine, card, rdma, records};
 use crate::HostError;
 
@@ -58,7 +58,7 @@ fn ask(
 
 /// What is read once for the whole machine.
 struct Common {
-    cards: Vec<(PciAddress, Result<Card, HostError>)>,
+    cards: Vec<FoundCard>,
     network: Network,
     /// With all but the cards; those whose records are damaged are unread.
     facts: HostFacts,

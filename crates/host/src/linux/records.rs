@@ -15,8 +15,11 @@ use crate::HostError;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
+/// A file's name, and what it says.
+pub(super) type NamedRecord = (String, Result<Record, HostError>);
+
 /// All records, by the name of their files: one that is damaged does not stand for others.
-pub(super) fn read_all(root: &HostRoot) -> Result<Vec<(String, Result<Record, HostError>)>, HostError> {
+pub(super) fn read_all(root: &HostRoot) -> Result<Vec<NamedRecord>, HostError> {
     let directory = root.records();
     let names = sysfs::names_if_there(&directory)?;
     // Names with a dot in front are files whose writing was cut off.
