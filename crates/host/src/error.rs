@@ -54,7 +54,9 @@ pub enum HostError {
     NoProgram { program: String },
     #[error("`{command}` failed ({outcome}){}", with_words(words))]
     Command { command: String, outcome: String, words: String },
-    #[error("`{command}` did not end within {after:?} and was stopped: run it by hand to see what it waits for")]
+    #[error(
+        "`{command}` did not end within {after:?} and was stopped: run it by hand to see what it waits for"
+    )]
     CommandOverdue { command: String, after: Duration },
     #[error("cannot {attempt} over the system bus: look whether D-Bus and systemd are well")]
     Bus { attempt: String, source: Box<zbus::Error> },
@@ -62,7 +64,9 @@ pub enum HostError {
     BusOverdue { attempt: String, after: Duration },
     #[error("{path} is not one of the files that vfleet keeps: it stays as it is")]
     NotOurs { path: String },
-    #[error("{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-")]
+    #[error(
+        "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
+    )]
     KernelArgument { argument: String },
     #[error("cannot get {url}")]
     Metadata { url: String, source: io::Error },
@@ -95,7 +99,9 @@ impl HostError {
             Self::Unsettled { .. } => "HostUnsettled",
             Self::NoProgram { .. } => "ProgramMissing",
             Self::Command { .. } => "CommandFailed",
-            Self::Deadline { .. } | Self::CommandOverdue { .. } | Self::BusOverdue { .. } => "DeadlineExceeded",
+            Self::Deadline { .. } | Self::CommandOverdue { .. } | Self::BusOverdue { .. } => {
+                "DeadlineExceeded"
+            }
             Self::Bus { .. } => "SystemBusFailed",
             Self::NotOurs { .. } => "NotOurFile",
             Self::KernelArgument { .. } => "InvalidKernelArgument",

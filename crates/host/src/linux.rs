@@ -8,7 +8,7 @@ mod durable;
 mod events;
 mod facts;
 mod files;
-mod firmware;
+// mod firmware;
 mod kept;
 mod modules;
 mod netdev;
@@ -21,6 +21,8 @@ mod rtnl;
 mod steps;
 mod sysfs;
 mod system;
+#[cfg(test)]
+mod tree;
 mod udev;
 mod uevent;
 

@@ -42,7 +42,8 @@ pub(super) fn find(root: &HostRoot) -> Option<BootLoader> {
         Some(BootLoader::Grubby)
     } else if is_there(&"/etc/default/grub") && has("update-grub") {
         Some(BootLoader::GrubDropIn)
-    } else if has("kernel-install") && (is_there(&COMMAND_LINE) || ENTRIES.iter().any(|path| is_there(path))) {
+    } else if has("kernel-install") && (is_there(&COMMAND_LINE) || ENTRIES.iter().any(|path| is_there(path)))
+    {
         Some(BootLoader::SystemdBoot)
     } else {
         None
@@ -102,7 +103,10 @@ fn by_grub_drop_in(root: &HostRoot, add: &[String], remove: &[String]) -> Result
     Command::new("update-grub", CHANGING).run(root)?;
     Ok(match durable::read_text(&root.at(GRUB_CONFIG))? {
         // It has the administrator's arguments too, which are not ours to remove.
-        Some(config) => ours.into_iter().filter(|argument| config.split_whitespace().any(|word| word == argument)).collect::<Vec<_>>(),
+        Some(config) => ours
+            .into_iter()
+            .filter(|argument| config.split_whitespace().any(|word| word == argument))
+            .collect::<Vec<_>>(),
         None => ours,
     }
     .join(" "))

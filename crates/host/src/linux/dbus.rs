@@ -16,7 +16,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zbus::connection::Builder;
 use zbus::message::Type as MessageType;
-use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, Type, Variant};
+use zbus::{
+    Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, Type, Variant,
+};
 
 use super::root::HostRoot;
 use super::sysfs;
@@ -70,7 +72,11 @@ pub(super) struct Systemd {
 
 impl Systemd {
     /// Calls a method of its manager.
-    pub(super) async fn call<B: Serialize + DynamicType>(&self, method: &str, body: &B) -> zbus::Result<Message> {
+    pub(super) async fn call<B: Serialize + DynamicType>(
+        &self,
+        method: &str,
+        body: &B,
+    ) -> zbus::Result<Message> {
         self.connection.call_method(Some(SERVICE), MANAGER_PATH, Some(MANAGER), method, body).await
     }
 
@@ -82,10 +88,10 @@ impl Systemd {
     ) -> zbus::Result<String> {
         let rule = MatchRule::builder()
             .msg_type(MessageType::Signal)
-            .sender(SERVICE)?
-            .interface(MANAGER)?
-            .member("JobRemoved")?
-            .build();
+            .sender(SERVICE)
+            .interface(MANAGER)
+            .member("JobRemoved")
+            .build()?;
         let mut removed = MessageStream::for_match_rule(rule, &self.connection, None).await?;
         self.call("Subscribe", &()).await?;
         let others: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
@@ -109,7 +115,8 @@ impl Systemd {
     {
         let path: OwnedObjectPath = self.call("GetUnit", &unit).await?.body().deserialize()?;
         let asked = ("org.freedesktop.systemd1.Service", property);
-        let reply = self.connection.call_method(Some(SERVICE), &path, Some(PROPERTIES), "Get", &asked).await?;
+        let reply =
+            self.connection.call_method(Some(SERVICE), &path, Some(PROPERTIES), "Get", &asked).await?;
         let value: OwnedVariant = reply.body().deserialize()?;
         T::try_from(value).map_err(Into::into)
     }

@@ -103,11 +103,7 @@ fn verify_enabled(root: &HostRoot, unit: &str, expected: bool, attempt: &str) ->
         return Ok(());
     }
     let state = |enabled| if enabled { "enabled" } else { "not enabled" }.to_owned();
-    Err(HostError::Unverified {
-        attempt: attempt.to_owned(),
-        expected: state(expected),
-        found: state(found),
-    })
+    Err(HostError::Unverified { attempt: attempt.to_owned(), expected: state(expected), found: state(found) })
 }
 
 fn link(root: &HostRoot, unit: &str) -> Result<(), HostError> {

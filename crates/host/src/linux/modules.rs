@@ -109,7 +109,9 @@ fn on_disk(root: &HostRoot) -> Result<OnDisk, HostError> {
     let lists = ["modules.builtin", "modules.dep"].map(|name| directory.join(name));
     let written = [modified(&lists[0]), modified(&lists[1])];
     let mut kept = kept::lock(&root.kept().modules);
-    if let Some(known) = kept.as_ref().filter(|known| known.directory == directory && known.written == written) {
+    if let Some(known) =
+        kept.as_ref().filter(|known| known.directory == directory && known.written == written)
+    {
         return Ok(known.clone());
     }
     let [built_in, loadable] = [listed(&lists[0])?, listed(&lists[1])?];

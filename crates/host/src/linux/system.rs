@@ -34,7 +34,8 @@ fn proc(root: &HostRoot, name: &str) -> Result<String, HostError> {
 }
 
 fn processor(info: &str) -> Processor {
-    let vendor = info.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "vendor_id");
+    let vendor =
+        info.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "vendor_id");
     match vendor.map(|(_, vendor)| vendor.trim()) {
         Some("GenuineIntel") => Processor::Intel,
         Some("AuthenticAMD" | "HygonGenuine") => Processor::Amd,

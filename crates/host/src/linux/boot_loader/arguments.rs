@@ -47,7 +47,10 @@ mod tests {
     #[test]
     fn our_file_is_one_line_that_a_shell_reads() {
         let text = drop_in(&words("intel_iommu=on iommu=pt"));
-        assert!(text.ends_with("\nGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt\"\n"), "{text}");
+        assert!(
+            text.ends_with("\nGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt\"\n"),
+            "{text}"
+        );
         assert_eq!(in_drop_in(&text), words("intel_iommu=on iommu=pt"));
     }
 
@@ -60,7 +63,8 @@ mod tests {
 
     #[test]
     fn grubbys_answer_is_read() {
-        let info = "index=0\nkernel=\"/boot/vmlinuz-5.14\"\nargs=\"ro crashkernel=1G quiet\"\nroot=\"/dev/sda\"\n";
+        let info =
+            "index=0\nkernel=\"/boot/vmlinuz-5.14\"\nargs=\"ro crashkernel=1G quiet\"\nroot=\"/dev/sda\"\n";
         assert_eq!(quoted_arguments(info), "ro crashkernel=1G quiet");
         assert_eq!(quoted_arguments("nothing"), "");
     }

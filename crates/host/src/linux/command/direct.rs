@@ -16,7 +16,12 @@ use nix::unistd::Pid;
 use super::capture::Capture;
 use super::{ENVIRONMENT, Ended};
 
-pub(super) fn run(path: &Path, arguments: &[String], capture: &Capture, limit: Duration) -> io::Result<Ended> {
+pub(super) fn run(
+    path: &Path,
+    arguments: &[String],
+    capture: &Capture,
+    limit: Duration,
+) -> io::Result<Ended> {
     let mut child = Command::new(path)
         .args(arguments)
         .env_clear()

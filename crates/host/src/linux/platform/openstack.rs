@@ -64,7 +64,8 @@ pub(super) fn networks(root: &HostRoot, service: SocketAddr) -> Result<Networks,
 }
 
 fn parse<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, HostError> {
-    let nonsense = |error: serde_json::Error| HostError::Metadata { url: name.to_owned(), source: error.into() };
+    let nonsense =
+        |error: serde_json::Error| HostError::Metadata { url: name.to_owned(), source: error.into() };
     serde_json::from_str(text).map_err(nonsense)
 }
 
