@@ -8,7 +8,7 @@ mod durable;
 mod events;
 mod facts;
 mod files;
-// mod firmware;
+mod firmware;
 mod kept;
 mod modules;
 mod netdev;

@@ -61,6 +61,9 @@ pub(super) fn change(
     if let Some(argument) = add.iter().chain(remove).find(|argument| !is_plain(argument)) {
         return Err(HostError::KernelArgument { argument: argument.clone() });
     }
+    if find(root) != Some(loader) {
+        return Err(HostError::NoSuchBootLoader { loader: loader.as_str() });
+    }
     let next = match loader {
         BootLoader::RpmOstree => by_rpm_ostree(root, add, remove)?,
         BootLoader::Grubby => by_grubby(root, add, remove)?,

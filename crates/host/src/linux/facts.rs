@@ -6,7 +6,7 @@ use super::netdev::Netdev;
 use super::pci::{self, Function, PfDevice};
 use super::root::HostRoot;
 use super::rtnl::{Link, Rtnl};
-use super::{files, platform, records, system};
+use super::{files, firmware, platform, records, system};
 use crate::HostError;
 
 /// How often a machine that changes meanwhile is read before that is an error.
@@ -61,7 +61,7 @@ fn pf_facts(root: &HostRoot, pf: PfDevice, rtnl: &mut Rtnl) -> Result<PfFacts, H
         eswitch: None,
         tc_offload: None,
         rdma: None,
-        firmware: None,
+        firmware: firmware::of_card(root, pf.function.vendor, pf.function.address),
         is_lone_vf: false,
         net_filter: platform::network(root, pf.function.address, link.as_ref().and_then(|link| link.mac)),
         vfs: vfs.collect::<Result<_, _>>()?,

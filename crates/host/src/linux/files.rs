@@ -66,7 +66,7 @@ pub(super) fn install_program(root: &HostRoot, path: &str) -> Result<(), HostErr
 
 /// What else is on the machine is nobody's business here.
 fn our_file(root: &HostRoot, path: &str) -> Result<PathBuf, HostError> {
-    if is_ours(path) { Ok(root.at(path)) } else { Err(HostError::NotOurs { path: path.to_owned() }) }
+    if is_ours(path) { Ok(root.at(path)) } else { Err(HostError::NotOurFile { path: path.into() }) }
 }
 
 /// Has systemd start a unit at boot. Where it does not run, the links are made as it would make them.
@@ -85,15 +85,16 @@ pub(super) fn enable(root: &HostRoot, unit: &str, attempt: &str) -> Result<(), H
 
 /// Has systemd not start a unit at boot.
 pub(super) fn disable(root: &HostRoot, unit: &str, attempt: &str) -> Result<(), HostError> {
-    our_file(root, &unit_path(unit))?;
-    if dbus::is_there(root) {
+    let file = our_file(root, &unit_path(unit))?;
+    // systemd does not know of a unit whose file is gone, and does not remove its links.
+    if dbus::is_there(root) && file.exists() {
         dbus::talk(root, attempt, ENABLING, async |systemd| {
             systemd.call("DisableUnitFiles", &(vec![unit], false)).await?;
             systemd.call("Reload", &()).await.map(drop)
         })?;
+    } else {
+        wanters(root)?.iter().try_for_each(|wanter| durable::remove(&wanter.join(unit)))?;
     }
-    // systemd does not remove the links to a unit whose file is gone.
-    wanters(root)?.iter().try_for_each(|wanter| durable::remove(&wanter.join(unit)))?;
     verify_enabled(root, unit, false, attempt)
 }
 

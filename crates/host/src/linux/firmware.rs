@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::firmware::parse_query;
+use vfleet_plan::firmware::{FirmwareError, MELLANOX, card_of, parse_query};
 use vfleet_plan::{FirmwareFacts, FirmwareSettings};
 
 use super::command::{self, Command};
@@ -11,7 +11,6 @@ use super::pci;
 use super::root::HostRoot;
 use crate::HostError;
 
-const MELLANOX: u16 = 0x15b3;
 const SETTING_TOOLS: [&str; 2] = ["mstconfig", "mlxconfig"];
 const RESET_TOOLS: [&str; 2] = ["mstfwreset", "mlxfwreset"];
 /// A question takes the tool a second or two.
@@ -25,7 +24,7 @@ pub(super) fn of_card(root: &HostRoot, vendor: u16, pf: PciAddress) -> Option<Fi
         return None;
     }
     let tool = find(root, SETTING_TOOLS)?;
-    root.kept().firmware.get(&card(pf), || ask(root, tool, pf))
+    root.kept().firmware.get(&card_of(pf), || ask(root, tool, pf))
 }
 
 /// Sets what is `Some`, for the next restart of the firmware.
@@ -36,9 +35,9 @@ pub(super) fn set(
     attempt: &str,
 ) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    let tool = require(root, SETTING_TOOLS)?;
+    let tool = require(root, SETTING_TOOLS, pf)?;
     // Whatever comes of it: what was known is not true any more.
-    root.kept().firmware.forget(&card(pf));
+    root.kept().firmware.forget(&card_of(pf));
     set_command(tool, pf, settings).run(root)?;
     let found = ask(root, tool, pf)?.next_boot;
     if covers(&found, settings) {
@@ -54,15 +53,15 @@ pub(super) fn set(
 /// Restarts the firmware. The driver stays: it notices by itself.
 pub(super) fn reset(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    let tool = require(root, RESET_TOOLS)?;
-    root.kept().firmware.forget(&card(pf));
+    let tool = require(root, RESET_TOOLS, pf)?;
+    root.kept().firmware.forget(&card_of(pf));
     reset_command(tool, pf).run(root).map(drop)
 }
 
 fn ask(root: &HostRoot, tool: &'static str, pf: PciAddress) -> Result<FirmwareFacts, HostError> {
     let command = query_command(tool, pf);
     let text = command.run(root)?;
-    let nonsense = |error: vfleet_plan::firmware::FirmwareError| HostError::Command {
+    let nonsense = |error: FirmwareError| HostError::Command {
         command: command.to_string(),
         outcome: "its answer makes no sense".to_owned(),
         words: error.to_string(),
@@ -76,7 +75,9 @@ fn query_command(tool: &'static str, pf: PciAddress) -> Command {
 
 fn set_command(tool: &'static str, pf: PciAddress, settings: &FirmwareSettings) -> Command {
     let settings = settings.to_string();
-    Command::new(tool, CHANGING).arguments(["-d", &pf.to_string(), "-y", "set"]).arguments(settings.split(' '))
+    Command::new(tool, CHANGING)
+        .arguments(["-d", &pf.to_string(), "-y", "set"])
+        .arguments(settings.split(' '))
 }
 
 fn reset_command(tool: &'static str, pf: PciAddress) -> Command {
@@ -88,21 +89,19 @@ fn covers(found: &FirmwareSettings, wanted: &FirmwareSettings) -> bool {
     let is_same = |wanted: bool, same: bool| !wanted || same;
     is_same(wanted.sriov.is_some(), found.sriov == wanted.sriov)
         && is_same(wanted.num_vfs.is_some(), found.num_vfs == wanted.num_vfs)
-        && wanted.link_types.iter().zip(&found.link_types).all(|(wanted, found)| is_same(wanted.is_some(), wanted == found))
-}
-
-/// All functions of a card share their firmware.
-fn card(pf: PciAddress) -> String {
-    let address = pf.to_string();
-    address.rsplit_once('.').map_or(address.clone(), |(card, _)| card.to_owned())
+        && wanted
+            .link_types
+            .iter()
+            .zip(&found.link_types)
+            .all(|(wanted, found)| is_same(wanted.is_some(), wanted == found))
 }
 
 fn find(root: &HostRoot, tools: [&'static str; 2]) -> Option<&'static str> {
     tools.into_iter().find(|tool| command::find(root, tool).is_some())
 }
 
-fn require(root: &HostRoot, tools: [&'static str; 2]) -> Result<&'static str, HostError> {
-    find(root, tools).ok_or_else(|| HostError::NoProgram { program: tools[0].to_owned() })
+fn require(root: &HostRoot, tools: [&'static str; 2], pf: PciAddress) -> Result<&'static str, HostError> {
+    find(root, tools).ok_or(HostError::NoFirmwareTool { pf })
 }
 
 #[cfg(test)]

@@ -48,6 +48,9 @@ pub(super) fn load(
     attempt: &str,
 ) -> Result<(), HostError> {
     if !is_part_of_kernel(root, module)? {
+        if !on_disk(root)?.loadable.contains(module) {
+            return Err(HostError::NoSuchModule { module: module.to_owned() });
+        }
         let arguments = [module.to_owned()].into_iter().chain(options.iter().cloned());
         Command::new("modprobe", LOADING).arguments(arguments).run(root)?;
     }

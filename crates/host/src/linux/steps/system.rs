@@ -4,11 +4,13 @@ use vfleet_plan::Step;
 
 use crate::HostError;
 use crate::linux::root::HostRoot;
-use crate::linux::{boot_loader, files, modules, system, udev};
+use crate::linux::{boot_loader, files, firmware, modules, system, udev};
 
 /// Does `step`; `None` when it is not one of these.
 pub(super) fn execute(root: &HostRoot, step: &Step, attempt: &str) -> Option<Result<(), HostError>> {
     Some(match step {
+        Step::SetFirmware { pf, settings } => firmware::set(root, *pf, settings, attempt),
+        Step::ResetFirmware { pf } => firmware::reset(root, *pf),
         Step::ReplayUdev { pf } => udev::replay(root, *pf),
         Step::LoadModule { module, options } => modules::load(root, module, options, attempt),
         Step::WriteFile { file, .. } => files::write(root, file),

@@ -169,9 +169,16 @@ fn load(options: &[&str]) -> Step {
 fn a_module_is_loaded_and_looked_for() {
     let tree = machine();
     tree.program("modprobe", "");
+    assert_eq!(tree.execute(&load(&[])).unwrap_err().reason(), "NoSuchModule");
+    tree.write("/lib/modules/6.12.0/modules.dep", "kernel/drivers/vfio/vfio.ko:\n");
     assert_eq!(tree.execute(&load(&[])).unwrap_err().reason(), "NotVerified");
-    tree.program("modprobe", "echo 'FATAL: Module vfio not found' >&2; exit 1");
-    assert!(tree.execute(&load(&[])).unwrap_err().to_string().contains("FATAL: Module vfio not found"));
+    tree.program("modprobe", "echo 'ERROR: could not insert vfio: Key was rejected' >&2; exit 1");
+    assert!(
+        tree.execute(&load(&[]))
+            .unwrap_err()
+            .to_string()
+            .contains("ERROR: could not insert vfio: Key was rejected")
+    );
     tree.program("modprobe", "mkdir -p $ROOT/sys/module/$1; echo live > $ROOT/sys/module/$1/initstate");
     tree.execute(&load(&["enable_unsafe_noiommu_mode=1"])).unwrap();
     assert_eq!(tree.started().last().unwrap(), "modprobe vfio enable_unsafe_noiommu_mode=1");
