@@ -9,6 +9,7 @@
 //! - [`kernel_arguments`]: what the kernel was started with => what is missing
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
+//! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -18,6 +19,7 @@
 
 extern crate alloc;
 
+pub mod external;
 pub mod facts;
 pub mod files;
 pub mod fingerprint;
@@ -38,6 +40,7 @@ pub mod step;
 
 mod mac;
 mod prelude;
+mod vendor;
 
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
@@ -46,7 +49,7 @@ pub use facts::{
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use guids::{GuidFileError, GuidSource};
-pub use node::{NodeOptions, Problem, plan_node, plan_node_with};
+pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,

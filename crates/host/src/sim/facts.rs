@@ -1,4 +1,6 @@
-use vfleet_plan::{HostFacts, LinkFacts, PfFacts, VfFacts};
+use std::collections::BTreeMap;
+
+use vfleet_plan::{HostFacts, KernelFacts, LinkFacts, ModuleState, PfFacts, VfFacts, modules};
 
 use super::kernel::{Kernel, Link, Pf, Vf};
 
@@ -6,8 +8,14 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
     HostFacts {
         pfs: kernel.pfs.iter().map(pf_facts).collect(),
         records: kernel.records.values().cloned().collect(),
+        kernel: KernelFacts { modules: modules(kernel), ..KernelFacts::default() },
         ..HostFacts::default()
     }
+}
+
+fn modules(kernel: &Kernel) -> BTreeMap<String, ModuleState> {
+    let modules = kernel.userspace_drivers.iter().filter_map(|driver| modules::of_driver(driver));
+    modules.map(|module| (module.to_owned(), ModuleState::Loaded)).collect()
 }
 
 fn pf_facts(pf: &Pf) -> PfFacts {
