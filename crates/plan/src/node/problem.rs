@@ -78,10 +78,6 @@ pub enum Cause {
     LinkType { asked: String, found: &'static str },
     #[error("{0} is not supported by this version of vfleet")]
     Unsupported(&'static str),
-    #[error(transparent)]
-    System(#[from] SystemFault),
-    #[error(transparent)]
-    Firmware(#[from] FirmwareFault),
     #[error("{field} {word:?} is not known: {known} are")]
     UnknownWord { field: &'static str, word: String, known: &'static str },
     #[error(
@@ -124,6 +120,10 @@ pub enum Cause {
         "the card is itself a VF, given by a hypervisor: numVfs must be 1, with VF 0 in one policy, and without switchdev mode"
     )]
     LoneVf,
+    #[error(transparent)]
+    System(#[from] SystemFault),
+    #[error(transparent)]
+    Firmware(#[from] FirmwareFault),
 }
 
 impl Cause {
@@ -140,8 +140,6 @@ impl Cause {
             Self::RangeBeyondCount { .. } => "VfRangeNotPossible",
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
-            Self::System(fault) => fault.reason(),
-            Self::Firmware(fault) => fault.reason(),
             Self::VfInUse { .. } | Self::RemovalOfVfInUse { .. } => "VfInUse",
             Self::PfInUse { .. } => "PfInUse",
             Self::NoEswitch | Self::SwitchdevNotEthernet => "EswitchModeNotPossible",
@@ -150,6 +148,8 @@ impl Cause {
             Self::Guids(error) => error.reason(),
             Self::AutoprobeOff => "AutoprobeOff",
             Self::LoneVf => "NotPossibleOnVf",
+            Self::System(fault) => fault.reason(),
+            Self::Firmware(fault) => fault.reason(),
         }
     }
 }
