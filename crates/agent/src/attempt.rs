@@ -1,6 +1,7 @@
 //! One attempt after the other to make the machine what its node state wants.
 
 mod execution;
+mod plugin_hold;
 mod telling;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use vfleet_plan::{HostFacts, Plan, plan_node_with};
 use crate::Config;
 use crate::apply::{Failure, Outcome, chain, survey};
 use crate::patience::{Patience, Selection};
+use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
 use crate::status::{Progress, is_ready};
 
@@ -57,6 +59,10 @@ pub(crate) struct Agent {
     repairs: Repairs,
     patience: Patience,
     look_again: Option<Instant>,
+    /// The separate device plugin, where it is held back.
+    plugin: Option<Plugin>,
+    /// Whether it may look for devices.
+    plugin_may_start: bool,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +83,8 @@ impl Repairs {
 
 impl Agent {
     pub(crate) fn new(client: &Client, config: Config) -> Self {
+        let plugin =
+            config.holds_plugin_back.then(|| Plugin::follow(client, &config.namespace, &config.node));
         Self {
             speaker: Speaker::new(client, &config.namespace, &config.node),
             config,
@@ -86,6 +94,8 @@ impl Agent {
             repairs: Repairs::default(),
             patience: Patience::default(),
             look_again: None,
+            plugin,
+            plugin_may_start: false,
         }
     }
 
@@ -171,6 +181,7 @@ impl Agent {
             };
         }
         self.tell_beginning(state, &facts, &plan).await;
+        self.hold_plugin_back(state, &plan).await;
         let outcome = self.carry_out(state, selection, facts, plan).await?;
         if outcome.reboots {
             tracing::warn!(node = self.config.node, "the machine restarts now");
@@ -185,6 +196,8 @@ impl Agent {
         state: &SriovNetworkNodeState,
         outcome: Outcome,
     ) -> Result<Next, AttemptError> {
+        // Also when something failed: one bad card must not keep the others from pods.
+        self.plugin_may_start = true;
         if self.tell(state, outcome.facts.as_ref(), &Progress::Done(&outcome.failures)).await? {
             self.announce(state, &outcome).await;
         }

@@ -9,6 +9,7 @@ mod attempt;
 mod course;
 mod metrics;
 mod patience;
+mod plugin;
 mod report;
 mod run;
 mod status;
@@ -34,6 +35,8 @@ pub struct Config {
     pub options: NodeOptions,
     /// Finish one card before the next is begun.
     pub one_card_at_a_time: bool,
+    /// Hold the separate device plugin back while VFs come and go.
+    pub holds_plugin_back: bool,
     /// Where it counts.
     pub metrics: Arc<Metrics>,
 }
@@ -47,6 +50,7 @@ impl Config {
             host,
             options: NodeOptions::default(),
             one_card_at_a_time: false,
+            holds_plugin_back: false,
             metrics: Arc::default(),
         }
     }

@@ -48,6 +48,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                 Err(error) => tracing::warn!(%error, "watching is interrupted, will go on"),
             },
             () = machine_changed.notified() => alarm.soon(),
+            () = agent.plugin_waits() => agent.let_plugin_go().await,
             () = alarm.rings() => {
                 alarm.stop();
                 // An attempt under way is finished also on `stop`: half-made VFs are worse than a short wait.
