@@ -6,8 +6,10 @@
 //! - [`node`]: node state spec and host facts => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
+//! - [`kernel_arguments`]: what the kernel was started with => what is missing
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
+//! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -17,11 +19,13 @@
 
 extern crate alloc;
 
+pub mod external;
 pub mod facts;
 pub mod files;
 pub mod fingerprint;
 pub mod firmware;
 pub mod guids;
+pub mod kernel_arguments;
 pub mod modules;
 pub mod network;
 pub mod node;
@@ -36,15 +40,16 @@ pub mod step;
 
 mod mac;
 mod prelude;
+mod vendor;
 
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
-pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use guids::{GuidFileError, GuidSource};
-pub use node::{NodeOptions, Problem, plan_node, plan_node_with};
+pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,

@@ -42,9 +42,7 @@ pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     let mut schedule = Schedule::default();
     for planned in steps {
         match planned.step.pf() {
-            None if schedule.pfs.is_empty() && !is_about_a_restart(&planned.step) => {
-                schedule.before.push(planned);
-            }
+            None if is_before(&schedule, &planned.step) => schedule.before.push(planned),
             None => schedule.after.push(planned),
             Some(pf) => add(lane(&mut schedule.pfs, pf), planned),
         }
@@ -52,9 +50,12 @@ pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     schedule
 }
 
-/// Comes last also where no PF is concerned: a machine does not restart for something that failed.
-fn is_about_a_restart(step: &Step) -> bool {
-    matches!(step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
+/// What leads to a restart must not follow a step that failed, so it never comes before, also where there is nothing to
+/// do with PFs.
+fn is_before(schedule: &Schedule<'_>, step: &Step) -> bool {
+    let leads_to_restart =
+        matches!(step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot);
+    schedule.pfs.is_empty() && schedule.after.is_empty() && !leads_to_restart
 }
 
 fn lane<'l, 'a>(lanes: &'l mut Vec<PfLane<'a>>, pf: PciAddress) -> &'l mut PfLane<'a> {
