@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, Plan, plan_node_with};
+use vfleet_plan::{HostFacts, NicIds, Plan, plan_node_with};
 
 use crate::Config;
 use crate::apply::{Failure, Outcome, chain, survey};
@@ -55,6 +55,10 @@ pub(crate) struct Agent {
     state: Option<SriovNetworkNodeState>,
     /// Whether the list that is under way has it.
     listed: bool,
+    /// The kinds of cards that are reported; `None` for all.
+    narrow: Option<NicIds>,
+    /// Whether that is known.
+    knows_narrow: bool,
     failures: u32,
     repairs: Repairs,
     patience: Patience,
@@ -87,15 +91,17 @@ impl Agent {
             config.holds_plugin_back.then(|| Plugin::follow(client, &config.namespace, &config.node));
         Self {
             speaker: Speaker::new(client, &config.namespace, &config.node),
-            config,
             state: None,
             listed: false,
+            narrow: None,
+            knows_narrow: !config.follows_nic_ids,
             failures: 0,
             repairs: Repairs::default(),
             patience: Patience::default(),
             look_again: None,
             plugin,
             plugin_may_start: false,
+            config,
         }
     }
 
@@ -133,6 +139,13 @@ impl Agent {
         another
     }
 
+    /// Takes in which kinds of cards are reported; tells whether that is news.
+    pub(crate) fn narrow(&mut self, narrow: Option<NicIds>) -> bool {
+        let is_news = !self.knows_narrow || self.narrow != narrow;
+        (self.narrow, self.knows_narrow) = (narrow, true);
+        is_news
+    }
+
     /// When something that was left alone for now is to be looked at again.
     pub(crate) fn look_again(&self) -> Option<Instant> {
         self.look_again
@@ -140,7 +153,7 @@ impl Agent {
 
     /// One attempt to make the machine what is wanted.
     pub(crate) async fn attempt(&mut self) -> Next {
-        let Some(state) = self.state.clone() else { return Next::Rest };
+        let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
         match self.sync(&state).await {
             Ok(next @ Next::Again { .. }) => next,

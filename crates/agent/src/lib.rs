@@ -8,6 +8,7 @@ pub mod apply;
 mod attempt;
 mod course;
 mod metrics;
+mod nic_ids;
 mod patience;
 mod plugin;
 mod report;
@@ -35,6 +36,8 @@ pub struct Config {
     pub options: NodeOptions,
     /// Finish one card before the next is begun.
     pub one_card_at_a_time: bool,
+    /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
+    pub follows_nic_ids: bool,
     /// Hold the separate device plugin back while VFs come and go.
     pub holds_plugin_back: bool,
     /// Where it counts.
@@ -50,6 +53,7 @@ impl Config {
             host,
             options: NodeOptions::default(),
             one_card_at_a_time: false,
+            follows_nic_ids: false,
             holds_plugin_back: false,
             metrics: Arc::default(),
         }
