@@ -15,16 +15,13 @@ use crate::HostError;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// All records, by address.
-pub(super) fn read_all(root: &HostRoot) -> Result<Vec<Record>, HostError> {
+/// All records, by the name of their files: one that is damaged does not stand for others.
+pub(super) fn read_all(root: &HostRoot) -> Result<Vec<(String, Result<Record, HostError>)>, HostError> {
     let directory = root.records();
     let names = sysfs::names_if_there(&directory)?;
     // Names with a dot in front are files whose writing was cut off.
-    let names = names.iter().filter(|name| !name.starts_with('.'));
-    let mut records =
-        names.map(|name| read(&directory.join(name), name)).collect::<Result<Vec<_>, HostError>>()?;
-    records.sort_by_key(|record| record.pf);
-    Ok(records)
+    let names = names.into_iter().filter(|name| !name.starts_with('.'));
+    Ok(names.map(|name| (name.clone(), read(&directory.join(&name), &name))).collect())
 }
 
 fn read(path: &Path, name: &str) -> Result<Record, HostError> {

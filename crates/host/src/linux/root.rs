@@ -17,7 +17,7 @@ impl HostRoot {
         Self(path.into())
     }
 
-    fn pci(&self) -> PathBuf {
+    pub(super) fn pci(&self) -> PathBuf {
         self.0.join("sys/bus/pci")
     }
 
@@ -29,12 +29,14 @@ impl HostRoot {
         self.devices().join(address.to_string())
     }
 
-    pub(super) fn driver(&self, name: &str) -> PathBuf {
-        self.pci().join("drivers").join(name)
+    /// The bus that vDPA devices are on.
+    pub(super) fn vdpa(&self) -> PathBuf {
+        self.0.join("sys/bus/vdpa")
     }
 
-    pub(super) fn drivers_probe(&self) -> PathBuf {
-        self.pci().join("drivers_probe")
+    /// There when the kernel knows RDMA.
+    pub(super) fn rdma_class(&self) -> PathBuf {
+        self.0.join("sys/class/infiniband")
     }
 
     pub(super) fn records(&self) -> PathBuf {
