@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, metadata_watcher};
+use kube::runtime::{WatchStreamExt, watcher as watch_pods};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use thiserror::Error;
@@ -70,7 +70,7 @@ impl Plugin {
         let which = watcher::Config::default()
             .labels(&format!("app={DEVICE_PLUGIN_DAEMON_SET}"))
             .fields(&format!("spec.nodeName={node}"));
-        let changes = metadata_watcher(Api::<Pod>::namespaced(client.clone(), namespace), which);
+        let changes = watch_pods(pods.clone(), which);
         let sender = seen.clone();
         let follow = async move {
             let mut changes = std::pin::pin!(changes.default_backoff());

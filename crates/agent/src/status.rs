@@ -8,7 +8,7 @@ use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_plan::report::View;
-use vfleet_plan::{HostFacts, NicIds, report};
+use vfleet_plan::{HostFacts, NicIds};
 
 use crate::apply::Failure;
 use crate::course::Course;
