@@ -8,7 +8,9 @@ pub mod apply;
 mod attempt;
 mod course;
 mod metrics;
+mod nic_ids;
 mod patience;
+mod plugin;
 mod report;
 mod run;
 mod status;
@@ -34,6 +36,10 @@ pub struct Config {
     pub options: NodeOptions,
     /// Finish one card before the next is begun.
     pub one_card_at_a_time: bool,
+    /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
+    pub follows_nic_ids: bool,
+    /// Hold the separate device plugin back while VFs come and go.
+    pub holds_plugin_back: bool,
     /// Where it counts.
     pub metrics: Arc<Metrics>,
 }
@@ -47,6 +53,8 @@ impl Config {
             host,
             options: NodeOptions::default(),
             one_card_at_a_time: false,
+            follows_nic_ids: false,
+            holds_plugin_back: false,
             metrics: Arc::default(),
         }
     }

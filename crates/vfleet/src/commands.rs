@@ -5,3 +5,4 @@ pub(crate) mod crds;
 pub(crate) mod manifests;
 pub(crate) mod operator;
 pub(crate) mod sim;
+pub(crate) mod wait_for_config;

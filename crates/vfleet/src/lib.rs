@@ -24,6 +24,7 @@ enum Command {
     Operator(Box<commands::operator::Arguments>),
     Agent(commands::agent::Arguments),
     Sim(commands::sim::Arguments),
+    WaitForConfig(commands::wait_for_config::Arguments),
     Crds(commands::crds::Arguments),
     Manifests(commands::manifests::Arguments),
 }
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Operator(arguments) => commands::operator::run(*arguments),
         Command::Agent(arguments) => commands::agent::run(arguments),
         Command::Sim(arguments) => commands::sim::run(&arguments),
+        Command::WaitForConfig(arguments) => commands::wait_for_config::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),
         Command::Manifests(arguments) => commands::manifests::run(&arguments),
     };
