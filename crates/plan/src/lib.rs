@@ -4,6 +4,7 @@
 //! - [`pool`]: which pool a node belongs to
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
+//! - [`boot`]: the same in systemd mode => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
@@ -16,6 +17,7 @@
 
 extern crate alloc;
 
+pub mod boot;
 pub mod facts;
 pub mod files;
 pub mod fingerprint;
@@ -35,6 +37,7 @@ pub mod step;
 mod mac;
 mod prelude;
 
+pub use boot::{BootResult, BootWish, plan_boot, plan_no_boot};
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,

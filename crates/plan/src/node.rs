@@ -41,6 +41,6 @@ pub fn plan_node(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     plan
 }
 
-fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
+pub(crate) fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
     PlannedStep { step, disruption, why: why.into() }
 }

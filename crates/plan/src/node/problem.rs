@@ -20,6 +20,13 @@ pub struct Problem {
     pub cause: Cause,
 }
 
+impl Problem {
+    /// One of the whole node, that no policy in particular wants.
+    pub(crate) fn of_the_node(cause: Cause) -> Self {
+        Self { pf: None, name: None, policies: Vec::new(), cause }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.pf, &self.name) {
@@ -69,6 +76,20 @@ pub enum Cause {
     Unsupported(&'static str),
     #[error("device type {0:?} is not known: netdevice and vfio-pci are")]
     DeviceType(String),
+    #[error("at boot: {error}")]
+    BootFailed { error: String },
+    #[error(
+        "the cards are not configured yet: see `systemctl status sriov-config-post-network.service` if this lasts"
+    )]
+    BootUnfinished,
+    #[error(
+        "the machine is not any more as the units of systemd left it, which takes a restart to mend ({step}): restart the node"
+    )]
+    ChangedSinceBoot { step: String },
+    #[error(
+        "the machine was restarted {restarts} times, but the units of systemd left no result: see `journalctl -b -u sriov-config.service`, then restart the node"
+    )]
+    UnitsDidNotRun { restarts: u32 },
 }
 
 impl Cause {
@@ -84,6 +105,10 @@ impl Cause {
             Self::RangeBeyondCount { .. } => "VfRangeNotPossible",
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
+            Self::BootFailed { .. } => "BootFailed",
+            Self::BootUnfinished => "BootUnfinished",
+            Self::ChangedSinceBoot { .. } => "ChangedSinceBoot",
+            Self::UnitsDidNotRun { .. } => "UnitsDidNotRun",
         }
     }
 }
