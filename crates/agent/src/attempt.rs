@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use vfleet_api::node_state::SUCCEEDED;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, Plan};
+use vfleet_plan::{HostFacts, Plan, plan_node};
 
 use crate::Config;
-use crate::apply::{Failure, Outcome, carry_out, chain, survey};
+use crate::apply::{Failure, Happening, Outcome, Work, carry_out, chain, survey};
 use crate::report::{ReportError, Speaker};
 use crate::status::{Progress, is_news, is_ready, message, result, status};
 
@@ -144,7 +144,7 @@ impl Agent {
             }
             Ok((facts, plan)) => {
                 self.tell_beginning(state, &facts, &plan).await;
-                self.carry_out(&state.spec, plan).await?
+                self.carry_out(&state.spec, facts, plan).await?
             }
         };
         let was_as_wanted = is_ready(state);
@@ -177,16 +177,29 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
     ) -> Result<Result<(HostFacts, Plan), HostError>, tokio::task::JoinError> {
         let (host, spec) = (Arc::clone(&self.config.host), spec.clone());
-        tokio::task::spawn_blocking(move || survey(&*host, &spec)).await
+        tokio::task::spawn_blocking(move || survey(&*host, &|facts| plan_node(&spec, facts))).await
     }
 
     async fn carry_out(
         &self,
         spec: &SriovNetworkNodeStateSpec,
+        facts: HostFacts,
         plan: Plan,
     ) -> Result<Outcome, tokio::task::JoinError> {
-        let (host, spec) = (Arc::clone(&self.config.host), spec.clone());
-        tokio::task::spawn_blocking(move || carry_out(&*host, &spec, &plan)).await
+        let (host, spec, node) = (Arc::clone(&self.config.host), spec.clone(), self.config.node.clone());
+        tokio::task::spawn_blocking(move || {
+            let planner = |facts: &HostFacts| plan_node(&spec, facts);
+            let listener = |_: Happening<'_>| {};
+            let work = Work {
+                host: &*host,
+                node: &node,
+                planner: &planner,
+                one_card_at_a_time: false,
+                listener: &listener,
+            };
+            carry_out(&work, facts, plan)
+        })
+        .await
     }
 
     /// Says that the machine is about to be changed. Not for another try of what failed: the failure stands until it

@@ -4,7 +4,7 @@
 //! another try; never otherwise.
 
 mod alarm;
-mod apply;
+pub mod apply;
 mod attempt;
 mod report;
 mod run;
