@@ -6,6 +6,7 @@
 //! - [`node`]: node state spec and host facts => steps
 //! - [`boot`]: the same in systemd mode => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
+//! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
 //! - [`report`]: host facts => what the node is like (node state status)
@@ -22,6 +23,7 @@ pub mod facts;
 pub mod files;
 pub mod fingerprint;
 pub mod firmware;
+pub mod guids;
 pub mod modules;
 pub mod network;
 pub mod node;
@@ -44,7 +46,8 @@ pub use facts::{
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
-pub use node::{Problem, plan_node};
+pub use guids::{GuidFileError, GuidSource};
+pub use node::{NodeOptions, Problem, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,

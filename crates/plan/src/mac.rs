@@ -16,21 +16,21 @@ pub(crate) fn vf_mac(pf: MacAddr, address: PciAddress, index: u16) -> MacAddr {
 }
 
 /// FNV-1a, 64 bits: small, and the same in every build, unlike the hashers of the standard library.
-struct Fnv1a(u64);
+pub(crate) struct Fnv1a(u64);
 
 impl Fnv1a {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
     /// The last bytes written reach only the low bits; mix them into all of them (the finalizer of murmur3).
-    const fn finish(self) -> u64 {
+    pub(crate) const fn finish(self) -> u64 {
         let mut bits = self.0;
         bits = (bits ^ (bits >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         bits = (bits ^ (bits >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

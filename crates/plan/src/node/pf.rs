@@ -1,9 +1,9 @@
 //! One PF: its record, link, MTU and VF count; then its VFs.
 
-use super::planned;
 use super::problem::{Cause, Problem};
 use super::vf::{plan_existing_vf, plan_new_vf, plan_unfinished_vf};
 use super::wanted::WantedPf;
+use super::{planned, udev};
 use crate::facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
@@ -16,7 +16,7 @@ pub(super) fn plan_pf(wanted: &WantedPf, facts: &HostFacts) -> Result<Vec<Planne
     let found = facts.pf(wanted.address).ok_or_else(|| wanted.problem(Cause::NoSuchPf))?;
     let link = found.link.as_ref().ok_or_else(|| wanted.problem(Cause::NoLink))?;
     check(wanted, found, link).map_err(|cause| wanted.problem(cause))?;
-    Ok(steps(wanted, found, link, facts.record(wanted.address)))
+    Ok(steps(wanted, found, link, facts))
 }
 
 /// Everything that can be known before the first change.
@@ -51,7 +51,8 @@ fn check_external(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Resul
     }
 }
 
-fn steps(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Record>) -> Vec<PlannedStep> {
+fn steps(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, facts: &HostFacts) -> Vec<PlannedStep> {
+    let old = facts.record(wanted.address);
     let recreate = !wanted.external && found.vfs.len() != usize::from(wanted.num_vfs);
     let unfinished = old.is_some_and(|record| record.making);
     let vfs = plan_vfs(wanted, found, recreate, unfinished);
@@ -61,6 +62,7 @@ fn steps(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Reco
 
     let mut steps = Vec::new();
     steps.extend(write_record(old, &begun));
+    steps.extend(udev::plan_rules(wanted, found, facts));
     if !wanted.external {
         steps.extend(set_up(wanted, link));
         steps.extend(raise_mtu(wanted, link));

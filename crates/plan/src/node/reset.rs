@@ -1,17 +1,18 @@
 //! A PF that is ours and no longer wanted is given back: without VFs, and without what vfleet changed of the rest.
 
-use super::planned;
-use crate::facts::{PfFacts, Record};
+use super::{planned, udev};
+use crate::facts::{HostFacts, PfFacts, Record};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 
 /// The steps that give a PF back. The record goes last: until then the PF is ours, whatever happens.
-pub(super) fn reset_pf(record: &Record, found: Option<&PfFacts>) -> Vec<PlannedStep> {
+pub(super) fn reset_pf(record: &Record, found: Option<&PfFacts>, facts: &HostFacts) -> Vec<PlannedStep> {
     let mut steps = Vec::new();
     let is_ours = !record.interface.externally_managed.unwrap_or(false);
     if let (Some(found), true) = (found, is_ours) {
         steps.extend(undo(record, found));
     }
+    steps.extend(udev::remove_rules(record.pf, facts));
     steps.push(planned(
         Step::RemoveRecord { pf: record.pf },
         Disruption::None,
