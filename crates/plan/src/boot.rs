@@ -10,7 +10,7 @@ use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{Cause, Problem, plan_node, planned};
+use crate::node::{Cause, NodeOptions, Problem, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -23,6 +23,8 @@ pub struct BootWish<'a> {
     pub config: &'a str,
     /// What [`BOOT_RESULT`] says, when it is there.
     pub result: Option<&'a BootResult>,
+    /// What the node may do beyond the usual.
+    pub options: NodeOptions,
 }
 
 /// What came of the units' work: the content of [`BOOT_RESULT`].
@@ -68,7 +70,7 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
     }
-    let node = without_our_count(plan_node(wish.spec, facts), facts);
+    let node = without_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);

@@ -6,7 +6,7 @@
 use vfleet_api::{PciAddress, VfRef};
 
 use crate::prelude::*;
-use crate::step::{PlannedStep, Step};
+use crate::step::PlannedStep;
 
 /// A plan, ordered by what waits for what.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,9 +43,7 @@ pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     let mut schedule = Schedule::default();
     for planned in steps {
         match planned.step.pf() {
-            None if schedule.pfs.is_empty() && !is_about_a_restart(&planned.step) => {
-                schedule.before.push(planned);
-            }
+            None if schedule.pfs.is_empty() => schedule.before.push(planned),
             None => schedule.after.push(planned),
             Some(pf) => add(lane(&mut schedule.pfs, pf), planned),
         }
@@ -54,11 +52,6 @@ pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
         schedule.after = core::mem::take(&mut schedule.before);
     }
     schedule
-}
-
-/// Comes last also where no PF is concerned: a machine does not restart for something that failed.
-fn is_about_a_restart(step: &Step) -> bool {
-    matches!(step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
 }
 
 fn lane<'l, 'a>(lanes: &'l mut Vec<PfLane<'a>>, pf: PciAddress) -> &'l mut PfLane<'a> {

@@ -1,7 +1,9 @@
 //! The subcommands.
 
 pub(crate) mod agent;
+pub(crate) mod boot;
 pub(crate) mod crds;
 pub(crate) mod manifests;
+pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod sim;

@@ -23,6 +23,8 @@ struct Arguments {
 enum Command {
     Operator(Box<commands::operator::Arguments>),
     Agent(commands::agent::Arguments),
+    Node(commands::node::Arguments),
+    Boot(commands::boot::Arguments),
     Sim(commands::sim::Arguments),
     Crds(commands::crds::Arguments),
     Manifests(commands::manifests::Arguments),
@@ -33,6 +35,8 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Operator(arguments) => commands::operator::run(*arguments),
         Command::Agent(arguments) => commands::agent::run(arguments),
+        Command::Node(arguments) => return commands::node::run(&arguments).into(),
+        Command::Boot(arguments) => commands::boot::run(&arguments),
         Command::Sim(arguments) => commands::sim::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),
         Command::Manifests(arguments) => commands::manifests::run(&arguments),

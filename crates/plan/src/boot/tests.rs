@@ -92,13 +92,13 @@ fn reason(plan: &Plan) -> Option<&'static str> {
 }
 
 fn wish<'a>(spec: &'a SriovNetworkNodeStateSpec, result: Option<&'a BootResult>) -> BootWish<'a> {
-    BootWish { spec, config: "two", result }
+    BootWish { spec, config: "two", result, options: NodeOptions::default() }
 }
 
 #[test]
 fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
     let nothing = spec(serde_json::json!([]));
-    let plan = plan_boot(&BootWish { spec: &nothing, config: "none", result: None }, &machine());
+    let plan = plan_boot(&wish(&nothing, None), &machine());
     let expected = [
         "install this program as /var/lib/sriov/vfleet",
         "write /etc/systemd/system/sriov-config.service",
@@ -113,7 +113,7 @@ fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
 
     let done = after(&plan.steps, &machine());
     let result = BootResult::succeeded();
-    let again = plan_boot(&BootWish { spec: &nothing, config: "none", result: Some(&result) }, &done);
+    let again = plan_boot(&wish(&nothing, Some(&result)), &done);
     assert!(again.is_done(), "{again:?}");
 }
 
