@@ -1,8 +1,11 @@
 //! systemd mode: the cards are made what is wanted at boot, by units of systemd, and the agent only says what they shall
 //! do. Also how a machine leaves that mode.
 
+mod fault;
 mod guard;
 mod units;
+
+pub use fault::BootFault;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::SriovNetworkNodeStateSpec;
@@ -10,7 +13,7 @@ use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{Cause, NodeOptions, Problem, plan_node_with, planned};
+use crate::node::{NodeOptions, Problem, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -155,15 +158,15 @@ fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, fac
 
 /// The units did their work, and still the machine is not as wanted. Another restart would change nothing.
 fn not_as_wanted(files: Vec<PlannedStep>, node: Plan, result: &BootResult) -> Plan {
-    let cause = match result.sync_status.as_str() {
-        SUCCEEDED => Cause::ChangedSinceBoot {
+    let fault = match result.sync_status.as_str() {
+        SUCCEEDED => BootFault::ChangedSince {
             step: node.steps.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
         },
-        IN_PROGRESS => Cause::BootUnfinished,
-        _ => Cause::BootFailed { error: result.last_sync_error.clone() },
+        IN_PROGRESS => BootFault::Unfinished,
+        _ => BootFault::Failed { error: result.last_sync_error.clone() },
     };
     let mut problems = node.problems;
-    problems.push(Problem::of_the_node(cause));
+    problems.push(Problem::of_the_node(fault));
     Plan { steps: files, problems }
 }
 

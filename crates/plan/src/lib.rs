@@ -7,8 +7,10 @@
 //! - [`boot`]: the same in systemd mode => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
+//! - [`kernel_arguments`]: what the kernel was started with => what is missing
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
+//! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -19,11 +21,13 @@
 extern crate alloc;
 
 pub mod boot;
+pub mod external;
 pub mod facts;
 pub mod files;
 pub mod fingerprint;
 pub mod firmware;
 pub mod guids;
+pub mod kernel_arguments;
 pub mod modules;
 pub mod network;
 pub mod node;
@@ -38,6 +42,7 @@ pub mod step;
 
 mod mac;
 mod prelude;
+mod vendor;
 
 pub use boot::{BootResult, BootWish, plan_boot, plan_no_boot};
 pub use facts::{
@@ -45,9 +50,9 @@ pub use facts::{
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
-pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use guids::{GuidFileError, GuidSource};
-pub use node::{NodeOptions, Problem, plan_node, plan_node_with};
+pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,

@@ -2,6 +2,16 @@
 
 use vfleet_api::{MacAddr, PciAddress};
 
+use crate::facts::{LinkKind, PfFacts};
+
+/// The address of a VF that vfleet makes on this PF; `None` where VFs have none. From the address that the hardware
+/// came with, since the other one can be changed.
+pub(crate) fn own_mac(pf: &PfFacts, index: u16) -> Option<MacAddr> {
+    let link = pf.link.as_ref().filter(|link| link.kind == LinkKind::Ethernet)?;
+    let hardware = link.permanent_mac.filter(|mac| mac.is_usable()).or(link.mac)?;
+    Some(vf_mac(hardware, pf.address, index))
+}
+
 /// The address of a VF that vfleet makes: always the same for the same VF of the same card, so that it is kept
 /// when the VF is made again, also by another process after a crash. Locally administered; 46 bits of a hash of
 /// the PF's own address (unique in the world), its PCI address (two ports of a card may share a MAC) and the

@@ -92,8 +92,8 @@ fn every_vf_that_fails_is_named_and_its_card_goes_no_further() {
     let [bad, good] = cards();
     let plan = survey(&host, &|facts| plan_node(&wish(), facts)).unwrap().1;
     let last = |pf: PciAddress| {
-        let steps = plan.steps.iter().filter(|planned| planned.step.pf() == Some(pf));
-        steps.last().unwrap().step.to_string()
+        let mut steps = plan.steps.iter().filter(|planned| planned.step.pf() == Some(pf));
+        steps.next_back().unwrap().step.to_string()
     };
     // VFs that are gone when they shall be bound.
     let other = std::sync::Arc::new(host.another());
