@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, Plan, plan_node_with};
+use vfleet_plan::{HostFacts, Plan};
 
 use crate::Config;
 use crate::apply::{Failure, Outcome, chain, survey};
@@ -214,7 +214,7 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
         selection: Selection,
     ) -> impl Fn(&HostFacts) -> Plan + Send + Sync + use<> {
-        let (spec, options) = (spec.clone(), self.config.options);
-        move |facts| selection.of(plan_node_with(&spec, facts, &options))
+        let (spec, options, mode) = (spec.clone(), self.config.options, self.config.mode);
+        move |facts| selection.of(mode.plan(&spec, facts, options))
     }
 }

@@ -6,8 +6,10 @@
 mod alarm;
 pub mod apply;
 mod attempt;
+pub mod boot;
 mod course;
 mod metrics;
+mod mode;
 mod patience;
 mod report;
 mod run;
@@ -19,6 +21,7 @@ use vfleet_host::Host;
 use vfleet_plan::NodeOptions;
 
 pub use metrics::{Metrics, serve};
+pub use mode::Mode;
 pub use run::{AgentError, run};
 
 /// What an agent needs to know.
@@ -32,6 +35,8 @@ pub struct Config {
     pub host: Arc<dyn Host>,
     /// What it may do beyond the usual.
     pub options: NodeOptions,
+    /// Whether it configures the cards itself, or has units of systemd do it at boot.
+    pub mode: Mode,
     /// Finish one card before the next is begun.
     pub one_card_at_a_time: bool,
     /// Where it counts.
@@ -46,6 +51,7 @@ impl Config {
             namespace,
             host,
             options: NodeOptions::default(),
+            mode: Mode::Daemon,
             one_card_at_a_time: false,
             metrics: Arc::default(),
         }

@@ -1,10 +1,12 @@
 //! systemd mode: the cards are made what is wanted at boot, by units of systemd, and the agent only says what they shall
 //! do. Also how a machine leaves that mode.
 
+mod config;
 mod fault;
 mod guard;
 mod units;
 
+pub use config::{config_spec, config_text};
 pub use fault::BootFault;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{NodeOptions, Problem, plan_node_with, planned};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -93,6 +95,29 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     }
 }
 
+/// When a unit does its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootPhase {
+    /// Before the network: PFs are set up and VFs made.
+    BeforeNetwork,
+    /// After it: all the rest.
+    AfterNetwork,
+}
+
+/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it.
+pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+    let mut plan = match phase {
+        BootPhase::BeforeNetwork => plan_before_network(spec, facts),
+        BootPhase::AfterNetwork => plan_node(spec, facts),
+    };
+    if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
+        let why = plan.steps.swap_remove(at).why;
+        plan.steps.retain(|planned| !leads_to_restart(planned));
+        plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
+    }
+    plan
+}
+
 /// The steps that leave nothing of systemd mode behind, be it ours or the Go daemon's.
 pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "the agent itself looks after the cards";
@@ -135,12 +160,13 @@ fn without_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
 /// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
 /// cards are done with, right before what leads to the restart, which does not follow when that fails.
 fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
-    let leads_to_restart = |planned: &PlannedStep| {
-        matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
-    };
     let at = node.steps.iter().position(leads_to_restart).unwrap_or(node.steps.len());
     node.steps.splice(at..at, files);
     node
+}
+
+fn leads_to_restart(planned: &PlannedStep) -> bool {
+    matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
 }
 
 fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {

@@ -44,7 +44,7 @@ mod mac;
 mod prelude;
 mod vendor;
 
-pub use boot::{BootResult, BootWish, plan_boot, plan_no_boot};
+pub use boot::{BootPhase, BootResult, BootWish, plan_boot, plan_no_boot, plan_phase};
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,

@@ -24,6 +24,12 @@ pub enum BootFault {
         /// What is to be done.
         step: String,
     },
+    /// A unit cannot do it, and must not restart the machine.
+    #[error("the machine must be restarted once more, for {why}: the agent does that, or restart the node")]
+    NeedsRestart {
+        /// What for.
+        why: String,
+    },
     /// The machine was restarted, and the units left nothing.
     #[error(
         "the machine was restarted {restarts} times, but the units of systemd left no result: see `journalctl -b -u sriov-config.service`, then restart the node"
@@ -41,6 +47,7 @@ impl BootFault {
             Self::Failed { .. } => "BootFailed",
             Self::Unfinished => "BootUnfinished",
             Self::ChangedSince { .. } => "ChangedSinceBoot",
+            Self::NeedsRestart { .. } => "RestartNeeded",
             Self::UnitsDidNotRun { .. } => "UnitsDidNotRun",
         }
     }
