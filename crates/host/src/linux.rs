@@ -1,18 +1,32 @@
 //! The machine that this runs on, through sysfs and netlink.
 
+mod boot_loader;
+mod command;
+mod dbus;
 mod deadline;
+mod durable;
 mod events;
 mod facts;
+mod files;
+mod firmware;
+mod kept;
+mod modules;
 mod netdev;
 mod parse;
 mod pci;
+mod platform;
 mod records;
 mod root;
 mod rtnl;
 mod steps;
 mod sysfs;
+mod system;
+#[cfg(test)]
+mod tree;
+mod udev;
 mod uevent;
 
+pub use platform::Platform;
 pub use root::HostRoot;
 
 use std::sync::Arc;
@@ -44,6 +58,12 @@ impl LinuxHost {
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// The same on a cloud's virtual machine: its cards are on the networks that the cloud tells of.
+    #[must_use]
+    pub fn with_platform(self, platform: Platform) -> Self {
+        Self { root: Arc::new(HostRoot::clone(&self.root).on_platform(platform)), ..self }
     }
 }
 

@@ -4,9 +4,9 @@ use vfleet_plan::{HostFacts, LinkFacts, LinkKind, PfFacts, VfFacts};
 
 use super::netdev::Netdev;
 use super::pci::{self, Function, PfDevice};
-use super::records;
 use super::root::HostRoot;
 use super::rtnl::{Link, Rtnl};
+use super::{files, firmware, platform, records, system};
 use crate::HostError;
 
 /// How often a machine that changes meanwhile is read before that is an error.
@@ -37,13 +37,17 @@ fn is_race(error: &HostError) -> bool {
 fn read_once(root: &HostRoot, rtnl: &mut Rtnl) -> Result<HostFacts, HostError> {
     let pfs = pci::pfs(root)?;
     Ok(HostFacts {
-        pfs: pfs.into_iter().map(|pf| pf_facts(pf, rtnl)).collect::<Result<_, _>>()?,
+        pfs: pfs.into_iter().map(|pf| pf_facts(root, pf, rtnl)).collect::<Result<_, _>>()?,
         records: records::read_all(root)?,
+        kernel: system::kernel(root)?,
+        files: files::texts(root)?,
+        enabled_units: files::enabled_units(root)?,
+        guid_file: files::guids(root)?,
         ..HostFacts::default()
     })
 }
 
-fn pf_facts(pf: PfDevice, rtnl: &mut Rtnl) -> Result<PfFacts, HostError> {
+fn pf_facts(root: &HostRoot, pf: PfDevice, rtnl: &mut Rtnl) -> Result<PfFacts, HostError> {
     let link = link_of(pf.function.netdev.as_ref(), rtnl)?;
     let vfs = (0..).zip(pf.vfs).map(|(index, vf)| vf_facts(index, vf, link.as_ref(), rtnl));
     Ok(PfFacts {
@@ -57,9 +61,9 @@ fn pf_facts(pf: PfDevice, rtnl: &mut Rtnl) -> Result<PfFacts, HostError> {
         eswitch: None,
         tc_offload: None,
         rdma: None,
-        firmware: None,
+        firmware: firmware::of_card(root, pf.function.vendor, pf.function.address),
         is_lone_vf: false,
-        net_filter: None,
+        net_filter: platform::network(root, pf.function.address, link.as_ref().and_then(|link| link.mac)),
         vfs: vfs.collect::<Result<_, _>>()?,
         link: link.map(|link| link_facts(link, pf.function.netdev)),
     })

@@ -3,6 +3,7 @@
 mod bind;
 mod links;
 mod num_vfs;
+mod system;
 
 use std::fmt;
 
@@ -25,7 +26,7 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetVfMac { vf, mac } => links::set_vf_mac(root, *vf, *mac, &attempt),
         Step::BindVf { vf, driver } => bind::bind(root, *vf, driver, &attempt),
         Step::SetVfMtu { vf, mtu } => links::set_vf_mtu(root, *vf, *mtu, &attempt),
-        _ => Err(HostError::NotYet { attempt }),
+        step => system::execute(root, step, &attempt).unwrap_or(Err(HostError::NotYet { attempt })),
     }
 }
 
