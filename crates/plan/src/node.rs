@@ -17,6 +17,7 @@ mod wanted;
 use pf::PfPlan;
 pub use problem::{Cause, Problem};
 pub use system::SystemFault;
+pub(crate) use system::restart_for;
 use wanted::WantedPf;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
@@ -129,6 +130,6 @@ fn give_back(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
     }
 }
 
-fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
+pub(crate) fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
     PlannedStep { step, disruption, why: why.into() }
 }
