@@ -77,7 +77,7 @@ async fn main() -> anyhow::Result<()> {
     let host = LinuxHost::new(HostRoot::default());
     let host: Arc<dyn Host> = Arc::new(MortalHost { host, deaths, dying: Mutex::default() });
     let client = kube::Client::try_default().await?;
-    vfleet_agent::run(client, vfleet_agent::Config { node, namespace, host }, CancellationToken::new())
+    vfleet_agent::run(client, vfleet_agent::Config::new(node, namespace, host), CancellationToken::new())
         .await?;
     Ok(())
 }
