@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::path::Path;
 
 use fixture_lab::{Job, Vm};
@@ -88,20 +89,21 @@ impl<'a> Guest<'a> {
         );
     }
 
-    /// What can be seen of a card and of its VFs from one number to another, down to the byte: what `ip` tells, the
-    /// drivers, the files of sysfs.
-    pub(super) fn snapshot(&self, pf: &str, first: u32, last: u32) -> String {
+    /// What can be seen of a card and of some of its VFs, down to the byte: what `ip` tells, the drivers, the files of
+    /// sysfs.
+    pub(super) fn snapshot(&self, pf: &str, vfs: Range<u32>) -> String {
+        let Range { start, end } = vfs;
         let script = format!(
             r"
             card=/sys/class/net/{pf}/device
-            ip -json -details link show {pf} | jq '.[0] | .vfinfo_list |= .[{first}:{last} + 1]'
+            ip -json -details link show {pf} | jq '.[0] | .vfinfo_list |= .[{start}:{end}]'
             for file in $card/sriov_* $card/driver_override; do echo $file $(cat $file 2>&1 || true); done
-            for number in $(seq {first} {last}); do
+            for ((number = {start}; number < {end}; number++)); do
                 vf=$card/virtfn$number
                 readlink $vf $vf/driver $vf/iommu_group || true
                 cat $vf/driver_override
                 for link in $(ls $vf/net 2>/dev/null); do
-                    ip -json -details link show $link
+                    ip -json -details link show $link | jq '.[0]'
                     ip -json address show $link | jq '.[0].addr_info | map(del(.valid_life_time, .preferred_life_time, .tentative))'
                 done
             done"
