@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_plan::report::View;
 use vfleet_plan::{HostFacts, report};
 
 use crate::apply::Failure;
@@ -42,10 +43,12 @@ pub(crate) fn status(
         Progress::Done(failures) => (Some(FAILED), Some(message(*failures))),
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
+    let known = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
+    let view = View { known, narrow: None };
     SriovNetworkNodeStateStatus {
         // What cannot be read now is as it was last seen.
         interfaces: facts
-            .map(|facts| devices::with_conditions(report::interfaces(facts), state, progress))
+            .map(|facts| devices::with_conditions(report::interfaces(facts, &view), state, progress))
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
         system: match facts {
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),

@@ -40,6 +40,13 @@ pub enum HostError {
     VfsExist { pf: PciAddress, found: usize, asked: u16 },
     #[error("{asked} VFs are more than {pf} can have, which is {total}")]
     TooManyVfs { pf: PciAddress, asked: u16, total: u16 },
+    #[error(
+        "vfio-pci does not take {vf}, which is in no IOMMU group: switch the IOMMU on in the BIOS (VT-d, AMD-Vi) and \
+         in the kernel's arguments (intel_iommu=on on Intel)"
+    )]
+    NoIommu { vf: PciAddress },
+    #[error("the driver of {device} offers no embedded switch whose mode can be set")]
+    NoEswitch { device: String },
     #[error("the kernel accepted to {attempt}, but to no effect: expected {expected}, found {found}")]
     Unverified { attempt: String, expected: String, found: String },
     #[error(
@@ -50,6 +57,24 @@ pub enum HostError {
     StillRunning { attempt: String },
     #[error("{what} kept changing while it was read: somebody else is at work on it")]
     Unsettled { what: String },
+    #[error("this machine has no program {program}: install it")]
+    NoProgram { program: String },
+    #[error("`{command}` failed ({outcome}){}", with_words(words))]
+    Command { command: String, outcome: String, words: String },
+    #[error(
+        "`{command}` did not end within {after:?} and was stopped: run it by hand to see what it waits for"
+    )]
+    CommandOverdue { command: String, after: Duration },
+    #[error("cannot {attempt} over the system bus: look whether D-Bus and systemd are well")]
+    Bus { attempt: String, source: Box<zbus::Error> },
+    #[error("the system bus did not {attempt} within {after:?}: look whether D-Bus and systemd are well")]
+    BusOverdue { attempt: String, after: Duration },
+    #[error(
+        "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
+    )]
+    KernelArgument { argument: String },
+    #[error("cannot get {url}")]
+    Metadata { url: String, source: io::Error },
     #[error("this kernel has no module {module}: install the package that it comes with")]
     NoSuchModule { module: String },
     #[error("no tool can change the firmware of {pf}: install mstflint on this node")]
@@ -82,10 +107,19 @@ impl HostError {
             Self::AutoprobeOff { .. } => "AutoprobeOff",
             Self::VfsExist { .. } => "VfsExist",
             Self::TooManyVfs { .. } => "TooManyVfs",
+            Self::NoIommu { .. } => "NoIommu",
+            Self::NoEswitch { .. } => "NoEswitch",
             Self::Unverified { .. } => "NotVerified",
-            Self::Deadline { .. } => "DeadlineExceeded",
             Self::StillRunning { .. } => "StepStillRunning",
             Self::Unsettled { .. } => "HostUnsettled",
+            Self::NoProgram { .. } => "ProgramMissing",
+            Self::Command { .. } => "CommandFailed",
+            Self::Deadline { .. } | Self::CommandOverdue { .. } | Self::BusOverdue { .. } => {
+                "DeadlineExceeded"
+            }
+            Self::Bus { .. } => "SystemBusFailed",
+            Self::KernelArgument { .. } => "InvalidKernelArgument",
+            Self::Metadata { .. } => "MetadataFailed",
             Self::NoSuchModule { .. } => "NoSuchModule",
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
             Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
@@ -110,6 +144,11 @@ impl HostError {
 /// What the kernel added in words (its extended acknowledgement).
 fn said(message: Option<&str>) -> String {
     message.map_or_else(String::new, |text| format!(" (the kernel says: {text})"))
+}
+
+/// What a program said, if it said anything.
+fn with_words(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(": {words}") }
 }
 
 #[cfg(test)]
