@@ -300,6 +300,17 @@ impl Cluster {
 
     /// Waits for a node state like this.
     pub async fn wait(&self, node: &str, what: &str, like: impl Fn(&State) -> bool) -> State {
+        self.wait_telling(node, what, like, || self.log()).await
+    }
+
+    /// The same, with somebody else's log in the complaint.
+    pub async fn wait_telling(
+        &self,
+        node: &str,
+        what: &str,
+        like: impl Fn(&State) -> bool,
+        log: impl FnOnce() -> String,
+    ) -> State {
         let api: Api<SriovNetworkNodeState> = Api::namespaced(self.client.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let mut states =
@@ -313,7 +324,7 @@ impl Cluster {
             }
         };
         let Ok(state) = tokio::time::timeout(DEADLINE, found).await else {
-            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, self.log());
+            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, log());
         };
         state
     }

@@ -4,8 +4,11 @@
 //! another try; never otherwise.
 
 mod alarm;
-mod apply;
+pub mod apply;
 mod attempt;
+mod course;
+mod metrics;
+mod patience;
 mod report;
 mod run;
 mod status;
@@ -13,7 +16,9 @@ mod status;
 use std::sync::Arc;
 
 use vfleet_host::Host;
+use vfleet_plan::NodeOptions;
 
+pub use metrics::{Metrics, serve};
 pub use run::{AgentError, run};
 
 /// What an agent needs to know.
@@ -25,4 +30,24 @@ pub struct Config {
     pub namespace: String,
     /// The machine that it looks after.
     pub host: Arc<dyn Host>,
+    /// What it may do beyond the usual.
+    pub options: NodeOptions,
+    /// Finish one card before the next is begun.
+    pub one_card_at_a_time: bool,
+    /// Where it counts.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Config {
+    /// An agent with nothing unusual about it.
+    pub fn new(node: String, namespace: String, host: Arc<dyn Host>) -> Self {
+        Self {
+            node,
+            namespace,
+            host,
+            options: NodeOptions::default(),
+            one_card_at_a_time: false,
+            metrics: Arc::default(),
+        }
+    }
 }

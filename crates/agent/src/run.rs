@@ -55,6 +55,13 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                     Next::Rest => {}
                     Next::Again { times } => alarm.again(times),
                     Next::HoldOff { times } => alarm.hold_off(times),
+                    Next::End => {
+                        stop.cancelled().await;
+                        break;
+                    }
+                }
+                if let Some(then) = agent.look_again() {
+                    alarm.at(then);
                 }
             }
         }

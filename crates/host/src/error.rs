@@ -50,6 +50,14 @@ pub enum HostError {
     StillRunning { attempt: String },
     #[error("{what} kept changing while it was read: somebody else is at work on it")]
     Unsettled { what: String },
+    #[error("this kernel has no module {module}: install the package that it comes with")]
+    NoSuchModule { module: String },
+    #[error("no tool can change the firmware of {pf}: install mstflint on this node")]
+    NoFirmwareTool { pf: PciAddress },
+    #[error("this node's kernel is not started by {loader}")]
+    NoSuchBootLoader { loader: &'static str },
+    #[error("{} is no file that vfleet may write or remove", path.display())]
+    NotOurFile { path: PathBuf },
     #[error("this version cannot {attempt} yet")]
     NotYet { attempt: String },
     #[error("the simulated machine was told to fail to {attempt}")]
@@ -78,6 +86,10 @@ impl HostError {
             Self::Deadline { .. } => "DeadlineExceeded",
             Self::StillRunning { .. } => "StepStillRunning",
             Self::Unsettled { .. } => "HostUnsettled",
+            Self::NoSuchModule { .. } => "NoSuchModule",
+            Self::NoFirmwareTool { .. } => "NoFirmwareTool",
+            Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
+            Self::NotOurFile { .. } => "NotOurFile",
             Self::NotYet { .. } => "Unsupported",
             Self::Injected { .. } => "Injected",
             Self::CutOff { .. } => "CutOff",

@@ -6,6 +6,7 @@
 //! - [`node`]: node state spec and host facts => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
+//! - [`kernel_arguments`]: what the kernel was started with => what is missing
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
 //! - [`external`]: whether a PF that is managed outside is as a policy needs it
@@ -24,6 +25,7 @@ pub mod files;
 pub mod fingerprint;
 pub mod firmware;
 pub mod guids;
+pub mod kernel_arguments;
 pub mod modules;
 pub mod network;
 pub mod node;
@@ -45,7 +47,7 @@ pub use facts::{
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
-pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use guids::{GuidFileError, GuidSource};
 pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, plugin_action};

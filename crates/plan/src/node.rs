@@ -16,6 +16,7 @@ mod wanted;
 
 use pf::PfPlan;
 pub use problem::{Cause, Problem};
+pub use system::SystemFault;
 use wanted::WantedPf;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
@@ -56,7 +57,7 @@ impl Default for NodeOptions {
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
-    let system = system::plan_system(spec, facts, options);
+    let system = system::plan_system(spec, facts, *options);
     plan.problems.extend(problem::unsupported(spec));
     plan.problems.extend(system.problems);
     plan.steps.extend(system.before);
@@ -72,6 +73,7 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
     if !system.reboots {
         give_back(&mut plan, interfaces, facts);
     }
+    udev::plan_scripts(&mut plan.steps, facts);
     plan.steps.extend(system.after);
     plan
 }
@@ -87,6 +89,7 @@ pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) 
         plan.steps.extend(pf.make);
         plan.problems.extend(pf.problems);
     }
+    udev::plan_scripts(&mut plan.steps, facts);
     plan
 }
 

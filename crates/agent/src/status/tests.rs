@@ -66,7 +66,7 @@ fn the_same_again_is_no_news() {
 #[test]
 fn while_it_works_the_last_error_stays() {
     let failed = told(state(3), &Progress::Done(&[failure()]));
-    let working = told(failed, &Progress::Executing(&Plan::default()));
+    let working = told(failed, &Progress::Executing(&Course::default()));
     let status = working.status.clone().unwrap();
     assert_eq!(status.sync_status.as_deref(), Some(IN_PROGRESS));
     assert!(!status.last_sync_error.unwrap().is_empty());

@@ -5,8 +5,10 @@ use core::fmt;
 use thiserror::Error;
 use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 
+use super::system::SystemFault;
 use crate::external::ExternalFault;
 use crate::facts::HostUse;
+use crate::firmware::FirmwareFault;
 use crate::guids::GuidFileError;
 use crate::modules;
 use crate::prelude::*;
@@ -118,6 +120,10 @@ pub enum Cause {
         "the card is itself a VF, given by a hypervisor: numVfs must be 1, with VF 0 in one policy, and without switchdev mode"
     )]
     LoneVf,
+    #[error(transparent)]
+    System(#[from] SystemFault),
+    #[error(transparent)]
+    Firmware(#[from] FirmwareFault),
 }
 
 impl Cause {
@@ -142,6 +148,8 @@ impl Cause {
             Self::Guids(error) => error.reason(),
             Self::AutoprobeOff => "AutoprobeOff",
             Self::LoneVf => "NotPossibleOnVf",
+            Self::System(fault) => fault.reason(),
+            Self::Firmware(fault) => fault.reason(),
         }
     }
 }
@@ -154,9 +162,6 @@ pub(super) fn unsupported(spec: &SriovNetworkNodeStateSpec) -> Vec<Problem> {
             || bridges.linux.as_ref().is_some_and(|list| !list.is_empty())
     }) {
         found.push("a software bridge");
-    }
-    if spec.system.as_ref().is_some_and(|system| system.rdma_mode.is_some()) {
-        found.push("rdmaMode");
     }
     found
         .into_iter()

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
         None => Arc::new(LinuxHost::new(HostRoot::new(&arguments.host_root))),
     };
-    let config = vfleet_agent::Config { node: arguments.node, namespace: arguments.namespace, host };
+    let config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;

@@ -1,0 +1,101 @@
+//! Steps about the machine as a whole.
+
+use std::io;
+use std::path::PathBuf;
+
+use vfleet_api::PciAddress;
+use vfleet_plan::files::{FIXED, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule};
+use vfleet_plan::{FirmwareSettings, HostFile, ModuleState, Step};
+
+use super::{netlink, require_pf};
+use crate::HostError;
+use crate::sim::arguments;
+use crate::sim::kernel::Kernel;
+
+const ENOENT: i32 = 2;
+
+pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
+    match step {
+        Step::LoadModule { module, options } => {
+            let missing = |_| HostError::NoSuchModule { module: module.clone() };
+            return kernel.load_module(module, options).map_err(missing);
+        }
+        Step::InstallProgram { path } => {
+            kernel.programs.insert(path.clone());
+        }
+        Step::EnableUnit { unit } => {
+            if !kernel.files.contains_key(&unit_path(unit)) {
+                return Err(no_file("enable", unit_path(unit)));
+            }
+            kernel.enabled_units.insert(unit.clone());
+        }
+        Step::DisableUnit { unit } => {
+            kernel.enabled_units.remove(unit);
+        }
+        Step::SetKernelArguments { loader, add, remove } => {
+            if kernel.boot_loader() != Some(*loader) {
+                return Err(HostError::NoSuchBootLoader { loader: loader.as_str() });
+            }
+            kernel.next_command_line = arguments::changed(&kernel.next_command_line, add, remove);
+        }
+        Step::CountReboot { reboots } => kernel.reboots = Some(reboots.clone()),
+        Step::ForgetReboots => kernel.reboots = None,
+        Step::Reboot => kernel.reboot(),
+        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
+    }
+    Ok(())
+}
+
+pub(super) fn set_firmware(
+    kernel: &mut Kernel,
+    pf: PciAddress,
+    settings: &FirmwareSettings,
+    step: &Step,
+) -> Result<(), HostError> {
+    require_firmware(kernel, pf)?;
+    kernel.set_firmware(pf, settings).map_err(|refusal| netlink(step, &refusal))
+}
+
+pub(super) fn reset_firmware(kernel: &mut Kernel, pf: PciAddress, step: &Step) -> Result<(), HostError> {
+    require_firmware(kernel, pf)?;
+    kernel.reset_firmware(pf).map_err(|refusal| netlink(step, &refusal))
+}
+
+fn require_firmware(kernel: &Kernel, pf: PciAddress) -> Result<(), HostError> {
+    require_pf(kernel, pf)?.firmware.as_ref().map(drop).ok_or(HostError::NoFirmwareTool { pf })
+}
+
+pub(super) fn write_file(kernel: &mut Kernel, file: &HostFile) -> Result<(), HostError> {
+    require_known(&file.path)?;
+    kernel.files.insert(file.path.clone(), file.text.clone());
+    Ok(())
+}
+
+pub(super) fn remove_file(kernel: &mut Kernel, path: &str) -> Result<(), HostError> {
+    require_known(path)?;
+    kernel.files.remove(path);
+    Ok(())
+}
+
+fn require_known(path: &str) -> Result<(), HostError> {
+    if is_known(path) { Ok(()) } else { Err(HostError::NotOurFile { path: PathBuf::from(path) }) }
+}
+
+/// Whether a file is one that vfleet may write.
+pub(in crate::sim) fn is_known(path: &str) -> bool {
+    FIXED.contains(&path)
+        || UNITS.iter().any(|unit| unit_path(unit) == path)
+        || path.strip_prefix(UDEV_RULES).and_then(|rest| rest.strip_prefix('/')).is_some_and(is_our_rule)
+}
+
+pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
+    kernel.modules.get(module) == Some(&ModuleState::Loaded)
+}
+
+fn unit_path(unit: &str) -> String {
+    format!("{UNIT_DIRECTORY}/{unit}")
+}
+
+fn no_file(attempt: &'static str, path: String) -> HostError {
+    HostError::Io { attempt, path: PathBuf::from(path), source: io::Error::from_raw_os_error(ENOENT) }
+}
