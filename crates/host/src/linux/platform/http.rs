@@ -34,8 +34,10 @@ fn request(
 
 /// HTTP/1.0: the answer ends with the connection, and is never in pieces.
 fn head(service: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: 0\r\n{headers}\r\n", service.ip())
+    let mut lines = vec![format!("{method} {path} HTTP/1.0"), format!("Host: {}", service.ip())];
+    lines.push("Content-Length: 0".to_owned());
+    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    lines.join("\r\n") + "\r\n\r\n"
 }
 
 fn exchange(service: SocketAddr, request: &str) -> io::Result<Vec<u8>> {

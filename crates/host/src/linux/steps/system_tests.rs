@@ -153,7 +153,7 @@ fn modules_are_found_where_they_are() {
     assert_eq!(modules(), expected.map(|(name, state)| (name.to_owned(), state)).into());
 
     tree.write("/lib/modules/6.12.0/modules.dep", "kernel/igb_uio.ko:\n");
-    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    let later = std::time::SystemTime::now() + std::time::Duration::from_mins(1);
     let list =
         std::fs::File::options().write(true).open(tree.path("/lib/modules/6.12.0/modules.dep")).unwrap();
     list.set_modified(later).unwrap();
