@@ -69,14 +69,20 @@ pub enum HostError {
     Bus { attempt: String, source: Box<zbus::Error> },
     #[error("the system bus did not {attempt} within {after:?}: look whether D-Bus and systemd are well")]
     BusOverdue { attempt: String, after: Duration },
-    #[error("{path} is not one of the files that vfleet keeps: it stays as it is")]
-    NotOurs { path: String },
     #[error(
         "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
     )]
     KernelArgument { argument: String },
     #[error("cannot get {url}")]
     Metadata { url: String, source: io::Error },
+    #[error("this kernel has no module {module}: install the package that it comes with")]
+    NoSuchModule { module: String },
+    #[error("no tool can change the firmware of {pf}: install mstflint on this node")]
+    NoFirmwareTool { pf: PciAddress },
+    #[error("this node's kernel is not started by {loader}")]
+    NoSuchBootLoader { loader: &'static str },
+    #[error("{} is no file that vfleet may write or remove", path.display())]
+    NotOurFile { path: PathBuf },
     #[error("this version cannot {attempt} yet")]
     NotYet { attempt: String },
     #[error("the simulated machine was told to fail to {attempt}")]
@@ -112,9 +118,12 @@ impl HostError {
                 "DeadlineExceeded"
             }
             Self::Bus { .. } => "SystemBusFailed",
-            Self::NotOurs { .. } => "NotOurFile",
             Self::KernelArgument { .. } => "InvalidKernelArgument",
             Self::Metadata { .. } => "MetadataFailed",
+            Self::NoSuchModule { .. } => "NoSuchModule",
+            Self::NoFirmwareTool { .. } => "NoFirmwareTool",
+            Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
+            Self::NotOurFile { .. } => "NotOurFile",
             Self::NotYet { .. } => "Unsupported",
             Self::Injected { .. } => "Injected",
             Self::CutOff { .. } => "CutOff",

@@ -21,6 +21,8 @@ pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
 pub const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
 /// The program that the units start.
 pub const BOOT_PROGRAM: &str = "/var/lib/sriov/vfleet";
+/// The program that the Go daemon's units start.
+pub const GO_BOOT_PROGRAM: &str = "/var/lib/sriov/sriov-network-config-daemon";
 /// InfiniBand GUIDs for VFs. Written by the administrator, never by vfleet.
 pub const GUIDS: &str = "/etc/sriov-operator/infiniband/guids";
 /// Restarts that were asked for.

@@ -83,7 +83,7 @@ pub(super) fn remove_file(kernel: &mut Kernel, path: &str) -> Result<(), HostErr
 }
 
 fn require_known(path: &str) -> Result<(), HostError> {
-    if is_ours(path) { Ok(()) } else { Err(HostError::NotOurs { path: path.to_owned() }) }
+    if is_ours(path) { Ok(()) } else { Err(HostError::NotOurFile { path: path.into() }) }
 }
 
 pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
