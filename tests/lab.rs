@@ -7,14 +7,17 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use vfleet_tests::agent_on_kernel::a_policy_becomes_vfs_on_a_real_kernel;
 use vfleet_tests::contract::sim::SimBench;
 use vfleet_tests::contract::suite::{defect_name, run_case};
 use vfleet_tests::contract::{Case, DEFECTS, Ending, Report, all_cases, find_case};
 use vfleet_tests::lab::kernel_suite::KernelSuite;
+use vfleet_tests::on_kernel::{Programs, TRIALS};
 
 const CONTRACT: &str = env!("CARGO_BIN_EXE_contract");
-const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
+const PROGRAMS: Programs = Programs {
+    vfleet: env!("CARGO_BIN_EXE_vfleet_under_test"),
+    mortal_agent: env!("CARGO_BIN_EXE_mortal_agent"),
+};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -33,14 +36,17 @@ fn main() -> ExitCode {
 /// Other tests in the lab, on `vfleet_tests::lab::machine()`. They run after the suite, which leaves the cards
 /// without VFs and gives the machine back.
 fn further_trials() -> Vec<Trial> {
-    vec![Trial::ignorable_test("agent::a_policy_becomes_vfs_on_a_real_kernel", || {
-        if let Some(reason) = fixture_lab::unavailable() {
-            return left_out(&reason);
-        }
-        let vm = vfleet_tests::lab::machine()?;
-        tokio::runtime::Runtime::new()?.block_on(a_policy_becomes_vfs_on_a_real_kernel(&vm, PROGRAM));
-        Ok(Completion::Completed)
-    })]
+    let trial = |told: &'static vfleet_tests::on_kernel::Trial| {
+        Trial::ignorable_test(told.name, || {
+            if let Some(reason) = fixture_lab::unavailable() {
+                return left_out(&reason);
+            }
+            let vm = vfleet_tests::lab::machine()?;
+            tokio::runtime::Runtime::new()?.block_on(told.run(&vm, PROGRAMS));
+            Ok(Completion::Completed)
+        })
+    };
+    TRIALS.iter().map(trial).collect()
 }
 
 /// In the order in which `contract` tries them, so that each is waited for when it is its turn.

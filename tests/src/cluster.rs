@@ -300,6 +300,17 @@ impl Cluster {
 
     /// Waits for a node state like this.
     pub async fn wait(&self, node: &str, what: &str, like: impl Fn(&State) -> bool) -> State {
+        self.wait_telling(node, what, like, || self.log()).await
+    }
+
+    /// The same, with somebody else's log in the complaint.
+    pub async fn wait_telling(
+        &self,
+        node: &str,
+        what: &str,
+        like: impl Fn(&State) -> bool,
+        log: impl FnOnce() -> String,
+    ) -> State {
         let api: Api<SriovNetworkNodeState> = Api::namespaced(self.client.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let mut states =
@@ -313,7 +324,7 @@ impl Cluster {
             }
         };
         let Ok(state) = tokio::time::timeout(DEADLINE, found).await else {
-            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, self.log());
+            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, log());
         };
         state
     }
@@ -377,6 +388,17 @@ impl State {
         let condition =
             conditions.into_iter().find(|condition| condition.type_ == type_).expect("a condition");
         (condition.status, condition.reason)
+    }
+
+    /// Changes with every write.
+    pub fn version(&self) -> &str {
+        self.0.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// The names of all cards.
+    pub fn cards(&self) -> Vec<String> {
+        let cards = self.status().interfaces.unwrap_or_default();
+        cards.into_iter().filter_map(|card| card.name).collect()
     }
 
     pub fn card(&self, name: &str) -> InterfaceExt {

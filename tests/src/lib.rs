@@ -1,10 +1,10 @@
 //! What the end-to-end tests share: the contract suite of hosts, and the way to the VM lab.
 
-pub mod agent_on_kernel;
 pub mod bench;
 pub mod cluster;
 pub mod contract;
 pub mod lab;
 pub mod networks;
 pub mod objects;
+pub mod on_kernel;
 pub mod takeover;

@@ -33,6 +33,11 @@ impl Alarm {
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
+    /// Something is worth another look then.
+    pub(crate) fn at(&mut self, then: Instant) {
+        self.due = Some(self.due.map_or(then, |due| due.min(then)));
+    }
+
     /// An attempt failed, the `times`-th in a row: try again, each time a little later.
     pub(crate) fn again(&mut self, times: u32) {
         let later = Instant::now() + pause(times);

@@ -1,136 +1,137 @@
-//! From a node state to a changed machine: facts, plan, execute, facts again. Blocking, and free of the API.
+//! From what is wanted to a changed machine: facts, plan, execute, facts again. Blocking, and free of the API.
+
+mod execute;
+mod failure;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use thiserror::Error;
-use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
+use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostError};
-use vfleet_plan::{HostFacts, Plan, Problem, plan_node};
+use vfleet_plan::{HostFacts, Plan, PlannedStep};
+
+pub use failure::Failure;
+pub(crate) use failure::chain;
+
+/// Some changes show only after others what else is to do (udev tells of a card's ports once it looked at them again).
+const ROUNDS: usize = 3;
+
+/// The planner: what to do on a machine that is like these facts.
+pub type Planner<'a> = &'a (dyn Fn(&HostFacts) -> Plan + Sync);
+
+/// What is needed to change a machine.
+pub struct Work<'a> {
+    /// The machine.
+    pub host: &'a dyn Host,
+    /// Its name, for the log.
+    pub node: &'a str,
+    /// What is to be done on it.
+    pub planner: Planner<'a>,
+    /// Finish one card before the next is begun.
+    pub one_card_at_a_time: bool,
+    /// Is told what happens, by several threads.
+    pub listener: &'a (dyn Fn(Happening<'_>) + Sync),
+}
+
+/// Something that happened while steps are executed.
+#[derive(Debug)]
+pub enum Happening<'a> {
+    /// A step is begun.
+    Begins(&'a PlannedStep),
+    /// A step ended.
+    Ended {
+        /// The step.
+        planned: &'a PlannedStep,
+        /// How long it took.
+        took: Duration,
+        /// Why it failed, if it did.
+        error: Option<&'a HostError>,
+    },
+    /// No further step about this PF follows.
+    PfEnded {
+        /// The PF.
+        pf: PciAddress,
+        /// Whether all of them did what they should.
+        is_done: bool,
+    },
+    /// All steps did what they should, and only then it could be seen that these are to be done as well.
+    More(&'a Plan),
+}
 
 /// What came of an attempt.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// The machine afterwards; `None` when it could not be read.
-    pub(crate) facts: Option<HostFacts>,
+    pub facts: Option<HostFacts>,
     /// How many steps were executed.
-    pub(crate) executed: usize,
+    pub executed: usize,
     /// What went wrong.
-    pub(crate) failures: Vec<Failure>,
+    pub failures: Vec<Failure>,
+    /// The machine is about to restart: nothing more is to be done until it did.
+    pub reboots: bool,
 }
 
 impl Outcome {
     /// The machine cannot be read.
-    pub(crate) fn unreadable(error: HostError) -> Self {
-        Self { facts: None, executed: 0, failures: vec![Failure::Unreadable(error)] }
+    pub fn unreadable(error: HostError) -> Self {
+        Self { facts: None, executed: 0, failures: vec![Failure::Unreadable(error)], reboots: false }
     }
 
     /// The machine is as wanted, except what cannot be.
-    pub(crate) fn without_steps(facts: HostFacts, plan: Plan) -> Self {
+    pub fn without_steps(facts: HostFacts, plan: Plan) -> Self {
         let failures = plan.problems.into_iter().map(Failure::Impossible).collect();
-        Self { facts: Some(facts), executed: 0, failures }
-    }
-}
-
-/// Something that keeps the node from being as wanted.
-#[derive(Debug, Error)]
-pub(crate) enum Failure {
-    /// It cannot be. No use in trying again before the machine or the wish changes.
-    #[error("{0}")]
-    Impossible(Problem),
-    /// A step failed.
-    #[error("cannot {step}: {}", chain(.source))]
-    Step { pf: Option<PciAddress>, step: String, source: HostError },
-    /// The machine cannot be read.
-    #[error("cannot read the machine: {}", chain(.0))]
-    Unreadable(HostError),
-    /// All steps were executed, and still something is not as wanted.
-    #[error("still to do after all steps were executed: {step}")]
-    StillToDo { pf: Option<PciAddress>, step: String },
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
-
-impl Failure {
-    /// In one word, for conditions and events.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Impossible(problem) => problem.cause.reason(),
-            Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
-            Self::StillToDo { .. } => "NotVerified",
-        }
-    }
-
-    /// The PF that it is about; `None` for the whole node.
-    pub(crate) fn pf(&self) -> Option<PciAddress> {
-        match self {
-            Self::Impossible(problem) => problem.pf,
-            Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
-            Self::Unreadable(_) => None,
-        }
-    }
-
-    /// Whether trying again can help although nothing changed.
-    pub(crate) fn is_worth_a_retry(&self) -> bool {
-        !matches!(self, Self::Impossible(_))
+        Self { facts: Some(facts), executed: 0, failures, reboots: false }
     }
 }
 
 /// The machine as it is, and what is to be done on it.
-pub(crate) fn survey(
-    host: &dyn Host,
-    spec: &SriovNetworkNodeStateSpec,
-) -> Result<(HostFacts, Plan), HostError> {
+pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan), HostError> {
     let facts = host.facts()?;
-    let plan = plan_node(spec, &facts);
+    let plan = planner(&facts);
     Ok((facts, plan))
 }
 
-/// Executes `plan` and looks at the machine again. A step that fails ends the work on its PF; other PFs go on.
-pub(crate) fn carry_out(host: &dyn Host, spec: &SriovNetworkNodeStateSpec, plan: &Plan) -> Outcome {
-    let (executed, given_up, mut failures) = execute(host, plan);
-    match survey(host, spec) {
-        Ok((facts, left)) => {
-            let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.pf()));
-            let still_to_do = unexplained
-                .map(|planned| Failure::StillToDo { pf: planned.step.pf(), step: planned.to_string() });
-            failures.extend(still_to_do);
-            failures.extend(left.problems.into_iter().map(Failure::Impossible));
-            Outcome { facts: Some(facts), executed, failures }
+/// Executes `plan` on the machine that `facts` tell of, and looks at it again. A step that fails ends the work on its
+/// PF; other PFs go on.
+pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outcome {
+    let (mut executed, mut round) = (0, 1);
+    loop {
+        let done = execute::execute(work, &facts, &plan.steps);
+        executed += done.count;
+        if done.reboots {
+            return Outcome { facts: Some(facts), executed, failures: done.failures, reboots: true };
         }
-        Err(error) => {
-            failures.push(Failure::Unreadable(error));
-            Outcome { facts: None, executed, failures }
+        let (now, left) = match survey(work.host, work.planner) {
+            Ok(seen) => seen,
+            Err(error) => {
+                let mut failures = done.failures;
+                failures.push(Failure::Unreadable(error));
+                return Outcome { facts: None, executed, failures, reboots: false };
+            }
+        };
+        if round == ROUNDS || !done.failures.is_empty() || !follows(&plan, &left) {
+            let failures = what_is_wrong(done.failures, left);
+            return Outcome { facts: Some(now), executed, failures, reboots: false };
         }
+        (work.listener)(Happening::More(&left));
+        (facts, plan, round) = (now, left, round + 1);
     }
 }
 
-/// Executes the steps; gives how many were, the PFs that were given up, and why.
-fn execute(host: &dyn Host, plan: &Plan) -> (usize, BTreeSet<Option<PciAddress>>, Vec<Failure>) {
-    let mut executed = 0;
-    let mut given_up = BTreeSet::new();
-    let mut failures = Vec::new();
-    for planned in &plan.steps {
-        let pf = planned.step.pf();
-        if given_up.contains(&pf) {
-            continue;
-        }
-        tracing::info!(step = %planned.step, why = planned.why, "executing");
-        match host.execute(&planned.step) {
-            Ok(()) => executed += 1,
-            Err(source) => {
-                given_up.insert(pf);
-                failures.push(Failure::Step { pf, step: planned.step.to_string(), source });
-            }
-        }
-    }
-    (executed, given_up, failures)
+/// Whether `left` is to be done right after `plan`: other steps, that disturb nobody who was not disturbed already.
+fn follows(plan: &Plan, left: &Plan) -> bool {
+    !left.steps.is_empty() && left.steps != plan.steps && left.disruption() <= plan.disruption()
+}
+
+/// What failed, what is not as wanted although nothing failed, and what cannot be.
+fn what_is_wrong(mut failures: Vec<Failure>, left: Plan) -> Vec<Failure> {
+    let given_up: BTreeSet<Option<PciAddress>> = failures.iter().map(Failure::pf).collect();
+    let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.pf()));
+    let still_to_do =
+        unexplained.map(|planned| Failure::StillToDo { pf: planned.step.pf(), step: planned.to_string() });
+    failures.extend(still_to_do);
+    failures.extend(left.problems.into_iter().map(Failure::Impossible));
+    failures
 }

@@ -1,22 +1,26 @@
 //! One attempt after the other to make the machine what its node state wants.
 
+mod execution;
+mod plugin_hold;
+mod telling;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::events::EventType;
 use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use thiserror::Error;
 use tokio::time::Instant;
-use vfleet_api::node_state::SUCCEEDED;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, Plan};
+use vfleet_plan::{HostFacts, NicIds, Plan};
 
 use crate::Config;
-use crate::apply::{Failure, Outcome, carry_out, chain, survey};
+use crate::apply::{Failure, Outcome, chain, survey};
+use crate::patience::{Patience, Selection};
+use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
-use crate::status::{Progress, is_news, is_ready, message, result, status};
+use crate::status::{Progress, is_ready};
 
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
 const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
@@ -30,6 +34,8 @@ pub(crate) enum Next {
     Again { times: u32 },
     /// Wait for a change, but not react too quickly: it was repaired so many times in a row.
     HoldOff { times: u32 },
+    /// Nothing any more: the machine is about to restart.
+    End,
 }
 
 /// Why an attempt was broken off.
@@ -49,8 +55,18 @@ pub(crate) struct Agent {
     state: Option<SriovNetworkNodeState>,
     /// Whether the list that is under way has it.
     listed: bool,
+    /// The kinds of cards that are reported; `None` for all.
+    narrow: Option<NicIds>,
+    /// Whether that is known.
+    knows_narrow: bool,
     failures: u32,
     repairs: Repairs,
+    patience: Patience,
+    look_again: Option<Instant>,
+    /// The separate device plugin, where it is held back.
+    plugin: Option<Plugin>,
+    /// Whether it may look for devices.
+    plugin_may_start: bool,
 }
 
 #[derive(Debug, Default)]
@@ -71,8 +87,22 @@ impl Repairs {
 
 impl Agent {
     pub(crate) fn new(client: &Client, config: Config) -> Self {
-        let speaker = Speaker::new(client, &config.namespace, &config.node);
-        Self { speaker, config, state: None, listed: false, failures: 0, repairs: Repairs::default() }
+        let plugin =
+            config.holds_plugin_back.then(|| Plugin::follow(client, &config.namespace, &config.node));
+        Self {
+            speaker: Speaker::new(client, &config.namespace, &config.node),
+            state: None,
+            listed: false,
+            narrow: None,
+            knows_narrow: !config.follows_nic_ids,
+            failures: 0,
+            repairs: Repairs::default(),
+            patience: Patience::default(),
+            look_again: None,
+            plugin,
+            plugin_may_start: false,
+            config,
+        }
     }
 
     /// Takes in a change of the node state; tells whether something else is wanted.
@@ -109,9 +139,22 @@ impl Agent {
         another
     }
 
+    /// Takes in which kinds of cards are reported; tells whether that is news.
+    pub(crate) fn narrow(&mut self, narrow: Option<NicIds>) -> bool {
+        let is_news = !self.knows_narrow || self.narrow != narrow;
+        (self.narrow, self.knows_narrow) = (narrow, true);
+        is_news
+    }
+
+    /// When something that was left alone for now is to be looked at again.
+    pub(crate) fn look_again(&self) -> Option<Instant> {
+        self.look_again
+    }
+
     /// One attempt to make the machine what is wanted.
     pub(crate) async fn attempt(&mut self) -> Next {
-        let Some(state) = self.state.clone() else { return Next::Rest };
+        let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
+        self.look_again = None;
         match self.sync(&state).await {
             Ok(next @ Next::Again { .. }) => next,
             Ok(next) => {
@@ -132,116 +175,72 @@ impl Agent {
 
     /// Facts, plan, execute, verify, report.
     async fn sync(&mut self, state: &SriovNetworkNodeState) -> Result<Next, AttemptError> {
-        let outcome = match self.survey(&state.spec).await? {
-            Err(error) => Outcome::unreadable(error),
+        let (facts, plan) = match self.survey(&state.spec).await? {
+            Err(error) => return self.conclude(state, Outcome::unreadable(error)).await,
             Ok((facts, _)) if state.spec.interfaces.is_none() => {
                 self.tell(state, Some(&facts), &Progress::NotPlanned).await?;
                 return Ok(Next::Rest);
             }
-            Ok((facts, plan)) if plan.steps.is_empty() => {
-                tracing::debug!(node = self.config.node, "nothing to do");
-                Outcome::without_steps(facts, plan)
-            }
-            Ok((facts, plan)) => {
-                self.tell_beginning(state, &facts, &plan).await;
-                self.carry_out(&state.spec, plan).await?
-            }
+            Ok(seen) => seen,
         };
-        let was_as_wanted = is_ready(state);
+        let (selection, look_again) = self.patience.select(&plan, is_ready(state));
+        self.look_again = look_again;
+        let plan = selection.of(plan);
+        if plan.steps.is_empty() {
+            tracing::debug!(node = self.config.node, waits = look_again.is_some(), "nothing to do now");
+            return match look_again {
+                Some(_) => Ok(Next::Rest),
+                None => self.conclude(state, Outcome::without_steps(facts, plan)).await,
+            };
+        }
+        self.tell_beginning(state, &facts, &plan).await;
+        self.hold_plugin_back(state, &plan).await;
+        let outcome = self.carry_out(state, selection, facts, plan).await?;
+        if outcome.reboots {
+            tracing::warn!(node = self.config.node, "the machine restarts now");
+            return Ok(Next::End);
+        }
+        self.conclude(state, outcome).await
+    }
+
+    /// Reports what came of it, and decides how to go on.
+    async fn conclude(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        outcome: Outcome,
+    ) -> Result<Next, AttemptError> {
+        // Also when something failed: one bad card must not keep the others from pods.
+        self.plugin_may_start = true;
         if self.tell(state, outcome.facts.as_ref(), &Progress::Done(&outcome.failures)).await? {
             self.announce(state, &outcome).await;
         }
         if outcome.failures.iter().any(Failure::is_worth_a_retry) {
             return Ok(self.again());
         }
-        if was_as_wanted && outcome.executed > 0 {
-            return Ok(self.repaired(state).await);
+        if is_ready(state) && outcome.executed > 0 {
+            let times = self.repairs.another();
+            self.announce_repair(state, times).await;
+            return Ok(if times == 0 { Next::Rest } else { Next::HoldOff { times } });
         }
         Ok(Next::Rest)
-    }
-
-    async fn repaired(&mut self, state: &SriovNetworkNodeState) -> Next {
-        let times = self.repairs.another();
-        tracing::warn!(
-            node = self.config.node,
-            times,
-            "somebody changed the cards; they are as wanted again"
-        );
-        let note = "somebody else changed the cards; they are as the policies want again";
-        self.speaker.event(state, EventType::Normal, "Repaired", note).await;
-        if times == 0 { Next::Rest } else { Next::HoldOff { times } }
     }
 
     async fn survey(
         &self,
         spec: &SriovNetworkNodeStateSpec,
     ) -> Result<Result<(HostFacts, Plan), HostError>, tokio::task::JoinError> {
-        let (host, spec) = (Arc::clone(&self.config.host), spec.clone());
-        tokio::task::spawn_blocking(move || survey(&*host, &spec)).await
+        let host = Arc::clone(&self.config.host);
+        let planner = self.planner(spec, Selection::All);
+        tokio::task::spawn_blocking(move || survey(&*host, &planner)).await
     }
 
-    async fn carry_out(
+    /// What is to be done for `spec`, as far as it is selected.
+    fn planner(
         &self,
         spec: &SriovNetworkNodeStateSpec,
-        plan: Plan,
-    ) -> Result<Outcome, tokio::task::JoinError> {
-        let (host, spec) = (Arc::clone(&self.config.host), spec.clone());
-        tokio::task::spawn_blocking(move || carry_out(&*host, &spec, &plan)).await
-    }
-
-    /// Says that the machine is about to be changed. Not for another try of what failed: the failure stands until it
-    /// is gone. A cluster that cannot be told does not keep the machine from being repaired.
-    async fn tell_beginning(&mut self, state: &SriovNetworkNodeState, facts: &HostFacts, plan: &Plan) {
-        let (steps, disruption) = (plan.steps.len(), plan.disruption());
-        tracing::info!(node = self.config.node, steps, ?disruption, "the machine is to be changed");
-        if self.failures > 0 {
-            return;
-        }
-        if let Err(error) = self.tell(state, Some(facts), &Progress::Executing(plan)).await {
-            tracing::warn!(node = self.config.node, error = chain(&error), "progress not reported");
-        }
-    }
-
-    /// Writes the status if it is news; tells whether the sync status or error changed with it.
-    async fn tell(
-        &mut self,
-        state: &SriovNetworkNodeState,
-        facts: Option<&HostFacts>,
-        progress: &Progress<'_>,
-    ) -> Result<bool, ReportError> {
-        // The latest status seen, so that transition times are kept; the spec is the one worked on.
-        let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
-        let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
-        let new = status(&base, facts, progress);
-        if !is_news(&base, &new) {
-            return Ok(false);
-        }
-        let changed = base.status.as_ref().map(result) != Some(result(&new));
-        let written = self.speaker.status(&self.config.node, &new).await?;
-        if let Some(latest) = &mut self.state
-            && latest.uid() == written.uid()
-        {
-            latest.status = written.status;
-        }
-        Ok(changed)
-    }
-
-    async fn announce(&self, state: &SriovNetworkNodeState, outcome: &Outcome) {
-        match outcome.failures.as_slice() {
-            [] => {
-                tracing::info!(
-                    node = self.config.node,
-                    executed = outcome.executed,
-                    "the cards are as wanted"
-                );
-                let note = "the cards are as the policies want";
-                self.speaker.event(state, EventType::Normal, SUCCEEDED, note).await;
-            }
-            failures @ [first, ..] => {
-                let note = message(failures);
-                tracing::error!(node = self.config.node, error = note, "the cards are not as wanted");
-                self.speaker.event(state, EventType::Warning, first.reason(), &note).await;
-            }
-        }
+        selection: Selection,
+    ) -> impl Fn(&HostFacts) -> Plan + Send + Sync + use<> {
+        let (spec, options, mode) = (spec.clone(), self.config.options, self.config.mode);
+        move |facts| selection.of(mode.plan(&spec, facts, options))
     }
 }

@@ -4,8 +4,15 @@
 //! another try; never otherwise.
 
 mod alarm;
-mod apply;
+pub mod apply;
 mod attempt;
+pub mod boot;
+mod course;
+mod metrics;
+mod mode;
+mod nic_ids;
+mod patience;
+mod plugin;
 mod report;
 mod run;
 mod status;
@@ -13,7 +20,10 @@ mod status;
 use std::sync::Arc;
 
 use vfleet_host::Host;
+use vfleet_plan::NodeOptions;
 
+pub use metrics::{Metrics, serve};
+pub use mode::Mode;
 pub use run::{AgentError, run};
 
 /// What an agent needs to know.
@@ -25,4 +35,33 @@ pub struct Config {
     pub namespace: String,
     /// The machine that it looks after.
     pub host: Arc<dyn Host>,
+    /// What it may do beyond the usual.
+    pub options: NodeOptions,
+    /// Whether it configures the cards itself, or has units of systemd do it at boot.
+    pub mode: Mode,
+    /// Finish one card before the next is begun.
+    pub one_card_at_a_time: bool,
+    /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
+    pub follows_nic_ids: bool,
+    /// Hold the separate device plugin back while VFs come and go.
+    pub holds_plugin_back: bool,
+    /// Where it counts.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Config {
+    /// An agent with nothing unusual about it.
+    pub fn new(node: String, namespace: String, host: Arc<dyn Host>) -> Self {
+        Self {
+            node,
+            namespace,
+            host,
+            options: NodeOptions::default(),
+            mode: Mode::Daemon,
+            one_card_at_a_time: false,
+            follows_nic_ids: false,
+            holds_plugin_back: false,
+            metrics: Arc::default(),
+        }
+    }
 }

@@ -5,27 +5,36 @@ mod devices;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
-use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
+use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
-use vfleet_plan::{HostFacts, Plan, report};
+use vfleet_plan::report::View;
+use vfleet_plan::{HostFacts, NicIds};
 
 use crate::apply::Failure;
+use crate::course::Course;
+
+/// Steps are being executed.
+const EXECUTING: &str = "Executing";
+/// Steps are being executed, and the last one restarts the machine.
+const REBOOTING: &str = "Rebooting";
 
 /// Where the agent is.
 #[derive(Debug)]
 pub(crate) enum Progress<'a> {
     /// It looked at the machine; what is wanted of it is not known yet.
     NotPlanned,
-    /// It is about to execute a plan.
-    Executing(&'a Plan),
+    /// It executes a plan.
+    Executing(&'a Course),
     /// It is done.
     Done(&'a [Failure]),
 }
 
-/// The part of the status that the agent owns, as it shall be now. `facts` is `None` when the machine cannot be read.
+/// The part of the status that the agent owns, as it shall be now. `facts` is `None` when the machine cannot be read;
+/// `narrow` has the kinds of cards that are reported, if not all are.
 pub(crate) fn status(
     state: &SriovNetworkNodeState,
     facts: Option<&HostFacts>,
+    narrow: Option<&NicIds>,
     progress: &Progress<'_>,
 ) -> SriovNetworkNodeStateStatus {
     let old = state.status.as_ref();
@@ -36,11 +45,17 @@ pub(crate) fn status(
         Progress::Done(failures) => (Some(FAILED), Some(message(*failures))),
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
+    let known = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
+    let view = View { known, narrow };
     SriovNetworkNodeStateStatus {
         // What cannot be read now is as it was last seen.
         interfaces: facts
-            .map(|facts| devices::with_conditions(report::interfaces(facts), state, progress))
+            .map(|facts| devices::with_conditions(facts, &view, state, progress))
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
+        system: match facts {
+            Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
+            None => old.and_then(|old| old.system.clone()),
+        },
         sync_status: sync_status.map(str::to_owned),
         // Always written: an error of an earlier program must not outlive our success.
         last_sync_error: Some(error.unwrap_or_default()),
@@ -77,9 +92,10 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
                 verdict(DEGRADED, false, "NotPlanned", ""),
             ]
         }
-        Progress::Executing(plan) => {
-            let text = format!("{} steps are being executed", plan.steps.len());
-            vec![verdict(READY, false, "Executing", &text), verdict(PROGRESSING, true, "Executing", &text)]
+        Progress::Executing(course) => {
+            let reason = if course.reboots() { REBOOTING } else { EXECUTING };
+            let text = course.text();
+            vec![verdict(READY, false, reason, &text), verdict(PROGRESSING, true, reason, &text)]
         }
         Progress::Done([]) => vec![
             verdict(READY, true, "AsWanted", "the cards are as the policies want"),
@@ -117,6 +133,8 @@ pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeState
     let Some(old) = &state.status else { return true };
     let conditions = old.conditions.as_deref().map(ours);
     old.interfaces != new.interfaces
+        // Without RDMA nothing is said, whatever somebody else said there.
+        || (new.system.is_some() && old.system != new.system)
         || result(old) != result(new)
         || conditions.as_deref() != new.conditions.as_deref()
 }

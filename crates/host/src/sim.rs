@@ -8,16 +8,19 @@
 //! - [`Kernel`]: the machine while it runs; its methods are what any process can ask of a kernel
 //! - [`SimHost`]: a process on such a machine, which can be made to fail, hang or die at any step
 
+mod arguments;
 mod facts;
 mod faults;
 mod host;
 mod kernel;
 mod machine;
+mod parts;
 mod random;
 mod requests;
 mod steps;
 
 pub use host::SimHost;
-pub use kernel::{Kernel, Link, Pf, Vf};
-pub use machine::{Machine, MachineError, MachinePf};
+pub use kernel::Kernel;
+pub use machine::{CardFirmware, CardLinkKind, HexId, Machine, MachineError, MachineKernel, MachinePf};
+pub use parts::{Link, Pf, Rdma, Vf};
 pub use requests::Refusal;

@@ -1,6 +1,12 @@
 //! Settings in the firmware of Mellanox cards: a card shows as many VFs as its firmware was told to, and only after a
 //! restart.
 
+mod decide;
+mod parse;
+
+pub use decide::{FirmwareChange, FirmwareFault, MELLANOX, WantedPort, card_of, plan_firmware};
+pub use parse::{FirmwareError, parse_query};
+
 use core::fmt;
 
 use crate::prelude::*;
@@ -8,7 +14,7 @@ use crate::prelude::*;
 /// What a card's firmware is set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirmwareFacts {
-    /// As it works now.
+    /// As it works now; all `None` when the tool does not tell.
     pub current: FirmwareSettings,
     /// As it will work after the next restart.
     pub next_boot: FirmwareSettings,

@@ -4,9 +4,13 @@
 //! - [`pool`]: which pool a node belongs to
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
+//! - [`boot`]: the same in systemd mode => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
+//! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
+//! - [`kernel_arguments`]: what the kernel was started with => what is missing
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`schedule`]: steps => what of them may be done at once
+//! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
 //! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
@@ -16,10 +20,14 @@
 
 extern crate alloc;
 
+pub mod boot;
+pub mod external;
 pub mod facts;
 pub mod files;
 pub mod fingerprint;
 pub mod firmware;
+pub mod guids;
+pub mod kernel_arguments;
 pub mod modules;
 pub mod network;
 pub mod node;
@@ -34,15 +42,18 @@ pub mod step;
 
 mod mac;
 mod prelude;
+mod vendor;
 
+pub use boot::{BootPhase, BootResult, BootWish, plan_boot, plan_no_boot, plan_phase};
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
-pub use firmware::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
-pub use node::{Problem, plan_node};
-pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
+pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+pub use guids::{GuidFileError, GuidSource};
+pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
+pub use plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
     PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,

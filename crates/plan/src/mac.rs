@@ -2,6 +2,16 @@
 
 use vfleet_api::{MacAddr, PciAddress};
 
+use crate::facts::{LinkKind, PfFacts};
+
+/// The address of a VF that vfleet makes on this PF; `None` where VFs have none. From the address that the hardware
+/// came with, since the other one can be changed.
+pub(crate) fn own_mac(pf: &PfFacts, index: u16) -> Option<MacAddr> {
+    let link = pf.link.as_ref().filter(|link| link.kind == LinkKind::Ethernet)?;
+    let hardware = link.permanent_mac.filter(|mac| mac.is_usable()).or(link.mac)?;
+    Some(vf_mac(hardware, pf.address, index))
+}
+
 /// The address of a VF that vfleet makes: always the same for the same VF of the same card, so that it is kept
 /// when the VF is made again, also by another process after a crash. Locally administered; 46 bits of a hash of
 /// the PF's own address (unique in the world), its PCI address (two ports of a card may share a MAC) and the
@@ -16,21 +26,21 @@ pub(crate) fn vf_mac(pf: MacAddr, address: PciAddress, index: u16) -> MacAddr {
 }
 
 /// FNV-1a, 64 bits: small, and the same in every build, unlike the hashers of the standard library.
-struct Fnv1a(u64);
+pub(crate) struct Fnv1a(u64);
 
 impl Fnv1a {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
     /// The last bytes written reach only the low bits; mix them into all of them (the finalizer of murmur3).
-    const fn finish(self) -> u64 {
+    pub(crate) const fn finish(self) -> u64 {
         let mut bits = self.0;
         bits = (bits ^ (bits >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         bits = (bits ^ (bits >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

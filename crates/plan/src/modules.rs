@@ -22,3 +22,16 @@ pub fn of_driver(driver: &str) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// Modules that programs in pods use beside VFs. Nobody is told when they are missing.
+pub(crate) const WELCOME: [&str; 2] = ["tun", "vhost_net"];
+
+/// How a module gets onto a machine, for people.
+pub(crate) fn origin(module: &str) -> &'static str {
+    match module {
+        "igb_uio" => "build and install it from dpdk-kmods",
+        _ => {
+            "install the package with all modules of the running kernel (linux-modules-extra, kernel-modules-extra)"
+        }
+    }
+}

@@ -1,14 +1,27 @@
 //! What to do on a machine: node state spec and host facts => steps.
 
+mod address;
+mod check;
+mod lone;
+mod making;
+mod modules;
 mod pf;
 mod problem;
+mod record;
 mod reset;
+mod system;
+mod udev;
 mod vf;
 mod wanted;
 
+use pf::PfPlan;
 pub use problem::{Cause, Problem};
+pub use system::SystemFault;
+pub(crate) use system::restart_for;
+use wanted::WantedPf;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_api::node_state::Interface;
 
 use crate::facts::HostFacts;
 use crate::prelude::*;
@@ -23,24 +36,100 @@ use crate::step::{Disruption, Plan, PlannedStep, Step};
 /// A spec without `interfaces` was not worked out yet (a node state that was just created) and wants nothing,
 /// not even that recorded PFs be reset; an empty list does.
 pub fn plan_node(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+    plan_node_with(spec, facts, &NodeOptions::default())
+}
+
+/// What a node may do beyond the usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeOptions {
+    /// Whether the firmware of a card is restarted when its settings changed, before the machine is.
+    pub firmware_reset: bool,
+    /// Whether the firmware of Mellanox cards is set at all.
+    pub mellanox: bool,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self { firmware_reset: false, mellanox: true }
+    }
+}
+
+/// As [`plan_node`], with these options.
+pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
+    let system = system::plan_system(spec, facts, *options);
     plan.problems.extend(problem::unsupported(spec));
+    plan.problems.extend(system.problems);
+    plan.steps.extend(system.before);
+    let (pfs, problems) = if system.reboots { Default::default() } else { wanted_pfs(interfaces, facts) };
+    plan.problems.extend(problems);
+    plan.steps.extend(load_modules(&pfs, facts));
+    plan.steps.extend(system.pfs);
+    for (_, pf) in pfs {
+        plan.steps.extend(pf.make);
+        plan.steps.extend(pf.set_up);
+        plan.problems.extend(pf.problems);
+    }
+    if !system.reboots {
+        give_back(&mut plan, interfaces, facts);
+    }
+    udev::plan_scripts(&mut plan.steps, facts);
+    plan.steps.extend(system.after);
+    plan
+}
+
+/// What can be done before the network is there: PFs of our own are set up and their VFs made, but not bound. The
+/// records say that they are being made: [`plan_node`] goes on from there.
+pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+    let Some(interfaces) = &spec.interfaces else { return Plan::default() };
+    let (pfs, problems) = wanted_pfs(interfaces, facts);
+    let pfs: Vec<_> = pfs.into_iter().filter(|(wanted, _)| !wanted.external).collect();
+    let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
+    for (_, pf) in pfs {
+        plan.steps.extend(pf.make);
+        plan.problems.extend(pf.problems);
+    }
+    udev::plan_scripts(&mut plan.steps, facts);
+    plan
+}
+
+/// Each PF that can be read from the spec; and why others cannot.
+fn wanted_pfs(interfaces: &[Interface], facts: &HostFacts) -> (Vec<(WantedPf, PfPlan)>, Vec<Problem>) {
+    let mut pfs = Vec::new();
+    let mut problems = Vec::new();
     for interface in interfaces {
-        match wanted::wanted(interface).and_then(|wanted| pf::plan_pf(&wanted, facts)) {
+        match wanted::wanted(interface) {
+            Ok(wanted) => {
+                let plan = pf::plan_pf(&wanted, facts);
+                pfs.push((wanted, plan));
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (pfs, problems)
+}
+
+fn load_modules(pfs: &[(WantedPf, PfPlan)], facts: &HostFacts) -> Vec<PlannedStep> {
+    let needed = pfs.iter().flat_map(|(_, plan)| plan.modules.iter().copied()).collect();
+    let any_vfs = pfs.iter().any(|(wanted, plan)| wanted.num_vfs > 0 && plan.problems.is_empty());
+    modules::load(&needed, any_vfs, facts)
+}
+
+/// PFs that are recorded and no longer wanted.
+fn give_back(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
+    for record in &facts.records {
+        let still_wanted = interfaces.iter().any(|interface| interface.pci_address.value() == Ok(&record.pf));
+        if still_wanted {
+            continue;
+        }
+        match reset::reset_pf(record, facts) {
             Ok(steps) => plan.steps.extend(steps),
             Err(problem) => plan.problems.push(problem),
         }
     }
-    for record in &facts.records {
-        let still_wanted = interfaces.iter().any(|interface| interface.pci_address.value() == Ok(&record.pf));
-        if !still_wanted {
-            plan.steps.extend(reset::reset_pf(record, facts.pf(record.pf)));
-        }
-    }
-    plan
 }
 
-fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
+pub(crate) fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
     PlannedStep { step, disruption, why: why.into() }
 }

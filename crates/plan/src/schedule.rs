@@ -37,7 +37,8 @@ pub enum Stage<'a> {
     Vfs(Vec<(VfRef, Vec<&'a PlannedStep>)>),
 }
 
-/// The schedule of these steps.
+/// The schedule of these steps. A plan for the machine alone (a restart, and what leads to it) goes in order, so that
+/// none follows one that failed.
 pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     let mut schedule = Schedule::default();
     for planned in steps {
@@ -46,6 +47,9 @@ pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
             None => schedule.after.push(planned),
             Some(pf) => add(lane(&mut schedule.pfs, pf), planned),
         }
+    }
+    if schedule.pfs.is_empty() {
+        schedule.after = core::mem::take(&mut schedule.before);
     }
     schedule
 }

@@ -9,8 +9,9 @@ use kube::Client;
 
 use super::bare::{self, BareLoop};
 use super::fleet::{self, Cards};
+use super::node::{self, Programs};
 use super::process::Memory;
-use super::report::Report;
+use super::report::{Report, Row};
 use super::rows::{self, Size};
 use super::scenario::{BareTimes, Figures, Scenario, Tries};
 use super::subject::{GO, Subject};
@@ -24,12 +25,25 @@ const SMALLEST: usize = 20;
 pub struct Options {
     /// The vfleet program.
     pub vfleet: PathBuf,
+    /// The program that runs in the lab's machine.
+    pub in_lab: PathBuf,
+    /// What of it all.
+    pub parts: Vec<Part>,
     /// Fleet sizes.
     pub sizes: Vec<usize>,
     /// The Go operator is measured on fleets up to this size.
     pub go_up_to: usize,
     /// When to stop waiting for what the Go operator finds only in its resync.
     pub go_late: Duration,
+}
+
+/// A part of the measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// The operator, on fleets of growing size.
+    Operator,
+    /// The agent, on one machine.
+    Node,
 }
 
 struct Bench {
@@ -49,19 +63,14 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
         "a fleet has to have {SMALLEST} nodes at least: some of them play a part of their own"
     );
     let bench = Bench::new(options).await?;
-    let mut sizes = bench.options.sizes.clone();
-    sizes.sort_unstable();
-    let mut measured = Vec::new();
-    let mut nodes = 0;
-    for size in sizes {
-        bench.say(&format!("{size} nodes: creating them"));
-        fleet::create_nodes(&bench.client, nodes..size).await?;
-        nodes = size;
-        measured.push(bench.measure(size).await?);
+    let mut rows = Vec::new();
+    if bench.options.parts.contains(&Part::Node) {
+        let Options { vfleet, in_lab, .. } = &bench.options;
+        rows.extend(node::rows(&bench.plane, Programs { vfleet, in_lab }, |what| bench.say(what)).await?);
     }
-    let memory = bench.memory_with_many_cards(nodes).await?;
-    let mut rows = rows::rows(&measured);
-    rows.extend(rows::many_cards(nodes, memory));
+    if bench.options.parts.contains(&Part::Operator) {
+        rows.extend(bench.operator().await?);
+    }
     bench.say("done");
     let report = Report(rows);
     Ok((report.to_string(), report.missed()))
@@ -77,6 +86,23 @@ impl Bench {
 
     fn say(&self, what: &str) {
         eprintln!("bench: {:4} s: {what}", self.started.elapsed().as_secs());
+    }
+
+    async fn operator(&self) -> Result<Vec<Row>> {
+        let mut sizes = self.options.sizes.clone();
+        sizes.sort_unstable();
+        let mut measured = Vec::new();
+        let mut nodes = 0;
+        for size in sizes {
+            self.say(&format!("{size} nodes: creating them"));
+            fleet::create_nodes(&self.client, nodes..size).await?;
+            nodes = size;
+            measured.push(self.measure(size).await?);
+        }
+        let memory = self.memory_with_many_cards(nodes).await?;
+        let mut rows = rows::rows(&measured);
+        rows.extend(rows::many_cards(nodes, memory));
+        Ok(rows)
     }
 
     async fn measure(&self, nodes: usize) -> Result<Size> {

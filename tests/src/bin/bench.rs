@@ -1,13 +1,14 @@
-//! `make bench`: measures the operator beside a bare loop of the same writes and beside the Go operator.
+//! `make bench`: measures the operator beside a bare loop of the same writes and beside the Go operator, and the agent
+//! beside bare writes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use vfleet_tests::bench::{Options, run};
+use vfleet_tests::bench::{Options, Part, run};
 
-/// Measure the operator: tables of figures and ratios on standard output, progress on standard error.
+/// Measure the operator and the agent: tables of figures and ratios on standard output, progress on standard error.
 ///
 /// Ends with an error when a limit is missed.
 #[derive(Parser)]
@@ -15,6 +16,12 @@ struct Arguments {
     /// The vfleet program.
     #[arg(long)]
     vfleet: PathBuf,
+    /// The program that runs in the lab's machine.
+    #[arg(long)]
+    in_lab: PathBuf,
+    /// What is measured.
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Node, Part::Operator])]
+    parts: Vec<Part>,
     /// Fleet sizes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     sizes: Vec<usize>,
@@ -29,11 +36,12 @@ struct Arguments {
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "the tables are what it is run for")]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Arguments { vfleet, sizes, go_up_to, go_late } = Arguments::parse();
-    let options = Options { vfleet, sizes, go_up_to, go_late: Duration::from_secs(go_late) };
+    let Arguments { vfleet, in_lab, parts, sizes, go_up_to, go_late } = Arguments::parse();
+    let measures_go = parts.contains(&Part::Operator) && go_up_to < 5000;
+    let options = Options { vfleet, in_lab, parts, sizes, go_up_to, go_late: Duration::from_secs(go_late) };
     let (table, missed) = run(options).await?;
     println!("{table}");
-    if go_up_to < 5000 {
+    if measures_go {
         println!(
             "The Go operator was measured up to {go_up_to} nodes (--go-up-to); it is given up after {go_late} s"
         );

@@ -5,14 +5,18 @@ use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{READY, Verdict, updated};
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
+use vfleet_plan::report::View;
+use vfleet_plan::{HostFacts, Unread, report};
 
-use super::{Progress, message};
+use super::{EXECUTING, Progress, message};
 use crate::apply::Failure;
+use crate::course::PfCourse;
 
-/// `cards` with a condition on each that the spec wants something of. While steps are being executed the last verdict
-/// stands.
+/// The cards, with a condition on each that the spec wants something of or that cannot be read. While steps are being executed, the last verdict
+/// about cards without steps stands.
 pub(super) fn with_conditions(
-    cards: Vec<InterfaceExt>,
+    facts: &HostFacts,
+    view: &View<'_>,
     state: &SriovNetworkNodeState,
     progress: &Progress<'_>,
 ) -> Vec<InterfaceExt> {
@@ -22,20 +26,28 @@ pub(super) fn with_conditions(
     };
     let with_condition = |mut card: InterfaceExt| {
         if let Ok(&pf) = card.pci_address.value() {
-            card.conditions = match progress {
+            let known = known(state, pf);
+            let verdict = match progress {
                 Progress::NotPlanned => None,
-                Progress::Executing(_) => known(state, pf),
-                Progress::Done(failures) => {
-                    let verdict = verdict(pf, failures).or_else(|| wanted(pf).then(as_wanted));
-                    let old = known(state, pf).unwrap_or_default();
-                    verdict
-                        .map(|verdict| updated(&old, &[verdict], state.metadata.generation, Timestamp::now()))
-                }
+                Progress::Executing(course) => match course.of(pf) {
+                    Some(course) => Some(so_far(course)),
+                    None => {
+                        card.conditions = known;
+                        return card;
+                    }
+                },
+                Progress::Done(failures) => verdict(pf, failures)
+                    .or_else(|| facts.unread(pf).map(unread))
+                    .or_else(|| wanted(pf).then(as_wanted)),
             };
+            card.conditions = verdict.map(|verdict| {
+                let known = known.unwrap_or_default();
+                updated(&known, &[verdict], state.metadata.generation, Timestamp::now())
+            });
         }
         card
     };
-    cards.into_iter().map(with_condition).collect()
+    report::interfaces(facts, view).into_iter().map(with_condition).collect()
 }
 
 fn known(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
@@ -52,6 +64,20 @@ fn verdict(pf: PciAddress, failures: &[Failure]) -> Option<Verdict> {
         reason: first.reason(),
         message: message(about_it.iter().copied()),
     })
+}
+
+/// What can be said before the machine is looked at again: each step that ended has seen its own effect.
+fn so_far(course: &PfCourse) -> Verdict {
+    let not_ready = |reason, message| Verdict { type_: READY, holds: false, reason, message };
+    match &course.failure {
+        Some((reason, text)) => not_ready(reason, text.clone()),
+        None if course.has_ended => as_wanted(),
+        None => not_ready(EXECUTING, course.text()),
+    }
+}
+
+fn unread(card: &Unread) -> Verdict {
+    Verdict { type_: READY, holds: false, reason: card.reason, message: card.error.clone() }
 }
 
 fn as_wanted() -> Verdict {

@@ -12,7 +12,7 @@ use super::pci::{self, Card};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
 use super::rtnl::{Link, Rtnl};
-use super::{ethtool, parse, rdma, sysfs, vdpa};
+use super::{ethtool, firmware, parse, platform, rdma, sysfs, vdpa};
 use crate::HostError;
 
 /// How often a card that changes meanwhile is read before that is an error.
@@ -92,9 +92,9 @@ impl Reader<'_> {
                 _ => None,
             },
             rdma: rdma::of_device(&device)?,
-            firmware: None,
+            firmware: firmware::of_card(self.root, vendor, address),
             is_lone_vf: !is_pf,
-            net_filter: None,
+            net_filter: platform::network(self.root, address, link.as_ref().and_then(|link| link.mac)),
             vfs: (0..).zip(vfs).map(|(index, vf)| self.vf(index, vf, &keeper)).collect::<Result<_, _>>()?,
             link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?,
         })

@@ -1,63 +1,121 @@
-use vfleet_plan::{HostFacts, LinkFacts, PfFacts, VfFacts};
+use std::collections::BTreeMap;
 
-use super::kernel::{Kernel, Link, Pf, Vf};
+use vfleet_api::node_state::Interface;
+use vfleet_plan::files::is_ours;
+use vfleet_plan::modules::KNOWN;
+use vfleet_plan::{HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, Unread, VfFacts};
+
+use super::kernel::Kernel;
+use super::parts::{Link, Pf, Rdma, Vf};
+use super::steps::DEADLINE;
+use crate::HostError;
 
 pub(super) fn facts(kernel: &Kernel) -> HostFacts {
     HostFacts {
-        pfs: kernel.pfs.iter().map(pf_facts).collect(),
-        records: kernel.records.values().cloned().collect(),
-        ..HostFacts::default()
+        pfs: kernel.pfs.iter().filter(|pf| !pf.hangs).map(|pf| pf_facts(kernel, pf)).collect(),
+        unread: kernel.pfs.iter().filter(|pf| pf.hangs).map(unread).collect(),
+        records: records(kernel),
+        kernel: kernel_facts(kernel),
+        files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
+        enabled_units: kernel.enabled_units.clone(),
+        guid_file: kernel.guid_file.clone(),
     }
 }
 
-fn pf_facts(pf: &Pf) -> PfFacts {
+/// A PF that only the Go daemon knows is taken over. Where both know it and differ, the Go daemon ran last: vfleet
+/// writes both files.
+fn records(kernel: &Kernel) -> Vec<Record> {
+    let mut records: BTreeMap<_, Record> = kernel.records.clone();
+    for (pf, interface) in &kernel.go_records {
+        let taken_over = || Record::taken_over(*pf, Interface::clone(interface));
+        let record = records.entry(*pf).or_insert_with(taken_over);
+        record.interface.clone_from(interface);
+    }
+    records.into_values().collect()
+}
+
+fn kernel_facts(kernel: &Kernel) -> KernelFacts {
+    let described = &kernel.machine.kernel;
+    let known = |(name, _): &(String, _)| KNOWN.contains(&name.as_str());
+    KernelFacts {
+        command_line: kernel.command_line.clone(),
+        boot_loader: described.boot_loader,
+        boot_id: kernel.boot_id(),
+        reboots: kernel.reboots.clone(),
+        processor: described.processor,
+        has_iommu: kernel.has_iommu,
+        is_locked_down: described.locked_down,
+        modules: kernel.modules.clone().into_iter().filter(known).collect(),
+        rdma_mode: kernel.rdma_mode,
+    }
+}
+
+fn unread(pf: &Pf) -> Unread {
+    let error = HostError::Deadline { attempt: format!("tell what {} is like", pf.address), after: DEADLINE };
+    Unread { pf: pf.address, error: error.to_string(), reason: error.reason() }
+}
+
+fn pf_facts(kernel: &Kernel, pf: &Pf) -> PfFacts {
+    let switch_port = kernel.switch_port(pf.address);
+    let itself = pf.vfs.first().filter(|_| pf.is_lone_vf);
+    let link = itself.map_or(pf.link.as_ref(), link_here);
     PfFacts {
         address: pf.address,
         vendor: pf.vendor,
         device: pf.device,
-        driver: pf.driver.clone(),
-        numa_node: None,
+        driver: itself.map_or(&pf.driver, |vf| &vf.driver).clone(),
+        numa_node: pf.numa_node,
         total_vfs: u16::try_from(pf.vf_addresses.len()).unwrap_or(u16::MAX),
         drivers_autoprobe: pf.autoprobe,
-        eswitch: None,
-        tc_offload: None,
-        rdma: None,
-        firmware: None,
-        is_lone_vf: false,
-        net_filter: None,
-        link: pf.link.as_ref().map(link_facts),
+        eswitch: pf.eswitch,
+        tc_offload: pf.tc_offload,
+        rdma: pf.rdma.as_ref().map(rdma_facts),
+        firmware: pf.firmware.clone(),
+        is_lone_vf: pf.is_lone_vf,
+        net_filter: pf.net_filter.clone(),
+        link: link.map(|link| LinkFacts { switch_port, ..link_facts(link) }),
         vfs: (0..).zip(&pf.vfs).map(|(index, vf)| vf_facts(index, vf, pf)).collect(),
     }
 }
 
 fn vf_facts(index: u16, vf: &Vf, pf: &Pf) -> VfFacts {
+    let is_kept = |kind: LinkKind| pf.link.is_some() && pf.kind() == kind;
     VfFacts {
         index,
         address: vf.address,
         vendor: pf.vendor,
         device: pf.vf_device,
         driver: vf.driver.clone(),
-        admin_mac: pf.link.as_ref().map(|_| vf.admin_mac),
-        admin_guid: None,
-        rdma: None,
-        vdpa: None,
-        representor: None,
-        link: vf.link.as_ref().filter(|_| !vf.is_held_elsewhere).map(link_facts),
+        admin_mac: is_kept(LinkKind::Ethernet).then_some(vf.admin_mac),
+        admin_guid: is_kept(LinkKind::Infiniband).then_some(vf.admin_guid),
+        rdma: vf.rdma.as_ref().map(rdma_facts),
+        vdpa: vf.vdpa,
+        representor: vf.representor.clone(),
+        link: link_here(vf).map(link_facts),
     }
 }
 
+fn link_here(vf: &Vf) -> Option<&Link> {
+    vf.link.as_ref().filter(|_| !vf.is_held_elsewhere)
+}
+
+fn rdma_facts(rdma: &Rdma) -> RdmaFacts {
+    RdmaFacts { device: rdma.device.clone(), node_guid: rdma.node_guid }
+}
+
 fn link_facts(link: &Link) -> LinkFacts {
+    let is_ethernet = link.kind == LinkKind::Ethernet;
     LinkFacts {
         name: link.name.clone(),
         alt_names: link.alt_names.clone(),
         kind: link.kind,
-        mac: Some(link.mac),
-        permanent_mac: None,
+        mac: is_ethernet.then_some(link.mac),
+        permanent_mac: link.permanent_mac.filter(|_| is_ethernet),
         mtu: link.mtu,
         max_mtu: link.max_mtu,
         admin_up: link.up,
         speed: link.speed.filter(|_| link.up),
         switch_port: None,
-        host_use: None,
+        host_use: link.host_use,
     }
 }

@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
+use vfleet_api::PciAddress;
 use vfleet_plan::{HostFacts, Step};
 
 use super::faults::{Fault, Faults};
@@ -12,6 +15,7 @@ use crate::{Host, HostError, Wake, Watch};
 
 type SharedWake = Arc<dyn Fn() + Send + Sync>;
 type Hook = Arc<dyn Fn(&Step) + Send + Sync>;
+type Delay = fn(&Step) -> Duration;
 
 /// A process on a simulated machine. Several can share one: see [`SimHost::another`].
 pub struct SimHost {
@@ -32,8 +36,10 @@ struct Wakes {
 }
 
 /// What ends with the process.
-#[derive(Default)]
 struct Process {
+    /// Which start of the machine it was started after. It ends when the machine restarts.
+    boot: u32,
+    delay: Option<Delay>,
     faults: Faults,
     executed: Vec<String>,
     before_step: Option<Hook>,
@@ -43,8 +49,7 @@ impl SimHost {
     /// Boots `machine`. Different seeds give different Ethernet addresses where the machine names none.
     pub fn new(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
         let kernel = Mutex::new(Kernel::boot(machine, seed)?);
-        let machine = Arc::new(Shared { kernel, wakes: Mutex::default() });
-        Ok(Self { machine, process: Mutex::default() })
+        Ok(Self::on(Arc::new(Shared { kernel, wakes: Mutex::default() })))
     }
 
     /// Boots the machine that `text` describes, in the form of [`Machine`].
@@ -55,7 +60,18 @@ impl SimHost {
     /// Another process on the same machine: it has executed nothing, and nothing goes wrong with it.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self { machine: Arc::clone(&self.machine), process: Mutex::default() }
+        Self::on(Arc::clone(&self.machine))
+    }
+
+    fn on(machine: Arc<Shared>) -> Self {
+        let process = Process {
+            boot: lock(&machine.kernel).boots,
+            delay: None,
+            faults: Faults::default(),
+            executed: Vec::new(),
+            before_step: None,
+        };
+        Self { machine, process: Mutex::new(process) }
     }
 
     /// The machine as it is now.
@@ -94,7 +110,25 @@ impl SimHost {
 
     /// Starts the process again. The machine is as it was left; nothing goes wrong any more.
     pub fn restart(&self) {
-        lock(&self.process).faults = Faults::default();
+        let boot = lock(&self.machine.kernel).boots;
+        let mut process = lock(&self.process);
+        process.boot = boot;
+        process.faults = Faults::default();
+    }
+
+    /// Makes the driver of a card hang: who asks it anything waits in vain. Other cards are not affected.
+    pub fn hang_card(&self, pf: PciAddress) {
+        self.behind_its_back(|kernel| kernel.pf_mut(pf).map(|card| card.hangs = true));
+    }
+
+    /// Lets the driver of a card go on.
+    pub fn free_card(&self, pf: PciAddress) {
+        self.behind_its_back(|kernel| kernel.pf_mut(pf).map(|card| card.hangs = false));
+    }
+
+    /// Makes steps take as long as `delay` says. Nobody else waits for them.
+    pub fn delays(&self, delay: fn(&Step) -> Duration) {
+        lock(&self.process).delay = Some(delay);
     }
 
     /// Calls `hook` before each step, which waits for its return: a way to make steps slow, or to do something at
@@ -106,18 +140,18 @@ impl SimHost {
 
 impl Host for SimHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
-        lock(&self.process).faults.check_alive("read the machine")?;
-        Ok(facts::facts(&lock(&self.machine.kernel)))
+        let kernel = lock(&self.machine.kernel);
+        lock(&self.process).check_alive("read the machine", kernel.boots)?;
+        Ok(facts::facts(&kernel))
     }
 
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        let hook = lock(&self.process).before_step.clone();
-        if let Some(hook) = hook {
-            hook(step);
-        }
+        self.wait_before(step);
         let attempt = step.to_string();
+        let boots = lock(&self.machine.kernel).boots;
         {
             let mut process = lock(&self.process);
+            process.check_alive(&attempt, boots)?;
             process.faults.check_step(&attempt)?;
             process.executed.push(attempt);
         }
@@ -125,12 +159,40 @@ impl Host for SimHost {
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        lock(&self.process).faults.check_alive("watch the machine")?;
+        let boots = lock(&self.machine.kernel).boots;
+        lock(&self.process).check_alive("watch the machine", boots)?;
         let mut wakes = lock(&self.machine.wakes);
         let number = wakes.next;
         wakes.next += 1;
         wakes.by_number.insert(number, Arc::from(wake));
         Ok(Watch::new(Subscription { machine: Arc::clone(&self.machine), number }))
+    }
+}
+
+impl SimHost {
+    /// Without holding any lock: others go on meanwhile.
+    fn wait_before(&self, step: &Step) {
+        let (hook, delay) = {
+            let process = lock(&self.process);
+            (process.before_step.clone(), process.delay)
+        };
+        if let Some(hook) = hook {
+            hook(step);
+        }
+        if let Some(delay) = delay {
+            #[expect(clippy::disallowed_methods, reason = "this is the hardware that takes its time")]
+            thread::sleep(delay(step));
+        }
+    }
+}
+
+impl Process {
+    /// A process that was cut off, or whose machine was restarted, does nothing at all.
+    fn check_alive(&self, attempt: &str, boots: u32) -> Result<(), HostError> {
+        if self.boot != boots {
+            return Err(HostError::CutOff { attempt: attempt.to_owned() });
+        }
+        self.faults.check_alive(attempt)
     }
 }
 

@@ -1,90 +1,57 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use vfleet_api::{MacAddr, PciAddress};
-use vfleet_plan::{LinkKind, Record};
+use vfleet_api::PciAddress;
+use vfleet_api::node_state::Interface;
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_plan::modules::of_driver;
+use vfleet_plan::{BootLoader, EswitchMode, FirmwareSettings, ModuleState, Reboots, Record};
 
 use super::machine::{Machine, MachineError, MachinePf};
-use super::random;
+use super::parts::Pf;
+use super::{arguments, random};
 
 /// A machine while it runs. Plain data, to be looked at and changed at will; its methods (in `requests`) are
 /// what any process can ask of a kernel, and obey its rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
+    /// What the machine is made of, as it will be found at the next start.
+    pub(super) machine: Machine,
+    /// How often it was started.
+    pub(super) boots: u32,
     /// By address.
     pub pfs: Vec<Pf>,
     /// Drivers for VFs in programs.
     pub userspace_drivers: BTreeSet<String>,
+    /// Modules that are there.
+    pub modules: BTreeMap<String, ModuleState>,
+    /// Whether vfio was told to do without an IOMMU.
+    pub vfio_without_iommu: bool,
+    /// Whether an IOMMU is at work.
+    pub has_iommu: bool,
+    /// The arguments that it was started with.
+    pub command_line: String,
+    /// The arguments that it is started with next, if the boot loader keeps them.
+    pub next_command_line: String,
+    /// Whether network namespaces share the RDMA devices.
+    pub rdma_mode: Option<RdmaMode>,
     /// Files of records.
     pub records: BTreeMap<PciAddress, Record>,
+    /// The Go daemon's files of records.
+    pub go_records: BTreeMap<PciAddress, Interface>,
+    /// Files by path.
+    pub files: BTreeMap<String, String>,
+    /// Units of systemd that start at boot.
+    pub enabled_units: BTreeSet<String>,
+    /// Where vfleet put copies of itself.
+    pub programs: BTreeSet<String>,
+    /// The file of InfiniBand GUIDs.
+    pub guid_file: Option<String>,
+    /// The file of restarts that were asked for.
+    pub reboots: Option<Reboots>,
     /// How many events were announced.
     pub(super) announced: u64,
     /// Decides over addresses that nobody chose.
     pub(super) seed: String,
-}
-
-/// A PF.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pf {
-    /// PCI address.
-    pub address: PciAddress,
-    /// PCI vendor id.
-    pub vendor: u16,
-    /// PCI device id.
-    pub device: u16,
-    /// PCI device id of its VFs.
-    pub vf_device: u16,
-    /// Driver that it is bound to.
-    pub driver: Option<String>,
-    /// Driver that the kernel chooses for its VFs.
-    pub vf_driver: String,
-    /// Where its VFs would be; as many as it can have.
-    pub vf_addresses: Vec<PciAddress>,
-    /// `sriov_drivers_autoprobe`.
-    pub autoprobe: bool,
-    /// Its interface.
-    pub link: Option<Link>,
-    /// Its VFs.
-    pub vfs: Vec<Vf>,
-}
-
-/// A VF.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Vf {
-    /// PCI address.
-    pub address: PciAddress,
-    /// Driver that it is bound to.
-    pub driver: Option<String>,
-    /// `driver_override`.
-    pub driver_override: Option<String>,
-    /// The address that the PF keeps for it.
-    pub admin_mac: MacAddr,
-    /// Whether that was set through the PF; else the VF chose it.
-    pub admin_mac_is_set: bool,
-    /// Its interface.
-    pub link: Option<Link>,
-    /// Whether the interface is in another network namespace, as one that a pod holds.
-    pub is_held_elsewhere: bool,
-}
-
-/// An interface.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Link {
-    /// Name.
-    pub name: String,
-    /// Other names.
-    pub alt_names: Vec<String>,
-    /// What it speaks.
-    pub kind: LinkKind,
-    /// Address.
-    pub mac: MacAddr,
-    /// MTU.
-    pub mtu: u32,
-    /// Highest MTU.
-    pub max_mtu: Option<u32>,
-    /// Whether it is set up.
-    pub up: bool,
-    /// Speed in Mbit/s while it is up.
-    pub speed: Option<u32>,
 }
 
 impl Kernel {
@@ -92,13 +59,27 @@ impl Kernel {
     pub(super) fn boot(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
         machine.check()?;
         let mut kernel = Self {
-            pfs: machine.pfs.iter().map(|pf| plug_in(pf, seed)).collect(),
-            userspace_drivers: machine.userspace_drivers.iter().cloned().collect(),
+            machine: machine.clone(),
+            boots: 0,
+            pfs: Vec::new(),
+            userspace_drivers: BTreeSet::new(),
+            modules: BTreeMap::new(),
+            vfio_without_iommu: false,
+            has_iommu: false,
+            command_line: String::new(),
+            next_command_line: machine.kernel.command_line.clone(),
+            rdma_mode: machine.kernel.rdma_mode,
             records: machine.records.iter().map(|record| (record.pf, record.clone())).collect(),
+            go_records: machine.go_records()?,
+            files: machine.files.clone(),
+            enabled_units: machine.enabled_units.clone(),
+            programs: BTreeSet::new(),
+            guid_file: machine.guid_file.clone(),
+            reboots: machine.reboots.clone(),
             announced: 0,
             seed: seed.to_owned(),
         };
-        kernel.pfs.sort_by_key(|pf| pf.address);
+        kernel.start();
         for pf in machine.pfs.iter().filter(|pf| pf.num_vfs > 0) {
             kernel.set_num_vfs(pf.address, pf.num_vfs).map_err(|refusal| MachineError::Impossible {
                 pf: pf.address,
@@ -106,6 +87,59 @@ impl Kernel {
             })?;
         }
         Ok(kernel)
+    }
+
+    /// Restarts the machine. What is on its disks and in its cards' firmware stays; all else is as at the start, and
+    /// no card has VFs.
+    pub fn reboot(&mut self) {
+        let firmware: Vec<(PciAddress, FirmwareSettings)> =
+            self.pfs.iter().filter_map(|pf| Some((pf.address, pf.firmware.clone()?.next_boot))).collect();
+        for card in &mut self.machine.pfs {
+            card.eswitch = card.eswitch.map(|_| EswitchMode::Legacy);
+        }
+        if self.machine.kernel.keeps_arguments {
+            self.machine.kernel.command_line.clone_from(&self.next_command_line);
+        }
+        self.start();
+        for (pf, settings) in firmware {
+            self.start_firmware(pf, settings);
+        }
+        self.announced += 1;
+    }
+
+    /// All that is not on a disk, as it is right after the start.
+    fn start(&mut self) {
+        let Machine { kernel, userspace_drivers, .. } = &self.machine;
+        self.boots += 1;
+        self.modules = self.machine.modules();
+        self.userspace_drivers = userspace_drivers.iter().cloned().collect();
+        self.vfio_without_iommu = false;
+        self.command_line.clone_from(&kernel.command_line);
+        self.has_iommu = kernel.iommu || arguments::switch_on_iommu(kernel.processor, &self.command_line);
+        self.pfs = self.machine.pfs.iter().map(|card| Pf::plugged_in(card, &self.seed)).collect();
+        self.pfs.sort_by_key(|pf| pf.address);
+        self.rdma_mode = self.first_rdma_mode();
+        self.drivers_of_modules();
+        self.probe_lone_vfs();
+    }
+
+    /// What RDMA begins with: as it was told by an argument or by options of its module, else shared.
+    pub(super) fn first_rdma_mode(&self) -> Option<RdmaMode> {
+        let has_rdma = self.machine.kernel.rdma_mode.is_some()
+            || self.pfs.iter().any(|pf| pf.rdma.is_some())
+            || self.modules.get("ib_core") == Some(&ModuleState::Loaded);
+        let told = arguments::rdma_mode(&self.command_line, &self.files);
+        has_rdma.then(|| told.or(self.machine.kernel.rdma_mode).unwrap_or(RdmaMode::Shared))
+    }
+
+    /// Modules that are loaded give their drivers.
+    pub(super) fn drivers_of_modules(&mut self) {
+        let is_loaded = |driver: &&str| {
+            of_driver(driver).is_some_and(|module| self.modules.get(module) == Some(&ModuleState::Loaded))
+        };
+        let drivers: Vec<&str> =
+            ["vfio-pci", "uio_pci_generic", "igb_uio"].into_iter().filter(is_loaded).collect();
+        self.userspace_drivers.extend(drivers.into_iter().map(str::to_owned));
     }
 
     /// The PF at `address`.
@@ -117,30 +151,19 @@ impl Kernel {
     pub fn pf_mut(&mut self, address: PciAddress) -> Option<&mut Pf> {
         self.pfs.iter_mut().find(|pf| pf.address == address)
     }
-}
 
-fn plug_in(pf: &MachinePf, seed: &str) -> Pf {
-    let mac = pf.mac.unwrap_or_else(|| random::mac(&format!("{seed} {}", pf.address)));
-    let link = Link {
-        name: pf.name.clone(),
-        alt_names: pf.alt_names.clone(),
-        kind: LinkKind::Ethernet,
-        mac,
-        mtu: pf.mtu,
-        max_mtu: pf.max_mtu,
-        up: pf.up,
-        speed: pf.speed,
-    };
-    Pf {
-        address: pf.address,
-        vendor: pf.vendor.0,
-        device: pf.device.0,
-        vf_device: pf.vf_device.0,
-        driver: pf.driver.clone(),
-        vf_driver: pf.vf_driver.clone(),
-        vf_addresses: (0..pf.total_vfs).map_while(|index| pf.vf_address(index)).collect(),
-        autoprobe: pf.autoprobe,
-        link: pf.driver.is_some().then_some(link),
-        vfs: Vec::new(),
+    /// What changes the arguments of the next start.
+    pub const fn boot_loader(&self) -> Option<BootLoader> {
+        self.machine.kernel.boot_loader
+    }
+
+    /// Another text for each boot.
+    pub fn boot_id(&self) -> String {
+        random::boot_id(&format!("{} {}", self.seed, self.boots))
+    }
+
+    /// What the card at `address` is made of.
+    pub(super) fn card(&self, address: PciAddress) -> Option<&MachinePf> {
+        self.machine.pfs.iter().find(|card| card.address == address)
     }
 }

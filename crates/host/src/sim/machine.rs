@@ -1,9 +1,18 @@
+mod card;
+mod system;
+
+pub use card::{CardFirmware, CardLinkKind, HexId, MachinePf};
+pub use system::MachineKernel;
+
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use vfleet_api::node_state::Interface;
 use vfleet_api::{MacAddr, PciAddress};
-use vfleet_plan::Record;
+use vfleet_plan::{ModuleState, Reboots, Record};
 
-/// What a machine is made of. In YAML, with every field that a PF can have:
+/// What a machine is made of. In YAML, with every field that there is:
 ///
 /// ```
 /// # let machine = vfleet_host::sim::Machine::from_yaml(r#"
@@ -12,12 +21,13 @@ use vfleet_plan::Record;
 ///     name: ens1f0
 ///     altNames: [enp59s0f0]      # default: none
 ///     mac: 3c:fd:fe:00:00:01     # default: made from the seed, different for each node
-///     vendor: "8086"             # PCI ids, as a node state spells them
-///     device: "158b"
-///     vfDevice: "154c"
-///     driver: i40e               # leave out for a card without a driver
-///     vfDriver: iavf             # the one that the kernel chooses for VFs
-///     totalVfs: 64
+///     permanentMac: 3c:fd:fe:00:00:01 # default: the same as mac
+///     vendor: "15b3"             # PCI ids, as a node state spells them
+///     device: "101d"
+///     vfDevice: "101e"
+///     driver: mlx5_core          # leave out for a card without a driver
+///     vfDriver: mlx5_core        # the one that the kernel chooses for VFs
+///     totalVfs: 64               # with firmware: how many that can be told to show, at most
 ///     vfOffset: 16               # how far its first VF is behind it; default 128
 ///     vfStride: 1                # how far VFs lie apart; default 1
 ///     mtu: 1500                  # default 1500
@@ -26,12 +36,43 @@ use vfleet_plan::Record;
 ///     speed: 25000               # Mbit/s while it is up; default: the driver does not say
 ///     autoprobe: true            # whether the kernel binds VFs by itself; default true
 ///     numVfs: 0                  # VFs that it has from the start; default 0
+///     numaNode: 0                # default: none
+///     linkKind: ETH              # or IB; default ETH
+///     eswitch: legacy            # or switchdev; default: it has no embedded switch
+///     tcOffload: false           # default: it cannot be switched
+///     rdma: true                 # whether it and its VFs are RDMA devices; default false, true for IB
+///     nodeGuid: 3c:fd:fe:03:00:00:00:01 # of its RDMA device; default: made from the seed
+///     firmware:                  # default: no tool can tell. Both ports of a card have the same
+///       sriov: true
+///       numVfs: 16
+///       linkTypes: [ETH, ETH]    # ETH, IB or another word
+///     loneVf: false              # whether it is a VF that a hypervisor gave; default false
+///     netFilter: openstack/NetworkID:5e9b # default: none
+///     hostUse: defaultRoute      # or nodeAddress: what the node uses it for; default: nothing
 /// userspaceDrivers: [vfio-pci]   # loaded drivers for VFs in programs; default: none
+/// kernel:                        # default: as below, but with no modules, boot loader, RDMA
+///   commandLine: ""
+///   bootLoader: grubby           # or rpmOstree, grubDropIn, systemdBoot
+///   keepsArguments: true         # false: what the boot loader is told does not count
+///   processor: other             # or intel, amd
+///   iommu: true                  # false on intel: it is at work once intel_iommu=on is an argument
+///   lockedDown: false
+///   modules:                     # besides those of userspaceDrivers
+///     vhost_vdpa: loadable       # or loaded
+///   rdmaMode: shared             # or exclusive; default: shared where a card has RDMA
 /// records: []                    # what vfleet wrote down earlier; default: nothing
+/// goRecords: []                  # what the Go daemon did: interfaces as in a node state's spec; default: nothing
+/// files: {}                      # text by path, of those that vfleet looks at; default: none
+/// enabledUnits: []               # units of systemd that start at boot; default: none
+/// guidFile: "[]"                 # text of the file of GUIDs; default: no such file
+/// reboots:                       # restarts that vfleet asked for; default: none
+///   purpose: kernel arguments intel_iommu=on
+///   count: 1
+///   bootId: another
 /// # "#).unwrap();
 /// # assert_eq!(machine.pfs[0].total_vfs, 64);
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Machine {
     /// Its network cards that can have VFs.
@@ -39,101 +80,27 @@ pub struct Machine {
     /// The drivers for VFs in programs that are loaded.
     #[serde(default)]
     pub userspace_drivers: Vec<String>,
+    /// The kernel, and how it is started.
+    #[serde(default)]
+    pub kernel: MachineKernel,
     /// What vfleet wrote down earlier.
     #[serde(default)]
     pub records: Vec<Record>,
-}
-
-/// A network card that can have VFs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MachinePf {
-    /// PCI address.
-    pub address: PciAddress,
-    /// Name of its interface.
-    pub name: String,
-    /// Other names of it.
+    /// What the Go daemon wrote down earlier.
     #[serde(default)]
-    pub alt_names: Vec<String>,
-    /// Its Ethernet address.
+    pub go_records: Vec<Interface>,
+    /// Files that vfleet looks at.
     #[serde(default)]
-    pub mac: Option<MacAddr>,
-    /// PCI vendor id, of its VFs too.
-    pub vendor: HexId,
-    /// PCI device id.
-    pub device: HexId,
-    /// PCI device id of its VFs.
-    pub vf_device: HexId,
-    /// Driver; without one it has no interface.
+    pub files: BTreeMap<String, String>,
+    /// Units of systemd that start at boot.
     #[serde(default)]
-    pub driver: Option<String>,
-    /// Driver of the kernel for its VFs.
-    pub vf_driver: String,
-    /// How many VFs it can have.
-    pub total_vfs: u16,
-    /// Routing ids from it to its first VF.
-    #[serde(default = "vf_offset")]
-    pub vf_offset: u16,
-    /// Routing ids from one VF to the next.
-    #[serde(default = "vf_stride")]
-    pub vf_stride: u16,
-    /// MTU.
-    #[serde(default = "mtu")]
-    pub mtu: u32,
-    /// The highest MTU that it takes.
+    pub enabled_units: BTreeSet<String>,
+    /// The file of InfiniBand GUIDs.
     #[serde(default)]
-    pub max_mtu: Option<u32>,
-    /// Whether it is set up.
-    #[serde(default = "yes")]
-    pub up: bool,
-    /// Speed in Mbit/s while it is up.
+    pub guid_file: Option<String>,
+    /// Restarts that vfleet asked for.
     #[serde(default)]
-    pub speed: Option<u32>,
-    /// Whether the kernel binds its VFs by itself.
-    #[serde(default = "yes")]
-    pub autoprobe: bool,
-    /// How many VFs it has from the start.
-    #[serde(default)]
-    pub num_vfs: u16,
-}
-
-const fn vf_offset() -> u16 {
-    128
-}
-
-const fn vf_stride() -> u16 {
-    1
-}
-
-const fn mtu() -> u32 {
-    1500
-}
-
-const fn yes() -> bool {
-    true
-}
-
-/// A PCI id as node states spell it: `10c9`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct HexId(pub u16);
-
-impl TryFrom<String> for HexId {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let is_id = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        match u16::from_str_radix(&text, 16) {
-            Ok(id) if is_id => Ok(Self(id)),
-            _ => Err(format!("{text:?} is not a PCI id of four hexadecimal digits, such as \"10c9\"")),
-        }
-    }
-}
-
-impl From<HexId> for String {
-    fn from(id: HexId) -> Self {
-        format!("{:04x}", id.0)
-    }
+    pub reboots: Option<Reboots>,
 }
 
 /// Why a description is not one of a machine.
@@ -143,6 +110,8 @@ pub enum MachineError {
     Yaml(#[from] serde_saphyr::Error),
     #[error("pfs: {pf}: {what}")]
     Impossible { pf: PciAddress, what: String },
+    #[error("goRecords: {address:?} is not a PCI address")]
+    GoRecord { address: String },
 }
 
 impl Machine {
@@ -155,31 +124,13 @@ impl Machine {
 
     /// The machine of the VM lab: two Intel 82576 cards, as QEMU emulates them.
     pub fn lab() -> Self {
-        let pf = |number: u8| {
-            let address = PciAddress::new(0, number, 0, 0)?;
-            Some(MachinePf {
-                address,
-                name: format!("enp{number}s0"),
-                alt_names: vec![format!("enx02000000{number:02x}00")],
-                mac: Some(MacAddr([2, 0, 0, 0, number, 0])),
-                vendor: HexId(0x8086),
-                device: HexId(0x10c9),
-                vf_device: HexId(0x10ca),
-                driver: Some("igb".to_owned()),
-                vf_driver: "igbvf".to_owned(),
-                total_vfs: 7,
-                vf_offset: 128,
-                vf_stride: 2,
-                mtu: 1500,
-                max_mtu: Some(9216),
-                up: false,
-                speed: Some(1000),
-                autoprobe: true,
-                num_vfs: 0,
-            })
-        };
-        let pfs = [1, 2].into_iter().filter_map(pf).collect();
-        Self { pfs, userspace_drivers: vec!["vfio-pci".to_owned()], records: Vec::new() }
+        let pfs = [1, 2].into_iter().filter_map(lab_card).collect();
+        Self { pfs, userspace_drivers: vec!["vfio-pci".to_owned()], ..Self::default() }
+    }
+
+    /// Modules right after the start.
+    pub(super) fn modules(&self) -> BTreeMap<String, ModuleState> {
+        system::modules(&self.kernel, &self.userspace_drivers)
     }
 
     /// That such a machine can be.
@@ -190,29 +141,58 @@ impl Machine {
                 "another PF has the same address".to_owned()
             } else if others.iter().any(|other| other.name == pf.name) {
                 format!("another PF has the name {}, too", pf.name)
-            } else if pf.total_vfs == 0 {
-                "totalVfs is 0: a card without VFs is none of ours".to_owned()
-            } else if pf.num_vfs > pf.total_vfs {
-                format!("numVfs {} is more than totalVfs {}", pf.num_vfs, pf.total_vfs)
-            } else if pf.vf_offset == 0 || pf.vf_stride == 0 || pf.vf_address(pf.total_vfs - 1).is_none() {
-                "with this vfOffset and vfStride its VFs do not fit into the PCI address space".to_owned()
-            } else if pf.max_mtu.is_some_and(|max| pf.mtu > max) {
-                format!("mtu {} is more than maxMtu", pf.mtu)
+            } else if let Some(fault) = pf.fault() {
+                fault
             } else {
                 continue;
             };
             return Err(MachineError::Impossible { pf: pf.address, what });
         }
-        Ok(())
+        self.go_records().map(drop)
+    }
+
+    /// What the Go daemon wrote down, by PF.
+    pub(super) fn go_records(&self) -> Result<BTreeMap<PciAddress, Interface>, MachineError> {
+        let by_address = |interface: &Interface| match interface.pci_address.value() {
+            Ok(address) => Ok((*address, interface.clone())),
+            Err(_) => Err(MachineError::GoRecord { address: interface.pci_address.text().to_owned() }),
+        };
+        self.go_records.iter().map(by_address).collect()
     }
 }
 
-impl MachinePf {
-    /// Where its VF number `index` is.
-    pub fn vf_address(&self, index: u16) -> Option<PciAddress> {
-        let distance = index.checked_mul(self.vf_stride)?.checked_add(self.vf_offset)?;
-        self.address.offset(distance)
-    }
+fn lab_card(number: u8) -> Option<MachinePf> {
+    Some(MachinePf {
+        address: PciAddress::new(0, number, 0, 0)?,
+        name: format!("enp{number}s0"),
+        alt_names: vec![format!("enx02000000{number:02x}00")],
+        mac: Some(MacAddr([2, 0, 0, 0, number, 0])),
+        permanent_mac: None,
+        vendor: HexId(0x8086),
+        device: HexId(0x10c9),
+        vf_device: HexId(0x10ca),
+        driver: Some("igb".to_owned()),
+        vf_driver: "igbvf".to_owned(),
+        total_vfs: 7,
+        vf_offset: 128,
+        vf_stride: 2,
+        mtu: 1500,
+        max_mtu: Some(9216),
+        up: false,
+        speed: Some(1000),
+        autoprobe: true,
+        num_vfs: 0,
+        numa_node: None,
+        link_kind: CardLinkKind::Ethernet,
+        eswitch: None,
+        tc_offload: None,
+        rdma: false,
+        node_guid: None,
+        firmware: None,
+        lone_vf: false,
+        net_filter: None,
+        host_use: None,
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,27 @@
-use vfleet_api::MacAddr;
+use vfleet_api::{Guid, MacAddr};
 
 /// An address that looks random, and is always the same for the same words: locally administered, and one that an
 /// interface may carry.
 pub(super) fn mac(words: &str) -> MacAddr {
     let [_, _, mac @ ..] = mix(fnv1a(words)).to_be_bytes();
     MacAddr([mac[0] & 0xfc | 0x02, mac[1], mac[2], mac[3], mac[4], mac[5]])
+}
+
+/// A GUID that looks random, and is always the same for the same words.
+pub(super) fn guid(words: &str) -> Guid {
+    Guid(mix(fnv1a(words)).to_be_bytes())
+}
+
+/// A text like a boot id of Linux, always the same for the same words.
+pub(super) fn boot_id(words: &str) -> String {
+    let [high, low] = [mix(fnv1a(words)), mix(fnv1a(&format!("{words}, too")))];
+    let (time, clock) = (high >> 32, low >> 48);
+    format!(
+        "{time:08x}-{:04x}-{:04x}-{clock:04x}-{:012x}",
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low & 0xffff_ffff_ffff
+    )
 }
 
 /// The same in every build, unlike the hashers of the standard library.

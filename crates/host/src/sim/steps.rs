@@ -1,53 +1,122 @@
 //! Steps, done the way a real host does them, by asking the simulated kernel.
 
+mod bind;
+mod machine;
+
 use std::io;
+use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_plan::{Step, VfDriver, is_userspace_driver};
+use vfleet_plan::{Record, Step};
 
-use super::kernel::{Kernel, Pf, Vf};
+use super::kernel::Kernel;
+use super::parts::{Pf, Vf};
 use super::requests::Refusal;
 use crate::HostError;
 
 const EBUSY: i32 = 16;
+const ENODEV: i32 = 19;
 const ERANGE: i32 = 34;
+const EOPNOTSUPP: i32 = 95;
+
+/// How long a real host waits for a card that does not answer.
+pub(super) const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
-    let refused = |refusal: Refusal| netlink(step, &refusal);
     match step {
         Step::WriteRecord { record } => {
-            kernel.records.insert(record.pf, record.clone());
+            write_record(kernel, record);
             Ok(())
         }
         Step::RemoveRecord { pf } => {
             kernel.records.remove(pf);
+            kernel.go_records.remove(pf);
             Ok(())
         }
-        Step::SetLinkUp { pf } => {
-            require_link(kernel, *pf)?;
-            kernel.set_up(*pf, true).map_err(refused)
+        Step::WriteFile { file, .. } => machine::write_file(kernel, file),
+        Step::RemoveFile { path, .. } => machine::remove_file(kernel, path),
+        _ => match step.pf() {
+            None => machine::execute(kernel, step),
+            Some(pf) if require_pf(kernel, pf)?.hangs => {
+                Err(HostError::Deadline { attempt: step.to_string(), after: DEADLINE })
+            }
+            Some(_) if step.vf().is_some() => change_vf(kernel, step),
+            Some(pf) => change_pf(kernel, pf, step),
+        },
+    }
+}
+
+/// Beside the record the file of the Go daemon is kept, for the way back to it.
+fn write_record(kernel: &mut Kernel, record: &Record) {
+    kernel.go_records.insert(record.pf, record.interface.clone());
+    kernel.records.insert(record.pf, record.clone());
+}
+
+fn change_pf(kernel: &mut Kernel, pf: PciAddress, step: &Step) -> Result<(), HostError> {
+    let done = match step {
+        Step::SetLinkUp { .. } => {
+            require_link(kernel, pf)?;
+            kernel.set_up(pf, true)
         }
-        Step::SetPfMtu { pf, mtu } => {
-            require_link(kernel, *pf)?;
-            kernel.set_pf_mtu(*pf, *mtu).map_err(refused)
+        Step::SetPfMtu { mtu, .. } => {
+            require_link(kernel, pf)?;
+            kernel.set_pf_mtu(pf, *mtu)
         }
-        Step::SetAutoprobe { pf, on } => {
-            require_pf(kernel, *pf)?;
-            kernel.set_autoprobe(*pf, *on).map_err(refused)
+        Step::SetAutoprobe { on, .. } => kernel.set_autoprobe(pf, *on),
+        Step::SetNumVfs { count, .. } => return set_num_vfs(kernel, pf, *count, step),
+        Step::SetEswitchMode { .. } if require_pf(kernel, pf)?.eswitch.is_none() => {
+            return Err(HostError::NoEswitch { device: pf.to_string() });
         }
-        Step::SetNumVfs { pf, count } => set_num_vfs(kernel, *pf, *count, step),
+        Step::SetEswitchMode { mode, .. } => kernel.set_eswitch_mode(pf, *mode),
+        Step::SetTcOffload { on, .. } => {
+            require_link(kernel, pf)?;
+            kernel.set_tc_offload(pf, *on)
+        }
+        Step::SetSoftwareSteering { .. } => match kernel.set_software_steering(pf) {
+            Err(refusal) if refusal.errno == EOPNOTSUPP => Ok(()),
+            done => done,
+        },
+        Step::SetFirmware { settings, .. } => return machine::set_firmware(kernel, pf, settings, step),
+        Step::ResetFirmware { .. } => return machine::reset_firmware(kernel, pf, step),
+        Step::ReplayUdev { .. } => kernel.replay_udev(pf),
+        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
+    };
+    done.map_err(|refusal| netlink(step, &refusal))
+}
+
+fn change_vf(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
+    if let Some(vf) = step.vf() {
+        require_vf(kernel, vf)?;
+    }
+    let done = match step {
         Step::SetVfMac { vf, mac } => {
-            require_vf(kernel, *vf)?;
             require_link(kernel, vf.pf)?;
-            kernel.set_vf_mac(*vf, *mac).map_err(refused)
+            kernel.set_vf_mac(*vf, *mac)
         }
-        Step::BindVf { vf, driver } => bind(kernel, *vf, driver, step),
+        Step::SetVfGuid { vf, guid } => {
+            require_link(kernel, vf.pf)?;
+            kernel.set_vf_guid(*vf, *guid)
+        }
+        Step::BindVf { vf, driver } => return bind::bind(kernel, *vf, driver, step),
+        Step::UnbindVf { vf } => match kernel.unbind(*vf) {
+            Err(refusal) if refusal.errno == ENODEV => Ok(()),
+            done => done,
+        },
         Step::SetVfMtu { vf, mtu } => {
             require_vf_link(kernel, *vf)?;
-            kernel.set_vf_mtu(*vf, *mtu).map_err(refused)
+            kernel.set_vf_mtu(*vf, *mtu)
         }
-        _ => Err(HostError::NotYet { attempt: step.to_string() }),
-    }
+        Step::MakeVdpa { kind, .. } if !machine::is_loaded(kernel, kind.driver()) => {
+            return Err(HostError::DriverNotLoaded { driver: kind.driver().to_owned() });
+        }
+        Step::MakeVdpa { vf, kind } => kernel.make_vdpa(*vf, *kind),
+        Step::RemoveVdpa { vf } => match kernel.remove_vdpa(*vf) {
+            Err(refusal) if refusal.errno == ENODEV => Ok(()),
+            done => done,
+        },
+        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
+    };
+    done.map_err(|refusal| netlink(step, &refusal))
 }
 
 fn set_num_vfs(kernel: &mut Kernel, pf: PciAddress, count: u16, step: &Step) -> Result<(), HostError> {
@@ -57,48 +126,6 @@ fn set_num_vfs(kernel: &mut Kernel, pf: PciAddress, count: u16, step: &Step) -> 
         EBUSY => HostError::VfsExist { pf, found, asked: count },
         ERANGE => HostError::TooManyVfs { pf, asked: count, total: u16::try_from(total).unwrap_or(u16::MAX) },
         _ => netlink(step, &refusal),
-    })
-}
-
-fn bind(kernel: &mut Kernel, vf: VfRef, driver: &VfDriver, step: &Step) -> Result<(), HostError> {
-    let refused = |refusal: Refusal| netlink(step, &refusal);
-    let bound = require_vf(kernel, vf)?.driver.clone();
-    match driver {
-        VfDriver::Named(name) if !kernel.has_driver(name) => {
-            kernel.set_override(vf, None).map_err(refused)?;
-            return Err(HostError::DriverNotLoaded { driver: name.clone() });
-        }
-        VfDriver::Named(name) if bound.as_ref() == Some(name) => {
-            return kernel.set_override(vf, None).map_err(refused);
-        }
-        VfDriver::Named(name) => kernel.set_override(vf, Some(name)).map_err(refused)?,
-        VfDriver::Kernel => {
-            kernel.set_override(vf, None).map_err(refused)?;
-            if !require_pf(kernel, vf.pf)?.autoprobe {
-                return Err(HostError::AutoprobeOff { pf: vf.pf });
-            }
-        }
-    }
-    if bound.is_some() {
-        kernel.unbind(vf).map_err(refused)?;
-    }
-    kernel.probe(vf).map_err(refused)?;
-    kernel.set_override(vf, None).map_err(refused)?;
-    verify_driver(require_vf(kernel, vf)?, driver, step)
-}
-
-fn verify_driver(vf: &Vf, wanted: &VfDriver, step: &Step) -> Result<(), HostError> {
-    let is_wanted = vf.driver.as_deref().is_some_and(|driver| match wanted {
-        VfDriver::Kernel => !is_userspace_driver(driver),
-        VfDriver::Named(name) => driver == name,
-    });
-    if is_wanted {
-        return Ok(());
-    }
-    Err(HostError::Unverified {
-        attempt: step.to_string(),
-        expected: wanted.to_string(),
-        found: vf.driver.clone().unwrap_or_else(|| "no driver".to_owned()),
     })
 }
 

@@ -1,117 +1,163 @@
-//! One PF: its record, link, MTU and VF count; then its VFs.
+//! One PF: its record, link, MTU, mode and VF count; then its VFs.
 
-use super::planned;
+use super::check::{check_external, check_own, guids};
+use super::making::Making;
 use super::problem::{Cause, Problem};
-use super::vf::{plan_existing_vf, plan_new_vf, plan_unfinished_vf};
-use super::wanted::WantedPf;
-use crate::facts::{FirstSeen, HostFacts, LinkFacts, LinkKind, PfFacts, Record};
+use super::vf::{Phase, VfPlanner, VfSteps};
+use super::wanted::{self, WantedPf};
+use super::{lone, modules, planned, record, udev};
+use crate::facts::{EswitchMode, HostFacts, LinkFacts, PfFacts, Record};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
 
-/// The steps for one wanted PF.
+/// What is to be done with one PF, and what cannot be.
+#[derive(Debug, Default)]
+pub(super) struct PfPlan {
+    /// Modules of the kernel that it needs.
+    pub(super) modules: Vec<&'static str>,
+    /// The PF itself, and its VFs until they are there: this needs no network.
+    pub(super) make: Vec<PlannedStep>,
+    /// Its VFs are bound and set up.
+    pub(super) set_up: Vec<PlannedStep>,
+    /// What cannot be.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// The steps for one wanted PF. With what is known beforehand not to work, nothing at all is done.
 ///
 /// The record comes first, so that whatever happens next is known to be ours. While VFs are being made the
 /// record says so, and is written again when all of them are set up.
-pub(super) fn plan_pf(wanted: &WantedPf, facts: &HostFacts) -> Result<Vec<PlannedStep>, Problem> {
-    let found = facts.pf(wanted.address).ok_or_else(|| wanted.problem(Cause::NoSuchPf))?;
-    let link = found.link.as_ref().ok_or_else(|| wanted.problem(Cause::NoLink))?;
-    check(wanted, found, link).map_err(|cause| wanted.problem(cause))?;
-    Ok(steps(wanted, found, link, facts.record(wanted.address)))
+pub(super) fn plan_pf(wanted: &WantedPf, facts: &HostFacts) -> PfPlan {
+    let plan = look(wanted, facts).and_then(|found| match &found.link {
+        _ if found.is_lone_vf => lone::plan_lone(wanted, found, facts),
+        None => Err(vec![Cause::NoLink]),
+        Some(link) if wanted.external => plan_external(wanted, found, link, facts),
+        Some(link) => plan_own(wanted, found, link, facts),
+    });
+    let refused = |causes: Vec<Cause>| PfPlan {
+        problems: causes.into_iter().map(|cause| wanted.problem(cause)).collect(),
+        ..PfPlan::default()
+    };
+    plan.unwrap_or_else(refused)
 }
 
-/// Everything that can be known before the first change.
-fn check(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Result<(), Cause> {
-    let asked = wanted.interface.link_type.as_deref().unwrap_or("");
-    if !asked.is_empty() && !asked.eq_ignore_ascii_case(link.kind.as_api()) {
-        return Err(Cause::LinkType { asked: asked.to_owned(), found: link.kind.as_api() });
+fn look<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Result<&'a PfFacts, Vec<Cause>> {
+    if let Some(unread) = facts.unread(wanted.address) {
+        return Err(vec![Cause::Unread { reason: unread.reason, error: unread.error.clone() }]);
     }
-    if link.kind == LinkKind::Infiniband {
-        return Err(Cause::Unsupported("InfiniBand"));
-    }
-    if wanted.external {
-        return check_external(wanted, found, link);
-    }
-    if wanted.num_vfs > found.total_vfs {
-        return Err(Cause::TooManyVfs { asked: wanted.num_vfs.into(), total: found.total_vfs });
-    }
-    match (wanted.highest_mtu(), link.max_mtu) {
-        (Some(asked), Some(max)) if asked > max => Err(Cause::MtuTooHigh { asked, max }),
-        _ => Ok(()),
-    }
+    facts.pf(wanted.address).ok_or_else(|| vec![Cause::NoSuchPf])
 }
 
-/// Somebody else made the VFs and set the MTU: is it enough?
-fn check_external(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Result<(), Cause> {
-    if usize::from(wanted.num_vfs) > found.vfs.len() {
-        return Err(Cause::TooFewVfs { asked: wanted.num_vfs, found: found.vfs.len() });
-    }
-    match wanted.highest_mtu() {
-        Some(asked) if asked > link.mtu => Err(Cause::ExternalMtu { asked, found: link.mtu }),
-        _ => Ok(()),
-    }
-}
+/// A PF of our own.
+fn plan_own(
+    wanted: &WantedPf,
+    found: &PfFacts,
+    link: &LinkFacts,
+    facts: &HostFacts,
+) -> Result<PfPlan, Vec<Cause>> {
+    let making = Making::needed(wanted, found);
+    refuse(check_own(wanted, found, link, making.as_ref(), facts))?;
+    let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
 
-fn steps(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Record>) -> Vec<PlannedStep> {
-    let recreate = !wanted.external && found.vfs.len() != usize::from(wanted.num_vfs);
+    let old = facts.record(wanted.address);
     let unfinished = old.is_some_and(|record| record.making);
-    let vfs = plan_vfs(wanted, found, recreate, unfinished);
-    let making = recreate || unfinished;
-    let made = Record { making: false, ..record(wanted, found, link, old) };
-    let begun = Record { making, ..made.clone() };
+    let finished = record::record(wanted, found, old);
+    let begun = Record { making: making.is_some() || unfinished, ..finished.clone() };
+    let phase = match (&making, unfinished) {
+        (Some(_), _) => Phase::New,
+        (None, true) => Phase::Unfinished,
+        (None, false) => Phase::Settled,
+    };
+    let (vfs, problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, phase));
+    let before = finished.first_seen.drivers_autoprobe;
+    let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
 
-    let mut steps = Vec::new();
-    steps.extend(write_record(old, &begun));
-    if !wanted.external {
-        steps.extend(set_up(wanted, link));
-        steps.extend(raise_mtu(wanted, link));
+    let mut make = Vec::new();
+    make.extend(record::write(old, &begun));
+    make.extend(udev::plan_rules(wanted, found, facts));
+    make.extend(set_up(wanted, link));
+    make.extend(raise_mtu(wanted, link));
+    make.extend(offload(wanted, found));
+    make.extend(make_vfs(wanted, found, making.as_ref(), before, &mut autoprobe));
+    make.extend(vfs.addresses);
+    make.extend(making.and_then(|making| making.after_vfs(wanted)));
+
+    let mut set_up = Vec::new();
+    if vfs.set_up.iter().any(is_bound_by_kernel) {
+        set_up.extend(autoprobe.switch(true, "the kernel shall bind VFs"));
     }
-    steps.extend(make_vfs(wanted, found, recreate, vfs, made.first_seen.drivers_autoprobe));
-    steps.extend(write_record(Some(&begun), &made));
-    steps
+    set_up.extend(vfs.set_up);
+    set_up.extend(autoprobe.switch(before, "as before"));
+    set_up.extend(record::write(Some(&begun), &finished));
+    Ok(PfPlan { modules: modules::needed(wanted, found, facts), make, set_up, problems })
 }
 
-fn plan_vfs(wanted: &WantedPf, found: &PfFacts, recreate: bool, unfinished: bool) -> Vec<PlannedStep> {
-    if recreate {
-        (0..wanted.num_vfs).flat_map(|index| plan_new_vf(wanted, found, index)).collect()
-    } else if unfinished && !wanted.external {
-        found.vfs.iter().flat_map(|vf| plan_unfinished_vf(wanted, found, vf)).collect()
-    } else {
-        found.vfs.iter().flat_map(|vf| plan_existing_vf(wanted, found, vf)).collect()
+/// A PF that somebody else manages: nothing but its VFs in groups is touched.
+fn plan_external(
+    wanted: &WantedPf,
+    found: &PfFacts,
+    link: &LinkFacts,
+    facts: &HostFacts,
+) -> Result<PfPlan, Vec<Cause>> {
+    refuse(check_external(wanted, found, facts))?;
+    let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
+    let old = facts.record(wanted.address);
+    let (vfs, mut problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, Phase::Settled));
+    let given_back = give_back_autoprobe(wanted, found, old);
+    let autoprobe = found.drivers_autoprobe || given_back.is_some();
+    let (vfs, stuck) = vfs.without_binds_by_kernel_unless(autoprobe);
+    if stuck {
+        problems.push(wanted.problem(Cause::AutoprobeOff));
     }
+
+    let mut set_up = Vec::new();
+    set_up.extend(given_back);
+    set_up.extend(record::write(old, &record::record(wanted, found, old)));
+    set_up.extend(udev::plan_rules(wanted, found, facts));
+    set_up.extend(vfs.addresses);
+    set_up.extend(vfs.set_up);
+    Ok(PfPlan { modules: modules::needed(wanted, found, facts), make: Vec::new(), set_up, problems })
 }
 
-/// Removes the VFs that are there and makes the wanted ones if `recreate`, and sets them up.
+fn refuse(causes: Vec<Cause>) -> Result<(), Vec<Cause>> {
+    if causes.is_empty() { Ok(()) } else { Err(causes) }
+}
+
+/// The steps of all VFs, without those that the node itself uses.
+fn plan_vfs(planner: &VfPlanner<'_>) -> (VfSteps, Vec<Problem>) {
+    let mut all = VfSteps::default();
+    let mut problems = Vec::new();
+    for index in 0..planner.count() {
+        match planner.plan(index) {
+            Ok(steps) => all.append(steps),
+            Err(cause) => problems.push(planner.wanted.problem(cause)),
+        }
+    }
+    (all, problems)
+}
+
+/// Removes the VFs that are there and makes the wanted ones.
 ///
 /// Kept from binding them by itself (autoprobe), the kernel leaves each VF to be bound once, with its address
-/// set. Not where it shall bind some: VFs in no group are the kernel's business. In the end the switch is as it
-/// was `before`.
+/// set. Not where it shall bind some: VFs in no group are the kernel's business, but on a card whose switch takes VFs
+/// along into switchdev mode only without a driver.
 fn make_vfs(
     wanted: &WantedPf,
     found: &PfFacts,
-    recreate: bool,
-    vfs: Vec<PlannedStep>,
+    making: Option<&Making>,
     before: bool,
+    autoprobe: &mut Autoprobe<'_>,
 ) -> Vec<PlannedStep> {
-    let (pf, want) = (wanted.address, wanted.num_vfs);
-    let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
-    let mut steps = Vec::new();
-    if recreate && !found.vfs.is_empty() {
-        let why = format!("it has {} VFs, {want} are wanted", found.vfs.len());
-        steps.push(planned(Step::SetNumVfs { pf, count: 0 }, Disruption::Drain, why));
+    let Some(making) = making else { return Vec::new() };
+    let mut steps = making.before_vfs(wanted, found);
+    let (pf, count) = (wanted.address, wanted.num_vfs);
+    if count > 0 {
+        let all_ours = (0..count).all(|index| wanted.vf(index).is_some());
+        let on = before && !all_ours && !making.needs_unbound_vfs();
+        steps.extend(autoprobe.switch(on, "VFs are bound one by one"));
+        let why = format!("wanted by {}", wanted.policies());
+        steps.push(planned(Step::SetNumVfs { pf, count }, Disruption::Pf, why));
     }
-    if recreate && want > 0 {
-        let all_ours = (0..want).all(|index| wanted.vf(index).is_some());
-        steps.extend(autoprobe.switch(before && !all_ours, "VFs are bound one by one"));
-        let why = format!("wanted by {}", policies(wanted));
-        steps.push(planned(Step::SetNumVfs { pf, count: want }, Disruption::Pf, why));
-    }
-    let (macs, others): (Vec<_>, Vec<_>) = vfs.into_iter().partition(is_mac);
-    steps.extend(macs);
-    if others.iter().any(is_bound_by_kernel) {
-        steps.extend(autoprobe.switch(true, "the kernel shall bind VFs"));
-    }
-    steps.extend(others);
-    steps.extend(autoprobe.switch(before, "as before"));
     steps
 }
 
@@ -129,18 +175,15 @@ impl Autoprobe<'_> {
     }
 }
 
-fn policies(wanted: &WantedPf) -> String {
-    let mut names: Vec<_> = wanted.groups.iter().map(|group| group.policy.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    format!("{} {}", if names.len() == 1 { "policy" } else { "policies" }, names.join(", "))
+/// A PF that was ours until now, and whose VFs were being made: what we left switched off is given back.
+fn give_back_autoprobe(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -> Option<PlannedStep> {
+    let ours = old.filter(|record| record.making && !record.is_external())?;
+    let on = ours.first_seen.drivers_autoprobe;
+    let step = Step::SetAutoprobe { pf: wanted.address, on };
+    (on && !found.drivers_autoprobe).then(|| planned(step, Disruption::None, "as before"))
 }
 
-fn is_mac(planned: &PlannedStep) -> bool {
-    matches!(planned.step, Step::SetVfMac { .. })
-}
-
-fn is_bound_by_kernel(planned: &PlannedStep) -> bool {
+pub(super) fn is_bound_by_kernel(planned: &PlannedStep) -> bool {
     matches!(planned.step, Step::BindVf { driver: VfDriver::Kernel, .. })
 }
 
@@ -156,32 +199,13 @@ fn raise_mtu(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
     Some(planned(Step::SetPfMtu { pf: wanted.address, mtu }, Disruption::Pf, why))
 }
 
-fn record(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts, old: Option<&Record>) -> Record {
-    let first_seen = old.map_or_else(
-        || FirstSeen {
-            mtu: Some(link.mtu),
-            drivers_autoprobe: found.drivers_autoprobe,
-            eswitch: found.eswitch,
-        },
-        |record| record.first_seen.clone(),
-    );
-    let raised = wanted.highest_mtu().filter(|mtu| !wanted.external && *mtu > link.mtu);
-    Record {
-        pf: wanted.address,
-        interface: wanted.interface.clone(),
-        first_seen,
-        raised_mtu: raised.or(old.and_then(|record| record.raised_mtu)),
-        making: false,
-    }
+fn offload(wanted: &WantedPf, found: &PfFacts) -> Option<PlannedStep> {
+    let is_off = wanted.eswitch == EswitchMode::Switchdev && found.tc_offload == Some(false);
+    let step = Step::SetTcOffload { pf: wanted.address, on: true };
+    is_off.then(|| planned(step, Disruption::Pf, "its switch shall be in switchdev mode"))
 }
 
-fn write_record(old: Option<&Record>, new: &Record) -> Option<PlannedStep> {
-    let why = match old {
-        Some(old) if old == new => return None,
-        None => "a policy selects it",
-        Some(_) if new.making => "its VFs are about to be made",
-        Some(old) if old.making => "its VFs are made",
-        Some(_) => "something else is wanted of it",
-    };
-    Some(planned(Step::WriteRecord { record: new.clone() }, Disruption::None, why))
+/// What the PF was last wanted to be, as far as that can be read.
+pub(super) fn last_wanted(old: Option<&Record>) -> Option<WantedPf> {
+    wanted::wanted(&old?.interface).ok()
 }

@@ -5,6 +5,13 @@ use core::fmt;
 use thiserror::Error;
 use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 
+use super::system::SystemFault;
+use crate::boot::BootFault;
+use crate::external::ExternalFault;
+use crate::facts::HostUse;
+use crate::firmware::FirmwareFault;
+use crate::guids::GuidFileError;
+use crate::modules;
 use crate::prelude::*;
 
 /// Something that is wanted of a node and cannot be.
@@ -18,6 +25,19 @@ pub struct Problem {
     pub policies: Vec<String>,
     /// Why it cannot be.
     pub cause: Cause,
+}
+
+impl Problem {
+    /// One of the whole node, that no policy in particular wants.
+    pub(crate) fn of_the_node(cause: impl Into<Cause>) -> Self {
+        Self { pf: None, name: None, policies: Vec::new(), cause: cause.into() }
+    }
+
+    /// Whether trying again can help although nothing changed: what could not be read may be readable by then, and units
+    /// of systemd tell nobody when they are done.
+    pub const fn is_worth_a_retry(&self) -> bool {
+        matches!(self.cause, Cause::Unread { .. } | Cause::Boot(BootFault::Unfinished))
+    }
 }
 
 impl fmt::Display for Problem {
@@ -40,8 +60,12 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Cause {
     #[error("{0}; correct the node state or let the operator write it anew")]
-    Unreadable(Invalid),
-    #[error("there is no such network card on this node that can have VFs")]
+    Unreadable(#[source] Invalid),
+    #[error("{error}; nothing is done with this card until it can be read again")]
+    Unread { reason: &'static str, error: String },
+    #[error(
+        "there is no such network card on this node that can have VFs: correct the policy, or look whether the card is still there"
+    )]
     NoSuchPf,
     #[error(
         "the card has no network interface: is its driver loaded, and is the interface in the host's own network namespace?"
@@ -49,41 +73,93 @@ pub enum Cause {
     NoLink,
     #[error("{asked} VFs are wanted, but the card can have at most {total}: lower numVfs")]
     TooManyVfs { asked: i64, total: u16 },
-    #[error(
-        "{asked} VFs are wanted on a PF that is managed outside, but it has {found}: create them there, or lower numVfs"
-    )]
-    TooFewVfs { asked: u16, found: usize },
-    #[error(
-        "MTU {asked} is wanted on a PF that is managed outside, but it has {found}: raise it there, or lower mtu"
-    )]
-    ExternalMtu { asked: u32, found: u32 },
+    #[error(transparent)]
+    External(#[from] ExternalFault),
     #[error("MTU {asked} is wanted, but the card takes at most {max}: lower mtu")]
     MtuTooHigh { asked: u32, max: u32 },
-    #[error("{value} is not a possible {what}")]
+    #[error("{value} is not a possible {what}: correct the policy")]
     OutOfRange { what: &'static str, value: i64 },
     #[error("VFs {range} are wanted, but numVfs is {count}: raise numVfs or lower the range")]
     RangeBeyondCount { range: VfRange, count: u16 },
-    #[error("link type {asked} is wanted, but the port is {found}")]
+    #[error("link type {asked} is wanted, but the port is {found}: select another PF, or correct linkType")]
     LinkType { asked: String, found: &'static str },
     #[error("{0} is not supported by this version of vfleet")]
     Unsupported(&'static str),
-    #[error("device type {0:?} is not known: netdevice and vfio-pci are")]
-    DeviceType(String),
+    #[error("{field} {word:?} is not known: {known} are")]
+    UnknownWord { field: &'static str, word: String, known: &'static str },
+    #[error(
+        "VF {index} is used by the node itself, for {}, and is left as it is: leave it out of the policy's range, or move {} to another interface",
+        host_use.as_str(), host_use.as_str()
+    )]
+    VfInUse { index: u16, host_use: HostUse },
+    #[error(
+        "all VFs would have to be removed, but VF {index} is used by the node itself, for {}: leave numVfs and eSwitchMode as they are, have the PF managed outside (externallyManaged), or move {} to another interface",
+        host_use.as_str(), host_use.as_str()
+    )]
+    RemovalOfVfInUse { index: u16, host_use: HostUse },
+    #[error(
+        "its embedded switch would have to change its mode, but the node itself uses the PF, for {}: leave eSwitchMode and numVfs as they are, or move {} to another interface",
+        host_use.as_str(), host_use.as_str()
+    )]
+    PfInUse { host_use: HostUse },
+    #[error(
+        "switchdev mode is wanted, but its driver tells of no embedded switch: select another card, or set eSwitchMode to legacy"
+    )]
+    NoEswitch,
+    #[error(
+        "switchdev mode is wanted, but the port is not Ethernet: select another PF, or remove eSwitchMode"
+    )]
+    SwitchdevNotEthernet,
+    #[error("vdpaType needs eSwitchMode switchdev and deviceType netdevice: correct the policy")]
+    VdpaNotPossible,
+    #[error(
+        "the kernel has no module {module}: {}, or choose another deviceType or vdpaType",
+        modules::origin(module)
+    )]
+    MissingModule { module: &'static str },
+    #[error(transparent)]
+    Guids(#[from] GuidFileError),
+    #[error(
+        "the kernel shall bind VFs to its own driver, but whoever manages this PF switched that off: write 1 to sriov_drivers_autoprobe of the PF"
+    )]
+    AutoprobeOff,
+    #[error(
+        "the card is itself a VF, given by a hypervisor: numVfs must be 1, with VF 0 in one policy, and without switchdev mode"
+    )]
+    LoneVf,
+    #[error(transparent)]
+    System(#[from] SystemFault),
+    #[error(transparent)]
+    Firmware(#[from] FirmwareFault),
+    #[error(transparent)]
+    Boot(#[from] BootFault),
 }
 
 impl Cause {
     /// In one word, for conditions, events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Unreadable(_) | Self::OutOfRange { .. } | Self::DeviceType(_) => "InvalidSpec",
+            Self::Unreadable(_) | Self::OutOfRange { .. } | Self::UnknownWord { .. } => "InvalidSpec",
+            Self::Unread { reason, .. } => reason,
             Self::NoSuchPf => "NoSuchDevice",
             Self::NoLink => "NoInterface",
             Self::TooManyVfs { .. } => "TooManyVfs",
-            Self::TooFewVfs { .. } => "TooFewVfs",
-            Self::ExternalMtu { .. } | Self::MtuTooHigh { .. } => "MtuNotPossible",
+            Self::External(fault) => fault.reason(),
+            Self::MtuTooHigh { .. } => "MtuNotPossible",
             Self::RangeBeyondCount { .. } => "VfRangeNotPossible",
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
+            Self::VfInUse { .. } | Self::RemovalOfVfInUse { .. } => "VfInUse",
+            Self::PfInUse { .. } => "PfInUse",
+            Self::NoEswitch | Self::SwitchdevNotEthernet => "EswitchModeNotPossible",
+            Self::VdpaNotPossible => "VdpaNotPossible",
+            Self::MissingModule { .. } => "MissingModule",
+            Self::Guids(error) => error.reason(),
+            Self::AutoprobeOff => "AutoprobeOff",
+            Self::LoneVf => "NotPossibleOnVf",
+            Self::System(fault) => fault.reason(),
+            Self::Firmware(fault) => fault.reason(),
+            Self::Boot(fault) => fault.reason(),
         }
     }
 }
@@ -97,11 +173,5 @@ pub(super) fn unsupported(spec: &SriovNetworkNodeStateSpec) -> Vec<Problem> {
     }) {
         found.push("a software bridge");
     }
-    if spec.system.as_ref().is_some_and(|system| system.rdma_mode.is_some()) {
-        found.push("rdmaMode");
-    }
-    found
-        .into_iter()
-        .map(|what| Problem { pf: None, name: None, policies: Vec::new(), cause: Cause::Unsupported(what) })
-        .collect()
+    found.into_iter().map(|what| Problem::of_the_node(Cause::Unsupported(what))).collect()
 }

@@ -1,111 +1,207 @@
-//! One VF of a wanted PF: its address, driver and MTU. A VF that no group asks for is never touched.
+//! One VF of a wanted PF: its address or GUID, driver, MTU and vDPA device. A VF that no group asks for is never
+//! touched, nor one that the node itself uses.
 
 use vfleet_api::{MacAddr, VfRef};
 
+use super::address;
+use super::check::in_use;
+use super::pf::{is_bound_by_kernel, last_wanted};
 use super::planned;
-use super::wanted::{WantedPf, WantedVfs};
-use crate::facts::{LinkKind, PfFacts, VfFacts};
-use crate::mac::vf_mac;
+use super::problem::Cause;
+use super::wanted::{VfWish, WantedPf, WantedVfs};
+use crate::facts::{PfFacts, Record, VdpaKind, VfFacts};
+use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver, is_userspace_driver};
 
-/// The steps for a VF that is about to be made.
-pub(super) fn plan_new_vf(wanted: &WantedPf, pf: &PfFacts, index: u16) -> Vec<PlannedStep> {
-    let Some(group) = wanted.vf(index) else { return Vec::new() };
-    let vf = VfRef { pf: wanted.address, index };
-    let mut steps = Vec::new();
-    if let Some(mac) = own_mac(pf, index) {
-        steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "an address that stays"));
-    }
-    steps.extend(bind(vf, group, Disruption::Vf, format!("wanted by policy {}", group.policy)));
-    steps
+/// How far the VFs of a PF are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// They are about to be made.
+    New,
+    /// Their making was cut off: as new ones, except what is done already. A VF that is bound as wanted may be in use
+    /// by now.
+    Unfinished,
+    /// They are there.
+    Settled,
 }
 
-/// The steps for a VF whose making was cut off: as for a new one, except what is done already. A VF that is bound
-/// as wanted may be in use by now.
-pub(super) fn plan_unfinished_vf(wanted: &WantedPf, pf: &PfFacts, found: &VfFacts) -> Vec<PlannedStep> {
-    let Some(group) = wanted.vf(found.index) else { return Vec::new() };
-    let vf = VfRef { pf: wanted.address, index: found.index };
-    let mac = own_mac(pf, found.index);
-    if found.driver.as_ref().is_some_and(|driver| is_wanted(driver, &group.driver)) {
-        let is_done = found
-            .link
-            .as_ref()
-            .is_none_or(|link| mac.is_none() || (found.admin_mac == mac && link.mac == mac));
-        if is_done {
-            return change_mtu(vf, group, found).into_iter().collect();
+/// Steps about VFs.
+#[derive(Debug, Default)]
+pub(super) struct VfSteps {
+    /// What the PF keeps for them: this needs no driver.
+    pub(super) addresses: Vec<PlannedStep>,
+    /// Drivers, and what comes after them.
+    pub(super) set_up: Vec<PlannedStep>,
+}
+
+impl VfSteps {
+    pub(super) fn append(&mut self, other: Self) {
+        self.addresses.extend(other.addresses);
+        self.set_up.extend(other.set_up);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.set_up.is_empty()
+    }
+
+    /// Leaves out VFs that the kernel shall bind, unless it does so; whether there were any.
+    pub(super) fn without_binds_by_kernel_unless(mut self, it_does: bool) -> (Self, bool) {
+        let bound = self.set_up.iter().filter(|planned| !it_does && is_bound_by_kernel(planned));
+        let stuck: BTreeSet<_> = bound.filter_map(|planned| planned.step.vf()).collect();
+        let goes_on = |planned: &PlannedStep| planned.step.vf().is_none_or(|vf| !stuck.contains(&vf));
+        self.addresses.retain(goes_on);
+        self.set_up.retain(goes_on);
+        (self, !stuck.is_empty())
+    }
+}
+
+/// All that counts for the VFs of one PF.
+pub(super) struct VfPlanner<'a> {
+    pub(super) wanted: &'a WantedPf,
+    pub(super) pf: &'a PfFacts,
+    /// What the PF was last wanted to be.
+    last: Option<WantedPf>,
+    /// Where GUIDs come from, on InfiniBand.
+    pub(super) guids: Option<GuidSource>,
+    pub(super) phase: Phase,
+}
+
+impl<'a> VfPlanner<'a> {
+    pub(super) fn new(
+        wanted: &'a WantedPf,
+        pf: &'a PfFacts,
+        old: Option<&Record>,
+        guids: Option<GuidSource>,
+        phase: Phase,
+    ) -> Self {
+        Self { wanted, pf, last: last_wanted(old), guids, phase }
+    }
+
+    /// How many VFs there are, or will be.
+    pub(super) fn count(&self) -> u16 {
+        match self.phase {
+            Phase::New => self.wanted.num_vfs,
+            Phase::Unfinished | Phase::Settled => u16::try_from(self.pf.vfs.len()).unwrap_or(u16::MAX),
         }
     }
-    let mut steps = Vec::new();
-    if let Some(mac) = mac.filter(|mac| found.admin_mac != Some(*mac)) {
-        steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "an address that stays"));
-    }
-    let disruption = if found.driver.is_some() { Disruption::Drain } else { Disruption::Vf };
-    steps.extend(bind(vf, group, disruption, "its making was cut off".to_owned()));
-    steps
-}
 
-/// The steps for a VF that is there.
-pub(super) fn plan_existing_vf(wanted: &WantedPf, pf: &PfFacts, found: &VfFacts) -> Vec<PlannedStep> {
-    let Some(group) = wanted.vf(found.index) else { return Vec::new() };
-    let vf = VfRef { pf: wanted.address, index: found.index };
-    let stays_bound = found.driver.as_ref().is_some_and(|driver| is_wanted(driver, &group.driver));
-    let mut steps = Vec::new();
-    if let Some(mac) = missing_mac(pf, found, stays_bound) {
-        steps.push(planned(Step::SetVfMac { vf, mac }, Disruption::Vf, "the PF keeps no address for it"));
-    }
-    match &found.driver {
-        Some(_) if stays_bound => steps.extend(change_mtu(vf, group, found)),
-        Some(driver) => {
-            steps.extend(bind(vf, group, Disruption::Drain, format!("it is bound to {driver}")));
+    /// The steps for one VF; an error if it would need some and the node itself uses it.
+    pub(super) fn plan(&self, index: u16) -> Result<VfSteps, Cause> {
+        let Some(group) = self.wanted.vf(index) else { return Ok(VfSteps::default()) };
+        let found = self.pf.vfs.iter().find(|vf| vf.index == index).filter(|_| self.phase != Phase::New);
+        let Some(found) = found else { return Ok(self.new_vf(group, index)) };
+        let steps = self.existing_vf(group, found);
+        match in_use(found.link.as_ref()) {
+            Some(host_use) if !steps.is_empty() => Err(Cause::VfInUse { index, host_use }),
+            _ => Ok(steps),
         }
-        None => steps.extend(bind(vf, group, Disruption::Vf, "it is bound to no driver".to_owned())),
     }
-    steps
+
+    fn new_vf(&self, group: &WantedVfs, index: u16) -> VfSteps {
+        let vf = self.vf(index);
+        let why = format!("wanted by policy {}", group.policy);
+        VfSteps {
+            addresses: address::of_new_vf(self, vf).into_iter().collect(),
+            set_up: bind(vf, group, Disruption::Vf, why),
+        }
+    }
+
+    fn existing_vf(&self, group: &WantedVfs, found: &VfFacts) -> VfSteps {
+        let vf = self.vf(found.index);
+        let wish = &group.wish;
+        let disruption = self.disruption(wish, found);
+        let stays_bound = found.driver.as_ref().is_some_and(|driver| is_wanted(driver, &wish.driver));
+        let address = address::of_existing_vf(self, wish, found, stays_bound);
+        let rebind = match &found.driver {
+            None => Some("it is bound to no driver".to_owned()),
+            Some(driver) if !stays_bound => Some(format!("it is bound to {driver}")),
+            Some(_) => address.rebind.map(str::to_owned),
+        };
+        let set_up = match rebind {
+            Some(why) => {
+                let mut steps = remove_vdpa(vf, found, None, disruption);
+                steps.extend(bind(vf, group, disruption, why));
+                steps
+            }
+            None => change(vf, group, found, disruption),
+        };
+        VfSteps { addresses: address.step.into_iter().collect(), set_up }
+    }
+
+    /// Whom a change of this VF's driver, MTU... disturbs. Nobody, if it has no driver. What is healed is not changed:
+    /// the same was wanted before, and an interface that is in the host's own namespace is in no pod.
+    fn disruption(&self, wish: &VfWish, found: &VfFacts) -> Disruption {
+        let last = self.last.as_ref().and_then(|last| last.vf(found.index));
+        let is_heal = last.is_some_and(|last| last.wish == *wish);
+        if found.driver.is_none() || is_heal && is_free(found) { Disruption::Vf } else { Disruption::Drain }
+    }
+
+    fn vf(&self, index: u16) -> VfRef {
+        VfRef { pf: self.wanted.address, index }
+    }
+
+    /// The address that a VF of this PF is made with.
+    pub(super) fn own_mac(&self, index: u16) -> Option<MacAddr> {
+        crate::mac::own_mac(self.pf, index)
+    }
 }
 
-/// The address for a VF for which the PF keeps none: the one that it has now, so that nobody who uses it notices. A
-/// VF that somebody holds elsewhere has one that is not known here, and is left alone.
-fn missing_mac(pf: &PfFacts, found: &VfFacts, stays_bound: bool) -> Option<MacAddr> {
-    if found.admin_mac != Some(MacAddr::ZERO) {
-        return None;
-    }
-    match &found.link {
-        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| own_mac(pf, found.index)),
-        None if stays_bound => None,
-        None => own_mac(pf, found.index),
-    }
+/// Whether no pod and no program holds it.
+pub(super) fn is_free(found: &VfFacts) -> bool {
+    found.driver.is_none() || found.link.is_some()
 }
 
-fn own_mac(pf: &PfFacts, index: u16) -> Option<MacAddr> {
-    let link = pf.link.as_ref().filter(|link| link.kind == LinkKind::Ethernet)?;
-    Some(vf_mac(link.mac?, pf.address, index))
-}
-
-fn is_wanted(driver: &str, wanted: &VfDriver) -> bool {
+/// Whether a driver is the wanted one.
+pub(super) fn is_wanted(driver: &str, wanted: &VfDriver) -> bool {
     match wanted {
         VfDriver::Kernel => !is_userspace_driver(driver),
         VfDriver::Named(name) => driver == name,
     }
 }
 
+/// Binds a VF and sets up what comes with its driver.
 fn bind(vf: VfRef, group: &WantedVfs, disruption: Disruption, why: String) -> Vec<PlannedStep> {
-    let mut steps = vec![planned(Step::BindVf { vf, driver: group.driver.clone() }, disruption, why)];
-    if let (VfDriver::Kernel, Some(mtu)) = (&group.driver, group.mtu) {
-        steps.push(planned(
-            Step::SetVfMtu { vf, mtu },
-            Disruption::Vf,
-            format!("wanted by policy {}", group.policy),
-        ));
+    let VfWish { driver, mtu, vdpa, .. } = &group.wish;
+    let wanted_by = || format!("wanted by policy {}", group.policy);
+    let mut steps = vec![planned(Step::BindVf { vf, driver: driver.clone() }, disruption, why)];
+    if let (VfDriver::Kernel, Some(mtu)) = (driver, *mtu) {
+        steps.push(planned(Step::SetVfMtu { vf, mtu }, Disruption::Vf, wanted_by()));
+    }
+    if let Some(kind) = *vdpa {
+        steps.push(planned(Step::MakeVdpa { vf, kind }, Disruption::Vf, wanted_by()));
     }
     steps
 }
 
-/// Without an interface there is no MTU to change: a pod holds it, or a program does.
-fn change_mtu(vf: VfRef, group: &WantedVfs, found: &VfFacts) -> Option<PlannedStep> {
-    let (mtu, link) = (group.mtu?, found.link.as_ref()?);
-    if link.mtu == mtu {
-        return None;
+/// What is to be changed of a VF that stays bound.
+fn change(vf: VfRef, group: &WantedVfs, found: &VfFacts, disruption: Disruption) -> Vec<PlannedStep> {
+    let mut steps = Vec::new();
+    // Without an interface there is no MTU to change: a pod holds it, or a program does.
+    if let (Some(mtu), Some(link)) = (group.wish.mtu, &found.link)
+        && link.mtu != mtu
+    {
+        steps.push(planned(Step::SetVfMtu { vf, mtu }, disruption, format!("it has {}", link.mtu)));
     }
-    Some(planned(Step::SetVfMtu { vf, mtu }, Disruption::Drain, format!("it has {}", link.mtu)))
+    steps.extend(remove_vdpa(vf, found, group.wish.vdpa, disruption));
+    if let Some(kind) = group.wish.vdpa.filter(|kind| found.vdpa != Some(*kind)) {
+        let why = format!("wanted by policy {}", group.policy);
+        steps.push(planned(Step::MakeVdpa { vf, kind }, disruption, why));
+    }
+    steps
+}
+
+fn remove_vdpa(
+    vf: VfRef,
+    found: &VfFacts,
+    keep: Option<VdpaKind>,
+    disruption: Disruption,
+) -> Vec<PlannedStep> {
+    match found.vdpa {
+        Some(kind) if Some(kind) != keep => {
+            let why = format!("it is one for {}", kind.driver());
+            vec![planned(Step::RemoveVdpa { vf }, disruption, why)]
+        }
+        _ => Vec::new(),
+    }
 }

@@ -4,6 +4,9 @@ use vfleet_api::node_state::{Interface, VfGroup};
 use vfleet_api::{PciAddress, VfRange};
 
 use super::problem::{Cause, Problem};
+use crate::external::ExternalWish;
+use crate::facts::{EswitchMode, VdpaKind};
+use crate::modules;
 use crate::prelude::*;
 use crate::step::VfDriver;
 
@@ -18,6 +21,8 @@ pub(super) struct WantedPf {
     pub(super) num_vfs: u16,
     /// The MTU at least.
     pub(super) mtu: Option<u32>,
+    /// The mode of its embedded switch.
+    pub(super) eswitch: EswitchMode,
     /// Made by somebody else.
     pub(super) external: bool,
     /// How its VFs are set up.
@@ -31,10 +36,32 @@ pub(super) struct WantedVfs {
     pub(super) range: VfRange,
     /// The policy that wants them.
     pub(super) policy: String,
-    /// Their driver.
+    /// What they shall be.
+    pub(super) wish: VfWish,
+}
+
+/// What a VF shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct VfWish {
+    /// Its driver.
     pub(super) driver: VfDriver,
-    /// Their MTU.
+    /// Its MTU.
     pub(super) mtu: Option<u32>,
+    /// Used for RDMA.
+    pub(super) rdma: bool,
+    /// The vDPA device to make of it.
+    pub(super) vdpa: Option<VdpaKind>,
+}
+
+impl VfWish {
+    /// The modules that it needs.
+    pub(super) fn modules(&self) -> impl Iterator<Item = &'static str> {
+        let driver = match &self.driver {
+            VfDriver::Kernel => None,
+            VfDriver::Named(name) => modules::of_driver(name),
+        };
+        driver.into_iter().chain(self.vdpa.map(VdpaKind::driver))
+    }
 }
 
 impl WantedPf {
@@ -45,7 +72,30 @@ impl WantedPf {
 
     /// The MTU that the PF needs for itself and all of its VFs.
     pub(super) fn highest_mtu(&self) -> Option<u32> {
-        self.groups.iter().filter_map(|group| group.mtu).chain(self.mtu).max()
+        self.groups.iter().filter_map(|group| group.wish.mtu).chain(self.mtu).max()
+    }
+
+    /// The link type that it must have; empty when any will do.
+    pub(super) fn link_type(&self) -> &str {
+        self.interface.link_type.as_deref().unwrap_or("")
+    }
+
+    /// What somebody else must have made of the PF.
+    pub(super) fn external_wish(&self) -> ExternalWish {
+        ExternalWish {
+            num_vfs: self.num_vfs,
+            mtu: self.highest_mtu(),
+            link_type: self.link_type().to_owned(),
+            eswitch: self.eswitch,
+        }
+    }
+
+    /// The policies that want it, for people.
+    pub(super) fn policies(&self) -> String {
+        let mut names: Vec<_> = self.groups.iter().map(|group| group.policy.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        format!("{} {}", if names.len() == 1 { "policy" } else { "policies" }, names.join(", "))
     }
 
     /// A problem with this PF.
@@ -64,27 +114,31 @@ pub(super) fn wanted(interface: &Interface) -> Result<WantedPf, Problem> {
 }
 
 fn read(address: PciAddress, interface: &Interface) -> Result<WantedPf, Cause> {
-    if interface.e_switch_mode.as_deref().is_some_and(|mode| !mode.is_empty() && mode != "legacy") {
-        return Err(Cause::Unsupported("eSwitchMode switchdev"));
-    }
     let asked = interface.num_vfs.unwrap_or(0);
     let num_vfs =
         u16::try_from(asked).map_err(|_| Cause::OutOfRange { what: "number of VFs", value: asked })?;
+    let eswitch = eswitch(interface.e_switch_mode.as_deref().unwrap_or(""))?;
     let groups = interface.vf_groups.iter().flatten();
     Ok(WantedPf {
         address,
         interface: interface.clone(),
         num_vfs,
         mtu: mtu(interface.mtu)?,
+        eswitch,
         external: interface.externally_managed.unwrap_or(false),
-        groups: groups.map(|group| read_group(group, num_vfs)).collect::<Result<_, _>>()?,
+        groups: groups.map(|group| read_group(group, num_vfs, eswitch)).collect::<Result<_, _>>()?,
     })
 }
 
-fn read_group(group: &VfGroup, num_vfs: u16) -> Result<WantedVfs, Cause> {
-    if group.vdpa_type.as_deref().is_some_and(|kind| !kind.is_empty()) {
-        return Err(Cause::Unsupported("vdpaType"));
+fn eswitch(word: &str) -> Result<EswitchMode, Cause> {
+    match word {
+        "" | "legacy" => Ok(EswitchMode::Legacy),
+        "switchdev" => Ok(EswitchMode::Switchdev),
+        other => Err(unknown_word("eSwitchMode", other, "legacy and switchdev")),
     }
+}
+
+fn read_group(group: &VfGroup, num_vfs: u16, eswitch: EswitchMode) -> Result<WantedVfs, Cause> {
     let range = match &group.vf_range {
         Some(range) => *range.value().map_err(|invalid| Cause::Unreadable(invalid.clone()))?,
         None => VfRange::all(num_vfs).ok_or(Cause::OutOfRange { what: "number of VFs", value: 0 })?,
@@ -92,17 +146,37 @@ fn read_group(group: &VfGroup, num_vfs: u16) -> Result<WantedVfs, Cause> {
     if range.last() >= num_vfs {
         return Err(Cause::RangeBeyondCount { range, count: num_vfs });
     }
-    let driver = match group.device_type.as_deref().unwrap_or("netdevice") {
-        "netdevice" | "" => VfDriver::Kernel,
-        "vfio-pci" => VfDriver::Named("vfio-pci".to_owned()),
-        other => return Err(Cause::DeviceType(other.to_owned())),
-    };
-    Ok(WantedVfs {
-        range,
-        policy: group.policy_name.clone().unwrap_or_default(),
-        driver,
+    let wish = VfWish {
+        driver: driver(group.device_type.as_deref().unwrap_or(""))?,
         mtu: mtu(group.mtu)?,
-    })
+        rdma: group.is_rdma.unwrap_or(false),
+        vdpa: vdpa(group.vdpa_type.as_deref().unwrap_or(""))?,
+    };
+    if wish.vdpa.is_some() && (eswitch != EswitchMode::Switchdev || wish.driver != VfDriver::Kernel) {
+        return Err(Cause::VdpaNotPossible);
+    }
+    Ok(WantedVfs { range, policy: group.policy_name.clone().unwrap_or_default(), wish })
+}
+
+fn driver(word: &str) -> Result<VfDriver, Cause> {
+    match word {
+        "netdevice" | "" => Ok(VfDriver::Kernel),
+        other if modules::of_driver(other).is_some() => Ok(VfDriver::Named(other.to_owned())),
+        other => Err(unknown_word("deviceType", other, "netdevice, vfio-pci, uio_pci_generic and igb_uio")),
+    }
+}
+
+fn vdpa(word: &str) -> Result<Option<VdpaKind>, Cause> {
+    match word {
+        "" => Ok(None),
+        "virtio" => Ok(Some(VdpaKind::Virtio)),
+        "vhost" => Ok(Some(VdpaKind::Vhost)),
+        other => Err(unknown_word("vdpaType", other, "virtio and vhost")),
+    }
+}
+
+fn unknown_word(field: &'static str, word: &str, known: &'static str) -> Cause {
+    Cause::UnknownWord { field, word: word.to_owned(), known }
 }
 
 /// Zero is "not given", as the Go API writes it.

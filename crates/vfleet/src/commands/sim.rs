@@ -81,8 +81,7 @@ async fn run_agents(
             let time = Duration::from_millis(arguments.step_time);
             host.before_each_step(move |_| take(time));
         }
-        let config =
-            vfleet_agent::Config { node: node.clone(), namespace: arguments.namespace.clone(), host };
+        let config = vfleet_agent::Config::new(node.clone(), arguments.namespace.clone(), host);
         agents.spawn(vfleet_agent::run(client.clone(), config, stop.clone()));
     }
     while let Some(ended) = agents.join_next().await {

@@ -1,0 +1,131 @@
+//! The steps of a plan, as much at once as `vfleet_plan::schedule` allows.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use vfleet_api::{PciAddress, VfRef};
+use vfleet_plan::{HostFacts, PfLane, PlannedStep, Stage, Step, schedule};
+
+use super::{Failure, Happening, Work, chain};
+
+/// The kernel does most of its work on a card's VFs one after the other, so more threads would only wait.
+const VFS_AT_ONCE: usize = 8;
+/// They only wait for the host.
+const STACK: usize = 256 * 1024;
+
+/// What came of the steps.
+#[derive(Debug, Default)]
+pub(super) struct Executed {
+    /// How many did what they should.
+    pub(super) count: usize,
+    /// One for each that did not.
+    pub(super) failures: Vec<Failure>,
+    /// The machine is about to restart.
+    pub(super) reboots: bool,
+}
+
+/// Executes `steps` on a machine that is like `facts` before.
+pub(super) fn execute(work: &Work<'_>, facts: &HostFacts, steps: &[PlannedStep]) -> Executed {
+    let schedule = schedule(steps);
+    let run = Run { work, facts, done: Mutex::default() };
+    for planned in &schedule.before {
+        run.step(planned);
+    }
+    let cards_at_once = if work.one_card_at_a_time { 1 } else { usize::MAX };
+    at_once(&schedule.pfs, cards_at_once, |lane| run.lane(lane));
+    let _ = schedule.after.iter().all(|planned| run.step(planned));
+    run.done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Run<'a> {
+    work: &'a Work<'a>,
+    facts: &'a HostFacts,
+    done: Mutex<Executed>,
+}
+
+impl Run<'_> {
+    /// The steps of one PF. A stage in which something failed is the last one.
+    fn lane(&self, lane: &PfLane<'_>) {
+        let is_done = lane.stages.iter().all(|stage| match stage {
+            Stage::Pf(planned) => self.step(planned),
+            Stage::Vfs(vfs) => self.vfs(vfs),
+        });
+        (self.work.listener)(Happening::PfEnded { pf: lane.pf, is_done });
+    }
+
+    fn vfs(&self, vfs: &[(VfRef, Vec<&PlannedStep>)]) -> bool {
+        let all_done = AtomicBool::new(true);
+        at_once(vfs, VFS_AT_ONCE, |(_, steps)| {
+            if !steps.iter().all(|planned| self.step(planned)) {
+                all_done.store(false, Ordering::Relaxed);
+            }
+        });
+        all_done.into_inner()
+    }
+
+    /// Tells whether the step did what it should.
+    fn step(&self, planned: &PlannedStep) -> bool {
+        let step = &planned.step;
+        let (node, pf, vf) = (self.work.node, step.pf(), step.vf());
+        let pci = self.device(step).map(tracing::field::display);
+        let (pf_field, vf_field) = (pf.map(tracing::field::display), vf.map(|vf| vf.index));
+        tracing::info!(node, pf = pf_field, vf = vf_field, pci, %step, why = planned.why, "executing");
+        (self.work.listener)(Happening::Begins(planned));
+        let begin = Instant::now();
+        let result = self.work.host.execute(step);
+        let took = begin.elapsed();
+        if let Err(error) = &result {
+            let error = chain(error);
+            tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, ?took, error, "step failed");
+        }
+        (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });
+        self.note(step, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
+    }
+
+    fn note(&self, step: &Step, result: Result<(), Failure>) -> bool {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(()) => {
+                done.count += 1;
+                done.reboots |= *step == Step::Reboot;
+                true
+            }
+            Err(failure) => {
+                done.failures.push(failure);
+                false
+            }
+        }
+    }
+
+    /// The PCI device that a step is about: the VF where it is known already, or else the PF.
+    fn device(&self, step: &Step) -> Option<PciAddress> {
+        let known = |vf: VfRef| {
+            let mut vfs = self.facts.pf(vf.pf)?.vfs.iter();
+            Some(vfs.find(|known| known.index == vf.index)?.address)
+        };
+        step.vf().and_then(known).or(step.pf())
+    }
+}
+
+/// Does `work` on all `items`, on so many at once at most.
+fn at_once<T: Sync>(items: &[T], at_most: usize, work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let take_one_after_the_other = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(item);
+        }
+    };
+    thread::scope(|scope| {
+        // This thread is one of them.
+        for _ in 1..items.len().min(at_most) {
+            let thread = thread::Builder::new().name("step".to_owned()).stack_size(STACK);
+            if let Err(error) = thread.spawn_scoped(scope, take_one_after_the_other) {
+                tracing::warn!(%error, "no thread to spare; the others do its work");
+                break;
+            }
+        }
+        take_one_after_the_other();
+    });
+}

@@ -1,0 +1,74 @@
+//! What goes wrong on the way from a node state to a changed machine.
+
+use thiserror::Error;
+use vfleet_api::PciAddress;
+use vfleet_host::HostError;
+use vfleet_plan::Problem;
+
+/// Something that keeps the node from being as wanted.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// It cannot be.
+    #[error("{0}")]
+    Impossible(Problem),
+    /// A step failed.
+    #[error("cannot {step}: {}", chain(.source))]
+    Step {
+        /// The PF that it is about; `None` for the machine.
+        pf: Option<PciAddress>,
+        /// The step, in one line.
+        step: String,
+        /// Why.
+        source: HostError,
+    },
+    /// The machine cannot be read.
+    #[error("cannot read the machine: {}", chain(.0))]
+    Unreadable(HostError),
+    /// All steps were executed, and still something is not as wanted.
+    #[error("still to do after all steps were executed: {step}")]
+    StillToDo {
+        /// The PF that it is about; `None` for the machine.
+        pf: Option<PciAddress>,
+        /// The step and its reason, in one line.
+        step: String,
+    },
+}
+
+impl Failure {
+    /// In one word, for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Impossible(problem) => problem.cause.reason(),
+            Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
+            Self::StillToDo { .. } => "NotVerified",
+        }
+    }
+
+    /// The PF that it is about; `None` for the whole node.
+    pub fn pf(&self) -> Option<PciAddress> {
+        match self {
+            Self::Impossible(problem) => problem.pf,
+            Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
+            Self::Unreadable(_) => None,
+        }
+    }
+
+    /// Whether trying again can help although nothing changed.
+    pub fn is_worth_a_retry(&self) -> bool {
+        match self {
+            Self::Impossible(problem) => problem.is_worth_a_retry(),
+            Self::Step { .. } | Self::Unreadable(_) | Self::StillToDo { .. } => true,
+        }
+    }
+}
+
+/// An error with all its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

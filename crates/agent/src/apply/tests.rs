@@ -1,0 +1,111 @@
+use std::sync::{Condvar, Mutex, mpsc};
+use std::time::Duration;
+
+use serde_json::json;
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_host::SimHost;
+use vfleet_host::sim::Machine;
+use vfleet_plan::{Step, plan_node};
+
+use super::*;
+
+/// Longer than any of it takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn machine() -> SimHost {
+    SimHost::new(&Machine::lab(), "agent").unwrap()
+}
+
+fn cards() -> [PciAddress; 2] {
+    [Machine::lab().pfs[0].address, Machine::lab().pfs[1].address]
+}
+
+/// Four VFs on both cards.
+fn wish() -> SriovNetworkNodeStateSpec {
+    let card = |pf: PciAddress| json!({ "pciAddress": pf, "numVfs": 4, "vfGroups": [{ "vfRange": "0-3", "deviceType": "netdevice" }] });
+    serde_json::from_value(json!({ "interfaces": cards().map(card) })).unwrap()
+}
+
+fn apply(host: &SimHost, listener: &(dyn Fn(Happening<'_>) + Sync)) -> Outcome {
+    let planner = |facts: &HostFacts| plan_node(&wish(), facts);
+    let work = Work { host, node: "node", planner: &planner, one_card_at_a_time: false, listener };
+    let (facts, plan) = survey(host, &planner).unwrap();
+    carry_out(&work, facts, plan)
+}
+
+#[test]
+fn everything_is_done_and_nothing_is_left() {
+    let host = machine();
+    let outcome = apply(&host, &|_| {});
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert!(outcome.executed > 8);
+    assert_eq!(apply(&host, &|_| {}).executed, 0);
+}
+
+#[test]
+fn a_card_that_hangs_does_not_hold_up_the_other() {
+    let host = machine();
+    let [stuck, good] = cards();
+    let (let_go, hangs) = mpsc::channel::<()>();
+    let hangs = Mutex::new(hangs);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == stuck) {
+            hangs.lock().unwrap().recv_timeout(PATIENCE).expect("the other card is done meanwhile");
+        }
+    });
+    let let_go = Mutex::new(let_go);
+    let outcome = apply(&host, &|happening| {
+        if let Happening::PfEnded { pf, is_done } = happening
+            && pf == good
+        {
+            assert!(is_done);
+            let_go.lock().unwrap().send(()).unwrap();
+        }
+    });
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+}
+
+#[test]
+fn vfs_of_a_card_are_set_up_at_once() {
+    let host = machine();
+    let running = std::sync::Arc::new((Mutex::new(0), Condvar::new()));
+    let met = std::sync::Arc::clone(&running);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::BindVf { .. }) {
+            let (number, changed) = &*met;
+            let mut number = number.lock().unwrap();
+            *number += 1;
+            changed.notify_all();
+            // Counted up only: four of them meet, or the first one waits in vain.
+            let (_number, waited) =
+                changed.wait_timeout_while(number, PATIENCE, |number| *number < 4).unwrap();
+            assert!(!waited.timed_out(), "one after the other");
+        }
+    });
+    let outcome = apply(&host, &|_| {});
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+}
+
+#[test]
+fn every_vf_that_fails_is_named_and_its_card_goes_no_further() {
+    let host = machine();
+    let [bad, good] = cards();
+    let plan = survey(&host, &|facts| plan_node(&wish(), facts)).unwrap().1;
+    let last = |pf: PciAddress| {
+        let mut steps = plan.steps.iter().filter(|planned| planned.step.pf() == Some(pf));
+        steps.next_back().unwrap().step.to_string()
+    };
+    // VFs that are gone when they shall be bound.
+    let other = std::sync::Arc::new(host.another());
+    let thief = std::sync::Arc::clone(&other);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::BindVf { vf, .. } if vf.pf == bad) {
+            thief.behind_its_back(|kernel| kernel.pf_mut(bad).unwrap().vfs.clear());
+        }
+    });
+    let outcome = apply(&host, &|_| {});
+    let failed = outcome.failures.iter().filter(|failure| matches!(failure, Failure::Step { .. }));
+    assert_eq!(failed.filter(|failure| failure.pf() == Some(bad)).count(), 4, "{:?}", outcome.failures);
+    assert!(!host.executed().contains(&last(bad)), "{:?}", host.executed());
+    assert!(host.executed().contains(&last(good)), "{:?}", host.executed());
+}

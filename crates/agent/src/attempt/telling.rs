@@ -1,0 +1,84 @@
+//! What an attempt tells the cluster and the log.
+
+use kube::ResourceExt;
+use kube::runtime::events::EventType;
+use vfleet_api::SriovNetworkNodeState;
+use vfleet_api::node_state::SUCCEEDED;
+use vfleet_plan::{HostFacts, Plan, Step};
+
+use super::Agent;
+use crate::apply::Outcome;
+use crate::course::Course;
+use crate::report::ReportError;
+use crate::status::{Progress, is_news, message, result, status};
+
+impl Agent {
+    /// Says that the machine is about to be changed, and that it restarts.
+    pub(super) async fn tell_beginning(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        facts: &HostFacts,
+        plan: &Plan,
+    ) {
+        let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
+        tracing::info!(node = self.config.node, steps = count, disruption, "the machine is to be changed");
+        self.tell_progress(state, facts, &Course::begin(plan)).await;
+        if let Some(reboot) = plan.steps.iter().find(|planned| planned.step == Step::Reboot) {
+            let note = format!("the machine restarts: {}", reboot.why);
+            self.speaker.event(state, EventType::Warning, "RebootNode", &note).await;
+        }
+        if self.failures == 0 {
+            let steps: Vec<_> = plan.steps.iter().map(|planned| planned.step.to_string()).collect();
+            let note = format!("{count} steps, disruption {disruption}: {}", steps.join("; "));
+            self.speaker.event(state, EventType::Normal, "Configuring", &note).await;
+        }
+    }
+
+    /// Writes the status if it is news; tells whether the sync status or error changed with it.
+    pub(super) async fn tell(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        facts: Option<&HostFacts>,
+        progress: &Progress<'_>,
+    ) -> Result<bool, ReportError> {
+        self.config.metrics.found(facts, progress);
+        // The latest status seen, so that transition times are kept; the spec is the one worked on.
+        let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
+        let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
+        let new = status(&base, facts, self.narrow.as_ref(), progress);
+        if !is_news(&base, &new) {
+            return Ok(false);
+        }
+        let changed = base.status.as_ref().map(result) != Some(result(&new));
+        let written = self.speaker.status(&self.config.node, &new).await?;
+        if let Some(latest) = &mut self.state
+            && latest.uid() == written.uid()
+        {
+            latest.status = written.status;
+        }
+        Ok(changed)
+    }
+
+    pub(super) async fn announce(&self, state: &SriovNetworkNodeState, outcome: &Outcome) {
+        let node = &self.config.node;
+        match outcome.failures.as_slice() {
+            [] => {
+                tracing::info!(node, executed = outcome.executed, "the cards are as wanted");
+                let note = "the cards are as the policies want";
+                self.speaker.event(state, EventType::Normal, SUCCEEDED, note).await;
+            }
+            failures @ [first, ..] => {
+                let note = message(failures);
+                tracing::error!(node, error = note, "the cards are not as wanted");
+                self.speaker.event(state, EventType::Warning, first.reason(), &note).await;
+            }
+        }
+    }
+
+    pub(super) async fn announce_repair(&self, state: &SriovNetworkNodeState, times: u32) {
+        let node = &self.config.node;
+        tracing::warn!(node, times, "somebody changed the cards; they are as wanted again");
+        let note = "somebody else changed the cards; they are as the policies want again";
+        self.speaker.event(state, EventType::Normal, "Repaired", note).await;
+    }
+}

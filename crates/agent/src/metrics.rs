@@ -1,0 +1,138 @@
+//! What can be measured from outside, in Prometheus' text form.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::routing::get;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use vfleet_plan::{HostFacts, PfFacts, VfFacts, is_userspace_driver};
+
+use crate::apply::Happening;
+use crate::status::Progress;
+
+/// All metrics of an agent.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    steps: Family<ByKindAndResult, Counter>,
+    step_time: Family<ByKind, Histogram>,
+    vfs: Family<ByPfAndState, Gauge>,
+    attempts: Family<ByResult, Counter>,
+    ready: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKind {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKindAndResult {
+    kind: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPfAndState {
+    pf: String,
+    state: &'static str,
+}
+
+/// From a millisecond to four minutes: writing a file, and making a hundred VFs.
+fn step_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(1e-3, 4.0, 10))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let (steps, vfs, attempts, ready) =
+            (Family::default(), Family::default(), Family::default(), Gauge::default());
+        let step_time: Family<ByKind, Histogram> = Family::new_with_constructor(step_buckets);
+        let mut all = Registry::with_prefix("vfleet_agent");
+        all.register("steps", "Steps executed on the machine, by kind", Family::clone(&steps));
+        let text = "How long a step took, by kind";
+        all.register_with_unit("step", text, Unit::Seconds, Family::clone(&step_time));
+        let text = "VFs by PF and state: bound to a driver, unbound, held by a pod";
+        all.register("vfs", text, Family::clone(&vfs));
+        let text = "Looks at the machine that led to something to report";
+        all.register("attempts", text, Family::clone(&attempts));
+        all.register("ready", "1 when the cards are as wanted", ready.clone());
+        Self { registry: all, steps, step_time, vfs, attempts, ready }
+    }
+}
+
+impl Metrics {
+    /// Something happened while steps are executed.
+    pub(crate) fn take(&self, happening: &Happening<'_>) {
+        if let Happening::Ended { planned, took, error } = happening {
+            let kind = planned.step.kind();
+            let result = if error.is_some() { "error" } else { "success" };
+            self.steps.get_or_create(&ByKindAndResult { kind, result }).inc();
+            self.step_time.get_or_create(&ByKind { kind }).observe(took.as_secs_f64());
+        }
+    }
+
+    /// The machine was found so, and this came of the attempt.
+    pub(crate) fn found(&self, facts: Option<&HostFacts>, progress: &Progress<'_>) {
+        if let Some(facts) = facts {
+            self.vfs.clear();
+            for (pf, vf) in facts.pfs.iter().flat_map(|pf| pf.vfs.iter().map(move |vf| (pf, vf))) {
+                self.vfs.get_or_create(&ByPfAndState { pf: name(pf), state: state(vf) }).inc();
+            }
+        }
+        if let Progress::Done(failures) = progress {
+            let result = if failures.is_empty() { "success" } else { "error" };
+            self.attempts.get_or_create(&ByResult { result }).inc();
+        }
+        self.ready.set(i64::from(matches!(progress, Progress::Done([]))));
+    }
+
+    fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// The PF for people.
+fn name(pf: &PfFacts) -> String {
+    pf.link.as_ref().map_or_else(|| pf.address.to_string(), |link| link.name.clone())
+}
+
+/// A VF that a kernel driver holds and whose interface is not in the host's network namespace is with a pod. What a
+/// program does with a VF that was handed to it, nobody can tell.
+fn state(vf: &VfFacts) -> &'static str {
+    match vf.driver.as_deref() {
+        None => "unbound",
+        Some(driver) if vf.link.is_none() && !is_userspace_driver(driver) => "held",
+        Some(_) => "bound",
+    }
+}
+
+/// Serves the metrics at `listener`, and that the process is alive, until `stop`.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: CancellationToken) {
+    const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = async move || match metrics.text() {
+        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, TEXT)], text),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string())
+        }
+    };
+    let router = Router::new().route("/metrics", get(text)).route("/healthz", get(async || "ok"));
+    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+        tracing::error!(%error, "metrics are not served any more");
+    }
+}

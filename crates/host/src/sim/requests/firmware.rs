@@ -1,0 +1,78 @@
+use vfleet_api::PciAddress;
+use vfleet_plan::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+
+use super::eswitch::function;
+use super::{EBUSY, EINVAL, ENODEV, Refusal, refuse};
+use crate::sim::kernel::Kernel;
+use crate::sim::machine::CardLinkKind;
+use crate::sim::parts::{Link, Pf};
+
+impl Kernel {
+    /// Tell the firmware of a card what it shall be like after the next restart. All ports of a card have the same.
+    pub fn set_firmware(&mut self, pf: PciAddress, settings: &FirmwareSettings) -> Result<(), Refusal> {
+        let most = self.card(pf).map_or(0, |card| card.total_vfs);
+        self.expect_pf(pf)?.firmware.as_ref().ok_or(refuse(ENODEV))?;
+        if settings.num_vfs.is_some_and(|count| count > most) {
+            return Err(refuse(EINVAL));
+        }
+        for port in self.pfs.iter_mut().filter(|port| card_of(port.address) == card_of(pf)) {
+            if let Some(firmware) = &mut port.firmware {
+                write(&mut firmware.next_boot, settings);
+            }
+        }
+        Ok(())
+    }
+
+    /// Restart the firmware of a card, which must have no VFs on any port.
+    pub fn reset_firmware(&mut self, pf: PciAddress) -> Result<(), Refusal> {
+        self.expect_pf(pf)?.firmware.as_ref().ok_or(refuse(ENODEV))?;
+        let ports: Vec<&Pf> = self.pfs.iter().filter(|port| card_of(port.address) == card_of(pf)).collect();
+        if ports.iter().any(|port| !port.vfs.is_empty()) {
+            return Err(refuse(EBUSY));
+        }
+        let next: Vec<(PciAddress, FirmwareSettings)> =
+            ports.iter().filter_map(|port| Some((port.address, port.firmware.clone()?.next_boot))).collect();
+        for (port, settings) in next {
+            self.start_firmware(port, settings);
+        }
+        self.announced += 1;
+        Ok(())
+    }
+
+    /// The firmware begins to work with these settings: the card shows that many VFs, and speaks what it was told.
+    pub(in crate::sim) fn start_firmware(&mut self, pf: PciAddress, settings: FirmwareSettings) {
+        let kind = match settings.link_types.get(usize::from(function(pf))) {
+            Some(Some(FirmwareLinkType::Ethernet)) => Some(CardLinkKind::Ethernet),
+            Some(Some(FirmwareLinkType::Infiniband)) => Some(CardLinkKind::Infiniband),
+            _ => None,
+        };
+        if let (Some(kind), Some(card)) = (kind, self.machine.pfs.iter_mut().find(|card| card.address == pf))
+        {
+            card.link_kind = kind;
+        }
+        let Some(card) = self.card(pf).cloned() else { return };
+        let link = Link::of_card(&card, &self.seed);
+        if let Some(found) = self.pf_mut(pf) {
+            found.firmware = Some(FirmwareFacts { current: settings.clone(), next_boot: settings });
+            found.link = found.link.is_some().then_some(link);
+            found.show_vfs(&card);
+        }
+    }
+}
+
+/// All ports of a card have the same PCI address but for the last digit.
+fn card_of(pf: PciAddress) -> String {
+    let mut text = pf.to_string();
+    text.pop();
+    text
+}
+
+fn write(next: &mut FirmwareSettings, settings: &FirmwareSettings) {
+    next.sriov = settings.sriov.or(next.sriov);
+    next.num_vfs = settings.num_vfs.or(next.num_vfs);
+    for (old, new) in next.link_types.iter_mut().zip(&settings.link_types) {
+        if new.is_some() {
+            old.clone_from(new);
+        }
+    }
+}

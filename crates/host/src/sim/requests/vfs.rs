@@ -1,0 +1,47 @@
+use vfleet_api::{PciAddress, VfRef};
+
+use super::{EBUSY, ENOENT, ERANGE, Refusal, refuse};
+use crate::sim::kernel::Kernel;
+use crate::sim::parts::Vf;
+
+impl Kernel {
+    /// Write to `sriov_numvfs`.
+    pub fn set_num_vfs(&mut self, pf: PciAddress, count: u16) -> Result<(), Refusal> {
+        let count = usize::from(count);
+        let found = self.expect_pf(pf)?;
+        if found.is_lone_vf {
+            return Err(refuse(ENOENT));
+        }
+        if count > found.vf_addresses.len() {
+            return Err(refuse(ERANGE));
+        }
+        if count == found.vfs.len() {
+            return Ok(());
+        }
+        if found.driver.is_none() {
+            return Err(refuse(ENOENT));
+        }
+        if count > 0 && !found.vfs.is_empty() {
+            return Err(refuse(EBUSY));
+        }
+        found.vfs = found.vf_addresses.iter().take(count).map(|address| Vf::new(*address)).collect();
+        self.show_representors(pf);
+        self.announced += 1;
+        (0..).take(count).try_for_each(|index| self.probe(VfRef { pf, index }))
+    }
+
+    /// Write to `sriov_drivers_autoprobe`. Nothing is announced.
+    pub fn set_autoprobe(&mut self, pf: PciAddress, on: bool) -> Result<(), Refusal> {
+        self.expect_pf(pf)?.autoprobe = on;
+        Ok(())
+    }
+
+    /// VFs that a hypervisor gave are there, and bound, from the start.
+    pub(in crate::sim) fn probe_lone_vfs(&mut self) {
+        let lone: Vec<PciAddress> = self.pfs.iter().filter(|pf| pf.is_lone_vf).map(|pf| pf.address).collect();
+        for pf in lone {
+            // The kernel has no reason to refuse that.
+            let _ = self.probe(VfRef { pf, index: 0 });
+        }
+    }
+}

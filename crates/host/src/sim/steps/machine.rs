@@ -1,0 +1,109 @@
+//! Steps about the machine as a whole.
+
+use std::io;
+use std::path::PathBuf;
+
+use vfleet_api::PciAddress;
+use vfleet_plan::files::{UNIT_DIRECTORY, is_ours};
+use vfleet_plan::{BootLoader, FirmwareSettings, HostFile, ModuleState, Step};
+
+use super::{netlink, require_pf};
+use crate::HostError;
+use crate::sim::arguments;
+use crate::sim::kernel::Kernel;
+
+const ENOENT: i32 = 2;
+
+pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
+    match step {
+        Step::LoadModule { module, options } => {
+            let missing = |_| HostError::Command {
+                command: format!("modprobe {module}"),
+                outcome: "exit status: 1".to_owned(),
+                words: format!("Module {module} not found"),
+            };
+            return kernel.load_module(module, options).map_err(missing);
+        }
+        Step::InstallProgram { path } => {
+            kernel.programs.insert(path.clone());
+        }
+        Step::EnableUnit { unit } => {
+            if !kernel.files.contains_key(&unit_path(unit)) {
+                return Err(no_file("enable", unit_path(unit)));
+            }
+            kernel.enabled_units.insert(unit.clone());
+        }
+        Step::DisableUnit { unit } => {
+            kernel.enabled_units.remove(unit);
+        }
+        Step::SetKernelArguments { loader, add, remove } => {
+            if kernel.boot_loader() != Some(*loader) {
+                return Err(HostError::NoProgram { program: program_of(*loader).to_owned() });
+            }
+            kernel.next_command_line = arguments::changed(&kernel.next_command_line, add, remove);
+        }
+        Step::CountReboot { reboots } => kernel.reboots = Some(reboots.clone()),
+        Step::ForgetReboots => kernel.reboots = None,
+        Step::Reboot => kernel.reboot(),
+        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
+    }
+    Ok(())
+}
+
+pub(super) fn set_firmware(
+    kernel: &mut Kernel,
+    pf: PciAddress,
+    settings: &FirmwareSettings,
+    step: &Step,
+) -> Result<(), HostError> {
+    require_firmware(kernel, pf)?;
+    kernel.set_firmware(pf, settings).map_err(|refusal| netlink(step, &refusal))
+}
+
+pub(super) fn reset_firmware(kernel: &mut Kernel, pf: PciAddress, step: &Step) -> Result<(), HostError> {
+    require_firmware(kernel, pf)?;
+    kernel.reset_firmware(pf).map_err(|refusal| netlink(step, &refusal))
+}
+
+fn require_firmware(kernel: &Kernel, pf: PciAddress) -> Result<(), HostError> {
+    let no_tool = || HostError::NoProgram { program: "mstconfig".to_owned() };
+    require_pf(kernel, pf)?.firmware.as_ref().map(drop).ok_or_else(no_tool)
+}
+
+pub(super) fn write_file(kernel: &mut Kernel, file: &HostFile) -> Result<(), HostError> {
+    require_known(&file.path)?;
+    kernel.files.insert(file.path.clone(), file.text.clone());
+    Ok(())
+}
+
+pub(super) fn remove_file(kernel: &mut Kernel, path: &str) -> Result<(), HostError> {
+    require_known(path)?;
+    kernel.files.remove(path);
+    Ok(())
+}
+
+fn require_known(path: &str) -> Result<(), HostError> {
+    if is_ours(path) { Ok(()) } else { Err(HostError::NotOurFile { path: path.into() }) }
+}
+
+pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
+    kernel.modules.get(module) == Some(&ModuleState::Loaded)
+}
+
+/// What changes arguments, as its package calls it.
+fn program_of(loader: BootLoader) -> &'static str {
+    match loader {
+        BootLoader::RpmOstree => "rpm-ostree",
+        BootLoader::Grubby => "grubby",
+        BootLoader::GrubDropIn => "update-grub",
+        BootLoader::SystemdBoot => "kernel-install",
+    }
+}
+
+fn unit_path(unit: &str) -> String {
+    format!("{UNIT_DIRECTORY}/{unit}")
+}
+
+fn no_file(attempt: &'static str, path: String) -> HostError {
+    HostError::Io { attempt, path: PathBuf::from(path), source: io::Error::from_raw_os_error(ENOENT) }
+}

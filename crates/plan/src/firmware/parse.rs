@@ -1,0 +1,156 @@
+//! What `mstconfig query` and `mlxconfig query` print: a table with a line for each setting. With `-e` it has three
+//! columns (default, current, next boot), without it one (next boot), and old firmware may leave some out.
+
+use thiserror::Error;
+
+use super::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+use crate::prelude::*;
+
+/// Why a card's firmware settings cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FirmwareError {
+    /// The tool gave up.
+    #[error("the firmware tool says: {words}; try the same by hand: mstconfig -e -d <card> query")]
+    Tool {
+        /// Its own words.
+        words: String,
+    },
+    /// It printed something else.
+    #[error(
+        "the firmware tool printed no table of settings with a column for the next boot, but: {beginning:?}"
+    )]
+    NoTable {
+        /// How that begins.
+        beginning: String,
+    },
+    /// A setting that matters is written in another way.
+    #[error("the firmware tool printed a line that makes no sense: {line:?}")]
+    Line {
+        /// The line.
+        line: String,
+    },
+}
+
+impl FirmwareError {
+    /// In one word, for conditions, events and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Tool { .. } => "FirmwareToolFailed",
+            Self::NoTable { .. } | Self::Line { .. } => "FirmwareUnreadable",
+        }
+    }
+}
+
+/// Reads what the tool printed about one card. Without a column for them, the current settings are not known.
+pub fn parse_query(text: &str) -> Result<FirmwareFacts, FirmwareError> {
+    let complaints: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("-E-")).collect();
+    if !complaints.is_empty() {
+        let words: Vec<&str> = complaints.into_iter().map(str::trim).collect();
+        return Err(FirmwareError::Tool { words: words.join(" ") });
+    }
+    let mut lines = text.lines();
+    let columns = lines
+        .find_map(|line| line.trim().strip_prefix("Configurations:"))
+        .map(read_columns)
+        .filter(|columns| columns.contains(&Column::NextBoot))
+        .ok_or_else(|| FirmwareError::NoTable { beginning: beginning(text) })?;
+    let mut facts =
+        FirmwareFacts { current: FirmwareSettings::default(), next_boot: FirmwareSettings::default() };
+    for line in lines {
+        read_line(line, &columns, &mut facts).ok_or_else(|| FirmwareError::Line { line: beginning(line) })?;
+    }
+    Ok(facts)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Current,
+    NextBoot,
+    /// One that does not matter here.
+    Other,
+}
+
+fn read_columns(header: &str) -> Vec<Column> {
+    let words = header.split_whitespace().filter(|word| *word != "Boot");
+    words
+        .map(|word| match word {
+            "Current" => Column::Current,
+            "Next" => Column::NextBoot,
+            _ => Column::Other,
+        })
+        .collect()
+}
+
+/// Takes over what a line says, if it is about a setting that matters. `None` when it cannot be understood.
+fn read_line(line: &str, columns: &[Column], facts: &mut FirmwareFacts) -> Option<()> {
+    // A star marks settings that will change, RO those that cannot be changed.
+    let mut words = line.split_whitespace().skip_while(|word| matches!(*word, "*" | "RO" | "*RO"));
+    let Some(setting) = words.next().and_then(Setting::named) else { return Some(()) };
+    let values: Vec<&str> = words.collect();
+    if values.len() != columns.len() {
+        return None;
+    }
+    for (column, value) in columns.iter().zip(values) {
+        match column {
+            Column::Current => setting.read(value, &mut facts.current)?,
+            Column::NextBoot => setting.read(value, &mut facts.next_boot)?,
+            Column::Other => {}
+        }
+    }
+    Some(())
+}
+
+#[derive(Clone, Copy)]
+enum Setting {
+    Sriov,
+    NumVfs,
+    /// By index of the port.
+    LinkType(usize),
+}
+
+impl Setting {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "SRIOV_EN" => Some(Self::Sriov),
+            "NUM_OF_VFS" => Some(Self::NumVfs),
+            "LINK_TYPE_P1" => Some(Self::LinkType(0)),
+            "LINK_TYPE_P2" => Some(Self::LinkType(1)),
+            _ => None,
+        }
+    }
+
+    /// `N/A` is how the tool writes that the card does not tell.
+    fn read(self, value: &str, settings: &mut FirmwareSettings) -> Option<()> {
+        if value == "N/A" {
+            return Some(());
+        }
+        let name = value.split('(').next().unwrap_or(value);
+        match self {
+            Self::Sriov => settings.sriov = Some(read_bool(name)?),
+            Self::NumVfs => settings.num_vfs = Some(name.parse().ok()?),
+            Self::LinkType(port) => *settings.link_types.get_mut(port)? = Some(read_link_type(name, value)),
+        }
+        Some(())
+    }
+}
+
+fn read_bool(name: &str) -> Option<bool> {
+    match name {
+        "True" | "1" => Some(true),
+        "False" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn read_link_type(name: &str, value: &str) -> FirmwareLinkType {
+    match name {
+        "ETH" | "2" => FirmwareLinkType::Ethernet,
+        "IB" | "1" => FirmwareLinkType::Infiniband,
+        _ => FirmwareLinkType::Other(value.to_owned()),
+    }
+}
+
+/// As much as fits into a message.
+fn beginning(text: &str) -> String {
+    text.trim().chars().take(120).collect()
+}

@@ -1,0 +1,130 @@
+use core::fmt;
+
+use thiserror::Error;
+use vfleet_api::{Guid, Invalid, PciAddress};
+
+use crate::files::GUIDS;
+use crate::prelude::*;
+
+/// Why VFs cannot be given GUIDs. Each says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GuidFileError {
+    /// It is no JSON, or no list.
+    #[error("{GUIDS} is not a JSON list of entries: {problem}; correct it, or remove it to have GUIDs made")]
+    NotAList {
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// An entry makes no sense.
+    #[error("{GUIDS}, {entry}: {fault}")]
+    Entry {
+        /// Which.
+        entry: EntryName,
+        /// What is wrong.
+        #[source]
+        fault: EntryFault,
+    },
+    /// A PF that the file forgets.
+    #[error("{GUIDS} has no entry for {pf}{}: add one", or_guid(*node_guid))]
+    NoEntry {
+        /// The PF.
+        pf: PciAddress,
+        /// Its GUID, by which an entry could name it as well.
+        node_guid: Option<Guid>,
+    },
+    /// Some VFs would have none.
+    #[error(
+        "{GUIDS}, {entry}: {asked} VFs are wanted on {pf}, but there are {found} GUIDs: add more, or lower numVfs"
+    )]
+    TooFew {
+        /// The PF's entry.
+        entry: EntryName,
+        /// The PF.
+        pf: PciAddress,
+        /// How many are needed.
+        asked: u16,
+        /// How many there are.
+        found: u64,
+    },
+    /// Two VFs with one GUID break the fabric.
+    #[error("{GUIDS}: {guid} is in {first} and in {second}; leave it in one of them")]
+    Shared {
+        /// The GUID.
+        guid: Guid,
+        /// An entry.
+        first: EntryName,
+        /// A later one, of another PF.
+        second: EntryName,
+    },
+    /// There is no file, and nothing to make GUIDs from that would differ on other machines.
+    #[error(
+        "{pf} has no RDMA device whose GUID its VFs' could be made from: load its RDMA driver, or write {GUIDS}"
+    )]
+    NoIdentity {
+        /// The PF.
+        pf: PciAddress,
+    },
+}
+
+fn or_guid(guid: Option<Guid>) -> String {
+    guid.map(|guid| format!(" (or its GUID {guid})")).unwrap_or_default()
+}
+
+impl GuidFileError {
+    /// In one word, for conditions, events and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotAList { .. } | Self::Entry { .. } | Self::Shared { .. } => "InvalidGuidFile",
+            Self::NoEntry { .. } => "NoGuidsForPf",
+            Self::TooFew { .. } => "TooFewGuids",
+            Self::NoIdentity { .. } => "NoRdmaDevice",
+        }
+    }
+}
+
+/// An entry, for people: its number, counted from 1, and its device as it is written there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryName {
+    /// From 1.
+    pub number: usize,
+    /// As it is written; `None` when none is.
+    pub device: Option<String>,
+}
+
+impl fmt::Display for EntryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "entry {}", self.number)?;
+        self.device.as_ref().map_or(Ok(()), |device| write!(f, " ({device})"))
+    }
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EntryFault {
+    /// It is no object, or a field has another type.
+    #[error("{0}; correct it")]
+    Shape(String),
+    /// It names no PF, or two.
+    #[error("it must have exactly one of pci_address (or pciAddress) and pf_guid (or pfGuid)")]
+    Device,
+    /// It gives no GUIDs, or in two ways.
+    #[error("it must have exactly one of guids and guidsRange, and not an empty one")]
+    Guids,
+    /// An address or a GUID is misspelt.
+    #[error("{0}")]
+    Word(#[from] Invalid),
+    /// The range is turned round.
+    #[error("guidsRange ends at {end}, before its start {start}: exchange them")]
+    Backwards {
+        /// Its first GUID.
+        start: Guid,
+        /// Its last GUID.
+        end: Guid,
+    },
+    /// A zero GUID means that there is none.
+    #[error("a GUID of zeros means none: give another")]
+    Zero,
+    /// Two VFs with one GUID break the fabric.
+    #[error("{0} is listed twice; remove one of them")]
+    Twice(Guid),
+}

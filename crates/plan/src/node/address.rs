@@ -1,0 +1,117 @@
+//! What a PF keeps for a VF: its MAC on Ethernet, its GUID on InfiniBand. And RDMA devices that came up without a GUID.
+
+use vfleet_api::{Guid, MacAddr, VfRef};
+
+use super::planned;
+use super::vf::{Phase, VfPlanner, is_free};
+use super::wanted::VfWish;
+use crate::facts::VfFacts;
+use crate::guids::GuidSource;
+use crate::step::{Disruption, PlannedStep, Step, VfDriver};
+
+/// What is to be done about a VF's address.
+#[derive(Debug, Default)]
+pub(super) struct AddressPlan {
+    /// The address that the PF shall keep.
+    pub(super) step: Option<PlannedStep>,
+    /// Why the VF must be bound anew to take it up, if it is bound.
+    pub(super) rebind: Option<&'static str>,
+}
+
+/// For a VF that is about to be made.
+pub(super) fn of_new_vf(planner: &VfPlanner<'_>, vf: VfRef) -> Option<PlannedStep> {
+    match &planner.guids {
+        Some(guids) => Some(set_guid(vf, guids.guid(planner.pf, vf.index))),
+        None => planner.own_mac(vf.index).map(|mac| set_mac(vf, mac, "an address that stays")),
+    }
+}
+
+/// For a VF that is there.
+pub(super) fn of_existing_vf(
+    planner: &VfPlanner<'_>,
+    wish: &VfWish,
+    found: &VfFacts,
+    stays_bound: bool,
+) -> AddressPlan {
+    let vf = VfRef { pf: planner.wanted.address, index: found.index };
+    let needs_rdma = planner.guids.is_some() || wish.rdma;
+    let is_broken = needs_rdma && wish.driver == VfDriver::Kernel && is_free(found) && has_zero_guid(found);
+    let plan = match (&planner.guids, planner.phase) {
+        (Some(guids), phase) => guid(planner, guids, vf, found, phase),
+        (None, Phase::Unfinished) => unfinished_mac(planner, vf, found, stays_bound),
+        (None, Phase::New | Phase::Settled) => AddressPlan {
+            step: missing_mac(planner, found, stays_bound)
+                .map(|mac| set_mac(vf, mac, "the PF keeps no address for it")),
+            rebind: None,
+        },
+    };
+    AddressPlan { rebind: plan.rebind.or(is_broken.then_some("its RDMA device has no GUID")), ..plan }
+}
+
+/// The address for a VF for which the PF keeps none: the one that it has now, so that nobody who uses it notices. A
+/// VF that somebody holds elsewhere has one that is not known here, and is left alone.
+fn missing_mac(planner: &VfPlanner<'_>, found: &VfFacts, stays_bound: bool) -> Option<MacAddr> {
+    if found.admin_mac != Some(MacAddr::ZERO) {
+        return None;
+    }
+    match &found.link {
+        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| planner.own_mac(found.index)),
+        None if stays_bound => None,
+        None => planner.own_mac(found.index),
+    }
+}
+
+/// A VF whose making was cut off gets the address that it would have got.
+fn unfinished_mac(planner: &VfPlanner<'_>, vf: VfRef, found: &VfFacts, stays_bound: bool) -> AddressPlan {
+    let Some(mac) = planner.own_mac(found.index) else { return AddressPlan::default() };
+    let has_it = found.admin_mac == Some(mac);
+    let is_done = found.link.as_ref().is_none_or(|link| has_it && link.mac == Some(mac));
+    if stays_bound && is_done {
+        return AddressPlan::default();
+    }
+    AddressPlan {
+        step: (!has_it).then(|| set_mac(vf, mac, "an address that stays")),
+        rebind: Some("its making was cut off"),
+    }
+}
+
+/// The administrator's GUIDs are given to whoever has others. Without a file, a VF keeps the one that it has, and one
+/// that a pod holds is left alone.
+fn guid(
+    planner: &VfPlanner<'_>,
+    guids: &GuidSource,
+    vf: VfRef,
+    found: &VfFacts,
+    phase: Phase,
+) -> AddressPlan {
+    let ours_counts = guids.is_file() || phase == Phase::Unfinished;
+    if !is_free(found) && !guids.is_file() {
+        return AddressPlan::default();
+    }
+    let own = guids.guid(planner.pf, found.index);
+    let device = found.rdma.as_ref().map(|rdma| rdma.node_guid);
+    let sets = match found.admin_guid.or(device) {
+        Some(ZERO) => true,
+        Some(kept) => ours_counts && kept != own,
+        None => ours_counts && found.driver.is_none(),
+    };
+    let is_behind = ours_counts && device.is_some_and(|device| device != own);
+    AddressPlan {
+        step: sets.then(|| set_guid(vf, own)),
+        rebind: (sets || is_behind).then_some("it has another GUID"),
+    }
+}
+
+const ZERO: Guid = Guid([0; 8]);
+
+fn has_zero_guid(found: &VfFacts) -> bool {
+    found.rdma.as_ref().is_some_and(|rdma| rdma.node_guid == ZERO) || found.admin_guid == Some(ZERO)
+}
+
+fn set_mac(vf: VfRef, mac: MacAddr, why: &str) -> PlannedStep {
+    planned(Step::SetVfMac { vf, mac }, Disruption::Vf, why)
+}
+
+fn set_guid(vf: VfRef, guid: Guid) -> PlannedStep {
+    planned(Step::SetVfGuid { vf, guid }, Disruption::Vf, "a GUID that stays")
+}

@@ -1,0 +1,78 @@
+//! Everything that can be known of a PF before the first change.
+
+use super::making::Making;
+use super::modules;
+use super::problem::Cause;
+use super::wanted::WantedPf;
+use crate::external;
+use crate::facts::{EswitchMode, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
+use crate::guids::GuidSource;
+use crate::prelude::*;
+
+/// All that stands against a PF of our own.
+pub(super) fn check_own(
+    wanted: &WantedPf,
+    found: &PfFacts,
+    link: &LinkFacts,
+    making: Option<&Making>,
+    facts: &HostFacts,
+) -> Vec<Cause> {
+    let asked = wanted.link_type();
+    let link_type = (!asked.is_empty() && !asked.eq_ignore_ascii_case(link.kind.as_api()))
+        .then(|| Cause::LinkType { asked: asked.to_owned(), found: link.kind.as_api() });
+    let count = (wanted.num_vfs > found.total_vfs)
+        .then_some(Cause::TooManyVfs { asked: wanted.num_vfs.into(), total: found.total_vfs });
+    let mtu = match (wanted.highest_mtu(), link.max_mtu) {
+        (Some(asked), Some(max)) if asked > max => Some(Cause::MtuTooHigh { asked, max }),
+        _ => None,
+    };
+    let of_pf = [link_type, count, mtu, switchdev(wanted, found, link)];
+    let in_use = [pf_in_use(link, making), vf_in_use(found, making.is_some_and(|making| making.removes))];
+    let missing = modules::missing(wanted, found, facts);
+    of_pf.into_iter().chain(in_use).flatten().chain(missing).collect()
+}
+
+/// All that stands against VFs on a PF that is managed outside.
+pub(super) fn check_external(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Vec<Cause> {
+    let faults = external::check(&wanted.external_wish(), &found.into());
+    faults.into_iter().map(Cause::External).chain(modules::missing(wanted, found, facts)).collect()
+}
+
+/// Where VFs get their GUIDs from; `None` where they have none.
+pub(super) fn guids(
+    wanted: &WantedPf,
+    found: &PfFacts,
+    link: &LinkFacts,
+    facts: &HostFacts,
+) -> Result<Option<GuidSource>, Cause> {
+    if link.kind != LinkKind::Infiniband || wanted.groups.is_empty() {
+        return Ok(None);
+    }
+    let source = GuidSource::read(facts.guid_file.as_deref())?;
+    source.check(found, wanted.num_vfs)?;
+    Ok(Some(source))
+}
+
+fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cause> {
+    match (wanted.eswitch, link.kind, found.eswitch) {
+        (EswitchMode::Legacy, ..) | (_, LinkKind::Ethernet, Some(_)) => None,
+        (EswitchMode::Switchdev, LinkKind::Ethernet, None) => Some(Cause::NoEswitch),
+        (EswitchMode::Switchdev, ..) => Some(Cause::SwitchdevNotEthernet),
+    }
+}
+
+fn pf_in_use(link: &LinkFacts, making: Option<&Making>) -> Option<Cause> {
+    let host_use = link.host_use.filter(|_| making.is_some_and(Making::changes_mode))?;
+    Some(Cause::PfInUse { host_use })
+}
+
+/// All VFs go, also the one that the node itself uses.
+pub(super) fn vf_in_use(found: &PfFacts, all_go: bool) -> Option<Cause> {
+    let (index, host_use) = found.vfs.iter().find_map(|vf| Some((vf.index, in_use(vf.link.as_ref())?)))?;
+    all_go.then_some(Cause::RemovalOfVfInUse { index, host_use })
+}
+
+/// What the node itself uses an interface for.
+pub(super) fn in_use(link: Option<&LinkFacts>) -> Option<HostUse> {
+    link.and_then(|link| link.host_use)
+}

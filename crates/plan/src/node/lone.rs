@@ -1,0 +1,53 @@
+//! A VF that a hypervisor gave to the machine without its PF: all that can be chosen is its driver.
+
+use vfleet_api::VfRef;
+
+use super::check::in_use;
+use super::pf::{PfPlan, last_wanted};
+use super::problem::Cause;
+use super::vf::is_wanted;
+use super::wanted::WantedPf;
+use super::{modules, planned, record};
+use crate::facts::{EswitchMode, HostFacts, PfFacts};
+use crate::prelude::*;
+use crate::step::{Disruption, PlannedStep, Step, VfDriver, is_userspace_driver};
+
+/// The steps for a wanted lone VF. MAC and MTU are the hypervisor's.
+pub(super) fn plan_lone(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Result<PfPlan, Vec<Cause>> {
+    let group = match wanted.groups.as_slice() {
+        [group] if wanted.num_vfs == 1 && wanted.eswitch == EswitchMode::Legacy => group,
+        _ => return Err(vec![Cause::LoneVf]),
+    };
+    let missing = modules::missing(wanted, found, facts);
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    let old = facts.record(wanted.address);
+    let is_heal = last_wanted(old).and_then(|last| Some(last.vf(0)?.wish == group.wish)).unwrap_or(false);
+    let bind = bind(found, &group.wish.driver, is_heal);
+    if let (Some(_), Some(host_use)) = (&bind, in_use(found.link.as_ref())) {
+        return Err(vec![Cause::VfInUse { index: 0, host_use }]);
+    }
+    let set_up = record::write(old, &record::record(wanted, found, old)).into_iter().chain(bind).collect();
+    Ok(PfPlan { modules: modules::needed(wanted, found, facts), set_up, ..PfPlan::default() })
+}
+
+fn bind(found: &PfFacts, driver: &VfDriver, is_heal: bool) -> Option<PlannedStep> {
+    let (disruption, why) = match &found.driver {
+        Some(bound) if is_wanted(bound, driver) => return None,
+        Some(bound) => {
+            let is_free = is_heal && found.link.is_some();
+            (if is_free { Disruption::Vf } else { Disruption::Drain }, format!("it is bound to {bound}"))
+        }
+        None => (Disruption::Vf, "it is bound to no driver".to_owned()),
+    };
+    let step = Step::BindVf { vf: VfRef { pf: found.address, index: 0 }, driver: driver.clone() };
+    Some(planned(step, disruption, why))
+}
+
+/// A lone VF goes back to the kernel's driver.
+pub(super) fn give_back(found: &PfFacts) -> Option<PlannedStep> {
+    let is_elsewhere = found.driver.as_deref().is_none_or(is_userspace_driver);
+    let step = Step::BindVf { vf: VfRef { pf: found.address, index: 0 }, driver: VfDriver::Kernel };
+    is_elsewhere.then(|| planned(step, Disruption::Drain, "no policy wants it any more"))
+}

@@ -1,0 +1,31 @@
+//! What drivers want done in another order.
+
+/// What is particular about the cards of a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vendor {
+    /// When VFs are made, and when the mode of the embedded switch changes.
+    pub(crate) order: ModeOrder,
+    /// Whether flows are to be steered by software before its switch goes into switchdev mode.
+    pub(crate) software_steering: bool,
+}
+
+/// When VFs are made, and when the mode of the embedded switch changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModeOrder {
+    /// VFs are made in legacy mode. Into switchdev mode it goes with its VFs, while none of them has a driver.
+    VfsFirst,
+    /// The mode changes while there are no VFs.
+    ModeFirst,
+}
+
+const UNKNOWN: Vendor = Vendor { order: ModeOrder::VfsFirst, software_steering: false };
+
+const KNOWN: [(&str, Vendor); 2] = [
+    ("mlx5_core", Vendor { order: ModeOrder::VfsFirst, software_steering: true }),
+    ("ice", Vendor { order: ModeOrder::ModeFirst, software_steering: false }),
+];
+
+/// What is particular about the cards of `driver`.
+pub(crate) fn of_driver(driver: Option<&str>) -> Vendor {
+    KNOWN.iter().find(|(known, _)| Some(*known) == driver).map_or(UNKNOWN, |(_, vendor)| *vendor)
+}

@@ -1,0 +1,84 @@
+//! An agent with nothing to do, beside the smallest client that watches the same.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fixture_kube::ControlPlane;
+use futures::TryStreamExt;
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+use vfleet_api::SriovNetworkNodeState;
+
+use super::lab::Machine;
+use crate::bench::fleet;
+use crate::bench::report::{Figure, Limit, Row, Unit};
+
+const NAMESPACE: &str = "idle";
+const NODE: &str = "lab";
+const DEADLINE: Duration = Duration::from_mins(3);
+/// So long the idle programs are looked at.
+const TIME: Duration = Duration::from_secs(20);
+
+pub(super) async fn rows(plane: &ControlPlane, machine: &Machine) -> Result<Vec<Row>> {
+    let client = plane.client().await?;
+    fleet::create_namespace(&client, NAMESPACE).await?;
+    create_state(&client).await?;
+    let _agent = machine.start_agent(NAMESPACE, NODE)?;
+    wait_for_vfs(&client).await.with_context(|| machine.log("agent"))?;
+    let _watch = machine.start_watch(NAMESPACE, NODE)?;
+    let (agent, watch) = tokio::task::block_in_place(|| {
+        anyhow::Ok((machine.observe("agent", TIME)?, machine.observe("watch", TIME)?))
+    })?;
+    let row = |what, unit, bare, vfleet, limit| Row {
+        what,
+        nodes: 1,
+        unit,
+        bare: Some(bare),
+        vfleet: Some(Figure::Is(vfleet)),
+        go: None,
+        limit: Some(limit),
+    };
+    let memory = Limit { says: "8 MB".to_owned(), most: 8e6 };
+    let wake_ups = Limit { says: "0".to_owned(), most: 0.0 };
+    Ok(vec![
+        row("agent, idle, 14 VFs: memory of its own", Unit::Memory, watch.memory, agent.memory, memory),
+        row("  times it wakes up in 20 s", Unit::Count, watch.wake_ups, agent.wake_ups, wake_ups),
+    ])
+}
+
+/// As the operator would write it.
+async fn create_state(client: &Client) -> Result<()> {
+    let interface = |pf: u8| {
+        json!({
+            "pciAddress": format!("0000:{pf:02x}:00.0"), "name": format!("enp{pf}s0"), "numVfs": 7,
+            "vfGroups": [{
+                "resourceName": "all", "deviceType": "netdevice", "vfRange": "0-6", "policyName": "all",
+            }],
+        })
+    };
+    let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", NODE);
+    state["spec"] = json!({ "interfaces": [interface(1), interface(2)] });
+    let states = fleet::states(client, NAMESPACE);
+    states.create(&PostParams::default(), &serde_json::from_value(state)?).await?;
+    Ok(())
+}
+
+async fn wait_for_vfs(client: &Client) -> Result<()> {
+    let states: Api<SriovNetworkNodeState> = fleet::states(client, NAMESPACE);
+    let mut states = pin!(watcher(states, watcher::Config::default()).default_backoff().applied_objects());
+    let is_done = |state: &SriovNetworkNodeState| {
+        state.status.as_ref().is_some_and(|status| status.sync_status.as_deref() == Some("Succeeded"))
+    };
+    let done = async {
+        while let Some(state) = states.try_next().await? {
+            if is_done(&state) {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the watch of node states ended")
+    };
+    tokio::time::timeout(DEADLINE, done).await.context("the agent does not make the VFs")?
+}

@@ -1,0 +1,83 @@
+//! The agent, on the machine that this runs on, but it kills itself: once before and once after each kind of step. Who
+//! starts it again and again sees an agent that is killed at all of them.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Parser;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio_util::sync::CancellationToken;
+use vfleet_host::{Host, HostError, HostRoot, LinuxHost, Wake, Watch};
+use vfleet_plan::{HostFacts, Step};
+
+/// Run the agent, and kill it at the first step of each kind at which it was not killed yet.
+#[derive(Parser)]
+struct Arguments {
+    /// Name of the node.
+    #[arg(long)]
+    node: String,
+    /// Namespace of the node state.
+    #[arg(long, env = "NAMESPACE")]
+    namespace: String,
+    /// The file that tells where it was killed already.
+    #[arg(long)]
+    deaths: PathBuf,
+}
+
+struct MortalHost {
+    host: LinuxHost,
+    deaths: PathBuf,
+    /// Several steps are executed at once; one of them is the last.
+    dying: Mutex<()>,
+}
+
+impl MortalHost {
+    fn may_die(&self, when: &str, step: &Step) -> io::Result<()> {
+        let _dying = self.dying.lock().unwrap_or_else(PoisonError::into_inner);
+        let death = format!("{when} {}", step.kind());
+        if fs::read_to_string(&self.deaths)?.lines().any(|known| known == death) {
+            return Ok(());
+        }
+        let mut deaths = OpenOptions::new().append(true).open(&self.deaths)?;
+        writeln!(deaths, "{death}")?;
+        deaths.sync_all()?;
+        kill(Pid::this(), Signal::SIGKILL)?;
+        // It takes a moment.
+        process::abort();
+    }
+
+    fn must_go_on(result: io::Result<()>) -> Result<(), HostError> {
+        result.map_err(|source| HostError::System { what: "death", source })
+    }
+}
+
+impl Host for MortalHost {
+    fn facts(&self) -> Result<HostFacts, HostError> {
+        self.host.facts()
+    }
+
+    fn execute(&self, step: &Step) -> Result<(), HostError> {
+        Self::must_go_on(self.may_die("before", step))?;
+        self.host.execute(step)?;
+        Self::must_go_on(self.may_die("after", step))
+    }
+
+    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
+        self.host.on_change(wake)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Arguments { node, namespace, deaths } = Arguments::parse();
+    let host = LinuxHost::new(HostRoot::default());
+    let host: Arc<dyn Host> = Arc::new(MortalHost { host, deaths, dying: Mutex::default() });
+    let client = kube::Client::try_default().await?;
+    vfleet_agent::run(client, vfleet_agent::Config::new(node, namespace, host), CancellationToken::new())
+        .await?;
+    Ok(())
+}

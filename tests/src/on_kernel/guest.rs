@@ -1,0 +1,148 @@
+use std::ops::Range;
+use std::path::Path;
+
+use fixture_lab::{Job, Vm};
+use serde_json::Value;
+
+/// What the agent in the machine says.
+pub(super) const AGENT_LOG: &str = "/run/agent.log";
+
+/// The lab's machine, looked at and changed with its own tools.
+pub(super) struct Guest<'a> {
+    pub(super) vm: &'a Vm,
+}
+
+impl<'a> Guest<'a> {
+    pub(super) fn new(vm: &'a Vm) -> Self {
+        Self { vm }
+    }
+
+    /// Brings a program into the machine; gives its path there.
+    pub(super) fn put(&self, program: &str) -> String {
+        self.vm.put(Path::new(program)).expect("the program reaches the machine")
+    }
+
+    /// Runs a script, which must succeed; gives what it wrote.
+    pub(super) fn run(&self, script: &str) -> String {
+        let output = self.vm.run(&Job::shell(format!("set -e\n{script}"))).expect("the machine runs jobs");
+        output.success().unwrap_or_else(|error| panic!("{script}: {error:#}")).trim().to_owned()
+    }
+
+    /// Waits until a command succeeds in the machine.
+    pub(super) fn until(&self, what: &str, command: &str) {
+        let script =
+            format!("for try in $(seq 1200); do if {command}; then exit 0; fi; sleep 0.1; done; exit 1");
+        let output = self.vm.run(&Job::shell(script)).expect("the machine runs jobs");
+        assert_eq!(output.status, 0, "never: {what}\n{}", self.agent_log());
+    }
+
+    pub(super) fn agent_log(&self) -> String {
+        self.run(&format!("cat {AGENT_LOG} 2>/dev/null || true"))
+    }
+
+    /// The steps that the agent has executed since it was started, as it logs them.
+    pub(super) fn executed(&self) -> Vec<String> {
+        let log = self.agent_log();
+        log.lines().filter(|line| line.contains("executing")).map(str::to_owned).collect()
+    }
+
+    /// Waits until the agent has found nothing to do.
+    pub(super) fn until_idle(&self) {
+        self.until("the agent has looked", &format!("grep -q 'nothing to do' {AGENT_LOG}"));
+    }
+
+    /// Makes VFs, as an administrator does.
+    pub(super) fn make_vfs(&self, pf: &str, count: u32) {
+        self.run(&format!(
+            "ip link set {pf} up; echo {count} >/sys/class/net/{pf}/device/sriov_numvfs; udevadm settle"
+        ));
+    }
+
+    /// The drivers of a card's VFs; "none" for a VF without one.
+    pub(super) fn drivers(&self, pf: &str) -> Vec<String> {
+        let script = format!(
+            "for vf in $(ls -dv /sys/class/net/{pf}/device/virtfn* 2>/dev/null); do
+                basename $(readlink $vf/driver || echo none)
+            done"
+        );
+        self.run(&script).lines().map(str::to_owned).collect()
+    }
+
+    /// The interfaces of a card's VFs, after udev has finished with them.
+    pub(super) fn vf_names(&self, pf: &str) -> Vec<String> {
+        let script = format!(
+            "udevadm settle; for vf in $(ls -dv /sys/class/net/{pf}/device/virtfn*); do ls $vf/net; done"
+        );
+        self.run(&script).lines().map(str::to_owned).collect()
+    }
+
+    /// Makes the machine what every story expects, whatever an earlier one has left.
+    pub(super) fn clean(&self) {
+        self.run(
+            "for netns in $(ip netns list | cut -d ' ' -f 1); do ip netns delete $netns; done
+            for card in /sys/bus/pci/devices/*/sriov_numvfs; do
+                if [ $(cat $card) != 0 ]; then echo 0 >$card; fi
+                echo 1 >$(dirname $card)/sriov_drivers_autoprobe
+            done
+            for link in enp1s0 enp2s0; do ip address flush dev $link; ip link set $link down mtu 1500; done
+            rm -rf /etc/sriov-operator /etc/udev/rules.d/*.rules",
+        );
+    }
+
+    /// What can be seen of a card and of some of its VFs, down to the byte: what `ip` tells, the drivers, the files of
+    /// sysfs.
+    pub(super) fn snapshot(&self, pf: &str, vfs: Range<u32>) -> String {
+        let Range { start, end } = vfs;
+        let script = format!(
+            r"
+            card=/sys/class/net/{pf}/device
+            ip -json -details link show {pf} | jq '.[0] | .vfinfo_list |= .[{start}:{end}]'
+            for file in $card/sriov_* $card/driver_override; do echo $file $(cat $file 2>&1 || true); done
+            for ((number = {start}; number < {end}; number++)); do
+                vf=$card/virtfn$number
+                readlink $vf $vf/driver $vf/iommu_group || true
+                cat $vf/driver_override
+                for link in $(ls $vf/net 2>/dev/null); do
+                    ip -json -details link show $link | jq '.[0]'
+                    ip -json address show $link | jq '.[0].addr_info | map(del(.valid_life_time, .preferred_life_time, .tentative))'
+                done
+            done"
+        );
+        self.run(&script)
+    }
+
+    /// The addresses that the card keeps for its VFs.
+    pub(super) fn vf_macs(&self, pf: &str) -> Vec<String> {
+        let script = format!("ip -json link show {pf} | jq -r '.[0].vfinfo_list[]?.address'");
+        self.run(&script).lines().map(str::to_owned).collect()
+    }
+
+    fn link(&self, name: &str) -> Value {
+        let links: Value =
+            serde_json::from_str(&self.run(&format!("ip -json link show {name}"))).expect("ip speaks JSON");
+        links[0].clone()
+    }
+
+    pub(super) fn mtu(&self, name: &str) -> u64 {
+        self.link(name)["mtu"].as_u64().expect("an MTU")
+    }
+
+    pub(super) fn address(&self, name: &str) -> String {
+        self.link(name)["address"].as_str().expect("an address").to_owned()
+    }
+}
+
+/// Fails with those lines in which two snapshots differ.
+#[track_caller]
+pub(super) fn assert_same(before: &str, after: &str, what: &str) {
+    let only_in = |one: &str, other: &str| {
+        let lines = one.lines().filter(|line| !other.lines().any(|known| known == *line));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert!(
+        before == after,
+        "{what}; before:\n{}\nafter:\n{}",
+        only_in(before, after),
+        only_in(after, before)
+    );
+}

@@ -1,0 +1,59 @@
+use serde_json::json;
+
+use super::records::with_iommu;
+use super::scene::{PF, Scene, kill};
+
+const MODE: [(&str, &str); 1] = [("CONFIGURATION_MODE", "systemd")];
+const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
+
+/// The agent writes down what is wanted and reboots; the units make it so at boot, the one before the network, the other
+/// after it; the agent tells what came of it and executes nothing itself. Without the mode nothing of it is left.
+pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
+    let Scene { cluster, guest, .. } = scene;
+    let policy = json!({ "numVfs": 3, "deviceType": "vfio-pci", "nicSelector": { "pfNames": [PF] } });
+    if guest.run("ls /sys/kernel/iommu_groups").is_empty() {
+        guest.vm.reboot_with(&with_iommu()).expect("the machine reboots");
+    }
+    let boots = guest.vm.boots();
+    let agent = scene.start_agent_with(&MODE);
+    cluster.apply_policy("at-boot", policy).await;
+    guest.vm.wait_for_boot(boots + 1).expect("the agent reboots the machine");
+    drop(agent);
+
+    guest.until(
+        "the units have ended",
+        &format!(
+            "! systemctl is-active --quiet {} || systemctl show -p SubState {} | grep -q exited",
+            UNITS[1], UNITS[1]
+        ),
+    );
+    assert_eq!(
+        guest.drivers(PF),
+        ["vfio-pci"; 3],
+        "made at boot: {}",
+        guest.run("journalctl -b -u 'sriov-config*'")
+    );
+    for unit in UNITS {
+        let result = guest.run(&format!("systemctl show -p Result -p ExecMainStatus {unit}"));
+        assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}");
+    }
+    let before = guest.run(&format!("systemctl show --value -p Before {}", UNITS[0]));
+    assert!(before.split(' ').any(|unit| unit == "network-pre.target"), "{before}");
+    let result = guest.run("cat /etc/sriov-operator/sriov-interface-result.yaml");
+    assert!(result.contains("syncStatus: Succeeded"), "{result}");
+
+    let agent = scene.start_agent_with(&MODE);
+    scene.wait_for_drivers(PF, &["vfio-pci"; 3]).await;
+    guest.until_idle();
+    let steps = guest.executed();
+    let is_forgetting = |step: &String| step.contains("step=forget reboots");
+    assert!(steps.iter().all(is_forgetting), "{steps:#?}");
+    kill(agent);
+
+    let agent = scene.start_agent();
+    cluster.delete_policy("at-boot").await;
+    scene.wait_for_no_vfs(PF).await;
+    let left = guest.run(&format!("cd /etc/systemd/system; ls {} 2>/dev/null || true", UNITS.join(" ")));
+    assert_eq!(left, "", "nothing is left of the mode");
+    kill(agent);
+}
