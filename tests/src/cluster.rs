@@ -254,15 +254,10 @@ impl Cluster {
 
     /// A simulated agent, and its node.
     pub async fn agent(&self, node: &str, machine: &str) -> Program {
-        self.agent_with(node, machine, &[]).await
-    }
-
-    /// The same with more in its environment.
-    pub async fn agent_with(&self, node: &str, machine: &str, environment: &[(&str, &str)]) -> Program {
         self.create_worker(node).await;
         let file = self.file("machine.yaml", machine);
         let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
-        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file], environment)
+        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file], &[])
     }
 
     pub fn sim(&self, names: &[String], machine: &str) -> Program {
