@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, NicIds, Plan, plan_node_with};
+use vfleet_plan::{HostFacts, NicIds, Plan};
 
 use crate::Config;
 use crate::apply::{Failure, Outcome, chain, survey};
@@ -240,7 +240,7 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
         selection: Selection,
     ) -> impl Fn(&HostFacts) -> Plan + Send + Sync + use<> {
-        let (spec, options) = (spec.clone(), self.config.options);
-        move |facts| selection.of(plan_node_with(&spec, facts, &options))
+        let (spec, options, mode) = (spec.clone(), self.config.options, self.config.mode);
+        move |facts| selection.of(mode.plan(&spec, facts, options))
     }
 }

@@ -6,8 +6,10 @@
 mod alarm;
 pub mod apply;
 mod attempt;
+pub mod boot;
 mod course;
 mod metrics;
+mod mode;
 mod nic_ids;
 mod patience;
 mod plugin;
@@ -21,6 +23,7 @@ use vfleet_host::Host;
 use vfleet_plan::NodeOptions;
 
 pub use metrics::{Metrics, serve};
+pub use mode::Mode;
 pub use run::{AgentError, run};
 
 /// What an agent needs to know.
@@ -34,6 +37,8 @@ pub struct Config {
     pub host: Arc<dyn Host>,
     /// What it may do beyond the usual.
     pub options: NodeOptions,
+    /// Whether it configures the cards itself, or has units of systemd do it at boot.
+    pub mode: Mode,
     /// Finish one card before the next is begun.
     pub one_card_at_a_time: bool,
     /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
@@ -52,6 +57,7 @@ impl Config {
             namespace,
             host,
             options: NodeOptions::default(),
+            mode: Mode::Daemon,
             one_card_at_a_time: false,
             follows_nic_ids: false,
             holds_plugin_back: false,

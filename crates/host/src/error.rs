@@ -57,6 +57,24 @@ pub enum HostError {
     StillRunning { attempt: String },
     #[error("{what} kept changing while it was read: somebody else is at work on it")]
     Unsettled { what: String },
+    #[error("this machine has no program {program}: install it")]
+    NoProgram { program: String },
+    #[error("`{command}` failed ({outcome}){}", with_words(words))]
+    Command { command: String, outcome: String, words: String },
+    #[error(
+        "`{command}` did not end within {after:?} and was stopped: run it by hand to see what it waits for"
+    )]
+    CommandOverdue { command: String, after: Duration },
+    #[error("cannot {attempt} over the system bus: look whether D-Bus and systemd are well")]
+    Bus { attempt: String, source: Box<zbus::Error> },
+    #[error("the system bus did not {attempt} within {after:?}: look whether D-Bus and systemd are well")]
+    BusOverdue { attempt: String, after: Duration },
+    #[error(
+        "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
+    )]
+    KernelArgument { argument: String },
+    #[error("cannot get {url}")]
+    Metadata { url: String, source: io::Error },
     #[error("this kernel has no module {module}: install the package that it comes with")]
     NoSuchModule { module: String },
     #[error("no tool can change the firmware of {pf}: install mstflint on this node")]
@@ -92,9 +110,16 @@ impl HostError {
             Self::NoIommu { .. } => "NoIommu",
             Self::NoEswitch { .. } => "NoEswitch",
             Self::Unverified { .. } => "NotVerified",
-            Self::Deadline { .. } => "DeadlineExceeded",
             Self::StillRunning { .. } => "StepStillRunning",
             Self::Unsettled { .. } => "HostUnsettled",
+            Self::NoProgram { .. } => "ProgramMissing",
+            Self::Command { .. } => "CommandFailed",
+            Self::Deadline { .. } | Self::CommandOverdue { .. } | Self::BusOverdue { .. } => {
+                "DeadlineExceeded"
+            }
+            Self::Bus { .. } => "SystemBusFailed",
+            Self::KernelArgument { .. } => "InvalidKernelArgument",
+            Self::Metadata { .. } => "MetadataFailed",
             Self::NoSuchModule { .. } => "NoSuchModule",
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
             Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
@@ -119,6 +144,11 @@ impl HostError {
 /// What the kernel added in words (its extended acknowledgement).
 fn said(message: Option<&str>) -> String {
     message.map_or_else(String::new, |text| format!(" (the kernel says: {text})"))
+}
+
+/// What a program said, if it said anything.
+fn with_words(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(": {words}") }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub mod sim;
 mod watch;
 
 pub use error::HostError;
-pub use linux::{HostRoot, LinuxHost};
+pub use linux::{HostRoot, LinuxHost, Platform};
 pub use sim::SimHost;
 pub use watch::{Wake, Watch};
 

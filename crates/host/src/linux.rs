@@ -1,18 +1,29 @@
 //! The machine that this runs on, through sysfs and netlink.
 
+mod boot_loader;
 mod card;
+mod command;
+mod dbus;
 mod deadline;
 mod devlink;
 mod driver;
+mod durable;
 mod ethtool;
 mod events;
 mod facts;
+mod files;
+mod firmware;
 mod genl;
+mod kept;
+mod modules;
 mod netdev;
 mod netlink;
 mod network;
+#[cfg(test)]
+mod on_kernel;
 mod parse;
 mod pci;
+mod platform;
 mod rdma;
 mod records;
 mod representor;
@@ -20,9 +31,14 @@ mod root;
 mod rtnl;
 mod steps;
 mod sysfs;
+mod system;
+#[cfg(test)]
+mod tree;
+mod udev;
 mod uevent;
 mod vdpa;
 
+pub use platform::Platform;
 pub use root::HostRoot;
 
 use std::net::IpAddr;
@@ -78,6 +94,14 @@ impl LinuxHost {
     #[must_use]
     pub fn with_lone_vfs(mut self, has_lone_vfs: bool) -> Self {
         Arc::make_mut(&mut self.machine).has_lone_vfs = has_lone_vfs;
+        self
+    }
+
+    /// The same on a cloud's virtual machine: its cards are on the networks that the cloud tells of.
+    #[must_use]
+    pub fn with_platform(mut self, platform: Platform) -> Self {
+        let machine = Arc::make_mut(&mut self.machine);
+        machine.root = machine.root.clone().on_platform(platform);
         self
     }
 }

@@ -371,7 +371,7 @@ fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
     assert_eq!((lone.vfs[0].index, lone.vfs[0].address), (0, lone.address));
     assert_eq!(lone.link.as_ref().map(|link| link.name.as_str()), Some("lo"));
     assert_eq!(lone.link, lone.vfs[0].link);
-    assert_eq!(facts.pfs[0].is_lone_vf, false);
+    assert!(!facts.pfs[0].is_lone_vf);
 }
 
 #[test]

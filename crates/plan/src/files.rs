@@ -21,6 +21,8 @@ pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
 pub const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
 /// The program that the units start.
 pub const BOOT_PROGRAM: &str = "/var/lib/sriov/vfleet";
+/// The program that the Go daemon's units start.
+pub const GO_BOOT_PROGRAM: &str = "/var/lib/sriov/sriov-network-config-daemon";
 /// InfiniBand GUIDs for VFs. Written by the administrator, never by vfleet.
 pub const GUIDS: &str = "/etc/sriov-operator/infiniband/guids";
 /// Restarts that were asked for.
@@ -37,4 +39,44 @@ pub fn is_our_rule(name: &str) -> bool {
     };
     name == "10-nm-unmanaged.rules"
         || ["10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(is_named)
+}
+
+/// Whether vfleet may write the file at `path`, and remove it.
+pub fn is_ours(path: &str) -> bool {
+    let name_in = |directory: &str| path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
+    FIXED.contains(&path)
+        || path == BOOT_PROGRAM
+        || name_in(UNIT_DIRECTORY).is_some_and(|name| UNITS.contains(&name))
+        || name_in(UDEV_RULES).is_some_and(|name| !name.contains('/') && is_our_rule(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_files_named_here_are_ours() {
+        for path in [
+            MODULE_OPTIONS,
+            BOOT_PROGRAM,
+            "/etc/systemd/system/sriov-config.service",
+            "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules",
+            "/etc/udev/rules.d/10-nm-unmanaged.rules",
+        ] {
+            assert!(is_ours(path), "{path}");
+        }
+        for path in [
+            GUIDS,
+            REBOOTS,
+            "/etc/passwd",
+            "etc/udev/rules.d/10-nm-unmanaged.rules",
+            "/etc/systemd/system/sshd.service",
+            "/etc/systemd/system/sriov-config.service/x",
+            "/etc/udev/rules.d/10-nm-disable-/../../../passwd.rules",
+            "/etc/udev/rules.d/10-nm-disable-.rules",
+            "",
+        ] {
+            assert!(!is_ours(path), "{path}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! - [`pool`]: which pool a node belongs to
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
+//! - [`boot`]: the same in systemd mode => steps
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
 //! - [`kernel_arguments`]: what the kernel was started with => what is missing
@@ -19,6 +20,7 @@
 
 extern crate alloc;
 
+pub mod boot;
 pub mod external;
 pub mod facts;
 pub mod files;
@@ -42,6 +44,7 @@ mod mac;
 mod prelude;
 mod vendor;
 
+pub use boot::{BootPhase, BootResult, BootWish, plan_boot, plan_no_boot, plan_phase};
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
     PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,

@@ -17,6 +17,7 @@ mod wanted;
 use pf::PfPlan;
 pub use problem::{Cause, Problem};
 pub use system::SystemFault;
+pub(crate) use system::restart_for;
 use wanted::WantedPf;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
@@ -89,6 +90,7 @@ pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) 
         plan.steps.extend(pf.make);
         plan.problems.extend(pf.problems);
     }
+    udev::plan_scripts(&mut plan.steps, facts);
     plan
 }
 
@@ -128,6 +130,6 @@ fn give_back(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
     }
 }
 
-fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
+pub(crate) fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {
     PlannedStep { step, disruption, why: why.into() }
 }

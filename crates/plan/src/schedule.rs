@@ -6,7 +6,7 @@
 use vfleet_api::{PciAddress, VfRef};
 
 use crate::prelude::*;
-use crate::step::{PlannedStep, Step};
+use crate::step::PlannedStep;
 
 /// A plan, ordered by what waits for what.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,25 +37,21 @@ pub enum Stage<'a> {
     Vfs(Vec<(VfRef, Vec<&'a PlannedStep>)>),
 }
 
-/// The schedule of these steps.
+/// The schedule of these steps. A plan for the machine alone (a restart, and what leads to it) goes in order, so that
+/// none follows one that failed.
 pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     let mut schedule = Schedule::default();
     for planned in steps {
         match planned.step.pf() {
-            None if is_before(&schedule, &planned.step) => schedule.before.push(planned),
+            None if schedule.pfs.is_empty() => schedule.before.push(planned),
             None => schedule.after.push(planned),
             Some(pf) => add(lane(&mut schedule.pfs, pf), planned),
         }
     }
+    if schedule.pfs.is_empty() {
+        schedule.after = core::mem::take(&mut schedule.before);
+    }
     schedule
-}
-
-/// What leads to a restart must not follow a step that failed, so it never comes before, also where there is nothing to
-/// do with PFs.
-fn is_before(schedule: &Schedule<'_>, step: &Step) -> bool {
-    let leads_to_restart =
-        matches!(step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot);
-    schedule.pfs.is_empty() && schedule.after.is_empty() && !leads_to_restart
 }
 
 fn lane<'l, 'a>(lanes: &'l mut Vec<PfLane<'a>>, pf: PciAddress) -> &'l mut PfLane<'a> {

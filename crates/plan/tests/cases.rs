@@ -126,7 +126,7 @@ fn write_why_not(
     for answer in &plan.answers {
         for pf in &answer.pfs {
             match &pf.verdict {
-                PfVerdict::Selected { lost } if lost.is_empty() => {}
+                verdict if verdict.is_as_asked() => {}
                 PfVerdict::Invalid(fault) => {
                     writeln!(text, "policy {}: {}: {pf}", answer.policy, fault.reason())?;
                 }

@@ -1,8 +1,10 @@
 //! The subcommands.
 
 pub(crate) mod agent;
+pub(crate) mod boot;
 pub(crate) mod crds;
 pub(crate) mod manifests;
+pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod sim;
 pub(crate) mod wait_for_config;

@@ -23,6 +23,8 @@ struct Arguments {
 enum Command {
     Operator(Box<commands::operator::Arguments>),
     Agent(commands::agent::Arguments),
+    Node(commands::node::Arguments),
+    Boot(commands::boot::Arguments),
     Sim(commands::sim::Arguments),
     WaitForConfig(commands::wait_for_config::Arguments),
     Crds(commands::crds::Arguments),
@@ -34,6 +36,8 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Operator(arguments) => commands::operator::run(*arguments),
         Command::Agent(arguments) => commands::agent::run(arguments),
+        Command::Node(arguments) => return commands::node::run(&arguments).into(),
+        Command::Boot(arguments) => commands::boot::run(&arguments),
         Command::Sim(arguments) => commands::sim::run(&arguments),
         Command::WaitForConfig(arguments) => commands::wait_for_config::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),

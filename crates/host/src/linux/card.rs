@@ -12,7 +12,7 @@ use super::pci::{self, Card};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
 use super::rtnl::{Link, Rtnl};
-use super::{ethtool, parse, rdma, sysfs, vdpa};
+use super::{ethtool, firmware, parse, platform, rdma, sysfs, vdpa};
 use crate::HostError;
 
 /// How often a card that changes meanwhile is read before that is an error.
@@ -80,8 +80,7 @@ impl Reader<'_> {
             vendor,
             device: id,
             driver: pci::device(self.root, address).driver()?,
-            numa_node: sysfs::read_if_there(&device.join("numa_node"), "a NUMA node", parse::numa_node)?
-                .flatten(),
+            numa_node: self.numa_node(address)?,
             total_vfs: match card {
                 Card::Pf { total_vfs } => total_vfs,
                 Card::LoneVf => 1,
@@ -93,9 +92,9 @@ impl Reader<'_> {
                 _ => None,
             },
             rdma: rdma::of_device(&device)?,
-            firmware: None,
+            firmware: firmware::of_card(self.root, vendor, address),
             is_lone_vf: !is_pf,
-            net_filter: None,
+            net_filter: platform::network(self.root, address, link.as_ref().and_then(|link| link.mac)),
             vfs: (0..).zip(vfs).map(|(index, vf)| self.vf(index, vf, &keeper)).collect::<Result<_, _>>()?,
             link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?,
         })
@@ -129,6 +128,12 @@ impl Reader<'_> {
             sysfs::read_as(&device.join("vendor"), "a PCI vendor id", parse::id)?,
             sysfs::read_as(&device.join("device"), "a PCI device id", parse::id)?,
         ))
+    }
+
+    fn numa_node(&self, address: PciAddress) -> Result<Option<u16>, HostError> {
+        let path = self.root.device(address).join("numa_node");
+        let node = sysfs::read_if_there(&path, "a NUMA node", parse::numa_node)?;
+        Ok(node.and_then(|node| u16::try_from(node).ok()))
     }
 
     /// As it was when all were listed; one that came since then is asked for.

@@ -106,7 +106,7 @@ impl Workers {
         in_the_way: impl Fn(&Work) -> bool,
         run: impl FnOnce() -> Result<T, HostError> + Send + 'static,
     ) -> Result<Begun<T>, HostError> {
-        let (begun, attempt) = (Instant::now(), work.attempt.clone());
+        let (since, attempt) = (Instant::now(), work.attempt.clone());
         let entry = Entry::add(self, work, in_the_way)?;
         let id = entry.id;
         let (sender, receiver) = mpsc::channel();
@@ -118,7 +118,7 @@ impl Workers {
             let _ = sender.send(result);
         };
         thread::Builder::new().name("host".to_owned()).spawn(run).map_err(no_thread)?;
-        Ok(Begun { workers: self.clone(), id, attempt, begun, receiver })
+        Ok(Begun { workers: self.clone(), id, attempt, since, receiver })
     }
 
     fn lock(&self) -> MutexGuard<'_, UnderWay> {
@@ -157,14 +157,14 @@ pub(super) struct Begun<T> {
     workers: Workers,
     id: u64,
     attempt: String,
-    begun: Instant,
+    since: Instant,
     receiver: Receiver<Result<T, HostError>>,
 }
 
 impl<T> Begun<T> {
     /// Waits for what comes of it, until `limit` after its beginning. Then it is given up, and remembered until it ends.
     pub(super) fn within(self, limit: Duration) -> Result<T, HostError> {
-        match self.receiver.recv_timeout(limit.saturating_sub(self.begun.elapsed())) {
+        match self.receiver.recv_timeout(limit.saturating_sub(self.since.elapsed())) {
             Ok(result) => result,
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(work) = self.workers.lock().works.get_mut(&self.id) {

@@ -31,8 +31,8 @@ const EOPNOTSUPP: i32 = 95;
 /// A device as devlink names it.
 #[derive(Clone, Debug)]
 pub(super) struct Handle {
-    bus: &'static str,
-    name: String,
+    pub(super) bus: &'static str,
+    pub(super) name: String,
 }
 
 impl Handle {

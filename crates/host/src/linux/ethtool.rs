@@ -28,7 +28,10 @@ pub(super) fn tc_offload(index: u32) -> Result<Option<bool>, HostError> {
     // Kernels before 5.7 have no such family.
     let Some(mut ethtool) = Family::open("ethtool")? else { return Ok(None) };
     match ethtool.ask(ETHTOOL_MSG_FEATURES_GET, &about(index, None), &attempt) {
-        Ok(answer) => switchable(&answer, TC_OFFLOAD).ok_or_else(|| nonsense(&attempt)),
+        Ok(answer) => {
+            let feature = feature(&answer, TC_OFFLOAD).ok_or_else(|| nonsense(&attempt))?;
+            Ok(feature.can_switch.then_some(feature.is_on))
+        }
         Err(error) if error.errno() == Some(EOPNOTSUPP) => Ok(None),
         Err(error) => Err(error),
     }
@@ -61,12 +64,18 @@ fn tc_offload_request(index: u32, on: bool) -> Attributes {
     about(index, Some(ETHTOOL_FLAG_OMIT_REPLY)).with_nested(ETHTOOL_A_FEATURES_WANTED, &bitset)
 }
 
-/// Whether a feature is on, if it can be switched: `None` inside when it cannot. `None` outside for nonsense.
-fn switchable(answer: &[u8], feature: &str) -> Option<Option<bool>> {
+/// Something that a card can do by itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Feature {
+    can_switch: bool,
+    is_on: bool,
+}
+
+/// The feature of this name; one that the kernel does not list cannot be switched on.
+fn feature(answer: &[u8], name: &str) -> Option<Feature> {
     let sets = attributes(answer)?;
-    let is_in = |kind| find(&sets, kind).map_or(Some(false), |set| is_set(set, feature));
-    let (can_switch, is_on) = (is_in(ETHTOOL_A_FEATURES_HW)?, is_in(ETHTOOL_A_FEATURES_ACTIVE)?);
-    Some(can_switch.then_some(is_on))
+    let is_in = |kind| find(&sets, kind).map_or(Some(false), |set| is_set(set, name));
+    Some(Feature { can_switch: is_in(ETHTOOL_A_FEATURES_HW)?, is_on: is_in(ETHTOOL_A_FEATURES_ACTIVE)? })
 }
 
 /// Whether the bit of this name is set. A set without a mask has those that are set alone.
@@ -126,10 +135,12 @@ mod tests {
 
     #[test]
     fn reads_what_can_be_switched() {
-        assert_eq!(switchable(&answer(true, &[(TC_OFFLOAD, true)]), TC_OFFLOAD), Some(Some(true)));
-        assert_eq!(switchable(&answer(true, &[("rx-gro", true)]), TC_OFFLOAD), Some(Some(false)));
-        assert_eq!(switchable(&answer(false, &[]), TC_OFFLOAD), Some(None));
-        assert_eq!(switchable(&answer(true, &[]), "no-such-feature"), Some(None));
+        let read =
+            |answer: &[u8], name| feature(answer, name).map(|feature| (feature.can_switch, feature.is_on));
+        assert_eq!(read(&answer(true, &[(TC_OFFLOAD, true)]), TC_OFFLOAD), Some((true, true)));
+        assert_eq!(read(&answer(true, &[("rx-gro", true)]), TC_OFFLOAD), Some((true, false)));
+        assert_eq!(read(&answer(false, &[]), TC_OFFLOAD), Some((false, false)));
+        assert_eq!(read(&answer(true, &[]), "no-such-feature"), Some((false, false)));
     }
 
     #[test]
@@ -143,7 +154,7 @@ mod tests {
 
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (switchable(&bytes, TC_OFFLOAD), is_set(&bytes, TC_OFFLOAD));
+            let _ = (feature(&bytes, TC_OFFLOAD), is_set(&bytes, TC_OFFLOAD));
         }
 
         #[test]
@@ -152,7 +163,7 @@ mod tests {
             let at = at % bytes.len();
             bytes[at] = byte;
             bytes.truncate(length);
-            let _ = switchable(&bytes, TC_OFFLOAD);
+            let _ = feature(&bytes, TC_OFFLOAD);
         }
     }
 }

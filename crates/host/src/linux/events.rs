@@ -15,8 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::netlink::{Message, failed, messages};
 use super::rtnl::{
-    self, Address, DefaultRoute, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK,
-    RTM_NEWROUTE,
+    self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
 use super::uevent::Uevent;
 use crate::{HostError, Wake, Watch};
@@ -29,10 +28,13 @@ const GROUPS_OF_THE_NETWORK: [u32; 5] = [1, 5, 7, 9, 11];
 const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
 
+/// Whether a message is of interest.
+type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
+
 /// A subscription to one kind of message.
 struct Subscription {
     socket: Socket,
-    is_of_interest: Box<dyn Fn(&[u8]) -> bool + Send>,
+    is_of_interest: Filter,
 }
 
 impl Subscription {
@@ -92,12 +94,10 @@ fn is_about_cards(message: &Message<'_>, node_addresses: &[IpAddr]) -> bool {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
         RTM_NEWADDR | RTM_DELADDR => match Address::parse(message.payload) {
-            Some(address) => address.is_some_and(|address| node_addresses.contains(&address.ip)),
+            Some(address) => address.ip.is_some_and(|ip| node_addresses.contains(&ip)),
             None => true,
         },
-        RTM_NEWROUTE | RTM_DELROUTE => {
-            DefaultRoute::parse(message.payload).is_none_or(|default_route| default_route.is_some())
-        }
+        RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
         _ => true,
     }
 }

@@ -11,8 +11,8 @@ use vfleet_plan::{HostFacts, KernelFacts, PfFacts, Unread};
 
 use super::deadline::{Begun, Workers};
 use super::network::Network;
-use super::pci::{self, Card};
-use super::{Machine, card, rdma, records};
+use super::pci::{self, Card, FoundCard};
+use super::{Machine, card, files, rdma, records, system};
 use crate::HostError;
 
 /// How often a network that changes meanwhile is read before that is an error.
@@ -58,7 +58,7 @@ fn ask(
 
 /// What is read once for the whole machine.
 struct Common {
-    cards: Vec<(PciAddress, Result<Card, HostError>)>,
+    cards: Vec<FoundCard>,
     network: Network,
     /// With all but the cards; those whose records are damaged are unread.
     facts: HostFacts,
@@ -68,7 +68,10 @@ impl Common {
     fn read(machine: &Machine) -> Result<Self, HostError> {
         let root = &machine.root;
         let mut facts = HostFacts {
-            kernel: KernelFacts { rdma_mode: rdma::mode(root)?, ..KernelFacts::default() },
+            kernel: KernelFacts { rdma_mode: rdma::mode(root)?, ..system::kernel(root)? },
+            files: files::texts(root)?,
+            enabled_units: files::enabled_units(root)?,
+            guid_file: files::guids(root)?,
             ..HostFacts::default()
         };
         read_records(machine, &mut facts)?;

@@ -97,7 +97,7 @@ fn read(path: PathBuf) -> Result<Candidate, HostError> {
 }
 
 /// What the file says; `None` when the driver has nothing to say or the kernel no such file.
-fn said(path: &Path) -> Result<Option<String>, HostError> {
+pub(super) fn said(path: &Path) -> Result<Option<String>, HostError> {
     match sysfs::read(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if has_nothing_to_say(&error) => Ok(None),

@@ -3,7 +3,7 @@
 mod attribute;
 mod reply;
 
-pub(super) use attribute::{Attributes, attributes, find, text};
+pub(super) use attribute::{Attribute, Attributes, attributes, find, text};
 pub(super) use reply::{Message, messages};
 
 use std::io;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use vfleet_plan::HostUse;
 
-use super::rtnl::{Link, Rtnl};
+use super::rtnl::{Address, Link, Rtnl};
 use crate::HostError;
 
 /// What software switches are made by whose interfaces do not say which of them belong together.
@@ -22,12 +22,11 @@ impl Network {
     /// As it is now. `node_addresses` are those that the node is known by.
     pub(super) fn read(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
         let mut rtnl = Rtnl::open()?;
-        let addresses = rtnl.addresses()?.into_iter();
-        let carrying =
-            addresses.filter(|address| node_addresses.contains(&address.ip)).map(|address| address.index);
-        let routed = rtnl.default_routes()?.into_iter().flat_map(|route| route.interfaces);
+        let is_of_node = |address: &Address| address.ip.is_some_and(|ip| node_addresses.contains(&ip));
+        let carrying = rtnl.addresses()?.into_iter().filter(is_of_node).map(|address| address.index);
+        let routes = rtnl.routes()?.into_iter().filter(|route| route.is_default);
         let links = rtnl.links()?.into_iter().map(|link| (link.index, link)).collect();
-        Ok(Self::new(links, routed.collect(), carrying.collect()))
+        Ok(Self::new(links, routes.flat_map(|route| route.interfaces).collect(), carrying.collect()))
     }
 
     fn new(links: BTreeMap<u32, Link>, routed: BTreeSet<u32>, carrying: BTreeSet<u32>) -> Self {

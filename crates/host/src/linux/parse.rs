@@ -98,9 +98,9 @@ fn pf_port(port_name: &str) -> Option<(&str, &str)> {
     Some(rest.split_at(digits))
 }
 
-/// A NUMA node; none is what the kernel means that says -1.
-pub(super) fn numa_node(text: &str) -> Option<Option<u16>> {
-    if text == "-1" { Some(None) } else { decimal(text).filter(|_| !text.is_empty()).map(Some) }
+/// The number of a NUMA node; -1 on a machine that has none.
+pub(super) fn numa_node(text: &str) -> Option<i32> {
+    text.parse().ok()
 }
 
 #[cfg(test)]
@@ -151,8 +151,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_numa_has_no_nodes() {
-        assert_eq!((numa_node("-1"), numa_node("1")), (Some(None), Some(Some(1))));
-        assert_eq!((numa_node(""), numa_node("-2")), (None, None));
+        assert_eq!((numa_node("-1"), numa_node("1"), numa_node("")), (Some(-1), Some(1), None));
     }
 
     proptest! {

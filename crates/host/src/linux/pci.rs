@@ -18,11 +18,11 @@ pub(super) enum Card {
     LoneVf,
 }
 
-/// All cards, by address; an error instead of what cannot be told. Lone VFs only when they are asked for.
-pub(super) fn cards(
-    root: &HostRoot,
-    with_lone_vfs: bool,
-) -> Result<Vec<(PciAddress, Result<Card, HostError>)>, HostError> {
+/// Where a card is, and which; an error instead of what cannot be told.
+pub(super) type FoundCard = (PciAddress, Result<Card, HostError>);
+
+/// All cards, by address. Lone VFs only when they are asked for.
+pub(super) fn cards(root: &HostRoot, with_lone_vfs: bool) -> Result<Vec<FoundCard>, HostError> {
     let mut cards = Vec::new();
     for address in addresses(root)? {
         let card = match card(root, address) {

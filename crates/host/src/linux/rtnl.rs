@@ -6,7 +6,7 @@ mod route;
 
 pub(super) use address::Address;
 pub(super) use link::{Link, is_virtual};
-pub(super) use route::DefaultRoute;
+pub(super) use route::Route;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 
@@ -57,16 +57,14 @@ impl Rtnl {
         self.0.list(RTM_GETLINK, &body, "list the network interfaces", Link::parse)
     }
 
-    /// All default routes.
-    pub(super) fn default_routes(&mut self) -> Result<Vec<DefaultRoute>, HostError> {
-        let routes = self.0.list(RTM_GETROUTE, &route::ALL, "list the routes", DefaultRoute::parse)?;
-        Ok(routes.into_iter().flatten().collect())
+    /// All routes.
+    pub(super) fn routes(&mut self) -> Result<Vec<Route>, HostError> {
+        self.0.list(RTM_GETROUTE, &route::ALL, "list the routes", Route::parse)
     }
 
     /// All addresses of interfaces.
     pub(super) fn addresses(&mut self) -> Result<Vec<Address>, HostError> {
-        let addresses = self.0.list(RTM_GETADDR, &address::ALL, "list the addresses", Address::parse)?;
-        Ok(addresses.into_iter().flatten().collect())
+        self.0.list(RTM_GETADDR, &address::ALL, "list the addresses", Address::parse)
     }
 
     pub(super) fn set_up(&mut self, index: u32, attempt: &str) -> Result<(), HostError> {
@@ -184,9 +182,9 @@ mod tests {
         assert_eq!((link.index, link.name.as_str(), link.mac), (1, "lo", Some(MacAddr::ZERO)));
         assert!(link.mtu > 0 && link.vf_macs.is_empty());
         assert!(rtnl.links().unwrap().contains(&link));
-        let loopback = Address { index: 1, ip: [127, 0, 0, 1].into() };
+        let loopback = Address { index: 1, ip: Some([127, 0, 0, 1].into()) };
         assert!(rtnl.addresses().unwrap().contains(&loopback));
-        rtnl.default_routes().unwrap();
+        rtnl.routes().unwrap();
     }
 
     #[test]

@@ -3,6 +3,8 @@
 mod bind;
 mod links;
 mod num_vfs;
+#[cfg(test)]
+mod system_tests;
 mod vdpa;
 
 use std::fmt;
@@ -13,7 +15,7 @@ use vfleet_plan::{EswitchMode, Step};
 
 use super::devlink::{self, Handle};
 use super::root::HostRoot;
-use super::{pci, records, sysfs};
+use super::{boot_loader, files, firmware, modules, pci, records, sysfs, system, udev};
 use crate::HostError;
 
 /// For most: the longest waits inside them are two of ten seconds.
@@ -51,7 +53,21 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetVfMtu { vf, mtu } => links::set_vf_mtu(root, *vf, *mtu, &attempt),
         Step::MakeVdpa { vf, kind } => vdpa::make(root, *vf, *kind, &attempt),
         Step::RemoveVdpa { vf } => vdpa::remove(root, *vf, &attempt),
-        _ => Err(HostError::NotYet { attempt }),
+        Step::SetFirmware { pf, settings } => firmware::set(root, *pf, settings, &attempt),
+        Step::ResetFirmware { pf } => firmware::reset(root, *pf),
+        Step::ReplayUdev { pf } => udev::replay(root, *pf),
+        Step::LoadModule { module, options } => modules::load(root, module, options, &attempt),
+        Step::WriteFile { file, .. } => files::write(root, file),
+        Step::RemoveFile { path, .. } => files::remove(root, path),
+        Step::InstallProgram { path } => files::install_program(root, path),
+        Step::EnableUnit { unit } => files::enable(root, unit, &attempt),
+        Step::DisableUnit { unit } => files::disable(root, unit, &attempt),
+        Step::SetKernelArguments { loader, add, remove } => {
+            boot_loader::change(root, *loader, add, remove, &attempt)
+        }
+        Step::CountReboot { reboots } => system::count_reboot(root, reboots),
+        Step::ForgetReboots => system::forget_reboots(root),
+        Step::Reboot => system::reboot(root, &attempt),
     }
 }
 

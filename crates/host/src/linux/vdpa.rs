@@ -9,7 +9,7 @@ use super::netlink::Attributes;
 use super::root::HostRoot;
 use crate::HostError;
 
-const VDPA_CMD_DEV_NEW: u8 = 3;
+pub(super) const VDPA_CMD_DEV_NEW: u8 = 3;
 const VDPA_CMD_DEV_DEL: u8 = 4;
 const VDPA_ATTR_MGMTDEV_BUS_NAME: u16 = 1;
 const VDPA_ATTR_MGMTDEV_DEV_NAME: u16 = 2;
@@ -42,10 +42,11 @@ pub(super) fn kind(root: &HostRoot, vf: PciAddress) -> Result<Option<VdpaKind>, 
 pub(super) fn make(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
     let not_loaded = || HostError::DriverNotLoaded { driver: "vdpa".to_owned() };
     let mut vdpa = Family::open("vdpa")?.ok_or_else(not_loaded)?;
-    match vdpa.change(VDPA_CMD_DEV_NEW, &new_request(vf, Some(QUEUE_PAIRS)), attempt) {
+    let request = |queue_pairs| new_request(Some("pci"), &vf.to_string(), &name(vf), queue_pairs);
+    match vdpa.change(VDPA_CMD_DEV_NEW, &request(Some(QUEUE_PAIRS)), attempt) {
         // Not every card lets the number of queues be chosen.
         Err(error) if error.errno() == Some(EOPNOTSUPP) => {
-            vdpa.change(VDPA_CMD_DEV_NEW, &new_request(vf, None), attempt)
+            vdpa.change(VDPA_CMD_DEV_NEW, &request(None), attempt)
         }
         made => made,
     }
@@ -61,13 +62,15 @@ pub(super) fn remove(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
     }
 }
 
-fn new_request(vf: PciAddress, queue_pairs: Option<u16>) -> Attributes {
-    let request = Attributes::default()
-        .with_text(VDPA_ATTR_DEV_NAME, &name(vf))
-        .with_text(VDPA_ATTR_MGMTDEV_BUS_NAME, "pci")
-        .with_text(VDPA_ATTR_MGMTDEV_DEV_NAME, &vf.to_string());
-    match queue_pairs {
-        Some(pairs) => request.with(VDPA_ATTR_DEV_NET_CFG_MAX_VQP, &pairs.to_ne_bytes()),
-        None => request,
+/// A request for a device of this name, made of the device `of`.
+pub(super) fn new_request(bus: Option<&str>, of: &str, name: &str, queue_pairs: Option<u16>) -> Attributes {
+    let mut request = Attributes::default().with_text(VDPA_ATTR_DEV_NAME, name);
+    if let Some(bus) = bus {
+        request = request.with_text(VDPA_ATTR_MGMTDEV_BUS_NAME, bus);
     }
+    request = request.with_text(VDPA_ATTR_MGMTDEV_DEV_NAME, of);
+    if let Some(pairs) = queue_pairs {
+        request = request.with(VDPA_ATTR_DEV_NET_CFG_MAX_VQP, &pairs.to_ne_bytes());
+    }
+    request
 }

@@ -6,6 +6,7 @@ use thiserror::Error;
 use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 
 use super::system::SystemFault;
+use crate::boot::BootFault;
 use crate::external::ExternalFault;
 use crate::facts::HostUse;
 use crate::firmware::FirmwareFault;
@@ -27,9 +28,15 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Whether trying again can help although nothing changed: what could not be read may be readable by then.
+    /// One of the whole node, that no policy in particular wants.
+    pub(crate) fn of_the_node(cause: impl Into<Cause>) -> Self {
+        Self { pf: None, name: None, policies: Vec::new(), cause: cause.into() }
+    }
+
+    /// Whether trying again can help although nothing changed: what could not be read may be readable by then, and units
+    /// of systemd tell nobody when they are done.
     pub const fn is_worth_a_retry(&self) -> bool {
-        matches!(self.cause, Cause::Unread { .. })
+        matches!(self.cause, Cause::Unread { .. } | Cause::Boot(BootFault::Unfinished))
     }
 }
 
@@ -124,6 +131,8 @@ pub enum Cause {
     System(#[from] SystemFault),
     #[error(transparent)]
     Firmware(#[from] FirmwareFault),
+    #[error(transparent)]
+    Boot(#[from] BootFault),
 }
 
 impl Cause {
@@ -150,6 +159,7 @@ impl Cause {
             Self::LoneVf => "NotPossibleOnVf",
             Self::System(fault) => fault.reason(),
             Self::Firmware(fault) => fault.reason(),
+            Self::Boot(fault) => fault.reason(),
         }
     }
 }
@@ -163,8 +173,5 @@ pub(super) fn unsupported(spec: &SriovNetworkNodeStateSpec) -> Vec<Problem> {
     }) {
         found.push("a software bridge");
     }
-    found
-        .into_iter()
-        .map(|what| Problem { pf: None, name: None, policies: Vec::new(), cause: Cause::Unsupported(what) })
-        .collect()
+    found.into_iter().map(|what| Problem::of_the_node(Cause::Unsupported(what))).collect()
 }

@@ -7,6 +7,7 @@ mod rdma;
 mod restart;
 
 pub use fault::SystemFault;
+pub(crate) use restart::restart_for;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
 

@@ -5,6 +5,9 @@ const NLA_F_NESTED: u16 = 0x8000;
 /// Without the two bits that say something about the value.
 const KIND: u16 = 0x3fff;
 
+/// An attribute: its kind and its value.
+pub(in super::super) type Attribute<'a> = (u16, &'a [u8]);
+
 /// Attributes that are being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Attributes(Vec<u8>);
@@ -46,7 +49,7 @@ impl Attributes {
 }
 
 /// The attributes that `bytes` consists of; `None` when these are no attributes.
-pub(in super::super) fn attributes(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
+pub(in super::super) fn attributes(mut bytes: &[u8]) -> Option<Vec<Attribute<'_>>> {
     let mut found = Vec::new();
     while let Some((header, _)) = bytes.split_first_chunk::<HEADER>() {
         let [low, high, kind_low, kind_high] = *header;
@@ -59,7 +62,7 @@ pub(in super::super) fn attributes(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>
 }
 
 /// The value of the first attribute of a kind.
-pub(in super::super) fn find<'a>(attributes: &[(u16, &'a [u8])], kind: u16) -> Option<&'a [u8]> {
+pub(in super::super) fn find<'a>(attributes: &[Attribute<'a>], kind: u16) -> Option<&'a [u8]> {
     attributes.iter().find(|(found, _)| *found == kind).map(|(_, value)| *value)
 }
 

@@ -12,19 +12,19 @@ pub(super) const ALL: [u8; HEADER] = [0; HEADER];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Address {
     pub(in super::super) index: u32,
-    pub(in super::super) ip: IpAddr,
+    /// `None` in a family that has other addresses.
+    pub(in super::super) ip: Option<IpAddr>,
 }
 
 impl Address {
-    /// Of the payload of a message about an address. `None` inside for families without IP addresses, outside for
-    /// nonsense.
-    pub(in super::super) fn parse(payload: &[u8]) -> Option<Option<Self>> {
+    /// Of the payload of a message about an address.
+    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
         let attributes = attributes(rest)?;
         // The address itself; on a line between two, the other is that of the other end.
         let value = find(&attributes, IFA_LOCAL).or_else(|| find(&attributes, IFA_ADDRESS));
-        Some(value.and_then(ip).map(|ip| Self { index, ip }))
+        Some(Self { index, ip: value.and_then(ip) })
     }
 }
 
@@ -55,11 +55,11 @@ mod tests {
     fn reads_addresses() {
         let (own, other): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let line = emit(vec![AddressAttribute::Address(other), AddressAttribute::Local(own)]);
-        assert_eq!(Address::parse(&line), Some(Some(Address { index: 3, ip: own })));
+        assert_eq!(Address::parse(&line), Some(Address { index: 3, ip: Some(own) }));
         let v6: IpAddr = "2001:db8::1".parse().unwrap();
         let six = emit(vec![AddressAttribute::Address(v6)]);
-        assert_eq!(Address::parse(&six), Some(Some(Address { index: 3, ip: v6 })));
-        assert_eq!(Address::parse(&emit(Vec::new())), Some(None));
+        assert_eq!(Address::parse(&six), Some(Address { index: 3, ip: Some(v6) }));
+        assert_eq!(Address::parse(&emit(Vec::new())), Some(Address { index: 3, ip: None }));
         assert_eq!(Address::parse(&[]), None);
     }
 

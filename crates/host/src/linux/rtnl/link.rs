@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::LinkKind;
 
-use crate::linux::netlink::{attributes, find, text};
+use crate::linux::netlink::{Attribute, attributes, find, text};
 
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
@@ -142,11 +142,12 @@ fn alt_names(properties: &[u8]) -> Option<Vec<String>> {
 
 /// As sysfs spells them.
 fn switch_port((switch, port): (&[u8], &[u8])) -> (String, String) {
-    (switch.iter().map(|byte| format!("{byte:02x}")).collect(), text(port))
+    let hex = switch.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    (hex, text(port))
 }
 
 /// What is said about each VF.
-fn vf_infos(list: &[u8]) -> Option<Vec<Vec<(u16, &[u8])>>> {
+fn vf_infos(list: &[u8]) -> Option<Vec<Vec<Attribute<'_>>>> {
     attributes(list)?
         .into_iter()
         .filter(|(kind, _)| *kind == IFLA_VF_INFO)
@@ -154,12 +155,12 @@ fn vf_infos(list: &[u8]) -> Option<Vec<Vec<(u16, &[u8])>>> {
         .collect()
 }
 
-fn vf_mac(vf: &[(u16, &[u8])]) -> Option<(u32, MacAddr)> {
+fn vf_mac(vf: &[Attribute<'_>]) -> Option<(u32, MacAddr)> {
     let (index, address) = find(vf, IFLA_VF_MAC)?.split_first_chunk::<4>()?;
     Some((u32::from_ne_bytes(*index), MacAddr(*address.first_chunk()?)))
 }
 
-fn vf_guid(vf: &[(u16, &[u8])]) -> Option<(u32, Guid)> {
+fn vf_guid(vf: &[Attribute<'_>]) -> Option<(u32, Guid)> {
     let (index, rest) = find(vf, IFLA_VF_IB_NODE_GUID)?.split_first_chunk::<4>()?;
     // After a gap: the number starts at a multiple of eight bytes.
     let number = u64::from_ne_bytes(rest.get(4..)?.try_into().ok()?);

@@ -10,29 +10,29 @@ const RTN_UNICAST: u8 = 1;
 /// Routes of all families.
 pub(super) const ALL: [u8; HEADER] = [0; HEADER];
 
-/// A route for all that has no other, in the main table.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct DefaultRoute {
+pub(in super::super) struct Route {
+    /// Whether it is for all that has no other, in the main table.
+    pub(in super::super) is_default: bool,
     /// The interfaces that it leads through.
     pub(in super::super) interfaces: Vec<u32>,
 }
 
-impl DefaultRoute {
-    /// Of the payload of a message about a route. `None` inside for another route, outside for nonsense.
-    pub(in super::super) fn parse(payload: &[u8]) -> Option<Option<Self>> {
+impl Route {
+    /// Of the payload of a message about a route.
+    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let (destination_length, table, kind) = (header[1], header[4], header[7]);
         let attributes = attributes(rest)?;
         let table = find(&attributes, RTA_TABLE).and_then(number).unwrap_or(table.into());
-        if destination_length != 0 || table != RT_TABLE_MAIN || kind != RTN_UNICAST {
-            return Some(None);
-        }
         let mut interfaces = match find(&attributes, RTA_MULTIPATH) {
             Some(hops) => next_hops(hops)?,
             None => Vec::new(),
         };
         interfaces.extend(find(&attributes, RTA_OIF).and_then(number));
-        Some(Some(Self { interfaces }))
+        let is_default = destination_length == 0 && table == RT_TABLE_MAIN && kind == RTN_UNICAST;
+        Some(Self { is_default, interfaces })
     }
 }
 
@@ -82,23 +82,23 @@ mod tests {
         route(0, 254, vec![RouteAttribute::MultiPath(vec![hop(5), hop(6)])])
     }
 
-    fn through(interfaces: &[u32]) -> Option<Option<DefaultRoute>> {
-        Some(Some(DefaultRoute { interfaces: interfaces.to_vec() }))
+    fn read(is_default: bool, interfaces: &[u32]) -> Route {
+        Route { is_default, interfaces: interfaces.to_vec() }
     }
 
     #[test]
     fn reads_default_routes_of_the_main_table() {
-        assert_eq!(DefaultRoute::parse(&route(0, 254, vec![RouteAttribute::Oif(4)])), through(&[4]));
+        assert_eq!(Route::parse(&route(0, 254, vec![RouteAttribute::Oif(4)])), Some(read(true, &[4])));
         let by_attribute = vec![RouteAttribute::Table(254), RouteAttribute::Oif(4)];
-        assert_eq!(DefaultRoute::parse(&route(0, 252, by_attribute)), through(&[4]));
-        assert_eq!(DefaultRoute::parse(&two_hops()), through(&[5, 6]));
+        assert_eq!(Route::parse(&route(0, 252, by_attribute)), Some(read(true, &[4])));
+        assert_eq!(Route::parse(&two_hops()), Some(read(true, &[5, 6])));
     }
 
     #[test]
-    fn passes_over_others() {
-        assert_eq!(DefaultRoute::parse(&route(24, 254, vec![RouteAttribute::Oif(4)])), Some(None));
-        assert_eq!(DefaultRoute::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(None));
-        assert_eq!(DefaultRoute::parse(&[0; 5]), None);
+    fn tells_others_from_them() {
+        assert_eq!(Route::parse(&route(24, 254, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
+        assert_eq!(Route::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
+        assert_eq!(Route::parse(&[0; 5]), None);
     }
 
     proptest! {
@@ -106,7 +106,7 @@ mod tests {
 
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (DefaultRoute::parse(&bytes), next_hops(&bytes));
+            let _ = (Route::parse(&bytes), next_hops(&bytes));
         }
 
         #[test]
@@ -114,7 +114,7 @@ mod tests {
             let mut bytes = two_hops();
             let at = at % bytes.len();
             bytes[at] = byte;
-            let _ = DefaultRoute::parse(&bytes);
+            let _ = Route::parse(&bytes);
         }
     }
 }

@@ -18,27 +18,38 @@ pub(super) fn plan(needs: &Needs, facts: &HostFacts, plan: &mut SystemPlan) {
         }
         return;
     };
+    match restart_for(&purpose, &purpose, kernel) {
+        Ok(restart) => {
+            plan.after.extend(set_arguments(needs, kernel));
+            plan.after.extend(restart);
+            plan.reboots = true;
+        }
+        Err(count) => {
+            let fault = SystemFault::RebootsDidNotHelp { count, purpose };
+            plan.problems.push(problem(fault, Vec::new()));
+        }
+    }
+}
+
+/// The steps that restart the machine; or how often that was tried, which was often enough.
+pub(crate) fn restart_for(purpose: &str, why: &str, kernel: &KernelFacts) -> Result<Vec<PlannedStep>, u32> {
     let before = kernel.reboots.as_ref().filter(|reboots| reboots.purpose == purpose);
     let tried = before.map_or(0, |reboots| reboots.count);
     // Asked for in this very boot: it has not happened yet.
     let is_due =
         before.is_some_and(|reboots| !kernel.boot_id.is_empty() && reboots.boot_id == kernel.boot_id);
     if tried >= TRIES && !is_due {
-        plan.problems.push(problem(SystemFault::RebootsDidNotHelp { count: tried, purpose }, Vec::new()));
-        return;
+        return Err(tried);
     }
-    plan.after.extend(set_arguments(needs, kernel));
+    let mut steps = Vec::new();
     if !is_due {
         let boot_id = kernel.boot_id.clone();
-        let reboots = Reboots { purpose: purpose.clone(), count: tried.saturating_add(1), boot_id };
-        plan.after.push(planned(
-            Step::CountReboot { reboots },
-            Disruption::None,
-            "restarts must have an end",
-        ));
+        let reboots = Reboots { purpose: purpose.to_owned(), count: tried.saturating_add(1), boot_id };
+        let step = Step::CountReboot { reboots };
+        steps.push(planned(step, Disruption::None, "restarts must have an end"));
     }
-    plan.after.push(planned(Step::Reboot, Disruption::Reboot, purpose));
-    plan.reboots = true;
+    steps.push(planned(Step::Reboot, Disruption::Reboot, why));
+    Ok(steps)
 }
 
 /// The same text for the same needs, as long as they are not met.

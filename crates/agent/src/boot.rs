@@ -1,0 +1,156 @@
+//! What the units of systemd mode do at boot: the same plans and the same executor, with files instead of a cluster.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_api::node_state::IN_PROGRESS;
+use vfleet_host::{Host, HostError};
+use vfleet_plan::boot::config_spec;
+use vfleet_plan::files::{BOOT_CONFIG, BOOT_RESULT};
+use vfleet_plan::{BootPhase, BootResult, HostFacts, Step, plan_phase};
+
+use crate::apply::{Outcome, Work, carry_out, chain, survey};
+
+#[cfg(test)]
+mod tests;
+
+/// How long cards may take to appear: drivers are loaded while the machine boots.
+const CARDS_DEADLINE: Duration = Duration::from_mins(1);
+
+/// Why a phase did not lead to what is wanted. All of it is in the result, too, unless that cannot be written.
+#[derive(Debug, Error)]
+pub enum BootError {
+    /// Something is not as wanted: the text of the result.
+    #[error("{0}")]
+    NotAsWanted(String),
+    /// The machine cannot be read.
+    #[error("cannot read the machine")]
+    Unreadable(#[source] HostError),
+    /// The result cannot be written.
+    #[error("cannot write down what came of it")]
+    Result(#[source] HostError),
+}
+
+/// Does the work of one phase, and leaves the result in a file. Without a config there is nothing to do.
+pub fn run(host: &dyn Host, phase: BootPhase) -> Result<(), BootError> {
+    run_within(host, phase, CARDS_DEADLINE)
+}
+
+fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(), BootError> {
+    let facts = host.facts().map_err(BootError::Unreadable)?;
+    let Some(config) = facts.files.get(BOOT_CONFIG) else {
+        tracing::info!("there is no {BOOT_CONFIG}: nothing to do");
+        return Ok(());
+    };
+    let mut errors = Vec::new();
+    match phase {
+        // What an earlier boot left is no result of this one.
+        BootPhase::BeforeNetwork => {
+            let step = Step::RemoveFile { pf: None, path: BOOT_RESULT.to_owned() };
+            host.execute(&step).map_err(BootError::Result)?;
+        }
+        BootPhase::AfterNetwork => errors.extend(why_unprepared(&facts)),
+    }
+    let name = name(phase);
+    match spec(config) {
+        Ok(spec) => errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}"))),
+        Err(error) => errors.push(format!("{name}: {error}")),
+    }
+    leave_result(host, phase, errors)
+}
+
+fn leave_result(host: &dyn Host, phase: BootPhase, errors: Vec<String>) -> Result<(), BootError> {
+    let text = errors.join("; ");
+    let result = match phase {
+        _ if !errors.is_empty() => BootResult::failed(&text),
+        BootPhase::BeforeNetwork => BootResult::in_progress(),
+        BootPhase::AfterNetwork => BootResult::succeeded(),
+    };
+    host.execute(&Step::WriteFile { pf: None, file: result.file() }).map_err(BootError::Result)?;
+    if errors.is_empty() { Ok(()) } else { Err(BootError::NotAsWanted(text)) }
+}
+
+/// As the command line and the result spell it.
+const fn name(phase: BootPhase) -> &'static str {
+    match phase {
+        BootPhase::BeforeNetwork => "pre",
+        BootPhase::AfterNetwork => "post",
+    }
+}
+
+fn spec(config: &str) -> Result<SriovNetworkNodeStateSpec, String> {
+    let refused = |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", chain(error));
+    let config: serde_json::Value = serde_saphyr::from_str(config).map_err(|error| refused(&error))?;
+    config_spec(config).map_err(|error| refused(&error))
+}
+
+/// What the first phase did not do. The second one goes on all the same, since one card at fault is no reason to leave
+/// the others unfinished; but it does not speak of success.
+fn why_unprepared(facts: &HostFacts) -> Option<String> {
+    match known_result(facts) {
+        Some(result) if result.sync_status == IN_PROGRESS => None,
+        Some(result) if !result.last_sync_error.is_empty() => Some(result.last_sync_error),
+        _ => Some("pre: it was not run in this boot, or did not end".to_owned()),
+    }
+}
+
+/// What the units left, when they left something.
+pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
+    let text = facts.files.get(BOOT_RESULT)?;
+    let result = serde_saphyr::from_str(text);
+    Some(result.unwrap_or_else(|error| BootResult::failed(format!("{BOOT_RESULT} cannot be read: {error}"))))
+}
+
+/// Makes the machine what is wanted in this phase; gives what is not.
+fn configure(
+    host: &dyn Host,
+    phase: BootPhase,
+    spec: &SriovNetworkNodeStateSpec,
+    patience: Duration,
+) -> Option<String> {
+    if phase == BootPhase::BeforeNetwork
+        && let Err(error) = wait_for_cards(host, spec, patience)
+    {
+        tracing::warn!(error = chain(&error), "cannot wait for cards; going on with those that are there");
+    }
+    let planner = |facts: &HostFacts| plan_phase(phase, spec, facts);
+    let work =
+        Work { host, node: "this machine", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let outcome = match survey(host, &planner) {
+        Ok((facts, plan)) if plan.steps.is_empty() => Outcome::without_steps(facts, plan),
+        Ok((facts, plan)) => carry_out(&work, facts, plan),
+        Err(error) => Outcome::unreadable(error),
+    };
+    tracing::info!(phase = name(phase), steps = outcome.executed, failures = outcome.failures.len(), "done");
+    let failures: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
+    (!failures.is_empty()).then(|| failures.join("; "))
+}
+
+/// Waits until all wanted cards have an interface, for a while. Who is late is missed by the planner, not here.
+fn wait_for_cards(
+    host: &dyn Host,
+    spec: &SriovNetworkNodeStateSpec,
+    patience: Duration,
+) -> Result<(), HostError> {
+    let (changed, changes) = channel();
+    // Nobody listens any more when all are there.
+    let _watch = host.on_change(Box::new(move || drop(changed.send(()))))?;
+    let begin = Instant::now();
+    while !all_there(spec, &host.facts()?) {
+        let left = patience.saturating_sub(begin.elapsed());
+        if changes.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(?patience, "not all cards are there; going on without them");
+            break;
+        }
+        // Many changes are one.
+        while changes.try_recv().is_ok() {}
+    }
+    Ok(())
+}
+
+fn all_there(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> bool {
+    let mut addresses = spec.interfaces.iter().flatten().filter_map(|wanted| wanted.pci_address.value().ok());
+    addresses.all(|address| facts.pf(*address).is_some_and(|pf| pf.link.is_some() || pf.is_lone_vf))
+}

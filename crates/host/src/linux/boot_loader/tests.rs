@@ -1,0 +1,153 @@
+use super::*;
+use crate::linux::tree::Tree;
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A tree where `loader` is what is found.
+fn booted_by(loader: BootLoader) -> Tree {
+    let tree = Tree::new();
+    match loader {
+        BootLoader::RpmOstree => tree.write("/run/ostree-booted", ""),
+        BootLoader::GrubDropIn => tree.write("/etc/default/grub", ""),
+        BootLoader::SystemdBoot => std::fs::create_dir_all(tree.path("/efi/loader/entries")).unwrap(),
+        BootLoader::Grubby => {}
+    }
+    tree
+}
+
+fn set(tree: &Tree, loader: BootLoader, add: &str, remove: &str) -> Result<(), HostError> {
+    change(tree.root(), loader, &words(add), &words(remove), "change kernel arguments")
+}
+
+#[test]
+fn what_is_there_is_found_in_the_order_of_how_sure_it_is() {
+    let tree = Tree::new();
+    let found = || find(tree.root());
+    assert_eq!(found(), None);
+    tree.program("kernel-install", "");
+    assert_eq!(found(), None);
+    tree.write("/etc/kernel/cmdline", "quiet\n");
+    assert_eq!(found(), Some(BootLoader::SystemdBoot));
+    tree.program("update-grub", "");
+    assert_eq!(found(), Some(BootLoader::SystemdBoot));
+    tree.write("/etc/default/grub", "");
+    assert_eq!(found(), Some(BootLoader::GrubDropIn));
+    tree.program("grubby", "");
+    assert_eq!(found(), Some(BootLoader::Grubby));
+    tree.program("rpm-ostree", "");
+    assert_eq!(found(), Some(BootLoader::Grubby));
+    tree.write("/run/ostree-booted", "");
+    assert_eq!(found(), Some(BootLoader::RpmOstree));
+}
+
+#[test]
+fn rpm_ostree_is_told_and_asked() {
+    let tree = booted_by(BootLoader::RpmOstree);
+    tree.program("rpm-ostree", "[ $# -gt 1 ] || echo 'root=UUID=1 intel_iommu=on iommu=pt'");
+    set(&tree, BootLoader::RpmOstree, "intel_iommu=on iommu=pt", "ib_core.netns_mode=0").unwrap();
+    let change = "rpm-ostree kargs --append-if-missing=intel_iommu=on --append-if-missing=iommu=pt \
+                  --delete-if-present=ib_core.netns_mode=0";
+    assert_eq!(tree.started(), [change, "rpm-ostree kargs"]);
+}
+
+#[test]
+fn grubby_is_told_and_asked() {
+    let tree = booted_by(BootLoader::Grubby);
+    tree.program(
+        "grubby",
+        "[ $1 != --info=DEFAULT ] || printf 'index=0\\nargs=\"ro intel_iommu=on iommu=pt\"\\n'",
+    );
+    set(&tree, BootLoader::Grubby, "intel_iommu=on iommu=pt", "ib_core.netns_mode=0").unwrap();
+    let change =
+        "grubby --update-kernel=ALL --args=intel_iommu=on iommu=pt --remove-args=ib_core.netns_mode=0";
+    assert_eq!(tree.started(), [change, "grubby --info=DEFAULT"]);
+}
+
+#[test]
+fn what_a_tool_claims_but_does_not_do_is_an_error() {
+    let tree = booted_by(BootLoader::Grubby);
+    tree.program("grubby", "echo 'args=\"ro iommu=pt\"'");
+    let error = set(&tree, BootLoader::Grubby, "intel_iommu=on", "").unwrap_err();
+    assert_eq!(error.reason(), "NotVerified");
+    let error = set(&tree, BootLoader::Grubby, "", "iommu=pt").unwrap_err();
+    assert_eq!(error.reason(), "NotVerified");
+    tree.program("grubby", "echo 'no boot entries' >&2; exit 1");
+    let error = set(&tree, BootLoader::Grubby, "intel_iommu=on", "").unwrap_err();
+    assert!(error.to_string().ends_with("no boot entries"), "{error}");
+}
+
+#[test]
+fn our_drop_in_grows_and_goes() {
+    let tree = booted_by(BootLoader::GrubDropIn);
+    // As the real one: it reads the administrator's file, then ours, in a shell.
+    let script =
+        "GRUB_CMDLINE_LINUX=quiet; for f in $ROOT/etc/default/grub.d/*.cfg; do [ ! -e $f ] || . $f; done
+        mkdir -p $ROOT/boot/grub; echo \"linux /vmlinuz $GRUB_CMDLINE_LINUX\" > $ROOT/boot/grub/grub.cfg";
+    tree.program("update-grub", script);
+    let config = || tree.read("/boot/grub/grub.cfg");
+    set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "").unwrap();
+    assert_eq!(config(), "linux /vmlinuz quiet intel_iommu=on\n");
+    set(&tree, BootLoader::GrubDropIn, "iommu=pt intel_iommu=on", "").unwrap();
+    assert_eq!(config(), "linux /vmlinuz quiet intel_iommu=on iommu=pt\n");
+    set(&tree, BootLoader::GrubDropIn, "", "intel_iommu=on iommu=pt quiet").unwrap();
+    assert_eq!(config(), "linux /vmlinuz quiet\n");
+    assert!(!tree.path(DROP_IN).exists());
+    assert_eq!(tree.started(), ["update-grub"; 3]);
+}
+
+#[test]
+fn an_update_grub_that_passes_over_our_file_is_an_error() {
+    let tree = booted_by(BootLoader::GrubDropIn);
+    tree.program("update-grub", "mkdir -p $ROOT/boot/grub; echo 'linux quiet' > $ROOT/boot/grub/grub.cfg");
+    assert_eq!(set(&tree, BootLoader::GrubDropIn, "iommu=pt", "").unwrap_err().reason(), "NotVerified");
+}
+
+#[test]
+fn kernel_install_writes_the_entry_of_every_kernel() {
+    let tree = booted_by(BootLoader::SystemdBoot);
+    tree.program("kernel-install", "");
+    tree.write("/etc/kernel/cmdline", "root=/dev/vda ro\n");
+    tree.write("/lib/modules/6.1.0/vmlinuz", "");
+    tree.write("/lib/modules/6.12.0/modules.dep", "");
+    tree.write("/boot/vmlinuz-6.12.0", "");
+    tree.write("/lib/modules/removed/modules.dep", "");
+    set(&tree, BootLoader::SystemdBoot, "intel_iommu=on", "ro").unwrap();
+    assert_eq!(tree.read("/etc/kernel/cmdline"), "root=/dev/vda intel_iommu=on\n");
+    let expected = [
+        "kernel-install add 6.1.0 /lib/modules/6.1.0/vmlinuz",
+        "kernel-install add 6.12.0 /boot/vmlinuz-6.12.0",
+    ];
+    assert_eq!(tree.started(), expected);
+}
+
+#[test]
+fn without_a_command_line_file_it_is_made_from_the_running_one() {
+    let tree = booted_by(BootLoader::SystemdBoot);
+    tree.program("kernel-install", "");
+    tree.write("/proc/cmdline", "BOOT_IMAGE=/vmlinuz initrd=\\x root=/dev/vda quiet\n");
+    tree.write("/lib/modules/6.1.0/vmlinuz", "");
+    set(&tree, BootLoader::SystemdBoot, "iommu=pt", "").unwrap();
+    assert_eq!(tree.read("/etc/kernel/cmdline"), "root=/dev/vda quiet iommu=pt\n");
+}
+
+#[test]
+fn nothing_is_started_for_what_is_no_argument() {
+    let tree = booted_by(BootLoader::Grubby);
+    tree.program("grubby", "");
+    for argument in ["a\"b", "$(reboot)", "--copy-default"] {
+        let error = change(tree.root(), BootLoader::Grubby, &[argument.to_owned()], &[], "x").unwrap_err();
+        assert_eq!(error.reason(), "InvalidKernelArgument");
+    }
+    assert!(tree.started().is_empty());
+}
+
+#[test]
+fn a_boot_loader_that_is_not_there_is_not_told_anything() {
+    let tree = booted_by(BootLoader::GrubDropIn);
+    tree.program("update-grub", "");
+    let error = set(&tree, BootLoader::Grubby, "iommu=pt", "").unwrap_err();
+    assert_eq!(error.to_string(), "this node's kernel is not started by grubby");
+    assert!(tree.started().is_empty());
+}

@@ -1,0 +1,63 @@
+//! A program as a child of this process.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::capture::Capture;
+use super::{ENVIRONMENT, Ended};
+
+pub(super) fn run(
+    path: &Path,
+    arguments: &[String],
+    capture: &Capture,
+    limit: Duration,
+) -> io::Result<Ended> {
+    let mut child = Command::new(path)
+        .args(arguments)
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .current_dir("/")
+        // A group of its own, to end its children with it.
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(capture.stdout.try_clone()?)
+        .stderr(capture.stderr.try_clone()?)
+        .spawn()?;
+    let is_overdue = !ends_within(&child, limit)?;
+    if is_overdue {
+        // Its number is not given to anybody else yet: nobody has waited for it.
+        let _ = killpg(pid(&child)?, Signal::SIGKILL);
+    }
+    let status = child.wait()?;
+    Ok(match status {
+        _ if is_overdue => Ended::Overdue,
+        status if status.success() => Ended::Well,
+        status => Ended::Badly(status.to_string()),
+    })
+}
+
+/// Waits for the child's end, and leaves its remains for who collects them.
+fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    let pid = pid(child)?;
+    let (ended, end) = mpsc::channel();
+    let wait = move || {
+        while waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
+        let _ = ended.send(());
+    };
+    thread::Builder::new().name("command".to_owned()).spawn(wait)?;
+    Ok(end.recv_timeout(limit).is_ok())
+}
+
+fn pid(child: &Child) -> io::Result<Pid> {
+    i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)
+}

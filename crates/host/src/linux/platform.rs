@@ -1,0 +1,88 @@
+//! Clouds: which network a card is on, as the cloud says. A virtual machine sees only its VFs there, and this is all
+//! that a policy can choose by.
+
+mod aws;
+mod http;
+mod openstack;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use vfleet_api::{MacAddr, PciAddress};
+
+use super::kept;
+use super::root::HostRoot;
+use crate::HostError;
+
+/// Where both clouds answer questions about a machine.
+const METADATA_SERVICE: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 254)), 80);
+
+/// What a machine runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Platform {
+    /// Hardware, or a virtual machine of nobody in particular.
+    #[default]
+    BareMetal,
+    /// OpenStack.
+    OpenStack,
+    /// Amazon's cloud.
+    Aws,
+}
+
+impl Platform {
+    /// Of a node's `providerID`: `aws:///eu-west-1a/i-0123`.
+    pub fn of_provider(id: &str) -> Self {
+        let (cloud, _) = id.split_once("://").unwrap_or_default();
+        match cloud.to_ascii_lowercase().as_str() {
+            "openstack" => Self::OpenStack,
+            "aws" => Self::Aws,
+            _ => Self::BareMetal,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::BareMetal => "bare metal",
+            Self::OpenStack => "openstack",
+            Self::Aws => "aws",
+        }
+    }
+}
+
+/// The networks of a machine's cards, as a node state's `netFilter` spells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Networks {
+    by_mac: BTreeMap<MacAddr, String>,
+    by_address: BTreeMap<PciAddress, String>,
+}
+
+/// The network of a card. It is asked for once, and remembered by the card's address: a card that is given to a program
+/// shows no MAC any more. A cloud that does not answer is asked again later; until then the card is on no network that
+/// we know.
+pub(super) fn network(root: &HostRoot, card: PciAddress, mac: Option<MacAddr>) -> Option<String> {
+    let platform = root.platform();
+    if platform == Platform::BareMetal {
+        return None;
+    }
+    let mut places = kept::lock(&root.kept().networks_by_card);
+    if let Some(known) = places.get(&card) {
+        return Some(known.clone());
+    }
+    let networks = root.kept().networks.get(platform.name(), || ask(root, platform, METADATA_SERVICE))?;
+    let network = mac.and_then(|mac| networks.by_mac.get(&mac)).or_else(|| networks.by_address.get(&card))?;
+    places.insert(card, network.clone());
+    Some(network.clone())
+}
+
+fn ask(root: &HostRoot, platform: Platform, service: SocketAddr) -> Result<Networks, HostError> {
+    match platform {
+        Platform::BareMetal => Ok(Networks::default()),
+        Platform::OpenStack => openstack::networks(root, service),
+        Platform::Aws => aws::networks(service),
+    }
+}
+
+#[cfg(test)]
+#[path = "platform/tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! Just enough HTTP for a metadata service.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::HostError;
+
+/// The service is on the same machine, or next to it.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// No answer of a metadata service is longer.
+const LONGEST: usize = 1 << 20;
+
+/// What the service answers to a GET.
+pub(super) fn get(service: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
+    request(service, "GET", path, headers)
+}
+
+/// What the service answers to a PUT without a body.
+pub(super) fn put(service: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
+    request(service, "PUT", path, headers)
+}
+
+fn request(
+    service: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<String, HostError> {
+    let failed = |source| HostError::Metadata { url: format!("http://{service}{path}"), source };
+    let answer = exchange(service, &head(service, method, path, headers)).map_err(failed)?;
+    body(&answer).map_err(failed)
+}
+
+/// HTTP/1.0: the answer ends with the connection, and is never in pieces.
+fn head(service: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+    let mut lines = vec![format!("{method} {path} HTTP/1.0"), format!("Host: {}", service.ip())];
+    lines.push("Content-Length: 0".to_owned());
+    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    lines.join("\r\n") + "\r\n\r\n"
+}
+
+fn exchange(service: SocketAddr, request: &str) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + DEADLINE;
+    let mut stream = TcpStream::connect_timeout(&service, DEADLINE)?;
+    stream.set_write_timeout(Some(DEADLINE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let length = stream.read(&mut piece)?;
+        answer.extend_from_slice(&piece[..length]);
+        if length == 0 {
+            return Ok(answer);
+        }
+        if answer.len() > LONGEST {
+            return Err(io::Error::other("the answer is too long"));
+        }
+    }
+}
+
+/// The body of an answer that says that all is well.
+fn body(answer: &[u8]) -> io::Result<String> {
+    let nonsense = || io::Error::other("the answer is no HTTP");
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or_else(nonsense)?;
+    let (head, body) = (String::from_utf8_lossy(&answer[..end]), &answer[end + 4..]);
+    let status = head.lines().next().ok_or_else(nonsense)?;
+    let code = status.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).ok_or_else(nonsense)?;
+    if code != "200" {
+        return Err(io::Error::other(format!("the service says: {status}")));
+    }
+    let announced = head
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, length)| length.trim().parse::<usize>().ok());
+    if announced.is_some_and(|length| length > body.len()) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer ends early"));
+    }
+    Ok(String::from_utf8_lossy(body).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_a_whole_and_good_answer_counts() {
+        assert_eq!(body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nhello").unwrap(), "hello");
+        assert_eq!(body(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap(), "hello");
+        for (answer, words) in [
+            (&b"HTTP/1.1 404 Not Found\r\n\r\n<html>"[..], "404 Not Found"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "ends early"),
+            (b"HTTP/1.1 200 OK", "no HTTP"),
+            (b"SSH-2.0\r\n\r\n", "no HTTP"),
+            (b"", "no HTTP"),
+        ] {
+            let error = body(answer).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = body(&bytes);
+        }
+
+        #[test]
+        fn takes_a_damaged_answer(at in 0..60_usize, byte: u8) {
+            let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer: EC2ws\r\n\r\nhello".to_vec();
+            if let Some(found) = answer.get_mut(at) {
+                *found = byte;
+            }
+            let _ = body(&answer);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use super::*;
+use crate::linux::tree::Tree;
+
+/// A real server that answers by path, until all requests were made. Gives the requests.
+fn serve(answers: Vec<(&'static str, &'static str)>) -> (SocketAddr, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let mut requests = Vec::new();
+        for (line, answer) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8(request[..length].to_vec()).unwrap();
+            let status = if request.starts_with(line) { "200 OK" } else { "404 Not Found" };
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len()).unwrap();
+            requests.push(request);
+        }
+        requests
+    });
+    (address, server)
+}
+
+fn mac(text: &str) -> MacAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn the_platform_is_in_the_provider_id() {
+    for (id, expected) in [
+        ("openstack:///d8e02d56-2648-49a3-bf97-6be8f1204f38", Platform::OpenStack),
+        ("OpenStack://RegionOne/d8e02d56", Platform::OpenStack),
+        ("aws:///us-east-1a/i-0123456789abcdef0", Platform::Aws),
+        ("kind://docker/aws/openstack", Platform::BareMetal),
+        ("", Platform::BareMetal),
+        ("aws", Platform::BareMetal),
+    ] {
+        assert_eq!(Platform::of_provider(id), expected, "{id}");
+    }
+}
+
+#[test]
+fn amazon_is_asked_with_a_token() {
+    let interfaces = "/latest/meta-data/network/interfaces/macs/";
+    let (service, server) = serve(vec![
+        ("PUT /latest/api/token HTTP", "secret"),
+        ("GET /latest/meta-data/network/interfaces/macs/ HTTP", "0e:49:61:0f:c3:11/\n0e:49:61:0f:c3:12/"),
+        ("GET /latest/meta-data/network/interfaces/macs/0e:49:61:0f:c3:11/subnet-id HTTP", "subnet-0ab"),
+        ("GET /latest/meta-data/network/interfaces/macs/0e:49:61:0f:c3:12/subnet-id HTTP", "subnet-0cd\n"),
+    ]);
+    let networks = ask(Tree::new().root(), Platform::Aws, service).unwrap();
+    assert_eq!(networks.by_mac[&mac("0e:49:61:0f:c3:11")], "aws/NetworkID:0ab");
+    assert_eq!(networks.by_mac[&mac("0e:49:61:0f:c3:12")], "aws/NetworkID:0cd");
+    let requests = server.join().unwrap();
+    assert!(requests[0].contains("X-aws-ec2-metadata-token-ttl-seconds: 60\r\n"), "{}", requests[0]);
+    assert!(requests[1].starts_with(&format!("GET {interfaces} ")));
+    assert!(requests[1..].iter().all(|request| request.contains("X-aws-ec2-metadata-token: secret\r\n")));
+}
+
+const NETWORK_DATA: &str = r#"{"links":[{"id":"tap1","ethernet_mac_address":"fa:16:3e:00:00:01"}],
+    "networks":[{"link":"tap1","network_id":"da5bb487"}]}"#;
+
+#[test]
+fn openstacks_service_is_asked_without_a_drive() {
+    let (service, server) = serve(vec![
+        ("GET /openstack/2018-08-27/network_data.json HTTP", NETWORK_DATA),
+        ("GET /openstack/2018-08-27/meta_data.json HTTP", "{}"),
+    ]);
+    let networks = ask(Tree::new().root(), Platform::OpenStack, service).unwrap();
+    assert_eq!(networks.by_mac[&mac("fa:16:3e:00:00:01")], "openstack/NetworkID:da5bb487");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_service_that_has_no_such_page_is_an_error_that_names_it() {
+    let (service, server) = serve(vec![("GET /nothing", "")]);
+    let error = ask(Tree::new().root(), Platform::OpenStack, service).unwrap_err();
+    let expected = format!("cannot get http://{service}/openstack/2018-08-27/network_data.json");
+    assert_eq!((error.to_string(), error.reason()), (expected, "MetadataFailed"));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
+    let tree = Tree::new();
+    let drive = |name: &str| format!("/mnt/config/openstack/2018-08-27/{name}");
+    std::fs::create_dir_all(tree.path("/dev/disk/by-label")).unwrap();
+    std::os::unix::fs::symlink("../../vdb", tree.path("/dev/disk/by-label/config-2")).unwrap();
+    tree.write("/proc/cmdline", "");
+    tree.write("/proc/1/mounts", "/dev/vda / ext4 rw 0 0\n/dev/vdb /mnt/config iso9660 ro 0 0\n");
+    tree.write(&drive("network_data.json"), NETWORK_DATA);
+    tree.write(&drive("meta_data.json"), "{}");
+    let root = tree.root().clone().on_platform(Platform::OpenStack);
+    let card = "0000:00:05.0".parse().unwrap();
+    let expected = Some("openstack/NetworkID:da5bb487".to_owned());
+    assert_eq!(network(&root, card, Some(mac("fa:16:3e:00:00:01"))), expected);
+    std::fs::remove_file(tree.path(&drive("network_data.json"))).unwrap();
+    // Given to a program, it shows no address any more.
+    assert_eq!(network(&root, card, None), expected);
+    assert_eq!(network(&root, "0000:00:06.0".parse().unwrap(), None), None);
+    assert_eq!(network(tree.root(), card, Some(mac("fa:16:3e:00:00:01"))), None);
+}

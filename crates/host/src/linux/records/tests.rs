@@ -1,0 +1,113 @@
+use std::fs::File;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::linux::tree::Tree;
+
+const PF: &str = "0000:3b:00.0";
+const OURS: &str = "/etc/sriov-operator/vfleet/pci/0000:3b:00.0";
+const THEIRS: &str = "/etc/sriov-operator/pci/0000:3b:00.0";
+/// As the Go daemon writes it.
+const WRITTEN_BY_GO: &str = r#"{"pciAddress":"0000:3b:00.0","numVfs":4,"mtu":9000,"name":"ens1f0","linkType":"ETH","eSwitchMode":"legacy","vfGroups":[{"resourceName":"fast","deviceType":"netdevice","vfRange":"0-3","policyName":"p1","mtu":9000}]}"#;
+
+fn record(num_vfs: i64) -> Record {
+    let interface = json!({"pciAddress": PF, "numVfs": num_vfs, "name": "ens1f0"});
+    let mut record = Record::taken_over(PF.parse().unwrap(), serde_json::from_value(interface).unwrap());
+    record.first_seen.mtu = Some(1500);
+    record.raised_mtu = Some(9000);
+    record
+}
+
+/// Sets when a file was written: so much later than now.
+fn written_later(tree: &Tree, path: &str, seconds: u64) {
+    let later = SystemTime::now() + Duration::from_secs(seconds);
+    File::options().write(true).open(tree.path(path)).unwrap().set_modified(later).unwrap();
+}
+
+fn records(tree: &Tree) -> Vec<Record> {
+    read_all(tree.root()).unwrap().into_iter().map(|(_, record)| record.unwrap()).collect()
+}
+
+/// Of the one file that is there.
+fn only_error(tree: &Tree) -> crate::HostError {
+    let mut all = read_all(tree.root()).unwrap();
+    all.pop().unwrap().1.unwrap_err()
+}
+
+#[test]
+fn a_record_is_written_for_both_daemons_and_removed_for_both() {
+    let tree = Tree::new();
+    write(tree.root(), &record(4)).unwrap();
+    assert_eq!(records(&tree), [record(4)]);
+    assert_eq!(tree.read(THEIRS), format!(r#"{{"pciAddress":"{PF}","numVfs":4,"name":"ens1f0"}}"#));
+    write(tree.root(), &record(6)).unwrap();
+    assert_eq!(records(&tree), [record(6)]);
+    remove(tree.root(), PF.parse().unwrap()).unwrap();
+    remove(tree.root(), PF.parse().unwrap()).unwrap();
+    assert!(!tree.path(OURS).exists() && !tree.path(THEIRS).exists());
+    assert!(records(&tree).is_empty());
+}
+
+#[test]
+fn a_card_of_the_go_daemon_is_taken_over() {
+    let tree = Tree::new();
+    tree.write(THEIRS, WRITTEN_BY_GO);
+    let [found] = records(&tree).try_into().unwrap();
+    assert_eq!(found, Record::taken_over(PF.parse().unwrap(), serde_json::from_str(WRITTEN_BY_GO).unwrap()));
+    assert_eq!((found.interface.num_vfs, found.is_external()), (Some(4), false));
+    assert_eq!(found.interface.vf_groups.unwrap()[0].resource_name.as_deref(), Some("fast"));
+}
+
+#[test]
+fn what_the_go_daemon_did_after_us_counts_and_what_was_first_is_kept() {
+    let tree = Tree::new();
+    write(tree.root(), &record(2)).unwrap();
+    tree.write(THEIRS, WRITTEN_BY_GO);
+    written_later(&tree, THEIRS, 60);
+    let [found] = records(&tree).try_into().unwrap();
+    assert_eq!(found.interface.num_vfs, Some(4));
+    assert_eq!((found.first_seen.mtu, found.raised_mtu), (Some(1500), Some(9000)));
+    // And back again.
+    write(tree.root(), &record(2)).unwrap();
+    assert_eq!(records(&tree), [record(2)]);
+}
+
+#[test]
+fn a_writer_that_was_cut_off_between_the_files_left_a_whole_record() {
+    let tree = Tree::new();
+    tree.write(THEIRS, WRITTEN_BY_GO);
+    tree.write(OURS, &serde_json::to_string(&record(7)).unwrap());
+    written_later(&tree, OURS, 60);
+    assert_eq!(records(&tree), [record(7)]);
+    fs::remove_file(tree.path(THEIRS)).unwrap();
+    assert_eq!(records(&tree), [record(7)]);
+}
+
+#[test]
+fn a_damaged_file_of_the_go_daemon_is_named_and_never_no_record() {
+    let longer = format!("{WRITTEN_BY_GO}}}");
+    for text in ["", "{", "null", "[]", "{}", &WRITTEN_BY_GO[..60], &longer] {
+        let tree = Tree::new();
+        tree.write(THEIRS, text);
+        let error = only_error(&tree);
+        assert_eq!(error.reason(), "RecordDamaged", "{text}");
+        assert!(error.to_string().contains(THEIRS), "{error}");
+    }
+}
+
+#[test]
+fn a_file_of_the_go_daemon_for_another_card_is_an_error() {
+    let tree = Tree::new();
+    tree.write("/etc/sriov-operator/pci/0000:3b:00.1", WRITTEN_BY_GO);
+    assert_eq!(only_error(&tree).reason(), "HostFileUnreadable");
+}
+
+#[test]
+fn what_else_is_in_the_go_daemons_directory_does_not_matter() {
+    let tree = Tree::new();
+    tree.write("/etc/sriov-operator/pci/README", "hello");
+    tree.write("/etc/sriov-operator/pci/.0000:3b:00.0.tmp", "{");
+    assert!(records(&tree).is_empty());
+}

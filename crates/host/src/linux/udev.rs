@@ -1,0 +1,57 @@
+//! udev, when its rules have changed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vfleet_api::PciAddress;
+
+use super::command::Command;
+use super::root::HostRoot;
+use super::{netdev, pci, sysfs};
+use crate::HostError;
+
+/// How long udev may take for reading its rules, and for what it has to do.
+const SETTLING: Duration = Duration::from_secs(12);
+
+/// Has udev look at a PF's interface and at its representors again, and waits until it has.
+pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
+    pci::require_pf(root, pf)?;
+    let udevadm = || Command::new("udevadm", SETTLING);
+    udevadm().arguments(["control", "--reload"]).run(root)?;
+    for interface in interfaces(root, pf)? {
+        match sysfs::write(&interface.join("uevent"), "add") {
+            // It has another name now, which is what this is for.
+            Err(HostError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            written => written?,
+        }
+    }
+    // One second less than we wait for it, so that it ends by itself.
+    let limit = format!("--timeout={}", SETTLING.as_secs() - 1);
+    udevadm().arguments(["settle".to_owned(), limit]).run(root).map(drop)
+}
+
+/// The interfaces of the PF, and all that are ports of the same switch.
+fn interfaces(root: &HostRoot, pf: PciAddress) -> Result<Vec<PathBuf>, HostError> {
+    let own = below(&root.device(pf).join("net"))?;
+    let mut switch = None;
+    for interface in &own {
+        switch = switch.or(switch_of(interface)?);
+    }
+    let Some(switch) = switch else { return Ok(own) };
+    let mut ports = own;
+    for interface in below(&root.at("/sys/class/net"))? {
+        let is_new = !ports.iter().any(|port| port.file_name() == interface.file_name());
+        if is_new && switch_of(&interface)?.as_ref() == Some(&switch) {
+            ports.push(interface);
+        }
+    }
+    Ok(ports)
+}
+
+fn below(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
+    Ok(sysfs::names_if_there(directory)?.iter().map(|name| directory.join(name)).collect())
+}
+
+fn switch_of(interface: &Path) -> Result<Option<String>, HostError> {
+    Ok(netdev::said(&interface.join("phys_switch_id"))?.filter(|id| !id.is_empty()))
+}

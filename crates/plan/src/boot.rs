@@ -1,0 +1,200 @@
+//! systemd mode: the cards are made what is wanted at boot, by units of systemd, and the agent only says what they shall
+//! do. Also how a machine leaves that mode.
+
+mod config;
+mod fault;
+mod guard;
+mod units;
+
+pub use config::{config_spec, config_text};
+pub use fault::BootFault;
+
+use serde::{Deserialize, Serialize};
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
+
+use crate::facts::HostFacts;
+use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with, planned};
+use crate::prelude::*;
+use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
+
+/// What the units shall do, and what came of it the last time.
+#[derive(Clone, Copy, Debug)]
+pub struct BootWish<'a> {
+    /// What the machine shall be like.
+    pub spec: &'a SriovNetworkNodeStateSpec,
+    /// The same as the text of [`BOOT_CONFIG`].
+    pub config: &'a str,
+    /// What [`BOOT_RESULT`] says, when it is there.
+    pub result: Option<&'a BootResult>,
+    /// What the node may do beyond the usual.
+    pub options: NodeOptions,
+}
+
+/// What came of the units' work: the content of [`BOOT_RESULT`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BootResult {
+    /// Succeeded, `InProgress` (the first unit is done, the second is not) or Failed.
+    pub sync_status: String,
+    /// Why it failed; empty otherwise.
+    pub last_sync_error: String,
+}
+
+impl BootResult {
+    /// The first unit is done.
+    pub fn in_progress() -> Self {
+        Self { sync_status: IN_PROGRESS.to_owned(), last_sync_error: String::new() }
+    }
+
+    /// All is as wanted.
+    pub fn succeeded() -> Self {
+        Self { sync_status: SUCCEEDED.to_owned(), last_sync_error: String::new() }
+    }
+
+    /// Something is not as wanted.
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self { sync_status: FAILED.to_owned(), last_sync_error: error.into() }
+    }
+
+    /// As a file. JSON is YAML, and its quotes keep any text one line.
+    pub fn file(&self) -> HostFile {
+        let error = serde_json::Value::from(self.last_sync_error.as_str());
+        let text = format!("syncStatus: {}\nlastSyncError: {error}\n", self.sync_status);
+        HostFile { path: BOOT_RESULT.to_owned(), text, is_program: false }
+    }
+}
+
+/// The steps in systemd mode.
+///
+/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. What disturbs nobody is
+/// done at once, and where there is nothing to do on the cards there is no restart: whoever switches the mode on for a
+/// node that is as wanted does not pay for it.
+pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
+    if wish.spec.interfaces.is_none() {
+        return Plan::default();
+    }
+    let node = without_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
+    let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
+    // One beside another config does not speak about this one, and is removed.
+    let result = wish.result.filter(|_| !is_new);
+    let mut files = units::install(facts);
+    if is_new {
+        files.extend(write_config(wish, facts));
+    }
+    if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
+        return with_its_own_restart(files, node);
+    }
+    if node.disruption() <= Disruption::Vf {
+        return at_once(files, node, result, facts);
+    }
+    match result {
+        None => guard::restart(files, node, wish, facts),
+        Some(result) => not_as_wanted(files, node, result),
+    }
+}
+
+/// When a unit does its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootPhase {
+    /// Before the network: PFs are set up and VFs made.
+    BeforeNetwork,
+    /// After it: all the rest.
+    AfterNetwork,
+}
+
+/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it.
+pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+    let mut plan = match phase {
+        BootPhase::BeforeNetwork => plan_before_network(spec, facts),
+        BootPhase::AfterNetwork => plan_node(spec, facts),
+    };
+    if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
+        let why = plan.steps.swap_remove(at).why;
+        plan.steps.retain(|planned| !leads_to_restart(planned));
+        plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
+    }
+    plan
+}
+
+/// The steps that leave nothing of systemd mode behind, be it ours or the Go daemon's.
+pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
+    let why = "the agent itself looks after the cards";
+    let remove = |path: String| planned(Step::RemoveFile { pf: None, path }, Disruption::None, why);
+    let units: Vec<String> = UNITS.iter().map(|unit| units::path(unit)).collect();
+    let mut steps = Vec::new();
+    for unit in UNITS.iter().filter(|unit| facts.enabled_units.contains(**unit)) {
+        steps.push(planned(Step::DisableUnit { unit: (*unit).to_owned() }, Disruption::None, why));
+    }
+    // A program is not among the facts. It goes before the units that start it: they tell that it may be there.
+    if units.iter().any(|unit| facts.files.contains_key(unit)) {
+        steps.extend([BOOT_PROGRAM, GO_BOOT_PROGRAM].map(|program| remove(program.to_owned())));
+    }
+    let files = [BOOT_CONFIG, BOOT_RESULT, BOOT_NIC_IDS].map(str::to_owned);
+    steps.extend(units.into_iter().chain(files).filter(|path| facts.files.contains_key(path)).map(remove));
+    steps
+}
+
+/// The result goes first: while it is there it speaks about the config beside it.
+fn write_config(wish: &BootWish<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
+    let why = "something else is wanted at boot";
+    let mut steps = Vec::new();
+    if facts.files.contains_key(BOOT_RESULT) {
+        let step = Step::RemoveFile { pf: None, path: BOOT_RESULT.to_owned() };
+        steps.push(planned(step, Disruption::None, why));
+    }
+    let file = HostFile { path: BOOT_CONFIG.to_owned(), text: wish.config.to_owned(), is_program: false };
+    steps.push(planned(Step::WriteFile { pf: None, file }, Disruption::None, why));
+    steps
+}
+
+/// The planner of nodes forgets restarts that it has no need for. Those for the units are not its own.
+fn without_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
+    if guard::is_counting(facts) {
+        node.steps.retain(|planned| planned.step != Step::ForgetReboots);
+    }
+    node
+}
+
+/// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
+/// cards are done with, right before what leads to the restart, which does not follow when that fails.
+fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
+    let at = node.steps.iter().position(leads_to_restart).unwrap_or(node.steps.len());
+    node.steps.splice(at..at, files);
+    node
+}
+
+fn leads_to_restart(planned: &PlannedStep) -> bool {
+    matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
+}
+
+fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {
+    let succeeds = node.problems.is_empty();
+    let mut steps = [files, node.steps].concat();
+    if succeeds && result != Some(&BootResult::succeeded()) {
+        let step = Step::WriteFile { pf: None, file: BootResult::succeeded().file() };
+        steps.push(planned(step, Disruption::None, "the cards are as wanted without a restart"));
+    }
+    if succeeds && guard::is_counting(facts) {
+        steps.push(planned(Step::ForgetReboots, Disruption::None, "they led to what they were for"));
+    }
+    Plan { steps, problems: node.problems }
+}
+
+/// The units did their work, and still the machine is not as wanted. Another restart would change nothing.
+fn not_as_wanted(files: Vec<PlannedStep>, node: Plan, result: &BootResult) -> Plan {
+    let fault = match result.sync_status.as_str() {
+        SUCCEEDED => BootFault::ChangedSince {
+            step: node.steps.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
+        },
+        IN_PROGRESS => BootFault::Unfinished,
+        _ => BootFault::Failed { error: result.last_sync_error.clone() },
+    };
+    let mut problems = node.problems;
+    problems.push(Problem::of_the_node(fault));
+    Plan { steps: files, problems }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! The config of the units, in the form of the Go daemon: names inside `spec` are in lower case, since its YAML library
+//! writes Go's field names so. Names as in the API are read as well.
+
+use serde_json::{Map, Value, json};
+use vfleet_api::SriovNetworkNodeStateSpec;
+
+use crate::prelude::*;
+
+/// Names in a node state's spec that have capital letters.
+const NAMES: [&str; 20] = [
+    "datapathType",
+    "deviceType",
+    "eSwitchMode",
+    "externalIDs",
+    "externallyManaged",
+    "failMode",
+    "isRdma",
+    "linkType",
+    "mtuRequest",
+    "numVfs",
+    "otherConfig",
+    "pciAddress",
+    "policyName",
+    "rdmaMode",
+    "resourceName",
+    "vdpaType",
+    "vfGroups",
+    "vfRange",
+    "vlanFiltering",
+    "vlanProtocol",
+];
+
+/// Names whose values are pairs that somebody else named.
+const PAIRS: [&str; 4] = ["externalIDs", "otherConfig", "options", "uplink"];
+
+/// The text of the config that says `spec`: always the same for the same spec.
+pub fn config_text(spec: &SriovNetworkNodeStateSpec) -> String {
+    // Plain data always has a JSON form. If it had none, the units would refuse the config and change nothing.
+    let spec = serde_json::to_value(spec).unwrap_or_default();
+    let config = json!({
+        "spec": renamed(spec, &|name| if NAMES.contains(&name) { name.to_lowercase() } else { name.to_owned() }),
+        "unsupportedNics": false,
+        "platformType": 0,
+        "manageSoftwareBridges": false,
+        "ovsdbSocketPath": "",
+    });
+    let mut text = String::new();
+    write(&config, 0, &mut text);
+    text
+}
+
+/// The spec in a config, which is read as YAML already.
+pub fn config_spec(mut config: Value) -> Result<SriovNetworkNodeStateSpec, serde_json::Error> {
+    let spec = config.get_mut("spec").map(Value::take).unwrap_or_default();
+    let mut spec: SriovNetworkNodeStateSpec = serde_json::from_value(api_names(spec))?;
+    // Go writes an empty list as none at all, and means that nothing is wanted.
+    spec.interfaces.get_or_insert_default();
+    Ok(spec)
+}
+
+/// With the API's names, in whatever case they are written.
+pub(super) fn api_names(spec: Value) -> Value {
+    let known = |name: &str| NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)).copied();
+    renamed(spec, &|name| known(name).unwrap_or(name).to_owned())
+}
+
+/// With other names, and without what is empty: Go writes what was not said as well.
+fn renamed(value: Value, name: &dyn Fn(&str) -> String) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let is_said = |value: &Value| !value.is_null() && value.as_str() != Some("");
+            let fields = fields.into_iter().filter(|(_, value)| is_said(value)).map(|(key, value)| {
+                let is_pairs = PAIRS.iter().any(|pairs| pairs.eq_ignore_ascii_case(&key));
+                (name(&key), if is_pairs { value } else { renamed(value, name) })
+            });
+            Value::Object(fields.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => items.into_iter().map(|item| renamed(item, name)).collect(),
+        other => other,
+    }
+}
+
+/// As YAML, in blocks. What stands on one line is written as JSON, which is YAML.
+fn write(value: &Value, depth: usize, text: &mut String) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                write_entry(&format!("{indent}{key}:"), value, depth, text);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                write_entry(&format!("{indent}-"), item, depth, text);
+            }
+        }
+        other => text.push_str(&format!("{indent}{other}\n")),
+    }
+}
+
+fn write_entry(start: &str, value: &Value, depth: usize, text: &mut String) {
+    let is_block = value.as_object().is_some_and(|fields| !fields.is_empty())
+        || value.as_array().is_some_and(|items| !items.is_empty());
+    if is_block {
+        text.push_str(&format!("{start}\n"));
+        write(value, depth + 1, text);
+    } else {
+        text.push_str(&format!("{start} {value}\n"));
+    }
+}

@@ -1,0 +1,293 @@
+use vfleet_api::PciAddress;
+
+use super::*;
+use crate::facts::{LinkFacts, LinkKind, PfFacts, Reboots, Record};
+
+const PF: &str = "0000:3b:00.0";
+
+fn spec(interfaces: serde_json::Value) -> SriovNetworkNodeStateSpec {
+    serde_json::from_value(serde_json::json!({ "interfaces": interfaces })).unwrap()
+}
+
+fn two_vfs() -> SriovNetworkNodeStateSpec {
+    spec(serde_json::json!([{ "pciAddress": PF, "numVfs": 2 }]))
+}
+
+fn machine() -> HostFacts {
+    let link = LinkFacts {
+        name: "ens1f0".to_owned(),
+        alt_names: Vec::new(),
+        kind: LinkKind::Ethernet,
+        mac: None,
+        permanent_mac: None,
+        mtu: 1500,
+        max_mtu: None,
+        admin_up: true,
+        speed: None,
+        switch_port: None,
+        host_use: None,
+    };
+    let pf = PfFacts {
+        address: address(),
+        vendor: 0x8086,
+        device: 0x158b,
+        driver: Some("i40e".to_owned()),
+        numa_node: None,
+        total_vfs: 64,
+        drivers_autoprobe: true,
+        eswitch: None,
+        tc_offload: None,
+        rdma: None,
+        firmware: None,
+        is_lone_vf: false,
+        net_filter: None,
+        link: Some(link),
+        vfs: Vec::new(),
+    };
+    let mut facts = HostFacts { pfs: vec![pf], ..Default::default() };
+    facts.kernel.boot_id = "first".to_owned();
+    facts
+}
+
+fn address() -> PciAddress {
+    PF.parse().unwrap()
+}
+
+/// The files, units and counts of `facts` after the steps; what they do to cards is not of interest here.
+fn after(steps: &[PlannedStep], facts: &HostFacts) -> HostFacts {
+    let mut facts = facts.clone();
+    for planned in steps {
+        match &planned.step {
+            Step::WriteFile { file, .. } => {
+                facts.files.insert(file.path.clone(), file.text.clone());
+            }
+            Step::RemoveFile { path, .. } => {
+                facts.files.remove(path);
+            }
+            Step::EnableUnit { unit } => {
+                facts.enabled_units.insert(unit.clone());
+            }
+            Step::DisableUnit { unit } => {
+                facts.enabled_units.remove(unit);
+            }
+            Step::CountReboot { reboots } => facts.kernel.reboots = Some(reboots.clone()),
+            Step::ForgetReboots => facts.kernel.reboots = None,
+            Step::Reboot => facts.kernel.boot_id.push('+'),
+            _ => {}
+        }
+    }
+    facts
+}
+
+fn lines(steps: &[PlannedStep]) -> Vec<String> {
+    steps.iter().map(|planned| planned.step.to_string()).collect()
+}
+
+fn reboots(plan: &Plan) -> bool {
+    plan.steps.last().is_some_and(|planned| planned.step == Step::Reboot)
+}
+
+fn reason(plan: &Plan) -> Option<&'static str> {
+    plan.problems.last().map(|problem| problem.cause.reason())
+}
+
+fn wish<'a>(spec: &'a SriovNetworkNodeStateSpec, result: Option<&'a BootResult>) -> BootWish<'a> {
+    BootWish { spec, config: "two", result, options: NodeOptions::default() }
+}
+
+#[test]
+fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
+    let nothing = spec(serde_json::json!([]));
+    let plan = plan_boot(&wish(&nothing, None), &machine());
+    let expected = [
+        "install this program as /var/lib/sriov/vfleet",
+        "write /etc/systemd/system/sriov-config.service",
+        "write /etc/systemd/system/sriov-config-post-network.service",
+        "enable unit sriov-config.service",
+        "enable unit sriov-config-post-network.service",
+        "write /etc/sriov-operator/sriov-interface-config.yaml",
+        "write /etc/sriov-operator/sriov-interface-result.yaml",
+    ];
+    assert_eq!(lines(&plan.steps), expected);
+    assert_eq!(plan.disruption(), Disruption::None);
+
+    let done = after(&plan.steps, &machine());
+    let result = BootResult::succeeded();
+    let again = plan_boot(&wish(&nothing, Some(&result)), &done);
+    assert!(again.is_done(), "{again:?}");
+}
+
+#[test]
+fn a_spec_that_was_not_worked_out_wants_nothing() {
+    let unknown = SriovNetworkNodeStateSpec::default();
+    assert!(plan_boot(&wish(&unknown, None), &machine()).is_done());
+}
+
+#[test]
+fn vfs_are_made_in_a_restart_and_then_nothing_is_left_to_do() {
+    let spec = two_vfs();
+    let plan = plan_boot(&wish(&spec, None), &machine());
+    assert!(reboots(&plan), "{plan:?}");
+    assert!(lines(&plan.steps).contains(&"write /etc/sriov-operator/sriov-interface-config.yaml".to_owned()));
+    assert!(!lines(&plan.steps).iter().any(|line| line.contains("numvfs")), "the units do that");
+    assert!(plan.steps.last().unwrap().why.contains("numvfs 2"), "{plan:?}");
+}
+
+#[test]
+fn a_config_that_changes_takes_its_result_with_it_first() {
+    let spec = two_vfs();
+    let old = BootResult::succeeded();
+    let mut facts = machine();
+    facts.files.insert(BOOT_CONFIG.to_owned(), "one".to_owned());
+    facts.files.insert(BOOT_RESULT.to_owned(), old.file().text);
+    let plan = plan_boot(&wish(&spec, Some(&old)), &facts);
+    let lines = lines(&plan.steps);
+    let at = |line: &str| lines.iter().position(|found| found == line).unwrap();
+    assert!(
+        at("remove /etc/sriov-operator/sriov-interface-result.yaml")
+            < at("write /etc/sriov-operator/sriov-interface-config.yaml")
+    );
+    assert!(reboots(&plan));
+}
+
+#[test]
+fn units_that_never_leave_a_result_get_two_restarts() {
+    let spec = two_vfs();
+    let mut facts = machine();
+    for count in 1..=2 {
+        let plan = plan_boot(&wish(&spec, None), &facts);
+        assert!(reboots(&plan), "restart {count}: {plan:?}");
+        facts = after(&plan.steps, &facts);
+        assert_eq!(facts.kernel.reboots.as_ref().unwrap().count, count);
+    }
+    let plan = plan_boot(&wish(&spec, None), &facts);
+    assert!(plan.steps.is_empty(), "{plan:?}");
+    assert_eq!(reason(&plan), Some("UnitsDidNotRun"));
+
+    let another = plan_boot(&BootWish { config: "another", ..wish(&spec, None) }, &facts);
+    assert!(reboots(&another), "another config is another purpose");
+}
+
+#[test]
+fn a_restart_that_was_counted_and_did_not_happen_is_not_counted_again() {
+    let spec = two_vfs();
+    let plan = plan_boot(&wish(&spec, None), &machine());
+    let cut = after(&plan.steps[..plan.steps.len() - 1], &machine());
+    let again = plan_boot(&wish(&spec, None), &cut);
+    assert_eq!(lines(&again.steps), ["reboot"]);
+}
+
+#[test]
+fn what_the_units_report_is_said_and_no_restart_follows() {
+    let spec = two_vfs();
+    let first = plan_boot(&wish(&spec, None), &machine());
+    let booted = after(&first.steps, &machine());
+    let cases = [
+        (BootResult::failed("post: no driver"), "BootFailed"),
+        (BootResult::in_progress(), "BootUnfinished"),
+        (BootResult::succeeded(), "ChangedSinceBoot"),
+    ];
+    for (result, expected) in cases {
+        let plan = plan_boot(&wish(&spec, Some(&result)), &booted);
+        assert!(plan.steps.is_empty(), "{plan:?}");
+        assert_eq!(reason(&plan), Some(expected));
+    }
+}
+
+#[test]
+fn what_disturbs_nobody_is_done_at_once() {
+    let spec = spec(serde_json::json!([]));
+    let mut facts = machine();
+    let mut record = Record::taken_over(address(), two_vfs().interfaces.unwrap().remove(0));
+    record.interface.externally_managed = Some(true);
+    facts.records.push(record);
+    let plan = plan_boot(&wish(&spec, None), &facts);
+    assert!(lines(&plan.steps).contains(&format!("forget {PF}")), "{plan:?}");
+    assert_eq!(plan.disruption(), Disruption::None);
+}
+
+#[test]
+fn restarts_for_the_units_are_forgotten_once_the_machine_is_as_wanted() {
+    let nothing = spec(serde_json::json!([]));
+    let mut facts = machine();
+    let purpose = "systemd mode with config 0123".to_owned();
+    facts.kernel.reboots = Some(Reboots { purpose, count: 1, boot_id: "before".to_owned() });
+    let plan = plan_boot(&wish(&nothing, None), &facts);
+    assert_eq!(lines(&plan.steps).iter().filter(|line| *line == "forget reboots").count(), 1, "{plan:?}");
+}
+
+#[test]
+fn leaving_the_mode_leaves_nothing_behind() {
+    let spec = two_vfs();
+    let on = plan_boot(&wish(&spec, None), &machine());
+    let mut facts = after(&on.steps, &machine());
+    facts.files.insert(BOOT_RESULT.to_owned(), BootResult::succeeded().file().text);
+    let steps = plan_no_boot(&facts);
+    let lines = lines(&steps);
+    let at = |line: &str| lines.iter().position(|found| found == line).unwrap();
+    assert!(at("remove /var/lib/sriov/vfleet") < at("remove /etc/systemd/system/sriov-config.service"));
+    assert!(
+        at("remove /var/lib/sriov/sriov-network-config-daemon")
+            < at("remove /etc/systemd/system/sriov-config.service")
+    );
+    let off = after(&steps, &facts);
+    assert!(off.files.is_empty() && off.enabled_units.is_empty(), "{off:?}");
+    assert!(plan_no_boot(&off).is_empty());
+    assert!(plan_no_boot(&machine()).is_empty());
+}
+
+#[test]
+fn a_text_of_a_result_is_one_line_whatever_the_error_says() {
+    let text = BootResult::failed("pre: \"a\": b\nc").file().text;
+    assert_eq!(text, "syncStatus: Failed\nlastSyncError: \"pre: \\\"a\\\": b\\nc\"\n");
+}
+
+/// Every name of the CRD that is not in lower case has its place in the tables of the config.
+#[test]
+fn the_config_knows_all_names_of_the_spec() {
+    let crds = serde_json::to_value(vfleet_api::crds::all()).unwrap();
+    let states = crds
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|crd| crd["spec"]["names"]["plural"] == "sriovnetworknodestates");
+    let schema = &states.unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    fn names(schema: &serde_json::Value, found: &mut serde_json::Map<String, serde_json::Value>) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            found.insert(name.clone(), serde_json::json!("x"));
+            names(property, found);
+            names(&property["items"], found);
+        }
+    }
+    let mut found = serde_json::Map::new();
+    names(schema, &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for name in found.keys() {
+        let spec = serde_json::json!({ "spec": { (name.to_lowercase()): "x" } });
+        let read = super::config::api_names(spec["spec"].clone());
+        assert!(read.get(name).is_some(), "{name} is not in the table");
+    }
+}
+
+#[test]
+fn a_config_is_in_the_go_form_and_is_read_back() {
+    let spec: SriovNetworkNodeStateSpec = serde_json::from_value(serde_json::json!({
+        "interfaces": [{
+            "pciAddress": PF, "numVfs": 2, "eSwitchMode": "switchdev", "name": "ens1f0",
+            "vfGroups": [{ "vfRange": "0-1", "isRdma": true, "policyName": "p: 1", "deviceType": "netdevice" }],
+        }],
+        "system": { "rdmaMode": "exclusive" },
+    }))
+    .unwrap();
+    let text = config::config_text(&spec);
+    for line in [
+        "spec:",
+        "  interfaces:",
+        "      numvfs: 2",
+        "      eswitchmode: \"switchdev\"",
+        "unsupportedNics: false",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert_eq!(text, config::config_text(&spec));
+}

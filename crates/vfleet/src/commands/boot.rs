@@ -1,0 +1,43 @@
+//! `vfleet boot`: what the units of systemd mode start.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use vfleet_host::{HostRoot, LinuxHost};
+use vfleet_plan::BootPhase;
+
+use crate::log;
+
+/// Configure the network cards while the machine boots: what the units of systemd mode start.
+///
+/// Reads what is wanted from /etc/sriov-operator/sriov-interface-config.yaml, and leaves what came of it in
+/// sriov-interface-result.yaml beside it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Before the network starts, or when it is there.
+    #[arg(long, value_enum)]
+    phase: Phase,
+    /// Where the host's file tree is mounted.
+    #[arg(long, default_value = "/")]
+    host_root: PathBuf,
+    #[command(flatten)]
+    log: log::LogArguments,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Phase {
+    /// PFs are set up and VFs made.
+    Pre,
+    /// VFs are bound to their drivers.
+    Post,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log::start(arguments.log.log_format);
+    let host = LinuxHost::new(HostRoot::new(&arguments.host_root));
+    let phase = match arguments.phase {
+        Phase::Pre => BootPhase::BeforeNetwork,
+        Phase::Post => BootPhase::AfterNetwork,
+    };
+    Ok(vfleet_agent::boot::run(&host, phase)?)
+}

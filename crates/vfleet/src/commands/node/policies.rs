@@ -1,0 +1,220 @@
+//! Policies from a file, and what they want of this machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
+use vfleet_plan::{
+    HostFacts, NamedPolicy, NodeInput, PfVerdict, PolicyAnswer, plan_node_spec, report, why_not_node,
+};
+
+use super::report::PolicyLine;
+
+const KIND: &str = "SriovNetworkNodePolicy";
+
+/// Policies, and the labels of the machine.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    policies: BTreeMap<String, SriovNetworkNodePolicySpec>,
+    /// Policies that are there and cannot be read, and why.
+    unreadable: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+    /// What one should know.
+    notes: Vec<String>,
+}
+
+/// What policies want of this machine.
+pub(super) struct Wish {
+    /// What it shall be like.
+    pub(super) spec: SriovNetworkNodeStateSpec,
+    /// What each policy is told.
+    pub(super) policies: Vec<PolicyLine>,
+    /// What one should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// `KEY=VALUE`.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text} is not KEY=VALUE"))?;
+    if key.is_empty() {
+        return Err(format!("{text} has no key"));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Source {
+    /// The policies in `file`, for a machine with these labels.
+    pub(super) fn read(file: &Path, labels: &[(String, String)]) -> anyhow::Result<Self> {
+        let text = if file == Path::new("-") {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
+            text
+        } else {
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
+        };
+        Self::parse(&text, labels).with_context(|| format!("{} is not a file of policies", file.display()))
+    }
+
+    fn parse(text: &str, labels: &[(String, String)]) -> anyhow::Result<Self> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+        let mut source = Self { labels: labels.iter().cloned().collect(), ..Self::default() };
+        for (number, document) in (1..).zip(documents) {
+            source.add(document).with_context(|| format!("document {number}"))?;
+        }
+        if source.labels.is_empty() {
+            source.ignore_node_selectors();
+        }
+        Ok(source)
+    }
+
+    fn add(&mut self, document: Value) -> anyhow::Result<()> {
+        let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if document.is_null() {
+            return Ok(());
+        }
+        // As `kubectl get -o yaml` writes them.
+        if let ("List", Some(Value::Array(items))) = (kind.as_str(), document.get("items")) {
+            return items.iter().try_for_each(|item| self.add(item.clone()));
+        }
+        if kind != KIND {
+            bail!("its kind is {kind:?}: only {KIND} and lists of it are possible");
+        }
+        let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if name.is_empty() {
+            bail!("it has no metadata.name");
+        }
+        if self.policies.contains_key(&name) || self.unreadable.contains_key(&name) {
+            bail!("policy {name} is there twice: give each its own name");
+        }
+        match serde_json::from_value::<SriovNetworkNodePolicy>(document) {
+            Ok(policy) => drop(self.policies.insert(name, policy.spec)),
+            Err(error) => drop(self.unreadable.insert(name, error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// There is no node object, and so no labels that a policy could mean.
+    fn ignore_node_selectors(&mut self) {
+        let mut ignored = Vec::new();
+        for (name, spec) in &mut self.policies {
+            if !std::mem::take(&mut spec.node_selector).is_empty() {
+                ignored.push(name.as_str());
+            }
+        }
+        if !ignored.is_empty() {
+            self.notes.push(format!(
+                "nodeSelector of {} does not count: without --label every policy is for this machine",
+                ignored.join(", ")
+            ));
+        }
+    }
+
+    /// What the policies want of the machine.
+    pub(super) fn wish(&self, facts: &HostFacts) -> Wish {
+        let policies: Vec<_> = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
+        let unreadable: BTreeSet<String> = self.unreadable.keys().cloned().collect();
+        let current = recorded(facts);
+        let cards = report::interfaces(facts);
+        let input = NodeInput {
+            labels: &self.labels,
+            cards: &cards,
+            current: &current,
+            rdma_mode: None,
+            manage_software_bridges: false,
+        };
+        let plan = plan_node_spec(&policies, &unreadable, &input);
+        let mut lines: Vec<_> = plan.answers.iter().flat_map(answered).collect();
+        for policy in &policies {
+            if let Some(rule) = why_not_node(policy, &self.labels) {
+                lines.push(PolicyLine::not_selected(policy.name, None, rule.to_string()));
+            }
+        }
+        let unreadable = self.unreadable.iter();
+        lines.extend(unreadable.map(|(name, error)| PolicyLine::at_fault(name, None, error.clone())));
+        lines.sort_by(|a, b| a.policy.cmp(&b.policy));
+        Wish { spec: plan.spec, policies: lines, notes: self.notes.clone() }
+    }
+}
+
+/// What was last wanted of the machine.
+pub(super) fn recorded(facts: &HostFacts) -> SriovNetworkNodeStateSpec {
+    let interfaces = facts.records.iter().map(|record| record.interface.clone()).collect();
+    SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }
+}
+
+/// What is of interest of an answer: the PFs that it selects, or why it selects none.
+fn answered(answer: &PolicyAnswer) -> Vec<PolicyLine> {
+    let selects = answer.selects();
+    let is_told = |verdict: &PfVerdict| !selects || !matches!(verdict, PfVerdict::NotSelected(_));
+    let told = answer.pfs.iter().filter(|pf| is_told(&pf.verdict));
+    let mut lines: Vec<_> = told
+        .map(|pf| {
+            let name = pf.name.clone().unwrap_or_else(|| pf.pci_address.to_string());
+            let text = pf.verdict.to_string();
+            match &pf.verdict {
+                PfVerdict::NotSelected(_) => PolicyLine::not_selected(&answer.policy, Some(name), text),
+                PfVerdict::Selected { lost } if lost.is_empty() => {
+                    PolicyLine::selected(&answer.policy, Some(name), "selected".to_owned())
+                }
+                PfVerdict::Selected { .. } => PolicyLine::selected(&answer.policy, Some(name), text),
+                PfVerdict::Invalid(_) => PolicyLine::at_fault(&answer.policy, Some(name), text),
+            }
+        })
+        .collect();
+    if answer.pfs.is_empty() {
+        let text = "there is no network card that can have VFs".to_owned();
+        lines.push(PolicyLine::not_selected(&answer.policy, None, text));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = "
+kind: SriovNetworkNodePolicy
+metadata: { name: a }
+spec: { resourceName: r, numVfs: 2, nodeSelector: { role: x }, nicSelector: { pfNames: [ens1f0] } }
+";
+
+    #[test]
+    fn without_labels_every_policy_is_for_this_machine() {
+        let source = Source::parse(POLICY, &[]).unwrap();
+        assert!(source.policies["a"].node_selector.is_empty());
+        assert!(source.notes[0].contains("nodeSelector of a does not count"), "{:?}", source.notes);
+        let labels = [("role".to_owned(), "y".to_owned())];
+        let source = Source::parse(POLICY, &labels).unwrap();
+        let wish = source.wish(&HostFacts::default());
+        assert_eq!(wish.policies.len(), 1);
+        assert!(wish.policies[0].says.contains("nodeSelector wants label role=x"), "{:?}", wish.policies);
+    }
+
+    #[test]
+    fn a_list_is_its_items_and_other_kinds_are_refused() {
+        let list = format!("kind: List\nitems:\n- {}", POLICY.trim().replace('\n', "\n  "));
+        assert_eq!(Source::parse(&list, &[]).unwrap().policies.len(), 1);
+        let error = Source::parse("kind: Pod\nmetadata: { name: a }", &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("document 1: its kind is \"Pod\""), "{error:#}");
+        let twice = format!("{POLICY}---\n{POLICY}");
+        assert!(format!("{:#}", Source::parse(&twice, &[]).unwrap_err()).contains("there twice"));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_is_said_to_be_and_the_others_count() {
+        let bad = "kind: SriovNetworkNodePolicy\nmetadata: { name: b }\nspec: { numVfs: many }";
+        let source = Source::parse(&format!("{POLICY}---\n{bad}"), &[]).unwrap();
+        assert_eq!((source.policies.len(), source.unreadable.len()), (1, 1));
+        let wish = source.wish(&HostFacts::default());
+        assert!(wish.policies.iter().any(|line| line.policy == "b" && line.is_at_fault()));
+    }
+
+    #[test]
+    fn a_label_has_a_key() {
+        assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(label("a").is_err() && label("=b").is_err());
+    }
+}

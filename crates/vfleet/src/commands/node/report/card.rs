@@ -1,0 +1,109 @@
+//! The cards of a machine.
+
+use serde::Serialize;
+use vfleet_plan::{EswitchMode, HostFacts, HostUse, LinkFacts, PfFacts, Record, Unread, VfFacts};
+
+/// A card that can have VFs.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Card {
+    pub(in super::super) pci_address: String,
+    pub(in super::super) interface: Option<String>,
+    pub(in super::super) driver: Option<String>,
+    pub(in super::super) mac: Option<String>,
+    pub(in super::super) mtu: Option<u32>,
+    pub(in super::super) up: Option<bool>,
+    pub(in super::super) eswitch: Option<&'static str>,
+    pub(in super::super) total_vfs: u16,
+    /// Whose it is: ours, external (ours are only its VFs), or nobody's.
+    pub(in super::super) record: Option<&'static str>,
+    pub(in super::super) in_use_by: Option<&'static str>,
+    /// Why it cannot be read.
+    pub(in super::super) unread: Option<String>,
+    pub(in super::super) vfs: Vec<Vf>,
+}
+
+/// A VF.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Vf {
+    pub(in super::super) index: u16,
+    pub(in super::super) pci_address: String,
+    pub(in super::super) interface: Option<String>,
+    pub(in super::super) driver: Option<String>,
+    pub(in super::super) mac: Option<String>,
+    pub(in super::super) mtu: Option<u32>,
+    pub(in super::super) representor: Option<String>,
+    /// The policy that wanted it.
+    pub(in super::super) policy: Option<String>,
+    pub(in super::super) in_use_by: Option<&'static str>,
+}
+
+/// The cards that can be read, and those that cannot.
+pub(super) fn cards(facts: &HostFacts) -> Vec<Card> {
+    let read = facts.pfs.iter().map(|pf| card(pf, facts.record(pf.address)));
+    read.chain(facts.unread.iter().map(unread)).collect()
+}
+
+fn unread(unread: &Unread) -> Card {
+    Card {
+        pci_address: unread.pf.to_string(),
+        unread: Some(format!("{}: {}", unread.reason, unread.error)),
+        ..Card::default()
+    }
+}
+
+fn card(pf: &PfFacts, record: Option<&Record>) -> Card {
+    let link = pf.link.as_ref();
+    Card {
+        pci_address: pf.address.to_string(),
+        interface: name(link),
+        driver: pf.driver.clone(),
+        mac: link.and_then(|link| link.mac).map(|mac| mac.to_string()),
+        mtu: link.map(|link| link.mtu),
+        up: link.map(|link| link.admin_up),
+        eswitch: pf.eswitch.map(EswitchMode::as_str),
+        total_vfs: pf.total_vfs,
+        record: record.map(whose),
+        in_use_by: used(link),
+        unread: None,
+        vfs: pf.vfs.iter().map(|found| vf(found, record)).collect(),
+    }
+}
+
+fn whose(record: &Record) -> &'static str {
+    match (record.is_external(), record.making) {
+        (true, _) => "external",
+        (false, true) => "being made",
+        (false, false) => "ours",
+    }
+}
+
+fn vf(vf: &VfFacts, record: Option<&Record>) -> Vf {
+    let link = vf.link.as_ref();
+    let mac = link.and_then(|link| link.mac).or(vf.admin_mac.filter(|mac| mac.is_usable()));
+    let groups = record.and_then(|record| record.interface.vf_groups.as_deref()).unwrap_or_default();
+    let group = groups.iter().find(|group| {
+        let range = group.vf_range.as_ref().and_then(|range| range.value().ok());
+        range.is_some_and(|range| range.contains(vf.index))
+    });
+    Vf {
+        index: vf.index,
+        pci_address: vf.address.to_string(),
+        interface: name(link),
+        driver: vf.driver.clone(),
+        mac: mac.map(|mac| mac.to_string()),
+        mtu: link.map(|link| link.mtu),
+        representor: vf.representor.clone(),
+        policy: group.and_then(|group| group.policy_name.clone()),
+        in_use_by: used(link),
+    }
+}
+
+fn name(link: Option<&LinkFacts>) -> Option<String> {
+    link.map(|link| link.name.clone())
+}
+
+fn used(link: Option<&LinkFacts>) -> Option<&'static str> {
+    link.and_then(|link| link.host_use).map(HostUse::as_str)
+}

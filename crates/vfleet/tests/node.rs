@@ -1,0 +1,178 @@
+//! `vfleet node`: one machine, without a cluster. A simulated machine ends with the command, so that each one here
+//! begins with what an earlier one would have left.
+
+#![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const PF: &str = "0000:3b:00.0";
+
+/// A machine with one card that has `vfs` VFs, of which vfleet made `recorded`, if any.
+fn machine(vfs: u16, recorded: u16) -> String {
+    let record = json!([{
+        "pf": PF,
+        "interface": {
+            "pciAddress": PF, "numVfs": recorded, "name": "ens1f0",
+            "vfGroups": [{ "vfRange": format!("0-{}", recorded.saturating_sub(1)), "deviceType": "netdevice",
+                           "policyName": "four", "resourceName": "four" }],
+        },
+        "firstSeen": { "mtu": 1500, "driversAutoprobe": true },
+        "making": false,
+    }]);
+    let machine = json!({
+        "pfs": [{
+            "address": PF, "name": "ens1f0", "vendor": "8086", "device": "158b", "vfDevice": "154c",
+            "driver": "i40e", "vfDriver": "iavf", "totalVfs": 8, "numVfs": vfs,
+        }],
+        "userspaceDrivers": ["vfio-pci"],
+        "records": if recorded > 0 { record } else { json!([]) },
+    });
+    machine.to_string()
+}
+
+fn policy(name: &str, num_vfs: i64, selector: &Value) -> String {
+    let policy = json!({
+        "apiVersion": "sriovnetwork.openshift.io/v1",
+        "kind": "SriovNetworkNodePolicy",
+        "metadata": { "name": name },
+        "spec": { "resourceName": name, "numVfs": num_vfs, "nodeSelector": {}, "nicSelector": selector },
+    });
+    format!("---\n{policy}\n")
+}
+
+/// Runs `vfleet node` on a machine, with policies on its standard input.
+fn node(arguments: &[&str], machine: &str, policies: &str) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("machine.yaml");
+    std::fs::write(&file, machine).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vfleet"))
+        .arg("node")
+        .args(arguments)
+        .arg("--sim")
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input closes it: no matter.
+    let _ = child.stdin.take().unwrap().write_all(policies.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn told(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text} {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+const APPLY: [&str; 5] = ["apply", "-f", "-", "--format", "json"];
+
+#[test]
+fn apply_makes_vfs_and_tells_what_was_done() {
+    let output = node(&APPLY, &machine(0, 0), &policy("four", 4, &json!({ "pfNames": ["ens1f0"] })));
+    let told = told(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(told["steps"].as_array().unwrap().len() as u64, told["executed"].as_u64().unwrap());
+    let card = &told["cards"][0];
+    assert_eq!(card["record"], "ours");
+    let vfs = card["vfs"].as_array().unwrap();
+    assert_eq!(vfs.len(), 4);
+    assert!(vfs.iter().all(|vf| vf["driver"] == "iavf" && vf["policy"] == "four"), "{card}");
+}
+
+#[test]
+fn the_table_says_the_same() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }));
+    let output = node(&["apply", "-f", "-"], &machine(0, 0), &policies);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("set 0000:3b:00.0 numvfs 4"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("ens1f0 3 ") && line.contains("iavf")), "{text}");
+    assert!(text.ends_with("all is as wanted\n"), "{text}");
+}
+
+#[test]
+fn plan_and_dry_run_do_nothing() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }));
+    let plan = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &policies);
+    let dry_run = node(&[&APPLY[..], &["--dry-run"]].concat(), &machine(0, 0), &policies);
+    assert_eq!(plan.stdout, dry_run.stdout);
+    let told = told(&plan);
+    assert_eq!(plan.status.code(), Some(0));
+    assert!(!told["steps"].as_array().unwrap().is_empty());
+    assert!(told["executed"].is_null() && told["cards"][0]["vfs"] == json!([]), "{told}");
+}
+
+#[test]
+fn vfs_that_exist_go_away_only_by_force() {
+    let policies = policy("eight", 8, &json!({ "pfNames": ["ens1f0"] }));
+    let refused = node(&APPLY, &machine(4, 4), &policies);
+    let told_refused = told(&refused);
+    assert_eq!(refused.status.code(), Some(3), "{told_refused}");
+    assert!(told_refused["refused"].as_str().unwrap().contains("numvfs 0"), "{told_refused}");
+    assert_eq!(told_refused["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+
+    let forced = node(&[&APPLY[..], &["--force"]].concat(), &machine(4, 4), &policies);
+    assert_eq!(forced.status.code(), Some(0));
+    assert_eq!(told(&forced)["cards"][0]["vfs"].as_array().unwrap().len(), 8);
+}
+
+#[test]
+fn reset_gives_back_what_is_ours_and_nothing_else() {
+    let ours = node(&["reset", "--force", "--format", "json"], &machine(4, 4), "");
+    assert_eq!(ours.status.code(), Some(0));
+    let card = &told(&ours)["cards"][0];
+    assert!(card["vfs"] == json!([]) && card["record"].is_null(), "{card}");
+
+    let foreign = told(&node(&["reset", "--force", "--format", "json"], &machine(4, 0), ""));
+    assert_eq!(foreign["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+    assert_eq!(foreign["executed"], 0);
+}
+
+#[test]
+fn show_tells_whose_the_cards_are_and_what_is_amiss() {
+    let output = node(&["show", "--format", "json"], &machine(4, 4), "");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(told(&output)["cards"][0]["record"], "ours");
+    let drifted = told(&node(&["show", "--format", "json"], &machine(3, 4), ""));
+    assert!(drifted["steps"].to_string().contains("numvfs"), "{drifted}");
+}
+
+#[test]
+fn policies_that_select_nothing_are_told_why_and_faults_fail() {
+    let other = policy("other", 2, &json!({ "pfNames": ["eth9"] }));
+    let output = node(&APPLY, &machine(0, 0), &other);
+    let told_other = told(&output);
+    assert_eq!(output.status.code(), Some(0), "{told_other}");
+    assert!(told_other["policies"][0]["says"].as_str().unwrap().contains("eth9"), "{told_other}");
+
+    let fault = policy("fault", 2, &json!({ "pfNames": ["ens1f0#4-7"] }));
+    let output = node(&APPLY, &machine(0, 0), &fault);
+    let told_fault = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{told_fault}");
+    assert_eq!(told_fault["policies"][0]["verdict"], "atFault");
+}
+
+#[test]
+fn labels_choose_policies() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }))
+        .replace("\"nodeSelector\":{}", "\"nodeSelector\":{\"role\":\"a\"}");
+    let other = node(&[&APPLY[..], &["--label", "role=b"]].concat(), &machine(0, 0), &policies);
+    assert_eq!(told(&other)["executed"], 0);
+    let same = node(&[&APPLY[..], &["--label", "role=a"]].concat(), &machine(0, 0), &policies);
+    assert_eq!(told(&same)["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+    let none = told(&node(&APPLY, &machine(0, 0), &policies));
+    assert!(none["notes"][0].as_str().unwrap().contains("nodeSelector of four does not count"), "{none}");
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_told_from_failures() {
+    assert_eq!(node(&["apply"], &machine(0, 0), "").status.code(), Some(2));
+    assert_eq!(node(&["apply", "-f", "-", "--label", "x"], &machine(0, 0), "").status.code(), Some(2));
+    let pod = node(&["apply", "-f", "-"], &machine(0, 0), "kind: Pod");
+    assert_eq!(pod.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&pod.stderr).contains("its kind is \"Pod\""));
+}
