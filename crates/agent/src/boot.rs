@@ -55,7 +55,9 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
     }
     let name = name(phase);
     match spec(config) {
-        Ok(spec) => errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}"))),
+        Ok(spec) => {
+            errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}")))
+        }
         Err(error) => errors.push(format!("{name}: {error}")),
     }
     leave_result(host, phase, errors)
