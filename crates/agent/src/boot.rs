@@ -55,7 +55,9 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
     }
     let name = name(phase);
     match spec(config) {
-        Ok(spec) => errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}"))),
+        Ok(spec) => {
+            errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}")))
+        }
         Err(error) => errors.push(format!("{name}: {error}")),
     }
     leave_result(host, phase, errors)
@@ -135,8 +137,11 @@ fn wait_for_cards(
     patience: Duration,
 ) -> Result<(), HostError> {
     let (changed, changes) = channel();
-    // Nobody listens any more when all are there.
-    let _watch = host.on_change(Box::new(move || drop(changed.send(()))))?;
+    let wake = move || {
+        // Nobody listens any more when all are there.
+        let _ = changed.send(());
+    };
+    let _watch = host.on_change(Box::new(wake))?;
     let begin = Instant::now();
     while !all_there(spec, &host.facts()?) {
         let left = patience.saturating_sub(begin.elapsed());

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::node_state::Interface;
+use vfleet_plan::files::is_ours;
 use vfleet_plan::modules::KNOWN;
 use vfleet_plan::{HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, Unread, VfFacts};
 
 use super::kernel::Kernel;
 use super::parts::{Link, Pf, Rdma, Vf};
-use super::steps::{DEADLINE, is_known};
+use super::steps::DEADLINE;
 use crate::HostError;
 
 pub(super) fn facts(kernel: &Kernel) -> HostFacts {
@@ -15,7 +16,7 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
         unread: kernel.pfs.iter().filter(|pf| pf.hangs).map(unread).collect(),
         records: records(kernel),
         kernel: kernel_facts(kernel),
-        files: kernel.files.clone().into_iter().filter(|(path, _)| is_known(path)).collect(),
+        files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
         enabled_units: kernel.enabled_units.clone(),
         guid_file: kernel.guid_file.clone(),
     }

@@ -3,8 +3,6 @@
 mod bind;
 mod machine;
 
-pub(super) use machine::is_known;
-
 use std::io;
 use std::time::Duration;
 

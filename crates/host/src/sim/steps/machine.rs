@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::files::{FIXED, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule};
+use vfleet_plan::files::{UNIT_DIRECTORY, is_ours};
 use vfleet_plan::{FirmwareSettings, HostFile, ModuleState, Step};
 
 use super::{netlink, require_pf};
@@ -74,18 +74,12 @@ pub(super) fn write_file(kernel: &mut Kernel, file: &HostFile) -> Result<(), Hos
 pub(super) fn remove_file(kernel: &mut Kernel, path: &str) -> Result<(), HostError> {
     require_known(path)?;
     kernel.files.remove(path);
+    kernel.programs.remove(path);
     Ok(())
 }
 
 fn require_known(path: &str) -> Result<(), HostError> {
-    if is_known(path) { Ok(()) } else { Err(HostError::NotOurFile { path: PathBuf::from(path) }) }
-}
-
-/// Whether a file is one that vfleet may write.
-pub(in crate::sim) fn is_known(path: &str) -> bool {
-    FIXED.contains(&path)
-        || UNITS.iter().any(|unit| unit_path(unit) == path)
-        || path.strip_prefix(UDEV_RULES).and_then(|rest| rest.strip_prefix('/')).is_some_and(is_our_rule)
+    if is_ours(path) { Ok(()) } else { Err(HostError::NotOurFile { path: PathBuf::from(path) }) }
 }
 
 pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
