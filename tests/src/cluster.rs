@@ -390,6 +390,17 @@ impl State {
         (condition.status, condition.reason)
     }
 
+    /// Changes with every write.
+    pub fn version(&self) -> &str {
+        self.0.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// The names of all cards.
+    pub fn cards(&self) -> Vec<String> {
+        let cards = self.status().interfaces.unwrap_or_default();
+        cards.into_iter().filter_map(|card| card.name).collect()
+    }
+
     pub fn card(&self, name: &str) -> InterfaceExt {
         let cards = self.status().interfaces.unwrap_or_default();
         cards.into_iter().find(|card| card.name.as_deref() == Some(name)).expect("a card")

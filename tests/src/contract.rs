@@ -15,7 +15,7 @@ pub mod sim;
 pub mod specs;
 pub mod suite;
 
-pub use bench::{Bench, Outsider, Shown, Stop, Witness};
+pub use bench::{Bench, Outsider, Port, SeenFile, Shown, Stop, Way, Witness};
 pub use broken::{DEFECTS, Defect};
 pub use cases::{Case, GIVEN_VFS, Given, all_cases, find_case};
 pub use suite::{Ending, Report};

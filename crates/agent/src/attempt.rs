@@ -1,6 +1,7 @@
 //! One attempt after the other to make the machine what its node state wants.
 
 mod execution;
+mod plugin_hold;
 mod telling;
 
 use std::sync::Arc;
@@ -12,11 +13,12 @@ use thiserror::Error;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, Plan};
+use vfleet_plan::{HostFacts, NicIds, Plan};
 
 use crate::Config;
 use crate::apply::{Failure, Outcome, chain, survey};
 use crate::patience::{Patience, Selection};
+use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
 use crate::status::{Progress, is_ready};
 
@@ -53,10 +55,18 @@ pub(crate) struct Agent {
     state: Option<SriovNetworkNodeState>,
     /// Whether the list that is under way has it.
     listed: bool,
+    /// The kinds of cards that are reported; `None` for all.
+    narrow: Option<NicIds>,
+    /// Whether that is known.
+    knows_narrow: bool,
     failures: u32,
     repairs: Repairs,
     patience: Patience,
     look_again: Option<Instant>,
+    /// The separate device plugin, where it is held back.
+    plugin: Option<Plugin>,
+    /// Whether it may look for devices.
+    plugin_may_start: bool,
 }
 
 #[derive(Debug, Default)]
@@ -77,15 +87,21 @@ impl Repairs {
 
 impl Agent {
     pub(crate) fn new(client: &Client, config: Config) -> Self {
+        let plugin =
+            config.holds_plugin_back.then(|| Plugin::follow(client, &config.namespace, &config.node));
         Self {
             speaker: Speaker::new(client, &config.namespace, &config.node),
-            config,
             state: None,
             listed: false,
+            narrow: None,
+            knows_narrow: !config.follows_nic_ids,
             failures: 0,
             repairs: Repairs::default(),
             patience: Patience::default(),
             look_again: None,
+            plugin,
+            plugin_may_start: false,
+            config,
         }
     }
 
@@ -123,6 +139,13 @@ impl Agent {
         another
     }
 
+    /// Takes in which kinds of cards are reported; tells whether that is news.
+    pub(crate) fn narrow(&mut self, narrow: Option<NicIds>) -> bool {
+        let is_news = !self.knows_narrow || self.narrow != narrow;
+        (self.narrow, self.knows_narrow) = (narrow, true);
+        is_news
+    }
+
     /// When something that was left alone for now is to be looked at again.
     pub(crate) fn look_again(&self) -> Option<Instant> {
         self.look_again
@@ -130,7 +153,7 @@ impl Agent {
 
     /// One attempt to make the machine what is wanted.
     pub(crate) async fn attempt(&mut self) -> Next {
-        let Some(state) = self.state.clone() else { return Next::Rest };
+        let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
         match self.sync(&state).await {
             Ok(next @ Next::Again { .. }) => next,
@@ -171,6 +194,7 @@ impl Agent {
             };
         }
         self.tell_beginning(state, &facts, &plan).await;
+        self.hold_plugin_back(state, &plan).await;
         let outcome = self.carry_out(state, selection, facts, plan).await?;
         if outcome.reboots {
             tracing::warn!(node = self.config.node, "the machine restarts now");
@@ -185,6 +209,8 @@ impl Agent {
         state: &SriovNetworkNodeState,
         outcome: Outcome,
     ) -> Result<Next, AttemptError> {
+        // Also when something failed: one bad card must not keep the others from pods.
+        self.plugin_may_start = true;
         if self.tell(state, outcome.facts.as_ref(), &Progress::Done(&outcome.failures)).await? {
             self.announce(state, &outcome).await;
         }

@@ -10,7 +10,9 @@ pub mod boot;
 mod course;
 mod metrics;
 mod mode;
+mod nic_ids;
 mod patience;
+mod plugin;
 mod report;
 mod run;
 mod status;
@@ -39,6 +41,10 @@ pub struct Config {
     pub mode: Mode,
     /// Finish one card before the next is begun.
     pub one_card_at_a_time: bool,
+    /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
+    pub follows_nic_ids: bool,
+    /// Hold the separate device plugin back while VFs come and go.
+    pub holds_plugin_back: bool,
     /// Where it counts.
     pub metrics: Arc<Metrics>,
 }
@@ -53,6 +59,8 @@ impl Config {
             options: NodeOptions::default(),
             mode: Mode::Daemon,
             one_card_at_a_time: false,
+            follows_nic_ids: false,
+            holds_plugin_back: false,
             metrics: Arc::default(),
         }
     }

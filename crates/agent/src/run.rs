@@ -16,6 +16,7 @@ use vfleet_host::HostError;
 use crate::Config;
 use crate::alarm::Alarm;
 use crate::attempt::{Agent, Next};
+use crate::nic_ids;
 
 /// Why the agent ended.
 #[derive(Debug, Error)]
@@ -38,6 +39,11 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={}", config.node));
     let mut changes = pin!(watch(states, only_ours).default_backoff());
+    let mut narrowing = if config.follows_nic_ids {
+        nic_ids::changes(&client, &config.namespace).boxed()
+    } else {
+        futures::stream::pending().boxed()
+    };
     let mut agent = Agent::new(&client, config);
     let mut alarm = Alarm::default();
     loop {
@@ -47,7 +53,13 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                 Ok(event) => if agent.take(event) { alarm.now() },
                 Err(error) => tracing::warn!(%error, "watching is interrupted, will go on"),
             },
+            narrow = narrowing.next() => {
+                if agent.narrow(narrow.ok_or(AgentError::WatchEnded)?) {
+                    alarm.now();
+                }
+            }
             () = machine_changed.notified() => alarm.soon(),
+            () = agent.plugin_waits() => agent.let_plugin_go().await,
             () = alarm.rings() => {
                 alarm.stop();
                 // An attempt under way is finished also on `stop`: half-made VFs are worse than a short wait.

@@ -7,7 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
-use vfleet_plan::{HostFacts, report};
+use vfleet_plan::report::View;
+use vfleet_plan::{HostFacts, NicIds};
 
 use crate::apply::Failure;
 use crate::course::Course;
@@ -28,10 +29,12 @@ pub(crate) enum Progress<'a> {
     Done(&'a [Failure]),
 }
 
-/// The part of the status that the agent owns, as it shall be now. `facts` is `None` when the machine cannot be read.
+/// The part of the status that the agent owns, as it shall be now. `facts` is `None` when the machine cannot be read;
+/// `narrow` has the kinds of cards that are reported, if not all are.
 pub(crate) fn status(
     state: &SriovNetworkNodeState,
     facts: Option<&HostFacts>,
+    narrow: Option<&NicIds>,
     progress: &Progress<'_>,
 ) -> SriovNetworkNodeStateStatus {
     let old = state.status.as_ref();
@@ -42,10 +45,12 @@ pub(crate) fn status(
         Progress::Done(failures) => (Some(FAILED), Some(message(*failures))),
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
+    let known = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
+    let view = View { known, narrow };
     SriovNetworkNodeStateStatus {
         // What cannot be read now is as it was last seen.
         interfaces: facts
-            .map(|facts| devices::with_conditions(report::interfaces(facts), state, progress))
+            .map(|facts| devices::with_conditions(facts, &view, state, progress))
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
         system: match facts {
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),

@@ -40,6 +40,9 @@ pub const DEVICE_PLUGIN_LABEL: &str = "sriovnetwork.openshift.io/device-plugin";
 /// On a pod of the separate device plugin: a fingerprint of the config and VFs that it started with.
 pub const DEVICE_PLUGIN_STARTED_WITH: &str = "vfleet.io/started-with";
 
+/// On a pod of the separate device plugin that waits until its node's VFs are there: `true`. Taken off by the agent.
+pub const DEVICE_PLUGIN_WAITS: &str = "sriovnetwork.openshift.io/device-plugin-wait-config";
+
 /// The ConfigMap that tells which devices the VFs of which cards are.
 pub const SUPPORTED_NIC_IDS: &str = "supported-nic-ids";
 
@@ -84,22 +87,28 @@ pub mod agent_environment {
     pub const LOG_FORMAT: &str = "LOG_FORMAT";
     /// `kubernetes` or `openshift`; later.
     pub const CLUSTER_TYPE: &str = "CLUSTER_TYPE";
-    /// `TRUE` lets virtual machines do without an IOMMU; later.
+    /// `TRUE`: every card is reported, also one that [`super::SUPPORTED_NIC_IDS`] does not list.
     pub const DEV_MODE: &str = "DEV_MODE";
     /// `true`: somebody else drains nodes; later.
     pub const USE_EXTERNAL_DRAINER: &str = "USE_EXTERNAL_DRAINER";
     /// What stands before the names of resources; later.
     pub const RESOURCE_PREFIX: &str = "RESOURCE_PREFIX";
-    /// `daemon` or `systemd`; later.
+    /// `daemon` or `systemd`: who configures the cards.
     pub const CONFIGURATION_MODE: &str = "CONFIGURATION_MODE";
-    /// Whether several cards are configured at once; later.
+    /// Whether several cards are configured at once.
     pub const PARALLEL_NIC_CONFIG: &str = "PARALLEL_NIC_CONFIG";
     /// Whether bridges are made; later.
     pub const MANAGE_SOFTWARE_BRIDGES: &str = "MANAGE_SOFTWARE_BRIDGES";
-    /// Whether a card's firmware may be reset instead of the machine; later.
+    /// Whether a card's firmware may be reset instead of the machine.
     pub const MELLANOX_FIRMWARE_RESET: &str = "MELLANOX_FIRMWARE_RESET";
-    /// Vendor support that is switched off, separated by commas; later.
+    /// Vendor support that is switched off, separated by commas.
     pub const DISABLE_PLUGINS: &str = "DISABLE_PLUGINS";
+    /// The addresses of the node, separated by commas.
+    pub const HOST_IPS: &str = "HOST_IPS";
+    /// Whether the separate device plugin on the node is held back while the node's VFs are changed.
+    pub const HOLD_BACK_DEVICE_PLUGIN: &str = "HOLD_BACK_DEVICE_PLUGIN";
+    /// Where metrics are served.
+    pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
     /// The socket of Open vSwitch's database on the host; later.
     pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
 }

@@ -235,6 +235,10 @@ pub struct InterfaceExt {
     pub externally_managed: Option<bool>,
     /// How many VFs it can have.
     pub totalvfs: Option<i64>,
+    /// The NUMA node that it is near to, on a machine that has several.
+    pub numa_node: Option<i64>,
+    /// What the node itself uses it for. It may have VFs, but is not disturbed.
+    pub in_use_by: Option<String>,
     /// Its VFs.
     #[serde(rename = "Vfs")]
     pub vfs: Option<Vec<VirtualFunction>>,
@@ -274,6 +278,8 @@ pub struct VirtualFunction {
     pub vdpa_type: Option<String>,
     /// Name of its representor, in switchdev mode.
     pub representor_name: Option<String>,
-    /// Its GUID, on InfiniBand.
+    /// Its GUID, where it has an RDMA device or speaks InfiniBand.
     pub guid: Option<String>,
+    /// What the node itself uses it for. It is never touched.
+    pub in_use_by: Option<String>,
 }

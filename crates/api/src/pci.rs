@@ -26,6 +26,11 @@ impl PciAddress {
         Some(Self { domain, bus, device, function })
     }
 
+    /// The function's number on its device.
+    pub const fn function(self) -> u8 {
+        self.function
+    }
+
     /// The function that lies `distance` routing ids behind this one in the same domain, as an SR-IOV card
     /// counts its VFs (`First VF Offset`, `VF Stride`); `None` past the last bus.
     pub fn offset(self, distance: u16) -> Option<Self> {

@@ -40,6 +40,13 @@ pub enum HostError {
     VfsExist { pf: PciAddress, found: usize, asked: u16 },
     #[error("{asked} VFs are more than {pf} can have, which is {total}")]
     TooManyVfs { pf: PciAddress, asked: u16, total: u16 },
+    #[error(
+        "vfio-pci does not take {vf}, which is in no IOMMU group: switch the IOMMU on in the BIOS (VT-d, AMD-Vi) and \
+         in the kernel's arguments (intel_iommu=on on Intel)"
+    )]
+    NoIommu { vf: PciAddress },
+    #[error("the driver of {device} offers no embedded switch whose mode can be set")]
+    NoEswitch { device: String },
     #[error("the kernel accepted to {attempt}, but to no effect: expected {expected}, found {found}")]
     Unverified { attempt: String, expected: String, found: String },
     #[error(
@@ -100,6 +107,8 @@ impl HostError {
             Self::AutoprobeOff { .. } => "AutoprobeOff",
             Self::VfsExist { .. } => "VfsExist",
             Self::TooManyVfs { .. } => "TooManyVfs",
+            Self::NoIommu { .. } => "NoIommu",
+            Self::NoEswitch { .. } => "NoEswitch",
             Self::Unverified { .. } => "NotVerified",
             Self::StillRunning { .. } => "StepStillRunning",
             Self::Unsettled { .. } => "HostUnsettled",

@@ -1,21 +1,32 @@
 //! The machine that this runs on, through sysfs and netlink.
 
 mod boot_loader;
+mod card;
 mod command;
 mod dbus;
 mod deadline;
+mod devlink;
+mod driver;
 mod durable;
+mod ethtool;
 mod events;
 mod facts;
 mod files;
 mod firmware;
+mod genl;
 mod kept;
 mod modules;
 mod netdev;
+mod netlink;
+mod network;
+#[cfg(test)]
+mod on_kernel;
 mod parse;
 mod pci;
 mod platform;
+mod rdma;
 mod records;
+mod representor;
 mod root;
 mod rtnl;
 mod steps;
@@ -25,61 +36,89 @@ mod system;
 mod tree;
 mod udev;
 mod uevent;
+mod vdpa;
 
 pub use platform::Platform;
 pub use root::HostRoot;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_plan::{HostFacts, Step};
 
-use self::deadline::Workers;
+use self::deadline::{Target, Workers};
 use crate::{Host, HostError, Wake, Watch};
 
-/// How long the kernel may take for a step: making a hundred VFs takes some cards a minute.
-const DEADLINE: Duration = Duration::from_mins(2);
+/// How long a card may take to say what it is like. A driver that is not stuck does so in milliseconds.
+const LOOK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The machine that this runs on.
 #[derive(Debug)]
 pub struct LinuxHost {
-    root: Arc<HostRoot>,
+    machine: Arc<Machine>,
     workers: Workers,
-    deadline: Duration,
+    /// Nothing may take longer, whatever it is.
+    longest: Duration,
+}
+
+/// What is known about the machine beforehand.
+#[derive(Clone, Debug)]
+struct Machine {
+    root: HostRoot,
+    has_lone_vfs: bool,
+    node_addresses: Vec<IpAddr>,
 }
 
 impl LinuxHost {
     /// The machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
-        Self { root: Arc::new(root), workers: Workers::default(), deadline: DEADLINE }
+        let machine = Machine { root, has_lone_vfs: false, node_addresses: Vec::new() };
+        Self { machine: Arc::new(machine), workers: Workers::default(), longest: Duration::MAX }
     }
 
     /// The same with another limit to how long a step or a look at the machine may take.
     #[must_use]
-    pub fn with_deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+    pub fn with_deadline(self, longest: Duration) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// The same machine, known by these addresses: the cards that carry them are in use by the node itself.
+    #[must_use]
+    pub fn with_node_addresses(mut self, node_addresses: Vec<IpAddr>) -> Self {
+        Arc::make_mut(&mut self.machine).node_addresses = node_addresses;
+        self
+    }
+
+    /// The same machine; network cards that can have no VFs are VFs of a PF that is not on this machine, or not.
+    #[must_use]
+    pub fn with_lone_vfs(mut self, has_lone_vfs: bool) -> Self {
+        Arc::make_mut(&mut self.machine).has_lone_vfs = has_lone_vfs;
+        self
     }
 
     /// The same on a cloud's virtual machine: its cards are on the networks that the cloud tells of.
     #[must_use]
-    pub fn with_platform(self, platform: Platform) -> Self {
-        Self { root: Arc::new(HostRoot::clone(&self.root).on_platform(platform)), ..self }
+    pub fn with_platform(mut self, platform: Platform) -> Self {
+        let machine = Arc::make_mut(&mut self.machine);
+        machine.root = machine.root.clone().on_platform(platform);
+        self
     }
 }
 
 impl Host for LinuxHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
-        let root = Arc::clone(&self.root);
-        self.workers.look(self.deadline, move || facts::read(&root))
+        facts::read(&self.machine, &self.workers, LOOK_DEADLINE.min(self.longest))
     }
 
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        let (root, step) = (Arc::clone(&self.root), step.clone());
-        let (pf, attempt) = (step.pf(), step.to_string());
-        self.workers.change(pf, &attempt, self.deadline, move || steps::execute(&root, &step))
+        let (machine, step) = (Arc::clone(&self.machine), step.clone());
+        let limit = steps::deadline(&step).min(self.longest);
+        let (target, attempt) = (Target::of(&step), step.to_string());
+        self.workers.change(target, &attempt, limit, move || steps::execute(&machine.root, &step))
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        events::watch(wake)
+        events::watch(&self.machine.node_addresses, wake)
     }
 }

@@ -1,15 +1,17 @@
-//! The real reading code over odd trees: what is missing, damaged or in between ends in an error that names the
-//! file, and never in a machine with less on it.
+//! The real reading code over odd trees: what is missing, damaged or in between ends in a card that cannot be read, with
+//! an error that names the file, and never in a machine with less on it.
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
-use vfleet_host::{Host, HostError, HostRoot, LinuxHost};
-use vfleet_plan::{HostFacts, Step};
+use vfleet_api::VfRef;
+use vfleet_host::{Host, HostRoot, LinuxHost};
+use vfleet_plan::{HostFacts, HostUse, Step, VdpaKind, VfDriver};
 
 const PF: &str = "0000:01:00.0";
 
@@ -44,6 +46,7 @@ impl Tree {
         write(&vf.join("vendor"), "0x8086\n");
         write(&vf.join("device"), "0x10ca\n");
         write(&vf.join("class"), "0x020000\n");
+        symlink(format!("../{PF}"), vf.join("physfn")).unwrap();
         symlink("../../../bus/pci/drivers/vfio-pci", vf.join("driver")).unwrap();
         symlink(format!("../{address}"), self.device(PF).join(format!("virtfn{index}"))).unwrap();
     }
@@ -74,12 +77,13 @@ impl Tree {
         self.host().facts().unwrap()
     }
 
-    /// The reason and the text of the error, which must name `path`.
+    /// Why the PF cannot be read: the reason and the text of the error, which must name `path`.
     fn error_about(&self, path: &Path) -> (&'static str, String) {
-        let error = self.host().facts().unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains(path.to_str().unwrap()), "{text}");
-        (error.reason(), text)
+        let facts = self.facts();
+        assert_eq!(facts.pf(PF.parse().unwrap()), None);
+        let unread = facts.unread(PF.parse().unwrap()).unwrap();
+        assert!(unread.error.contains(path.to_str().unwrap()), "{}", unread.error);
+        (unread.reason, unread.error.clone())
     }
 }
 
@@ -115,8 +119,9 @@ fn what_is_no_network_card_with_vfs_is_left_out() {
 #[test]
 fn without_pci_there_is_an_error_and_not_an_empty_machine() {
     let empty = Tree { root: TempDir::new().unwrap() };
-    let (reason, _) = empty.error_about(&empty.root.path().join("sys/bus/pci/devices"));
-    assert_eq!(reason, "HostFileFailed");
+    let error = empty.host().facts().unwrap_err();
+    assert_eq!(error.reason(), "HostFileFailed");
+    assert!(error.to_string().contains("sys/bus/pci/devices"), "{error}");
 }
 
 #[test]
@@ -217,8 +222,10 @@ fn an_interface_that_the_kernel_does_not_know_is_an_error() {
     let tree = Tree::new(0);
     let interface = tree.add_interface("eth9", "0\n", "p0\n");
     fs::write(interface.join("ifindex"), "999999\n").unwrap();
-    let error = tree.host().facts().unwrap_err();
-    assert!(matches!(error, HostError::Netlink { .. }) && error.errno() == Some(19), "{error:?}");
+    let facts = tree.facts();
+    let unread = facts.unread(PF.parse().unwrap()).unwrap();
+    assert_eq!(unread.reason, "NetlinkRefused");
+    assert!(unread.error.starts_with("cannot read interface 999999: No such device"), "{}", unread.error);
 
     fs::write(interface.join("ifindex"), "none\n").unwrap();
     tree.error_about(&interface.join("ifindex"));
@@ -244,7 +251,11 @@ fn a_record_in_the_wrong_file_is_an_error() {
     write(&tree.record(PF), record);
     assert_eq!(tree.facts().records.len(), 1);
     write(&tree.record("0000:02:00.0"), record);
-    assert_eq!(tree.error_about(&tree.record("0000:02:00.0")).0, "HostFileUnreadable");
+    let facts = tree.facts();
+    assert_eq!(facts.unread[0].pf.to_string(), "0000:02:00.0");
+    assert_eq!((facts.unread[0].reason, facts.pfs.len()), ("HostFileUnreadable", 1));
+    write(&tree.record("nonsense"), record);
+    assert_eq!(tree.host().facts().unwrap_err().reason(), "HostFileUnreadable");
 }
 
 #[test]
@@ -259,8 +270,13 @@ fn a_write_without_effect_is_not_believed() {
     let tree = Tree::new(0);
     let pf = PF.parse().unwrap();
     // A plain file takes every number, and no VF comes of it.
-    let error = tree.host().execute(&Step::SetNumVfs { pf, count: 2 }).unwrap_err();
-    assert!(error.to_string().contains("2 VFs and 0 links"), "{error}");
+    let host = tree.host().with_deadline(Duration::from_millis(200));
+    let error = host.execute(&Step::SetNumVfs { pf, count: 2 }).unwrap_err();
+    assert_eq!(error.reason(), "DeadlineExceeded");
+    // It is still waiting for them, and the card is left alone meanwhile.
+    let facts = host.facts().unwrap();
+    assert_eq!((facts.pfs.len(), facts.unread[0].reason), (0, "StepStillRunning"));
+    assert!(facts.unread[0].error.contains("still trying to set 0000:01:00.0 numvfs 2"), "{facts:?}");
 }
 
 #[test]
@@ -272,4 +288,129 @@ fn steps_say_which_file_they_could_not_write() {
     let error = tree.host().execute(&Step::SetAutoprobe { pf, on: false }).unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     assert!(!path.exists(), "nothing is made that was not there");
+}
+
+#[test]
+fn one_card_that_makes_no_sense_does_not_hide_the_others() {
+    let tree = Tree::new(1);
+    let other = tree.device("0000:09:00.0");
+    for (name, text) in
+        [("class", "0x020000"), ("vendor", "0x15b3"), ("sriov_totalvfs", "8"), ("sriov_numvfs", "x")]
+    {
+        write(&other.join(name), text);
+    }
+    let facts = tree.facts();
+    assert_eq!((facts.pfs.len(), facts.pfs[0].address.to_string().as_str()), (1, PF));
+    assert_eq!((facts.unread.len(), facts.unread[0].pf.to_string().as_str()), (1, "0000:09:00.0"));
+}
+
+#[test]
+fn a_file_that_never_answers_makes_its_card_unread() {
+    let tree = Tree::new(0);
+    let (path, host) =
+        (tree.device(PF).join("numa_node"), tree.host().with_deadline(Duration::from_millis(300)));
+    // A pipe that nobody writes to is like a driver that hangs.
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for reason in ["DeadlineExceeded", "StepStillRunning"] {
+        let facts = host.facts().unwrap();
+        assert_eq!((facts.pfs.len(), facts.unread[0].reason), (0, reason));
+    }
+}
+
+#[test]
+fn more_is_told_where_the_kernel_tells() {
+    let tree = Tree::new(2);
+    write(&tree.device(PF).join("numa_node"), "1\n");
+    write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "506b:4b03:00aa:000f\n");
+    write(&tree.device("0000:01:10.1").join("infiniband/mlx5_3/node_guid"), "0000:0000:0000:0000\n");
+    for (index, driver) in [(0, "vhost_vdpa"), (1, "virtio_vdpa")] {
+        let device = tree.root.path().join(format!("sys/bus/vdpa/devices/vdpa:0000:01:10.{index}"));
+        fs::create_dir_all(&device).unwrap();
+        symlink(format!("../../drivers/{driver}"), device.join("driver")).unwrap();
+    }
+    let facts = tree.facts();
+    let pf = &facts.pfs[0];
+    assert_eq!((pf.numa_node, pf.eswitch, pf.is_lone_vf), (Some(1), None, false));
+    let rdma = pf.rdma.as_ref().unwrap();
+    assert_eq!(
+        (rdma.device.as_str(), rdma.node_guid.to_string().as_str()),
+        ("mlx5_0", "50:6b:4b:03:00:aa:00:0f")
+    );
+    assert_eq!(pf.vfs[1].rdma.as_ref().unwrap().node_guid.0, [0; 8]);
+    assert_eq!((pf.vfs[0].vdpa, pf.vfs[1].vdpa), (Some(VdpaKind::Vhost), Some(VdpaKind::Virtio)));
+    assert_eq!(facts.kernel.rdma_mode, None);
+
+    write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "none\n");
+    assert_eq!(
+        tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0,
+        "HostFileUnreadable"
+    );
+}
+
+/// A network card without SR-IOV, behind a virtio device.
+fn add_lone_vf(tree: &Tree) -> PathBuf {
+    let device = tree.device("0000:05:00.0");
+    for (name, text) in [("class", "0x020000\n"), ("vendor", "0x1af4\n"), ("device", "0x1041\n")] {
+        write(&device.join(name), text);
+    }
+    symlink("../../drivers/virtio-pci", device.join("driver")).unwrap();
+    write(&device.join("virtio3/net/eth9/ifindex"), "1\n");
+    device
+}
+
+#[test]
+fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
+    let tree = Tree::new(1);
+    add_lone_vf(&tree);
+    assert_eq!(tree.facts().pfs.len(), 1);
+    let facts = tree.host().with_lone_vfs(true).facts().unwrap();
+    // The VF of the other card is none: its PF is here.
+    assert_eq!(facts.pfs.len(), 2);
+    let lone = &facts.pfs[1];
+    assert_eq!((lone.is_lone_vf, lone.total_vfs, lone.vfs.len()), (true, 1, 1));
+    assert_eq!((lone.vfs[0].index, lone.vfs[0].address), (0, lone.address));
+    assert_eq!(lone.link.as_ref().map(|link| link.name.as_str()), Some("lo"));
+    assert_eq!(lone.link, lone.vfs[0].link);
+    assert!(!facts.pfs[0].is_lone_vf);
+}
+
+#[test]
+fn a_lone_vf_is_unbound_itself_and_has_no_vfs_to_make() {
+    let tree = Tree::new(0);
+    let device = add_lone_vf(&tree);
+    let pf = "0000:05:00.0".parse().unwrap();
+    fs::remove_file(device.join("driver")).unwrap();
+    let host = tree.host();
+    host.execute(&Step::UnbindVf { vf: VfRef { pf, index: 0 } }).unwrap();
+    let error = host.execute(&Step::UnbindVf { vf: VfRef { pf, index: 1 } }).unwrap_err();
+    assert_eq!(error.reason(), "NoSuchDevice");
+    assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "NoSuchDevice");
+}
+
+#[test]
+fn the_interface_with_the_nodes_address_is_in_use() {
+    let tree = Tree::new(0);
+    tree.add_interface("eth9", "0\n", "p0\n");
+    let of = |host: LinuxHost| host.facts().unwrap().pfs[0].link.clone().unwrap().host_use;
+    assert_eq!(of(tree.host()), None);
+    let address = "127.0.0.1".parse().unwrap();
+    assert_eq!(of(tree.host().with_node_addresses(vec![address])), Some(HostUse::NodeAddress));
+}
+
+#[test]
+fn a_driver_that_does_not_take_a_vf_without_an_iommu_is_explained() {
+    let tree = Tree::new(1);
+    let vf = tree.device("0000:01:10.0");
+    fs::remove_file(vf.join("driver")).unwrap();
+    write(&vf.join("driver_override"), "(null)\n");
+    fs::create_dir_all(tree.root.path().join("sys/bus/pci/drivers/vfio-pci")).unwrap();
+    write(&tree.root.path().join("sys/bus/pci/drivers_probe"), "");
+    let step = Step::BindVf {
+        vf: VfRef { pf: PF.parse().unwrap(), index: 0 },
+        driver: VfDriver::Named("vfio-pci".to_owned()),
+    };
+    let error = tree.host().execute(&step).unwrap_err();
+    assert_eq!(error.reason(), "NoIommu");
+    assert!(error.to_string().contains("BIOS"), "{error}");
+    assert_eq!(fs::read_to_string(vf.join("driver_override")).unwrap().trim(), "", "nothing is left behind");
 }

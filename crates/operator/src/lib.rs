@@ -27,7 +27,6 @@ mod status;
 mod watch;
 mod work;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ use crate::metrics::Metrics;
 use crate::settings::{Seen, Settings};
 
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
-pub use server::{BadAddress, BindAddress};
+pub use server::{BadAddress, BindAddress, BindError};
 
 /// How the operator runs.
 #[derive(Clone, Debug)]
@@ -79,14 +78,12 @@ pub enum OperatorError {
     #[error("another operator calls itself {0:?}, too: give each replica a name of its own in POD_NAME")]
     SameIdentity(String),
     /// A port is taken.
-    #[error("cannot serve {what} on {address}")]
+    #[error("cannot serve {what}")]
     Bind {
         /// What was to be served there.
         what: &'static str,
-        /// Where.
-        address: SocketAddr,
-        /// Why not.
-        source: std::io::Error,
+        /// Where, and why not.
+        source: BindError,
     },
 }
 

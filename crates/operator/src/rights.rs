@@ -1,5 +1,7 @@
 //! Who may do what in the cluster, and why. This is the one list: `vfleet manifests` writes the roles from it.
 
+use vfleet_api::keys::SUPPORTED_NIC_IDS;
+
 /// A service account that a program of vfleet runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Account {
@@ -199,6 +201,25 @@ pub const RIGHTS: &[Right] = &[
         &["sriovoperatorconfigs"],
         FOLLOW,
         "the log level changes while it runs",
+    ),
+    at_home(
+        &[Account::Agent],
+        "",
+        &["pods"],
+        &["list", "watch", "patch", "delete"],
+        "the separate device plugin on its node is held back while VFs change; node-scope.yaml narrows it",
+    ),
+    Right {
+        names: &[SUPPORTED_NIC_IDS],
+        ..at_home(&[Account::Agent], "", &["configmaps"], FOLLOW, "the kinds of cards that are reported")
+    },
+    cluster(&[Account::Agent], "", &["nodes"], &["get"], "which cloud its node is in, once when it starts"),
+    at_home(
+        &[Account::DevicePlugin],
+        "",
+        &["pods"],
+        &["list", "watch", "patch"],
+        "its init container says on its own pod that it waits, and waits; node-scope.yaml narrows it",
     ),
     Right {
         names: &["privileged"],

@@ -53,6 +53,24 @@ impl fmt::Display for BindAddress {
     }
 }
 
+impl BindAddress {
+    /// A socket that listens there; `None` for nowhere.
+    pub async fn listen(self) -> Result<Option<TcpListener>, BindError> {
+        match self.0 {
+            None => Ok(None),
+            Some(place) => bind(place).await.map(Some),
+        }
+    }
+}
+
+/// Nothing can be served there.
+#[derive(Debug, Error)]
+#[error("cannot listen at {address}")]
+pub struct BindError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
 /// Starts what is to be served, until `stop`.
 pub(crate) async fn start(context: &Context, stop: &CancellationToken) -> Result<(), OperatorError> {
     serve("metrics", context.config.metrics, metrics(context), stop).await?;
@@ -65,9 +83,8 @@ async fn serve(
     router: Router,
     stop: &CancellationToken,
 ) -> Result<(), OperatorError> {
-    let Some(place) = at.0 else { return Ok(()) };
-    let listener =
-        bind(place).await.map_err(|(address, source)| OperatorError::Bind { what, address, source })?;
+    let listener = at.listen().await.map_err(|source| OperatorError::Bind { what, source })?;
+    let Some(listener) = listener else { return Ok(()) };
     if let Ok(address) = listener.local_addr() {
         tracing::info!(what, %address, "serving");
     }
@@ -82,7 +99,7 @@ async fn serve(
 }
 
 /// Every address means IPv6 and IPv4, where the machine has both.
-async fn bind(place: Place) -> Result<TcpListener, (SocketAddr, std::io::Error)> {
+async fn bind(place: Place) -> Result<TcpListener, BindError> {
     let address = match place {
         Place::At(address) => address,
         Place::Everywhere(port) => {
@@ -92,7 +109,7 @@ async fn bind(place: Place) -> Result<TcpListener, (SocketAddr, std::io::Error)>
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
         }
     };
-    TcpListener::bind(address).await.map_err(|error| (address, error))
+    TcpListener::bind(address).await.map_err(|source| BindError { address, source })
 }
 
 fn metrics(context: &Context) -> Router {

@@ -53,7 +53,7 @@ pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use guids::{GuidFileError, GuidSource};
 pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
-pub use plugin_restart::{PluginAction, PluginPod, plugin_action};
+pub use plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
     PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,

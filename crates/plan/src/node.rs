@@ -90,6 +90,7 @@ pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) 
         plan.steps.extend(pf.make);
         plan.problems.extend(pf.problems);
     }
+    udev::plan_scripts(&mut plan.steps, facts);
     plan
 }
 

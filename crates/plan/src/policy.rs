@@ -93,7 +93,10 @@ pub fn plan_node_spec(
         match plan.outcome {
             Outcome::Nobodys => {}
             Outcome::Wanted { interface, winner } => {
-                bridges.add(winner.spec, card);
+                // A PF that is managed outside is no uplink of ours, also if its winner thinks that it is.
+                if interface.externally_managed != Some(true) {
+                    bridges.add(winner.spec, card);
+                }
                 interfaces.push((plan.touched_by, interface));
             }
             Outcome::Held(interface) => {

@@ -12,7 +12,7 @@ use crate::prelude::*;
 pub enum PolicyStanding {
     /// The policy cannot be followed there.
     Fault,
-    /// Another policy of the same priority has the VFs.
+    /// Another policy of the same priority has the VFs, or says otherwise about whether a PF is managed outside.
     Conflict,
     /// The agent reports an error.
     Failed,

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetworkPoolConfig};
 use vfleet_host::{Host, SimHost};
+use vfleet_plan::report::View;
 use vfleet_plan::{
     HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, plan_node,
     plan_node_spec, pool_of, report, why_not_node,
@@ -58,7 +59,8 @@ fn outcome(folder: &Path) -> TestResult<String> {
         Some(_) => None,
         None => Some(machine(folder)?),
     };
-    let cards = reported.or_else(|| facts.as_ref().map(report::interfaces)).unwrap_or_default();
+    let cards =
+        reported.or_else(|| Some(report::interfaces(facts.as_ref()?, &View::default()))).unwrap_or_default();
     let node = NodeInput {
         labels: &labels,
         cards: &cards,
@@ -124,7 +126,7 @@ fn write_why_not(
     for answer in &plan.answers {
         for pf in &answer.pfs {
             match &pf.verdict {
-                PfVerdict::Selected { lost } if lost.is_empty() => {}
+                verdict if verdict.is_as_asked() => {}
                 PfVerdict::Invalid(fault) => {
                     writeln!(text, "policy {}: {}: {pf}", answer.policy, fault.reason())?;
                 }

@@ -5,6 +5,7 @@
 use vfleet_api::{SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
+use vfleet_plan::report::View;
 use vfleet_plan::{Disruption, Plan, Record, Step, plan_node, report};
 
 const PF: &str = "0000:01:00.0";
@@ -83,14 +84,14 @@ fn a_card_whose_interface_is_away_is_still_reported() {
     let host = configured();
     let mut facts = host.facts().unwrap();
     facts.pfs[0].link = None;
-    let reported = report::interfaces(&facts);
+    let reported = report::interfaces(&facts, &View::default());
     assert_eq!(reported[0].pci_address.text(), PF);
     assert_eq!(reported[0].name.as_deref(), Some("enp1s0"));
     let plan = plan_node(&four_vfs(), &facts);
     assert!(plan.steps.is_empty(), "{plan:#?}");
     assert_eq!(plan.problems[0].cause.reason(), "NoInterface");
     facts.records.clear();
-    assert!(report::interfaces(&facts).iter().all(|card| card.pci_address.text() != PF));
+    assert!(report::interfaces(&facts, &View::default()).iter().all(|card| card.pci_address.text() != PF));
 }
 
 #[test]

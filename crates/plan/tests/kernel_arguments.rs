@@ -74,7 +74,7 @@ fn the_contrary_is_found_as_it_is_written() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_line_can_be_asked(line in r#"([a-z_.=,"-]| |\PC){0,80}"#) {

@@ -234,7 +234,7 @@ proptest! {
         for (at, card) in situation.cards.iter().enumerate() {
             let there = groups(entry(&plan.spec, card));
             for answer in &plan.answers {
-                let PfVerdict::Selected { lost } = &answer.pfs[at].verdict else { continue };
+                let PfVerdict::Selected { lost, .. } = &answer.pfs[at].verdict else { continue };
                 let own = there.iter().filter(|group| name(group) == answer.policy);
                 prop_assert!(own.clone().count() + lost.len() > 0);
                 for group in lost {

@@ -7,3 +7,4 @@ pub(crate) mod manifests;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod sim;
+pub(crate) mod wait_for_config;

@@ -26,6 +26,7 @@ enum Command {
     Node(commands::node::Arguments),
     Boot(commands::boot::Arguments),
     Sim(commands::sim::Arguments),
+    WaitForConfig(commands::wait_for_config::Arguments),
     Crds(commands::crds::Arguments),
     Manifests(commands::manifests::Arguments),
 }
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::Node(arguments) => return commands::node::run(&arguments).into(),
         Command::Boot(arguments) => commands::boot::run(&arguments),
         Command::Sim(arguments) => commands::sim::run(&arguments),
+        Command::WaitForConfig(arguments) => commands::wait_for_config::run(&arguments),
         Command::Crds(arguments) => commands::crds::run(&arguments),
         Command::Manifests(arguments) => commands::manifests::run(&arguments),
     };

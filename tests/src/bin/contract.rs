@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Parser, ValueEnum};
 use vfleet_tests::contract::linux::LinuxBench;
 use vfleet_tests::contract::suite::{catch, defect_name, run_case};
-use vfleet_tests::contract::{Case, DEFECTS, Defect, Ending, Given, Report, all_cases, find_case};
+use vfleet_tests::contract::{Case, DEFECTS, Defect, Ending, Given, Report, Stop, all_cases, find_case};
 
 /// Try the contract of hosts on this machine, as root. Its first two network cards that can have VFs are changed
 /// and left without VFs, and vfleet's records are removed: run it in a throw-away machine.
@@ -97,6 +97,7 @@ fn choose(arguments: &Arguments) -> Result<Vec<Trial>> {
 fn try_on(bench: &mut LinuxBench, trial: &Trial) -> Report {
     let start = Instant::now();
     let ending = match (bench.begin(trial.case.given), trial.defect) {
+        (Err(Stop::CannotShow(why)), _) => Ending::CannotShow(why),
         (Err(stop), _) => Ending::Failed(format!("the bench is not clean: {stop:?}")),
         (Ok(()), None) => run_case(trial.case, bench),
         (Ok(()), Some(defect)) => catch(defect, trial.case, bench),

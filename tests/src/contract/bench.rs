@@ -1,5 +1,7 @@
 use std::error::Error;
 
+use vfleet_api::node_state::Interface;
+use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
 use vfleet_host::{Host, HostError};
 
@@ -29,7 +31,21 @@ pub trait Witness: Send + Sync {
     /// All cards that can have VFs.
     fn pfs(&self) -> Result<Vec<SeenPf>, Stop>;
     /// The record of a PF.
-    fn record(&self, pf: PciAddress) -> Result<Option<SeenRecord>, Stop>;
+    fn record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop>;
+    /// The Go daemon's record of a PF.
+    fn go_record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop>;
+    /// The file at `path`.
+    fn file(&self, path: &str) -> Result<Option<SeenFile>, Stop>;
+    /// Whether a module of the kernel is at work.
+    fn is_loaded(&self, module: &str) -> Result<bool, Stop>;
+    /// The arguments that the kernel was started with.
+    fn command_line(&self) -> Result<String, Stop>;
+    /// What this boot is called.
+    fn boot_id(&self) -> Result<String, Stop>;
+    /// Whether an IOMMU is at work.
+    fn has_iommu(&self) -> Result<bool, Stop>;
+    /// The address that a card was made with.
+    fn permanent_mac(&self, pf: PciAddress) -> Result<Option<MacAddr>, Stop>;
 
     /// One card.
     fn pf(&self, pf: PciAddress) -> Result<SeenPf, Stop> {
@@ -38,13 +54,37 @@ pub trait Witness: Send + Sync {
     }
 }
 
-/// A record as it is kept.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SeenRecord {
+/// A file as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenFile {
     /// What it says.
-    pub content: serde_json::Value,
-    /// Permissions of its file, where there is a file.
+    pub text: String,
+    /// Its permissions, where there is a file.
     pub mode: Option<u32>,
+}
+
+impl SeenFile {
+    /// What it says, in JSON.
+    pub fn content(&self) -> Result<serde_json::Value, Stop> {
+        serde_json::from_str(&self.text).map_err(|error| Stop::Failed(format!("{error} in {}", self.text)))
+    }
+}
+
+/// An interface that somebody may use.
+#[derive(Clone, Copy, Debug)]
+pub enum Port {
+    Pf(PciAddress),
+    Vf(VfRef),
+}
+
+/// How a default route reaches an interface.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    Direct,
+    /// Through a VLAN on top of it.
+    Vlan,
+    /// Through a bridge that it is a port of.
+    Bridge,
 }
 
 /// Somebody else on the machine, who has all effects when a call returns.
@@ -61,6 +101,24 @@ pub trait Outsider: Send + Sync {
     fn rename(&self, vf: VfRef, name: &str) -> Shown;
     /// Moves the VF's interface into another network namespace, as a pod's.
     fn hold_elsewhere(&self, vf: VfRef) -> Shown;
+    /// Moves it back.
+    fn bring_back(&self, vf: VfRef) -> Shown;
+    /// Gives a VF, through its PF, a VLAN, trust, no spoof checking and a highest rate.
+    fn tune(&self, vf: VfRef) -> Shown;
+    /// Makes a software RDMA device on top of a VF's interface.
+    fn add_soft_rdma(&self, vf: VfRef) -> Shown;
+    /// Has the node's default route lead through an interface, which is set up for it.
+    fn lead_default_route(&self, port: Port, way: Way) -> Shown;
+    /// Removes that route, and what it went through.
+    fn remove_default_route(&self) -> Shown;
+    /// Writes the Go daemon's record of a PF.
+    fn write_go_record(&self, interface: &Interface) -> Shown;
+    /// Writes a file, or removes it.
+    fn write_file(&self, path: &str, text: Option<&str>) -> Shown;
+    /// Takes a module from the kernel, if it is there.
+    fn unload_module(&self, module: &str) -> Shown;
+    /// Has network namespaces share the RDMA devices, or not.
+    fn set_rdma_mode(&self, mode: RdmaMode) -> Shown;
     /// Waits until those who follow the kernel's events (udev) have finished.
     fn settle(&self) -> Shown;
 }

@@ -1,14 +1,28 @@
 //! The contract, case by case.
 
+mod at_once;
 mod autoprobe;
 mod bind;
 mod discovery;
 mod elsewhere;
+mod eswitch;
+mod external;
+mod files;
+mod firmware;
+mod guids;
+mod host_use;
+mod kernel;
 mod links;
+mod lone_vf;
 mod macs;
+mod modules;
 mod num_vfs;
+mod outside;
 mod plans;
 mod records;
+mod take_over;
+mod unbind;
+mod vdpa;
 mod watch;
 
 use super::bench::{Bench, Shown};
@@ -30,6 +44,25 @@ pub enum Given {
     VfsMadeDown,
     /// [`GIVEN_VFS`], made while the card was up, as it still is.
     VfsMadeUp,
+    /// [`GIVEN_VFS`] on a card that is up and has an embedded switch (in legacy mode), RDMA and settings in its
+    /// firmware.
+    SwitchCard,
+    /// [`GIVEN_VFS`] on a card that is up and speaks InfiniBand.
+    InfinibandCard,
+    /// A VF whose PF is not on the machine, as the card.
+    LoneVf,
+}
+
+impl Given {
+    /// Why no such card can be had on a machine with the lab's cards.
+    pub const fn is_missing_in_the_lab(self) -> Option<&'static str> {
+        match self {
+            Self::NoVfs | Self::VfsMadeDown | Self::VfsMadeUp => None,
+            Self::SwitchCard => Some("no card in the lab has PCI VFs and an embedded switch"),
+            Self::InfinibandCard => Some("nothing emulates InfiniBand"),
+            Self::LoneVf => Some("no hypervisor gives the lab a VF without its PF"),
+        }
+    }
 }
 
 /// How many VFs are given.
@@ -43,11 +76,25 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         autoprobe::CASES,
         macs::CASES,
         bind::CASES,
+        unbind::CASES,
+        at_once::CASES,
+        modules::CASES,
         links::CASES,
         records::CASES,
+        take_over::CASES,
+        files::CASES,
+        kernel::CASES,
+        host_use::CASES,
         watch::CASES,
         elsewhere::CASES,
+        outside::CASES,
+        external::CASES,
         plans::CASES,
+        eswitch::CASES,
+        vdpa::CASES,
+        guids::CASES,
+        firmware::CASES,
+        lone_vf::CASES,
     ];
     groups.into_iter().flatten()
 }

@@ -1,16 +1,16 @@
 //! The bench of `LinuxHost`: the machine that this runs on. It changes the machine's network cards.
 
+mod leftovers;
 mod outsider;
+mod routes;
 mod tools;
 mod witness;
-
-use std::{fs, io};
 
 use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostRoot, LinuxHost};
 
 use self::outsider::LinuxOutsider;
-use self::tools::{failed, run};
+use self::tools::run;
 use self::witness::LinuxWitness;
 use super::bench::{Bench, Outsider, Shown, Stop, Witness};
 use super::cases::{GIVEN_VFS, Given};
@@ -42,7 +42,10 @@ impl LinuxBench {
 
     /// Makes a clean bench.
     pub fn begin(&mut self, given: Given) -> Shown {
-        remove_records()?;
+        if let Some(why) = given.is_missing_in_the_lab() {
+            return Err(Stop::CannotShow(why.to_owned()));
+        }
+        leftovers::clear()?;
         LinuxOutsider.settle()?;
         self.host = new_host();
         self.prepare(self.other_pf, Given::NoVfs)?;
@@ -77,13 +80,6 @@ impl LinuxBench {
 
 fn new_host() -> LinuxHost {
     LinuxHost::new(HostRoot::default())
-}
-
-fn remove_records() -> Shown {
-    match fs::remove_dir_all(witness::RECORDS) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(witness::RECORDS, &error)),
-        _ => Ok(()),
-    }
 }
 
 impl Bench for LinuxBench {

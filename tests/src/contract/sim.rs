@@ -1,12 +1,15 @@
 //! The bench of `SimHost`.
 
-use vfleet_api::{MacAddr, PciAddress, VfRef};
-use vfleet_host::sim::{Kernel, Link, Machine, MachineError, Refusal};
-use vfleet_host::{Host, SimHost};
-use vfleet_plan::LinkKind;
+mod machines;
+mod outsider;
 
-use super::bench::{Bench, Outsider, SeenRecord, Shown, Stop, Witness};
-use super::cases::{GIVEN_VFS, Given};
+use vfleet_api::{MacAddr, PciAddress};
+use vfleet_host::sim::{Kernel, Link, MachineError, Refusal};
+use vfleet_host::{Host, SimHost};
+use vfleet_plan::{LinkKind, ModuleState};
+
+use super::bench::{Bench, Outsider, SeenFile, Shown, Stop, Witness};
+use super::cases::Given;
 use super::seen::{SeenLink, SeenPf, SeenVf};
 
 /// A machine like the one in the VM lab, of its own for each case.
@@ -17,9 +20,7 @@ pub struct SimBench {
 
 impl SimBench {
     pub fn new(given: Given) -> Result<Self, MachineError> {
-        let mut machine = Machine::lab();
-        machine.pfs[0].up = given == Given::VfsMadeUp;
-        machine.pfs[0].num_vfs = if given == Given::NoVfs { 0 } else { GIVEN_VFS };
+        let machine = machines::machine(given);
         let pfs = [machine.pfs[0].address, machine.pfs[1].address];
         Ok(Self { host: SimHost::new(&machine, "contract")?, pfs })
     }
@@ -91,12 +92,44 @@ impl Witness for SimBench {
             .collect())
     }
 
-    fn record(&self, pf: PciAddress) -> Result<Option<SeenRecord>, Stop> {
-        let kernel = self.host.kernel();
-        let Some(record) = kernel.records.get(&pf) else { return Ok(None) };
-        let content = serde_json::to_value(record).map_err(|error| Stop::Failed(error.to_string()))?;
-        Ok(Some(SeenRecord { content, mode: None }))
+    fn record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop> {
+        in_json(self.host.kernel().records.get(&pf))
     }
+
+    fn go_record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop> {
+        in_json(self.host.kernel().go_records.get(&pf))
+    }
+
+    fn file(&self, path: &str) -> Result<Option<SeenFile>, Stop> {
+        Ok(self.host.kernel().files.get(path).map(|text| SeenFile { text: text.clone(), mode: None }))
+    }
+
+    fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
+        Ok(self.host.kernel().modules.get(module) == Some(&ModuleState::Loaded))
+    }
+
+    fn command_line(&self) -> Result<String, Stop> {
+        Ok(self.host.kernel().command_line)
+    }
+
+    fn boot_id(&self) -> Result<String, Stop> {
+        Ok(self.host.kernel().boot_id())
+    }
+
+    fn has_iommu(&self) -> Result<bool, Stop> {
+        Ok(self.host.kernel().has_iommu)
+    }
+
+    fn permanent_mac(&self, pf: PciAddress) -> Result<Option<MacAddr>, Stop> {
+        let kernel = self.host.kernel();
+        Ok(kernel.pf(pf).and_then(|pf| pf.link.as_ref()).and_then(|link| link.permanent_mac))
+    }
+}
+
+fn in_json<T: serde::Serialize>(content: Option<&T>) -> Result<Option<SeenFile>, Stop> {
+    let text = content.map(serde_json::to_string).transpose();
+    let text = text.map_err(|error| Stop::Failed(error.to_string()))?;
+    Ok(text.map(|text| SeenFile { text, mode: None }))
 }
 
 fn see(link: &Link) -> SeenLink {
@@ -108,62 +141,5 @@ fn see(link: &Link) -> SeenLink {
         mtu: link.mtu,
         max_mtu: link.max_mtu,
         up: link.up,
-    }
-}
-
-impl Outsider for SimBench {
-    fn set_num_vfs(&self, pf: PciAddress, count: u16) -> Shown {
-        self.change(|kernel| kernel.set_num_vfs(pf, count))
-    }
-
-    fn set_autoprobe(&self, pf: PciAddress, on: bool) -> Shown {
-        self.change(|kernel| kernel.set_autoprobe(pf, on))
-    }
-
-    fn set_up(&self, pf: PciAddress, up: bool) -> Shown {
-        self.change(|kernel| kernel.set_up(pf, up))
-    }
-
-    fn set_mtu(&self, pf: PciAddress, mtu: u32) -> Shown {
-        self.change(|kernel| kernel.set_pf_mtu(pf, mtu))
-    }
-
-    fn set_alt_name(&self, pf: PciAddress, name: &str) -> Shown {
-        self.change(|kernel| {
-            if let Some(link) = kernel.pf_mut(pf).and_then(|pf| pf.link.as_mut()) {
-                link.alt_names.push(name.to_owned());
-            }
-            Ok(())
-        })
-    }
-
-    fn set_vf_mac(&self, vf: VfRef, mac: MacAddr) -> Shown {
-        self.change(|kernel| kernel.set_vf_mac(vf, mac))
-    }
-
-    fn set_override(&self, vf: VfRef, driver: Option<&str>) -> Shown {
-        self.change(|kernel| kernel.set_override(vf, driver))
-    }
-
-    fn unbind(&self, vf: VfRef) -> Shown {
-        self.change(|kernel| kernel.unbind(vf))
-    }
-
-    fn rename(&self, vf: VfRef, name: &str) -> Shown {
-        self.change(|kernel| {
-            let vf = kernel.pf_mut(vf.pf).and_then(|pf| pf.vfs.get_mut(usize::from(vf.index)));
-            if let Some(link) = vf.and_then(|vf| vf.link.as_mut()) {
-                name.clone_into(&mut link.name);
-            }
-            Ok(())
-        })
-    }
-
-    fn hold_elsewhere(&self, vf: VfRef) -> Shown {
-        self.change(|kernel| kernel.hold_elsewhere(vf, true))
-    }
-
-    fn settle(&self) -> Shown {
-        Ok(())
     }
 }

@@ -63,7 +63,7 @@ pub(super) async fn that_works(scene: &Scene<'_>) {
 
 /// Only a reboot can do that, so it is not done when it was done before.
 fn switch_iommu_off(guest: &Guest<'_>) {
-    if guest.run("ls /sys/kernel/iommu_groups") != "" {
+    if !guest.run("ls /sys/kernel/iommu_groups").is_empty() {
         guest.vm.reboot_with(WITHOUT_IOMMU).expect("the machine reboots");
     }
 }

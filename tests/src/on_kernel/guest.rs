@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::path::Path;
 
 use fixture_lab::{Job, Vm};
@@ -75,23 +76,37 @@ impl<'a> Guest<'a> {
         self.run(&script).lines().map(str::to_owned).collect()
     }
 
-    /// What can be seen of a card and of its VFs from one number to another, down to the byte: what `ip` tells, the
-    /// drivers, the files of sysfs.
-    pub(super) fn snapshot(&self, pf: &str, first: u32, last: u32) -> String {
+    /// Makes the machine what every story expects, whatever an earlier one has left.
+    pub(super) fn clean(&self) {
+        self.run(
+            "for netns in $(ip netns list | cut -d ' ' -f 1); do ip netns delete $netns; done
+            for card in /sys/bus/pci/devices/*/sriov_numvfs; do
+                if [ $(cat $card) != 0 ]; then echo 0 >$card; fi
+                echo 1 >$(dirname $card)/sriov_drivers_autoprobe
+            done
+            for link in enp1s0 enp2s0; do ip address flush dev $link; ip link set $link down mtu 1500; done
+            rm -rf /etc/sriov-operator /etc/udev/rules.d/*.rules",
+        );
+    }
+
+    /// What can be seen of a card and of some of its VFs, down to the byte: what `ip` tells, the drivers, the files of
+    /// sysfs.
+    pub(super) fn snapshot(&self, pf: &str, vfs: Range<u32>) -> String {
+        let Range { start, end } = vfs;
         let script = format!(
-            r#"
+            r"
             card=/sys/class/net/{pf}/device
-            ip -json -details link show {pf} | jq '.[0] | .vfinfo_list |= .[{first}:{last} + 1]'
+            ip -json -details link show {pf} | jq '.[0] | .vfinfo_list |= .[{start}:{end}]'
             for file in $card/sriov_* $card/driver_override; do echo $file $(cat $file 2>&1 || true); done
-            for number in $(seq {first} {last}); do
+            for ((number = {start}; number < {end}; number++)); do
                 vf=$card/virtfn$number
                 readlink $vf $vf/driver $vf/iommu_group || true
                 cat $vf/driver_override
                 for link in $(ls $vf/net 2>/dev/null); do
-                    ip -json -details link show $link
-                    ip -json address show $link | jq '.[0].addr_info | map(del(.valid_life_time, .preferred_life_time))'
+                    ip -json -details link show $link | jq '.[0]'
+                    ip -json address show $link | jq '.[0].addr_info | map(del(.valid_life_time, .preferred_life_time, .tentative))'
                 done
-            done"#
+            done"
         );
         self.run(&script)
     }
@@ -115,4 +130,19 @@ impl<'a> Guest<'a> {
     pub(super) fn address(&self, name: &str) -> String {
         self.link(name)["address"].as_str().expect("an address").to_owned()
     }
+}
+
+/// Fails with those lines in which two snapshots differ.
+#[track_caller]
+pub(super) fn assert_same(before: &str, after: &str, what: &str) {
+    let only_in = |one: &str, other: &str| {
+        let lines = one.lines().filter(|line| !other.lines().any(|known| known == *line));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert!(
+        before == after,
+        "{what}; before:\n{}\nafter:\n{}",
+        only_in(before, after),
+        only_in(after, before)
+    );
 }

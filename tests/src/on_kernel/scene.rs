@@ -24,8 +24,10 @@ impl<'a> Scene<'a> {
         let cluster = Cluster::new("lab", programs.vfleet).await;
         cluster.create_worker(NODE).await;
         let kubeconfig = cluster.kubeconfig_in_the_lab(vm, NODE);
+        let guest = Guest::new(vm);
+        guest.clean();
         let operator = cluster.operator();
-        Self { guest: Guest::new(vm), programs, kubeconfig, cluster, _operator: operator }
+        Self { guest, programs, kubeconfig, cluster, _operator: operator }
     }
 
     /// Leaves the machine as the next one expects it.
@@ -68,8 +70,8 @@ impl<'a> Scene<'a> {
     pub(super) async fn wait_for_drivers(&self, pf: &str, drivers: &[&str]) -> State {
         let what = format!("VFs of {pf} with {drivers:?}");
         let is_so = |state: &State| {
-            let found: Vec<_> = state.vfs(pf).into_iter().map(|vf| vf.driver.unwrap_or_default()).collect();
-            state.is_synced() && found == drivers
+            let found = || state.vfs(pf).into_iter().map(|vf| vf.driver.unwrap_or_default());
+            state.is_synced() && found().eq(drivers.iter().copied())
         };
         let state = self.wait(&what, is_so).await;
         assert_eq!(self.guest.drivers(pf), drivers, "as the kernel shows it");

@@ -8,7 +8,7 @@ use vfleet_plan::Problem;
 /// Something that keeps the node from being as wanted.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// It cannot be. No use in trying again before the machine or the wish changes.
+    /// It cannot be.
     #[error("{0}")]
     Impossible(Problem),
     /// A step failed.
@@ -55,7 +55,10 @@ impl Failure {
 
     /// Whether trying again can help although nothing changed.
     pub fn is_worth_a_retry(&self) -> bool {
-        !matches!(self, Self::Impossible(_))
+        match self {
+            Self::Impossible(problem) => problem.is_worth_a_retry(),
+            Self::Step { .. } | Self::Unreadable(_) | Self::StillToDo { .. } => true,
+        }
     }
 }
 

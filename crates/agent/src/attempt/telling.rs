@@ -45,7 +45,7 @@ impl Agent {
         // The latest status seen, so that transition times are kept; the spec is the one worked on.
         let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
-        let new = status(&base, facts, progress);
+        let new = status(&base, facts, self.narrow.as_ref(), progress);
         if !is_news(&base, &new) {
             return Ok(false);
         }

@@ -5,15 +5,18 @@ use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{READY, Verdict, updated};
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
+use vfleet_plan::report::View;
+use vfleet_plan::{HostFacts, Unread, report};
 
 use super::{EXECUTING, Progress, message};
 use crate::apply::Failure;
 use crate::course::PfCourse;
 
-/// `cards` with a condition on each that the spec wants something of. While steps are being executed, the last verdict
+/// The cards, with a condition on each that the spec wants something of or that cannot be read. While steps are being executed, the last verdict
 /// about cards without steps stands.
 pub(super) fn with_conditions(
-    cards: Vec<InterfaceExt>,
+    facts: &HostFacts,
+    view: &View<'_>,
     state: &SriovNetworkNodeState,
     progress: &Progress<'_>,
 ) -> Vec<InterfaceExt> {
@@ -33,7 +36,9 @@ pub(super) fn with_conditions(
                         return card;
                     }
                 },
-                Progress::Done(failures) => verdict(pf, failures).or_else(|| wanted(pf).then(as_wanted)),
+                Progress::Done(failures) => verdict(pf, failures)
+                    .or_else(|| facts.unread(pf).map(unread))
+                    .or_else(|| wanted(pf).then(as_wanted)),
             };
             card.conditions = verdict.map(|verdict| {
                 let known = known.unwrap_or_default();
@@ -42,7 +47,7 @@ pub(super) fn with_conditions(
         }
         card
     };
-    cards.into_iter().map(with_condition).collect()
+    report::interfaces(facts, view).into_iter().map(with_condition).collect()
 }
 
 fn known(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
@@ -69,6 +74,10 @@ fn so_far(course: &PfCourse) -> Verdict {
         None if course.has_ended => as_wanted(),
         None => not_ready(EXECUTING, course.text()),
     }
+}
+
+fn unread(card: &Unread) -> Verdict {
+    Verdict { type_: READY, holds: false, reason: card.reason, message: card.error.clone() }
 }
 
 fn as_wanted() -> Verdict {

@@ -1,8 +1,11 @@
 use serde_json::json;
 use vfleet_api::node_state::InterfaceExt;
-use vfleet_host::HostError;
+use vfleet_host::sim::Machine;
+use vfleet_host::{Host, HostError, SimHost};
+use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Unread};
 
 use super::*;
+use crate::apply::Happening;
 
 fn state(generation: i64) -> SriovNetworkNodeState {
     let mut state = SriovNetworkNodeState::default();
@@ -11,7 +14,7 @@ fn state(generation: i64) -> SriovNetworkNodeState {
 }
 
 fn told(mut state: SriovNetworkNodeState, progress: &Progress<'_>) -> SriovNetworkNodeState {
-    state.status = Some(status(&state, Some(&HostFacts::default()), progress));
+    state.status = Some(status(&state, Some(&HostFacts::default()), None, progress));
     state
 }
 
@@ -59,8 +62,8 @@ fn a_success_with_an_older_wish_is_not_ready() {
 #[test]
 fn the_same_again_is_no_news() {
     let done = told(state(3), &Progress::Done(&[]));
-    assert!(!is_news(&done, &status(&done, Some(&HostFacts::default()), &Progress::Done(&[]))));
-    assert!(is_news(&done, &status(&done, Some(&HostFacts::default()), &Progress::Done(&[failure()]))));
+    assert!(!is_news(&done, &status(&done, Some(&HostFacts::default()), None, &Progress::Done(&[]))));
+    assert!(is_news(&done, &status(&done, Some(&HostFacts::default()), None, &Progress::Done(&[failure()]))));
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn a_machine_that_cannot_be_read_keeps_its_cards_in_the_status() {
     let mut known = state(1);
     known.status = Some(SriovNetworkNodeStateStatus { interfaces: Some(Vec::new()), ..Default::default() });
     let error = HostError::Unsettled { what: "0000:01:00.0".to_owned() };
-    let new = status(&known, None, &Progress::Done(&[Failure::Unreadable(error)]));
+    let new = status(&known, None, None, &Progress::Done(&[Failure::Unreadable(error)]));
     assert_eq!(new.interfaces, Some(Vec::new()));
     assert_eq!(new.sync_status.as_deref(), Some(FAILED));
 }
@@ -96,26 +99,88 @@ fn conditions_of_others_are_not_sent() {
     };
     known.status =
         Some(SriovNetworkNodeStateStatus { conditions: Some(vec![foreign]), ..Default::default() });
-    let new = status(&known, Some(&HostFacts::default()), &Progress::Done(&[]));
+    let new = status(&known, Some(&HostFacts::default()), None, &Progress::Done(&[]));
     assert!(new.conditions.unwrap().iter().all(|condition| condition.type_ != "Drained"));
+}
+
+fn card(pf: &str) -> PfFacts {
+    let lab = SimHost::new(&Machine::lab(), "status").unwrap();
+    PfFacts { address: pf.parse().unwrap(), ..lab.facts().unwrap().pfs.remove(0) }
+}
+
+/// What is said of the cards: status and reason of their conditions.
+fn said_of_cards(
+    state: &SriovNetworkNodeState,
+    facts: &HostFacts,
+    progress: &Progress<'_>,
+) -> Vec<Option<(String, String)>> {
+    let known = state.status.as_ref().and_then(|status| status.interfaces.clone()).unwrap_or_default();
+    let said = devices::with_conditions(facts, &View { known: &known, narrow: None }, state, progress);
+    let ready = |card: &InterfaceExt| {
+        let ready = card.conditions.as_ref().map(|conditions| &conditions[0]);
+        ready.map(|ready| (ready.status.clone(), ready.reason.clone()))
+    };
+    said.iter().map(ready).collect()
+}
+
+fn some(status: &str, reason: &str) -> Option<(String, String)> {
+    Some((status.to_owned(), reason.to_owned()))
+}
+
+fn two_wanted_cards() -> (SriovNetworkNodeState, HostFacts) {
+    let wish = |pf: &str| json!({ "pciAddress": pf });
+    let mut state = state(3);
+    state.spec.interfaces =
+        Some(serde_json::from_value(json!([wish("0000:01:00.0"), wish("0000:02:00.0")])).unwrap());
+    let pfs = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"].map(card).into();
+    (state, HostFacts { pfs, ..Default::default() })
 }
 
 #[test]
 fn each_wanted_card_says_whether_it_is_as_wanted() {
-    let card = |pf: &str| json!({ "pciAddress": pf });
-    let mut state = state(3);
-    state.spec.interfaces =
-        Some(serde_json::from_value(json!([card("0000:01:00.0"), card("0000:02:00.0")])).unwrap());
-    let cards: Vec<InterfaceExt> =
-        serde_json::from_value(json!([card("0000:01:00.0"), card("0000:02:00.0"), card("0000:03:00.0")]))
-            .unwrap();
-    let said = devices::with_conditions(cards, &state, &Progress::Done(&[failure()]));
-    let verdicts: Vec<_> = said
-        .iter()
-        .map(|card| {
-            let ready = card.conditions.as_ref().map(|conditions| &conditions[0]);
-            ready.map(|ready| (ready.status.as_str(), ready.reason.as_str()))
-        })
-        .collect();
-    assert_eq!(verdicts, [Some(("False", "DriverNotLoaded")), Some(("True", "AsWanted")), None]);
+    let (state, facts) = two_wanted_cards();
+    assert_eq!(
+        said_of_cards(&state, &facts, &Progress::Done(&[failure()])),
+        [some("False", "DriverNotLoaded"), some("True", "AsWanted"), None]
+    );
+}
+
+#[test]
+fn a_card_that_is_done_says_so_while_another_one_hangs() {
+    let (state, facts) = two_wanted_cards();
+    let planned = |pf: &PfFacts| PlannedStep {
+        step: Step::SetLinkUp { pf: pf.address },
+        disruption: Disruption::Pf,
+        why: String::new(),
+    };
+    let steps: Vec<_> = facts.pfs[..2].iter().map(planned).collect();
+    let mut course = Course::begin(&Plan { steps: steps.clone(), problems: Vec::new() });
+    course.take(&Happening::Begins(&steps[0]));
+    course.take(&Happening::PfEnded { pf: facts.pfs[1].address, is_done: true });
+    assert_eq!(
+        said_of_cards(&state, &facts, &Progress::Executing(&course)),
+        [some("False", "Executing"), some("True", "AsWanted"), None]
+    );
+}
+
+#[test]
+fn a_card_that_cannot_be_read_stays_and_says_why() {
+    let (mut state, mut facts) = two_wanted_cards();
+    state.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[])));
+    let lost = facts.pfs.remove(2);
+    facts.unread.push(Unread { pf: lost.address, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
+    assert_eq!(
+        said_of_cards(&state, &facts, &Progress::Done(&[])),
+        [some("True", "AsWanted"), some("True", "AsWanted"), some("False", "DeadlineExceeded")]
+    );
+}
+
+#[test]
+fn a_machine_about_to_restart_says_so() {
+    let reboot = PlannedStep { step: Step::Reboot, disruption: Disruption::Reboot, why: String::new() };
+    let course = Course::begin(&Plan { steps: vec![reboot], problems: Vec::new() });
+    let rebooting = told(state(3), &Progress::Executing(&course));
+    let progressing = condition(&rebooting, PROGRESSING);
+    assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), ("True", "Rebooting"));
+    assert!(progressing.message.contains("disruption Reboot"), "{}", progressing.message);
 }

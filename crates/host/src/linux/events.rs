@@ -3,31 +3,38 @@
 //! Who waits subscribes first and looks then, so that nothing that happens in between is missed.
 
 use std::io::{self, PipeReader};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::NetlinkBuffer;
 use netlink_sys::protocols::{NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::rtnl;
+use super::netlink::{Message, failed, messages};
+use super::rtnl::{
+    self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
+};
 use super::uevent::Uevent;
 use crate::{HostError, Wake, Watch};
 
 /// The group of the kernel's own messages; udev's are another.
 const UEVENTS_OF_THE_KERNEL: u32 = 1;
-const RTNLGRP_LINK: u32 = 1;
+/// `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`.
+const GROUPS_OF_THE_NETWORK: [u32; 5] = [1, 5, 7, 9, 11];
 /// Room for the announcements of some hundred VFs; when it is not enough, the kernel says so.
 const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
 
+/// Whether a message is of interest.
+type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
+
 /// A subscription to one kind of message.
 struct Subscription {
     socket: Socket,
-    is_of_interest: fn(&[u8]) -> bool,
+    is_of_interest: Filter,
 }
 
 impl Subscription {
@@ -36,25 +43,32 @@ impl Subscription {
         Self::open(NETLINK_KOBJECT_UEVENT, UEVENTS_OF_THE_KERNEL, is_of_interest)
     }
 
-    fn interfaces() -> Result<Self, HostError> {
-        // What cannot be parsed may be about a card, too.
-        let is_of_interest = |bytes: &[u8]| match NetlinkBuffer::new_checked(bytes) {
-            Ok(packet) => !rtnl::is_virtual(packet.payload()),
-            Err(_) => true,
+    /// Interfaces of cards, default routes, and the addresses that the node is known by.
+    fn network(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
+        let node_addresses = node_addresses.to_vec();
+        let is_of_interest = move |bytes: &[u8]| {
+            let mut messages = messages(bytes).peekable();
+            // What cannot be parsed may be about a card, too.
+            messages.peek().is_none() || messages.any(|message| is_about_cards(&message, &node_addresses))
         };
-        Self::open(NETLINK_ROUTE, RTNLGRP_LINK, is_of_interest)
+        let groups = GROUPS_OF_THE_NETWORK.iter().map(|group| 1 << (group - 1)).sum();
+        Self::open(NETLINK_ROUTE, groups, is_of_interest)
     }
 
-    fn open(protocol: isize, group: u32, is_of_interest: fn(&[u8]) -> bool) -> Result<Self, HostError> {
+    fn open(
+        protocol: isize,
+        groups: u32,
+        is_of_interest: impl Fn(&[u8]) -> bool + Send + 'static,
+    ) -> Result<Self, HostError> {
         let open = || {
             let mut socket = Socket::new(protocol)?;
             socket.set_non_blocking(true)?;
             socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
-            socket.bind(&SocketAddr::new(0, 1 << (group - 1)))?;
+            socket.bind(&SocketAddr::new(0, groups))?;
             Ok(socket)
         };
         let socket = open().map_err(|source| failed("subscribe to the kernel's events", source))?;
-        Ok(Self { socket, is_of_interest })
+        Ok(Self { socket, is_of_interest: Box::new(is_of_interest) })
     }
 
     /// Takes all messages that wait; gives whether one of them is of interest. When the kernel had to drop
@@ -74,12 +88,30 @@ impl Subscription {
     }
 }
 
+/// Whether a message may be about a card, or about what the node uses its cards for. What a pod's interfaces, addresses
+/// and routes say is not.
+fn is_about_cards(message: &Message<'_>, node_addresses: &[IpAddr]) -> bool {
+    match message.kind {
+        RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
+        RTM_NEWADDR | RTM_DELADDR => match Address::parse(message.payload) {
+            Some(address) => address.ip.is_some_and(|ip| node_addresses.contains(&ip)),
+            None => true,
+        },
+        RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
+        _ => true,
+    }
+}
+
 /// Waits until `look` sees something, for `limit` at most. Looks first, then after every event about a card, and
 /// once more at the end.
 pub(super) fn wait_for<T>(
     limit: Duration,
     mut look: impl FnMut() -> Result<Option<T>, HostError>,
 ) -> Result<Option<T>, HostError> {
+    // Most often it is there already, and a subscription costs more than a look.
+    if let Some(seen) = look()? {
+        return Ok(Some(seen));
+    }
     let deadline = Instant::now() + limit;
     let devices = Subscription::devices()?;
     loop {
@@ -113,30 +145,31 @@ fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
 }
 
 /// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
-pub(super) fn watch(wake: Wake) -> Result<Watch, HostError> {
-    let subscriptions = subscribe()?;
+pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
+    let node_addresses = node_addresses.to_vec();
+    let subscriptions = subscribe(&node_addresses)?;
     let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
     thread::Builder::new()
         .name("host-watch".to_owned())
-        .spawn(move || serve(subscriptions, &end, &wake))
+        .spawn(move || serve(subscriptions, &node_addresses, &end, &wake))
         .map_err(|source| HostError::System { what: "thread", source })?;
     Ok(Watch::new(guard))
 }
 
-fn subscribe() -> Result<[Subscription; 2], HostError> {
-    Ok([Subscription::devices()?, Subscription::interfaces()?])
+fn subscribe(node_addresses: &[IpAddr]) -> Result<[Subscription; 2], HostError> {
+    Ok([Subscription::devices()?, Subscription::network(node_addresses)?])
 }
 
 /// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
 /// and wakes.
-fn serve(mut subscriptions: [Subscription; 2], end: &PipeReader, wake: &Wake) {
+fn serve(mut subscriptions: [Subscription; 2], node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
     loop {
         match next_batch(&subscriptions, end) {
             Ok(Some(true)) => wake(),
             Ok(Some(false)) => {}
             Ok(None) => return,
             Err(_) => {
-                let again = subscribe();
+                let again = subscribe(node_addresses);
                 wake();
                 // Without sockets there is nothing to wait on and nobody to tell.
                 let Ok(again) = again else { return };
@@ -148,11 +181,11 @@ fn serve(mut subscriptions: [Subscription; 2], end: &PipeReader, wake: &Wake) {
 
 /// Waits for messages and takes them; gives whether one is of interest, `None` at the end.
 fn next_batch(subscriptions: &[Subscription; 2], end: &PipeReader) -> Result<Option<bool>, HostError> {
-    let [devices, interfaces] = subscriptions;
+    let [devices, network] = subscriptions;
     let mut waiting = [
         PollFd::new(end.as_fd(), PollFlags::POLLIN),
         PollFd::new(devices.socket.as_fd(), PollFlags::POLLIN),
-        PollFd::new(interfaces.socket.as_fd(), PollFlags::POLLIN),
+        PollFd::new(network.socket.as_fd(), PollFlags::POLLIN),
     ];
     match poll(&mut waiting, PollTimeout::NONE) {
         Ok(_) | Err(Errno::EINTR) => {}
@@ -161,18 +194,40 @@ fn next_batch(subscriptions: &[Subscription; 2], end: &PipeReader) -> Result<Opt
     if waiting[0].any().unwrap_or(true) {
         return Ok(None);
     }
-    Ok(Some(devices.drain()? | interfaces.drain()?))
-}
-
-fn failed(attempt: &str, source: io::Error) -> HostError {
-    HostError::Netlink { attempt: attempt.to_owned(), message: None, source }
+    Ok(Some(devices.drain()? | network.drain()?))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
+    use super::super::netlink::Attributes;
     use super::*;
+
+    /// Whether a subscription with one node address takes this message.
+    fn takes(kind: u16, payload: &[u8]) -> bool {
+        let length = u32::try_from(16 + payload.len()).unwrap().to_ne_bytes();
+        let bytes = [&length[..], &kind.to_ne_bytes(), &[0; 10], payload].concat();
+        let node_addresses = [IpAddr::from([10, 0, 0, 1])];
+        messages(&bytes).any(|message| is_about_cards(&message, &node_addresses))
+    }
+
+    #[test]
+    fn a_pods_address_or_route_wakes_nobody() {
+        let address = |last| {
+            let local = Attributes::default().with(2, &[10, 0, 0, last]);
+            local.after(&[2, 24, 0, 0, 5, 0, 0, 0])
+        };
+        assert!(takes(RTM_NEWADDR, &address(1)) && takes(RTM_DELADDR, &address(1)));
+        assert!(!takes(RTM_NEWADDR, &address(2)));
+        let route = |prefix| Attributes::default().after(&[2, prefix, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0]);
+        assert!(takes(RTM_NEWROUTE, &route(0)) && takes(RTM_DELROUTE, &route(0)));
+        assert!(!takes(RTM_NEWROUTE, &route(32)));
+        assert!(
+            takes(RTM_NEWROUTE, &[]) && takes(RTM_NEWADDR, &[]),
+            "what makes no sense may be of interest"
+        );
+    }
 
     #[test]
     fn looks_before_it_waits() {
@@ -200,9 +255,12 @@ mod tests {
         }
         let (sender, receiver) = mpsc::channel();
         let held = SaysGoodbye(sender);
-        let watch = watch(Box::new(move || {
-            let _ = &held;
-        }))
+        let watch = watch(
+            &[],
+            Box::new(move || {
+                let _ = &held;
+            }),
+        )
         .unwrap();
         drop(watch);
         receiver.recv_timeout(Duration::from_secs(10)).unwrap();

@@ -1,7 +1,8 @@
-//! The network interface of a PCI function.
+//! The network interfaces of a PCI function.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{parse, sysfs};
 use crate::HostError;
@@ -13,8 +14,30 @@ const NOTHING_TO_SAY: [i32; 3] = [61, 95, 22];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Netdev {
     pub(super) index: u32,
+    /// Its directory in sysfs.
+    path: PathBuf,
+}
+
+impl Netdev {
     /// Mbit/s, while there is a carrier.
-    pub(super) speed: Option<u32>,
+    pub(super) fn speed(&self) -> Result<Option<u32>, HostError> {
+        let path = self.path.join("speed");
+        let Some(text) = said(&path)? else { return Ok(None) };
+        parse::speed(&text).map_err(|_| HostError::Unreadable {
+            path,
+            found: text,
+            expected: "a speed in Mbit/s",
+        })
+    }
+}
+
+/// All interfaces of a function, in the network namespace that sysfs shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Netdevs {
+    /// The function's own.
+    pub(super) own: Option<Netdev>,
+    /// All of them, with those that stand for its VFs.
+    pub(super) indices: BTreeSet<u32>,
 }
 
 /// An interface of a function that may have several.
@@ -25,13 +48,31 @@ struct Candidate {
     is_representor: bool,
 }
 
-/// The interface of the function at `device`, if it has one in the network namespace that sysfs shows.
+/// The function's own interface, if it has one.
 pub(super) fn of_device(device: &Path) -> Result<Option<Netdev>, HostError> {
-    let directory = device.join("net");
-    let names = sysfs::names_if_there(&directory)?;
-    let candidates =
-        names.iter().map(|name| read(&directory.join(name))).collect::<Result<Vec<_>, HostError>>()?;
-    Ok(choose(candidates))
+    all(device).map(|netdevs| netdevs.own)
+}
+
+/// The interfaces of the function at `device`.
+pub(super) fn all(device: &Path) -> Result<Netdevs, HostError> {
+    let mut candidates = Vec::new();
+    for directory in directories(device)? {
+        for name in sysfs::names_if_there(&directory)? {
+            candidates.push(read(directory.join(name))?);
+        }
+    }
+    let indices = candidates.iter().map(|candidate| candidate.netdev.index).collect();
+    Ok(Netdevs { own: choose(candidates), indices })
+}
+
+/// Where a function's interfaces are: a virtio device is between it and them.
+fn directories(device: &Path) -> Result<Vec<PathBuf>, HostError> {
+    if sysfs::target_name(&device.join("driver"))?.as_deref() != Some("virtio-pci") {
+        return Ok(vec![device.join("net")]);
+    }
+    let names = sysfs::names(device)?;
+    let virtio = names.iter().filter(|name| name.starts_with("virtio"));
+    Ok(virtio.map(|name| device.join(name).join("net")).collect())
 }
 
 /// The function's own port and not the stand-in of one of its VFs; the first port of a card that has several
@@ -44,23 +85,14 @@ fn choose(candidates: Vec<Candidate>) -> Option<Netdev> {
         .map(|candidate| candidate.netdev)
 }
 
-fn read(interface: &Path) -> Result<Candidate, HostError> {
-    let index = sysfs::read_as(&interface.join("ifindex"), "the index of an interface", parse::index)?;
-    let port = sysfs::read_if_there(&interface.join("dev_port"), "the number of a port", parse::port)?;
-    let port_name = said(&interface.join("phys_port_name"))?;
+fn read(path: PathBuf) -> Result<Candidate, HostError> {
+    let index = sysfs::read_as(&path.join("ifindex"), "the index of an interface", parse::index)?;
+    let port = sysfs::read_if_there(&path.join("dev_port"), "the number of a port", parse::port)?;
+    let port_name = said(&path.join("phys_port_name"))?;
     Ok(Candidate {
-        netdev: Netdev { index, speed: speed(&interface.join("speed"))? },
+        netdev: Netdev { index, path },
         port: port.unwrap_or(0),
         is_representor: port_name.is_some_and(|name| parse::is_representor(&name)),
-    })
-}
-
-fn speed(path: &Path) -> Result<Option<u32>, HostError> {
-    let Some(text) = said(path)? else { return Ok(None) };
-    parse::speed(&text).map_err(|_| HostError::Unreadable {
-        path: path.to_owned(),
-        found: text,
-        expected: "a speed in Mbit/s",
     })
 }
 
@@ -83,7 +115,7 @@ mod tests {
     use super::*;
 
     fn candidate(index: u32, port: u32, is_representor: bool) -> Candidate {
-        Candidate { netdev: Netdev { index, speed: None }, port, is_representor }
+        Candidate { netdev: Netdev { index, path: PathBuf::new() }, port, is_representor }
     }
 
     #[test]

@@ -68,13 +68,39 @@ pub(super) fn virtfn(name: &str) -> Option<u16> {
 /// Whether a port name (`phys_port_name`) is that of a VF's or SF's stand-in on the PF (`pf0vf3`, `c1pf0sf2`),
 /// not of the PF's own port (`p0`).
 pub(super) fn is_representor(port_name: &str) -> bool {
+    pf_port(port_name).is_some_and(|(_, rest)| rest.starts_with("vf") || rest.starts_with("sf"))
+}
+
+/// The port of a VF.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct VfPort {
+    /// The number of the PF on its card.
+    pub(super) pf: u32,
+    pub(super) vf: u16,
+}
+
+/// The VF that a port name (`phys_port_name`) is about: `pf0vf3`. Not one of another machine that the card is in, too
+/// (`c1pf0vf3`).
+pub(super) fn vf_port(port_name: &str) -> Option<VfPort> {
+    let (pf, rest) = pf_port(port_name).filter(|_| !port_name.starts_with('c'))?;
+    let vf = rest.strip_prefix("vf").filter(|digits| !digits.is_empty())?;
+    Some(VfPort { pf: decimal(pf).filter(|_| !pf.is_empty())?, vf: decimal(vf)? })
+}
+
+/// The digits after `pf` in a port's name, and what follows them.
+fn pf_port(port_name: &str) -> Option<(&str, &str)> {
     let after_controller = match port_name.strip_prefix('c') {
         Some(rest) => rest.trim_start_matches(|c: char| c.is_ascii_digit()),
         None => port_name,
     };
-    let Some(rest) = after_controller.strip_prefix("pf") else { return false };
-    let kind = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-    kind.starts_with("vf") || kind.starts_with("sf")
+    let rest = after_controller.strip_prefix("pf")?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some(rest.split_at(digits))
+}
+
+/// The number of a NUMA node; -1 on a machine that has none.
+pub(super) fn numa_node(text: &str) -> Option<i32> {
+    text.parse().ok()
 }
 
 #[cfg(test)]
@@ -115,6 +141,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tells_which_vf_a_port_is_of() {
+        assert_eq!(vf_port("pf1vf23"), Some(VfPort { pf: 1, vf: 23 }));
+        for name in ["c1pf0vf1", "pf0sf1", "pf0", "p0", "pf0vf", "pfvf1", "pf0vf-1", ""] {
+            assert_eq!(vf_port(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_machine_without_numa_has_no_nodes() {
+        assert_eq!((numa_node("-1"), numa_node("1"), numa_node("")), (Some(-1), Some(1), None));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -122,6 +161,7 @@ mod tests {
         fn takes_any_text(text in "\\PC*|[0-9a-fx+-]{0,12}|(c[0-9]*)?pf[0-9]*[a-z]{0,3}") {
             let _ = (count(&text), index(&text), port(&text), switch(&text), id(&text), speed(&text));
             let _ = (is_network_class(&text), driver_override(&text), virtfn(&text), is_representor(&text));
+            let _ = (vf_port(&text), numa_node(&text));
         }
 
         #[test]

@@ -4,40 +4,36 @@ use std::path::Path;
 
 use vfleet_api::{PciAddress, VfRef};
 
-use super::netdev::{self, Netdev};
+use super::driver::BusDevice;
 use super::root::HostRoot;
 use super::{parse, sysfs};
 use crate::HostError;
 
-/// A network card that can have VFs.
-#[derive(Debug)]
-pub(super) struct PfDevice {
-    pub(super) function: Function,
-    pub(super) total_vfs: u16,
-    pub(super) drivers_autoprobe: bool,
-    /// By index.
-    pub(super) vfs: Vec<Function>,
+/// What makes a PCI function one of our cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Card {
+    /// A network card that can have this many VFs.
+    Pf { total_vfs: u16 },
+    /// A network card that cannot have any: where a hypervisor hands out VFs, it is one.
+    LoneVf,
 }
 
-/// A PCI function.
-#[derive(Debug)]
-pub(super) struct Function {
-    pub(super) address: PciAddress,
-    pub(super) vendor: u16,
-    pub(super) device: u16,
-    pub(super) driver: Option<String>,
-    pub(super) netdev: Option<Netdev>,
-}
+/// Where a card is, and which; an error instead of what cannot be told.
+pub(super) type FoundCard = (PciAddress, Result<Card, HostError>);
 
-/// All PFs, by address.
-pub(super) fn pfs(root: &HostRoot) -> Result<Vec<PfDevice>, HostError> {
-    let mut pfs = Vec::new();
+/// All cards, by address. Lone VFs only when they are asked for.
+pub(super) fn cards(root: &HostRoot, with_lone_vfs: bool) -> Result<Vec<FoundCard>, HostError> {
+    let mut cards = Vec::new();
     for address in addresses(root)? {
-        if let Some(total_vfs) = total_vfs(root, address)? {
-            pfs.push(read_pf(root, address, total_vfs)?);
-        }
+        let card = match card(root, address) {
+            Ok(None) => continue,
+            Ok(Some(Card::LoneVf)) if !with_lone_vfs => continue,
+            Ok(Some(card)) => Ok(card),
+            Err(error) => Err(error),
+        };
+        cards.push((address, card));
     }
-    Ok(pfs)
+    Ok(cards)
 }
 
 fn addresses(root: &HostRoot) -> Result<Vec<PciAddress>, HostError> {
@@ -57,51 +53,44 @@ fn address_of(directory: &Path, name: &str) -> Result<PciAddress, HostError> {
     })
 }
 
-/// How many VFs the function can have; `None` when it is no network card that can have any.
-fn total_vfs(root: &HostRoot, address: PciAddress) -> Result<Option<u16>, HostError> {
+/// Which card the function is; `None` when it is none, or not there.
+fn card(root: &HostRoot, address: PciAddress) -> Result<Option<Card>, HostError> {
     let device = root.device(address);
-    let total = sysfs::read_if_there(&device.join("sriov_totalvfs"), "a number of VFs", parse::count)?;
-    let Some(total) = total.filter(|total| *total > 0) else { return Ok(None) };
     let is_network =
-        sysfs::read_as(&device.join("class"), "the class of a PCI device", parse::is_network_class)?;
-    Ok(Some(total).filter(|_| is_network))
+        || sysfs::read_as(&device.join("class"), "the class of a PCI device", parse::is_network_class);
+    let total = sysfs::read_if_there(&device.join("sriov_totalvfs"), "a number of VFs", parse::count);
+    match total {
+        Ok(Some(total_vfs)) if total_vfs > 0 => Ok(is_network()?.then_some(Card::Pf { total_vfs })),
+        Ok(_) if !device.join("class").exists() || device.join("physfn").exists() => Ok(None),
+        Ok(_) => Ok(is_network()?.then_some(Card::LoneVf)),
+        // What other cards say does not matter.
+        Err(error) => {
+            if is_network()? {
+                Err(error)
+            } else {
+                Ok(None)
+            }
+        }
+    }
 }
 
-/// Fails when there is no such PF.
+/// Fails when there is no such PF. Gives how many VFs it can have.
 pub(super) fn require_pf(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError> {
-    total_vfs(root, pf)?.ok_or(HostError::NoSuchPf { pf })
+    match card(root, pf)? {
+        Some(Card::Pf { total_vfs }) => Ok(total_vfs),
+        Some(Card::LoneVf) | None => Err(HostError::NoSuchPf { pf }),
+    }
 }
 
-fn read_pf(root: &HostRoot, address: PciAddress, total_vfs: u16) -> Result<PfDevice, HostError> {
-    let vfs = vf_addresses(root, address)?;
-    Ok(PfDevice {
-        function: read_function(root, address)?,
-        total_vfs,
-        drivers_autoprobe: drivers_autoprobe(root, address)?,
-        vfs: vfs.into_iter().map(|vf| read_function(root, vf)).collect::<Result<_, _>>()?,
-    })
+/// The function as a device on its bus.
+pub(super) fn device(root: &HostRoot, address: PciAddress) -> BusDevice {
+    BusDevice::new(root.pci(), address.to_string())
 }
 
 /// Kernels before 4.12 have no such switch and always bind.
 pub(super) fn drivers_autoprobe(root: &HostRoot, pf: PciAddress) -> Result<bool, HostError> {
     let path = root.device(pf).join("sriov_drivers_autoprobe");
     Ok(sysfs::read_if_there(&path, "0 or 1", parse::switch)?.unwrap_or(true))
-}
-
-fn read_function(root: &HostRoot, address: PciAddress) -> Result<Function, HostError> {
-    let device = root.device(address);
-    Ok(Function {
-        address,
-        vendor: sysfs::read_as(&device.join("vendor"), "a PCI vendor id", parse::id)?,
-        device: sysfs::read_as(&device.join("device"), "a PCI device id", parse::id)?,
-        driver: driver(root, address)?,
-        netdev: netdev::of_device(&device)?,
-    })
-}
-
-/// The driver that a function is bound to.
-pub(super) fn driver(root: &HostRoot, address: PciAddress) -> Result<Option<String>, HostError> {
-    sysfs::target_name(&root.device(address).join("driver"))
 }
 
 /// How many VFs the kernel says that the PF has. Waits for a change of the number that is under way: the kernel
@@ -129,9 +118,17 @@ fn vf_behind(link: &Path) -> Result<PciAddress, HostError> {
     address_of(link, &sysfs::target_name(link)?.ok_or_else(gone)?)
 }
 
-/// The VF that `vf` names.
+/// The VF that `vf` names. A lone VF is its own only one.
 pub(super) fn vf_address(root: &HostRoot, vf: VfRef) -> Result<PciAddress, HostError> {
-    require_pf(root, vf.pf)?;
-    let vfs = vf_addresses(root, vf.pf)?;
-    vfs.get(usize::from(vf.index)).copied().ok_or(HostError::NoSuchVf { vf, count: vfs.len() })
+    match card(root, vf.pf)? {
+        Some(Card::LoneVf) if vf.index == 0 => Ok(vf.pf),
+        Some(Card::Pf { .. }) => {
+            let link = root.device(vf.pf).join(format!("virtfn{}", vf.index));
+            match sysfs::target_name(&link)? {
+                Some(name) => address_of(&link, &name),
+                None => Err(HostError::NoSuchVf { vf, count: num_vfs(root, vf.pf)?.into() }),
+            }
+        }
+        Some(Card::LoneVf) | None => Err(HostError::NoSuchPf { pf: vf.pf }),
+    }
 }

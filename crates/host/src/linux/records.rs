@@ -20,16 +20,17 @@ use super::root::HostRoot;
 use super::{durable, sysfs};
 use crate::HostError;
 
-/// All records, by address.
-pub(super) fn read_all(root: &HostRoot) -> Result<Vec<Record>, HostError> {
+/// A file's name, and what it says.
+pub(super) type NamedRecord = (String, Result<Record, HostError>);
+
+/// All records, by the name of their files: one that is damaged does not stand for others.
+pub(super) fn read_all(root: &HostRoot) -> Result<Vec<NamedRecord>, HostError> {
     let mut names: BTreeSet<String> = sysfs::names_if_there(&root.records())?.into_iter().collect();
     // What else somebody put into the Go daemon's directory is not ours to judge.
     let theirs = sysfs::names_if_there(&root.go_records())?;
     names.extend(theirs.into_iter().filter(|name| name.parse::<PciAddress>().is_ok()));
-    let names = names.iter().filter(|name| !durable::is_draft(name));
-    let mut records = names.map(|name| read(root, name)).collect::<Result<Vec<_>, HostError>>()?;
-    records.sort_by_key(|record| record.pf);
-    Ok(records)
+    let names = names.into_iter().filter(|name| !durable::is_draft(name));
+    Ok(names.map(|name| (name.clone(), read(root, &name))).collect())
 }
 
 fn read(root: &HostRoot, name: &str) -> Result<Record, HostError> {

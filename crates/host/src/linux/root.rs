@@ -71,7 +71,7 @@ impl HostRoot {
         self.at("run/dbus/system_bus_socket")
     }
 
-    fn pci(&self) -> PathBuf {
+    pub(super) fn pci(&self) -> PathBuf {
         self.at("sys/bus/pci")
     }
 
@@ -83,12 +83,14 @@ impl HostRoot {
         self.devices().join(address.to_string())
     }
 
-    pub(super) fn driver(&self, name: &str) -> PathBuf {
-        self.pci().join("drivers").join(name)
+    /// The bus that vDPA devices are on.
+    pub(super) fn vdpa(&self) -> PathBuf {
+        self.at("sys/bus/vdpa")
     }
 
-    pub(super) fn drivers_probe(&self) -> PathBuf {
-        self.pci().join("drivers_probe")
+    /// There when the kernel knows RDMA.
+    pub(super) fn rdma_class(&self) -> PathBuf {
+        self.at("sys/class/infiniband")
     }
 
     pub(super) fn records(&self) -> PathBuf {

@@ -1,66 +1,79 @@
-//! Network interfaces, asked for and changed through rtnetlink. Always by index: names change.
+//! Network interfaces, routes and addresses, through rtnetlink. Interfaces always by index: names change.
 
+mod address;
 mod link;
-mod reply;
+mod route;
 
+pub(super) use address::Address;
 pub(super) use link::{Link, is_virtual};
+pub(super) use route::Route;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    LinkAttribute, LinkExtentMask, LinkFlags, LinkMessage, LinkVfInfo, VfInfo, VfInfoMac,
-};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
-use std::io;
+use netlink_sys::protocols::NETLINK_ROUTE;
 
-use vfleet_api::MacAddr;
+use vfleet_api::{Guid, MacAddr};
 
-use self::reply::Reply;
+use self::link::{IFLA_VF_IB_NODE_GUID, IFLA_VF_IB_PORT_GUID, IFLA_VF_INFO, IFLA_VF_MAC, IFLA_VFINFO_LIST};
+use super::netlink::{Attributes, Conversation, nonsense};
 use crate::HostError;
 
-/// A conversation with the kernel about network interfaces.
-pub(super) struct Rtnl {
-    socket: Socket,
-    sequence: u32,
-}
+pub(super) const RTM_NEWLINK: u16 = 16;
+pub(super) const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const RTM_SETLINK: u16 = 19;
+pub(super) const RTM_NEWADDR: u16 = 20;
+pub(super) const RTM_DELADDR: u16 = 21;
+const RTM_GETADDR: u16 = 22;
+pub(super) const RTM_NEWROUTE: u16 = 24;
+pub(super) const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
+const IFLA_MTU: u16 = 4;
+const IFLA_EXT_MASK: u16 = 29;
+const RTEXT_FILTER_VF: u32 = 1;
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+const IFF_UP: u32 = 1;
+/// What a MAC is in, with room for the longest address of any network.
+const LONGEST_ADDRESS: usize = 32;
+
+/// A conversation with the kernel about its network.
+pub(super) struct Rtnl(Conversation);
 
 impl Rtnl {
     pub(super) fn open() -> Result<Self, HostError> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
-            socket.connect(&SocketAddr::new(0, 0))?;
-            // Say in words why something is refused, and do not repeat the request.
-            socket.set_ext_ack(true)?;
-            socket.set_cap_ack(true)?;
-            Ok(Self { socket, sequence: 0 })
-        };
-        open().map_err(|source| failed("open a netlink socket", source))
+        Conversation::open(NETLINK_ROUTE).map(Self)
     }
 
     /// The interface with this index, with what it keeps for its VFs.
     pub(super) fn link(&mut self, index: u32) -> Result<Link, HostError> {
         let attempt = format!("read interface {index}");
-        let mut message = about(index);
         // Without the VFs' counters: with them the list outgrows what a netlink attribute can hold at 200 VFs.
-        let mask = vec![LinkExtentMask::Vf, LinkExtentMask::SkipStats];
-        message.attributes.push(LinkAttribute::ExtMask(mask));
-        let answer = self.ask(RouteNetlinkMessage::GetLink(message), 0, &attempt)?;
-        let nonsense = || failed(&attempt, io::Error::other("the kernel's answer makes no sense"));
-        answer.and_then(|payload| Link::parse(&payload)).ok_or_else(nonsense)
+        let body = about_link(index, 0, &mask(RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS));
+        let answer = self.0.ask(RTM_GETLINK, &body, &attempt)?;
+        Link::parse(&answer).ok_or_else(|| nonsense(&attempt))
+    }
+
+    /// All interfaces of this network namespace, without what they keep for VFs.
+    pub(super) fn links(&mut self) -> Result<Vec<Link>, HostError> {
+        let body = about_link(0, 0, &mask(RTEXT_FILTER_SKIP_STATS));
+        self.0.list(RTM_GETLINK, &body, "list the network interfaces", Link::parse)
+    }
+
+    /// All routes.
+    pub(super) fn routes(&mut self) -> Result<Vec<Route>, HostError> {
+        self.0.list(RTM_GETROUTE, &route::ALL, "list the routes", Route::parse)
+    }
+
+    /// All addresses of interfaces.
+    pub(super) fn addresses(&mut self) -> Result<Vec<Address>, HostError> {
+        self.0.list(RTM_GETADDR, &address::ALL, "list the addresses", Address::parse)
     }
 
     pub(super) fn set_up(&mut self, index: u32, attempt: &str) -> Result<(), HostError> {
-        let mut message = about(index);
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
-        self.set(message, attempt)
+        self.0.change(RTM_SETLINK, &about_link(index, IFF_UP, &Attributes::default()), attempt)
     }
 
     pub(super) fn set_mtu(&mut self, index: u32, mtu: u32, attempt: &str) -> Result<(), HostError> {
-        let mut message = about(index);
-        message.attributes.push(LinkAttribute::Mtu(mtu));
-        self.set(message, attempt)
+        let wanted = Attributes::default().with(IFLA_MTU, &mtu.to_ne_bytes());
+        self.0.change(RTM_SETLINK, &about_link(index, 0, &wanted), attempt)
     }
 
     pub(super) fn set_vf_mac(
@@ -70,72 +83,108 @@ impl Rtnl {
         mac: MacAddr,
         attempt: &str,
     ) -> Result<(), HostError> {
-        let mut message = about(pf_index);
-        let info = VfInfo::Mac(VfInfoMac::new(vf.into(), &mac.0));
-        message.attributes.push(LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]));
-        self.set(message, attempt)
+        self.0.change(RTM_SETLINK, &vf_mac_request(pf_index, vf, mac), attempt)
     }
 
-    fn set(&mut self, message: LinkMessage, attempt: &str) -> Result<(), HostError> {
-        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK, attempt).map(drop)
-    }
-
-    /// Sends a request and gives the payload of the answer; `None` for a bare "done".
-    fn ask(
+    /// Sets the node and the port GUID that an InfiniBand PF keeps for a VF.
+    pub(super) fn set_vf_guid(
         &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
+        pf_index: u32,
+        vf: u16,
+        guid: Guid,
         attempt: &str,
-    ) -> Result<Option<Vec<u8>>, HostError> {
-        self.sequence += 1;
-        let request = encode(message, flags | NLM_F_REQUEST, self.sequence);
-        self.socket.send(&request, 0).map_err(|source| failed(attempt, source))?;
-        loop {
-            let (bytes, _) = self.socket.recv_from_full().map_err(|source| failed(attempt, source))?;
-            match Reply::parse(&bytes, self.sequence) {
-                Some(Reply::Data(payload)) => return Ok(Some(payload)),
-                Some(Reply::Done) => return Ok(None),
-                Some(Reply::Refused { errno, message }) => {
-                    let source = io::Error::from_raw_os_error(errno);
-                    return Err(HostError::Netlink { attempt: attempt.to_owned(), message, source });
-                }
-                // An answer to an earlier question that nobody waited for.
-                None => {}
-            }
-        }
+    ) -> Result<(), HostError> {
+        self.0.change(RTM_SETLINK, &vf_guid_request(pf_index, vf, guid), attempt)
     }
 }
 
-fn about(index: u32) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message
+fn mask(mask: u32) -> Attributes {
+    Attributes::default().with(IFLA_EXT_MASK, &mask.to_ne_bytes())
 }
 
-fn encode(message: RouteNetlinkMessage, flags: u16, sequence: u32) -> Vec<u8> {
-    let mut header = NetlinkHeader::default();
-    header.flags = flags;
-    header.sequence_number = sequence;
-    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
-    packet.finalize();
-    let mut bytes = vec![0; packet.buffer_len()];
-    packet.serialize(&mut bytes);
-    bytes
+/// A message about an interface, with these flags to be set.
+fn about_link(index: u32, flags: u32, attributes: &Attributes) -> Vec<u8> {
+    let flags = flags.to_ne_bytes();
+    let any_family_and_type = [0; 4];
+    attributes.after(&[any_family_and_type, index.to_ne_bytes(), flags, flags].concat())
 }
 
-fn failed(attempt: &str, source: io::Error) -> HostError {
-    HostError::Netlink { attempt: attempt.to_owned(), message: None, source }
+fn vf_mac_request(pf_index: u32, vf: u16, mac: MacAddr) -> Vec<u8> {
+    let mut value = u32::from(vf).to_ne_bytes().to_vec();
+    value.extend(mac.0);
+    value.resize(4 + LONGEST_ADDRESS, 0);
+    about_vf(pf_index, &Attributes::default().with(IFLA_VF_MAC, &value))
+}
+
+fn vf_guid_request(pf_index: u32, vf: u16, guid: Guid) -> Vec<u8> {
+    // As a number, whose first byte is the GUID's; a number of eight bytes starts at a multiple of eight.
+    let number = u64::from_be_bytes(guid.0);
+    let value = [&u32::from(vf).to_ne_bytes()[..], &[0; 4], &number.to_ne_bytes()].concat();
+    about_vf(
+        pf_index,
+        &Attributes::default().with(IFLA_VF_IB_NODE_GUID, &value).with(IFLA_VF_IB_PORT_GUID, &value),
+    )
+}
+
+fn about_vf(pf_index: u32, wanted: &Attributes) -> Vec<u8> {
+    let list = Attributes::default().with_nested(IFLA_VF_INFO, wanted);
+    about_link(pf_index, 0, &Attributes::default().with_nested(IFLA_VFINFO_LIST, &list))
 }
 
 #[cfg(test)]
 mod tests {
+    use netlink_bindings::rt_link as independent;
+
     use super::*;
+
+    /// What the other encoder writes for a VF of interface 7.
+    fn expected(
+        write: impl FnOnce(
+            independent::PushVfinfoAttrs<
+                independent::PushVfinfoListAttrs<independent::PushLinkAttrs<&mut Vec<u8>>>,
+            >,
+        ),
+    ) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut header = independent::Ifinfomsg::new();
+        header.ifi_index = 7;
+        let request = independent::OpSetlinkDo::encode_request(&mut bytes, &header);
+        write(request.nested_vfinfo_list().nested_info());
+        bytes
+    }
+
+    #[test]
+    fn guids_are_what_an_independent_encoder_writes() {
+        let guid = Guid([0x02, 0, 0, 0, 0, 0xaa, 0, 0x0f]);
+        let written = expected(|vf| {
+            let mut value = independent::IflaVfGuid::new();
+            (value.vf, value.guid) = (3, 0x0200_0000_00aa_000f);
+            drop(vf.push_ib_node_guid(value.clone()).push_ib_port_guid(value));
+        });
+        assert_eq!(vf_guid_request(7, 3, guid), written);
+    }
+
+    #[test]
+    fn macs_are_what_an_independent_encoder_writes() {
+        let written = expected(|vf| {
+            let mut value = independent::IflaVfMac::new();
+            value.vf = 3;
+            value.mac[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+            drop(vf.push_mac(value));
+        });
+        assert_eq!(vf_mac_request(7, 3, MacAddr([2, 0, 0, 0, 0, 9])), written);
+    }
 
     #[test]
     fn the_kernel_describes_its_loopback() {
-        let link = Rtnl::open().unwrap().link(1).unwrap();
-        assert_eq!((link.name.as_str(), link.mac), ("lo", Some(MacAddr::ZERO)));
+        let mut rtnl = Rtnl::open().unwrap();
+        let link = rtnl.link(1).unwrap();
+        assert_eq!((link.index, link.name.as_str(), link.mac), (1, "lo", Some(MacAddr::ZERO)));
         assert!(link.mtu > 0 && link.vf_macs.is_empty());
+        assert!(rtnl.links().unwrap().contains(&link));
+        let loopback = Address { index: 1, ip: Some([127, 0, 0, 1].into()) };
+        assert!(rtnl.addresses().unwrap().contains(&loopback));
+        rtnl.routes().unwrap();
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
 
 /// Writes in one call, as the kernel wants it, to a file that is there.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), HostError> {
-    let write = || OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+    let write = || OpenOptions::new().write(true).truncate(true).open(path)?.write_all(text.as_bytes());
     write().map_err(|source| failed("write to", path, source))
 }
 

@@ -19,7 +19,8 @@ impl<'a> Uevent<'a> {
 
     /// Whether it can be about a network card: not a queue of one, and not an interface that software made.
     pub(super) fn is_about_cards(&self) -> bool {
-        matches!(self.subsystem, "pci" | "net") && !self.device.starts_with("/devices/virtual/")
+        matches!(self.subsystem, "pci" | "net" | "infiniband" | "vdpa")
+            && !self.device.starts_with("/devices/virtual/")
     }
 }
 
@@ -36,6 +37,9 @@ mod tests {
         let event = Uevent::parse(ADDED).unwrap();
         assert_eq!(event.device, "/devices/pci0000:00/0000:00:06.0/0000:01:10.0/net/eth0");
         assert!(event.is_about_cards());
+        for subsystem in ["pci", "infiniband", "vdpa"] {
+            assert!(Uevent { device: "/devices/pci0000:00/x", subsystem }.is_about_cards(), "{subsystem}");
+        }
     }
 
     #[test]

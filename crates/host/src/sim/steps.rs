@@ -64,6 +64,9 @@ fn change_pf(kernel: &mut Kernel, pf: PciAddress, step: &Step) -> Result<(), Hos
         }
         Step::SetAutoprobe { on, .. } => kernel.set_autoprobe(pf, *on),
         Step::SetNumVfs { count, .. } => return set_num_vfs(kernel, pf, *count, step),
+        Step::SetEswitchMode { .. } if require_pf(kernel, pf)?.eswitch.is_none() => {
+            return Err(HostError::NoEswitch { device: pf.to_string() });
+        }
         Step::SetEswitchMode { mode, .. } => kernel.set_eswitch_mode(pf, *mode),
         Step::SetTcOffload { on, .. } => {
             require_link(kernel, pf)?;

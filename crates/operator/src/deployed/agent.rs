@@ -13,13 +13,16 @@ use vfleet_api::keys::{AGENT_DAEMON_SET, OS_LABEL, WORKER_LABEL};
 use vfleet_api::operator_config::{ConfigurationMode, PluginName, SriovOperatorConfigSpec};
 
 use super::gates::Gate;
-use super::{Site, cni, host_path, mount, on_nodes, pod_field, privileged, requests, words};
+use super::{Site, cni, device_plugin, host_path, mount, on_nodes, pod_field, privileged, requests, words};
 
 /// Where the agent sees the host's file tree.
 const HOST: &str = "/host";
 
+/// The agents' pods share the network of their hosts, where the ports of the Go operator's are free.
+const METRICS: &str = ":9110";
+
 /// Variables that the operator config must not set: an agent that takes itself for another node's would do harm.
-pub(crate) const FIXED_VARIABLES: [&str; 2] = [name::NODE_NAME, name::NAMESPACE];
+pub(crate) const FIXED_VARIABLES: [&str; 3] = [name::NODE_NAME, name::NAMESPACE, name::HOST_IPS];
 
 /// The agent on every node that the config selects.
 pub(super) fn daemon_set(config: &SriovOperatorConfig, site: &Site<'_>, image: &str) -> DaemonSet {
@@ -38,20 +41,20 @@ pub(super) fn daemon_set(config: &SriovOperatorConfig, site: &Site<'_>, image: &
         affinity: selector.is_none().then(usual_nodes),
         node_selector: selector,
         init_containers: (!init_containers.is_empty()).then_some(init_containers),
-        containers: vec![container(&config.spec, site, image)],
+        containers: vec![container(config, site, image)],
         volumes: Some(volumes),
         ..Default::default()
     };
     on_nodes(AGENT_DAEMON_SET, config, site, &annotations, pod)
 }
 
-fn container(spec: &SriovOperatorConfigSpec, site: &Site<'_>, image: &str) -> Container {
+fn container(config: &SriovOperatorConfig, site: &Site<'_>, image: &str) -> Container {
     Container {
         name: AGENT_DAEMON_SET.to_owned(),
         image: Some(image.to_owned()),
         command: Some(words(&["/usr/bin/vfleet"])),
         args: Some(words(&["agent", "--host-root", HOST])),
-        env: Some(variables(spec, site)),
+        env: Some(variables(config, site)),
         security_context: Some(privileged()),
         resources: Some(requests("50m", "64Mi")),
         volume_mounts: Some(vec![mount("host", HOST)]),
@@ -60,13 +63,19 @@ fn container(spec: &SriovOperatorConfigSpec, site: &Site<'_>, image: &str) -> Co
 }
 
 /// Each name once: the API server refuses a list with a name in it twice.
-fn variables(spec: &SriovOperatorConfigSpec, site: &Site<'_>) -> Vec<EnvVar> {
-    let mut values: BTreeMap<&str, String> = settings(spec, site);
-    for (name, value) in spec.config_daemon_env_vars.iter().flatten() {
+fn variables(config: &SriovOperatorConfig, site: &Site<'_>) -> Vec<EnvVar> {
+    let mut values: BTreeMap<&str, String> = settings(&config.spec, site);
+    if device_plugin::waits(config, site) {
+        values.insert(name::HOLD_BACK_DEVICE_PLUGIN, "true".to_owned());
+    }
+    for (name, value) in config.spec.config_daemon_env_vars.iter().flatten() {
         values.insert(name.as_str(), value.clone());
     }
-    let fixed =
-        [pod_field(name::NODE_NAME, "spec.nodeName"), pod_field(name::NAMESPACE, "metadata.namespace")];
+    let fixed = [
+        pod_field(name::NODE_NAME, "spec.nodeName"),
+        pod_field(name::NAMESPACE, "metadata.namespace"),
+        pod_field(name::HOST_IPS, "status.hostIPs"),
+    ];
     let chosen = values.into_iter().filter(|(name, _)| !FIXED_VARIABLES.contains(name));
     fixed.into_iter().chain(chosen.map(|(name, value)| plain(name, value))).collect()
 }
@@ -90,6 +99,7 @@ fn settings(spec: &SriovOperatorConfigSpec, site: &Site<'_>) -> BTreeMap<&'stati
         (name::LOG_FORMAT, deploy.log_format.clone()),
         (name::MANAGE_SOFTWARE_BRIDGES, gate(Gate::ManageSoftwareBridges)),
         (name::MELLANOX_FIRMWARE_RESET, gate(Gate::MellanoxFirmwareReset)),
+        (name::METRICS_BIND_ADDRESS, METRICS.to_owned()),
         (name::PARALLEL_NIC_CONFIG, gate(Gate::ParallelNicConfig)),
         (name::RESOURCE_PREFIX, site.resource_prefix.to_owned()),
     ]);

@@ -1,8 +1,8 @@
 //! The separate device plugin, when its image is given.
 //!
 //! Nothing of a policy is in it: what it offers comes from a ConfigMap, so that a new policy does not start all plugins
-//! again. It has no init container that waits for the agent (the gate blockDevicePluginUntilConfigured of the Go
-//! operator): our agent does not give such a sign yet, and the plugin would wait for ever.
+//! again. Unless the gate blockDevicePluginUntilConfigured is off, an init container waits until the node's agent says
+//! that the VFs are there.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
@@ -13,7 +13,8 @@ use vfleet_api::keys::{
     DEVICE_PLUGIN_CONFIG_MAP, DEVICE_PLUGIN_DAEMON_SET, DEVICE_PLUGIN_LABEL, ENABLED, OS_LABEL,
 };
 
-use super::{Site, host_path, map, mount, on_nodes, owned, pod_field, privileged, requests};
+use super::gates::Gate;
+use super::{Site, host_path, map, mount, on_nodes, owned, pod_field, privileged, requests, words};
 
 /// A directory of the host that the plugin uses: volume, path, and whether it is made when it is missing.
 const DIRECTORIES: [(&str, &str, bool); 3] = [
@@ -22,6 +23,34 @@ const DIRECTORIES: [(&str, &str, bool); 3] = [
     ("device-info", "/var/run/k8s.cni.cncf.io/devinfo/dp", true),
 ];
 const CDI_DIRECTORY: (&str, &str, bool) = ("dynamic-cdi", "/var/run/cdi", true);
+
+/// Whether agents hold the plugin back while VFs change, and it waits for their sign.
+pub(super) fn waits(config: &SriovOperatorConfig, site: &Site<'_>) -> bool {
+    let is_deployed = site.deploy.device_plugin_image.is_some();
+    is_deployed && site.agent_image.is_some() && Gate::BlockDevicePluginUntilConfigured.is_on(&config.spec)
+}
+
+/// Waits until the agent takes a word off the pod.
+fn wait_for_agent(image: &str) -> Container {
+    Container {
+        name: "wait-for-config".to_owned(),
+        image: Some(image.to_owned()),
+        command: Some(words(&["/usr/bin/vfleet"])),
+        args: Some(words(&[
+            "wait-for-config",
+            "--pod-name",
+            "$(POD_NAME)",
+            "--pod-namespace",
+            "$(POD_NAMESPACE)",
+        ])),
+        env: Some(vec![
+            pod_field("POD_NAME", "metadata.name"),
+            pod_field("POD_NAMESPACE", "metadata.namespace"),
+        ]),
+        resources: Some(requests("10m", "16Mi")),
+        ..Default::default()
+    }
+}
 
 /// Its account.
 pub(super) fn service_account(config: &SriovOperatorConfig, site: &Site<'_>) -> ServiceAccount {
@@ -65,6 +94,10 @@ pub(super) fn daemon_set(config: &SriovOperatorConfig, site: &Site<'_>, image: &
     };
     let pod = PodSpec {
         node_selector: Some(node_selector),
+        init_containers: site
+            .agent_image
+            .filter(|_| waits(config, site))
+            .map(|image| vec![wait_for_agent(image)]),
         containers: vec![container],
         volumes: Some(volumes),
         ..Default::default()

@@ -165,3 +165,23 @@ fn secrets_to_pull_images_with_are_given_to_all_pods() {
         assert!(secrets.iter().map(|secret| secret.name.as_str()).eq(["one", "two"]));
     }
 }
+
+#[test]
+fn the_device_plugin_waits_for_the_agent_unless_the_gate_is_off() {
+    let deploy = DeployConfig { device_plugin_image: Some("plugin:1".to_owned()), ..deploy() };
+    let init_containers = |spec: Value| {
+        let wanted = wanted_with(spec, &deploy);
+        let [agent, plugin] = wanted.daemon_sets.as_slice() else { panic!("{wanted:?}") };
+        let held_back = variables(&pod(agent)).get("HOLD_BACK_DEVICE_PLUGIN").cloned().flatten();
+        (held_back, pod(plugin).init_containers)
+    };
+    let (held_back, waits) = init_containers(json!({}));
+    assert_eq!(held_back.as_deref(), Some("true"));
+    let [wait] = waits.unwrap().try_into().unwrap();
+    assert_eq!(wait.image.as_deref(), Some("vfleet:1"));
+    assert_eq!(wait.args.unwrap()[0], "wait-for-config");
+
+    let off = json!({ "featureGates": { "blockDevicePluginUntilConfigured": false } });
+    assert_eq!(init_containers(off), (None, None));
+    assert!(!variables(&agent(json!({}))).contains_key("HOLD_BACK_DEVICE_PLUGIN"), "there is no plugin");
+}

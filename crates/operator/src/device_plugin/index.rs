@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DISABLED, ENABLED};
+use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DEVICE_PLUGIN_WAITS, DISABLED, ENABLED};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
 use super::config_map::{self, Change};
@@ -44,6 +44,7 @@ pub(super) struct PodSeen {
     pub(super) uid: Option<String>,
     node: String,
     started_with: Option<String>,
+    has_started: bool,
     is_ending: bool,
 }
 
@@ -160,8 +161,9 @@ impl Index {
     fn put(&mut self, pod: DeserializeGuard<Pod>) -> Vec<Key> {
         let Some(pod) = readable(pod).as_ref().and_then(PodSeen::of) else { return Vec::new() };
         let key = Key::Node(pod.node.clone());
-        // Those that were there before us are taken to know what is there now.
-        if self.is_complete() && !self.pods.contains_key(&pod.name) {
+        // Those that started before us are taken to know what is there now.
+        let had_started = self.pods.get(&pod.name).is_some_and(|known| known.has_started);
+        if self.is_complete() && pod.has_started && !had_started {
             let found = self.found_on(&pod.node).unwrap_or_default();
             self.found_at_start.insert(pod.name.clone(), found);
         }
@@ -214,6 +216,7 @@ impl Index {
                 .or(self.found_at_start.get(&pod.name))
                 .map(String::as_str),
             is_noted: pod.started_with.is_some(),
+            has_started: pod.has_started,
             is_ending: pod.is_ending,
         };
         Some((pod.clone(), plugin_action(seen, &now, self.is_settled(node, wish))))
@@ -226,11 +229,20 @@ impl PodSeen {
         Some(Self {
             node: pod.spec.as_ref()?.node_name.clone()?,
             started_with: pod.annotations().get(DEVICE_PLUGIN_STARTED_WITH).cloned(),
+            has_started: has_started(pod),
             is_ending: pod.metadata.deletion_timestamp.is_some(),
             uid: pod.uid(),
             name: pod.name_any(),
         })
     }
+}
+
+/// Whether the plugin itself runs: an init container may wait for the node's VFs before.
+fn has_started(pod: &Pod) -> bool {
+    let waits_first = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref()).is_some();
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_past_that = conditions.iter().any(|is| is.type_ == "Initialized" && is.status == "True");
+    !pod.annotations().contains_key(DEVICE_PLUGIN_WAITS) && (is_past_that || !waits_first)
 }
 
 #[cfg(test)]

@@ -59,8 +59,8 @@ impl Fleet {
                 };
                 answer.pfs.iter().find_map(fault)?
             }
-            PolicyStanding::Conflict => ("PolicyConflict", lost(answer, true)?),
-            PolicyStanding::Outranked => ("Outranked", lost(answer, false)?),
+            PolicyStanding::Conflict => ("PolicyConflict", first(answer, PfVerdict::is_conflict)?),
+            PolicyStanding::Outranked => ("Outranked", first(answer, PfVerdict::is_outranked)?),
             PolicyStanding::Failed => {
                 let failure = failure_of(answer, state)?;
                 ("NodesFailed", format!("{}: {}", failure.reason, failure.message))
@@ -95,12 +95,8 @@ impl Fleet {
     }
 }
 
-fn lost(answer: &PolicyAnswer, equal_priority: bool) -> Option<String> {
-    let is_it = |pf: &&PfAnswer| match &pf.verdict {
-        PfVerdict::Selected { lost } => lost.iter().any(|lost| lost.equal_priority == equal_priority),
-        _ => false,
-    };
-    answer.pfs.iter().find(is_it).map(ToString::to_string)
+fn first(answer: &PolicyAnswer, is_it: fn(&PfVerdict) -> bool) -> Option<String> {
+    answer.pfs.iter().find(|pf| is_it(&pf.verdict)).map(ToString::to_string)
 }
 
 fn why_no_pf(answer: &PolicyAnswer) -> String {

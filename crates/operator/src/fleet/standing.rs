@@ -72,17 +72,12 @@ impl Fleet {
 }
 
 fn standing(answer: &PolicyAnswer, state: &State, is_written: bool) -> PolicyStanding {
-    let lost = |equal: bool| {
-        answer.pfs.iter().any(|pf| match &pf.verdict {
-            PfVerdict::Selected { lost } => lost.iter().any(|lost| lost.equal_priority == equal),
-            _ => false,
-        })
-    };
+    let any = |is_it: fn(&PfVerdict) -> bool| answer.pfs.iter().any(|pf| is_it(&pf.verdict));
     if !answer.selects() {
         PolicyStanding::NoPf
-    } else if answer.pfs.iter().any(|pf| matches!(pf.verdict, PfVerdict::Invalid(_))) {
+    } else if any(|verdict| matches!(verdict, PfVerdict::Invalid(_))) {
         PolicyStanding::Fault
-    } else if lost(true) {
+    } else if any(PfVerdict::is_conflict) {
         PolicyStanding::Conflict
     } else if !is_written {
         PolicyStanding::Pending
@@ -90,7 +85,7 @@ fn standing(answer: &PolicyAnswer, state: &State, is_written: bool) -> PolicySta
         PolicyStanding::Failed
     } else if matches!(state.sync, SyncStatus::InProgress | SyncStatus::Unknown) {
         PolicyStanding::Pending
-    } else if lost(false) {
+    } else if any(PfVerdict::is_outranked) {
         PolicyStanding::Outranked
     } else {
         PolicyStanding::Ready

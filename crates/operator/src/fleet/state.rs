@@ -124,6 +124,8 @@ fn for_policies(card: InterfaceExt) -> InterfaceExt {
         driver: None,
         link_speed: None,
         link_admin_state: None,
+        numa_node: None,
+        in_use_by: None,
         vfs: card.vfs.and_then(first_with_device),
         conditions: None,
         ..card
@@ -141,6 +143,7 @@ fn first_with_device(vfs: Vec<VirtualFunction>) -> Option<Vec<VirtualFunction>> 
         vdpa_type: None,
         representor_name: None,
         guid: None,
+        in_use_by: None,
         ..vf
     }])
 }

@@ -113,6 +113,7 @@ fn plan_external(
     let mut set_up = Vec::new();
     set_up.extend(given_back);
     set_up.extend(record::write(old, &record::record(wanted, found, old)));
+    set_up.extend(udev::plan_rules(wanted, found, facts));
     set_up.extend(vfs.addresses);
     set_up.extend(vfs.set_up);
     Ok(PfPlan { modules: modules::needed(wanted, found, facts), make: Vec::new(), set_up, problems })

@@ -28,7 +28,7 @@ pub(super) fn plan_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) 
         return remove_rules(wanted.address, facts);
     }
     let pf = wanted.address;
-    let is_switchdev = wanted.interface.e_switch_mode.as_deref() == Some(EswitchMode::Switchdev.as_str());
+    let is_switchdev = wanted.eswitch == EswitchMode::Switchdev;
     let mut steps = Vec::new();
     steps.extend(write(pf, NM, &nm_rule(pf), facts));
     match pf_name(wanted, found).filter(|_| is_switchdev) {

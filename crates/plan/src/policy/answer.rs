@@ -48,13 +48,46 @@ impl fmt::Display for PfAnswer {
 pub enum PfVerdict {
     /// Another PF is meant, or nothing: the rule says why.
     NotSelected(PfRule),
-    /// Selected; `lost` are its groups that went to other policies (empty: it got all it asked for).
+    /// Selected; it got all it asked for, except what is named here.
     Selected {
         /// The groups that it did not get.
         lost: Vec<LostGroup>,
+        /// A policy that says otherwise about whether the PF is managed outside.
+        disagrees_with: Option<String>,
     },
     /// It selects the PF, or may, but cannot be followed; the PF stays as `current` has it.
     Invalid(PolicyFault),
+}
+
+impl PfVerdict {
+    /// The policy got all it asked for.
+    pub(super) const fn as_asked() -> Self {
+        Self::Selected { lost: Vec::new(), disagrees_with: None }
+    }
+
+    /// Whether the policy got all it asked for.
+    pub fn is_as_asked(&self) -> bool {
+        *self == Self::as_asked()
+    }
+
+    /// Whether people must settle something between policies: neither of two outranks the other, or they disagree about
+    /// whether the PF is managed outside.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Selected { lost, disagrees_with } => {
+                disagrees_with.is_some() || lost.iter().any(|lost| lost.equal_priority)
+            }
+            Self::NotSelected(_) | Self::Invalid(_) => false,
+        }
+    }
+
+    /// Whether VFs went to a policy that outranks this one.
+    pub fn is_outranked(&self) -> bool {
+        match self {
+            Self::Selected { lost, .. } => lost.iter().any(|lost| !lost.equal_priority),
+            Self::NotSelected(_) | Self::Invalid(_) => false,
+        }
+    }
 }
 
 impl From<PfRule> for PfVerdict {
@@ -74,13 +107,23 @@ impl fmt::Display for PfVerdict {
         match self {
             Self::NotSelected(rule) => rule.fmt(f),
             Self::Invalid(fault) => fault.fmt(f),
-            Self::Selected { lost } if lost.is_empty() => f.write_str("the PF is as the policy wants"),
-            Self::Selected { lost } => {
-                let sentences: Vec<_> = lost.iter().map(ToString::to_string).collect();
-                f.write_str(&sentences.join("; "))
+            Self::Selected { lost, disagrees_with } => {
+                let lost = lost.iter().map(ToString::to_string);
+                let disagrees = disagrees_with.iter().map(|other| disagreement(other));
+                let sentences: Vec<_> = lost.chain(disagrees).collect();
+                match sentences.as_slice() {
+                    [] => f.write_str("the PF is as the policy wants"),
+                    several => f.write_str(&several.join("; ")),
+                }
             }
         }
     }
+}
+
+fn disagreement(other: &str) -> String {
+    format!(
+        "policy {other} says otherwise about externallyManaged, so the PF is taken to be managed outside: set it in both, or in neither"
+    )
 }
 
 /// VFs that a policy asked for and another one got.

@@ -84,7 +84,7 @@ fn held_back(entry: &Interface, by: &str, wishes: Wishes) -> Vec<PfVerdict> {
     };
     let verdict = |wish| match wish {
         Err(verdict) => verdict,
-        Ok(wish) if has_all(&wish) => PfVerdict::Selected { lost: Vec::new() },
+        Ok(wish) if has_all(&wish) => PfVerdict::as_asked(),
         Ok(_) => PfVerdict::Invalid(PolicyFault::HeldBack { policy: by.to_owned() }),
     };
     wishes.into_iter().map(verdict).collect()
@@ -96,6 +96,7 @@ fn merged<'a>(
     current: Option<&Interface>,
     wishes: Wishes,
 ) -> (Outcome<'a>, Vec<PfVerdict>) {
+    let sides = Sides::of(policies, &wishes);
     let mut verdicts = Vec::new();
     let mut pf: Option<(Interface, NamedPolicy<'a>)> = None;
     for (policy, wish) in policies.iter().zip(wishes) {
@@ -114,14 +115,47 @@ fn merged<'a>(
                 interface
             }
         };
-        verdicts.push(PfVerdict::Selected { lost: Vec::new() });
+        verdicts.push(PfVerdict::as_asked());
         pf = Some((interface, *policy));
     }
+    sides.tell(policies, &mut verdicts);
     let outcome = pf.map_or(Outcome::Nobodys, |(interface, winner)| Outcome::Wanted {
-        interface: with_spelling_of(current, interface),
+        interface: sides.settle(with_spelling_of(current, interface)),
         winner,
     });
     (outcome, verdicts)
+}
+
+/// Who says that the PF is managed outside, and who says that it is ours: the strongest of each side. Where they
+/// disagree it is taken to be managed outside, which destroys nothing, and both are told.
+struct Sides {
+    outside: Option<String>,
+    ours: Option<String>,
+}
+
+impl Sides {
+    fn of(policies: &[NamedPolicy<'_>], wishes: &Wishes) -> Self {
+        let strongest = |outside: bool| {
+            let of_side = |wish: &Interface| (wish.externally_managed == Some(true)) == outside;
+            let mut all = policies.iter().zip(wishes).rev();
+            all.find(|(_, wish)| wish.as_ref().is_ok_and(of_side)).map(|(policy, _)| policy.name.to_owned())
+        };
+        Self { outside: strongest(true), ours: strongest(false) }
+    }
+
+    fn settle(&self, interface: Interface) -> Interface {
+        Interface { externally_managed: self.outside.is_some().then_some(true), ..interface }
+    }
+
+    fn tell(&self, policies: &[NamedPolicy<'_>], verdicts: &mut [PfVerdict]) {
+        let (Some(outside), Some(ours)) = (&self.outside, &self.ours) else { return };
+        for (policy, verdict) in policies.iter().zip(verdicts) {
+            if let PfVerdict::Selected { disagrees_with, .. } = verdict {
+                let says_outside = policy.spec.externally_managed == Some(true);
+                *disagrees_with = Some(if says_outside { ours } else { outside }.clone());
+            }
+        }
+    }
 }
 
 fn tell_losers(
@@ -132,7 +166,7 @@ fn tell_losers(
 ) {
     for Displaced { policy, range, why } in displaced {
         for (loser, verdict) in policies.iter().zip(&mut *verdicts) {
-            if let PfVerdict::Selected { lost } = verdict
+            if let PfVerdict::Selected { lost, .. } = verdict
                 && loser.name == policy
             {
                 let equal_priority = loser.priority() == winner.priority();

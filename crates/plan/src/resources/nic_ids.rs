@@ -1,7 +1,5 @@
 //! Which VF ids belong to which PF ids: the ConfigMap `supported-nic-ids`.
 
-use alloc::collections::BTreeMap;
-
 use thiserror::Error;
 
 use crate::prelude::*;
@@ -11,6 +9,8 @@ use crate::prelude::*;
 pub struct NicIds {
     /// VF device ids by PF device id.
     vf_devices: BTreeMap<String, String>,
+    /// All kinds of PFs and VFs, by vendor and device.
+    kinds: BTreeSet<(String, String)>,
 }
 
 /// An entry of the ConfigMap that is not used.
@@ -34,12 +34,19 @@ impl NicIds {
             let words: Vec<String> = value.split_whitespace().map(str::to_ascii_lowercase).collect();
             match words.as_slice() {
                 [vendor, pf, vf] if [vendor, pf, vf].iter().all(|word| is_id(word)) => {
+                    ids.kinds.insert((vendor.clone(), pf.clone()));
+                    ids.kinds.insert((vendor.clone(), vf.clone()));
                     ids.vf_devices.entry(pf.clone()).or_insert_with(|| vf.clone());
                 }
                 _ => bad.push(BadNicId { key: key.clone(), value: value.clone() }),
             }
         }
         (ids, bad)
+    }
+
+    /// Whether such cards are listed: PFs, or VFs that a hypervisor gave without their PF.
+    pub fn lists(&self, vendor: u16, device: u16) -> bool {
+        self.kinds.contains(&(format!("{vendor:04x}"), format!("{device:04x}")))
     }
 
     /// The device id of VFs of such a PF.

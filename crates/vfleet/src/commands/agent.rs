@@ -1,14 +1,21 @@
 //! `vfleet agent`: the node daemon, on a real or a simulated machine.
 
+mod settings;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use vfleet_api::keys::DEFAULT_NAMESPACE;
+use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
+use vfleet_operator::BindAddress;
 
 use crate::{client, log, log_level, stop};
+
+/// Threads for work on the machine end soon after it: an idle agent is one thread.
+const KEEP_THREADS_FOR: Duration = Duration::from_millis(100);
 
 /// Run the agent of one node: it makes the node's network cards what its node state wants.
 ///
@@ -27,27 +34,57 @@ pub(crate) struct Arguments {
     /// Look after a simulated machine, described by this YAML file, instead of this one.
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
+    /// Where metrics are served for Prometheus, at /metrics, and /healthz; 0 is nowhere.
+    #[arg(
+        long,
+        value_name = "[HOST]:PORT",
+        env = agent_environment::METRICS_BIND_ADDRESS,
+        default_value = "0"
+    )]
+    metrics_bind_address: BindAddress,
+    #[command(flatten)]
+    settings: settings::Settings,
     #[command(flatten)]
     log: log::LogArguments,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let level = log::start(arguments.log.log_format);
-    let namespace = arguments.namespace.clone();
-    let host: Arc<dyn Host> = match &arguments.sim {
-        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
-        None => Arc::new(LinuxHost::new(HostRoot::new(&arguments.host_root))),
-    };
-    let config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
-    tokio::runtime::Runtime::new()?.block_on(async {
+    // One thread, and more only while there is work on the machine: an agent is idle most of its life.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_keep_alive(KEEP_THREADS_FOR)
+        .build()?;
+    runtime.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
+        let namespace = arguments.namespace.clone();
+        let metrics = arguments.metrics_bind_address;
+        let config = config(arguments)?;
+        if let Some(listener) = metrics.listen().await? {
+            tracing::info!(address = ?listener.local_addr(), "serving metrics");
+            tokio::spawn(vfleet_agent::serve(listener, Arc::clone(&config.metrics), stop.clone()));
+        }
         tokio::select! {
             ended = vfleet_agent::run(client.clone(), config, stop) => ended?,
             () = log_level::follow(client, &namespace, &level) => {}
         }
         Ok(())
     })
+}
+
+fn config(arguments: Arguments) -> anyhow::Result<vfleet_agent::Config> {
+    let settings = &arguments.settings;
+    let host: Arc<dyn Host> = match &arguments.sim {
+        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
+        None => {
+            let host = LinuxHost::new(HostRoot::new(&arguments.host_root));
+            Arc::new(host.with_node_addresses(settings.node_addresses()))
+        }
+    };
+    let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
+    settings.apply(&mut config);
+    Ok(config)
 }
 
 /// The machine that `file` describes.

@@ -74,14 +74,14 @@ impl Machine {
     /// Looks at a process for a while, when it has come to rest: threads that wait for more work end after 10 s.
     pub(super) fn observe(&self, name: &str, time: Duration) -> Result<Idle> {
         let script = format!(
-            r#"set -eo pipefail
+            r"set -eo pipefail
             pid=$(cat /run/{name}.pid)
             switches() {{ cat /proc/$pid/task/*/status | awk '/^voluntary_ctxt_switches/ {{ n += $2 }} END {{ print n }}'; }}
             sleep 15
             before=$(switches)
             sleep {}
             after=$(switches)
-            echo $((after - before)) $(awk '/^RssAnon/ {{ print $2 }}' /proc/$pid/status)"#,
+            echo $((after - before)) $(awk '/^RssAnon/ {{ print $2 }}' /proc/$pid/status)",
             time.as_secs()
         );
         let output = self.vm.run(&Job::shell(script))?.success()?;

@@ -35,7 +35,7 @@ fn carry_out(bench: &dyn Bench, wanted: &SriovNetworkNodeStateSpec, limit: usize
 
 /// Plans and executes everything; then nothing is left to do, also for another process. Gives how many steps it
 /// took.
-fn apply(bench: &dyn Bench, wanted: &SriovNetworkNodeStateSpec) -> Result<usize, Stop> {
+pub(super) fn apply(bench: &dyn Bench, wanted: &SriovNetworkNodeStateSpec) -> Result<usize, Stop> {
     let plan = carry_out(bench, wanted, usize::MAX)?;
     same("the problems", &plan.problems, &Vec::new())?;
     bench.outsider().settle()?;
@@ -44,17 +44,17 @@ fn apply(bench: &dyn Bench, wanted: &SriovNetworkNodeStateSpec) -> Result<usize,
     Ok(plan.steps.len())
 }
 
-fn nothing_to_do(host: &dyn Host, wanted: &SriovNetworkNodeStateSpec) -> Shown {
+pub(super) fn nothing_to_do(host: &dyn Host, wanted: &SriovNetworkNodeStateSpec) -> Shown {
     let left: Vec<String> = plan_node(wanted, &host.facts()?).steps.iter().map(ToString::to_string).collect();
     ensure(left.is_empty(), format!("still to do: {left:#?}"))
 }
 
-fn netdevices(bench: &dyn Bench, count: u16) -> SriovNetworkNodeStateSpec {
+pub(super) fn netdevices(bench: &dyn Bench, count: u16) -> SriovNetworkNodeStateSpec {
     let groups = vec![group("netdevice", (0, count - 1), None)];
     spec(vec![with_groups(bench.pf(), count.into(), None, groups)])
 }
 
-fn split(bench: &dyn Bench) -> SriovNetworkNodeStateSpec {
+pub(super) fn split(bench: &dyn Bench) -> SriovNetworkNodeStateSpec {
     let groups = vec![group("netdevice", (0, 0), Some(3000)), group("vfio-pci", (1, 2), None)];
     spec(vec![with_groups(bench.pf(), 3, Some(3000), groups)])
 }
@@ -69,7 +69,7 @@ fn a_plan_makes_seven_vfs(bench: &dyn Bench) -> Shown {
         ensure(mac.is_some() && vf.link.as_ref().and_then(|link| link.mac) == mac, format!("{vf:?}"))?;
     }
     let record = there("the record", bench.witness().record(bench.pf())?)?;
-    same("whether VFs are being made", &record.content["making"], &false.into())
+    same("whether VFs are being made", &record.content()?["making"], &false.into())
 }
 
 fn a_plan_changes_the_number_of_vfs(bench: &dyn Bench) -> Shown {

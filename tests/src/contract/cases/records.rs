@@ -32,7 +32,7 @@ fn write(record: &Record) -> Step {
 }
 
 fn kept(bench: &dyn Bench, pf: PciAddress) -> Result<serde_json::Value, Stop> {
-    Ok(there("the record", bench.witness().record(pf)?)?.content)
+    there("the record", bench.witness().record(pf)?)?.content()
 }
 
 fn writes_a_record(bench: &dyn Bench) -> Shown {

@@ -23,7 +23,7 @@ cases! {
     a_dropped_watch_lets_go: NoVfs,
 }
 
-fn watch(bench: &dyn Bench) -> Result<(Watch, Receiver<()>), Stop> {
+pub(super) fn watch(bench: &dyn Bench) -> Result<(Watch, Receiver<()>), Stop> {
     let (sender, woken) = mpsc::channel();
     let watch = bench.host().on_change(Box::new(move || {
         let _ = sender.send(());
@@ -32,7 +32,12 @@ fn watch(bench: &dyn Bench) -> Result<(Watch, Receiver<()>), Stop> {
 }
 
 /// `change` wakes. What came before it does not count.
-fn wakes(bench: &dyn Bench, woken: &Receiver<()>, what: &str, change: impl FnOnce() -> Shown) -> Shown {
+pub(super) fn wakes(
+    bench: &dyn Bench,
+    woken: &Receiver<()>,
+    what: &str,
+    change: impl FnOnce() -> Shown,
+) -> Shown {
     bench.outsider().settle()?;
     while woken.try_recv().is_ok() {}
     change()?;

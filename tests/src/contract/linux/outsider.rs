@@ -1,15 +1,17 @@
 use std::path::{Path, PathBuf};
 
+use vfleet_api::node_state::Interface;
+use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
 
-use super::tools::{device, failed, read, run, target, write};
-use super::witness::{LinuxWitness, link_of, links};
-use crate::contract::bench::{Outsider, Shown, Stop, Witness};
+use super::leftovers::{self, NAMESPACE, SOFT_RDMA};
+use super::routes;
+use super::tools::{device, failed, put, read, run, target, write};
+use super::witness::{GO_RECORDS, LinuxWitness, link_of, links};
+use crate::contract::bench::{Outsider, Port, Shown, Stop, Way, Witness};
 use crate::contract::seen::SeenPf;
 
 const ALT_NAMES: [&str; 1] = ["contract-name"];
-/// Of the one who holds VFs elsewhere.
-const NAMESPACE: &str = "contract";
 
 /// An administrator with `ip` and a shell.
 pub(super) struct LinuxOutsider;
@@ -117,6 +119,72 @@ impl Outsider for LinuxOutsider {
             run("ip", &["netns", "add", NAMESPACE])?;
         }
         run("ip", &["link", "set", &interface(vf_address(vf)?)?, "netns", NAMESPACE]).map(drop)
+    }
+
+    fn bring_back(&self, vf: VfRef) -> Shown {
+        // Inside the namespace the interface has the name that it had here.
+        let text = run("ip", &["-netns", NAMESPACE, "-json", "link", "show"])?;
+        let links: Vec<serde_json::Value> =
+            serde_json::from_str(&text).map_err(|error| failed("ip -json", &error))?;
+        let address = vf_address(vf)?.to_string();
+        let link = links.iter().find(|link| link["parentdev"] == address.as_str());
+        let name =
+            link.and_then(|link| link["ifname"].as_str()).ok_or_else(|| failed(&address, &"not there"))?;
+        run("ip", &["-netns", NAMESPACE, "link", "set", name, "netns", "1"]).map(drop)
+    }
+
+    fn tune(&self, vf: VfRef) -> Shown {
+        let (pf, index) = (interface(vf.pf)?, vf.index.to_string());
+        for words in [&["vlan", "100"][..], &["spoofchk", "off"], &["trust", "on"], &["max_tx_rate", "100"]] {
+            run("ip", &[&["link", "set", &pf, "vf", &index], words].concat())?;
+        }
+        Ok(())
+    }
+
+    fn add_soft_rdma(&self, vf: VfRef) -> Shown {
+        let name = interface(vf_address(vf)?)?;
+        run("modprobe", &["rdma_rxe"])?;
+        run("rdma", &["link", "add", SOFT_RDMA, "type", "rxe", "netdev", &name]).map(drop)
+    }
+
+    fn lead_default_route(&self, port: Port, way: Way) -> Shown {
+        let name = match port {
+            Port::Pf(pf) => interface(pf)?,
+            Port::Vf(vf) => interface(vf_address(vf)?)?,
+        };
+        routes::lead(&name, way)
+    }
+
+    fn remove_default_route(&self) -> Shown {
+        routes::remove()
+    }
+
+    fn write_go_record(&self, interface: &Interface) -> Shown {
+        let text = serde_json::to_string(interface).map_err(|error| failed("a record", &error))?;
+        put(&Path::new(GO_RECORDS).join(interface.pci_address.text()), &text)
+    }
+
+    fn write_file(&self, path: &str, text: Option<&str>) -> Shown {
+        match text {
+            Some(text) => put(Path::new(path), text),
+            None => leftovers::remove(Path::new(path)),
+        }
+    }
+
+    fn unload_module(&self, module: &str) -> Shown {
+        if Path::new("/sys/module").join(module).exists() {
+            run("modprobe", &["-r", module])?;
+        }
+        Ok(())
+    }
+
+    /// Refused while there are other network namespaces.
+    fn set_rdma_mode(&self, mode: RdmaMode) -> Shown {
+        let word = match mode {
+            RdmaMode::Shared => "shared",
+            RdmaMode::Exclusive => "exclusive",
+        };
+        run("rdma", &["system", "set", "netns", word]).map(drop)
     }
 
     fn settle(&self) -> Shown {

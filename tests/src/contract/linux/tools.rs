@@ -36,6 +36,14 @@ pub(super) fn write(path: &Path, text: &str) -> Shown {
     fs::write(path, text).map_err(|error| failed(&path.display().to_string(), &error))
 }
 
+/// Writes a file of the disk, in a directory that may not be there yet.
+pub(super) fn put(path: &Path, text: &str) -> Shown {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|error| failed(&directory.display().to_string(), &error))?;
+    }
+    write(path, text)
+}
+
 /// The name of what a symbolic link points to.
 pub(super) fn target(link: &Path) -> Option<String> {
     Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())

@@ -6,10 +6,11 @@ use serde::Deserialize;
 use vfleet_api::{MacAddr, PciAddress};
 
 use super::tools::{device, failed, read, run, target};
-use crate::contract::bench::{SeenRecord, Stop, Witness};
+use crate::contract::bench::{SeenFile, Stop, Witness};
 use crate::contract::seen::{SeenLink, SeenPf, SeenVf};
 
 pub(super) const RECORDS: &str = "/etc/sriov-operator/vfleet/pci";
+pub(super) const GO_RECORDS: &str = "/etc/sriov-operator/pci";
 
 /// Reads what `ip` says and the files of sysfs, by code of its own.
 pub(super) struct LinuxWitness;
@@ -22,6 +23,8 @@ pub(super) struct IpLink {
     altnames: Vec<String>,
     link_type: String,
     address: Option<String>,
+    /// Left out when it is the same as the address.
+    permaddr: Option<String>,
     mtu: u32,
     #[serde(default)]
     max_mtu: u32,
@@ -66,15 +69,51 @@ impl Witness for LinuxWitness {
         see_pf(pf, &links()?)
     }
 
-    fn record(&self, pf: PciAddress) -> Result<Option<SeenRecord>, Stop> {
-        let path = Path::new(RECORDS).join(pf.to_string());
-        if !path.exists() {
-            return Ok(None);
-        }
-        let content = serde_json::from_str(&read(&path)?).map_err(|error| failed("the record", &error))?;
-        let metadata = path.metadata().map_err(|error| failed("the record", &error))?;
-        Ok(Some(SeenRecord { content, mode: Some(metadata.permissions().mode() & 0o7777) }))
+    fn record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop> {
+        see_file(&Path::new(RECORDS).join(pf.to_string()))
     }
+
+    fn go_record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop> {
+        see_file(&Path::new(GO_RECORDS).join(pf.to_string()))
+    }
+
+    fn file(&self, path: &str) -> Result<Option<SeenFile>, Stop> {
+        see_file(Path::new(path))
+    }
+
+    fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
+        Ok(Path::new("/sys/module").join(module).exists())
+    }
+
+    fn command_line(&self) -> Result<String, Stop> {
+        read(Path::new("/proc/cmdline"))
+    }
+
+    fn boot_id(&self) -> Result<String, Stop> {
+        read(Path::new("/proc/sys/kernel/random/boot_id"))
+    }
+
+    fn has_iommu(&self) -> Result<bool, Stop> {
+        let groups =
+            fs::read_dir("/sys/kernel/iommu_groups").map_err(|error| failed("IOMMU groups", &error))?;
+        Ok(groups.count() > 0)
+    }
+
+    fn permanent_mac(&self, pf: PciAddress) -> Result<Option<MacAddr>, Stop> {
+        let links = links()?;
+        let link = link_of(&links, pf);
+        Ok(link.and_then(|link| link.permaddr.as_deref().or(link.address.as_deref())).and_then(mac))
+    }
+}
+
+fn see_file(path: &Path) -> Result<Option<SeenFile>, Stop> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let unreadable = |error| failed(&path.display().to_string(), &error);
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let mode = path.metadata().map_err(unreadable)?.permissions().mode() & 0o7777;
+    Ok(Some(SeenFile { text, mode: Some(mode) }))
 }
 
 fn address_of(name: &str) -> Result<PciAddress, Stop> {

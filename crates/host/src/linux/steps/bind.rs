@@ -3,82 +3,76 @@
 use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_plan::{VfDriver, is_userspace_driver};
+use vfleet_plan::{LinkKind, VfDriver, is_userspace_driver};
 
 use super::verify;
 use crate::HostError;
 use crate::linux::root::HostRoot;
-use crate::linux::{events, parse, pci, sysfs};
+use crate::linux::rtnl::Rtnl;
+use crate::linux::{events, netdev, pci};
 
 /// How long it may take until the module of a VF's driver is loaded.
 const MODULE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a driver may take to make an interface after it was bound. Those that take time at all ask the PF first.
+const INTERFACE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Binds a VF, and leaves no `driver_override` behind in any case: it would decide over the VF for good.
 pub(super) fn bind(root: &HostRoot, vf: VfRef, driver: &VfDriver, attempt: &str) -> Result<(), HostError> {
     let address = pci::vf_address(root, vf)?;
     match driver {
-        VfDriver::Kernel => {
-            set_override(root, address, None)?;
-            bind_by_kernel(root, vf.pf, address, attempt)
-        }
-        VfDriver::Named(name) => {
-            let bound = bind_by_name(root, address, name, attempt);
-            set_override(root, address, None).and(bound)
-        }
+        VfDriver::Kernel => bind_by_kernel(root, vf, address, attempt),
+        VfDriver::Named(name) => bind_by_name(root, address, name, attempt),
     }
+}
+
+pub(super) fn unbind(root: &HostRoot, vf: VfRef) -> Result<(), HostError> {
+    pci::device(root, pci::vf_address(root, vf)?).unbind()
 }
 
 /// Always anew: a driver takes up the VF's address when it is bound.
-fn bind_by_kernel(root: &HostRoot, pf: PciAddress, vf: PciAddress, attempt: &str) -> Result<(), HostError> {
-    if !pci::drivers_autoprobe(root, pf)? {
-        return Err(HostError::AutoprobeOff { pf });
+fn bind_by_kernel(root: &HostRoot, vf: VfRef, address: PciAddress, attempt: &str) -> Result<(), HostError> {
+    let device = pci::device(root, address);
+    device.set_override(None)?;
+    if !pci::drivers_autoprobe(root, vf.pf)? {
+        return Err(HostError::AutoprobeOff { pf: vf.pf });
     }
-    unbind(root, vf)?;
-    probe(root, vf)?;
+    device.unbind()?;
+    device.probe()?;
     // The first VF of its kind makes udev load the driver's module, and that binds it a moment later.
-    let found = events::wait_for(MODULE_DEADLINE, || pci::driver(root, vf))?;
-    if found.as_deref().is_some_and(|driver| !is_userspace_driver(driver)) {
+    let found = events::wait_for(MODULE_DEADLINE, || device.driver())?;
+    match found {
+        Some(driver) if !is_userspace_driver(&driver) => await_interface(root, vf, address, attempt),
+        found => Err(HostError::Unverified {
+            attempt: attempt.to_owned(),
+            expected: "a driver of the kernel's network stack".to_owned(),
+            found: found.unwrap_or_else(|| "no driver: is its module loaded?".to_owned()),
+        }),
+    }
+}
+
+/// A VF of an Ethernet card is of use with its interface.
+fn await_interface(root: &HostRoot, vf: VfRef, address: PciAddress, attempt: &str) -> Result<(), HostError> {
+    let has_interface = || Ok(netdev::of_device(&root.device(address))?.map(drop));
+    if has_interface()?.is_some() || !is_ethernet(root, vf)? {
         return Ok(());
     }
-    Err(HostError::Unverified {
+    events::wait_for(INTERFACE_DEADLINE, has_interface)?.ok_or_else(|| HostError::Unverified {
         attempt: attempt.to_owned(),
-        expected: "a driver of the kernel's network stack".to_owned(),
-        found: found.unwrap_or_else(|| "no driver: is its module loaded?".to_owned()),
+        expected: "a network interface".to_owned(),
+        found: "none: the kernel's log may say why the driver made none".to_owned(),
     })
 }
 
+fn is_ethernet(root: &HostRoot, vf: VfRef) -> Result<bool, HostError> {
+    let Some(pf) = netdev::of_device(&root.device(vf.pf))? else { return Ok(false) };
+    Ok(Rtnl::open()?.link(pf.index)?.kind == LinkKind::Ethernet)
+}
+
 fn bind_by_name(root: &HostRoot, vf: PciAddress, name: &str, attempt: &str) -> Result<(), HostError> {
-    if !root.driver(name).exists() {
-        return Err(HostError::DriverNotLoaded { driver: name.to_owned() });
+    let device = pci::device(root, vf);
+    device.bind_to(name)?;
+    let found = device.driver()?;
+    if found.is_none() && name == "vfio-pci" && !device.path().join("iommu_group").exists() {
+        return Err(HostError::NoIommu { vf });
     }
-    if pci::driver(root, vf)?.as_deref() == Some(name) {
-        return Ok(());
-    }
-    set_override(root, vf, Some(name))?;
-    unbind(root, vf)?;
-    probe(root, vf)?;
-    verify(attempt, &Some(name), &pci::driver(root, vf)?.as_deref())
-}
-
-fn set_override(root: &HostRoot, vf: PciAddress, driver: Option<&str>) -> Result<(), HostError> {
-    let path = root.device(vf).join("driver_override");
-    let read = |text: &str| Some(parse::driver_override(text).map(str::to_owned));
-    if sysfs::read_as(&path, "a driver's name", read)?.as_deref() == driver {
-        return Ok(());
-    }
-    // An empty line takes the old name away.
-    sysfs::write(&path, driver.unwrap_or("\n"))?;
-    let found = sysfs::read_as(&path, "a driver's name", read)?;
-    verify("set driver_override", &driver, &found.as_deref())
-}
-
-fn unbind(root: &HostRoot, vf: PciAddress) -> Result<(), HostError> {
-    let Some(driver) = pci::driver(root, vf)? else { return Ok(()) };
-    sysfs::write(&root.driver(&driver).join("unbind"), &vf.to_string())?;
-    verify("unbind a VF", &None, &pci::driver(root, vf)?)
-}
-
-/// Lets the kernel look for a driver. It reports no failure of a driver here: the caller looks itself.
-fn probe(root: &HostRoot, vf: PciAddress) -> Result<(), HostError> {
-    sysfs::write(&root.drivers_probe(), &vf.to_string())
+    verify(attempt, &Some(name), &found.as_deref())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfleet_api::{MacAddr, PciAddress, VfRef};
+use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 use vfleet_plan::is_userspace_driver;
 
 use super::verify;
@@ -10,7 +10,7 @@ use crate::HostError;
 use crate::linux::netdev::{self, Netdev};
 use crate::linux::root::HostRoot;
 use crate::linux::rtnl::Rtnl;
-use crate::linux::{events, pci};
+use crate::linux::{ethtool, events, pci};
 
 /// How long a driver may take to make an interface after it was bound.
 const INTERFACE_DEADLINE: Duration = Duration::from_secs(10);
@@ -48,6 +48,31 @@ pub(super) fn set_vf_mac(root: &HostRoot, vf: VfRef, mac: MacAddr, attempt: &str
     verify(attempt, &Some(&mac), &rtnl.link(index)?.vf_macs.get(&vf.index.into()))
 }
 
+/// Node and port GUID are the same, as they are on a card with one port.
+pub(super) fn set_vf_guid(root: &HostRoot, vf: VfRef, guid: Guid, attempt: &str) -> Result<(), HostError> {
+    pci::vf_address(root, vf)?;
+    let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
+    rtnl.set_vf_guid(index, vf.index, guid, attempt)?;
+    // Kernels before 5.6 do not tell what they keep.
+    match rtnl.link(index)?.vf_guids.get(&vf.index.into()) {
+        Some(found) => verify(attempt, &guid, found),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn set_tc_offload(
+    root: &HostRoot,
+    pf: PciAddress,
+    on: bool,
+    attempt: &str,
+) -> Result<(), HostError> {
+    let index = pf_index(root, pf)?;
+    if ethtool::tc_offload(index)? != Some(on) {
+        ethtool::set_tc_offload(index, on, attempt)?;
+    }
+    verify(attempt, &Some(on), &ethtool::tc_offload(index)?)
+}
+
 fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
     pci::require_pf(root, pf)?;
     let netdev = netdev::of_device(&root.device(pf))?;
@@ -58,7 +83,7 @@ fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
 fn await_vf_index(root: &HostRoot, vf: VfRef) -> Result<u32, HostError> {
     let none = || HostError::NoInterface { device: vf.to_string() };
     let address = pci::vf_address(root, vf)?;
-    let driver = pci::driver(root, address)?.ok_or_else(none)?;
+    let driver = pci::device(root, address).driver()?.ok_or_else(none)?;
     let look = || netdev::of_device(&root.device(address));
     let netdev: Option<Netdev> =
         if is_userspace_driver(&driver) { None } else { events::wait_for(INTERFACE_DEADLINE, look)? };

@@ -1,14 +1,17 @@
+use std::time::Duration;
+
 use vfleet_api::PciAddress;
 
-use super::verify;
 use crate::HostError;
 use crate::linux::root::HostRoot;
-use crate::linux::{pci, sysfs};
+use crate::linux::{events, pci, sysfs};
 
 const EBUSY: i32 = 16;
 const ERANGE: i32 = 34;
+/// How long VFs may take to appear after the kernel accepted their number. Most are there at once.
+const VFS_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Makes or removes VFs.
+/// Makes or removes VFs, and waits until there are as many.
 pub(super) fn set(root: &HostRoot, pf: PciAddress, count: u16, attempt: &str) -> Result<(), HostError> {
     let total = pci::require_pf(root, pf)?;
     let found = pci::num_vfs(root, pf)?;
@@ -20,5 +23,19 @@ pub(super) fn set(root: &HostRoot, pf: PciAddress, count: u16, attempt: &str) ->
             _ => error,
         })?;
     }
-    verify(attempt, &usize::from(count), &pci::vf_addresses(root, pf)?.len())
+    let mut seen = Ok(0);
+    let is_done = events::wait_for(VFS_DEADLINE, || {
+        seen = pci::vf_addresses(root, pf).map(|vfs| vfs.len());
+        match &seen {
+            Ok(seen) => Ok((*seen == usize::from(count)).then_some(())),
+            // As many as the kernel says, and not all of them are there yet.
+            Err(HostError::Unsettled { .. }) => Ok(None),
+            Err(_) => Ok(Some(())),
+        }
+    })?;
+    match (is_done, seen) {
+        (Some(()), Ok(_)) => Ok(()),
+        (None, Ok(seen)) => super::verify(attempt, &usize::from(count), &seen),
+        (_, Err(error)) => Err(error),
+    }
 }

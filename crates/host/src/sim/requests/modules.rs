@@ -4,14 +4,11 @@ use super::{ENOENT, Refusal, refuse};
 use crate::sim::kernel::Kernel;
 
 impl Kernel {
-    /// Load a module, with those that it needs. Options count only for one that is not loaded yet.
+    /// Load a module, with those that it needs, or set the options of one that is loaded.
     pub fn load_module(&mut self, module: &str, options: &[String]) -> Result<(), Refusal> {
-        if self.modules.get(module).ok_or(refuse(ENOENT))? == &ModuleState::Loaded {
-            return Ok(());
-        }
-        if module == "vfio" {
-            self.vfio_without_iommu = options.iter().any(|option| option == "enable_unsafe_noiommu_mode=1");
-        }
+        self.modules.get(module).ok_or(refuse(ENOENT))?;
+        self.vfio_without_iommu |=
+            module == "vfio" && options.iter().any(|option| option == "enable_unsafe_noiommu_mode=1");
         self.modules.insert(module.to_owned(), ModuleState::Loaded);
         if module == "vfio_pci" {
             self.modules.insert("vfio".to_owned(), ModuleState::Loaded);

@@ -31,7 +31,12 @@ pub(super) fn bind(kernel: &mut Kernel, vf: VfRef, driver: &VfDriver, step: &Ste
     }
     kernel.probe(vf).map_err(refused)?;
     kernel.set_override(vf, None).map_err(refused)?;
-    verify_driver(require_vf(kernel, vf)?, driver, step)
+    let has_iommu = kernel.has_iommu;
+    let found = require_vf(kernel, vf)?;
+    if found.driver.is_none() && !has_iommu && matches!(driver, VfDriver::Named(name) if name == "vfio-pci") {
+        return Err(HostError::NoIommu { vf: found.address });
+    }
+    verify_driver(found, driver, step)
 }
 
 fn verify_driver(vf: &Vf, wanted: &VfDriver, step: &Step) -> Result<(), HostError> {

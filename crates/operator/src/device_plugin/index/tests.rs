@@ -1,5 +1,5 @@
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn wish(label: Option<&str>) -> NodeWish {
     NodeWish::Plugin(PluginWish {
@@ -70,4 +70,30 @@ fn a_pod_is_found_by_its_node_until_it_is_gone() {
         index.pod(event);
     }
     assert_eq!(pod_on(&index, "a"), None, "it went while nobody watched");
+}
+
+#[test]
+fn a_pod_that_waits_for_vfs_starts_with_what_it_finds_then() {
+    let mut index = Index::default();
+    index.config_map(Event::Apply(config_map()));
+    index.pod(Event::InitDone);
+    index.wish("a".to_owned(), Some(wish(None)));
+    index.complete();
+    let waiting = |status: Value| {
+        let spec = json!({ "nodeName": "a", "containers": [], "initContainers": [{ "name": "wait" }] });
+        let pod = json!({ "metadata": { "name": "one" }, "spec": spec, "status": status });
+        Event::Apply(DeserializeGuard(Ok(serde_json::from_value(pod).unwrap())))
+    };
+    index.pod(waiting(json!({})));
+    let mut other = wish(None);
+    if let NodeWish::Plugin(other) = &mut other {
+        other.vfs = "others".to_owned();
+    }
+    index.wish("a".to_owned(), Some(other));
+    let action = |index: &Index| index.pod_action("a").map(|(_, action)| action);
+    assert_eq!(action(&index), Some(PluginAction::Nothing));
+    index.pod(waiting(json!({ "conditions": [{ "type": "Initialized", "status": "True" }] })));
+    assert!(matches!(action(&index), Some(PluginAction::Note(_))), "{:?}", action(&index));
+    index.wish("a".to_owned(), Some(wish(None)));
+    assert_eq!(action(&index), Some(PluginAction::Restart));
 }

@@ -6,7 +6,7 @@ use crate::firmware::{FirmwareChange, FirmwareSettings, MELLANOX, WantedPort, ca
 use crate::node::wanted::WantedPf;
 use crate::node::{Cause, NodeOptions, planned};
 use crate::prelude::*;
-use crate::step::{Disruption, Step};
+use crate::step::{Disruption, PlannedStep, Step};
 
 /// PFs that are managed outside are not asked: whether they are as wanted is checked where they are.
 pub(super) fn plan(
@@ -54,8 +54,8 @@ impl Card<'_> {
         })
     }
 
-    /// A card whose firmware was just set may take that up by a restart of its own; whether it did shows in the next
-    /// look at it. If not, or if that was cut off, the machine restarts.
+    /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
+    /// of its own; if that does not help, or was cut off, the next look at it shows that.
     fn carry_out(
         &self,
         change: FirmwareChange,
@@ -64,25 +64,17 @@ impl Card<'_> {
         needs: &mut Needs,
     ) {
         let Some(pf) = self.ports.iter().find(|port| port.firmware.is_some()) else { return };
-        let is_set = change.settings == FirmwareSettings::default();
-        if !is_set {
-            let step = Step::SetFirmware { pf: pf.address, settings: change.settings };
-            plan.pfs.push(planned(step, Disruption::None, "VFs or a link type are wanted that need it"));
-        }
-        if !change.needs_restart {
+        if change.settings == FirmwareSettings::default() {
+            needs.cards.extend(change.needs_restart.then(|| self.name.clone()));
             return;
         }
-        if is_set || !options.firmware_reset || !self.may_restart(pf) {
-            needs.cards.push(self.name.clone());
-            return;
+        let disruption = if change.needs_restart { Disruption::Reboot } else { Disruption::None };
+        let step = Step::SetFirmware { pf: pf.address, settings: change.settings };
+        plan.pfs.push(planned(step, disruption, "VFs or a link type are wanted that need it"));
+        plan.reboots |= change.needs_restart;
+        if change.needs_restart && options.firmware_reset && self.may_restart(pf) {
+            plan.pfs.extend(restart_firmware(pf));
         }
-        if !pf.vfs.is_empty() {
-            let step = Step::SetNumVfs { pf: pf.address, count: 0 };
-            plan.pfs.push(planned(step, Disruption::Drain, "its firmware restarts"));
-        }
-        let why = "its firmware takes up new settings";
-        plan.pfs.push(planned(Step::ResetFirmware { pf: pf.address }, Disruption::Reboot, why));
-        plan.reboots = true;
     }
 
     /// Whether nobody but our own VFs on this port would be disturbed.
@@ -96,6 +88,17 @@ impl Card<'_> {
         self.ports.iter().all(|port| may_lose_vfs(port))
             && links.into_iter().all(|link| link.host_use.is_none())
     }
+}
+
+fn restart_firmware(pf: &PfFacts) -> Vec<PlannedStep> {
+    let mut steps = Vec::new();
+    if !pf.vfs.is_empty() {
+        let step = Step::SetNumVfs { pf: pf.address, count: 0 };
+        steps.push(planned(step, Disruption::Drain, "its firmware restarts"));
+    }
+    let why = "its firmware takes up new settings";
+    steps.push(planned(Step::ResetFirmware { pf: pf.address }, Disruption::Reboot, why));
+    steps
 }
 
 fn port<'a>(wanted: &WantedPf, found: &'a PfFacts) -> WantedPort<'a> {

@@ -1,7 +1,7 @@
-//! Admission policies that keep an agent to its own node.
+//! Admission policies that keep an agent, and the separate device plugin, to their own node.
 //!
-//! RBAC cannot do that: it knows names, but not which agent asks. The API server puts the node of the agent's pod into
-//! its token, and says so with every request.
+//! RBAC cannot do that: it knows names, but not which agent asks. The API server puts the node of a pod into the pod's
+//! token, and says so with every request.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -20,6 +20,8 @@ const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 /// What a policy is about.
 struct Subject {
     policy: &'static str,
+    /// Whom it keeps to their nodes.
+    accounts: &'static [Account],
     group: &'static str,
     version: &'static str,
     resources: &'static [&'static str],
@@ -32,6 +34,7 @@ struct Subject {
 const SUBJECTS: [Subject; 2] = [
     Subject {
         policy: "vfleet-agent-node-states",
+        accounts: &[Account::Agent],
         group: "sriovnetwork.openshift.io",
         version: "v1",
         resources: &["sriovnetworknodestates", "sriovnetworknodestates/status"],
@@ -40,6 +43,7 @@ const SUBJECTS: [Subject; 2] = [
     },
     Subject {
         policy: "vfleet-agent-pods",
+        accounts: &[Account::Agent, Account::DevicePlugin],
         group: "",
         version: "v1",
         resources: &["pods", "pods/status"],
@@ -59,7 +63,8 @@ pub(super) fn policies(namespace: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 fn policy(subject: &Subject, namespace: &str) -> ValidatingAdmissionPolicy {
-    let agent = format!("system:serviceaccount:{namespace}:{}", Account::Agent.name());
+    let user = |account: &Account| format!("'system:serviceaccount:{namespace}:{}'", account.name());
+    let users: Vec<_> = subject.accounts.iter().map(user).collect();
     let spec = ValidatingAdmissionPolicySpec {
         failure_policy: Some("Fail".to_owned()),
         match_constraints: Some(MatchResources {
@@ -74,7 +79,7 @@ fn policy(subject: &Subject, namespace: &str) -> ValidatingAdmissionPolicy {
         }),
         match_conditions: Some(vec![MatchCondition {
             name: "asked-by-an-agent".to_owned(),
-            expression: format!("request.userInfo.username == '{agent}'"),
+            expression: format!("request.userInfo.username in [{}]", users.join(", ")),
         }]),
         variables: Some(vec![
             variable("touched", "request.operation == 'CREATE' ? object : oldObject"),

@@ -1,0 +1,43 @@
+//! When the separate device plugin is held back, and when it is let go.
+
+use kube::runtime::events::EventType;
+use vfleet_api::SriovNetworkNodeState;
+use vfleet_plan::{Plan, holds_plugin_back};
+
+use super::Agent;
+use crate::apply::chain;
+
+impl Agent {
+    /// Ends the plugin before devices come and go. Not for another try of what failed: a plugin that ends every minute is
+    /// of no use, and the operator lets it start again when the VFs are others in the end.
+    pub(super) async fn hold_plugin_back(&mut self, state: &SriovNetworkNodeState, plan: &Plan) {
+        let Some(plugin) = &self.plugin else { return };
+        if self.failures > 0 || !holds_plugin_back(plan) {
+            return;
+        }
+        self.plugin_may_start = false;
+        if let Err(error) = plugin.hold_back().await {
+            let note = format!("the device plugin is not held back while VFs change: {}", chain(&error));
+            tracing::warn!(node = self.config.node, error = note, "going on without");
+            self.speaker.event(state, EventType::Warning, "DevicePluginNotHeldBack", &note).await;
+        }
+    }
+
+    /// Waits until the plugin waits for a sign that it may have; for ever where there is none.
+    pub(crate) async fn plugin_waits(&self) {
+        match &self.plugin {
+            Some(plugin) if self.plugin_may_start => plugin.waits().await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Lets the plugin go.
+    pub(crate) async fn let_plugin_go(&mut self) {
+        if let Some(plugin) = &mut self.plugin
+            && let Err(error) = plugin.let_go().await
+        {
+            let error = chain(&error);
+            tracing::warn!(node = self.config.node, error, "the device plugin still waits, will try again");
+        }
+    }
+}

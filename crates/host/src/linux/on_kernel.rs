@@ -1,0 +1,140 @@
+//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. To be run in the lab:
+//! `cargo run -p fixture-lab -- target/debug/deps ./vfleet_host-HASH --ignored --test-threads 1`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use vfleet_api::PciAddress;
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_plan::{EswitchMode, HostUse, VdpaKind};
+
+use super::devlink::{self, Handle};
+use super::genl::Family;
+use super::network::Network;
+use super::representor::{self, Pf};
+use super::root::HostRoot;
+use super::rtnl::Rtnl;
+use super::{ethtool, events, netdev, rdma, vdpa};
+
+fn shell(script: &str) {
+    let status = Command::new("bash").args(["-euxc", script]).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+#[test]
+#[ignore = "needs netdevsim, which the lab has"]
+fn an_embedded_switch_changes_its_mode_and_has_representors() {
+    shell("modprobe netdevsim; echo '9 1 4' > /sys/bus/netdevsim/new_device; udevadm settle");
+    let handle = Handle { bus: "netdevsim", name: "netdevsim9".to_owned() };
+    assert_eq!(devlink::eswitch(&handle).unwrap(), Some(EswitchMode::Legacy));
+    let path = std::path::Path::new("/sys/bus/netdevsim/devices/netdevsim9");
+    fs::write(path.join("sriov_numvfs"), "2").unwrap();
+    devlink::set_eswitch(&handle, EswitchMode::Switchdev, "set it").unwrap();
+    assert_eq!(devlink::eswitch(&handle).unwrap(), Some(EswitchMode::Switchdev));
+    shell("udevadm settle; ip -d link");
+
+    let netdevs = netdev::all(path).unwrap();
+    assert_eq!(netdevs.indices.len(), 3);
+    let network = Network::read(&[]).unwrap();
+    let link = network.link(netdevs.own.unwrap().index).unwrap();
+    for own in [&netdevs.indices, &BTreeSet::new()] {
+        let found = representor::of_vfs(&Pf { link, function: 0, own }, network.links());
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 1], "{found:?}");
+        assert!(found[&1].ends_with("pf0vf1"), "{found:?}");
+    }
+
+    assert_eq!(ethtool::tc_offload(link.index).unwrap(), Some(true));
+    for on in [false, true] {
+        ethtool::set_tc_offload(link.index, on, "switch it").unwrap();
+        assert_eq!(ethtool::tc_offload(link.index).unwrap(), Some(on));
+    }
+    devlink::set_text_if_taken(&handle, "flow_steering_mode", "smfs", "steer").unwrap();
+    devlink::set_eswitch(&handle, EswitchMode::Legacy, "set it back").unwrap();
+    assert_eq!(devlink::eswitch(&handle).unwrap(), Some(EswitchMode::Legacy));
+    shell("echo 9 > /sys/bus/netdevsim/del_device");
+}
+
+#[test]
+#[ignore = "needs vdpa_sim, which the lab has"]
+fn a_vdpa_device_goes_from_driver_to_driver() {
+    shell("modprobe -a vdpa_sim_net vhost_vdpa virtio_vdpa");
+    let root = HostRoot::default();
+    let vf: PciAddress = "0000:01:10.0".parse().unwrap();
+    // vdpa_sim is on no bus, and else as a VF.
+    let request = vdpa::new_request(None, "vdpasim_net", &format!("vdpa:{vf}"), Some(1));
+    Family::open("vdpa").unwrap().unwrap().change(vdpa::VDPA_CMD_DEV_NEW, &request, "make one").unwrap();
+    for kind in [VdpaKind::Vhost, VdpaKind::Virtio, VdpaKind::Vhost] {
+        let device = vdpa::device(&root, vf);
+        device.bind_to(kind.driver()).unwrap();
+        assert_eq!(vdpa::kind(&root, vf).unwrap(), Some(kind));
+    }
+    for _ in 0..2 {
+        vdpa::remove(vf, "remove it").unwrap();
+        assert_eq!(vdpa::kind(&root, vf).unwrap(), None);
+        assert!(!vdpa::device(&root, vf).path().exists());
+    }
+    let error = vdpa::make(vf, "make one of nothing").unwrap_err();
+    assert_eq!(error.errno(), Some(19), "{error:?}");
+}
+
+#[test]
+#[ignore = "needs the RDMA tools, which the lab has"]
+fn namespaces_share_rdma_devices_or_not() {
+    shell("modprobe rdma_rxe; rdma system set netns shared");
+    let root = HostRoot::default();
+    assert_eq!(rdma::mode(&root).unwrap(), Some(RdmaMode::Shared));
+    shell("rdma system set netns exclusive");
+    assert_eq!(rdma::mode(&root).unwrap(), Some(RdmaMode::Exclusive));
+    shell("rdma system set netns shared");
+}
+
+#[test]
+#[ignore = "changes the machine's network: for the lab"]
+fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
+    let index = |name: &str| {
+        let mut links = Rtnl::open().unwrap().links().unwrap().into_iter();
+        links.find(|link| link.name == name).unwrap().index
+    };
+    let node: IpAddr = "192.0.2.7".parse().unwrap();
+    shell(
+        "modprobe -a bonding 8021q; ip link add b0 type bond; ip link set enp1s0 down; \
+         ip link set enp1s0 master b0; ip link set b0 up; ip link add link b0 name b0.5 type vlan id 5; \
+         ip link set b0.5 up; ip link add veth-a type veth peer name veth-b; udevadm settle",
+    );
+    let (sender, woken) = mpsc::channel();
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&wakes);
+    let watch = events::watch(
+        &[node],
+        Box::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            let _ = sender.send(());
+        }),
+    )
+    .unwrap();
+    let is_woken = || woken.recv_timeout(Duration::from_secs(5)).is_ok();
+    let quiet = || while woken.recv_timeout(Duration::from_secs(5)).is_ok() {};
+    quiet();
+    shell(
+        "ip address add 198.51.100.1/24 dev veth-a; ip link set veth-a up; ip route add 198.51.100.128/25 dev veth-a",
+    );
+    assert!(!is_woken(), "a pod's interface wakes nobody");
+
+    assert_eq!(Network::read(&[node]).unwrap().host_use(index("enp1s0")), None);
+    shell("ip address add 192.0.2.7/24 dev b0.5");
+    assert!(is_woken());
+    assert_eq!(Network::read(&[node]).unwrap().host_use(index("enp1s0")), Some(HostUse::NodeAddress));
+    quiet();
+    shell("ip route add default via 192.0.2.1 dev b0.5");
+    assert!(is_woken());
+    let network = Network::read(&[node]).unwrap();
+    assert_eq!(network.host_use(index("enp1s0")), Some(HostUse::DefaultRoute));
+    assert_eq!(network.host_use(index("enp2s0")), None);
+    drop(watch);
+    shell("ip link del b0; ip link del veth-a; ip link set enp1s0 down");
+}

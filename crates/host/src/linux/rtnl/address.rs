@@ -1,0 +1,74 @@
+use std::net::IpAddr;
+
+use crate::linux::netlink::{attributes, find};
+
+const HEADER: usize = 8;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+/// Addresses of all families.
+pub(super) const ALL: [u8; HEADER] = [0; HEADER];
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Address {
+    pub(in super::super) index: u32,
+    /// `None` in a family that has other addresses.
+    pub(in super::super) ip: Option<IpAddr>,
+}
+
+impl Address {
+    /// Of the payload of a message about an address.
+    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
+        let (header, rest) = payload.split_first_chunk::<HEADER>()?;
+        let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+        let attributes = attributes(rest)?;
+        // The address itself; on a line between two, the other is that of the other end.
+        let value = find(&attributes, IFA_LOCAL).or_else(|| find(&attributes, IFA_ADDRESS));
+        Some(Self { index, ip: value.and_then(ip) })
+    }
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || bytes.try_into().ok().map(|bytes: [u8; 4]| IpAddr::from(bytes));
+    let v6 = || bytes.try_into().ok().map(|bytes: [u8; 16]| IpAddr::from(bytes));
+    v4().or_else(v6)
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Emitable;
+    use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn emit(attributes: Vec<AddressAttribute>) -> Vec<u8> {
+        let mut message = AddressMessage::default();
+        message.header.index = 3;
+        message.attributes = attributes;
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn reads_addresses() {
+        let (own, other): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let line = emit(vec![AddressAttribute::Address(other), AddressAttribute::Local(own)]);
+        assert_eq!(Address::parse(&line), Some(Address { index: 3, ip: Some(own) }));
+        let v6: IpAddr = "2001:db8::1".parse().unwrap();
+        let six = emit(vec![AddressAttribute::Address(v6)]);
+        assert_eq!(Address::parse(&six), Some(Address { index: 3, ip: Some(v6) }));
+        assert_eq!(Address::parse(&emit(Vec::new())), Some(Address { index: 3, ip: None }));
+        assert_eq!(Address::parse(&[]), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Address::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+use crate::linux::netlink::{attributes, find};
+
+const HEADER: usize = 12;
+const NEXT_HOP: usize = 8;
+const RTA_OIF: u16 = 4;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RT_TABLE_MAIN: u32 = 254;
+const RTN_UNICAST: u8 = 1;
+/// Routes of all families.
+pub(super) const ALL: [u8; HEADER] = [0; HEADER];
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Route {
+    /// Whether it is for all that has no other, in the main table.
+    pub(in super::super) is_default: bool,
+    /// The interfaces that it leads through.
+    pub(in super::super) interfaces: Vec<u32>,
+}
+
+impl Route {
+    /// Of the payload of a message about a route.
+    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
+        let (header, rest) = payload.split_first_chunk::<HEADER>()?;
+        let (destination_length, table, kind) = (header[1], header[4], header[7]);
+        let attributes = attributes(rest)?;
+        let table = find(&attributes, RTA_TABLE).and_then(number).unwrap_or(table.into());
+        let mut interfaces = match find(&attributes, RTA_MULTIPATH) {
+            Some(hops) => next_hops(hops)?,
+            None => Vec::new(),
+        };
+        interfaces.extend(find(&attributes, RTA_OIF).and_then(number));
+        let is_default = destination_length == 0 && table == RT_TABLE_MAIN && kind == RTN_UNICAST;
+        Some(Self { is_default, interfaces })
+    }
+}
+
+/// The interfaces of several hops in a row: each a length, flags, weight and interface, then attributes.
+fn next_hops(mut bytes: &[u8]) -> Option<Vec<u32>> {
+    let mut interfaces = Vec::new();
+    while let Some(hop) = bytes.first_chunk::<NEXT_HOP>() {
+        let length = usize::from(u16::from_ne_bytes([hop[0], hop[1]]));
+        if length < NEXT_HOP {
+            return None;
+        }
+        interfaces.push(u32::from_ne_bytes([hop[4], hop[5], hop[6], hop[7]]));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(interfaces)
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(value.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Emitable;
+    use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, RouteType};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn route(destination_length: u8, table: u8, attributes: Vec<RouteAttribute>) -> Vec<u8> {
+        let mut message = RouteMessage::default();
+        message.header.destination_prefix_length = destination_length;
+        message.header.table = table;
+        message.header.kind = RouteType::Unicast;
+        message.attributes = attributes;
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        bytes
+    }
+
+    fn two_hops() -> Vec<u8> {
+        let hop = |index| {
+            let mut hop = RouteNextHop::default();
+            hop.interface_index = index;
+            hop
+        };
+        route(0, 254, vec![RouteAttribute::MultiPath(vec![hop(5), hop(6)])])
+    }
+
+    fn read(is_default: bool, interfaces: &[u32]) -> Route {
+        Route { is_default, interfaces: interfaces.to_vec() }
+    }
+
+    #[test]
+    fn reads_default_routes_of_the_main_table() {
+        assert_eq!(Route::parse(&route(0, 254, vec![RouteAttribute::Oif(4)])), Some(read(true, &[4])));
+        let by_attribute = vec![RouteAttribute::Table(254), RouteAttribute::Oif(4)];
+        assert_eq!(Route::parse(&route(0, 252, by_attribute)), Some(read(true, &[4])));
+        assert_eq!(Route::parse(&two_hops()), Some(read(true, &[5, 6])));
+    }
+
+    #[test]
+    fn tells_others_from_them() {
+        assert_eq!(Route::parse(&route(24, 254, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
+        assert_eq!(Route::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
+        assert_eq!(Route::parse(&[0; 5]), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = (Route::parse(&bytes), next_hops(&bytes));
+        }
+
+        #[test]
+        fn takes_a_damaged_route(at in 0_usize..60, byte: u8) {
+            let mut bytes = two_hops();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = Route::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the operator tells its agents. A value that makes no sense is never a reason not to start: an agent that ends at
+//! once is worse than one with a setting less.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use vfleet_agent::Mode;
+use vfleet_api::keys::agent_environment as name;
+
+/// What the operator tells its agents.
+#[derive(clap::Args)]
+pub(super) struct Settings {
+    /// Work on several cards at once.
+    #[arg(long, value_name = "BOOL", env = name::PARALLEL_NIC_CONFIG, default_value = "true", value_parser = truth)]
+    parallel_nic_config: bool,
+    /// Restart the firmware of a card whose settings changed, before the machine is.
+    #[arg(long, value_name = "BOOL", env = name::MELLANOX_FIRMWARE_RESET, default_value = "false", value_parser = truth)]
+    mellanox_firmware_reset: bool,
+    /// Support of vendors that is switched off, separated by commas: mellanox.
+    #[arg(long, value_name = "VENDORS", env = name::DISABLE_PLUGINS, default_value = "")]
+    disable_plugins: String,
+    /// Report every card, also one that the ConfigMap supported-nic-ids does not list.
+    #[arg(long, value_name = "BOOL", env = name::DEV_MODE, default_value = "false", value_parser = truth)]
+    dev_mode: bool,
+    /// Hold the separate device plugin on the node back while VFs come and go.
+    #[arg(long, value_name = "BOOL", env = name::HOLD_BACK_DEVICE_PLUGIN, default_value = "false", value_parser = truth)]
+    hold_back_device_plugin: bool,
+    /// Who configures the cards: daemon (the agent, while it runs), or systemd (units, at boot).
+    #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
+    configuration_mode: String,
+    /// The node's own addresses, separated by commas: the cards that carry them are protected.
+    #[arg(long, value_name = "ADDRESSES", env = name::HOST_IPS, default_value = "")]
+    host_ips: String,
+}
+
+impl Settings {
+    /// The node's own addresses.
+    pub(super) fn node_addresses(&self) -> Vec<IpAddr> {
+        words(&self.host_ips).filter_map(address).collect()
+    }
+
+    /// Makes `config` follow the settings.
+    pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
+        config.one_card_at_a_time = !self.parallel_nic_config;
+        config.options.firmware_reset = self.mellanox_firmware_reset;
+        config.options.mellanox = !words(&self.disable_plugins).any(|vendor| vendor == "mellanox");
+        config.mode = mode(&self.configuration_mode);
+        config.follows_nic_ids = !self.dev_mode;
+        config.holds_plugin_back = self.hold_back_device_plugin;
+    }
+}
+
+fn mode(text: &str) -> Mode {
+    match text.trim() {
+        "systemd" => Mode::Systemd,
+        "daemon" | "" => Mode::Daemon,
+        other => {
+            tracing::warn!(mode = other, "not a mode that is known; the agent configures the cards itself");
+            Mode::Daemon
+        }
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    let parsed = text.parse();
+    if parsed.is_err() {
+        tracing::warn!(text, "not an address of the node; left out");
+    }
+    parsed.ok()
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "that is what a parser of arguments looks like")]
+fn truth(text: &str) -> Result<bool, Infallible> {
+    Ok(matches!(text.trim().to_ascii_lowercase().as_str(), "true" | "1" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn settings(arguments: &[&str]) -> Settings {
+        Line::parse_from([&["agent"], arguments].concat()).settings
+    }
+
+    #[test]
+    fn settings_are_read_and_nonsense_is_left_out() {
+        let usual = settings(&[]);
+        assert!(usual.parallel_nic_config && !usual.dev_mode && usual.node_addresses().is_empty());
+        let line = ["--dev-mode=TRUE", "--parallel-nic-config=", "--host-ips=10.0.0.1, fd00::1,x,"];
+        let set = settings(&line);
+        assert!(set.dev_mode && !set.parallel_nic_config);
+        let addresses: Vec<_> = set.node_addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["10.0.0.1", "fd00::1"]);
+        assert_eq!(mode(&usual.configuration_mode), Mode::Daemon);
+        assert_eq!(["systemd", "x", ""].map(mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
+    }
+}

@@ -1,0 +1,319 @@
+//! The agent on a simulated machine that misbehaves, beside a real API server and the real operator.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use vfleet_agent::{AgentError, Config};
+use vfleet_api::{PciAddress, VfRef};
+use vfleet_host::sim::Machine;
+use vfleet_host::{Host, SimHost};
+use vfleet_plan::{BootLoader, Processor, Step};
+use vfleet_tests::cluster::{AGENT, Cluster, State};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
+const PF: &str = "enp1s0";
+const OTHER_PF: &str = "enp2s0";
+/// Generous: the machine may be busy.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+fn address(card: usize) -> PciAddress {
+    Machine::lab().pfs[card].address
+}
+
+/// An agent in this process, so that its machine can be disturbed.
+struct Agent {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), AgentError>>,
+}
+
+impl Agent {
+    async fn start(cluster: &Cluster, node: &str, host: Arc<SimHost>, set: impl FnOnce(&mut Config)) -> Self {
+        cluster.create_worker(node).await;
+        let client = cluster.client_as(AGENT, Some(&cluster.agent_pod(node))).await;
+        let mut config = Config::new(node.to_owned(), cluster.namespace().to_owned(), host);
+        set(&mut config);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(vfleet_agent::run(client, config, stop.clone()));
+        Self { stop, task }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(DEADLINE, self.task).await.unwrap().unwrap().unwrap();
+    }
+}
+
+fn lab() -> Arc<SimHost> {
+    Arc::new(SimHost::new(&Machine::lab(), "agent").unwrap())
+}
+
+/// The status and the message of a card's condition.
+fn card_is(state: &State, card: &str) -> (String, String) {
+    let ready = state.card(card).conditions.unwrap_or_default().into_iter().next();
+    ready.map_or_else(Default::default, |ready| (ready.status, ready.message))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
+    let cluster = Cluster::new("hanging", PROGRAM).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let (let_go, hangs) = mpsc::channel::<()>();
+    let hangs = Mutex::new(hangs);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
+            let _ = hangs.lock().unwrap().recv_timeout(2 * DEADLINE);
+        }
+    });
+    let agent = Agent::start(&cluster, "hanging-1", host, |_| {}).await;
+    cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "vendor": "8086" } })).await;
+    let seen = |state: &State| {
+        state.sync_status() == "InProgress"
+            && card_is(state, PF).0 == "True"
+            && card_is(state, OTHER_PF).1.contains(&format!("set {} numvfs 2", address(1)))
+    };
+    let state = cluster.wait("hanging-1", "one card done, the other hangs", seen).await;
+    assert_eq!(card_is(&state, OTHER_PF).0, "False");
+    assert_eq!(state.condition("Progressing"), ("True".to_owned(), "Executing".to_owned()));
+    cluster.expect_event("hanging-1", "Normal", "Configuring").await;
+    let_go.send(()).unwrap();
+    let both = |state: &State| state.is_synced() && card_is(state, OTHER_PF).0 == "True";
+    cluster.wait("hanging-1", "both cards done", both).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vf_that_lost_its_driver_is_healed_and_one_that_was_just_given_back_is_left_alone() {
+    let cluster = Cluster::new("drift", PROGRAM).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let agent = Agent::start(&cluster, "drift-1", Arc::clone(&host), |_| {}).await;
+    cluster.make_vfs("drift-1", PF, 3).await;
+    let before = host.executed().len();
+
+    let lost = VfRef { pf: address(0), index: 1 };
+    let returned = VfRef { pf: address(0), index: 2 };
+    // A pod gave this one back, and whoever took it puts its driver right again.
+    host.behind_its_back(|kernel| kernel.unbind(returned)).unwrap();
+    host.behind_its_back(|kernel| kernel.unbind(lost)).unwrap();
+    let start = Instant::now();
+    let facts = host.facts().unwrap();
+    assert!(facts.pf(address(0)).unwrap().vfs[2].driver.is_none());
+    host.behind_its_back(|kernel| kernel.probe(returned)).unwrap();
+
+    cluster.expect_event("drift-1", "Normal", "Repaired").await;
+    assert!(start.elapsed() > Duration::from_millis(1500), "it waited: {:?}", start.elapsed());
+    let healed = host.executed().split_off(before);
+    assert!(healed.iter().any(|step| step.starts_with(&format!("bind {lost}"))), "{healed:?}");
+    assert!(!healed.iter().any(|step| step.contains(&returned.to_string())), "{healed:?}");
+    assert!(!healed.iter().any(|step| step.contains("numvfs")), "{healed:?}");
+    let bound = |state: &State| state.is_synced() && state.vfs(PF).iter().all(|vf| vf.driver.is_some());
+    cluster.wait("drift-1", "all VFs bound", bound).await;
+    agent.end().await;
+
+    // A start with nothing to do changes nothing and says nothing.
+    let version = |state: &State| state.version().to_owned();
+    let known = version(&cluster.wait("drift-1", "as it was", bound).await);
+    let idle = Arc::new(host.another());
+    let metrics = Arc::<vfleet_agent::Metrics>::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let agent = Agent::start(&cluster, "drift-1", Arc::clone(&idle), |config| {
+        config.metrics = Arc::clone(&metrics);
+    })
+    .await;
+    tokio::spawn(vfleet_agent::serve(listener, metrics, agent.stop.clone()));
+    let first_look = async { while !get(place, "/metrics").await.contains("vfleet_agent_ready 1") {} };
+    tokio::time::timeout(DEADLINE, first_look).await.expect("a look at the machine");
+    assert_eq!(idle.executed(), Vec::<String>::new());
+    assert_eq!(version(&cluster.wait("drift-1", "as it was", bound).await), known);
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_is_announced_and_ends_as_wanted() {
+    let cluster = Cluster::new("reboot", PROGRAM).await;
+    let _operator = cluster.operator();
+    let mut machine = Machine::lab();
+    machine.kernel.processor = Processor::Intel;
+    machine.kernel.boot_loader = Some(BootLoader::Grubby);
+    machine.kernel.iommu = false;
+    let host = Arc::new(SimHost::new(&machine, "reboot").unwrap());
+    let agent = Agent::start(&cluster, "reboot-1", Arc::clone(&host), |_| {}).await;
+    let wish = json!({ "numVfs": 2, "deviceType": "vfio-pci", "nicSelector": { "pfNames": [PF] } });
+    cluster.apply_policy("p", wish).await;
+    cluster.expect_event("reboot-1", "Warning", "RebootNode").await;
+    let rebooting = |state: &State| {
+        state.sync_status() == "InProgress"
+            && state.condition("Progressing") == ("True".to_owned(), "Rebooting".to_owned())
+    };
+    cluster.wait("reboot-1", "about to restart", rebooting).await;
+    let gone = async {
+        while host.facts().is_ok() {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(DEADLINE, gone).await.expect("the machine restarts");
+    assert_eq!(host.executed().last().map(String::as_str), Some("reboot"));
+    agent.end().await;
+
+    let agent = Agent::start(&cluster, "reboot-1", Arc::new(host.another()), |_| {}).await;
+    cluster.wait("reboot-1", "2 VFs", |state| state.is_synced() && state.vfs(PF).len() == 2).await;
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_config_map_narrows_what_is_reported() {
+    let cluster = Cluster::new("narrow", PROGRAM).await;
+    let nics = |value: &str| {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "supported-nic-ids" },
+                          "data": { "card": value, "bad": "only two" } });
+        cluster.kubectl(&["apply", "-f", &cluster.file("nics.json", &map.to_string())]);
+    };
+    nics("8086 1572 154c");
+    let _operator = cluster.operator();
+    let _agent = cluster.agent("narrow-1", &vfleet_tests::cluster::machine()).await;
+    let none = |state: &State| state.is_synced() && state.cards().is_empty();
+    cluster.wait("narrow-1", "no card of such a kind", none).await;
+    nics("8086 10c9 10ca");
+    let both = |state: &State| state.cards() == [PF, OTHER_PF];
+    cluster.wait("narrow-1", "both cards", both).await;
+    // What is ours stays in sight.
+    cluster.make_vfs("narrow-1", PF, 2).await;
+    nics("8086 1572 154c");
+    cluster.wait("narrow-1", "the card with VFs", |state| state.cards() == [PF]).await;
+    cluster.kubectl(&["delete", "configmap", "supported-nic-ids"]);
+    cluster.wait("narrow-1", "both cards", both).await;
+    assert!(cluster.log().contains("only two"), "the bad line is named");
+}
+
+/// A pod of the separate device plugin, as its DaemonSet would make it. kwok plays it.
+fn plugin_pod(cluster: &Cluster, node: &str, name: &str, waits: bool) {
+    let annotations = json!({ "sriovnetwork.openshift.io/device-plugin-wait-config": "true" });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "labels": { "app": "sriov-device-plugin" },
+            "annotations": if waits { annotations } else { json!({}) },
+        },
+        "spec": { "nodeName": node, "containers": [{ "name": "plugin", "image": "none" }] },
+    });
+    cluster.kubectl(&[
+        "apply",
+        "--server-side",
+        "-f",
+        &cluster.file(&format!("{name}.json"), &pod.to_string()),
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
+    let cluster = Cluster::new("held", PROGRAM).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let pods: Api<Pod> = cluster.api();
+    cluster.create_worker("held-1").await;
+    cluster.create_worker("held-2").await;
+    plugin_pod(&cluster, "held-1", "first", true);
+    plugin_pod(&cluster, "held-2", "elsewhere", true);
+    let agent = Agent::start(&cluster, "held-1", Arc::clone(&host), |config| {
+        config.holds_plugin_back = true;
+    })
+    .await;
+    // Nothing is wanted, and so nothing is to be waited for.
+    let is_let_go = |pod: &Pod| !waits(pod);
+    cluster.wait_for("first", "let go", is_let_go).await;
+
+    let first = pods.get("first").await.unwrap().uid().unwrap();
+    let (at_work, works) = mpsc::channel::<()>();
+    let (let_go, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { .. }) {
+            let _ = at_work.send(());
+            let _ = held.lock().unwrap().recv_timeout(2 * DEADLINE);
+        }
+    });
+    cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "pfNames": [PF] } })).await;
+    let gone = await_condition(pods.clone(), "first", conditions::is_deleted(&first));
+    tokio::time::timeout(DEADLINE, gone).await.expect("its pod ends").unwrap();
+    tokio::task::spawn_blocking(move || works.recv_timeout(DEADLINE)).await.unwrap().unwrap();
+    plugin_pod(&cluster, "held-1", "second", true);
+    let_go.send(()).unwrap();
+    drop(let_go);
+    cluster.wait_for("second", "let go", is_let_go).await;
+    let done = |state: &State| state.vfs(PF).len() == 2;
+    cluster.wait("held-1", "2 VFs", done).await;
+
+    // What is nothing to the plugin does not end it.
+    let second = pods.get("second").await.unwrap().uid();
+    let wish = json!({ "numVfs": 2, "mtu": 2000, "nicSelector": { "pfNames": [PF] } });
+    cluster.apply_policy("p", wish).await;
+    cluster.wait("held-1", "MTU 2000", |state| state.is_synced() && state.card(PF).mtu == Some(2000)).await;
+    assert_eq!(pods.get("second").await.unwrap().uid(), second);
+    assert!(waits(&pods.get("elsewhere").await.unwrap()), "another node's pod is another agent's business");
+    agent.end().await;
+
+    // One that waited while no agent ran is let go by the next.
+    plugin_pod(&cluster, "held-1", "third", true);
+    let agent = Agent::start(&cluster, "held-1", Arc::new(host.another()), |config| {
+        config.holds_plugin_back = true;
+    })
+    .await;
+    cluster.wait_for("third", "let go", is_let_go).await;
+    agent.end().await;
+}
+
+fn waits(pod: &Pod) -> bool {
+    pod.annotations().contains_key("sriovnetwork.openshift.io/device-plugin-wait-config")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_count_steps_vfs_and_attempts() {
+    let cluster = Cluster::new("measured", PROGRAM).await;
+    let _operator = cluster.operator();
+    let metrics = Arc::<vfleet_agent::Metrics>::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let agent = Agent::start(&cluster, "measured-1", lab(), |config| {
+        config.metrics = Arc::clone(&metrics);
+    })
+    .await;
+    tokio::spawn(vfleet_agent::serve(listener, metrics, agent.stop.clone()));
+    cluster.make_vfs("measured-1", PF, 3).await;
+    let text = get(place, "/metrics").await;
+    for line in [
+        r#"vfleet_agent_steps_total{kind="SetNumVfs",result="success"} 1"#,
+        r#"vfleet_agent_step_seconds_count{kind="SetNumVfs"} 1"#,
+        r#"vfleet_agent_vfs{pf="enp1s0",state="bound"} 3"#,
+        "vfleet_agent_ready 1",
+        r#"vfleet_agent_attempts_total{result="success"}"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing in:\n{text}");
+    }
+    assert!(get(place, "/healthz").await.ends_with("ok"));
+    agent.end().await;
+}
+
+async fn get(place: std::net::SocketAddr, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(place).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
