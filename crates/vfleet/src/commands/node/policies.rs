@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::Value;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
+use vfleet_plan::report::View;
 use vfleet_plan::{
     HostFacts, NamedPolicy, NodeInput, PfVerdict, PolicyAnswer, plan_node_spec, report, why_not_node,
 };
@@ -117,7 +118,7 @@ impl Source {
         let policies: Vec<_> = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
         let unreadable: BTreeSet<String> = self.unreadable.keys().cloned().collect();
         let current = recorded(facts);
-        let cards = report::interfaces(facts);
+        let cards = report::interfaces(facts, &View::default());
         let input = NodeInput {
             labels: &self.labels,
             cards: &cards,
@@ -156,7 +157,7 @@ fn answered(answer: &PolicyAnswer) -> Vec<PolicyLine> {
             let text = pf.verdict.to_string();
             match &pf.verdict {
                 PfVerdict::NotSelected(_) => PolicyLine::not_selected(&answer.policy, Some(name), text),
-                PfVerdict::Selected { lost } if lost.is_empty() => {
+                PfVerdict::Selected { lost, disagrees_with: None } if lost.is_empty() => {
                     PolicyLine::selected(&answer.policy, Some(name), "selected".to_owned())
                 }
                 PfVerdict::Selected { .. } => PolicyLine::selected(&answer.policy, Some(name), text),
