@@ -137,11 +137,11 @@ fn wait_for_cards(
     patience: Duration,
 ) -> Result<(), HostError> {
     let (changed, changes) = channel();
-    // Nobody listens any more when all are there.
-    let _watch = host.on_change(Box::new(move || {
-        // Nobody waits any more: fine.
+    let wake = move || {
+        // Nobody listens any more when all are there.
         let _ = changed.send(());
-    }))?;
+    };
+    let _watch = host.on_change(Box::new(wake))?;
     let begin = Instant::now();
     while !all_there(spec, &host.facts()?) {
         let left = patience.saturating_sub(begin.elapsed());
