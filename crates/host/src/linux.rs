@@ -21,6 +21,8 @@ mod netlink;
 mod network;
 #[cfg(test)]
 mod on_kernel;
+#[cfg(test)]
+mod on_systemd;
 mod parse;
 mod pci;
 mod platform;

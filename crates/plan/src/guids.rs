@@ -8,6 +8,8 @@ mod file;
 
 pub use error::{EntryFault, EntryName, GuidFileError};
 
+use alloc::boxed::Box;
+
 use vfleet_api::Guid;
 
 use crate::facts::PfFacts;
@@ -42,15 +44,15 @@ impl GuidSource {
             .ok_or(GuidFileError::NoEntry { pf: pf.address, node_guid: usable_node_guid(pf) })?;
         let found = entry.guids.count();
         if found < u64::from(num_vfs) {
-            let entry = entry.name();
+            let entry = Box::new(entry.name());
             return Err(GuidFileError::TooFew { entry, pf: pf.address, asked: num_vfs, found });
         }
         let others = entries.iter().filter(|other| !is_for(other, pf));
         for other in others {
             if let Some(guid) = entry.guids.common(&other.guids) {
-                let (first, second) =
-                    if entry.number < other.number { (entry, other) } else { (other, entry) };
-                return Err(GuidFileError::Shared { guid, first: first.name(), second: second.name() });
+                let mut entries = [entry, other];
+                entries.sort_by_key(|entry| entry.number);
+                return Err(GuidFileError::Shared { guid, entries: Box::new(entries.map(Entry::name)) });
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetwork
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::report::View;
 use vfleet_plan::{
-    HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, plan_node,
+    HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, Step, plan_node,
     plan_node_spec, pool_of, report, why_not_node,
 };
 
@@ -55,10 +55,11 @@ fn outcome(folder: &Path) -> TestResult<String> {
     let gates: BTreeMap<String, bool> = optional(folder, "gates.yaml")?.unwrap_or_default();
     let current: SriovNetworkNodeStateSpec = optional(folder, "current.yaml")?.unwrap_or_default();
     let reported: Option<Vec<InterfaceExt>> = optional(folder, "cards.yaml")?;
-    let facts = match &reported {
+    let host = match &reported {
         Some(_) => None,
         None => Some(machine(folder)?),
     };
+    let facts = host.as_ref().map(Host::facts).transpose()?;
     let cards =
         reported.or_else(|| Some(report::interfaces(facts.as_ref()?, &View::default()))).unwrap_or_default();
     let node = NodeInput {
@@ -75,10 +76,26 @@ fn outcome(folder: &Path) -> TestResult<String> {
 
     let mut text = format!("# node state\n{}", serde_saphyr::to_string(&plan.spec)?);
     write_why_not(&mut text, &named, &labels, &plan)?;
-    if let Some(facts) = facts {
+    if let (Some(facts), Some(host)) = (facts, host) {
         write_steps(&mut text, &plan, &facts)?;
+        settle(&host, &plan.spec)?;
     }
     Ok(text)
+}
+
+/// Carries the plan out: nothing may be left to do. What udev is told of representors needs a second look, since they
+/// are known only when they are there. A machine that restarts is another matter.
+fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult {
+    for _ in 0..2 {
+        for planned in plan_node(spec, &host.facts()?).steps {
+            if planned.step == Step::Reboot {
+                return Ok(());
+            }
+            host.execute(&planned.step).map_err(|error| format!("`{planned}`: {error}"))?;
+        }
+    }
+    let left: Vec<_> = plan_node(spec, &host.facts()?).steps.iter().map(ToString::to_string).collect();
+    if left.is_empty() { Ok(()) } else { Err(format!("still to do: {left:#?}").into()) }
 }
 
 fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
@@ -89,9 +106,8 @@ fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option
     Ok(Some(serde_saphyr::from_str(&std::fs::read_to_string(path)?)?))
 }
 
-fn machine(folder: &Path) -> TestResult<HostFacts> {
-    let host = SimHost::from_yaml(&std::fs::read_to_string(folder.join("machine.yaml"))?, "case")?;
-    Ok(host.facts()?)
+fn machine(folder: &Path) -> TestResult<SimHost> {
+    Ok(SimHost::from_yaml(&std::fs::read_to_string(folder.join("machine.yaml"))?, "case")?)
 }
 
 fn rdma_mode(

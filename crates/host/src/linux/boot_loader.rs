@@ -42,8 +42,7 @@ pub(super) fn find(root: &HostRoot) -> Option<BootLoader> {
         Some(BootLoader::Grubby)
     } else if is_there(&"/etc/default/grub") && has("update-grub") {
         Some(BootLoader::GrubDropIn)
-    } else if has("kernel-install") && (is_there(&COMMAND_LINE) || ENTRIES.iter().any(|path| is_there(path)))
-    {
+    } else if has("kernel-install") && (is_there(&COMMAND_LINE) || ENTRIES.iter().any(is_there)) {
         Some(BootLoader::SystemdBoot)
     } else {
         None

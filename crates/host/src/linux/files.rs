@@ -47,7 +47,8 @@ pub(super) fn enabled_units(root: &HostRoot) -> Result<BTreeSet<String>, HostErr
 fn wanters(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let directory = root.at(UNIT_DIRECTORY);
     let names = sysfs::names_if_there(&directory)?;
-    Ok(names.iter().filter(|name| name.ends_with(".wants")).map(|name| directory.join(name)).collect())
+    let paths = names.iter().map(|name| directory.join(name));
+    Ok(paths.filter(|path| path.extension().is_some_and(|extension| extension == "wants")).collect())
 }
 
 pub(super) fn write(root: &HostRoot, file: &HostFile) -> Result<(), HostError> {

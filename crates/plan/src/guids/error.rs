@@ -1,3 +1,4 @@
+use alloc::boxed::Box;
 use core::fmt;
 
 use thiserror::Error;
@@ -22,7 +23,7 @@ pub enum GuidFileError {
         entry: EntryName,
         /// What is wrong.
         #[source]
-        fault: EntryFault,
+        fault: Box<EntryFault>,
     },
     /// A PF that the file forgets.
     #[error("{GUIDS} has no entry for {pf}{}: add one", or_guid(*node_guid))]
@@ -38,7 +39,7 @@ pub enum GuidFileError {
     )]
     TooFew {
         /// The PF's entry.
-        entry: EntryName,
+        entry: Box<EntryName>,
         /// The PF.
         pf: PciAddress,
         /// How many are needed.
@@ -47,14 +48,12 @@ pub enum GuidFileError {
         found: u64,
     },
     /// Two VFs with one GUID break the fabric.
-    #[error("{GUIDS}: {guid} is in {first} and in {second}; leave it in one of them")]
+    #[error("{GUIDS}: {guid} is in {} and in {}; leave it in one of them", entries[0], entries[1])]
     Shared {
         /// The GUID.
         guid: Guid,
-        /// An entry.
-        first: EntryName,
-        /// A later one, of another PF.
-        second: EntryName,
+        /// The entries, of two PFs, as they follow each other.
+        entries: Box<[EntryName; 2]>,
     },
     /// There is no file, and nothing to make GUIDs from that would differ on other machines.
     #[error(

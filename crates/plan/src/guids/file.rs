@@ -1,5 +1,6 @@
 //! The administrator's file.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use serde::Deserialize;
@@ -138,7 +139,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Entry>, GuidFileError> {
 fn read_entry(number: usize, value: Value) -> Result<Entry, GuidFileError> {
     let fault = |device: Option<String>, fault: EntryFault| GuidFileError::Entry {
         entry: EntryName { number, device },
-        fault,
+        fault: Box::new(fault),
     };
     if !value.is_object() {
         return Err(fault(None, EntryFault::Shape("it is not an object".to_owned())));

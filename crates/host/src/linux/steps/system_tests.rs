@@ -153,7 +153,7 @@ fn modules_are_found_where_they_are() {
     assert_eq!(modules(), expected.map(|(name, state)| (name.to_owned(), state)).into());
 
     tree.write("/lib/modules/6.12.0/modules.dep", "kernel/igb_uio.ko:\n");
-    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    let later = std::time::SystemTime::now() + std::time::Duration::from_mins(1);
     let list =
         std::fs::File::options().write(true).open(tree.path("/lib/modules/6.12.0/modules.dep")).unwrap();
     list.set_modified(later).unwrap();
@@ -218,7 +218,7 @@ fn udev_is_told_about_a_card_and_its_representors() {
     tree.execute(&Step::ReplayUdev { pf: "0000:3b:00.0".parse().unwrap() }).unwrap();
     let told = |path: &str| tree.read(&format!("{path}/uevent")).starts_with("add");
     assert_eq!(interfaces.map(|(path, _)| told(path)), [true, false, true, false]);
-    assert_eq!(tree.started(), ["udevadm control --reload", "udevadm settle --timeout=11"]);
+    assert_eq!(tree.started(), ["udevadm control --reload", "udevadm settle --timeout=8"]);
     let missing = Step::ReplayUdev { pf: "0000:05:00.0".parse().unwrap() };
     assert_eq!(tree.execute(&missing).unwrap_err().reason(), "NoSuchDevice");
 }

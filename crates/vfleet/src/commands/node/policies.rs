@@ -157,9 +157,7 @@ fn answered(answer: &PolicyAnswer) -> Vec<PolicyLine> {
             let text = pf.verdict.to_string();
             match &pf.verdict {
                 PfVerdict::NotSelected(_) => PolicyLine::not_selected(&answer.policy, Some(name), text),
-                PfVerdict::Selected { lost, disagrees_with }
-                    if lost.is_empty() && disagrees_with.is_none() =>
-                {
+                PfVerdict::Selected { lost, disagrees_with: None } if lost.is_empty() => {
                     PolicyLine::selected(&answer.policy, Some(name), "selected".to_owned())
                 }
                 PfVerdict::Selected { .. } => PolicyLine::selected(&answer.policy, Some(name), text),
