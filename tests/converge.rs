@@ -22,7 +22,8 @@ use proptest::prelude::*;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::{Machine, MachinePf};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{HostFacts, Plan, Step};
+use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
+use vfleet_tests::contract::specs::{group, spec, with_groups};
 
 use course::{Pace, converge, lasting, lines, plan};
 use mishap::{Mishap, mishap};
@@ -181,6 +182,32 @@ proptest! {
         converge(&fast, &scenario.wanted, Pace::AtOnce);
         prop_assert_eq!(lasting(&fast), lasting(&slow));
     }
+}
+
+/// The boot loader takes the arguments, and forgets them.
+#[test]
+fn a_machine_that_restarts_in_vain_restarts_twice() {
+    let mut machine = Machine::lab();
+    machine.kernel.boot_loader = Some(BootLoader::Grubby);
+    machine.kernel.keeps_arguments = false;
+    machine.kernel.processor = Processor::Intel;
+    machine.kernel.iommu = false;
+    let host = SimHost::new(&machine, "in vain").expect("a possible machine");
+    let vfs = group("vfio-pci", (0, 1), None);
+    let wanted = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]);
+    let mut restarts = 0;
+    let problems = loop {
+        let plan = plan(&host, &wanted);
+        if !plan.steps.iter().any(|planned| planned.step == Step::Reboot) {
+            break plan.problems;
+        }
+        restarts += 1;
+        assert!(restarts < 10, "it restarts again and again");
+        plan.steps.iter().for_each(|planned| host.execute(&planned.step).expect("a step"));
+        host.restart();
+    };
+    assert_eq!(restarts, 2);
+    assert!(problems.iter().any(|problem| problem.reason() == "RebootsDidNotHelp"), "{problems:?}");
 }
 
 /// With the process killed before step number `cut`.
