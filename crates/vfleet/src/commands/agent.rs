@@ -77,17 +77,16 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
     let settings = &arguments.settings;
-    let host: Arc<dyn Host> = match &arguments.sim {
-        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
-        None => {
-            let platform = platform::of_node(client, &arguments.node).await;
-            let host = LinuxHost::new(HostRoot::new(&arguments.host_root))
-                .with_node_addresses(settings.node_addresses())
-                .with_platform(platform)
-                // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
-                .with_lone_vfs(platform != Platform::BareMetal);
-            Arc::new(host)
-        }
+    let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
+        Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
+    } else {
+        let platform = platform::of_node(client, &arguments.node).await;
+        let host = LinuxHost::new(HostRoot::new(&arguments.host_root))
+            .with_node_addresses(settings.node_addresses())
+            .with_platform(platform)
+            // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
+            .with_lone_vfs(platform != Platform::BareMetal);
+        Arc::new(host)
     };
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
     settings.apply(&mut config);

@@ -9,6 +9,7 @@ use vfleet_api::keys::agent_environment as name;
 
 /// What the operator tells its agents.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(super) struct Settings {
     /// Work on several cards at once.
     #[arg(long, value_name = "BOOL", env = name::PARALLEL_NIC_CONFIG, default_value = "true", value_parser = truth)]
