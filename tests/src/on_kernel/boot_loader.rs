@@ -72,9 +72,7 @@ fn switch_iommu_off(guest: &Guest<'_>) {
 
 /// The agent sets the arguments, counts, and reboots.
 fn reboot_by_the_agent(scene: &Scene<'_>) {
-    let boots = scene.guest.vm.boots();
-    let _agent = scene.start_agent();
-    scene.guest.vm.wait_for_boot(boots + 1).expect("the agent reboots the machine");
+    scene.reboot_by_the_agent(&[]);
     let drop_in = scene.guest.run("cat /etc/default/grub.d/90-vfleet.cfg");
     assert!(drop_in.contains(NEEDED), "{drop_in}");
     assert!(scene.guest.run(&format!("cat {REBOOTS}")).contains(NEEDED));
