@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -22,11 +22,13 @@ use vfleet_api::{PciAddress, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::{BootLoader, Processor, Step};
-use vfleet_tests::cluster::{AGENT, Cluster, State};
+use vfleet_tests::cluster::{AGENT, Cluster, DEVICE_PLUGIN, State};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 const PF: &str = "enp1s0";
 const OTHER_PF: &str = "enp2s0";
+/// What the init container of the separate device plugin says while it waits.
+const WAITS: &str = "sriovnetwork.openshift.io/device-plugin-wait-config";
 /// Generous: the machine may be busy.
 const DEADLINE: Duration = Duration::from_mins(1);
 
@@ -202,15 +204,16 @@ async fn a_config_map_narrows_what_is_reported() {
 }
 
 /// A pod of the separate device plugin, as its DaemonSet would make it. kwok plays it.
-fn plugin_pod(cluster: &Cluster, node: &str, name: &str, waits: bool) {
-    let annotations = json!({ "sriovnetwork.openshift.io/device-plugin-wait-config": "true" });
+fn plugin_pod(cluster: &Cluster, node: &str, name: &str, annotations: &Value) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": name, "labels": { "app": "sriov-device-plugin" },
-            "annotations": if waits { annotations } else { json!({}) },
+            "name": name, "labels": { "app": "sriov-device-plugin" }, "annotations": annotations,
         },
-        "spec": { "nodeName": node, "containers": [{ "name": "plugin", "image": "none" }] },
+        "spec": {
+            "nodeName": node, "serviceAccountName": DEVICE_PLUGIN,
+            "containers": [{ "name": "plugin", "image": "none" }],
+        },
     });
     cluster.kubectl(&[
         "apply",
@@ -228,8 +231,10 @@ async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
     let pods: Api<Pod> = cluster.api();
     cluster.create_worker("held-1").await;
     cluster.create_worker("held-2").await;
-    plugin_pod(&cluster, "held-1", "first", true);
-    plugin_pod(&cluster, "held-2", "elsewhere", true);
+    cluster.kubectl(&["create", "serviceaccount", DEVICE_PLUGIN]);
+    let waiting = json!({ WAITS: "true" });
+    plugin_pod(&cluster, "held-1", "first", &waiting);
+    plugin_pod(&cluster, "held-2", "elsewhere", &waiting);
     let agent = Agent::start(&cluster, "held-1", Arc::clone(&host), |config| {
         config.holds_plugin_back = true;
     })
@@ -252,10 +257,15 @@ async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
     let gone = await_condition(pods.clone(), "first", conditions::is_deleted(&first));
     tokio::time::timeout(DEADLINE, gone).await.expect("its pod ends").unwrap();
     tokio::task::spawn_blocking(move || works.recv_timeout(DEADLINE)).await.unwrap().unwrap();
-    plugin_pod(&cluster, "held-1", "second", true);
+    // Its next pod, with the real init container.
+    plugin_pod(&cluster, "held-1", "second", &json!({}));
+    let mut init_container = cluster.plugin_that_waits("second");
+    cluster.wait_for("second", "waits", waits).await;
     let_go.send(()).unwrap();
     drop(let_go);
     cluster.wait_for("second", "let go", is_let_go).await;
+    let ended = tokio::task::spawn_blocking(move || init_container.wait()).await.unwrap();
+    assert!(ended.success(), "{ended}\n{}", cluster.log());
     let done = |state: &State| state.vfs(PF).len() == 2;
     cluster.wait("held-1", "2 VFs", done).await;
 
@@ -269,7 +279,7 @@ async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
     agent.end().await;
 
     // One that waited while no agent ran is let go by the next.
-    plugin_pod(&cluster, "held-1", "third", true);
+    plugin_pod(&cluster, "held-1", "third", &waiting);
     let agent = Agent::start(&cluster, "held-1", Arc::new(host.another()), |config| {
         config.holds_plugin_back = true;
     })
@@ -279,7 +289,7 @@ async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
 }
 
 fn waits(pod: &Pod) -> bool {
-    pod.annotations().contains_key("sriovnetwork.openshift.io/device-plugin-wait-config")
+    pod.annotations().contains_key(WAITS)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,14 +5,13 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use vfleet_tests::contract::sim::SimBench;
 use vfleet_tests::contract::suite::{catch, count_catchers, run_case};
-use vfleet_tests::contract::{Case, DEFECTS, Defect, Ending, all_cases, find_case};
+use vfleet_tests::contract::{Case, Defect, Ending, all_cases, all_defects, find_case};
 
 fn main() -> ExitCode {
     let cases = all_cases()
         .map(|case| Trial::ignorable_test(format!("sim::{}", case.name), || conclude(try_case(case))));
-    let defects = DEFECTS
-        .iter()
-        .map(|defect| Trial::ignorable_test(format!("sim::defect::{}", defect.name), || notice(defect)));
+    let defects = all_defects()
+        .map(|defect| Trial::ignorable_test(format!("sim::defect::{}", defect.name), move || notice(defect)));
     let trials = cases.chain(defects).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -2,18 +2,31 @@
 //!
 //! - plan, execute, plan again: nothing is left to do, whoever asks
 //! - cut after any step and start over: the same machine in the end
-//! - no step touches a PF that is neither wanted nor recorded
+//! - all that may be done at once, done at once: the same machine in the end
+//! - no step touches a PF that is neither wanted nor recorded, nor a VF that nobody wants or that the node itself uses
 
 #![allow(clippy::expect_used, clippy::panic, reason = "in a test a failed expectation is the point")]
+
+#[path = "converge/course.rs"]
+mod course;
+#[path = "converge/machine.rs"]
+mod machine;
+#[path = "converge/mishap.rs"]
+mod mishap;
+#[path = "converge/wish.rs"]
+mod wish;
 
 use std::fmt;
 
 use proptest::prelude::*;
-use vfleet_api::node_state::{Interface, VfGroup};
-use vfleet_api::{MacAddr, PciAddress, SriovNetworkNodeStateSpec, VfRange, VfRef};
-use vfleet_host::sim::{Kernel, Machine, MachinePf, Pf};
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
+use vfleet_host::sim::{Machine, MachinePf};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{Plan, Record, plan_node};
+use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
+use vfleet_tests::contract::specs::{group, spec, with_groups};
+
+use course::{Pace, converge, lasting, lines, plan};
+use mishap::{Mishap, mishap};
 
 /// How many scenarios are tried, unless CONVERGE_CASES says so.
 const CASES: u32 = 1000;
@@ -34,147 +47,24 @@ impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for pf in &self.machine.pfs {
             let MachinePf { address, total_vfs, num_vfs, mtu, max_mtu, up, autoprobe, driver, .. } = pf;
+            let MachinePf { lone_vf, link_kind, firmware, host_use, .. } = pf;
             write!(f, "\n  {address} has {num_vfs} of {total_vfs} VFs, mtu {mtu} of {max_mtu:?}, up {up}, ")?;
-            write!(f, "autoprobe {autoprobe}, driver {driver:?}")?;
+            write!(f, "autoprobe {autoprobe}, driver {driver:?}, {link_kind:?}, lone {lone_vf}, ")?;
+            write!(f, "firmware {firmware:?}, used for {host_use:?}")?;
         }
+        let Machine { kernel, guid_file, userspace_drivers, .. } = &self.machine;
+        write!(f, "\n  {kernel:?}, {userspace_drivers:?}, GUIDs {guid_file:?}")?;
         let print = |spec| serde_json::to_string(spec).map_err(|_| fmt::Error);
         write!(f, "\n  {} steps for {}", self.cut_before, print(&self.before)?)?;
         write!(f, "\n  then {:?}\n  then {}\n", self.mishaps, print(&self.wanted)?)
     }
 }
 
-/// What somebody else did to a VF, or to its PF.
-#[derive(Clone, Copy, Debug)]
-enum Mishap {
-    Unbound,
-    BoundToVfio,
-    OverrideLeft,
-    AddressTaken,
-    AddressGiven,
-    HeldElsewhere,
-    VfsRemoved,
-    PfDown,
-    AutoprobeOff,
-    PfMtu,
-}
-
-fn machine() -> impl Strategy<Value = Machine> {
-    prop::collection::vec(card(), 1..=4).prop_map(|cards| {
-        let mut machine = Machine { pfs: cards, ..Machine::lab() };
-        for (pf, number) in machine.pfs.iter_mut().zip(1..) {
-            pf.name = format!("ens{number}");
-            pf.address = address(number);
-        }
-        machine
-    })
-}
-
-/// The address of a card; far from the others, so that its VFs fit in between.
-fn address(number: u8) -> PciAddress {
-    PciAddress::new(0, number * 16, 0, 0).expect("a possible address")
-}
-
-fn card() -> impl Strategy<Value = MachinePf> {
-    let basics = (prop_oneof![4 => Just(8_u16), 1 => 1_u16..=8], 0_u16..=8, 1_u16..=2, 1_u16..=200);
-    let switches = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.95));
-    let mtus = (prop::sample::select(vec![1500, 9000]), prop::option::of(Just(9216)));
-    (basics, switches, mtus).prop_map(|((total, vfs, stride, offset), (up, autoprobe, driver), mtus)| {
-        MachinePf {
-            total_vfs: total,
-            num_vfs: if driver { vfs.min(total) } else { 0 },
-            vf_stride: stride,
-            vf_offset: offset,
-            up,
-            autoprobe,
-            driver: driver.then(|| "igb".to_owned()),
-            mtu: mtus.0,
-            max_mtu: mtus.1,
-            ..Machine::lab().pfs.remove(0)
-        }
-    })
-}
-
-/// What may be wanted of a machine with so many cards, possible or not.
-fn spec(cards: usize) -> impl Strategy<Value = SriovNetworkNodeStateSpec> {
-    let one_for_each: Vec<_> =
-        (1_u8..).take(cards).map(|number| prop::option::weighted(0.7, interface(number))).collect();
-    let interfaces = prop::option::weighted(0.95, one_for_each);
-    interfaces.prop_map(|interfaces| SriovNetworkNodeStateSpec {
-        interfaces: interfaces.map(|list| list.into_iter().flatten().collect()),
-        ..SriovNetworkNodeStateSpec::default()
-    })
-}
-
-/// Mostly possible: with what is impossible nothing is done, and nothing is learnt.
-fn interface(number: u8) -> impl Strategy<Value = Interface> {
-    let num_vfs = prop_oneof![18 => 0_u8..=6, 1 => Just(9)];
-    let card = prop_oneof![20 => Just(number), 1 => Just(15)];
-    (card, num_vfs).prop_flat_map(|(card, num_vfs)| {
-        let link_type =
-            prop::option::weighted(0.2, prop::sample::select(vec!["ETH", "eth", "ETH", "eth", "IB"]));
-        let external = prop::option::weighted(0.3, any::<bool>());
-        let groups = prop::collection::vec(group(num_vfs.into()), 0..=3);
-        (mtu(), link_type, external, groups).prop_map(move |(mtu, link_type, external, groups)| Interface {
-            pci_address: address(card).into(),
-            // 200 is more than any card has.
-            num_vfs: Some(if num_vfs == 9 { 200 } else { num_vfs.into() }),
-            mtu,
-            name: None,
-            link_type: link_type.map(str::to_owned),
-            e_switch_mode: None,
-            vf_groups: Some(groups).filter(|groups| !groups.is_empty()),
-            externally_managed: external,
-        })
-    })
-}
-
-/// VFs of `num_vfs`, or a little beyond them.
-fn group(num_vfs: u16) -> impl Strategy<Value = VfGroup> {
-    let kind = prop_oneof![15 => Just("netdevice"), 12 => Just("vfio-pci"), 1 => Just("toaster")];
-    let beyond = prop_oneof![15 => Just(0_u16), 1 => Just(1)];
-    let range = prop::option::weighted(0.8, (0..num_vfs.max(1), 0_u16..=6, beyond));
-    (kind, range, mtu()).prop_map(move |(kind, range, mtu)| VfGroup {
-        device_type: Some(kind.to_owned()),
-        vf_range: range
-            .and_then(|(first, more, beyond)| {
-                VfRange::new(first, (first + more).min(num_vfs.saturating_sub(1)) + beyond)
-            })
-            .map(Into::into),
-        policy_name: Some("policy".to_owned()),
-        mtu,
-        ..VfGroup::default()
-    })
-}
-
-fn mtu() -> impl Strategy<Value = Option<i64>> {
-    let possible = prop::sample::select(vec![None, None, Some(0), Some(1500), Some(3000), Some(9000)]);
-    prop_oneof![20 => possible, 1 => Just(Some(20_000))]
-}
-
-fn mishap() -> impl Strategy<Value = Mishap> {
-    use Mishap::{
-        AddressGiven, AddressTaken, AutoprobeOff, BoundToVfio, HeldElsewhere, OverrideLeft, PfDown, PfMtu,
-        Unbound, VfsRemoved,
-    };
-    prop::sample::select(vec![
-        Unbound,
-        BoundToVfio,
-        OverrideLeft,
-        AddressTaken,
-        AddressGiven,
-        HeldElsewhere,
-        VfsRemoved,
-        PfDown,
-        AutoprobeOff,
-        PfMtu,
-    ])
-}
-
 fn scenario() -> impl Strategy<Value = Scenario> {
-    machine().prop_flat_map(|machine| {
+    machine::machine().prop_flat_map(|machine| {
         let cards = machine.pfs.len();
         let mishaps = prop::collection::vec((0..cards, 0_u16..9, mishap()), 0..6);
-        (Just(machine), spec(cards), 0_usize..60, mishaps, spec(cards)).prop_map(
+        (Just(machine), wish::spec(cards), 0_usize..60, mishaps, wish::spec(cards)).prop_map(
             |(machine, before, cut_before, mishaps, wanted)| Scenario {
                 machine,
                 before,
@@ -186,58 +76,17 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     })
 }
 
-impl Mishap {
-    /// What the kernel refuses did not happen.
-    fn befall(self, kernel: &mut Kernel, vf: VfRef) {
-        let _ = match self {
-            Self::Unbound => kernel.unbind(vf),
-            Self::BoundToVfio => kernel
-                .set_override(vf, Some("vfio-pci"))
-                .and_then(|()| kernel.unbind(vf))
-                .and_then(|()| kernel.probe(vf))
-                .and_then(|()| kernel.set_override(vf, None)),
-            Self::OverrideLeft => kernel.set_override(vf, Some("vfio-pci")),
-            Self::AddressTaken => kernel.set_vf_mac(vf, MacAddr::ZERO),
-            Self::AddressGiven => kernel.set_vf_mac(vf, MacAddr([2, 0, 0, 0, 7, 7])),
-            Self::HeldElsewhere => kernel.hold_elsewhere(vf, true),
-            Self::VfsRemoved => kernel.set_num_vfs(vf.pf, 0),
-            Self::PfDown => kernel.set_up(vf.pf, false),
-            Self::AutoprobeOff => kernel.set_autoprobe(vf.pf, false),
-            Self::PfMtu => kernel.set_pf_mtu(vf.pf, 2000),
-        };
-    }
-}
-
 /// The machine at the moment when it is looked at; always the same for the same scenario.
 fn begin(scenario: &Scenario) -> SimHost {
     let host = SimHost::new(&scenario.machine, "converge").expect("a possible machine");
-    carry_out(&host, &scenario.before, scenario.cut_before);
+    let before = plan(&host, &scenario.before);
+    for planned in before.steps.iter().take(scenario.cut_before) {
+        host.execute(&planned.step).unwrap_or_else(|error| panic!("`{planned}`: {error}"));
+    }
     for (card, index, mishap) in &scenario.mishaps {
-        let vf = VfRef { pf: scenario.machine.pfs[*card].address, index: *index };
-        host.behind_its_back(|kernel| mishap.befall(kernel, vf));
+        mishap.befall(&host, VfRef { pf: scenario.machine.pfs[*card].address, index: *index });
     }
     host.another()
-}
-
-/// Plans and executes `limit` steps at most. A step of the planner never fails here.
-fn carry_out(host: &SimHost, wanted: &SriovNetworkNodeStateSpec, limit: usize) -> Plan {
-    let plan = plan_node(wanted, &host.facts().expect("facts"));
-    for planned in plan.steps.iter().take(limit) {
-        if let Err(error) = host.execute(&planned.step) {
-            panic!("`{planned}`: {error}\nof {:#?}", lines(&plan));
-        }
-    }
-    plan
-}
-
-fn lines(plan: &Plan) -> Vec<String> {
-    plan.steps.iter().map(ToString::to_string).collect()
-}
-
-/// All that lasts of the machine.
-fn lasting(host: &SimHost) -> (Vec<Pf>, Vec<Record>) {
-    let Kernel { pfs, records, .. } = host.kernel();
-    (pfs, records.into_values().collect())
 }
 
 fn is_ours(wanted: &SriovNetworkNodeStateSpec, host: &SimHost, pf: PciAddress) -> bool {
@@ -246,54 +95,132 @@ fn is_ours(wanted: &SriovNetworkNodeStateSpec, host: &SimHost, pf: PciAddress) -
         || host.kernel().records.contains_key(&pf)
 }
 
-fn config() -> ProptestConfig {
-    let cases = std::env::var("CONVERGE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES);
+/// Whether a group asks for the VF.
+fn is_wanted(wanted: &SriovNetworkNodeStateSpec, vf: VfRef) -> bool {
+    let mut interfaces = wanted.interfaces.iter().flatten();
+    interfaces.any(|interface| {
+        let mut groups = interface.vf_groups.iter().flatten();
+        interface.pci_address.value() == Ok(&vf.pf)
+            && groups.any(|group| match &group.vf_range {
+                Some(range) => range.value().is_ok_and(|range| range.contains(vf.index)),
+                None => true,
+            })
+    })
+}
+
+fn is_in_use(facts: &HostFacts, vf: VfRef) -> bool {
+    let found = facts.pf(vf.pf).and_then(|pf| pf.vfs.get(usize::from(vf.index)));
+    found.and_then(|vf| vf.link.as_ref()).is_some_and(|link| link.host_use.is_some())
+}
+
+/// VFs that are about to go, or whose switch changes, are touched all; a lone VF that was ours is given back.
+fn is_about_all_vfs(plan: &Plan, facts: &HostFacts, pf: PciAddress) -> bool {
+    let is_lone = facts.pf(pf).is_some_and(|found| found.is_lone_vf) && facts.record(pf).is_some();
+    is_lone
+        || plan.steps.iter().any(|planned| match planned.step {
+            Step::SetNumVfs { pf: of, .. } | Step::SetEswitchMode { pf: of, .. } => of == pf,
+            _ => false,
+        })
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    let cases = std::env::var("CONVERGE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
     ProptestConfig { failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::with_cases(cases) }
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(CASES))]
 
     #[test]
     fn a_plan_leaves_nothing_to_do(scenario in scenario()) {
         let host = begin(&scenario);
-        let plan = carry_out(&host, &scenario.wanted, usize::MAX);
-        let again = plan_node(&scenario.wanted, &host.another().facts().expect("facts"));
-        prop_assert_eq!(lines(&again), Vec::<String>::new(), "after {:#?}", lines(&plan));
-        prop_assert_eq!(again.problems, plan.problems);
+        let first = plan(&host, &scenario.wanted);
+        let last = converge(&host, &scenario.wanted, Pace::OneByOne);
+        let again = plan(&host.another(), &scenario.wanted);
+        prop_assert_eq!(lines(&again), Vec::<String>::new(), "after {:#?}", lines(&first));
+        prop_assert_eq!(again.problems, last.problems);
     }
 
     #[test]
     fn a_plan_that_is_cut_off_anywhere_ends_the_same(scenario in scenario()) {
         let host = begin(&scenario);
-        let plan = carry_out(&host, &scenario.wanted, usize::MAX);
+        let first = plan(&host, &scenario.wanted);
+        converge(&host, &scenario.wanted, Pace::OneByOne);
         let whole = lasting(&host);
-        for cut in 0..plan.steps.len() {
+        for cut in 0..first.steps.len() {
             let cut_off = lasting(&cut_and_start_over(&scenario, cut));
-            prop_assert_eq!(&cut_off, &whole, "cut after {} of {:#?}", cut, lines(&plan));
+            prop_assert_eq!(&cut_off, &whole, "cut after {} of {:#?}", cut, lines(&first));
         }
     }
 
     #[test]
     fn a_plan_touches_only_what_is_wanted_or_ours(scenario in scenario()) {
         let host = begin(&scenario);
-        let plan = plan_node(&scenario.wanted, &host.facts().expect("facts"));
-        for planned in plan.steps {
+        let facts = host.facts().expect("facts");
+        let plan = plan(&host, &scenario.wanted);
+        for planned in &plan.steps {
             let pf = planned.step.pf();
             prop_assert!(pf.is_none_or(|pf| is_ours(&scenario.wanted, &host, pf)), "{}", planned);
+            if let Some(vf) = planned.step.vf() {
+                let may_be_touched = is_wanted(&scenario.wanted, vf) || is_about_all_vfs(&plan, &facts, vf.pf);
+                prop_assert!(may_be_touched, "nobody wants it: {}", planned);
+                prop_assert!(!is_in_use(&facts, vf), "in use: {}", planned);
+            }
+            if let Step::SetNumVfs { pf, .. } | Step::SetEswitchMode { pf, .. } = planned.step {
+                let is_free = |index| !is_in_use(&facts, VfRef { pf, index });
+                prop_assert!((0..64).all(is_free), "a VF is in use: {}", planned);
+            }
         }
     }
+}
+
+proptest! {
+    #![proptest_config(config(CASES / 4))]
+
+    #[test]
+    fn a_plan_that_is_done_at_once_ends_the_same(scenario in scenario()) {
+        let (slow, fast) = (begin(&scenario), begin(&scenario));
+        converge(&slow, &scenario.wanted, Pace::OneByOne);
+        converge(&fast, &scenario.wanted, Pace::AtOnce);
+        prop_assert_eq!(lasting(&fast), lasting(&slow));
+    }
+}
+
+/// The boot loader takes the arguments, and forgets them.
+#[test]
+fn a_machine_that_restarts_in_vain_restarts_twice() {
+    let mut machine = Machine::lab();
+    machine.kernel.boot_loader = Some(BootLoader::Grubby);
+    machine.kernel.keeps_arguments = false;
+    machine.kernel.processor = Processor::Intel;
+    machine.kernel.iommu = false;
+    let host = SimHost::new(&machine, "in vain").expect("a possible machine");
+    let vfs = group("vfio-pci", (0, 1), None);
+    let wanted = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]);
+    let mut restarts = 0;
+    let problems = loop {
+        let plan = plan(&host, &wanted);
+        if !plan.steps.iter().any(|planned| planned.step == Step::Reboot) {
+            break plan.problems;
+        }
+        restarts += 1;
+        assert!(restarts < 10, "it restarts again and again");
+        plan.steps.iter().for_each(|planned| host.execute(&planned.step).expect("a step"));
+        host.restart();
+    };
+    assert_eq!(restarts, 2);
+    assert!(problems.iter().any(|problem| problem.cause.reason() == "RebootsDidNotHelp"), "{problems:?}");
 }
 
 /// With the process killed before step number `cut`.
 fn cut_and_start_over(scenario: &Scenario, cut: usize) -> SimHost {
     let host = begin(scenario);
     host.cut_at(cut);
-    let plan = plan_node(&scenario.wanted, &host.facts().expect("facts"));
+    let plan = plan(&host, &scenario.wanted);
     let refused = plan.steps.iter().position(|planned| host.execute(&planned.step).is_err());
     assert_eq!(refused, Some(cut));
     assert!(host.facts().is_err(), "a process that was killed does nothing");
     host.restart();
-    carry_out(&host, &scenario.wanted, usize::MAX);
+    converge(&host, &scenario.wanted, Pace::OneByOne);
     host
 }

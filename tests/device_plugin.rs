@@ -60,6 +60,7 @@ async fn the_plugin_is_told_and_starts_again_only_for_what_changed() {
                        "data": { "igb": "8086 10c9 10ca", "bad": "only two" } });
     cluster.kubectl(&["apply", "-f", &cluster.file("nics.json", &nics.to_string())]);
     let mut operator = cluster.operator_with(&[("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
+    // It does not hold the plugin back: a pod that kwok plays would not wait. See tests/agent.rs.
     let _agent = cluster.agent(NODE, &machine()).await;
     cluster.create_worker("plugin-2").await;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use vfleet_tests::contract::sim::SimBench;
 use vfleet_tests::contract::suite::{defect_name, run_case};
-use vfleet_tests::contract::{Case, DEFECTS, Ending, Report, all_cases, find_case};
+use vfleet_tests::contract::{Case, Ending, Report, all_cases, all_defects, find_case};
 use vfleet_tests::lab::kernel_suite::KernelSuite;
 use vfleet_tests::on_kernel::{Programs, TRIALS};
 
@@ -52,7 +52,7 @@ fn further_trials() -> Vec<Trial> {
 /// In the order in which `contract` tries them, so that each is waited for when it is its turn.
 fn suite_names() -> Vec<String> {
     let cases = all_cases().map(|case| (case.given, case.name.to_owned()));
-    let defects = DEFECTS.iter().filter_map(|defect| {
+    let defects = all_defects().filter_map(|defect| {
         let case = find_case(defect.caught_by)?;
         Some((case.given, defect_name(defect)))
     });

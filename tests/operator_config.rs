@@ -391,11 +391,6 @@ async fn what_cannot_be_had_is_said() {
 
     let operator = deployment.0.operator_with(&[NAME, IMAGE]);
     deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
-    deployment.configure(json!({ "configurationMode": "systemd" })).await;
-    let config =
-        deployment.config("systemd", |config| has_reason(config, "Ready", "UnsupportedConfiguration")).await;
-    assert!(condition(&config, "Ready").unwrap().2.contains("systemd"));
-
     deployment.configure(json!({ "configDaemonEnvVars": { "no=name": "x" } })).await;
     let config =
         deployment.config("refused", |config| has_reason(config, "Ready", "OperatorConfigSyncFailed")).await;
@@ -406,7 +401,7 @@ async fn what_cannot_be_had_is_said() {
     deployment.configure(json!({ "configDaemonEnvVars": null })).await;
 
     let gates = json!({ "unheardOf": true, "metricsExporter": true });
-    let spec = json!({ "configurationMode": null, "featureGates": gates, "enableOperatorWebhook": true });
+    let spec = json!({ "featureGates": gates, "enableOperatorWebhook": true });
     deployment.configure(spec).await;
     let ready = |config: &SriovOperatorConfig| has_reason(config, "Ready", "OperatorConfigReady");
     let config = deployment.config("ready, with notes", ready).await;

@@ -32,6 +32,7 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// The service accounts that the programs run as.
 pub const OPERATOR: &str = "vfleet-operator";
 pub const AGENT: &str = "sriov-network-config-daemon";
+pub const DEVICE_PLUGIN: &str = "sriov-device-plugin";
 pub const SIM: &str = "vfleet-sim";
 
 /// The lab's machine, with other addresses on each node.
@@ -258,6 +259,13 @@ impl Cluster {
         let file = self.file("machine.yaml", machine);
         let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
         self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file], &[])
+    }
+
+    /// The init container of the separate device plugin, in this pod.
+    pub fn plugin_that_waits(&self, pod: &str) -> Program {
+        let kubeconfig = self.kubeconfig(DEVICE_PLUGIN, Some(pod));
+        let arguments = ["wait-for-config", "--pod-name", pod, "--pod-namespace", &self.namespace];
+        self.start(&kubeconfig, &arguments, &[])
     }
 
     pub fn sim(&self, names: &[String], machine: &str) -> Program {

@@ -16,6 +16,6 @@ pub mod specs;
 pub mod suite;
 
 pub use bench::{Bench, Outsider, Port, SeenFile, Shown, Stop, Way, Witness};
-pub use broken::{DEFECTS, Defect};
+pub use broken::{Defect, all_defects};
 pub use cases::{Case, GIVEN_VFS, Given, all_cases, find_case};
 pub use suite::{Ending, Report};

@@ -15,7 +15,7 @@ pub(crate) fn changes(client: &Client, namespace: &str) -> impl Stream<Item = Op
     let mut listed = None;
     watch(maps, only_it).default_backoff().filter_map(move |change| {
         let said = match change {
-            Ok(event) => take(&mut listed, event),
+            Ok(event) => take(&mut listed, event).map(|map| map.map(read)),
             Err(error) => {
                 tracing::warn!(%error, "watching {SUPPORTED_NIC_IDS} is interrupted, will go on");
                 // Who may not read it is not narrowed by it.
@@ -26,8 +26,9 @@ pub(crate) fn changes(client: &Client, namespace: &str) -> impl Stream<Item = Op
     })
 }
 
-/// That it went while nobody watched shows only in the next list, which does not have it.
-fn take(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Option<NicIds>> {
+/// The ConfigMap after this event. That it went while nobody watched shows only in the next list, which does not have it.
+#[expect(clippy::option_option, reason = "not known yet is something else than not there")]
+fn take(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Option<ConfigMap>> {
     match event {
         Event::Init => {
             *listed = None;
@@ -37,8 +38,8 @@ fn take(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Optio
             *listed = Some(map);
             None
         }
-        Event::InitDone => Some(listed.take().map(read)),
-        Event::Apply(map) => Some(Some(read(map))),
+        Event::InitDone => Some(listed.take()),
+        Event::Apply(map) => Some(Some(map)),
         Event::Delete(_) => Some(None),
     }
 }
@@ -54,8 +55,8 @@ fn read(map: ConfigMap) -> NicIds {
 fn is_forbidden(error: &watcher::Error) -> bool {
     let status = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status,
-        watcher::Error::WatchError(status) => status,
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status,
         _ => return false,
     };
     status.is_forbidden()
@@ -75,7 +76,7 @@ mod tests {
         let mut listed = None;
         assert_eq!(take(&mut listed, Event::Init), None);
         assert_eq!(take(&mut listed, Event::InitApply(map())), None);
-        let said = take(&mut listed, Event::InitDone).flatten().unwrap();
+        let said = read(take(&mut listed, Event::InitDone).flatten().unwrap());
         assert!(said.lists(0x8086, 0x10c9) && !said.lists(0x8086, 0x1572));
         assert_eq!(take(&mut listed, Event::Init), None);
         assert_eq!(take(&mut listed, Event::InitDone), Some(None));

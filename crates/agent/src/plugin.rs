@@ -78,7 +78,7 @@ impl Plugin {
                 match change {
                     Ok(event) => sender.send_modify(|pods| pods.take(event)),
                     Err(error) => {
-                        tracing::warn!(%error, "watching the device plugin is interrupted, will go on")
+                        tracing::warn!(%error, "watching the device plugin is interrupted, will go on");
                     }
                 }
             }

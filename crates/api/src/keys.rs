@@ -93,7 +93,7 @@ pub mod agent_environment {
     pub const USE_EXTERNAL_DRAINER: &str = "USE_EXTERNAL_DRAINER";
     /// What stands before the names of resources; later.
     pub const RESOURCE_PREFIX: &str = "RESOURCE_PREFIX";
-    /// `daemon` or `systemd`; later.
+    /// `daemon` or `systemd`: who configures the cards.
     pub const CONFIGURATION_MODE: &str = "CONFIGURATION_MODE";
     /// Whether several cards are configured at once.
     pub const PARALLEL_NIC_CONFIG: &str = "PARALLEL_NIC_CONFIG";

@@ -14,6 +14,8 @@ mod facts;
 mod files;
 mod firmware;
 mod genl;
+#[cfg(test)]
+mod in_the_lab;
 mod kept;
 mod modules;
 mod netdev;
@@ -21,6 +23,8 @@ mod netlink;
 mod network;
 #[cfg(test)]
 mod on_kernel;
+#[cfg(test)]
+mod on_systemd;
 mod parse;
 mod pci;
 mod platform;

@@ -86,7 +86,8 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
     }
-    if node.disruption() <= Disruption::Vf {
+    let units_are_at_work = result == Some(&BootResult::in_progress()) && !node.steps.is_empty();
+    if node.disruption() <= Disruption::Vf && !units_are_at_work {
         return at_once(files, node, result, facts);
     }
     match result {

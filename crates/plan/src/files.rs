@@ -45,7 +45,7 @@ pub fn is_our_rule(name: &str) -> bool {
 pub fn is_ours(path: &str) -> bool {
     let name_in = |directory: &str| path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
     FIXED.contains(&path)
-        || path == BOOT_PROGRAM
+        || [BOOT_PROGRAM, GO_BOOT_PROGRAM].contains(&path)
         || name_in(UNIT_DIRECTORY).is_some_and(|name| UNITS.contains(&name))
         || name_in(UDEV_RULES).is_some_and(|name| !name.contains('/') && is_our_rule(name))
 }

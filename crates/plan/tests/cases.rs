@@ -23,7 +23,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetwork
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::report::View;
 use vfleet_plan::{
-    HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, plan_node,
+    HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, Step, plan_node,
     plan_node_spec, pool_of, report, why_not_node,
 };
 
@@ -57,7 +57,7 @@ fn outcome(folder: &Path) -> TestResult<String> {
     let reported: Option<Vec<InterfaceExt>> = optional(folder, "cards.yaml")?;
     let facts = match &reported {
         Some(_) => None,
-        None => Some(machine(folder)?),
+        None => Some(machine(folder)?.facts()?),
     };
     let cards =
         reported.or_else(|| Some(report::interfaces(facts.as_ref()?, &View::default()))).unwrap_or_default();
@@ -77,8 +77,43 @@ fn outcome(folder: &Path) -> TestResult<String> {
     write_why_not(&mut text, &named, &labels, &plan)?;
     if let Some(facts) = facts {
         write_steps(&mut text, &plan, &facts)?;
+        settle(folder, &plan.spec)?;
     }
     Ok(text)
+}
+
+/// Carries the plan out, once as it is and once cut off after each of its steps: nothing may be left to do, and the
+/// machine must be the same in the end. One that restarts is another matter.
+fn settle(folder: &Path, spec: &SriovNetworkNodeStateSpec) -> TestResult {
+    let host = machine(folder)?;
+    let steps = plan_node(spec, &host.facts()?).steps;
+    if steps.iter().any(|planned| planned.step == Step::Reboot) {
+        return Ok(());
+    }
+    carry_out(&host, spec)?;
+    let whole = host.facts()?;
+    for cut in 1..steps.len() {
+        let host = machine(folder)?;
+        for planned in &steps[..cut] {
+            host.execute(&planned.step)?;
+        }
+        carry_out(&host, spec)?;
+        if host.facts()? != whole {
+            return Err(format!("cut off after `{}` it ends otherwise", steps[cut - 1]).into());
+        }
+    }
+    Ok(())
+}
+
+/// What udev is told of representors needs a second look, since they are known only when they are there.
+fn carry_out(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult {
+    for _ in 0..2 {
+        for planned in plan_node(spec, &host.facts()?).steps {
+            host.execute(&planned.step).map_err(|error| format!("`{planned}`: {error}"))?;
+        }
+    }
+    let left: Vec<_> = plan_node(spec, &host.facts()?).steps.iter().map(ToString::to_string).collect();
+    if left.is_empty() { Ok(()) } else { Err(format!("still to do: {left:#?}").into()) }
 }
 
 fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
@@ -89,9 +124,8 @@ fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option
     Ok(Some(serde_saphyr::from_str(&std::fs::read_to_string(path)?)?))
 }
 
-fn machine(folder: &Path) -> TestResult<HostFacts> {
-    let host = SimHost::from_yaml(&std::fs::read_to_string(folder.join("machine.yaml"))?, "case")?;
-    Ok(host.facts()?)
+fn machine(folder: &Path) -> TestResult<SimHost> {
+    Ok(SimHost::from_yaml(&std::fs::read_to_string(folder.join("machine.yaml"))?, "case")?)
 }
 
 fn rdma_mode(

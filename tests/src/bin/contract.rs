@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Parser, ValueEnum};
 use vfleet_tests::contract::linux::LinuxBench;
 use vfleet_tests::contract::suite::{catch, defect_name, run_case};
-use vfleet_tests::contract::{Case, DEFECTS, Defect, Ending, Given, Report, Stop, all_cases, find_case};
+use vfleet_tests::contract::{Case, Defect, Ending, Given, Report, Stop, all_cases, all_defects, find_case};
 
 /// Try the contract of hosts on this machine, as root. Its first two network cards that can have VFs are changed
 /// and left without VFs, and vfleet's records are removed: run it in a throw-away machine.
@@ -52,7 +52,7 @@ struct Trial {
 fn all_trials() -> Result<Vec<Trial>> {
     let mut trials: Vec<Trial> =
         all_cases().map(|case| Trial { name: case.name.to_owned(), case, defect: None }).collect();
-    for defect in DEFECTS {
+    for defect in all_defects() {
         let case = find_case(defect.caught_by).with_context(|| {
             format!("no case is called {}, which shall notice {}", defect.caught_by, defect.name)
         })?;

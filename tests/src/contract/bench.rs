@@ -36,6 +36,8 @@ pub trait Witness: Send + Sync {
     fn go_record(&self, pf: PciAddress) -> Result<Option<SeenFile>, Stop>;
     /// The file at `path`.
     fn file(&self, path: &str) -> Result<Option<SeenFile>, Stop>;
+    /// Whether there is a program at `path` that may be started.
+    fn has_program(&self, path: &str) -> Result<bool, Stop>;
     /// Whether a module of the kernel is at work.
     fn is_loaded(&self, module: &str) -> Result<bool, Stop>;
     /// The arguments that the kernel was started with.

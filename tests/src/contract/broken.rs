@@ -1,6 +1,8 @@
 //! Hosts with a deliberate defect each. A suite that does not notice one of them proves nothing.
 
-mod defects;
+mod cards;
+mod facts;
+mod steps;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +12,19 @@ use vfleet_plan::{HostFacts, Step};
 
 use super::bench::{Bench, Outsider, Witness};
 
-pub use defects::DEFECTS;
+/// A list of defects, each with the case that notices it the quickest.
+macro_rules! defects {
+    ($($name:literal, caught by $case:literal, $wrong:expr;)*) => {
+        pub(super) const DEFECTS: &[crate::contract::broken::Defect] =
+            &[$(crate::contract::broken::Defect { name: $name, caught_by: $case, wrong: $wrong }),*];
+    };
+}
+use defects;
+
+/// All defects.
+pub fn all_defects() -> impl Iterator<Item = &'static Defect> {
+    [cards::DEFECTS, steps::DEFECTS, facts::DEFECTS].into_iter().flatten()
+}
 
 /// A way to be broken.
 #[derive(Debug)]

@@ -104,6 +104,10 @@ impl Witness for SimBench {
         Ok(self.host.kernel().files.get(path).map(|text| SeenFile { text: text.clone(), mode: None }))
     }
 
+    fn has_program(&self, path: &str) -> Result<bool, Stop> {
+        Ok(self.host.kernel().programs.contains(path))
+    }
+
     fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
         Ok(self.host.kernel().modules.get(module) == Some(&ModuleState::Loaded))
     }

@@ -60,24 +60,24 @@ impl Agent {
     }
 
     pub(super) async fn announce(&self, state: &SriovNetworkNodeState, outcome: &Outcome) {
-        let node = &self.config.node;
+        let name = &self.config.node;
         match outcome.failures.as_slice() {
             [] => {
-                tracing::info!(node, executed = outcome.executed, "the cards are as wanted");
+                tracing::info!(node = name, executed = outcome.executed, "the cards are as wanted");
                 let note = "the cards are as the policies want";
                 self.speaker.event(state, EventType::Normal, SUCCEEDED, note).await;
             }
             failures @ [first, ..] => {
                 let note = message(failures);
-                tracing::error!(node, error = note, "the cards are not as wanted");
+                tracing::error!(node = name, error = note, "the cards are not as wanted");
                 self.speaker.event(state, EventType::Warning, first.reason(), &note).await;
             }
         }
     }
 
     pub(super) async fn announce_repair(&self, state: &SriovNetworkNodeState, times: u32) {
-        let node = &self.config.node;
-        tracing::warn!(node, times, "somebody changed the cards; they are as wanted again");
+        let name = &self.config.node;
+        tracing::warn!(node = name, times, "somebody changed the cards; they are as wanted again");
         let note = "somebody else changed the cards; they are as the policies want again";
         self.speaker.event(state, EventType::Normal, "Repaired", note).await;
     }

@@ -29,13 +29,13 @@ pub(super) fn with_conditions(
             let known = known(state, pf);
             let verdict = match progress {
                 Progress::NotPlanned => None,
-                Progress::Executing(course) => match course.of(pf) {
-                    Some(course) => Some(so_far(course)),
-                    None => {
+                Progress::Executing(course) => {
+                    let Some(course) = course.of(pf) else {
                         card.conditions = known;
                         return card;
-                    }
-                },
+                    };
+                    Some(so_far(course))
+                }
                 Progress::Done(failures) => verdict(pf, failures)
                     .or_else(|| facts.unread(pf).map(unread))
                     .or_else(|| wanted(pf).then(as_wanted)),

@@ -123,8 +123,8 @@ fn said_of_cards(
     said.iter().map(ready).collect()
 }
 
-fn some(status: &str, reason: &str) -> Option<(String, String)> {
-    Some((status.to_owned(), reason.to_owned()))
+fn is(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
 }
 
 fn two_wanted_cards() -> (SriovNetworkNodeState, HostFacts) {
@@ -141,7 +141,7 @@ fn each_wanted_card_says_whether_it_is_as_wanted() {
     let (state, facts) = two_wanted_cards();
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Done(&[failure()])),
-        [some("False", "DriverNotLoaded"), some("True", "AsWanted"), None]
+        [Some(is("False", "DriverNotLoaded")), Some(is("True", "AsWanted")), None]
     );
 }
 
@@ -159,7 +159,7 @@ fn a_card_that_is_done_says_so_while_another_one_hangs() {
     course.take(&Happening::PfEnded { pf: facts.pfs[1].address, is_done: true });
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Executing(&course)),
-        [some("False", "Executing"), some("True", "AsWanted"), None]
+        [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]
     );
 }
 
@@ -171,7 +171,7 @@ fn a_card_that_cannot_be_read_stays_and_says_why() {
     facts.unread.push(Unread { pf: lost.address, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Done(&[])),
-        [some("True", "AsWanted"), some("True", "AsWanted"), some("False", "DeadlineExceeded")]
+        [Some(is("True", "AsWanted")), Some(is("True", "AsWanted")), Some(is("False", "DeadlineExceeded"))]
     );
 }
 

@@ -74,6 +74,7 @@ impl Reader<'_> {
         let keeper =
             Keeper { link: link.as_ref(), representors: self.representors(address, link.as_ref(), &netdevs) };
         let is_pf = card != Card::LoneVf;
+        let mac = link.as_ref().and_then(|link| link.permanent_mac.or(link.mac));
         let (vendor, id) = self.ids(address)?;
         Ok(PfFacts {
             address,
@@ -94,7 +95,7 @@ impl Reader<'_> {
             rdma: rdma::of_device(&device)?,
             firmware: firmware::of_card(self.root, vendor, address),
             is_lone_vf: !is_pf,
-            net_filter: platform::network(self.root, address, link.as_ref().and_then(|link| link.mac)),
+            net_filter: platform::network(self.root, address, mac),
             vfs: (0..).zip(vfs).map(|(index, vf)| self.vf(index, vf, &keeper)).collect::<Result<_, _>>()?,
             link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?,
         })

@@ -13,8 +13,8 @@ use crate::HostError;
 
 const SETTING_TOOLS: [&str; 2] = ["mstconfig", "mlxconfig"];
 const RESET_TOOLS: [&str; 2] = ["mstfwreset", "mlxfwreset"];
-/// A question takes the tool a second or two.
-const ASKING: Duration = Duration::from_secs(9);
+/// A question takes the tool a second or two, and a look at a card must not take ten.
+const ASKING: Duration = Duration::from_secs(7);
 /// Writing to flash, and restarting a card, take their time.
 const CHANGING: Duration = Duration::from_mins(4);
 

@@ -14,7 +14,7 @@ use super::{durable, kept, sysfs};
 use crate::HostError;
 
 /// Loading a module may have to wait for its hardware.
-const LOADING: Duration = Duration::from_secs(25);
+const LOADING: Duration = Duration::from_secs(20);
 
 /// The known modules in the lists of a kernel, and how old these lists are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. To be run in the lab:
-//! `cargo run -p fixture-lab -- target/debug/deps ./vfleet_host-HASH --ignored --test-threads 1`.
+//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. `in_the_lab` runs them there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +13,6 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::{EswitchMode, HostUse, VdpaKind};
 
 use super::devlink::{self, Handle};
-use super::genl::Family;
 use super::network::Network;
 use super::representor::{self, Pf};
 use super::root::HostRoot;
@@ -48,8 +46,8 @@ fn an_embedded_switch_changes_its_mode_and_has_representors() {
         assert!(found[&1].ends_with("pf0vf1"), "{found:?}");
     }
 
-    assert_eq!(ethtool::tc_offload(link.index).unwrap(), Some(true));
-    for on in [false, true] {
+    assert_eq!(ethtool::tc_offload(link.index).unwrap(), Some(false));
+    for on in [true, false] {
         ethtool::set_tc_offload(link.index, on, "switch it").unwrap();
         assert_eq!(ethtool::tc_offload(link.index).unwrap(), Some(on));
     }
@@ -65,9 +63,8 @@ fn a_vdpa_device_goes_from_driver_to_driver() {
     shell("modprobe -a vdpa_sim_net vhost_vdpa virtio_vdpa");
     let root = HostRoot::default();
     let vf: PciAddress = "0000:01:10.0".parse().unwrap();
-    // vdpa_sim is on no bus, and else as a VF.
-    let request = vdpa::new_request(None, "vdpasim_net", &format!("vdpa:{vf}"), Some(1));
-    Family::open("vdpa").unwrap().unwrap().change(vdpa::VDPA_CMD_DEV_NEW, &request, "make one").unwrap();
+    // vdpa_sim is on no bus, does not let the number of queues be chosen, and else is as a VF.
+    vdpa::make_of(None, "vdpasim_net", &format!("vdpa:{vf}"), "make one").unwrap();
     for kind in [VdpaKind::Vhost, VdpaKind::Virtio, VdpaKind::Vhost] {
         let device = vdpa::device(&root, vf);
         device.bind_to(kind.driver()).unwrap();

@@ -6,17 +6,20 @@ mod http;
 mod openstack;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use vfleet_api::{MacAddr, PciAddress};
 
+use self::http::Service;
 use super::kept;
 use super::root::HostRoot;
 use crate::HostError;
 
 /// Where both clouds answer questions about a machine.
-const METADATA_SERVICE: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 254)), 80);
+const METADATA_SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), 80);
+/// The service is next to the machine, and a look at a card must not take long.
+const ANSWERING: Duration = Duration::from_secs(5);
 
 /// What a machine runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +79,7 @@ pub(super) fn network(root: &HostRoot, card: PciAddress, mac: Option<MacAddr>) -
 }
 
 fn ask(root: &HostRoot, platform: Platform, service: SocketAddr) -> Result<Networks, HostError> {
+    let service = Service::new(service, ANSWERING);
     match platform {
         Platform::BareMetal => Ok(Networks::default()),
         Platform::OpenStack => openstack::networks(root, service),

@@ -9,7 +9,7 @@ use super::netlink::Attributes;
 use super::root::HostRoot;
 use crate::HostError;
 
-pub(super) const VDPA_CMD_DEV_NEW: u8 = 3;
+const VDPA_CMD_DEV_NEW: u8 = 3;
 const VDPA_CMD_DEV_DEL: u8 = 4;
 const VDPA_ATTR_MGMTDEV_BUS_NAME: u16 = 1;
 const VDPA_ATTR_MGMTDEV_DEV_NAME: u16 = 2;
@@ -40,14 +40,22 @@ pub(super) fn kind(root: &HostRoot, vf: PciAddress) -> Result<Option<VdpaKind>, 
 
 /// Makes a vDPA device of a VF.
 pub(super) fn make(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
+    make_of(Some("pci"), &vf.to_string(), &name(vf), attempt)
+}
+
+/// Makes a device of this name, of the device `of` on a bus.
+pub(super) fn make_of(bus: Option<&str>, of: &str, name: &str, attempt: &str) -> Result<(), HostError> {
     let not_loaded = || HostError::DriverNotLoaded { driver: "vdpa".to_owned() };
     let mut vdpa = Family::open("vdpa")?.ok_or_else(not_loaded)?;
-    let request = |queue_pairs| new_request(Some("pci"), &vf.to_string(), &name(vf), queue_pairs);
-    match vdpa.change(VDPA_CMD_DEV_NEW, &request(Some(QUEUE_PAIRS)), attempt) {
+    let mut request = Attributes::default().with_text(VDPA_ATTR_DEV_NAME, name);
+    if let Some(bus) = bus {
+        request = request.with_text(VDPA_ATTR_MGMTDEV_BUS_NAME, bus);
+    }
+    request = request.with_text(VDPA_ATTR_MGMTDEV_DEV_NAME, of);
+    let with_queues = request.clone().with(VDPA_ATTR_DEV_NET_CFG_MAX_VQP, &QUEUE_PAIRS.to_ne_bytes());
+    match vdpa.change(VDPA_CMD_DEV_NEW, &with_queues, attempt) {
         // Not every card lets the number of queues be chosen.
-        Err(error) if error.errno() == Some(EOPNOTSUPP) => {
-            vdpa.change(VDPA_CMD_DEV_NEW, &request(None), attempt)
-        }
+        Err(error) if error.errno() == Some(EOPNOTSUPP) => vdpa.change(VDPA_CMD_DEV_NEW, &request, attempt),
         made => made,
     }
 }
@@ -60,17 +68,4 @@ pub(super) fn remove(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
         Err(error) if matches!(error.errno(), Some(ENOENT | ENODEV)) => Ok(()),
         removed => removed,
     }
-}
-
-/// A request for a device of this name, made of the device `of`.
-pub(super) fn new_request(bus: Option<&str>, of: &str, name: &str, queue_pairs: Option<u16>) -> Attributes {
-    let mut request = Attributes::default().with_text(VDPA_ATTR_DEV_NAME, name);
-    if let Some(bus) = bus {
-        request = request.with_text(VDPA_ATTR_MGMTDEV_BUS_NAME, bus);
-    }
-    request = request.with_text(VDPA_ATTR_MGMTDEV_DEV_NAME, of);
-    if let Some(pairs) = queue_pairs {
-        request = request.with(VDPA_ATTR_DEV_NET_CFG_MAX_VQP, &pairs.to_ne_bytes());
-    }
-    request
 }

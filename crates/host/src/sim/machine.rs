@@ -1,4 +1,5 @@
 mod card;
+mod lab;
 mod system;
 
 pub use card::{CardFirmware, CardLinkKind, HexId, MachinePf};
@@ -8,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use vfleet_api::PciAddress;
 use vfleet_api::node_state::Interface;
-use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::{ModuleState, Reboots, Record};
 
 /// What a machine is made of. In YAML, with every field that there is:
@@ -124,7 +125,7 @@ impl Machine {
 
     /// The machine of the VM lab: two Intel 82576 cards, as QEMU emulates them.
     pub fn lab() -> Self {
-        let pfs = [1, 2].into_iter().filter_map(lab_card).collect();
+        let pfs = [1, 2].into_iter().filter_map(lab::card).collect();
         Self { pfs, userspace_drivers: vec!["vfio-pci".to_owned()], ..Self::default() }
     }
 
@@ -159,40 +160,6 @@ impl Machine {
         };
         self.go_records.iter().map(by_address).collect()
     }
-}
-
-fn lab_card(number: u8) -> Option<MachinePf> {
-    Some(MachinePf {
-        address: PciAddress::new(0, number, 0, 0)?,
-        name: format!("enp{number}s0"),
-        alt_names: vec![format!("enx02000000{number:02x}00")],
-        mac: Some(MacAddr([2, 0, 0, 0, number, 0])),
-        permanent_mac: None,
-        vendor: HexId(0x8086),
-        device: HexId(0x10c9),
-        vf_device: HexId(0x10ca),
-        driver: Some("igb".to_owned()),
-        vf_driver: "igbvf".to_owned(),
-        total_vfs: 7,
-        vf_offset: 128,
-        vf_stride: 2,
-        mtu: 1500,
-        max_mtu: Some(9216),
-        up: false,
-        speed: Some(1000),
-        autoprobe: true,
-        num_vfs: 0,
-        numa_node: None,
-        link_kind: CardLinkKind::Ethernet,
-        eswitch: None,
-        tc_offload: None,
-        rdma: false,
-        node_guid: None,
-        firmware: None,
-        lone_vf: false,
-        net_filter: None,
-        host_use: None,
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::conditions::{DEGRADED, READY, Verdict};
 use vfleet_api::keys::{AGENT_DAEMON_SET, DEVICE_PLUGIN_DAEMON_SET};
-use vfleet_api::operator_config::ConfigurationMode;
 
 use crate::deployed::gates::{self, Gate};
 use crate::deployed::{CniImages, FIXED_VARIABLES, Site};
@@ -31,8 +30,6 @@ pub(super) fn verdicts(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> V
         (false, "OperatorConfigSyncFailed", failure.clone())
     } else if let Some(problem) = &outcome.plugin_problem {
         (false, "DevicePluginConfigTooLarge", problem.clone())
-    } else if let Some(unsupported) = unsupported(config) {
-        (false, "UnsupportedConfiguration", unsupported)
     } else {
         (true, "OperatorConfigReady", deployed(outcome.site))
     };
@@ -50,14 +47,6 @@ fn deployed(site: &Site<'_>) -> String {
     } else {
         format!("deployed: {}", names.join(", "))
     }
-}
-
-/// What is asked for and cannot be had.
-fn unsupported(config: &SriovOperatorConfig) -> Option<String> {
-    (config.spec.configuration_mode == Some(ConfigurationMode::Systemd)).then(|| {
-        "configurationMode systemd is not supported: agents configure the cards while they run; set it to daemon"
-            .to_owned()
-    })
 }
 
 /// What one should know besides; nothing fails for it.

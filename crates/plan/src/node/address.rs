@@ -45,7 +45,7 @@ pub(super) fn of_existing_vf(
             rebind: None,
         },
     };
-    AddressPlan { rebind: plan.rebind.or(is_broken.then_some("its RDMA device has no GUID")), ..plan }
+    AddressPlan { rebind: plan.rebind.or(is_broken.then_some(NO_GUID)), ..plan }
 }
 
 /// The address for a VF for which the PF keeps none: the one that it has now, so that nobody who uses it notices. A
@@ -96,12 +96,11 @@ fn guid(
         None => ours_counts && found.driver.is_none(),
     };
     let is_behind = ours_counts && device.is_some_and(|device| device != own);
-    AddressPlan {
-        step: sets.then(|| set_guid(vf, own)),
-        rebind: (sets || is_behind).then_some("it has another GUID"),
-    }
+    let why = if has_zero_guid(found) { NO_GUID } else { "it shall have another GUID" };
+    AddressPlan { step: sets.then(|| set_guid(vf, own)), rebind: (sets || is_behind).then_some(why) }
 }
 
+const NO_GUID: &str = "it has no GUID";
 const ZERO: Guid = Guid([0; 8]);
 
 fn has_zero_guid(found: &VfFacts) -> bool {

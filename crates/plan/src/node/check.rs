@@ -1,5 +1,7 @@
 //! Everything that can be known of a PF before the first change.
 
+use alloc::boxed::Box;
+
 use super::making::Making;
 use super::modules;
 use super::problem::Cause;
@@ -14,7 +16,7 @@ pub(super) fn check_own(
     wanted: &WantedPf,
     found: &PfFacts,
     link: &LinkFacts,
-    making: Option<&Making>,
+    making: Option<Making>,
     facts: &HostFacts,
 ) -> Vec<Cause> {
     let asked = wanted.link_type();
@@ -48,9 +50,11 @@ pub(super) fn guids(
     if link.kind != LinkKind::Infiniband || wanted.groups.is_empty() {
         return Ok(None);
     }
-    let source = GuidSource::read(facts.guid_file.as_deref())?;
-    source.check(found, wanted.num_vfs)?;
-    Ok(Some(source))
+    let source = GuidSource::read(facts.guid_file.as_deref()).and_then(|source| {
+        source.check(found, wanted.num_vfs)?;
+        Ok(source)
+    });
+    source.map(Some).map_err(|error| Cause::Guids(Box::new(error)))
 }
 
 fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cause> {
@@ -61,7 +65,7 @@ fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cau
     }
 }
 
-fn pf_in_use(link: &LinkFacts, making: Option<&Making>) -> Option<Cause> {
+fn pf_in_use(link: &LinkFacts, making: Option<Making>) -> Option<Cause> {
     let host_use = link.host_use.filter(|_| making.is_some_and(Making::changes_mode))?;
     Some(Cause::PfInUse { host_use })
 }

@@ -44,17 +44,17 @@ impl Making {
     }
 
     /// Whether the switch changes its mode, if only for a while.
-    pub(super) const fn changes_mode(&self) -> bool {
+    pub(super) const fn changes_mode(self) -> bool {
         self.mode_before.is_some() || self.mode_after.is_some()
     }
 
     /// Whether no VF may have a driver before all is done.
-    pub(super) const fn needs_unbound_vfs(&self) -> bool {
+    pub(super) const fn needs_unbound_vfs(self) -> bool {
         self.mode_after.is_some()
     }
 
     /// Until there are no VFs, and they can be made.
-    pub(super) fn before_vfs(&self, wanted: &WantedPf, found: &PfFacts) -> Vec<PlannedStep> {
+    pub(super) fn before_vfs(self, wanted: &WantedPf, found: &PfFacts) -> Vec<PlannedStep> {
         let pf = wanted.address;
         let mut steps = Vec::new();
         if self.removes {
@@ -88,11 +88,11 @@ impl Making {
     }
 
     /// When the VFs are made, and have their addresses.
-    pub(super) fn after_vfs(&self, wanted: &WantedPf) -> Option<PlannedStep> {
+    pub(super) fn after_vfs(self, wanted: &WantedPf) -> Option<PlannedStep> {
         self.mode_after.map(|mode| self.set_mode(wanted, mode))
     }
 
-    fn set_mode(&self, wanted: &WantedPf, mode: EswitchMode) -> PlannedStep {
+    fn set_mode(self, wanted: &WantedPf, mode: EswitchMode) -> PlannedStep {
         let why = if mode == wanted.eswitch {
             format!("wanted by {}", wanted.policies())
         } else {

@@ -56,7 +56,7 @@ fn plan_own(
     facts: &HostFacts,
 ) -> Result<PfPlan, Vec<Cause>> {
     let making = Making::needed(wanted, found);
-    refuse(check_own(wanted, found, link, making.as_ref(), facts))?;
+    refuse(check_own(wanted, found, link, making, facts))?;
     let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
 
     let old = facts.record(wanted.address);
@@ -78,7 +78,7 @@ fn plan_own(
     make.extend(set_up(wanted, link));
     make.extend(raise_mtu(wanted, link));
     make.extend(offload(wanted, found));
-    make.extend(make_vfs(wanted, found, making.as_ref(), before, &mut autoprobe));
+    make.extend(make_vfs(wanted, found, making, before, &mut autoprobe));
     make.extend(vfs.addresses);
     make.extend(making.and_then(|making| making.after_vfs(wanted)));
 
@@ -144,7 +144,7 @@ fn plan_vfs(planner: &VfPlanner<'_>) -> (VfSteps, Vec<Problem>) {
 fn make_vfs(
     wanted: &WantedPf,
     found: &PfFacts,
-    making: Option<&Making>,
+    making: Option<Making>,
     before: bool,
     autoprobe: &mut Autoprobe<'_>,
 ) -> Vec<PlannedStep> {

@@ -1,5 +1,6 @@
 //! What is wanted and cannot be.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use thiserror::Error;
@@ -118,7 +119,7 @@ pub enum Cause {
     )]
     MissingModule { module: &'static str },
     #[error(transparent)]
-    Guids(#[from] GuidFileError),
+    Guids(Box<GuidFileError>),
     #[error(
         "the kernel shall bind VFs to its own driver, but whoever manages this PF switched that off: write 1 to sriov_drivers_autoprobe of the PF"
     )]

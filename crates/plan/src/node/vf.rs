@@ -113,13 +113,15 @@ impl<'a> VfPlanner<'a> {
         let disruption = self.disruption(wish, found);
         let stays_bound = found.driver.as_ref().is_some_and(|driver| is_wanted(driver, &wish.driver));
         let address = address::of_existing_vf(self, wish, found, stays_bound);
+        // An address disturbs only those who hold the VF, whether it is new or lost.
+        let by_address = if is_free(found) { Disruption::Vf } else { Disruption::Drain };
         let rebind = match &found.driver {
-            None => Some("it is bound to no driver".to_owned()),
-            Some(driver) if !stays_bound => Some(format!("it is bound to {driver}")),
-            Some(_) => address.rebind.map(str::to_owned),
+            None => Some((disruption, "it is bound to no driver".to_owned())),
+            Some(driver) if !stays_bound => Some((disruption, format!("it is bound to {driver}"))),
+            Some(_) => address.rebind.map(|why| (by_address, why.to_owned())),
         };
         let set_up = match rebind {
-            Some(why) => {
+            Some((disruption, why)) => {
                 let mut steps = remove_vdpa(vf, found, None, disruption);
                 steps.extend(bind(vf, group, disruption, why));
                 steps

@@ -1,5 +1,6 @@
 //! `vfleet agent`: the node daemon, on a real or a simulated machine.
 
+mod platform;
 mod settings;
 
 use std::path::{Path, PathBuf};
@@ -7,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_host::sim::Machine;
-use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
+use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
 use vfleet_operator::BindAddress;
 
 use crate::{client, log, log_level, stop};
@@ -60,7 +62,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let client = client::connect().await?;
         let namespace = arguments.namespace.clone();
         let metrics = arguments.metrics_bind_address;
-        let config = config(arguments)?;
+        let config = config(arguments, client.clone()).await?;
         if let Some(listener) = metrics.listen().await? {
             tracing::info!(address = ?listener.local_addr(), "serving metrics");
             tokio::spawn(vfleet_agent::serve(listener, Arc::clone(&config.metrics), stop.clone()));
@@ -73,14 +75,18 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     })
 }
 
-fn config(arguments: Arguments) -> anyhow::Result<vfleet_agent::Config> {
+async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
     let settings = &arguments.settings;
-    let host: Arc<dyn Host> = match &arguments.sim {
-        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
-        None => {
-            let host = LinuxHost::new(HostRoot::new(&arguments.host_root));
-            Arc::new(host.with_node_addresses(settings.node_addresses()))
-        }
+    let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
+        Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
+    } else {
+        let platform = platform::of_node(client, &arguments.node).await;
+        let host = LinuxHost::new(HostRoot::new(&arguments.host_root))
+            .with_node_addresses(settings.node_addresses())
+            .with_platform(platform)
+            // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
+            .with_lone_vfs(platform != Platform::BareMetal);
+        Arc::new(host)
     };
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
     settings.apply(&mut config);

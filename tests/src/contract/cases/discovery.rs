@@ -29,6 +29,16 @@ cases! {
     tells_a_vf_that_others_unbound: VfsMadeDown,
     tells_a_name_that_others_gave: VfsMadeDown,
     tells_every_pf: NoVfs,
+    tells_no_numa_node_of_a_machine_with_one: NoVfs,
+    tells_no_network_of_a_cloud_outside_one: NoVfs,
+}
+
+fn tells_no_numa_node_of_a_machine_with_one(bench: &dyn Bench) -> Shown {
+    same("the NUMA node", &facts(bench)?.numa_node, &None)
+}
+
+fn tells_no_network_of_a_cloud_outside_one(bench: &dyn Bench) -> Shown {
+    same("the network", &facts(bench)?.net_filter, &None)
 }
 
 fn tells_every_pf(bench: &dyn Bench) -> Shown {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use vfleet_plan::files::{DISABLE_NM_SCRIPT, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS};
+use vfleet_plan::files::{BOOT_PROGRAM, DISABLE_NM_SCRIPT, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS};
 use vfleet_plan::{HostFile, Reboots, Step};
 
 use super::cases;
@@ -16,6 +16,7 @@ cases! {
     a_program_may_be_started_and_a_rule_only_read: NoVfs,
     tells_files_that_others_wrote: NoVfs,
     refuses_files_that_are_not_ours: NoVfs,
+    installs_its_own_program: NoVfs,
     enables_and_disables_a_unit: NoVfs,
     refuses_to_enable_a_unit_that_is_not_there: NoVfs,
     tells_the_file_of_guids: NoVfs,
@@ -94,6 +95,13 @@ fn refuses_files_that_are_not_ours(bench: &dyn Bench) -> Shown {
         ensure(text.contains(path), text)?;
     }
     same("the file", &bench.witness().file(path)?, &None::<SeenFile>)
+}
+
+fn installs_its_own_program(bench: &dyn Bench) -> Shown {
+    ensure(!bench.witness().has_program(BOOT_PROGRAM)?, "it is there already")?;
+    let install = Step::InstallProgram { path: BOOT_PROGRAM.to_owned() };
+    execute(bench, &[install.clone(), install])?;
+    ensure(bench.witness().has_program(BOOT_PROGRAM)?, "it is not there, or may not be started")
 }
 
 fn enables_and_disables_a_unit(bench: &dyn Bench) -> Shown {

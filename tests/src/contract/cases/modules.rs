@@ -39,6 +39,7 @@ fn tells_a_module_that_could_be_loaded(bench: &dyn Bench) -> Shown {
 
 fn loads_a_module(bench: &dyn Bench) -> Shown {
     bench.outsider().unload_module(MODULE)?;
+    same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loadable))?;
     execute(bench, &[load(MODULE)])?;
     ensure(bench.witness().is_loaded(MODULE)?, "it is not loaded")?;
     same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loaded))

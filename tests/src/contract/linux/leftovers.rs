@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use vfleet_plan::files::{FIXED, GUIDS, REBOOTS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule};
+use vfleet_plan::files::{
+    BOOT_PROGRAM, FIXED, GUIDS, REBOOTS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule,
+};
 
 use super::routes;
 use super::tools::{failed, run};
@@ -34,7 +36,7 @@ pub(super) fn clear() -> Shown {
 }
 
 fn files() -> Vec<PathBuf> {
-    let fixed = FIXED.into_iter().chain([GUIDS, REBOOTS]).map(PathBuf::from);
+    let fixed = FIXED.into_iter().chain([GUIDS, REBOOTS, BOOT_PROGRAM]).map(PathBuf::from);
     let units = UNITS.iter().map(|unit| Path::new(UNIT_DIRECTORY).join(unit));
     let rules = fs::read_dir(UDEV_RULES).into_iter().flatten().flatten();
     let ours = rules.filter(|entry| is_our_rule(&entry.file_name().to_string_lossy()));

@@ -81,6 +81,11 @@ impl Witness for LinuxWitness {
         see_file(Path::new(path))
     }
 
+    fn has_program(&self, path: &str) -> Result<bool, Stop> {
+        let is_executable = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 == 0o111;
+        Ok(Path::new(path).metadata().is_ok_and(is_executable))
+    }
+
     fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
         Ok(Path::new("/sys/module").join(module).exists())
     }

@@ -55,7 +55,8 @@ async fn start_and_wait(
 
 fn properties<'a>(command: &Command, path: &str, capture: &'a Capture) -> Vec<(&'static str, Variant<'a>)> {
     let mut arguments = vec![path.to_owned()];
-    arguments.extend(command.arguments.iter().cloned());
+    // systemd would read a dollar as the beginning of a variable.
+    arguments.extend(command.arguments.iter().map(|argument| argument.replace('$', "$$")));
     let environment: Vec<String> =
         ENVIRONMENT.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let limit = u64::try_from(command.limit.as_micros()).unwrap_or(u64::MAX);

@@ -1,23 +1,22 @@
 //! The networks of a machine in Amazon's cloud: the subnet of each of its interfaces.
 
-use std::net::SocketAddr;
-
 use vfleet_api::MacAddr;
 
-use super::{Networks, http};
+use super::Networks;
+use super::http::Service;
 use crate::HostError;
 
 const INTERFACES: &str = "/latest/meta-data/network/interfaces/macs/";
 /// How long our token is good for: we ask only now.
 const SECONDS: &str = "60";
 
-pub(super) fn networks(service: SocketAddr) -> Result<Networks, HostError> {
+pub(super) fn networks(service: Service) -> Result<Networks, HostError> {
     let lifetime = ("X-aws-ec2-metadata-token-ttl-seconds", SECONDS);
-    let token = http::put(service, "/latest/api/token", &[lifetime])?;
+    let token = service.put("/latest/api/token", &[lifetime])?;
     let token = [("X-aws-ec2-metadata-token", token.trim())];
     let mut networks = Networks::default();
-    for mac in macs(&http::get(service, INTERFACES, &token)?) {
-        let subnet = http::get(service, &format!("{INTERFACES}{mac}/subnet-id"), &token)?;
+    for mac in macs(&service.get(INTERFACES, &token)?) {
+        let subnet = service.get(&format!("{INTERFACES}{mac}/subnet-id"), &token)?;
         networks.by_mac.insert(mac, network(&subnet));
     }
     Ok(networks)

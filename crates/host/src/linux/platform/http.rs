@@ -6,61 +6,67 @@ use std::time::{Duration, Instant};
 
 use crate::HostError;
 
-/// The service is on the same machine, or next to it.
-const DEADLINE: Duration = Duration::from_secs(3);
 /// No answer of a metadata service is longer.
 const LONGEST: usize = 1 << 20;
 
-/// What the service answers to a GET.
-pub(super) fn get(service: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
-    request(service, "GET", path, headers)
+/// A metadata service, and when it must have answered all our questions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Service {
+    address: SocketAddr,
+    end: Instant,
 }
 
-/// What the service answers to a PUT without a body.
-pub(super) fn put(service: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
-    request(service, "PUT", path, headers)
-}
+impl Service {
+    pub(super) fn new(address: SocketAddr, limit: Duration) -> Self {
+        Self { address, end: Instant::now() + limit }
+    }
 
-fn request(
-    service: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-) -> Result<String, HostError> {
-    let failed = |source| HostError::Metadata { url: format!("http://{service}{path}"), source };
-    let answer = exchange(service, &head(service, method, path, headers)).map_err(failed)?;
-    body(&answer).map_err(failed)
-}
+    /// What it answers to a GET.
+    pub(super) fn get(self, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
+        self.request("GET", path, headers)
+    }
 
-/// HTTP/1.0: the answer ends with the connection, and is never in pieces.
-fn head(service: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
-    let mut lines = vec![format!("{method} {path} HTTP/1.0"), format!("Host: {}", service.ip())];
-    lines.push("Content-Length: 0".to_owned());
-    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
-    lines.join("\r\n") + "\r\n\r\n"
-}
+    /// What it answers to a PUT without a body.
+    pub(super) fn put(self, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
+        self.request("PUT", path, headers)
+    }
 
-fn exchange(service: SocketAddr, request: &str) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + DEADLINE;
-    let mut stream = TcpStream::connect_timeout(&service, DEADLINE)?;
-    stream.set_write_timeout(Some(DEADLINE))?;
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    let mut piece = [0; 4096];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+    fn request(self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
+        let failed = |source| HostError::Metadata { url: format!("http://{}{path}", self.address), source };
+        let answer = self.exchange(&self.head(method, path, headers)).map_err(failed)?;
+        body(&answer).map_err(failed)
+    }
+
+    /// HTTP/1.0: the answer ends with the connection, and is never in pieces.
+    fn head(self, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+        let mut lines = vec![format!("{method} {path} HTTP/1.0"), format!("Host: {}", self.address.ip())];
+        lines.push("Content-Length: 0".to_owned());
+        lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+        lines.join("\r\n") + "\r\n\r\n"
+    }
+
+    fn exchange(self, request: &str) -> io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect_timeout(&self.address, self.left()?)?;
+        stream.set_write_timeout(Some(self.left()?))?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            stream.set_read_timeout(Some(self.left()?))?;
+            let length = stream.read(&mut piece)?;
+            answer.extend_from_slice(&piece[..length]);
+            if length == 0 {
+                return Ok(answer);
+            }
+            if answer.len() > LONGEST {
+                return Err(io::Error::other("the answer is too long"));
+            }
         }
-        stream.set_read_timeout(Some(left))?;
-        let length = stream.read(&mut piece)?;
-        answer.extend_from_slice(&piece[..length]);
-        if length == 0 {
-            return Ok(answer);
-        }
-        if answer.len() > LONGEST {
-            return Err(io::Error::other("the answer is too long"));
-        }
+    }
+
+    fn left(self) -> io::Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
@@ -87,9 +93,20 @@ fn body(answer: &[u8]) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_service_that_never_answers_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = Service::new(listener.local_addr().unwrap(), Duration::from_millis(100));
+        let error = service.get("/x", &[]).unwrap_err();
+        assert_eq!(error.reason(), "MetadataFailed");
+        assert!(service.left().is_err());
+    }
 
     #[test]
     fn only_a_whole_and_good_answer_counts() {

@@ -1,14 +1,14 @@
 //! The networks of a machine in OpenStack: from its config drive where that is mounted, else from the metadata service.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use vfleet_api::MacAddr;
 
-use super::{Networks, http};
+use super::Networks;
+use super::http::Service;
 use crate::HostError;
 use crate::linux::root::HostRoot;
 use crate::linux::{durable, sysfs};
@@ -52,11 +52,11 @@ struct Device {
     address: Option<String>,
 }
 
-pub(super) fn networks(root: &HostRoot, service: SocketAddr) -> Result<Networks, HostError> {
+pub(super) fn networks(root: &HostRoot, service: Service) -> Result<Networks, HostError> {
     let drive = mounted_drive(root)?;
     let read = |name: &str| match &drive {
         Some(drive) => file(&drive.join(DIRECTORY).join(name)),
-        None => http::get(service, &format!("/{DIRECTORY}/{name}"), &[]),
+        None => service.get(&format!("/{DIRECTORY}/{name}"), &[]),
     };
     let network_data = parse(&read("network_data.json")?, "network_data.json")?;
     let meta_data = parse(&read("meta_data.json")?, "meta_data.json")?;

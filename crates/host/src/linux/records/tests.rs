@@ -26,14 +26,14 @@ fn written_later(tree: &Tree, path: &str, seconds: u64) {
     File::options().write(true).open(tree.path(path)).unwrap().set_modified(later).unwrap();
 }
 
-fn records(tree: &Tree) -> Vec<Record> {
-    read_all(tree.root()).unwrap().into_iter().map(|(_, record)| record.unwrap()).collect()
+/// The error of the one record that there is.
+fn error(tree: &Tree) -> HostError {
+    let [(_, record)] = read_all(tree.root()).unwrap().try_into().unwrap();
+    record.unwrap_err()
 }
 
-/// Of the one file that is there.
-fn only_error(tree: &Tree) -> crate::HostError {
-    let mut all = read_all(tree.root()).unwrap();
-    all.pop().unwrap().1.unwrap_err()
+fn records(tree: &Tree) -> Vec<Record> {
+    read_all(tree.root()).unwrap().into_iter().map(|(_, record)| record.unwrap()).collect()
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_damaged_file_of_the_go_daemon_is_named_and_never_no_record() {
     for text in ["", "{", "null", "[]", "{}", &WRITTEN_BY_GO[..60], &longer] {
         let tree = Tree::new();
         tree.write(THEIRS, text);
-        let error = only_error(&tree);
+        let error = error(&tree);
         assert_eq!(error.reason(), "RecordDamaged", "{text}");
         assert!(error.to_string().contains(THEIRS), "{error}");
     }
@@ -101,7 +101,7 @@ fn a_damaged_file_of_the_go_daemon_is_named_and_never_no_record() {
 fn a_file_of_the_go_daemon_for_another_card_is_an_error() {
     let tree = Tree::new();
     tree.write("/etc/sriov-operator/pci/0000:3b:00.1", WRITTEN_BY_GO);
-    assert_eq!(only_error(&tree).reason(), "HostFileUnreadable");
+    assert_eq!(error(&tree).reason(), "HostFileUnreadable");
 }
 
 #[test]

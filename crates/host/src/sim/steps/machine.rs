@@ -79,6 +79,7 @@ pub(super) fn write_file(kernel: &mut Kernel, file: &HostFile) -> Result<(), Hos
 pub(super) fn remove_file(kernel: &mut Kernel, path: &str) -> Result<(), HostError> {
     require_known(path)?;
     kernel.files.remove(path);
+    kernel.programs.remove(path);
     Ok(())
 }
 

@@ -4,10 +4,12 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 
+use vfleet_agent::Mode;
 use vfleet_api::keys::agent_environment as name;
 
 /// What the operator tells its agents.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(super) struct Settings {
     /// Work on several cards at once.
     #[arg(long, value_name = "BOOL", env = name::PARALLEL_NIC_CONFIG, default_value = "true", value_parser = truth)]
@@ -24,6 +26,9 @@ pub(super) struct Settings {
     /// Hold the separate device plugin on the node back while VFs come and go.
     #[arg(long, value_name = "BOOL", env = name::HOLD_BACK_DEVICE_PLUGIN, default_value = "false", value_parser = truth)]
     hold_back_device_plugin: bool,
+    /// Who configures the cards: daemon (the agent, while it runs), or systemd (units, at boot).
+    #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
+    configuration_mode: String,
     /// The node's own addresses, separated by commas: the cards that carry them are protected.
     #[arg(long, value_name = "ADDRESSES", env = name::HOST_IPS, default_value = "")]
     host_ips: String,
@@ -40,8 +45,20 @@ impl Settings {
         config.one_card_at_a_time = !self.parallel_nic_config;
         config.options.firmware_reset = self.mellanox_firmware_reset;
         config.options.mellanox = !words(&self.disable_plugins).any(|vendor| vendor == "mellanox");
+        config.mode = mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
         config.holds_plugin_back = self.hold_back_device_plugin;
+    }
+}
+
+fn mode(text: &str) -> Mode {
+    match text.trim() {
+        "systemd" => Mode::Systemd,
+        "daemon" | "" => Mode::Daemon,
+        other => {
+            tracing::warn!(mode = other, "not a mode that is known; the agent configures the cards itself");
+            Mode::Daemon
+        }
     }
 }
 
@@ -87,5 +104,7 @@ mod tests {
         assert!(set.dev_mode && !set.parallel_nic_config);
         let addresses: Vec<_> = set.node_addresses().iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1", "fd00::1"]);
+        assert_eq!(mode(&usual.configuration_mode), Mode::Daemon);
+        assert_eq!(["systemd", "x", ""].map(mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
     }
 }

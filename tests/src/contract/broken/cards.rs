@@ -1,15 +1,10 @@
+//! Steps and facts about links, VFs and records that are wrong.
+
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_plan::{HostFacts, Step, VfDriver};
 
-use super::{Defect, Wrong};
+use super::{Wrong, defects};
 use crate::contract::bench::Outsider;
-
-macro_rules! defects {
-    ($($name:literal, caught by $case:literal, $wrong:expr;)*) => {
-        /// All defects.
-        pub const DEFECTS: &[Defect] = &[$(Defect { name: $name, caught_by: $case, wrong: $wrong }),*];
-    };
-}
 
 defects! {
     "one_vf_too_few", caught by "makes_vfs", Wrong::Changes(one_vf_too_few);

@@ -1,0 +1,192 @@
+//! What a simulated machine does as a whole: restarts, kernel arguments, modules, cards that hang, steps that take time.
+
+#![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_api::{PciAddress, VfRef};
+use vfleet_host::sim::{CardFirmware, Machine};
+use vfleet_host::{Host, HostError, SimHost};
+use vfleet_plan::files::MODULE_OPTIONS;
+use vfleet_plan::{
+    BootLoader, EswitchMode, FirmwareSettings, HostFile, LinkKind, ModuleState, Processor, Step, VfDriver,
+};
+
+fn pf() -> PciAddress {
+    Machine::lab().pfs[0].address
+}
+
+fn boot(machine: &Machine) -> SimHost {
+    SimHost::new(machine, "machine").unwrap()
+}
+
+fn execute(host: &SimHost, steps: &[Step]) {
+    for step in steps {
+        host.execute(step).unwrap();
+    }
+}
+
+fn bind(driver: &str) -> Step {
+    Step::BindVf { vf: VfRef { pf: pf(), index: 0 }, driver: VfDriver::Named(driver.to_owned()) }
+}
+
+fn load(module: &str, options: &[&str]) -> Step {
+    let options = options.iter().map(|option| (*option).to_owned()).collect();
+    Step::LoadModule { module: module.to_owned(), options }
+}
+
+/// A machine whose firmware shows 4 of 64 VFs, with an embedded switch, and modules to load.
+fn machine() -> Machine {
+    let mut machine = Machine::lab();
+    machine.pfs[0].eswitch = Some(EswitchMode::Legacy);
+    machine.pfs[0].total_vfs = 64;
+    machine.pfs[0].firmware = Some(CardFirmware {
+        num_vfs: Some(4),
+        link_types: vec!["ETH".to_owned()],
+        ..CardFirmware::default()
+    });
+    machine.kernel.boot_loader = Some(BootLoader::Grubby);
+    machine.kernel.modules = [("uio_pci_generic".to_owned(), ModuleState::Loadable)].into();
+    machine
+}
+
+#[test]
+fn a_restart_takes_away_all_but_what_is_on_a_disk() {
+    let host = boot(&machine());
+    let before = host.facts().unwrap();
+    let file = HostFile { path: MODULE_OPTIONS.to_owned(), text: "\n".to_owned(), is_program: false };
+    execute(
+        &host,
+        &[
+            Step::SetLinkUp { pf: pf() },
+            Step::SetPfMtu { pf: pf(), mtu: 9000 },
+            Step::SetAutoprobe { pf: pf(), on: false },
+            Step::SetEswitchMode { pf: pf(), mode: EswitchMode::Switchdev },
+            Step::SetNumVfs { pf: pf(), count: 2 },
+            load("uio_pci_generic", &[]),
+            Step::WriteFile { pf: None, file },
+            Step::Reboot,
+        ],
+    );
+    assert_eq!(host.facts().unwrap_err().reason(), "CutOff", "the process went with the machine");
+    assert_eq!(host.execute(&Step::SetLinkUp { pf: pf() }).unwrap_err().reason(), "CutOff");
+    host.restart();
+    let after = host.facts().unwrap();
+    assert_eq!(after.pfs, before.pfs);
+    assert_eq!(after.kernel.modules, before.kernel.modules);
+    assert_ne!(after.kernel.boot_id, before.kernel.boot_id);
+    assert_eq!(after.files.len(), 1);
+}
+
+#[test]
+fn every_process_ends_when_the_machine_restarts() {
+    let host = boot(&machine());
+    let other = host.another();
+    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    assert!(host.facts().is_err() && other.facts().is_err());
+    assert!(host.another().facts().is_ok());
+}
+
+#[test]
+fn firmware_counts_after_a_restart() {
+    let host = boot(&machine());
+    let settings = FirmwareSettings {
+        num_vfs: Some(32),
+        link_types: [Some(vfleet_plan::FirmwareLinkType::Infiniband), None],
+        ..FirmwareSettings::default()
+    };
+    execute(&host, &[Step::SetFirmware { pf: pf(), settings }]);
+    assert_eq!(host.facts().unwrap().pf(pf()).unwrap().total_vfs, 4);
+    execute(&host, &[Step::Reboot]);
+    host.restart();
+    let facts = host.facts().unwrap();
+    let pf = facts.pf(pf()).unwrap();
+    assert_eq!((pf.total_vfs, pf.link.as_ref().unwrap().kind), (32, LinkKind::Infiniband));
+    let firmware = pf.firmware.as_ref().unwrap();
+    assert_eq!(firmware.current, firmware.next_boot);
+}
+
+fn add(argument: &str) -> Step {
+    Step::SetKernelArguments {
+        loader: BootLoader::Grubby,
+        add: vec![argument.to_owned()],
+        remove: vec!["quiet".to_owned()],
+    }
+}
+
+#[test]
+fn arguments_count_after_a_restart_and_switch_on_the_iommu() {
+    let mut machine = machine();
+    machine.kernel.processor = Processor::Intel;
+    machine.kernel.iommu = false;
+    "quiet splash".clone_into(&mut machine.kernel.command_line);
+    for (keeps, expected) in [(true, ("splash intel_iommu=on", true)), (false, ("quiet splash", false))] {
+        machine.kernel.keeps_arguments = keeps;
+        let host = boot(&machine);
+        execute(&host, &[add("intel_iommu=on")]);
+        assert_eq!(host.facts().unwrap().kernel.command_line, "quiet splash");
+        execute(&host, &[Step::Reboot]);
+        host.restart();
+        let kernel = host.facts().unwrap().kernel;
+        assert_eq!((kernel.command_line.as_str(), kernel.has_iommu), expected);
+    }
+}
+
+#[test]
+fn the_rdma_mode_is_told_by_a_file_and_counts_after_a_restart() {
+    let mut machine = machine();
+    machine.pfs[0].rdma = true;
+    let host = boot(&machine);
+    assert_eq!(host.facts().unwrap().kernel.rdma_mode, Some(RdmaMode::Shared));
+    let text = "options ib_core netns_mode=0\n".to_owned();
+    let file = HostFile { path: MODULE_OPTIONS.to_owned(), text, is_program: false };
+    execute(&host, &[Step::WriteFile { pf: None, file }]);
+    assert_eq!(host.facts().unwrap().kernel.rdma_mode, Some(RdmaMode::Shared));
+    execute(&host, &[Step::Reboot]);
+    host.restart();
+    assert_eq!(host.facts().unwrap().kernel.rdma_mode, Some(RdmaMode::Exclusive));
+}
+
+#[test]
+fn vfio_wants_an_iommu_unless_it_is_told_to_do_without() {
+    let mut machine = machine();
+    machine.kernel.iommu = false;
+    machine.pfs[0].num_vfs = 1;
+    let host = boot(&machine);
+    assert_eq!(host.execute(&bind("vfio-pci")).unwrap_err().reason(), "NoIommu");
+    execute(&host, &[load("vfio", &["enable_unsafe_noiommu_mode=1"]), bind("vfio-pci")]);
+}
+
+#[test]
+fn a_card_that_hangs_holds_up_no_other() {
+    let host = boot(&Machine::lab());
+    let other = Machine::lab().pfs[1].address;
+    host.hang_card(pf());
+    let facts = host.facts().unwrap();
+    assert_eq!(facts.pfs.iter().map(|pf| pf.address).collect::<Vec<_>>(), [other]);
+    assert_eq!((facts.unread[0].pf, facts.unread[0].reason), (pf(), "DeadlineExceeded"));
+    let refused = host.execute(&Step::SetLinkUp { pf: pf() }).unwrap_err();
+    assert!(matches!(refused, HostError::Deadline { .. }), "{refused}");
+    execute(&host, &[Step::SetLinkUp { pf: other }, Step::RemoveRecord { pf: pf() }]);
+    host.free_card(pf());
+    assert_eq!(host.facts().unwrap().pfs.len(), 2);
+}
+
+#[test]
+fn slow_steps_run_beside_each_other() {
+    let host = boot(&Machine::lab());
+    host.delays(|_| Duration::from_millis(200));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for pf in Machine::lab().pfs {
+            let host = &host;
+            scope.spawn(move || host.execute(&Step::SetLinkUp { pf: pf.address }).unwrap());
+        }
+        assert_eq!(host.facts().unwrap().pfs.len(), 2, "who reads does not wait");
+        assert!(start.elapsed() < Duration::from_millis(200));
+    });
+    let took = start.elapsed();
+    assert!((200..400).contains(&took.as_millis()), "{took:?}");
+}

@@ -1,0 +1,98 @@
+//! GUIDs, and RDMA devices that came up without one.
+
+use vfleet_api::{Guid, SriovNetworkNodeStateSpec};
+use vfleet_plan::{Disruption, HostFacts, LinkKind, PfFacts, plan_node};
+
+use crate::machine::{expect, machine, pf, rdma, steps, to_vfio, two};
+
+const OLD: [u8; 8] = [2, 0, 0, 0, 0, 0, 0, 9];
+const ZERO: [u8; 8] = [0; 8];
+const FILE: &str =
+    r#"[{"pciAddress": "0000:3b:00.0", "guids": ["02:00:00:00:00:00:00:0a", "02:00:00:00:00:00:00:0b"]}]"#;
+const SET_A: &str = "set 0000:3b:00.0 vf 0 guid 02:00:00:00:00:00:00:0a";
+const BIND_0: &str = "bind 0000:3b:00.0 vf 0 to the kernel's driver";
+
+/// VF 1 is as the file wants it, VF 0 has `admin` on the PF and `device` on its RDMA device.
+fn infiniband(admin: Option<[u8; 8]>, device: Option<[u8; 8]>) -> PfFacts {
+    let mut pf = pf(2);
+    pf.rdma = Some(rdma([0x0c, 0, 0, 0, 0, 0, 0, 1]));
+    let links = pf.vfs.iter_mut().map(|vf| &mut vf.link).chain([&mut pf.link]);
+    links.flatten().for_each(|link| link.kind = LinkKind::Infiniband);
+    let [first, second] = pf.vfs.as_mut_slice() else { unreachable!() };
+    (first.admin_mac, second.admin_mac) = (None, None);
+    first.admin_guid = admin.map(Guid);
+    first.rdma = device.map(rdma);
+    second.admin_guid = Some(Guid([2, 0, 0, 0, 0, 0, 0, 0xb]));
+    second.rdma = Some(rdma([2, 0, 0, 0, 0, 0, 0, 0xb]));
+    pf
+}
+
+fn with_file(pf: PfFacts) -> HostFacts {
+    HostFacts { guid_file: Some(FILE.to_owned()), ..machine(pf) }
+}
+
+fn wanted() -> SriovNetworkNodeStateSpec {
+    two("isRdma: true")
+}
+
+#[test]
+fn the_guid_of_the_file_is_given_to_a_vf_that_has_another() {
+    let pf = infiniband(Some(OLD), Some(OLD));
+    expect(with_file(pf.clone()), None, &wanted(), &[SET_A, BIND_0], Disruption::Vf);
+    let mut held = pf;
+    held.vfs[0].link = None;
+    expect(with_file(held), None, &wanted(), &[SET_A, BIND_0], Disruption::Drain);
+}
+
+#[test]
+fn a_guid_that_was_set_and_not_taken_up_is_taken_up() {
+    let pf = infiniband(Some([2, 0, 0, 0, 0, 0, 0, 0xa]), Some(OLD));
+    expect(with_file(pf), None, &wanted(), &[BIND_0], Disruption::Vf);
+}
+
+#[test]
+fn where_the_kernel_does_not_tell_the_rdma_device_does() {
+    expect(with_file(infiniband(None, Some(OLD))), None, &wanted(), &[SET_A, BIND_0], Disruption::Vf);
+    expect(with_file(infiniband(None, None)), None, &wanted(), &[], Disruption::None);
+}
+
+#[test]
+fn without_a_file_a_guid_stays() {
+    expect(machine(infiniband(Some(OLD), Some(OLD))), None, &wanted(), &[], Disruption::None);
+}
+
+#[test]
+fn a_vf_without_a_guid_gets_one_unless_a_pod_holds_it() {
+    let pf = infiniband(Some(ZERO), Some(ZERO));
+    let plan = plan_node(&wanted(), &machine(pf.clone()));
+    let found = steps(&plan);
+    assert!(found.len() == 2 && found[0].starts_with("set 0000:3b:00.0 vf 0 guid "), "{found:?}");
+    assert_eq!((found[1].as_str(), plan.disruption()), (BIND_0, Disruption::Vf));
+    let mut held = pf;
+    held.vfs[0].link = None;
+    expect(machine(held), None, &wanted(), &[], Disruption::None);
+}
+
+#[test]
+fn a_vf_whose_rdma_device_came_up_too_early_is_only_bound_anew() {
+    expect(machine(infiniband(Some(OLD), Some(ZERO))), None, &wanted(), &[BIND_0], Disruption::Vf);
+}
+
+#[test]
+fn a_guid_is_set_for_programs_as_well() {
+    let mut pf = infiniband(Some(OLD), None);
+    pf.vfs.iter_mut().for_each(to_vfio);
+    let steps = [SET_A, "bind 0000:3b:00.0 vf 0 to vfio-pci"];
+    expect(with_file(pf), None, &two("deviceType: vfio-pci"), &steps, Disruption::Drain);
+}
+
+#[test]
+fn an_rdma_device_on_ethernet_without_a_guid_is_bound_anew() {
+    let mut pf = pf(2);
+    pf.vfs[0].rdma = Some(rdma(ZERO));
+    pf.vfs[1].rdma = Some(rdma(OLD));
+    expect(machine(pf.clone()), None, &two("isRdma: true"), &[BIND_0], Disruption::Vf);
+    expect(machine(pf.clone()), None, &two("isRdma: false"), &[], Disruption::None);
+    pf.vfs[0].link = None;
+    expect(machine(pf), None, &two("isRdma: true"), &[], Disruption::None);
+}
