@@ -166,7 +166,7 @@ async fn a_restart_is_announced_and_ends_as_wanted() {
     cluster.wait("reboot-1", "about to restart", rebooting).await;
     let gone = async {
         while host.facts().is_ok() {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(DEADLINE, gone).await.expect("the machine restarts");
