@@ -53,11 +53,11 @@ fn read(map: ConfigMap) -> NicIds {
 }
 
 fn is_forbidden(error: &watcher::Error) -> bool {
-    let status = match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status,
-        _ => return false,
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+    | watcher::Error::WatchError(status)) = error
+    else {
+        return false;
     };
     status.is_forbidden()
 }
