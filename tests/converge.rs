@@ -22,7 +22,8 @@ use proptest::prelude::*;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::{Machine, MachinePf};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{HostFacts, Plan, Step};
+use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
+use vfleet_tests::contract::specs::{group, spec, with_groups};
 
 use course::{Pace, converge, lasting, lines, plan};
 use mishap::{Mishap, mishap};
@@ -112,12 +113,14 @@ fn is_in_use(facts: &HostFacts, vf: VfRef) -> bool {
     found.and_then(|vf| vf.link.as_ref()).is_some_and(|link| link.host_use.is_some())
 }
 
-/// VFs that are about to go, or whose switch changes, are touched all.
-fn is_about_all_vfs(plan: &Plan, pf: PciAddress) -> bool {
-    plan.steps.iter().any(|planned| match planned.step {
-        Step::SetNumVfs { pf: of, .. } | Step::SetEswitchMode { pf: of, .. } => of == pf,
-        _ => false,
-    })
+/// VFs that are about to go, or whose switch changes, are touched all; a lone VF that was ours is given back.
+fn is_about_all_vfs(plan: &Plan, facts: &HostFacts, pf: PciAddress) -> bool {
+    let is_lone = facts.pf(pf).is_some_and(|found| found.is_lone_vf) && facts.record(pf).is_some();
+    is_lone
+        || plan.steps.iter().any(|planned| match planned.step {
+            Step::SetNumVfs { pf: of, .. } | Step::SetEswitchMode { pf: of, .. } => of == pf,
+            _ => false,
+        })
 }
 
 fn config(cases: u32) -> ProptestConfig {
@@ -159,7 +162,7 @@ proptest! {
             let pf = planned.step.pf();
             prop_assert!(pf.is_none_or(|pf| is_ours(&scenario.wanted, &host, pf)), "{}", planned);
             if let Some(vf) = planned.step.vf() {
-                let may_be_touched = is_wanted(&scenario.wanted, vf) || is_about_all_vfs(&plan, vf.pf);
+                let may_be_touched = is_wanted(&scenario.wanted, vf) || is_about_all_vfs(&plan, &facts, vf.pf);
                 prop_assert!(may_be_touched, "nobody wants it: {}", planned);
                 prop_assert!(!is_in_use(&facts, vf), "in use: {}", planned);
             }
@@ -181,6 +184,32 @@ proptest! {
         converge(&fast, &scenario.wanted, Pace::AtOnce);
         prop_assert_eq!(lasting(&fast), lasting(&slow));
     }
+}
+
+/// The boot loader takes the arguments, and forgets them.
+#[test]
+fn a_machine_that_restarts_in_vain_restarts_twice() {
+    let mut machine = Machine::lab();
+    machine.kernel.boot_loader = Some(BootLoader::Grubby);
+    machine.kernel.keeps_arguments = false;
+    machine.kernel.processor = Processor::Intel;
+    machine.kernel.iommu = false;
+    let host = SimHost::new(&machine, "in vain").expect("a possible machine");
+    let vfs = group("vfio-pci", (0, 1), None);
+    let wanted = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]);
+    let mut restarts = 0;
+    let problems = loop {
+        let plan = plan(&host, &wanted);
+        if !plan.steps.iter().any(|planned| planned.step == Step::Reboot) {
+            break plan.problems;
+        }
+        restarts += 1;
+        assert!(restarts < 10, "it restarts again and again");
+        plan.steps.iter().for_each(|planned| host.execute(&planned.step).expect("a step"));
+        host.restart();
+    };
+    assert_eq!(restarts, 2);
+    assert!(problems.iter().any(|problem| problem.cause.reason() == "RebootsDidNotHelp"), "{problems:?}");
 }
 
 /// With the process killed before step number `cut`.

@@ -22,25 +22,28 @@ pub(crate) fn plan(host: &SimHost, wanted: &SriovNetworkNodeStateSpec) -> Plan {
 }
 
 /// Plans and executes until there is nothing to do, and gives the last plan. A machine restarts twice at most for one
-/// purpose. Without a restart one plan is enough, but for rules of udev: what they are about is known only later.
+/// purpose. One plan is enough, but after a change of firmware, and for rules of udev: what they are about is known
+/// only later.
 pub(crate) fn converge(host: &SimHost, wanted: &SriovNetworkNodeStateSpec, pace: Pace) -> Plan {
     let mut restarts = 0;
     let mut is_second = false;
-    loop {
+    for _ in 0..10 {
         let plan = plan(host, wanted);
         if plan.steps.is_empty() {
             return plan;
         }
         assert!(!is_second || plan.steps.iter().all(is_about_udev), "a second round: {:#?}", lines(&plan));
         execute(host, &plan, pace);
-        if plan.steps.iter().any(|planned| planned.step == Step::Reboot) {
+        let has = |is: fn(&Step) -> bool| plan.steps.iter().any(|planned| is(&planned.step));
+        if has(|step| *step == Step::Reboot) {
             restarts += 1;
             assert!(restarts <= 3, "it restarts again and again: {:#?}", lines(&plan));
             host.restart();
         } else {
-            is_second = true;
+            is_second = !has(|step| matches!(step, Step::SetFirmware { .. }));
         }
     }
+    panic!("it never ends: {:#?}", lines(&plan(host, wanted)));
 }
 
 fn is_about_udev(planned: &PlannedStep) -> bool {

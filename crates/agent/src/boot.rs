@@ -56,14 +56,14 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
     let name = name(phase);
     match spec(config) {
         Ok(spec) => {
-            errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}")))
+            errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}")));
         }
         Err(error) => errors.push(format!("{name}: {error}")),
     }
-    leave_result(host, phase, errors)
+    leave_result(host, phase, &errors)
 }
 
-fn leave_result(host: &dyn Host, phase: BootPhase, errors: Vec<String>) -> Result<(), BootError> {
+fn leave_result(host: &dyn Host, phase: BootPhase, errors: &[String]) -> Result<(), BootError> {
     let text = errors.join("; ");
     let result = match phase {
         _ if !errors.is_empty() => BootResult::failed(&text),
@@ -136,10 +136,10 @@ fn wait_for_cards(
     spec: &SriovNetworkNodeStateSpec,
     patience: Duration,
 ) -> Result<(), HostError> {
-    let (changed, changes) = channel();
+    let (sender, changes) = channel();
     let wake = move || {
         // Nobody listens any more when all are there.
-        let _ = changed.send(());
+        let _ = sender.send(());
     };
     let _watch = host.on_change(Box::new(wake))?;
     let begin = Instant::now();

@@ -14,6 +14,8 @@ mod facts;
 mod files;
 mod firmware;
 mod genl;
+#[cfg(test)]
+mod in_the_lab;
 mod kept;
 mod modules;
 mod netdev;

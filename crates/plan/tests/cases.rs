@@ -55,11 +55,10 @@ fn outcome(folder: &Path) -> TestResult<String> {
     let gates: BTreeMap<String, bool> = optional(folder, "gates.yaml")?.unwrap_or_default();
     let current: SriovNetworkNodeStateSpec = optional(folder, "current.yaml")?.unwrap_or_default();
     let reported: Option<Vec<InterfaceExt>> = optional(folder, "cards.yaml")?;
-    let host = match &reported {
+    let facts = match &reported {
         Some(_) => None,
-        None => Some(machine(folder)?),
+        None => Some(machine(folder)?.facts()?),
     };
-    let facts = host.as_ref().map(Host::facts).transpose()?;
     let cards =
         reported.or_else(|| Some(report::interfaces(facts.as_ref()?, &View::default()))).unwrap_or_default();
     let node = NodeInput {
@@ -76,21 +75,40 @@ fn outcome(folder: &Path) -> TestResult<String> {
 
     let mut text = format!("# node state\n{}", serde_saphyr::to_string(&plan.spec)?);
     write_why_not(&mut text, &named, &labels, &plan)?;
-    if let (Some(facts), Some(host)) = (facts, host) {
+    if let Some(facts) = facts {
         write_steps(&mut text, &plan, &facts)?;
-        settle(&host, &plan.spec)?;
+        settle(folder, &plan.spec)?;
     }
     Ok(text)
 }
 
-/// Carries the plan out: nothing may be left to do. What udev is told of representors needs a second look, since they
-/// are known only when they are there. A machine that restarts is another matter.
-fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult {
+/// Carries the plan out, once as it is and once cut off after each of its steps: nothing may be left to do, and the
+/// machine must be the same in the end. One that restarts is another matter.
+fn settle(folder: &Path, spec: &SriovNetworkNodeStateSpec) -> TestResult {
+    let host = machine(folder)?;
+    let steps = plan_node(spec, &host.facts()?).steps;
+    if steps.iter().any(|planned| planned.step == Step::Reboot) {
+        return Ok(());
+    }
+    carry_out(&host, spec)?;
+    let whole = host.facts()?;
+    for cut in 1..steps.len() {
+        let host = machine(folder)?;
+        for planned in &steps[..cut] {
+            host.execute(&planned.step)?;
+        }
+        carry_out(&host, spec)?;
+        if host.facts()? != whole {
+            return Err(format!("cut off after `{}` it ends otherwise", steps[cut - 1]).into());
+        }
+    }
+    Ok(())
+}
+
+/// What udev is told of representors needs a second look, since they are known only when they are there.
+fn carry_out(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult {
     for _ in 0..2 {
         for planned in plan_node(spec, &host.facts()?).steps {
-            if planned.step == Step::Reboot {
-                return Ok(());
-            }
             host.execute(&planned.step).map_err(|error| format!("`{planned}`: {error}"))?;
         }
     }

@@ -1,7 +1,7 @@
 //! `vfleet node`: one machine, without a cluster. A simulated machine ends with the command, so that each one here
 //! begins with what an earlier one would have left.
 
-#![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -6,8 +6,9 @@ use super::guest::{AGENT_LOG, assert_same};
 use super::scene::{NODE, PF, Scene, kill};
 
 /// The kinds of steps that this card calls for, when VFs come and when they go.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "WriteRecord",
+    "WriteFile",
     "SetLinkUp",
     "SetPfMtu",
     "SetAutoprobe",
@@ -15,6 +16,7 @@ const KINDS: [&str; 9] = [
     "SetVfMac",
     "BindVf",
     "SetVfMtu",
+    "RemoveFile",
     "RemoveRecord",
 ];
 
@@ -44,9 +46,10 @@ pub(super) async fn at_every_kind_of_step(scene: &Scene<'_>) {
 async fn vfs_come_and_go(scene: &Scene<'_>, agent: &str) -> [String; 2] {
     let Scene { cluster, guest, .. } = scene;
     guest.run(&format!("ip link set {PF} down"));
-    let agent = scene.start(&format!("exec >{AGENT_LOG} 2>&1; {agent}"), &[]);
+    // Both before the agent reports its cards: all VFs are wanted from the start.
     cluster.apply_policy("netdevice", policy("0-1", "netdevice")).await;
     cluster.apply_policy("vfio", policy("2-2", "vfio-pci")).await;
+    let agent = scene.start(&format!("exec >{AGENT_LOG} 2>&1; {agent}"), &[]);
     scene.wait_for_drivers(PF, &["igbvf", "igbvf", "vfio-pci"]).await;
     guest.run("udevadm settle");
     let come = seen(&guest.snapshot(PF, 0..3));

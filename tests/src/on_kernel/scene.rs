@@ -61,6 +61,16 @@ impl<'a> Scene<'a> {
         self.guest.vm.spawn(&job).expect("it starts")
     }
 
+    /// The agent, until it has rebooted the machine.
+    pub(super) fn reboot_by_the_agent(&self, environment: &[(&str, &str)]) {
+        let vm = self.guest.vm;
+        let next = vm.boots() + 1;
+        let _agent = self.start_agent_with(environment);
+        if let Err(error) = vm.wait_for_boot(next) {
+            panic!("the agent does not reboot the machine: {error:#}\n{}", self.guest.agent_log());
+        }
+    }
+
     /// Waits for a node state like this; what the agent said is part of the complaint.
     pub(super) async fn wait(&self, what: &str, like: impl Fn(&State) -> bool) -> State {
         self.cluster.wait_telling(NODE, what, like, || self.guest.agent_log()).await

@@ -14,11 +14,8 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     if guest.run("ls /sys/kernel/iommu_groups").is_empty() {
         guest.vm.reboot_with(&with_iommu()).expect("the machine reboots");
     }
-    let boots = guest.vm.boots();
-    let agent = scene.start_agent_with(&MODE);
     cluster.apply_policy("at-boot", policy).await;
-    guest.vm.wait_for_boot(boots + 1).expect("the agent reboots the machine");
-    drop(agent);
+    scene.reboot_by_the_agent(&MODE);
 
     guest.until(
         "the units have ended",

@@ -1,5 +1,4 @@
-//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. To be run in the lab:
-//! `cargo run -p fixture-lab -- target/debug/deps ./vfleet_host-HASH --ignored --test-threads 1`.
+//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. `in_the_lab` runs them there.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,5 @@
 //! Tests that need a machine that systemd runs, and that change it: for the lab. There its own tree is mounted at
-//! `/host` too, as a pod sees it:
-//! `mount --rbind / /host && vfleet_host-... --ignored --test-threads 1 linux::on_systemd`.
+//! `/host` too, as a pod sees it. `in_the_lab` runs them there.
 
 use std::fs;
 use std::process;

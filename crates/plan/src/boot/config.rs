@@ -44,9 +44,7 @@ pub fn config_text(spec: &SriovNetworkNodeStateSpec) -> String {
         "manageSoftwareBridges": false,
         "ovsdbSocketPath": "",
     });
-    let mut text = String::new();
-    write(&config, 0, &mut text);
-    text
+    lines(&config, 0).join("\n") + "\n"
 }
 
 /// The spec in a config, which is read as YAML already.
@@ -81,30 +79,25 @@ fn renamed(value: Value, name: &dyn Fn(&str) -> String) -> Value {
 }
 
 /// As YAML, in blocks. What stands on one line is written as JSON, which is YAML.
-fn write(value: &Value, depth: usize, text: &mut String) {
+fn lines(value: &Value, depth: usize) -> Vec<String> {
     let indent = "  ".repeat(depth);
     match value {
         Value::Object(fields) => {
-            for (key, value) in fields {
-                write_entry(&format!("{indent}{key}:"), value, depth, text);
-            }
+            fields.iter().flat_map(|(key, value)| entry(&format!("{indent}{key}:"), value, depth)).collect()
         }
         Value::Array(items) => {
-            for item in items {
-                write_entry(&format!("{indent}-"), item, depth, text);
-            }
+            items.iter().flat_map(|item| entry(&format!("{indent}-"), item, depth)).collect()
         }
-        other => text.push_str(&format!("{indent}{other}\n")),
+        other => vec![format!("{indent}{other}")],
     }
 }
 
-fn write_entry(start: &str, value: &Value, depth: usize, text: &mut String) {
+fn entry(start: &str, value: &Value, depth: usize) -> Vec<String> {
     let is_block = value.as_object().is_some_and(|fields| !fields.is_empty())
         || value.as_array().is_some_and(|items| !items.is_empty());
     if is_block {
-        text.push_str(&format!("{start}\n"));
-        write(value, depth + 1, text);
+        [vec![start.to_owned()], lines(value, depth + 1)].concat()
     } else {
-        text.push_str(&format!("{start} {value}\n"));
+        vec![format!("{start} {value}")]
     }
 }

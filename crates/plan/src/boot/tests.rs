@@ -5,12 +5,12 @@ use crate::facts::{LinkFacts, LinkKind, PfFacts, Reboots, Record};
 
 const PF: &str = "0000:3b:00.0";
 
-fn spec(interfaces: serde_json::Value) -> SriovNetworkNodeStateSpec {
+fn spec(interfaces: &serde_json::Value) -> SriovNetworkNodeStateSpec {
     serde_json::from_value(serde_json::json!({ "interfaces": interfaces })).unwrap()
 }
 
 fn two_vfs() -> SriovNetworkNodeStateSpec {
-    spec(serde_json::json!([{ "pciAddress": PF, "numVfs": 2 }]))
+    spec(&serde_json::json!([{ "pciAddress": PF, "numVfs": 2 }]))
 }
 
 fn machine() -> HostFacts {
@@ -97,7 +97,7 @@ fn wish<'a>(spec: &'a SriovNetworkNodeStateSpec, result: Option<&'a BootResult>)
 
 #[test]
 fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
-    let nothing = spec(serde_json::json!([]));
+    let nothing = spec(&serde_json::json!([]));
     let plan = plan_boot(&wish(&nothing, None), &machine());
     let expected = [
         "install this program as /var/lib/sriov/vfleet",
@@ -196,7 +196,7 @@ fn what_the_units_report_is_said_and_no_restart_follows() {
 
 #[test]
 fn what_disturbs_nobody_is_done_at_once() {
-    let spec = spec(serde_json::json!([]));
+    let spec = spec(&serde_json::json!([]));
     let mut facts = machine();
     let mut record = Record::taken_over(address(), two_vfs().interfaces.unwrap().remove(0));
     record.interface.externally_managed = Some(true);
@@ -208,7 +208,7 @@ fn what_disturbs_nobody_is_done_at_once() {
 
 #[test]
 fn restarts_for_the_units_are_forgotten_once_the_machine_is_as_wanted() {
-    let nothing = spec(serde_json::json!([]));
+    let nothing = spec(&serde_json::json!([]));
     let mut facts = machine();
     let purpose = "systemd mode with config 0123".to_owned();
     facts.kernel.reboots = Some(Reboots { purpose, count: 1, boot_id: "before".to_owned() });
@@ -242,6 +242,15 @@ fn a_text_of_a_result_is_one_line_whatever_the_error_says() {
     assert_eq!(text, "syncStatus: Failed\nlastSyncError: \"pre: \\\"a\\\": b\\nc\"\n");
 }
 
+/// All names of properties below `schema`.
+fn names(schema: &serde_json::Value, found: &mut serde_json::Map<String, serde_json::Value>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        found.insert(name.clone(), serde_json::json!("x"));
+        names(property, found);
+        names(&property["items"], found);
+    }
+}
+
 /// Every name of the CRD that is not in lower case has its place in the tables of the config.
 #[test]
 fn the_config_knows_all_names_of_the_spec() {
@@ -252,13 +261,6 @@ fn the_config_knows_all_names_of_the_spec() {
         .iter()
         .find(|crd| crd["spec"]["names"]["plural"] == "sriovnetworknodestates");
     let schema = &states.unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    fn names(schema: &serde_json::Value, found: &mut serde_json::Map<String, serde_json::Value>) {
-        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            found.insert(name.clone(), serde_json::json!("x"));
-            names(property, found);
-            names(&property["items"], found);
-        }
-    }
     let mut found = serde_json::Map::new();
     names(schema, &mut found);
     assert!(found.len() > 20, "{found:?}");

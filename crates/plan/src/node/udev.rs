@@ -40,11 +40,24 @@ pub(super) fn plan_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) 
             );
         }
     }
-    if !steps.is_empty() && is_switchdev && found.eswitch == Some(EswitchMode::Switchdev) {
-        let why = "its rules changed while its representors were there";
-        steps.push(planned(Step::ReplayUdev { pf }, Disruption::None, why));
+    if is_switchdev && found.eswitch == Some(EswitchMode::Switchdev) {
+        let is_misnamed = pf_name(wanted, found).is_some_and(|name| has_other_names(&name, found));
+        if !steps.is_empty() || is_misnamed {
+            let why = "its rules changed while its representors were there";
+            steps.push(planned(Step::ReplayUdev { pf }, Disruption::None, why));
+        }
     }
     steps
+}
+
+/// Whether a representor has another name than the rule gives: who wrote the rule was cut off before udev was told.
+fn has_other_names(name: &str, found: &PfFacts) -> bool {
+    /// The kernel takes no longer name for an interface.
+    const LONGEST: usize = 15;
+    found.vfs.iter().any(|vf| {
+        let given = format!("{name}_{}", vf.index);
+        given.len() <= LONGEST && vf.representor.as_ref().is_some_and(|found| *found != given)
+    })
 }
 
 /// The steps that take away the rules of a PF that is given back.

@@ -31,7 +31,7 @@ fn tells_no_firmware_where_no_tool_can(bench: &dyn Bench) -> Shown {
 
 fn refuses_firmware_settings_where_no_tool_can(bench: &dyn Bench) -> Shown {
     for step in [set(bench, 4), Step::ResetFirmware { pf: bench.pf() }] {
-        refused(bench, &step, "ProgramMissing")?;
+        refused(bench, &step, "NoFirmwareTool")?;
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ fn refuses_arguments_for_a_boot_loader_that_is_not_there(bench: &dyn Bench) -> S
     for loader in [BootLoader::RpmOstree, BootLoader::Grubby] {
         let step =
             Step::SetKernelArguments { loader, add: vec!["contract=1".to_owned()], remove: Vec::new() };
-        refused(bench, &step, "ProgramMissing")?;
+        refused(bench, &step, "NoSuchBootLoader")?;
     }
     Ok(())
 }

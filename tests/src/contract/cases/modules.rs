@@ -39,6 +39,7 @@ fn tells_a_module_that_could_be_loaded(bench: &dyn Bench) -> Shown {
 
 fn loads_a_module(bench: &dyn Bench) -> Shown {
     bench.outsider().unload_module(MODULE)?;
+    same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loadable))?;
     execute(bench, &[load(MODULE)])?;
     ensure(bench.witness().is_loaded(MODULE)?, "it is not loaded")?;
     same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loaded))
@@ -50,8 +51,8 @@ fn loading_a_module_twice_is_harmless(bench: &dyn Bench) -> Shown {
 }
 
 fn refuses_a_module_that_is_not_there(bench: &dyn Bench) -> Shown {
-    let text = refused(bench, &load("igb_uio"), "CommandFailed")?;
-    ensure(text.contains("modprobe igb_uio"), text)
+    let text = refused(bench, &load("igb_uio"), "NoSuchModule")?;
+    ensure(text.contains("igb_uio") && text.contains("install"), text)
 }
 
 fn a_module_brings_its_driver(bench: &dyn Bench) -> Shown {

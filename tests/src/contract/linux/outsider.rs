@@ -123,7 +123,7 @@ impl Outsider for LinuxOutsider {
 
     fn bring_back(&self, vf: VfRef) -> Shown {
         // Inside the namespace the interface has the name that it had here.
-        let text = run("ip", &["-netns", NAMESPACE, "-json", "link", "show"])?;
+        let text = run("ip", &["-netns", NAMESPACE, "-json", "-details", "link", "show"])?;
         let links: Vec<serde_json::Value> =
             serde_json::from_str(&text).map_err(|error| failed("ip -json", &error))?;
         let address = vf_address(vf)?.to_string();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use vfleet_api::PciAddress;
 use vfleet_plan::files::{UNIT_DIRECTORY, is_ours};
-use vfleet_plan::{BootLoader, FirmwareSettings, HostFile, ModuleState, Step};
+use vfleet_plan::{FirmwareSettings, HostFile, ModuleState, Step};
 
 use super::{netlink, require_pf};
 use crate::HostError;
@@ -17,11 +17,7 @@ const ENOENT: i32 = 2;
 pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
     match step {
         Step::LoadModule { module, options } => {
-            let missing = |_| HostError::Command {
-                command: format!("modprobe {module}"),
-                outcome: "exit status: 1".to_owned(),
-                words: format!("Module {module} not found"),
-            };
+            let missing = |_| HostError::NoSuchModule { module: module.clone() };
             return kernel.load_module(module, options).map_err(missing);
         }
         Step::InstallProgram { path } => {
@@ -38,7 +34,7 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
         }
         Step::SetKernelArguments { loader, add, remove } => {
             if kernel.boot_loader() != Some(*loader) {
-                return Err(HostError::NoProgram { program: program_of(*loader).to_owned() });
+                return Err(HostError::NoSuchBootLoader { loader: loader.as_str() });
             }
             kernel.next_command_line = arguments::changed(&kernel.next_command_line, add, remove);
         }
@@ -66,8 +62,7 @@ pub(super) fn reset_firmware(kernel: &mut Kernel, pf: PciAddress, step: &Step) -
 }
 
 fn require_firmware(kernel: &Kernel, pf: PciAddress) -> Result<(), HostError> {
-    let no_tool = || HostError::NoProgram { program: "mstconfig".to_owned() };
-    require_pf(kernel, pf)?.firmware.as_ref().map(drop).ok_or_else(no_tool)
+    require_pf(kernel, pf)?.firmware.as_ref().map(drop).ok_or(HostError::NoFirmwareTool { pf })
 }
 
 pub(super) fn write_file(kernel: &mut Kernel, file: &HostFile) -> Result<(), HostError> {
@@ -89,16 +84,6 @@ fn require_known(path: &str) -> Result<(), HostError> {
 
 pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
     kernel.modules.get(module) == Some(&ModuleState::Loaded)
-}
-
-/// What changes arguments, as its package calls it.
-fn program_of(loader: BootLoader) -> &'static str {
-    match loader {
-        BootLoader::RpmOstree => "rpm-ostree",
-        BootLoader::Grubby => "grubby",
-        BootLoader::GrubDropIn => "update-grub",
-        BootLoader::SystemdBoot => "kernel-install",
-    }
 }
 
 fn unit_path(unit: &str) -> String {

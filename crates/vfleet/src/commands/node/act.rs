@@ -72,7 +72,7 @@ fn act(host: &dyn Host, job: Job, consent: Consent) -> Report {
 fn refusal(plan: &Plan, consent: Consent) -> Option<String> {
     let disturbing = |level: Disruption| -> Vec<String> {
         let steps = plan.steps.iter().filter(|planned| planned.disruption == level);
-        steps.map(|planned| planned.to_string()).collect()
+        steps.map(ToString::to_string).collect()
     };
     let restarts = disturbing(Disruption::Reboot);
     if !restarts.is_empty() && !consent.allow_reboot {
