@@ -59,16 +59,16 @@ fn reasons(plan: &Plan) -> Vec<&'static str> {
 }
 
 /// Looks and acts until nothing is left to do, or a step fails. Restarts are part of it.
-fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec, options: &NodeOptions) -> (Plan, HostFacts) {
+fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec, options: NodeOptions) -> (Plan, HostFacts) {
     for _ in 0..12 {
         let facts = host.facts().unwrap();
-        let plan = plan_node_with(spec, &facts, options);
+        let plan = plan_node_with(spec, &facts, &options);
         if plan.steps.is_empty() {
             return (plan, facts);
         }
         carry_out(host, &plan);
     }
-    panic!("no end: {:#?}", steps(&plan_node_with(spec, &host.facts().unwrap(), options)));
+    panic!("no end: {:#?}", steps(&plan_node_with(spec, &host.facts().unwrap(), &options)));
 }
 
 /// Tells whether all steps were executed.
@@ -91,7 +91,7 @@ fn reboots(host: &SimHost) -> usize {
 #[test]
 fn an_iommu_is_had_by_one_restart() {
     let host = machine("", &format!("{INTEL}, commandLine: quiet}}\n"));
-    let (plan, facts) = settle(&host, &vfio_wanted(), &NodeOptions::default());
+    let (plan, facts) = settle(&host, &vfio_wanted(), NodeOptions::default());
     assert_eq!(reasons(&plan), [""; 0]);
     assert_eq!(
         host.executed()[..3],
@@ -110,7 +110,7 @@ fn an_iommu_is_had_by_one_restart() {
 #[test]
 fn an_iommu_that_works_needs_no_arguments() {
     let host = machine("", "userspaceDrivers: [vfio-pci]\nkernel: {processor: intel, bootLoader: grubby}\n");
-    let (plan, _) = settle(&host, &vfio_wanted(), &NodeOptions::default());
+    let (plan, _) = settle(&host, &vfio_wanted(), NodeOptions::default());
     assert!(plan.is_done() && reboots(&host) == 0);
 }
 
@@ -163,7 +163,7 @@ fn a_restart_that_was_cut_off_is_asked_for_again_and_not_counted() {
         let plan = plan_node_with(&vfio_wanted(), &host.facts().unwrap(), &NodeOptions::default());
         assert!(!carry_out(&host, &plan), "cut at {cut}");
         host.restart();
-        let (plan, facts) = settle(&host, &vfio_wanted(), &NodeOptions::default());
+        let (plan, facts) = settle(&host, &vfio_wanted(), NodeOptions::default());
         assert!(plan.is_done() && facts.kernel.has_iommu, "cut at {cut}: {:?}", plan.problems);
         assert_eq!(reboots(&host), 1, "cut at {cut}");
         let counted = host.executed().iter().filter(|step| step.starts_with("write down")).count();
@@ -210,7 +210,7 @@ const MODULE_OPTIONS: &str = vfleet_plan::files::MODULE_OPTIONS;
 fn the_rdma_mode_changes_with_a_restart_and_stays() {
     let exclusive = spec("interfaces: []\nsystem: {rdmaMode: exclusive}");
     let host = machine("", &format!("{RDMA}, commandLine: \"quiet ib_core.netns_mode=1\"}}\n"));
-    let (plan, facts) = settle(&host, &exclusive, &NodeOptions::default());
+    let (plan, facts) = settle(&host, &exclusive, NodeOptions::default());
     assert!(plan.is_done(), "{:?}", plan.problems);
     assert_eq!(
         host.executed(),
@@ -225,7 +225,7 @@ fn the_rdma_mode_changes_with_a_restart_and_stays() {
     assert_eq!(facts.files[MODULE_OPTIONS], "options ib_core netns_mode=0\n");
 
     // Nobody wants a mode any more: no restart for that.
-    let (plan, facts) = settle(&host, &spec("interfaces: []"), &NodeOptions::default());
+    let (plan, facts) = settle(&host, &spec("interfaces: []"), NodeOptions::default());
     assert!(plan.is_done() && reboots(&host) == 1);
     assert!(!facts.files.contains_key(MODULE_OPTIONS));
     let last = host.executed().into_iter().skip(5).collect::<Vec<_>>();
@@ -239,7 +239,7 @@ fn the_rdma_mode_changes_with_a_restart_and_stays() {
 fn the_rdma_mode_that_is_there_needs_no_restart() {
     let host = machine("", &format!("{RDMA}}}\n"));
     let shared = spec("interfaces: []\nsystem: {rdmaMode: shared}");
-    let (plan, _) = settle(&host, &shared, &NodeOptions::default());
+    let (plan, _) = settle(&host, &shared, NodeOptions::default());
     assert!(plan.is_done());
     assert_eq!(host.executed(), [format!("write {MODULE_OPTIONS}")]);
 }
@@ -248,7 +248,7 @@ fn the_rdma_mode_that_is_there_needs_no_restart() {
 fn rdma_that_is_not_loaded_is_loaded_in_the_right_mode() {
     let exclusive = spec("interfaces: []\nsystem: {rdmaMode: exclusive}");
     let host = machine("", "kernel: {modules: {ib_core: loadable}, bootLoader: grubby}\n");
-    let (plan, facts) = settle(&host, &exclusive, &NodeOptions::default());
+    let (plan, facts) = settle(&host, &exclusive, NodeOptions::default());
     assert!(plan.is_done() && reboots(&host) == 0, "{:?}", host.executed());
     assert!(facts.kernel.rdma_mode.is_some());
 
@@ -279,7 +279,7 @@ fn vf_counts(facts: &HostFacts) -> Vec<usize> {
 #[test]
 fn a_card_is_told_of_more_vfs_and_the_machine_restarts() {
     let host = machine(FIRMWARE, "");
-    let (plan, facts) = settle(&host, &vfs_on_both_ports(12, 20), &NodeOptions::default());
+    let (plan, facts) = settle(&host, &vfs_on_both_ports(12, 20), NodeOptions::default());
     assert!(plan.is_done(), "{:?}", plan.problems);
     assert_eq!(
         host.executed()[..3],
@@ -292,7 +292,7 @@ fn a_card_is_told_of_more_vfs_and_the_machine_restarts() {
     assert_eq!((vf_counts(&facts), reboots(&host)), (vec![12, 20, 0], 1));
 
     // Fewer VFs need no change of the firmware.
-    let (plan, facts) = settle(&host, &vfs_on_both_ports(2, 2), &NodeOptions::default());
+    let (plan, facts) = settle(&host, &vfs_on_both_ports(2, 2), NodeOptions::default());
     assert!(plan.is_done());
     assert_eq!((vf_counts(&facts), reboots(&host)), (vec![2, 2, 0], 1));
     assert_eq!(facts.pfs[0].total_vfs, 20);
@@ -302,9 +302,9 @@ fn a_card_is_told_of_more_vfs_and_the_machine_restarts() {
 fn a_restart_of_the_firmware_saves_that_of_the_machine() {
     let options = NodeOptions { firmware_reset: true, ..NodeOptions::default() };
     let host = machine(FIRMWARE, "");
-    settle(&host, &spec(&format!("interfaces: [{}]", vfs("0000:3b:00.0", "ens1f0", 4, ""))), &options);
+    settle(&host, &spec(&format!("interfaces: [{}]", vfs("0000:3b:00.0", "ens1f0", 4, ""))), options);
     let before = host.executed().len();
-    let (plan, facts) = settle(&host, &vfs_on_both_ports(12, 20), &options);
+    let (plan, facts) = settle(&host, &vfs_on_both_ports(12, 20), options);
     assert!(plan.is_done(), "{:?}", plan.problems);
     let executed = host.executed();
     assert_eq!(
@@ -323,7 +323,7 @@ fn a_firmware_whose_restart_fails_makes_the_machine_restart() {
     let options = NodeOptions { firmware_reset: true, ..NodeOptions::default() };
     let host = machine(FIRMWARE, "");
     host.fail_at(1);
-    let (plan, facts) = settle(&host, &vfs_on_both_ports(12, 20), &options);
+    let (plan, facts) = settle(&host, &vfs_on_both_ports(12, 20), options);
     assert!(plan.is_done(), "{:?}", plan.problems);
     assert_eq!((vf_counts(&facts), reboots(&host)), (vec![12, 20, 0], 1));
 }
@@ -380,7 +380,7 @@ fn a_card_of_which_no_tool_tells_is_a_problem_only_when_it_matters() {
 fn a_port_is_turned_into_another_kind() {
     let host = machine(FIRMWARE, "");
     let ib = vfs("0000:3b:00.1", "ens1f1", 2, "").replacen('{', "{linkType: IB, ", 1);
-    let (plan, facts) = settle(&host, &spec(&format!("interfaces: [{ib}]")), &NodeOptions::default());
+    let (plan, facts) = settle(&host, &spec(&format!("interfaces: [{ib}]")), NodeOptions::default());
     assert_eq!(host.executed()[0], "set 0000:3b:00.0 firmware LINK_TYPE_P2=IB");
     assert_eq!(reboots(&host), 1);
     assert_eq!(facts.pfs[1].link.as_ref().unwrap().kind, vfleet_plan::LinkKind::Infiniband);
@@ -395,7 +395,7 @@ fn a_process_may_be_killed_before_any_step() {
     let options = NodeOptions::default();
     let more = format!("{INTEL}, rdmaMode: shared}}\n");
     let undisturbed = machine(FIRMWARE, &more);
-    let (plan, expected) = settle(&undisturbed, &wanted, &options);
+    let (plan, expected) = settle(&undisturbed, &wanted, options);
     assert!(plan.is_done(), "{:?}", plan.problems);
     let count = undisturbed.executed().len();
     assert_eq!(reboots(&undisturbed), 1);
@@ -409,7 +409,7 @@ fn a_process_may_be_killed_before_any_step() {
             }
         }
         host.restart();
-        let (plan, facts) = settle(&host, &wanted, &options);
+        let (plan, facts) = settle(&host, &wanted, options);
         assert!(plan.is_done(), "cut at {cut}: {:?}", plan.problems);
         assert_eq!(facts, expected, "cut at {cut}");
     }
