@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 
+use clap::ArgAction::Set;
 use vfleet_agent::Mode;
 use vfleet_api::keys::agent_environment as name;
 
@@ -12,19 +13,19 @@ use vfleet_api::keys::agent_environment as name;
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(super) struct Settings {
     /// Work on several cards at once.
-    #[arg(long, value_name = "BOOL", env = name::PARALLEL_NIC_CONFIG, default_value = "true", value_parser = truth)]
+    #[arg(long, value_name = "BOOL", env = name::PARALLEL_NIC_CONFIG, default_value = "true", value_parser = truth, action = Set)]
     parallel_nic_config: bool,
     /// Restart the firmware of a card whose settings changed, before the machine is.
-    #[arg(long, value_name = "BOOL", env = name::MELLANOX_FIRMWARE_RESET, default_value = "false", value_parser = truth)]
+    #[arg(long, value_name = "BOOL", env = name::MELLANOX_FIRMWARE_RESET, default_value = "false", value_parser = truth, action = Set)]
     mellanox_firmware_reset: bool,
     /// Support of vendors that is switched off, separated by commas: mellanox.
     #[arg(long, value_name = "VENDORS", env = name::DISABLE_PLUGINS, default_value = "")]
     disable_plugins: String,
     /// Report every card, also one that the ConfigMap supported-nic-ids does not list.
-    #[arg(long, value_name = "BOOL", env = name::DEV_MODE, default_value = "false", value_parser = truth)]
+    #[arg(long, value_name = "BOOL", env = name::DEV_MODE, default_value = "false", value_parser = truth, action = Set)]
     dev_mode: bool,
     /// Hold the separate device plugin on the node back while VFs come and go.
-    #[arg(long, value_name = "BOOL", env = name::HOLD_BACK_DEVICE_PLUGIN, default_value = "false", value_parser = truth)]
+    #[arg(long, value_name = "BOOL", env = name::HOLD_BACK_DEVICE_PLUGIN, default_value = "false", value_parser = truth, action = Set)]
     hold_back_device_plugin: bool,
     /// Who configures the cards: daemon (the agent, while it runs), or systemd (units, at boot).
     #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
