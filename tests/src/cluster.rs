@@ -277,9 +277,11 @@ impl Cluster {
         )
     }
 
-    /// Applies a policy for all nodes.
+    /// Applies a policy for all nodes; for the resource `nics` unless it says otherwise.
     pub async fn apply_policy(&self, name: &str, mut spec: Value) {
-        spec["resourceName"] = json!("nics");
+        if spec["resourceName"].is_null() {
+            spec["resourceName"] = json!("nics");
+        }
         spec["nodeSelector"] = json!({});
         let policy = json!({
             "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy",

@@ -72,7 +72,8 @@ fn seen(snapshot: &str) -> String {
 
 fn policy(vfs: &str, device_type: &str) -> Value {
     let mut policy = json!({
-        "numVfs": 3, "deviceType": device_type, "nicSelector": { "pfNames": [format!("{PF}#{vfs}")] },
+        "numVfs": 3, "deviceType": device_type, "resourceName": device_type.replace('-', "_"),
+        "nicSelector": { "pfNames": [format!("{PF}#{vfs}")] },
     });
     if device_type == "netdevice" {
         policy["mtu"] = json!(2000);

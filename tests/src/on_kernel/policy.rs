@@ -41,7 +41,7 @@ pub(super) async fn becomes_vfs(scene: &Scene<'_>) {
     assert_eq!(macs, addresses, "VFs keep their addresses");
 
     let dpdk = json!({
-        "numVfs": 4, "deviceType": "vfio-pci", "priority": 10,
+        "numVfs": 4, "deviceType": "vfio-pci", "resourceName": "dpdk", "priority": 10,
         "nicSelector": { "pfNames": [format!("{PF}#2-3")] },
     });
     cluster.apply_policy("dpdk", dpdk).await;
