@@ -10,6 +10,7 @@ use crate::external;
 use crate::facts::{EswitchMode, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
+use crate::step::VfDriver;
 
 /// All that stands against a PF of our own.
 pub(super) fn check_own(
@@ -28,7 +29,7 @@ pub(super) fn check_own(
         (Some(asked), Some(max)) if asked > max => Some(Cause::MtuTooHigh { asked, max }),
         _ => None,
     };
-    let of_pf = [link_type, count, mtu, switchdev(wanted, found, link)];
+    let of_pf = [link_type, count, mtu, switchdev(wanted, found, link), iommu(wanted, facts)];
     let in_use = [pf_in_use(link, making), vf_in_use(found, making.is_some_and(|making| making.removes))];
     let missing = modules::missing(wanted, found, facts);
     of_pf.into_iter().chain(in_use).flatten().chain(missing).collect()
@@ -36,8 +37,16 @@ pub(super) fn check_own(
 
 /// All that stands against VFs on a PF that is managed outside.
 pub(super) fn check_external(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Vec<Cause> {
-    let faults = external::check(&wanted.external_wish(), &found.into());
-    faults.into_iter().map(Cause::External).chain(modules::missing(wanted, found, facts)).collect()
+    let faults = external::check(&wanted.external_wish(), &found.into()).into_iter().map(Cause::External);
+    faults.chain(iommu(wanted, facts)).chain(modules::missing(wanted, found, facts)).collect()
+}
+
+/// Without an IOMMU no VF can be bound to vfio-pci: nothing is begun that cannot be ended. What to do about it is said
+/// for the whole machine (`system::iommu`).
+fn iommu(wanted: &WantedPf, facts: &HostFacts) -> Option<Cause> {
+    let is_vfio = |driver: &VfDriver| matches!(driver, VfDriver::Named(name) if name == "vfio-pci");
+    let is_needed = wanted.groups.iter().any(|group| is_vfio(&group.wish.driver));
+    (is_needed && !facts.kernel.has_iommu).then_some(Cause::NoIommu)
 }
 
 /// Where VFs get their GUIDs from; `None` where they have none.

@@ -128,6 +128,8 @@ pub enum Cause {
         "the card is itself a VF, given by a hypervisor: numVfs must be 1, with VF 0 in one policy, and without switchdev mode"
     )]
     LoneVf,
+    #[error("vfio-pci needs an IOMMU, and none is at work: its VFs wait for one")]
+    NoIommu,
     #[error(transparent)]
     System(#[from] SystemFault),
     #[error(transparent)]
@@ -158,6 +160,7 @@ impl Cause {
             Self::Guids(error) => error.reason(),
             Self::AutoprobeOff => "AutoprobeOff",
             Self::LoneVf => "NotPossibleOnVf",
+            Self::NoIommu => "WaitsForIommu",
             Self::System(fault) => fault.reason(),
             Self::Firmware(fault) => fault.reason(),
             Self::Boot(fault) => fault.reason(),
