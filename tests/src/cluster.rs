@@ -27,7 +27,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
 use vfleet_host::sim::Machine;
 
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
-const DEADLINE: Duration = Duration::from_mins(2);
+const DEADLINE: Duration = Duration::from_mins(3);
 
 /// The service accounts that the programs run as.
 pub const OPERATOR: &str = "vfleet-operator";

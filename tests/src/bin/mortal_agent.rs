@@ -1,5 +1,5 @@
-//! The agent, on the machine that this runs on, but it kills itself: once before and once after each kind of step. Who
-//! starts it again and again sees an agent that is killed at all of them.
+//! The agent, on the machine that this runs on, but it kills itself once for each kind of step: when the machine is
+//! changed, and nobody knows. Who starts it again and again sees an agent that is killed at all of them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -36,22 +36,17 @@ struct MortalHost {
 }
 
 impl MortalHost {
-    fn may_die(&self, when: &str, step: &Step) -> io::Result<()> {
+    fn may_die(&self, step: &Step) -> io::Result<()> {
         let _dying = self.dying.lock().unwrap_or_else(PoisonError::into_inner);
-        let death = format!("{when} {}", step.kind());
-        if fs::read_to_string(&self.deaths)?.lines().any(|known| known == death) {
+        if fs::read_to_string(&self.deaths)?.lines().any(|known| known == step.kind()) {
             return Ok(());
         }
         let mut deaths = OpenOptions::new().append(true).open(&self.deaths)?;
-        writeln!(deaths, "{death}")?;
+        writeln!(deaths, "{}", step.kind())?;
         deaths.sync_all()?;
         kill(Pid::this(), Signal::SIGKILL)?;
         // It takes a moment.
         process::abort();
-    }
-
-    fn must_go_on(result: io::Result<()>) -> Result<(), HostError> {
-        result.map_err(|source| HostError::System { what: "death", source })
     }
 }
 
@@ -61,9 +56,8 @@ impl Host for MortalHost {
     }
 
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        Self::must_go_on(self.may_die("before", step))?;
         self.host.execute(step)?;
-        Self::must_go_on(self.may_die("after", step))
+        self.may_die(step).map_err(|source| HostError::System { what: "death", source })
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
