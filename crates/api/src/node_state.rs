@@ -150,7 +150,7 @@ pub struct SriovNetworkNodeStateStatus {
 }
 
 /// How far a node's drain is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DrainStatus {
     Idle,
     #[serde(rename = "Drain_Disabled")]
@@ -182,7 +182,7 @@ impl DrainStatus {
 }
 
 /// How much of a node is drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DrainScope {
     /// Pods that use our resources.
     Partial,

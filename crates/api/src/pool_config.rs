@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -21,6 +21,7 @@
 extern crate alloc;
 
 pub mod boot;
+pub mod drain;
 pub mod external;
 pub mod facts;
 pub mod files;

@@ -1,0 +1,150 @@
+//! Who may drain now, and what comes next for each node: pools, node states, nodes and pods => actions.
+//!
+//! The protocol, of which this is the whole decision:
+//!
+//! 1. The agent asks: `Drain_Required`, with how much is to be drained and when it asked ([`agent_move`]). The time is
+//!    also the request's name: a later request has a later one.
+//! 2. The operator gives it one of its pool's slots ([`plan_slots`]): it writes the pool's list of slots, on top of the
+//!    version that it has seen, so that of two replicas only one can. A slot is for one request.
+//! 3. The operator goes on with that node ([`next`]): it pauses the machine config pool (OpenShift), cordons the node,
+//!    evicts its pods and writes `Draining_Complete`. Each write is on top of the version that it was decided on.
+//! 4. The agent does its work and writes `Idle`.
+//! 5. The operator uncordons the node, notes there that the request is over, and takes the slot back.
+//!
+//! No two objects are seen at the same time, so that one may be newer than the other. Requests tell which: nothing is
+//! done to a node for a request that is over there, nor undone for one that is later than the one in the node state.
+//!
+//! The agent may write `Idle` at any time: it needs no drain any more.
+
+mod agent;
+mod limit;
+mod next;
+mod pods;
+mod slots;
+
+use vfleet_api::node_state::{DrainScope, DrainStatus};
+
+pub use agent::{AgentMove, agent_move};
+pub use limit::{Limit, LimitNote, limit, lowered_below};
+pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, next, retry_after};
+pub use pods::{PodFacts, Treatment, restarts_with, treatment};
+pub use slots::{Member, Slot, SlotPlan, holds_slot, plan_slots};
+
+/// A time: microseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub i64);
+
+impl Moment {
+    /// So many seconds later.
+    pub const fn plus_seconds(self, seconds: i64) -> Self {
+        Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
+    }
+}
+
+/// What counts of a Node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeFacts {
+    /// Whether no new pods come to it.
+    pub is_cordoned: bool,
+    /// Our mark on it.
+    pub mark: Option<Mark>,
+    /// The last request that is over for this node: no cordon for it, or for an earlier one, is right any more. Written
+    /// with the uncordon; without a cordon by itself, before the slot is taken back.
+    pub last_request: Option<Moment>,
+    /// Whether its kubelet says that it is ready.
+    pub is_ready: bool,
+}
+
+/// Our mark on a cordoned node. Written with the cordon, and taken off with it, each in one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark {
+    /// Who cordoned the node.
+    pub cordon: Cordon,
+    /// The request that it is drained for.
+    pub request: Moment,
+}
+
+/// Who cordoned a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cordon {
+    /// We did.
+    Ours,
+    /// Somebody had before us: it stays.
+    Found,
+}
+
+/// What counts of a node state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateFacts {
+    /// How far the drain is.
+    pub status: DrainStatus,
+    /// Who wrote that.
+    pub writer: Writer,
+    /// How much is to be drained.
+    pub scope: DrainScope,
+    /// When the agent last asked.
+    pub request: Option<Moment>,
+    /// Since when its pods are being evicted.
+    pub draining_since: Option<Moment>,
+    /// After a drain that took too long.
+    pub retry: Option<Retry>,
+}
+
+impl Default for StateFacts {
+    fn default() -> Self {
+        Self {
+            status: DrainStatus::Idle,
+            writer: Writer::Agent,
+            scope: DrainScope::Partial,
+            request: None,
+            draining_since: None,
+            retry: None,
+        }
+    }
+}
+
+/// Who wrote a drain status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Writer {
+    Agent,
+    Operator,
+    /// Somebody else, for example a person.
+    Other,
+}
+
+/// A drain took too long and was given up for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Retry {
+    /// How often that was so, for one request.
+    pub times: u32,
+    /// It is not tried again before this.
+    pub not_before: Moment,
+}
+
+/// One node: both of its objects, as last seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DrainFacts {
+    /// `None`: there is no such Node.
+    pub node: Option<NodeFacts>,
+    /// `None`: there is no node state.
+    pub state: Option<StateFacts>,
+    /// Whether both were read from the API server itself, after all else that is decided on: what we see of an object
+    /// may be older than what we see of another.
+    pub is_verified: bool,
+}
+
+/// Whether `had` is enough where `needed` is needed.
+pub fn covers(had: DrainScope, needed: DrainScope) -> bool {
+    had == DrainScope::Full || needed == DrainScope::Partial
+}
+
+/// Whether a drain is on its way or done: the node is not as it usually is.
+pub const fn is_in_flight(status: DrainStatus) -> bool {
+    matches!(
+        status,
+        DrainStatus::DrainingMcpPausing
+            | DrainStatus::DrainingMcpPaused
+            | DrainStatus::Draining
+            | DrainStatus::DrainingComplete
+    )
+}

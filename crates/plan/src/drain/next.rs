@@ -1,0 +1,234 @@
+//! What comes next for one node.
+
+use vfleet_api::node_state::{DrainScope, DrainStatus};
+use vfleet_api::pool_config::OnTimeout;
+
+use super::{Cordon, DrainFacts, Mark, Moment, NodeFacts, Retry, StateFacts, Writer};
+
+const FIRST_RETRY_SECONDS: i64 = 60;
+const LONGEST_RETRY_SECONDS: i64 = 30 * 60;
+
+/// What holds for all nodes, or for all of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `disableDrain` of the operator config.
+    pub is_disabled: bool,
+    /// Whether there is only this one node.
+    pub is_single_node: bool,
+    /// Seconds that a drain may take; `None` for ever.
+    pub timeout_seconds: Option<i64>,
+    /// What happens then.
+    pub on_timeout: OnTimeout,
+}
+
+/// The node's pods, as far as they are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodsSeen {
+    /// Not since the node was cordoned.
+    No,
+    /// Some are still there that are to go.
+    Left,
+    /// None of them is there any more.
+    Gone,
+}
+
+/// OpenShift: what counts of the node's machine config pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct McpFacts {
+    /// We paused it, or are about to: our annotation.
+    pub is_marked: bool,
+    /// Whether it is paused.
+    pub is_paused: bool,
+    /// Whether it brings a new config to its nodes right now.
+    pub is_updating: bool,
+    /// Whether another node of it is being drained, or is about to.
+    pub others_drain: bool,
+}
+
+/// What blocks a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blocked {
+    /// It takes longer than it may.
+    TimedOut,
+    /// The machine config pool brings a new config to its nodes: no drain until it is done.
+    McpUpdates,
+}
+
+/// What to do for a node. Every write is on top of the version of the object that it was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeAction {
+    /// Nothing until something changes.
+    Rest,
+    /// Nothing, and this is why.
+    Wait(Blocked),
+    /// Read both objects from the API server itself, and plan again: what we see of them does not fit together.
+    Verify,
+    /// Write the node state.
+    Set {
+        /// The new drain status.
+        status: DrainStatus,
+        /// The request that it is about.
+        request: Option<Moment>,
+        /// How often it was given up.
+        retry: Option<Retry>,
+        /// Whether the old one was written by somebody who may not.
+        puts_right: bool,
+    },
+    /// Cordon the node, and mark it so.
+    Cordon(Mark),
+    /// Take off our mark, and the cordon if it is ours, and note that the request is over. Pods of DaemonSets whose VFs
+    /// changed are started again first.
+    Uncordon {
+        /// The request that is over.
+        request: Moment,
+        /// A cordon that we found stays.
+        stays_cordoned: bool,
+    },
+    /// Evict its pods. `is_late`: it takes longer than it may.
+    Evict {
+        /// Whether it takes longer than it may.
+        is_late: bool,
+    },
+    /// Pause its machine config pool, and mark it so.
+    PauseMcp,
+    /// Take off the mark and let the machine config pool go on.
+    UnpauseMcp,
+}
+
+/// What comes next for a node. `is_granted`: its pool's list has a slot for its request.
+pub fn next(
+    facts: &DrainFacts,
+    is_granted: bool,
+    pods: PodsSeen,
+    mcp: Option<McpFacts>,
+    rules: &Rules,
+    now: Moment,
+) -> NodeAction {
+    let Some(node) = facts.node else { return NodeAction::Rest };
+    let Some(state) = facts.state else {
+        let is_certain = facts.is_verified || node.mark.is_none();
+        return if is_certain { leave(node, mcp) } else { NodeAction::Verify };
+    };
+    if is_older(&state, node) && !facts.is_verified {
+        return NodeAction::Verify;
+    }
+    if let Some(action) = put_right(&state, node) {
+        return action;
+    }
+    let is_refused = rules.is_disabled || rules.is_single_node && state.scope == DrainScope::Full;
+    match state.status {
+        DrainStatus::Idle | DrainStatus::DrainDisabled => leave(node, mcp),
+        // Complete is the agent's to end, whatever is switched off meanwhile.
+        DrainStatus::DrainingComplete => NodeAction::Rest,
+        _ if is_refused => set(&state, DrainStatus::DrainDisabled),
+        DrainStatus::DrainRequired => begin(&state, node, is_granted, mcp, now),
+        DrainStatus::DrainingMcpPausing => pause(&state, mcp),
+        DrainStatus::DrainingMcpPaused => set(&state, DrainStatus::Draining),
+        DrainStatus::Draining => drain(&state, node, pods, rules, now),
+    }
+}
+
+/// When a drain that was given up for the `times`-th time is tried again.
+pub fn retry_after(times: u32, now: Moment) -> Moment {
+    let seconds = FIRST_RETRY_SECONDS.saturating_mul(1 << times.saturating_sub(1).min(16));
+    now.plus_seconds(seconds.min(LONGEST_RETRY_SECONDS))
+}
+
+/// Whether the node tells of a later request than its node state.
+fn is_older(state: &StateFacts, node: NodeFacts) -> bool {
+    let is_concluded = node.last_request.is_some() && node.last_request >= state.request;
+    let is_at_rest = matches!(state.status, DrainStatus::Idle | DrainStatus::DrainDisabled);
+    node.mark.is_some_and(|mark| Some(mark.request) > state.request) || is_concluded && !is_at_rest
+}
+
+/// These are the operator's to write. Of somebody else's word nothing follows: what was done so far shows how far it is.
+fn put_right(state: &StateFacts, node: NodeFacts) -> Option<NodeAction> {
+    let is_anyones = matches!(state.status, DrainStatus::Idle | DrainStatus::DrainRequired);
+    if is_anyones || state.writer == Writer::Operator {
+        return None;
+    }
+    let is_drained_for_it = node.mark.is_some_and(|mark| Some(mark.request) == state.request);
+    let status = if is_drained_for_it { DrainStatus::Draining } else { DrainStatus::DrainRequired };
+    Some(NodeAction::Set { status, request: state.request, retry: state.retry, puts_right: true })
+}
+
+/// No drain is wanted: everything as it was.
+fn leave(node: NodeFacts, mcp: Option<McpFacts>) -> NodeAction {
+    match (node.mark, mcp) {
+        (Some(mark), _) => {
+            NodeAction::Uncordon { request: mark.request, stays_cordoned: mark.cordon == Cordon::Found }
+        }
+        (None, Some(mcp)) if mcp.is_marked && !mcp.others_drain => NodeAction::UnpauseMcp,
+        (None, _) => NodeAction::Rest,
+    }
+}
+
+fn begin(
+    state: &StateFacts,
+    node: NodeFacts,
+    is_granted: bool,
+    mcp: Option<McpFacts>,
+    now: Moment,
+) -> NodeAction {
+    let is_given_up = state.retry.is_some_and(|retry| now < retry.not_before);
+    if is_given_up {
+        return leave(node, mcp);
+    }
+    if !is_granted {
+        return NodeAction::Rest;
+    }
+    set(state, if mcp.is_some() { DrainStatus::DrainingMcpPausing } else { DrainStatus::Draining })
+}
+
+fn pause(state: &StateFacts, mcp: Option<McpFacts>) -> NodeAction {
+    match mcp {
+        None => set(state, DrainStatus::Draining),
+        // It began before our pause was there: it goes first.
+        Some(mcp) if mcp.is_updating && mcp.is_marked && !mcp.others_drain => NodeAction::UnpauseMcp,
+        Some(mcp) if mcp.is_updating => NodeAction::Wait(Blocked::McpUpdates),
+        Some(mcp) if mcp.is_marked && mcp.is_paused => set(state, DrainStatus::DrainingMcpPaused),
+        Some(_) => NodeAction::PauseMcp,
+    }
+}
+
+fn drain(
+    state: &StateFacts,
+    node: NodeFacts,
+    pods: PodsSeen,
+    rules: &Rules,
+    now: Moment,
+) -> NodeAction {
+    let request = state.request.unwrap_or_default();
+    match node.mark {
+        None => {
+            let cordon = if node.is_cordoned { Cordon::Found } else { Cordon::Ours };
+            return NodeAction::Cordon(Mark { cordon, request });
+        }
+        Some(mark) if mark.request != request || !node.is_cordoned => {
+            return NodeAction::Cordon(Mark { request, ..mark });
+        }
+        Some(_) => {}
+    }
+    if pods == PodsSeen::Gone {
+        return set(state, DrainStatus::DrainingComplete);
+    }
+    let since = state.draining_since.unwrap_or(now);
+    let is_late = rules.timeout_seconds.is_some_and(|seconds| since.plus_seconds(seconds) <= now);
+    if is_late && rules.on_timeout == OnTimeout::Release {
+        let times = state.retry.map_or(0, |retry| retry.times).saturating_add(1);
+        let retry = Retry { times, not_before: retry_after(times, now) };
+        // Another request, as this one is over with the uncordon; those who wait come first.
+        return NodeAction::Set {
+            status: DrainStatus::DrainRequired,
+            request: Some(now.max(Moment(request.0.saturating_add(1)))),
+            retry: Some(retry),
+            puts_right: false,
+        };
+    }
+    NodeAction::Evict { is_late }
+}
+
+/// How often it was given up is kept for as long as the request is the same: the agent forgets it with the next.
+fn set(state: &StateFacts, status: DrainStatus) -> NodeAction {
+    NodeAction::Set { status, request: state.request, retry: state.retry, puts_right: false }
+}
