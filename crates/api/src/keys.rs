@@ -49,6 +49,15 @@ pub const SUPPORTED_NIC_IDS: &str = "supported-nic-ids";
 /// On nodes made by `vfleet sim`: nobody's machine.
 pub const SIMULATED_LABEL: &str = "vfleet.io/simulated";
 
+/// On a node that is being drained: `ours` when its cordon is vfleet's, `found` when it was there before.
+pub const CORDON: &str = "vfleet.io/cordon";
+
+/// On a node that is being drained: the request that it is drained for, the time at which its agent asked.
+pub const DRAIN_REQUEST: &str = "vfleet.io/drain-request";
+
+/// On a node: the last request to drain it that is over. Nothing is done for it, or for an earlier one, any more.
+pub const LAST_DRAIN: &str = "vfleet.io/last-drain";
+
 /// The Go operator's name in objects that it wrote.
 pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
 

@@ -1,6 +1,6 @@
 //! `SriovNetworkNodeState`: what one node shall be like (spec, by the operator) and is like (status, by its agent).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,12 @@ pub struct SriovNetworkNodeStateStatus {
     pub drain_status: Option<DrainStatus>,
     /// How much of the node is drained: pods with VFs only, or everything. Partial when absent.
     pub drain_scope: Option<DrainScope>,
+    /// When the agent last asked for a drain. It is also the name of its request.
+    pub drain_requested_at: Option<MicroTime>,
+    /// Since when the node's pods are being evicted.
+    pub draining_since: Option<MicroTime>,
+    /// After a drain that took too long and was given up for now.
+    pub drain_retry: Option<DrainRetry>,
     /// Succeeded, InProgress or Failed.
     pub sync_status: Option<String>,
     /// Why the last attempt failed, and what to do about it. Empty after a success.
@@ -188,6 +194,16 @@ pub enum DrainScope {
     Partial,
     /// Everything, before a reboot.
     Full,
+}
+
+/// A drain took too long and was given up for now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainRetry {
+    /// How often that was so.
+    pub times: i64,
+    /// It is not tried again before this.
+    pub not_before: MicroTime,
 }
 
 /// `syncStatus`: the node is as wanted.

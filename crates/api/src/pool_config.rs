@@ -1,7 +1,7 @@
 //! `SriovNetworkPoolConfig`: how many nodes of a pool may be drained and configured at once.
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime};
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -158,8 +158,20 @@ pub enum RdmaMode {
 pub struct SriovNetworkPoolConfigStatus {
     /// The pool's nodes, counted by state.
     pub nodes: Option<PoolNodes>,
+    /// Nodes that may be drained and configured now. Written by the operator alone.
+    pub slots: Option<Vec<DrainSlot>>,
     /// Ready, Progressing and Degraded, each with its reason.
     pub conditions: Option<Vec<Condition>>,
+}
+
+/// A node that may be drained and configured now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainSlot {
+    /// The node.
+    pub node: String,
+    /// The request that it was given for: when the node's agent asked.
+    pub requested_at: MicroTime,
 }
 
 /// The nodes of a pool, counted by state.
