@@ -75,7 +75,7 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
     }
-    let node = without_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
+    let node = guard::with_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);
@@ -150,14 +150,6 @@ fn write_config(wish: &BootWish<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
     steps
 }
 
-/// The planner of nodes forgets restarts that it has no need for. Those for the units are not its own.
-fn without_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
-    if guard::is_counting(facts) {
-        node.steps.retain(|planned| planned.step != Step::ForgetReboots);
-    }
-    node
-}
-
 /// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
 /// cards are done with, right before what leads to the restart, which does not follow when that fails.
 fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
@@ -178,6 +170,7 @@ fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, fac
         steps.push(planned(step, Disruption::None, "the cards are as wanted without a restart"));
     }
     if succeeds && guard::is_counting(facts) {
+        steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. }));
         steps.push(planned(Step::ForgetReboots, Disruption::None, "they led to what they were for"));
     }
     Plan { steps, problems: node.problems }

@@ -7,7 +7,7 @@ mod system;
 
 pub use link::{HostUse, LinkFacts, LinkKind};
 pub use record::{FirstSeen, Record};
-pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots};
+pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress};

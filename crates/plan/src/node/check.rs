@@ -10,7 +10,6 @@ use crate::external;
 use crate::facts::{EswitchMode, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
-use crate::step::VfDriver;
 
 /// All that stands against a PF of our own.
 pub(super) fn check_own(
@@ -44,8 +43,7 @@ pub(super) fn check_external(wanted: &WantedPf, found: &PfFacts, facts: &HostFac
 /// Without an IOMMU no VF can be bound to vfio-pci: nothing is begun that cannot be ended. What to do about it is said
 /// for the whole machine (`system::iommu`).
 fn iommu(wanted: &WantedPf, facts: &HostFacts) -> Option<Cause> {
-    let is_vfio = |driver: &VfDriver| matches!(driver, VfDriver::Named(name) if name == "vfio-pci");
-    let is_needed = wanted.groups.iter().any(|group| is_vfio(&group.wish.driver));
+    let is_needed = wanted.groups.iter().any(|group| group.wish.is_vfio());
     (is_needed && !facts.kernel.has_iommu).then_some(Cause::NoIommu)
 }
 

@@ -139,6 +139,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether a change of the card's firmware may help.
+    pub(super) const fn is_up_to_firmware(&self) -> bool {
+        matches!(self, Self::TooManyVfs { .. } | Self::LinkType { .. })
+    }
+
     /// In one word, for conditions, events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {

@@ -98,7 +98,7 @@ fn without_systemd_units_are_enabled_as_it_would() {
 #[test]
 fn restarts_are_counted_and_forgotten() {
     let tree = Tree::new();
-    let reboots = Reboots { purpose: "iommu".to_owned(), count: 1, boot_id: "b".to_owned() };
+    let reboots = Reboots::for_one("iommu", 1, "b");
     tree.execute(&Step::CountReboot { reboots: reboots.clone() }).unwrap();
     assert_eq!(system::kernel(tree.root()).unwrap().reboots, Some(reboots));
     tree.write(REBOOTS, "{");
