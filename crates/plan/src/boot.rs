@@ -15,7 +15,7 @@ use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with, planned};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -60,7 +60,7 @@ impl BootResult {
 
     /// As a file. JSON is YAML, and its quotes keep any text one line.
     pub fn file(&self) -> HostFile {
-        let error = serde_json::Value::from(self.last_sync_error.as_str());
+        let error = config::one_line(&self.last_sync_error.as_str().into());
         let text = format!("syncStatus: {}\nlastSyncError: {error}\n", self.sync_status);
         HostFile { path: BOOT_RESULT.to_owned(), text, is_program: false }
     }
@@ -75,7 +75,9 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
     }
-    let node = guard::with_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
+    // A restart of the firmware saves none of the machine, in which the units do their work.
+    let options = NodeOptions { firmware_reset: false, ..wish.options };
+    let node = guard::with_our_count(plan_node_with(wish.spec, facts, &options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);
@@ -85,6 +87,9 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
+    }
+    if node.steps.iter().any(sets_firmware) {
+        return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
     let units_are_at_work = result == Some(&BootResult::in_progress()) && !node.steps.is_empty();
     if node.disruption() <= Disruption::Vf && !units_are_at_work {
@@ -105,11 +110,14 @@ pub enum BootPhase {
     AfterNetwork,
 }
 
-/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it.
+/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
+/// it set the firmware of cards: the agent does that before the restart, and knows whether it may.
 pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     let mut plan = match phase {
         BootPhase::BeforeNetwork => plan_before_network(spec, facts),
-        BootPhase::AfterNetwork => plan_node(spec, facts),
+        BootPhase::AfterNetwork => {
+            plan_node_with(spec, facts, &NodeOptions { mellanox: false, ..NodeOptions::default() })
+        }
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
@@ -160,6 +168,11 @@ fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
 
 fn leads_to_restart(planned: &PlannedStep) -> bool {
     matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
+}
+
+/// Settings that count after a restart. The next plan, which sees them, asks for that one.
+fn sets_firmware(planned: &PlannedStep) -> bool {
+    matches!(planned.step, Step::SetFirmware { .. }) && planned.disruption == Disruption::Reboot
 }
 
 fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {

@@ -2,6 +2,7 @@ use vfleet_api::PciAddress;
 
 use super::*;
 use crate::facts::{LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::firmware::{FirmwareFacts, FirmwareSettings};
 
 const PF: &str = "0000:3b:00.0";
 
@@ -241,6 +242,56 @@ fn leaving_the_mode_leaves_nothing_behind() {
 fn a_text_of_a_result_is_one_line_whatever_the_error_says() {
     let text = BootResult::failed("pre: \"a\": b\nc").file().text;
     assert_eq!(text, "syncStatus: Failed\nlastSyncError: \"pre: \\\"a\\\": b\\nc\"\n");
+}
+
+/// A Mellanox card whose firmware shows fewer VFs than are wanted.
+fn with_firmware(next_boot: u16) -> HostFacts {
+    let settings = |count| FirmwareSettings { sriov: Some(true), num_vfs: Some(count), ..Default::default() };
+    let mut facts = machine();
+    let pf = &mut facts.pfs[0];
+    (pf.vendor, pf.total_vfs) = (0x15b3, 1);
+    pf.firmware = Some(FirmwareFacts { current: settings(1), next_boot: settings(next_boot) });
+    facts
+}
+
+#[test]
+fn the_firmware_is_set_before_the_one_restart() {
+    let spec = two_vfs();
+    let plan = plan_boot(&wish(&spec, None), &with_firmware(1));
+    let is_set = |plan: &Plan| lines(&plan.steps).contains(&format!("set {PF} firmware NUM_OF_VFS=2"));
+    assert!(is_set(&plan) && !reboots(&plan), "{plan:?}");
+    let set = after(&plan.steps, &with_firmware(2));
+    let plan = plan_boot(&wish(&spec, None), &set);
+    assert!(reboots(&plan) && !is_set(&plan), "{plan:?}");
+    assert_eq!(plan.steps.last().unwrap().why, "firmware of 0000:3b:00");
+}
+
+#[test]
+fn units_leave_the_firmware_alone() {
+    for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+        let plan = plan_phase(phase, &two_vfs(), &with_firmware(1));
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("TooManyVfs")));
+    }
+}
+
+/// Kernel arguments that do not come, and units that do not run.
+#[test]
+fn restarts_for_the_units_and_for_the_kernel_are_counted_each_for_itself() {
+    let spec = two_vfs();
+    let mut facts = machine();
+    facts.kernel.reboots = Some(Reboots::for_one("kernel arguments x", 2, "before"));
+    let plan = plan_boot(&wish(&spec, None), &facts);
+    let counted = after(&plan.steps, &facts).kernel.reboots.unwrap();
+    assert_eq!(counted.needs.values().map(|tries| tries.count).collect::<Vec<_>>(), [2, 1]);
+
+    // The planner of nodes has no need of its own: its count goes, that for the units stays.
+    facts.kernel.reboots = Some(counted);
+    let node = guard::with_our_count(plan_node_with(&spec, &facts, &NodeOptions::default()), &facts);
+    let left = after(&node.steps, &facts).kernel.reboots.unwrap();
+    assert!(
+        left.needs.len() == 1 && left.needs.keys().all(|need| need.starts_with("systemd mode")),
+        "{left:?}"
+    );
 }
 
 /// All names of properties below `schema`.

@@ -38,52 +38,38 @@ pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
 /// long does not hold up the boot.
 fn texts() -> [(&'static str, String); 2] {
     let [before, after] = UNITS;
+    let early = "Description=VFs of network cards, before the network starts (vfleet)\n\
+         DefaultDependencies=no\n\
+         RequiresMountsFor=/etc/sriov-operator /var/lib/sriov\n\
+         After=systemd-udevd.service systemd-modules-load.service systemd-remount-fs.service\n\
+         Wants=network-pre.target\n\
+         Before=network-pre.target NetworkManager.service systemd-networkd.service\n\
+         Before=openvswitch.service openvswitch-switch.service ovsdb-server.service ovs-vswitchd.service\n\
+         Conflicts=shutdown.target\n\
+         Before=shutdown.target\n";
+    let late = format!(
+        "Description=Drivers of VFs, once the network is there (vfleet)\n\
+         Wants=network-online.target\n\
+         After=network-online.target {before}\n\
+         Before=kubelet.service\n"
+    );
+    [(before, text(early, "pre")), (after, text(&late, "post"))]
+}
+
+/// A unit that does the work of one phase, once in each boot.
+fn text(when: &str, phase: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    [
-        (
-            before,
-            format!(
-                "# Written by vfleet {version}, and written again when it changes.\n\
-                 [Unit]\n\
-                 Description=VFs of network cards, before the network starts (vfleet)\n\
-                 DefaultDependencies=no\n\
-                 RequiresMountsFor=/etc/sriov-operator /var/lib/sriov\n\
-                 After=systemd-udevd.service systemd-modules-load.service systemd-remount-fs.service\n\
-                 Wants=network-pre.target\n\
-                 Before=network-pre.target NetworkManager.service systemd-networkd.service\n\
-                 Before=openvswitch.service openvswitch-switch.service ovsdb-server.service ovs-vswitchd.service\n\
-                 Conflicts=shutdown.target\n\
-                 Before=shutdown.target\n\
-                 \n\
-                 [Service]\n\
-                 Type=oneshot\n\
-                 RemainAfterExit=yes\n\
-                 TimeoutStartSec=10min\n\
-                 ExecStart={BOOT_PROGRAM} boot --phase pre\n\
-                 \n\
-                 [Install]\n\
-                 WantedBy=multi-user.target\n"
-            ),
-        ),
-        (
-            after,
-            format!(
-                "# Written by vfleet {version}, and written again when it changes.\n\
-                 [Unit]\n\
-                 Description=Drivers of VFs, once the network is there (vfleet)\n\
-                 Wants=network-online.target\n\
-                 After=network-online.target {before}\n\
-                 Before=kubelet.service\n\
-                 \n\
-                 [Service]\n\
-                 Type=oneshot\n\
-                 RemainAfterExit=yes\n\
-                 TimeoutStartSec=10min\n\
-                 ExecStart={BOOT_PROGRAM} boot --phase post\n\
-                 \n\
-                 [Install]\n\
-                 WantedBy=multi-user.target\n"
-            ),
-        ),
-    ]
+    format!(
+        "# Written by vfleet {version}, and written again when it changes.\n\
+         [Unit]\n\
+         {when}\n\
+         [Service]\n\
+         Type=oneshot\n\
+         RemainAfterExit=yes\n\
+         TimeoutStartSec=10min\n\
+         ExecStart={BOOT_PROGRAM} boot --phase {phase}\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n"
+    )
 }

@@ -104,6 +104,11 @@ pub enum Cause {
     )]
     PfInUse { host_use: HostUse },
     #[error(
+        "its MTU would have to be raised from {found} to {asked}, but the node itself uses the PF, for {}: raise it where the node's own network is configured, or lower mtu",
+        host_use.as_str()
+    )]
+    MtuOfPfInUse { asked: u32, found: u32, host_use: HostUse },
+    #[error(
         "switchdev mode is wanted, but its driver tells of no embedded switch: select another card, or set eSwitchMode to legacy"
     )]
     NoEswitch,
@@ -158,7 +163,7 @@ impl Cause {
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
             Self::VfInUse { .. } | Self::RemovalOfVfInUse { .. } => "VfInUse",
-            Self::PfInUse { .. } => "PfInUse",
+            Self::PfInUse { .. } | Self::MtuOfPfInUse { .. } => "PfInUse",
             Self::NoEswitch | Self::SwitchdevNotEthernet => "EswitchModeNotPossible",
             Self::VdpaNotPossible => "VdpaNotPossible",
             Self::MissingModule { .. } => "MissingModule",
