@@ -22,7 +22,7 @@ enum Happens {
 }
 
 const ALL: [Mishap; 17] = [
-    in_kernel("unbound", |kernel, vf| kernel.unbind(vf)),
+    in_kernel("unbound", Kernel::unbind),
     in_kernel("bound to vfio-pci", |kernel, vf| {
         kernel.set_override(vf, Some("vfio-pci"))?;
         kernel.unbind(vf)?;
@@ -34,7 +34,7 @@ const ALL: [Mishap; 17] = [
     in_kernel("address given", |kernel, vf| kernel.set_vf_mac(vf, MacAddr([2, 0, 0, 0, 7, 7]))),
     in_kernel("GUID taken", |kernel, vf| kernel.set_vf_guid(vf, Guid([0; 8]))),
     in_kernel("GUID given", |kernel, vf| kernel.set_vf_guid(vf, Guid([2, 0, 0, 0, 0, 7, 7, 7]))),
-    in_kernel("vDPA device removed", |kernel, vf| kernel.remove_vdpa(vf)),
+    in_kernel("vDPA device removed", Kernel::remove_vdpa),
     in_kernel("held elsewhere", |kernel, vf| kernel.hold_elsewhere(vf, true)),
     in_kernel("VF in use", |kernel, vf| kernel.use_vf(vf, Some(HostUse::DefaultRoute))),
     in_kernel("PF in use", |kernel, vf| kernel.use_pf(vf.pf, Some(HostUse::NodeAddress))),

@@ -57,7 +57,7 @@ pub fn config_spec(mut config: Value) -> Result<SriovNetworkNodeStateSpec, serde
 }
 
 /// With the API's names, in whatever case they are written.
-pub(super) fn api_names(spec: Value) -> Value {
+fn api_names(spec: Value) -> Value {
     let known = |name: &str| NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)).copied();
     renamed(spec, &|name| known(name).unwrap_or(name).to_owned())
 }
@@ -126,3 +126,6 @@ pub(super) fn one_line(value: &Value) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;
