@@ -83,8 +83,6 @@ pub enum HostError {
     NoSuchBootLoader { loader: &'static str },
     #[error("{} is no file that vfleet may write or remove", path.display())]
     NotOurFile { path: PathBuf },
-    #[error("this version cannot {attempt} yet")]
-    NotYet { attempt: String },
     #[error("the simulated machine was told to fail to {attempt}")]
     Injected { attempt: String },
     #[error("the simulated process was cut off before it could {attempt}")]
@@ -124,7 +122,6 @@ impl HostError {
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
             Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
             Self::NotOurFile { .. } => "NotOurFile",
-            Self::NotYet { .. } => "Unsupported",
             Self::Injected { .. } => "Injected",
             Self::CutOff { .. } => "CutOff",
         }
