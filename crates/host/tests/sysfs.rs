@@ -11,6 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use vfleet_api::VfRef;
 use vfleet_host::{Host, HostRoot, LinuxHost};
+use vfleet_plan::report::{self, View};
 use vfleet_plan::{HostFacts, HostUse, Step, VdpaKind, VfDriver};
 
 const PF: &str = "0000:01:00.0";
@@ -345,6 +346,42 @@ fn more_is_told_where_the_kernel_tells() {
         tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0,
         "HostFileUnreadable"
     );
+}
+
+/// Its firmware shows the kernel no SR-IOV: other vendors' cards that look like that have none.
+#[test]
+fn a_mellanox_card_whose_sriov_is_switched_off_is_listed_without_vfs() {
+    let tree = Tree::new(1);
+    tree.add_interface("eth9", "0\n", "p0\n");
+    let pf = PF.parse().unwrap();
+    fs::remove_file(tree.device("0000:01:10.0").join("physfn")).unwrap();
+    fs::remove_dir_all(tree.device("0000:01:10.0")).unwrap();
+    for name in ["virtfn0", "sriov_totalvfs", "sriov_numvfs", "sriov_drivers_autoprobe"] {
+        fs::remove_file(tree.device(PF).join(name)).unwrap();
+    }
+    assert!(tree.facts().pfs.is_empty());
+
+    write(&tree.device(PF).join("vendor"), "0x15b3\n");
+    let facts = tree.facts();
+    let card = facts.pf(pf).unwrap();
+    assert_eq!((card.total_vfs, card.vfs.len(), card.is_lone_vf), (0, 0, false));
+    // Not shown as a card that can have none: nobody knows yet.
+    let reported = report::interfaces(&facts, &View::default());
+    assert_eq!((reported.len(), reported[0].totalvfs, reported[0].num_vfs), (1, None, None));
+
+    let host = tree.host();
+    host.execute(&Step::SetNumVfs { pf, count: 0 }).unwrap();
+    assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "TooManyVfs");
+    // Where a hypervisor hands out VFs, this is one.
+    assert!(tree.host().with_lone_vfs(true).facts().unwrap().pfs[0].is_lone_vf);
+
+    fs::remove_file(tree.device(PF).join("vendor")).unwrap();
+    assert_eq!(tree.error_about(&tree.device(PF).join("vendor")).0, "HostFileFailed");
+    write(&tree.device(PF).join("class"), "0x020700\n");
+    write(&tree.device(PF).join("vendor"), "0x15b3\n");
+    assert_eq!(tree.facts().pfs.len(), 1, "InfiniBand as well");
+    write(&tree.device(PF).join("class"), "0x088000\n");
+    assert!(tree.facts().pfs.is_empty(), "the part of a card that manages it is no network card");
 }
 
 /// A network card without SR-IOV, behind a virtio device.

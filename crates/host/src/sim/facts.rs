@@ -14,6 +14,7 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
     HostFacts {
         pfs: kernel.pfs.iter().filter(|pf| !pf.hangs).map(|pf| pf_facts(kernel, pf)).collect(),
         unread: kernel.pfs.iter().filter(|pf| pf.hangs).map(unread).collect(),
+        unanswered: Vec::new(),
         records: records(kernel),
         kernel: kernel_facts(kernel),
         files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),

@@ -38,6 +38,12 @@ pub enum FirmwareFault {
         "its firmware must be changed for this, and no tool for that can reach it: install mstflint (mstconfig) on the node"
     )]
     NoTool,
+    /// A tool is there, and failed.
+    #[error("its firmware must be changed for this, and cannot be read: {error}")]
+    ToolFailed {
+        /// What was tried, and what came of it.
+        error: String,
+    },
     /// The card does not have the setting.
     #[error("its firmware has no setting {0}: change it by the means of the card's vendor")]
     NoSetting(&'static str),
@@ -64,6 +70,7 @@ impl FirmwareFault {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoTool => "NoFirmwareTool",
+            Self::ToolFailed { .. } => "FirmwareToolFailed",
             Self::NoSetting(_) | Self::OtherLinkType { .. } => "FirmwareNotPossible",
             Self::LockedDown { .. } => "KernelLockedDown",
         }

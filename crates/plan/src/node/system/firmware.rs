@@ -1,8 +1,10 @@
 //! Firmware of cards: how many VFs they show, and what their ports speak.
 
 use super::{Needs, SystemPlan};
-use crate::facts::{HostFacts, LinkKind, PfFacts};
-use crate::firmware::{FirmwareChange, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_firmware};
+use crate::facts::{HostFacts, LinkKind, PfFacts, Question, Unanswered};
+use crate::firmware::{
+    FirmwareChange, FirmwareFault, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_firmware,
+};
 use crate::node::wanted::WantedPf;
 use crate::node::{Cause, NodeOptions, planned};
 use crate::prelude::*;
@@ -46,12 +48,26 @@ impl Card<'_> {
             self.wanted.iter().map(|(wanted, found)| port(wanted, found)).collect();
         let firmware = self.ports.iter().find_map(|port| port.firmware.as_ref());
         plan_firmware(&wanted, firmware, facts.kernel.is_locked_down).map_err(|(pf, fault)| {
-            let cause = Cause::Firmware(fault);
+            let cause = Cause::Firmware(self.explained(fault, facts));
             match self.wanted.iter().find(|(wanted, _)| wanted.address == pf) {
                 Some((wanted, _)) => wanted.problem(cause),
                 None => crate::node::Problem { pf: Some(pf), name: None, policies: Vec::new(), cause },
             }
         })
+    }
+
+    /// A tool that is there and fails is not one that is missing.
+    fn explained(&self, fault: FirmwareFault, facts: &HostFacts) -> FirmwareFault {
+        let is_asked = |unanswered: &&Unanswered| {
+            unanswered.question == Question::Firmware
+                && self.ports.iter().any(|port| port.address == unanswered.pf)
+        };
+        match facts.unanswered.iter().find(is_asked) {
+            Some(Unanswered { error, .. }) if fault == FirmwareFault::NoTool => {
+                FirmwareFault::ToolFailed { error: error.clone() }
+            }
+            _ => fault,
+        }
     }
 
     /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
