@@ -19,6 +19,8 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 pub(super) struct Kept {
     /// The modules of the running kernel.
     pub(super) modules: Mutex<Option<OnDisk>>,
+    /// Whether the program that units start at boot is this one, when its file was like this.
+    pub(super) boot_program: Mutex<Option<(FileVersion, bool)>>,
     /// Settings of firmware, by card.
     pub(super) firmware: Answers<FirmwareFacts>,
     /// The networks that a cloud told of.
@@ -26,6 +28,9 @@ pub(super) struct Kept {
     /// Those of them that belong to a card.
     pub(super) networks_by_card: Mutex<BTreeMap<PciAddress, String>>,
 }
+
+/// A file's number, length, and when it changed last, in seconds and nanoseconds.
+pub(super) type FileVersion = (u64, u64, i64, i64);
 
 /// Answers to questions that take a while.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::files::{UNIT_DIRECTORY, is_ours};
+use vfleet_plan::files::{is_ours, unit_path};
 use vfleet_plan::{BootLoader, FirmwareSettings, HostFile, ModuleState, Step};
 
 use super::{netlink, require_pf};
@@ -86,10 +86,6 @@ fn require_known(path: &str) -> Result<(), HostError> {
 
 pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
     kernel.modules.get(module) == Some(&ModuleState::Loaded)
-}
-
-fn unit_path(unit: &str) -> String {
-    format!("{UNIT_DIRECTORY}/{unit}")
 }
 
 fn no_file(attempt: &'static str, path: String) -> HostError {
