@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
+use proptest::prelude::*;
 use vfleet_plan::Question;
 
 use super::*;
@@ -137,4 +138,14 @@ fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
     assert_eq!(network(&root, card, None).unwrap(), expected);
     assert_eq!(network(&root, "0000:00:06.0".parse().unwrap(), None).unwrap(), None);
     assert_eq!(network(tree.root(), card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn takes_any_provider_id(id in "(?s).{0,60}|(aws|OpenStack)://.{0,20}") {
+        let known = ["aws://", "openstack://"].iter().any(|cloud| id.to_ascii_lowercase().starts_with(cloud));
+        prop_assert_eq!(Platform::of_provider(&id) != Platform::BareMetal, known);
+    }
 }
