@@ -14,7 +14,7 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
-use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
+use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
 use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
@@ -131,12 +131,12 @@ pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &Ho
 pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "the agent itself looks after the cards";
     let remove = |path: String| planned(Step::RemoveFile { pf: None, path }, Disruption::None, why);
-    let units: Vec<String> = UNITS.iter().map(|unit| units::path(unit)).collect();
+    let units: Vec<String> = UNITS.iter().map(|unit| unit_path(unit)).collect();
     let mut steps = Vec::new();
     for unit in UNITS.iter().filter(|unit| facts.enabled_units.contains(**unit)) {
         steps.push(planned(Step::DisableUnit { unit: (*unit).to_owned() }, Disruption::None, why));
     }
-    // A program is not among the facts. It goes before the units that start it: they tell that it may be there.
+    // Others' programs are not among the facts. They go before the units that start them, which tell that they may be there.
     if units.iter().any(|unit| facts.files.contains_key(unit)) {
         steps.extend([BOOT_PROGRAM, GO_BOOT_PROGRAM].map(|program| remove(program.to_owned())));
     }

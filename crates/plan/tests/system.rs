@@ -10,7 +10,7 @@
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::node::{NodeOptions, plan_node_with};
-use vfleet_plan::{HostFacts, Plan, Step, schedule};
+use vfleet_plan::{HostFacts, Plan, Question, Step, Unanswered, schedule};
 
 /// Two ports of a Mellanox card and an Intel one; `more` follows.
 fn machine(firmware: &str, more: &str) -> SimHost {
@@ -370,6 +370,25 @@ fn a_card_of_which_no_tool_tells_is_a_problem_only_when_it_matters() {
     assert!(few.problems.is_empty(), "{:?}", few.problems);
     let many = plan_node_with(&vfs_on_both_ports(9, 8), &facts, &NodeOptions::default());
     assert!(reasons(&many).contains(&"NoFirmwareTool"), "{:?}", many.problems);
+
+    // The tool was asked at the other port of the card.
+    let error = "`mstconfig query` failed (exit status: 3): no such card".to_owned();
+    let pf = facts.pfs[1].address;
+    facts.unanswered = vec![Unanswered { pf, question: Question::Firmware, error, reason: "CommandFailed" }];
+    let many = plan_node_with(&vfs_on_both_ports(9, 8), &facts, &NodeOptions::default());
+    let reasons = reasons(&many);
+    assert!(reasons.contains(&"FirmwareToolFailed") && !reasons.contains(&"NoFirmwareTool"), "{reasons:?}");
+    let few = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &NodeOptions::default());
+    assert!(few.problems.is_empty(), "{:?}", few.problems);
+}
+
+#[test]
+fn a_card_that_shows_no_vfs_is_not_one_that_asks_for_fewer() {
+    let mut facts = machine("", "").facts().unwrap();
+    facts.pfs[0].total_vfs = 0;
+    let plan = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &NodeOptions::default());
+    let text = plan.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    assert!(text.contains("switched off in its firmware") && !text.contains("lower numVfs"), "{text}");
 }
 
 #[test]

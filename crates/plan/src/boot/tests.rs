@@ -65,6 +65,7 @@ fn after(steps: &[PlannedStep], facts: &HostFacts) -> HostFacts {
             Step::RemoveFile { path, .. } => {
                 facts.files.remove(path);
             }
+            Step::InstallProgram { .. } => facts.has_boot_program = true,
             Step::EnableUnit { unit } => {
                 facts.enabled_units.insert(unit.clone());
             }
@@ -116,6 +117,12 @@ fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
     let result = BootResult::succeeded();
     let again = plan_boot(&wish(&nothing, Some(&result)), &done);
     assert!(again.is_done(), "{again:?}");
+
+    // Another build of the same version.
+    let upgraded = HostFacts { has_boot_program: false, ..done };
+    let plan = plan_boot(&wish(&nothing, Some(&result)), &upgraded);
+    assert_eq!(lines(&plan.steps), ["install this program as /var/lib/sriov/vfleet"]);
+    assert_eq!(plan.disruption(), Disruption::None);
 }
 
 #[test]

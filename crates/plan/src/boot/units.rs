@@ -1,27 +1,21 @@
 //! The units of systemd, and the program that they start.
 
 use crate::facts::HostFacts;
-use crate::files::{BOOT_PROGRAM, UNIT_DIRECTORY, UNITS};
+use crate::files::{BOOT_PROGRAM, UNITS, unit_path};
 use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
-/// Where a unit is.
-pub(super) fn path(unit: &str) -> String {
-    format!("{UNIT_DIRECTORY}/{unit}")
-}
-
-/// The steps that put program and units in place. The program goes first: units that are as they shall be tell that it
-/// is there, in their version.
+/// The steps that put program and units in place. The program goes first: no unit starts what is not there.
 pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "units configure the cards at boot";
-    let wanted = texts().map(|(unit, text)| HostFile { path: path(unit), text, is_program: false });
+    let wanted = texts().map(|(unit, text)| HostFile { path: unit_path(unit), text, is_program: false });
     let mut steps: Vec<_> = wanted
         .into_iter()
         .filter(|file| facts.files.get(&file.path) != Some(&file.text))
         .map(|file| planned(Step::WriteFile { pf: None, file }, Disruption::None, why))
         .collect();
-    if !steps.is_empty() {
+    if !facts.has_boot_program {
         let step = Step::InstallProgram { path: BOOT_PROGRAM.to_owned() };
         steps.insert(0, planned(step, Disruption::None, why));
     }

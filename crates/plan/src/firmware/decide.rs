@@ -41,6 +41,14 @@ pub enum FirmwareFault {
         /// What is wanted.
         need: String,
     },
+    /// A tool is there, and failed.
+    #[error("its firmware must be changed for {need}, and cannot be read: {error}")]
+    ToolFailed {
+        /// What is wanted.
+        need: String,
+        /// What was tried, and what came of it.
+        error: String,
+    },
     /// The card does not have the setting.
     #[error("its firmware has no setting {0}: change it by the means of the card's vendor")]
     NoSetting(&'static str),
@@ -67,6 +75,7 @@ impl FirmwareFault {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoTool { .. } => "NoFirmwareTool",
+            Self::ToolFailed { .. } => "FirmwareToolFailed",
             Self::NoSetting(_) | Self::OtherLinkType { .. } => "FirmwareNotPossible",
             Self::LockedDown { .. } => "KernelLockedDown",
         }

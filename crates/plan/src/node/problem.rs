@@ -37,7 +37,12 @@ impl Problem {
     /// Whether trying again can help although nothing changed: what could not be read may be readable by then, and units
     /// of systemd tell nobody when they are done.
     pub const fn is_worth_a_retry(&self) -> bool {
-        matches!(self.cause, Cause::Unread { .. } | Cause::Boot(BootFault::Unfinished))
+        matches!(
+            self.cause,
+            Cause::Unread { .. }
+                | Cause::Firmware(FirmwareFault::ToolFailed { .. })
+                | Cause::Boot(BootFault::Unfinished)
+        )
     }
 }
 
@@ -72,7 +77,7 @@ pub enum Cause {
         "the card has no network interface: is its driver loaded, and is the interface in the host's own network namespace?"
     )]
     NoLink,
-    #[error("{asked} VFs are wanted, but the card can have at most {total}: lower numVfs")]
+    #[error("{asked} VFs are wanted, but {}", room(*total))]
     TooManyVfs { asked: i64, total: u16 },
     #[error(transparent)]
     External(#[from] ExternalFault),
@@ -175,6 +180,14 @@ impl Cause {
             Self::Firmware(fault) => fault.reason(),
             Self::Boot(fault) => fault.reason(),
         }
+    }
+}
+
+/// How many VFs a card can have, and what to do about that.
+fn room(total: u16) -> String {
+    match total {
+        0 => "the card shows none: SR-IOV is switched off in its firmware or in the BIOS".to_owned(),
+        total => format!("the card can have at most {total}: lower numVfs"),
     }
 }
 

@@ -3,8 +3,10 @@
 use vfleet_api::PciAddress;
 
 use super::{Needs, SystemPlan};
-use crate::facts::{HostFacts, LinkKind, PfFacts};
-use crate::firmware::{FirmwareChange, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_port};
+use crate::facts::{HostFacts, LinkKind, PfFacts, Question, Unanswered};
+use crate::firmware::{
+    FirmwareChange, FirmwareFault, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_port,
+};
 use crate::node::wanted::WantedPf;
 use crate::node::{NodeOptions, planned};
 use crate::prelude::*;
@@ -59,10 +61,27 @@ impl Card<'_> {
                     waiting.extend(change.needs_restart.then_some(port.found.address));
                     all = all.with(change);
                 }
-                Err(fault) => drop(plan.of_pfs.insert(port.found.address, fault.into())),
+                Err(fault) => {
+                    let fault = self.explained(fault, facts);
+                    plan.of_pfs.insert(port.found.address, fault.into());
+                }
             }
         }
         Change { settings: all.settings, waiting }
+    }
+
+    /// A tool that is there and fails is not one that is missing.
+    fn explained(&self, fault: FirmwareFault, facts: &HostFacts) -> FirmwareFault {
+        let is_asked = |unanswered: &&Unanswered| {
+            unanswered.question == Question::Firmware
+                && self.ports.iter().any(|port| port.address == unanswered.pf)
+        };
+        match (fault, facts.unanswered.iter().find(is_asked)) {
+            (FirmwareFault::NoTool { need }, Some(Unanswered { error, .. })) => {
+                FirmwareFault::ToolFailed { need, error: error.clone() }
+            }
+            (fault, _) => fault,
+        }
     }
 
     /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
