@@ -46,6 +46,15 @@ impl<'a> Guest<'a> {
         log.lines().filter(|line| line.contains("executing")).map(str::to_owned).collect()
     }
 
+    /// The same, without all but what the steps are.
+    pub(super) fn executed_steps(&self) -> Vec<String> {
+        let step = |line: String| {
+            let (_, rest) = line.split_once(" step=").unwrap_or_else(|| panic!("no step: {line}"));
+            rest.split(" why=").next().unwrap_or_default().to_owned()
+        };
+        self.executed().into_iter().map(step).collect()
+    }
+
     /// Waits until the agent has found nothing to do.
     pub(super) fn until_idle(&self) {
         self.until("the agent has looked", &format!("grep -q 'nothing to do' {AGENT_LOG}"));
