@@ -59,7 +59,7 @@ impl<'a> Mortal<'a> {
     /// One that will be killed at these kinds of steps.
     pub(super) fn new(scene: &'a Scene<'a>, kinds: &'static [&'static str]) -> Self {
         scene.guest.run(&format!("rm -f {DEATHS}"));
-        Self { scene, program: scene.guest.put(scene.programs.mortal_agent), kinds }
+        Self { scene, program: scene.guest.install(scene.programs.mortal_agent), kinds }
     }
 
     /// Starts it, and starts it again whenever it is killed, with more words on its command line.

@@ -44,7 +44,7 @@ impl<'a> Scene<'a> {
 
     /// The agent, with more in its environment.
     pub(super) fn start_agent_with(&self, environment: &[(&str, &str)]) -> RunningJob {
-        let vfleet = self.guest.put(self.programs.vfleet);
+        let vfleet = self.guest.install(self.programs.vfleet);
         let script = format!("exec {vfleet} agent --node {NODE} >{AGENT_LOG} 2>&1");
         self.start(&script, environment)
     }
