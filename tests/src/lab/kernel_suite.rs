@@ -14,7 +14,7 @@ use fixture_lab::{Job, Options, Vm};
 use crate::contract::Report;
 
 /// Of the whole run. Generous: the host may be slow, and busy with another machine.
-const DEADLINE: Duration = Duration::from_mins(60);
+const DEADLINE: Duration = Duration::from_hours(1);
 
 /// A run of the suite, under way or over.
 #[derive(Default)]
