@@ -126,41 +126,30 @@ impl Step {
             _ => None,
         }
     }
+}
 
-    /// In one word, for metrics and logs.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::WriteRecord { .. } => "WriteRecord",
-            Self::RemoveRecord { .. } => "RemoveRecord",
-            Self::SetLinkUp { .. } => "SetLinkUp",
-            Self::SetPfMtu { .. } => "SetPfMtu",
-            Self::SetAutoprobe { .. } => "SetAutoprobe",
-            Self::SetNumVfs { .. } => "SetNumVfs",
-            Self::SetEswitchMode { .. } => "SetEswitchMode",
-            Self::SetTcOffload { .. } => "SetTcOffload",
-            Self::SetSoftwareSteering { .. } => "SetSoftwareSteering",
-            Self::SetFirmware { .. } => "SetFirmware",
-            Self::ResetFirmware { .. } => "ResetFirmware",
-            Self::ReplayUdev { .. } => "ReplayUdev",
-            Self::SetVfMac { .. } => "SetVfMac",
-            Self::SetVfGuid { .. } => "SetVfGuid",
-            Self::BindVf { .. } => "BindVf",
-            Self::UnbindVf { .. } => "UnbindVf",
-            Self::SetVfMtu { .. } => "SetVfMtu",
-            Self::MakeVdpa { .. } => "MakeVdpa",
-            Self::RemoveVdpa { .. } => "RemoveVdpa",
-            Self::LoadModule { .. } => "LoadModule",
-            Self::WriteFile { .. } => "WriteFile",
-            Self::RemoveFile { .. } => "RemoveFile",
-            Self::InstallProgram { .. } => "InstallProgram",
-            Self::EnableUnit { .. } => "EnableUnit",
-            Self::DisableUnit { .. } => "DisableUnit",
-            Self::SetKernelArguments { .. } => "SetKernelArguments",
-            Self::CountReboot { .. } => "CountReboot",
-            Self::ForgetReboots => "ForgetReboots",
-            Self::Reboot => "Reboot",
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        impl Step {
+            /// All that [`Step::kind`] may say.
+            pub const KINDS: &[&str] = &[$(stringify!($kind)),*];
+
+            /// In one word, for metrics and logs.
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$kind { .. } => stringify!($kind),)*
+                }
+            }
         }
-    }
+    };
+}
+
+kinds! {
+    WriteRecord RemoveRecord SetLinkUp SetPfMtu SetAutoprobe SetNumVfs SetEswitchMode SetTcOffload SetSoftwareSteering
+    SetFirmware ResetFirmware ReplayUdev
+    SetVfMac SetVfGuid BindVf UnbindVf SetVfMtu MakeVdpa RemoveVdpa
+    LoadModule WriteFile RemoveFile InstallProgram EnableUnit DisableUnit SetKernelArguments CountReboot ForgetReboots
+    Reboot
 }
 
 impl fmt::Display for Step {

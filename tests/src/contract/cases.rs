@@ -58,7 +58,9 @@ impl Given {
     pub const fn is_missing_in_the_lab(self) -> Option<&'static str> {
         match self {
             Self::NoVfs | Self::VfsMadeDown | Self::VfsMadeUp => None,
-            Self::SwitchCard => Some("no card in the lab has PCI VFs and an embedded switch"),
+            Self::SwitchCard => {
+                Some("no card in the lab has PCI VFs and an embedded switch (netdevsim is no PCI device)")
+            }
             Self::InfinibandCard => Some("nothing emulates InfiniBand"),
             Self::LoneVf => Some("no hypervisor gives the lab a VF without its PF"),
         }

@@ -44,7 +44,7 @@ impl<'a> Scene<'a> {
 
     /// The agent, with more in its environment.
     pub(super) fn start_agent_with(&self, environment: &[(&str, &str)]) -> RunningJob {
-        let vfleet = self.guest.put(self.programs.vfleet);
+        let vfleet = self.guest.install(self.programs.vfleet);
         let script = format!("exec {vfleet} agent --node {NODE} >{AGENT_LOG} 2>&1");
         self.start(&script, environment)
     }
@@ -63,9 +63,14 @@ impl<'a> Scene<'a> {
 
     /// The agent, until it has rebooted the machine.
     pub(super) fn reboot_by_the_agent(&self, environment: &[(&str, &str)]) {
+        self.until_rebooted(|| self.start_agent_with(environment));
+    }
+
+    /// An agent that is started like this, until it has rebooted the machine.
+    pub(super) fn until_rebooted(&self, start: impl FnOnce() -> RunningJob) {
         let vm = self.guest.vm;
         let next = vm.boots() + 1;
-        let _agent = self.start_agent_with(environment);
+        let _agent = start();
         if let Err(error) = vm.wait_for_boot(next) {
             panic!("the agent does not reboot the machine: {error:#}\n{}", self.guest.agent_log());
         }
