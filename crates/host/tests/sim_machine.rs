@@ -231,7 +231,7 @@ pfs:
 userspaceDrivers: [vfio-pci]
 kernel: {commandLine: "quiet", bootLoader: grubby, processor: intel, iommu: false, modules: {vhost_vdpa: loadable}}
 enabledUnits: []
-reboots: {purpose: x, count: 1, bootId: y}
+reboots: {needs: {x: {count: 1, bootId: y}}}
 "#;
 
 proptest! {
