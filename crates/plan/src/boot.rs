@@ -113,7 +113,7 @@ pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &Ho
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
-        plan.steps.retain(|planned| !leads_to_restart(planned));
+        plan.steps.retain(|planned| !planned.step.leads_to_restart());
         plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
     }
     plan
@@ -161,13 +161,10 @@ fn without_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
 /// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
 /// cards are done with, right before what leads to the restart, which does not follow when that fails.
 fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
+    let leads_to_restart = |planned: &PlannedStep| planned.step.leads_to_restart();
     let at = node.steps.iter().position(leads_to_restart).unwrap_or(node.steps.len());
     node.steps.splice(at..at, files);
     node
-}
-
-fn leads_to_restart(planned: &PlannedStep) -> bool {
-    matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
 }
 
 fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {
