@@ -6,7 +6,7 @@ mod fault;
 mod guard;
 mod units;
 
-pub use config::{config_spec, config_text};
+pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with, planned};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -106,10 +106,10 @@ pub enum BootPhase {
 }
 
 /// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it.
-pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
     let mut plan = match phase {
-        BootPhase::BeforeNetwork => plan_before_network(spec, facts),
-        BootPhase::AfterNetwork => plan_node(spec, facts),
+        BootPhase::BeforeNetwork => plan_before_network(&config.spec, facts),
+        BootPhase::AfterNetwork => plan_node_with(&config.spec, facts, &config.settings.options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;

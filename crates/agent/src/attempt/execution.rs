@@ -45,7 +45,7 @@ impl Agent {
                 host: &*config.host,
                 node: &config.node,
                 planner: &planner,
-                one_card_at_a_time: config.one_card_at_a_time,
+                one_card_at_a_time: config.settings.one_card_at_a_time,
                 listener: &listener,
             };
             carry_out(&work, facts, plan)

@@ -13,6 +13,7 @@ use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
 use vfleet_operator::BindAddress;
+use vfleet_plan::NodeSettings;
 
 use crate::{client, log, log_level, stop};
 
@@ -76,21 +77,26 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
-    let settings = &arguments.settings;
+    let mut settings = arguments.settings.of_node();
     let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
         Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
     } else {
         let platform = platform::of_node(client, &arguments.node).await;
-        let host = LinuxHost::new(HostRoot::new(&arguments.host_root))
-            .with_node_addresses(settings.node_addresses())
-            .with_platform(platform)
-            // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
-            .with_lone_vfs(platform != Platform::BareMetal);
-        Arc::new(host)
+        // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
+        settings.has_lone_vfs = platform != Platform::BareMetal;
+        Arc::new(this_machine(&arguments.host_root, &settings).with_platform(platform))
     };
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
-    settings.apply(&mut config);
+    config.settings = settings;
+    arguments.settings.apply(&mut config);
     Ok(config)
+}
+
+/// This machine, with these settings.
+pub(crate) fn this_machine(root: &Path, settings: &NodeSettings) -> LinuxHost {
+    LinuxHost::new(HostRoot::new(root))
+        .with_node_addresses(settings.node_addresses.clone())
+        .with_lone_vfs(settings.has_lone_vfs)
 }
 
 /// The machine that `file` describes.
