@@ -113,12 +113,7 @@ pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
 }
 
 /// Makes the machine what is wanted in this phase; gives what is not.
-fn configure(
-    host: &dyn Host,
-    phase: BootPhase,
-    config: &BootConfig,
-    patience: Duration,
-) -> Option<String> {
+fn configure(host: &dyn Host, phase: BootPhase, config: &BootConfig, patience: Duration) -> Option<String> {
     if phase == BootPhase::BeforeNetwork
         && let Err(error) = wait_for_cards(host, &config.spec, patience)
     {
@@ -126,8 +121,7 @@ fn configure(
     }
     let planner = |facts: &HostFacts| plan_phase(phase, config, facts);
     let one_card_at_a_time = config.settings.one_card_at_a_time;
-    let work =
-        Work { host, node: "this machine", planner: &planner, one_card_at_a_time, listener: &|_| {} };
+    let work = Work { host, node: "this machine", planner: &planner, one_card_at_a_time, listener: &|_| {} };
     let outcome = match survey(host, &planner) {
         Ok((facts, plan)) if plan.steps.is_empty() => Outcome::without_steps(facts, plan),
         Ok((facts, plan)) => carry_out(&work, facts, plan),

@@ -64,10 +64,9 @@ impl Failure {
     pub fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Impossible(problem) => problem.is_worth_a_retry(),
-            Self::Step { .. }
-            | Self::Unreadable(_)
-            | Self::RestartPutOff { .. }
-            | Self::StillToDo { .. } => true,
+            Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
+                true
+            }
         }
     }
 }

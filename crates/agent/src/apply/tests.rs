@@ -162,3 +162,23 @@ fn it_restarts_when_all_steps_did_what_they_should() {
     assert!(outcome.reboots && outcome.failures.is_empty(), "{outcome:?}");
     assert_eq!(host.executed().last().map(String::as_str), Some("reboot"));
 }
+
+#[test]
+fn one_card_is_finished_before_the_next_where_that_is_wanted() {
+    let host = machine();
+    host.delays(|_| Duration::from_millis(2));
+    let planner = |facts: &HostFacts| plan_node(&wish(), facts);
+    let order = Mutex::new(Vec::new());
+    let listener = |happening: Happening<'_>| {
+        if let Happening::Begins(planned) = happening {
+            order.lock().unwrap().extend(planned.step.pf());
+        }
+    };
+    let work =
+        Work { host: &host, node: "node", planner: &planner, one_card_at_a_time: true, listener: &listener };
+    let (facts, plan) = survey(&host, &planner).unwrap();
+    assert!(carry_out(&work, facts, plan).failures.is_empty());
+    let mut order = order.into_inner().unwrap();
+    order.dedup();
+    assert_eq!(order, cards(), "each card once, and no way back");
+}

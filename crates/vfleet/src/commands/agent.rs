@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_host::sim::Machine;
@@ -102,5 +102,7 @@ pub(crate) fn this_machine(root: &Path, settings: &NodeSettings) -> LinuxHost {
 /// The machine that `file` describes.
 pub(crate) fn read_machine(file: &Path) -> anyhow::Result<Machine> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Machine::from_yaml(&text).with_context(|| format!("{} does not describe a machine", file.display()))
+    // It says all that its causes say.
+    Machine::from_yaml(&text)
+        .map_err(|error| anyhow!("{} does not describe a machine: {error}", file.display()))
 }
