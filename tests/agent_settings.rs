@@ -63,7 +63,7 @@ async fn the_node_says_which_cloud_it_is_in_and_which_addresses_are_its_own() {
     cluster.kubectl(&["patch", "node", "told-2", "-p", &provider.to_string()]);
     let _told = cluster.agent_with("told-2", &arguments, &[("HOST_IPS", "192.0.2.7,127.0.0.1")]).await;
     let both = |state: &SriovNetworkNodeState| {
-        cards(state) == [(PF.to_owned(), Some("nodeAddress".to_owned())), (LONE.to_owned(), None)]
+        cards(state) == [(PF.to_owned(), Some("the node's own address".to_owned())), (LONE.to_owned(), None)]
     };
     cluster.wait_for("told-2", "a protected PF and a lone VF", both).await;
 }

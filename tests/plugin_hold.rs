@@ -267,8 +267,8 @@ async fn restarts(cluster: &Cluster, kubelet: &Arc<Kubelet>) {
     make_vfs(cluster, 4, 2000).await;
     have_vfs(cluster, 4, 2000).await;
     plugin_settles(cluster).await;
-    make_vfs(cluster, 4, 1500).await;
-    have_vfs(cluster, 4, 1500).await;
+    make_vfs(cluster, 4, 2500).await;
+    have_vfs(cluster, 4, 2500).await;
     plugin_settles(cluster).await;
     assert_eq!(
         kubelet.counts(),
@@ -277,14 +277,14 @@ async fn restarts(cluster: &Cluster, kubelet: &Arc<Kubelet>) {
     );
 
     // The agent dies while VFs are made; the next one finishes that, and lets the plugin go that waits.
-    make_vfs(cluster, 5, 1500).await;
+    make_vfs(cluster, 5, 2500).await;
     tokio::task::spawn_blocking(move || works.recv_timeout(DEADLINE)).await.unwrap().unwrap();
     agent.kill();
     host.cut_at(0);
     drop(let_go);
     cluster.wait_for_any("app=sriov-device-plugin", "a plugin that waits", waits).await;
     let agent = Agent::start(cluster, NODE, Arc::new(host.another()), holds).await;
-    have_vfs(cluster, 5, 1500).await;
+    have_vfs(cluster, 5, 2500).await;
     plugin_settles(cluster).await;
     assert_eq!(kubelet.counts(), (3, 2));
     assert_eq!(ran_meanwhile.load(Ordering::SeqCst), 0, "never while VFs are made");
