@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostError};
-use vfleet_plan::{HostFacts, Plan, PlannedStep};
+use vfleet_plan::{HostFacts, Plan, PlannedStep, Step};
 
 pub use failure::Failure;
 pub(crate) use failure::chain;
@@ -126,12 +126,22 @@ fn follows(plan: &Plan, left: &Plan) -> bool {
 }
 
 /// What failed, what is not as wanted although nothing failed, and what cannot be.
-fn what_is_wrong(mut failures: Vec<Failure>, left: Plan) -> Vec<Failure> {
+fn what_is_wrong(mut failures: Vec<Failure>, mut left: Plan) -> Vec<Failure> {
+    let put_off = (!failures.is_empty()).then(|| without_restart(&mut left)).flatten();
     let given_up: BTreeSet<Option<PciAddress>> = failures.iter().map(Failure::pf).collect();
     let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.pf()));
     let still_to_do =
         unexplained.map(|planned| Failure::StillToDo { pf: planned.step.pf(), step: planned.to_string() });
     failures.extend(still_to_do);
     failures.extend(left.problems.into_iter().map(Failure::Impossible));
+    failures.extend(put_off);
     failures
+}
+
+/// Takes the restart from what is left to do, with what leads to it.
+fn without_restart(left: &mut Plan) -> Option<Failure> {
+    let at = left.steps.iter().position(|planned| planned.step == Step::Reboot)?;
+    let why = left.steps.remove(at).why;
+    left.steps.retain(|planned| !planned.step.leads_to_restart());
+    Some(Failure::RestartPutOff { why })
 }

@@ -240,7 +240,7 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
         selection: Selection,
     ) -> impl Fn(&HostFacts) -> Plan + Send + Sync + use<> {
-        let (spec, options, mode) = (spec.clone(), self.config.options, self.config.mode);
-        move |facts| selection.of(mode.plan(&spec, facts, options))
+        let (spec, settings, mode) = (spec.clone(), self.config.settings.clone(), self.config.mode);
+        move |facts| selection.of(mode.plan(&spec, facts, &settings))
     }
 }

@@ -7,9 +7,9 @@ use thiserror::Error;
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::IN_PROGRESS;
 use vfleet_host::{Host, HostError};
-use vfleet_plan::boot::config_spec;
+use vfleet_plan::boot::read_config;
 use vfleet_plan::files::{BOOT_CONFIG, BOOT_RESULT};
-use vfleet_plan::{BootPhase, BootResult, HostFacts, Step, plan_phase};
+use vfleet_plan::{BootConfig, BootPhase, BootResult, HostFacts, NodeSettings, Step, plan_phase};
 
 use crate::apply::{Outcome, Work, carry_out, chain, survey};
 
@@ -33,6 +33,13 @@ pub enum BootError {
     Result(#[source] HostError),
 }
 
+/// What the config says about how to look at the machine. The usual, where it cannot be read: [`run`] says so.
+pub fn settings(host: &dyn Host) -> Result<NodeSettings, BootError> {
+    let facts = host.facts().map_err(BootError::Unreadable)?;
+    let config = facts.files.get(BOOT_CONFIG).and_then(|config| parse(config).ok());
+    Ok(config.map(|config| config.settings).unwrap_or_default())
+}
+
 /// Does the work of one phase, and leaves the result in a file. Without a config there is nothing to do.
 pub fn run(host: &dyn Host, phase: BootPhase) -> Result<(), BootError> {
     run_within(host, phase, CARDS_DEADLINE)
@@ -54,9 +61,9 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
         BootPhase::AfterNetwork => errors.extend(why_unprepared(&facts)),
     }
     let name = name(phase);
-    match spec(config) {
-        Ok(spec) => {
-            errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}")));
+    match parse(config) {
+        Ok(config) => {
+            errors.extend(configure(host, phase, &config, patience).map(|text| format!("{name}: {text}")));
         }
         Err(error) => errors.push(format!("{name}: {error}")),
     }
@@ -82,10 +89,10 @@ const fn name(phase: BootPhase) -> &'static str {
     }
 }
 
-fn spec(config: &str) -> Result<SriovNetworkNodeStateSpec, String> {
+fn parse(config: &str) -> Result<BootConfig, String> {
     let refused = |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", chain(error));
     let config: serde_json::Value = serde_saphyr::from_str(config).map_err(|error| refused(&error))?;
-    config_spec(config).map_err(|error| refused(&error))
+    read_config(config).map_err(|error| refused(&error))
 }
 
 /// What the first phase did not do. The second one goes on all the same, since one card at fault is no reason to leave
@@ -106,20 +113,15 @@ pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
 }
 
 /// Makes the machine what is wanted in this phase; gives what is not.
-fn configure(
-    host: &dyn Host,
-    phase: BootPhase,
-    spec: &SriovNetworkNodeStateSpec,
-    patience: Duration,
-) -> Option<String> {
+fn configure(host: &dyn Host, phase: BootPhase, config: &BootConfig, patience: Duration) -> Option<String> {
     if phase == BootPhase::BeforeNetwork
-        && let Err(error) = wait_for_cards(host, spec, patience)
+        && let Err(error) = wait_for_cards(host, &config.spec, patience)
     {
         tracing::warn!(error = chain(&error), "cannot wait for cards; going on with those that are there");
     }
-    let planner = |facts: &HostFacts| plan_phase(phase, spec, facts);
-    let work =
-        Work { host, node: "this machine", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let planner = |facts: &HostFacts| plan_phase(phase, config, facts);
+    let one_card_at_a_time = config.settings.one_card_at_a_time;
+    let work = Work { host, node: "this machine", planner: &planner, one_card_at_a_time, listener: &|_| {} };
     let outcome = match survey(host, &planner) {
         Ok((facts, plan)) if plan.steps.is_empty() => Outcome::without_steps(facts, plan),
         Ok((facts, plan)) => carry_out(&work, facts, plan),

@@ -2,7 +2,7 @@
 
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::boot::config_text;
-use vfleet_plan::{BootWish, HostFacts, NodeOptions, Plan, plan_boot, plan_no_boot, plan_node_with};
+use vfleet_plan::{BootWish, HostFacts, NodeSettings, Plan, plan_boot, plan_no_boot, plan_node_with};
 
 use crate::boot::known_result;
 
@@ -22,15 +22,16 @@ impl Mode {
         self,
         spec: &SriovNetworkNodeStateSpec,
         facts: &HostFacts,
-        options: NodeOptions,
+        settings: &NodeSettings,
     ) -> Plan {
         match self {
             Self::Daemon => {
-                let node = plan_node_with(spec, facts, &options);
+                let node = plan_node_with(spec, facts, &settings.options);
                 Plan { steps: [plan_no_boot(facts), node.steps].concat(), problems: node.problems }
             }
             Self::Systemd => {
-                let (config, result) = (config_text(spec), known_result(facts));
+                let (config, result) = (config_text(spec, settings), known_result(facts));
+                let options = settings.options;
                 let wish = BootWish { spec, config: &config, result: result.as_ref(), options };
                 plan_boot(&wish, facts)
             }

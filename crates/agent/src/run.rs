@@ -31,7 +31,8 @@ pub enum AgentError {
 
 /// Runs until `stop`.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), AgentError> {
-    tracing::info!(node = config.node, namespace = config.namespace, "agent starts");
+    let (node, namespace, mode, settings) = (&config.node, &config.namespace, config.mode, &config.settings);
+    tracing::info!(node, namespace, ?mode, ?settings, "agent starts");
     let machine_changed = Arc::new(Notify::new());
     let wake = Arc::clone(&machine_changed);
     let _watch = config.host.on_change(Box::new(move || wake.notify_one()))?;

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
+use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_plan::report::View;
 use vfleet_plan::{HostFacts, NicIds};
@@ -128,13 +129,17 @@ pub(crate) fn result(status: &SriovNetworkNodeStateStatus) -> (Option<&str>, &st
     (status.sync_status.as_deref(), status.last_sync_error.as_deref().unwrap_or_default())
 }
 
+/// What is said about the machine as a whole.
+pub(crate) fn rdma_mode(status: &SriovNetworkNodeStateStatus) -> Option<RdmaMode> {
+    status.system.as_ref()?.rdma_mode
+}
+
 /// Whether writing `new` would change anything that others can see in `state`.
 pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeStateStatus) -> bool {
     let Some(old) = &state.status else { return true };
     let conditions = old.conditions.as_deref().map(ours);
     old.interfaces != new.interfaces
-        // Without RDMA nothing is said, whatever somebody else said there.
-        || (new.system.is_some() && old.system != new.system)
+        || rdma_mode(old) != rdma_mode(new)
         || result(old) != result(new)
         || conditions.as_deref() != new.conditions.as_deref()
 }

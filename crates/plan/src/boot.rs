@@ -6,7 +6,7 @@ mod fault;
 mod guard;
 mod units;
 
-pub use config::{config_spec, config_text};
+pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
 
 use serde::{Deserialize, Serialize};
@@ -111,17 +111,16 @@ pub enum BootPhase {
 }
 
 /// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
-/// it set the firmware of cards: the agent does that before the restart, and knows whether it may.
-pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+/// it set the firmware of cards: the agent does that before the restart.
+pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
+    let options = NodeOptions { mellanox: false, ..config.settings.options };
     let mut plan = match phase {
-        BootPhase::BeforeNetwork => plan_before_network(spec, facts),
-        BootPhase::AfterNetwork => {
-            plan_node_with(spec, facts, &NodeOptions { mellanox: false, ..NodeOptions::default() })
-        }
+        BootPhase::BeforeNetwork => plan_before_network(&config.spec, facts),
+        BootPhase::AfterNetwork => plan_node_with(&config.spec, facts, &options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
-        plan.steps.retain(|planned| !leads_to_restart(planned));
+        plan.steps.retain(|planned| !planned.step.leads_to_restart());
         plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
     }
     plan
@@ -161,13 +160,10 @@ fn write_config(wish: &BootWish<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
 /// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
 /// cards are done with, right before what leads to the restart, which does not follow when that fails.
 fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
+    let leads_to_restart = |planned: &PlannedStep| planned.step.leads_to_restart();
     let at = node.steps.iter().position(leads_to_restart).unwrap_or(node.steps.len());
     node.steps.splice(at..at, files);
     node
-}
-
-fn leads_to_restart(planned: &PlannedStep) -> bool {
-    matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
 }
 
 /// Settings that count after a restart. The next plan, which sees them, asks for that one.

@@ -44,7 +44,9 @@ mod mac;
 mod prelude;
 mod vendor;
 
-pub use boot::{BootPhase, BootResult, BootWish, plan_boot, plan_no_boot, plan_phase};
+pub use boot::{
+    BootConfig, BootPhase, BootResult, BootWish, NodeSettings, plan_boot, plan_no_boot, plan_phase,
+};
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
     PfFacts, Processor, Question, RdmaFacts, Reboots, Record, Tries, Unanswered, Unread, VdpaKind, VfFacts,

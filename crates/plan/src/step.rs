@@ -113,6 +113,11 @@ impl Step {
         }
     }
 
+    /// Whether it restarts the machine, or only has a meaning before that.
+    pub fn leads_to_restart(&self) -> bool {
+        matches!(self, Self::SetKernelArguments { .. } | Self::CountReboot { .. } | Self::Reboot)
+    }
+
     /// The VF that it is about; `None` for all of a PF, and for the machine.
     pub fn vf(&self) -> Option<VfRef> {
         match self {

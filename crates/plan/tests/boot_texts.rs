@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::BootResult;
-use vfleet_plan::boot::{config_spec, config_text};
+use vfleet_plan::NodeOptions;
+use vfleet_plan::boot::{BootConfig, NodeSettings, config_text, read_config};
 
 /// Any text that says something, more often than not one that means something in YAML.
 fn text() -> impl Strategy<Value = String> {
@@ -58,15 +59,26 @@ fn spec() -> impl Strategy<Value = SriovNetworkNodeStateSpec> {
     )
 }
 
+fn settings() -> impl Strategy<Value = NodeSettings> {
+    (any::<[bool; 4]>(), vec(any::<std::net::IpAddr>(), 0..3)).prop_map(
+        |([firmware_reset, mellanox, one_card_at_a_time, has_lone_vfs], node_addresses)| NodeSettings {
+            options: NodeOptions { firmware_reset, mellanox },
+            one_card_at_a_time,
+            has_lone_vfs,
+            node_addresses,
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_config_is_read_back(spec in spec()) {
-        let text = config_text(&spec);
-        prop_assert_eq!(&text, &config_text(&spec), "always the same");
+    fn a_config_is_read_back(spec in spec(), settings in settings()) {
+        let text = config_text(&spec, &settings);
+        prop_assert_eq!(&text, &config_text(&spec, &settings), "always the same");
         let read: Value = serde_saphyr::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-        prop_assert_eq!(config_spec(read).unwrap(), spec, "{}", text);
+        prop_assert_eq!(read_config(read).unwrap(), BootConfig { spec, settings }, "{}", text);
     }
 
     #[test]
@@ -84,7 +96,7 @@ proptest! {
     fn any_text_is_read_or_refused(text in r"(spec|interfaces|numvfs|syncStatus|lastSyncError|: |- |\n|  |\PC){0,40}") {
         let _ = serde_saphyr::from_str::<BootResult>(&text);
         if let Ok(config) = serde_saphyr::from_str::<Value>(&text) {
-            let _ = config_spec(config);
+            let _ = read_config(config);
         }
     }
 
@@ -98,6 +110,6 @@ proptest! {
     ) {
         let inner = json!({ (name): value });
         let spec = if is_list { json!({"interfaces": [inner]}) } else { inner };
-        let _ = (config_spec(json!({"spec": spec})), config_spec(spec));
+        let _ = (read_config(json!({"spec": spec})), read_config(spec));
     }
 }

@@ -386,7 +386,8 @@ fn a_card_of_which_no_tool_tells_is_a_problem_only_when_it_matters() {
 fn a_card_that_shows_no_vfs_is_not_one_that_asks_for_fewer() {
     let mut facts = machine("", "").facts().unwrap();
     facts.pfs[0].total_vfs = 0;
-    let plan = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &NodeOptions::default());
+    let options = NodeOptions { mellanox: false, ..NodeOptions::default() };
+    let plan = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &options);
     let text = plan.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     assert!(text.contains("switched off in its firmware") && !text.contains("lower numVfs"), "{text}");
 }

@@ -35,7 +35,8 @@ pub(super) fn execute(work: &Work<'_>, facts: &HostFacts, steps: &[PlannedStep])
     }
     let cards_at_once = if work.one_card_at_a_time { 1 } else { usize::MAX };
     at_once(&schedule.pfs, cards_at_once, |lane| run.lane(lane));
-    let _ = schedule.after.iter().all(|planned| run.step(planned));
+    let may_follow = |planned: &PlannedStep| !planned.step.leads_to_restart() || run.nothing_failed();
+    let _ = schedule.after.iter().all(|planned| may_follow(planned) && run.step(planned));
     run.done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,6 +83,10 @@ impl Run<'_> {
         }
         (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });
         self.note(step, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
+    }
+
+    fn nothing_failed(&self) -> bool {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).failures.is_empty()
     }
 
     fn note(&self, step: &Step, result: Result<(), Failure>) -> bool {

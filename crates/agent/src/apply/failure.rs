@@ -24,6 +24,12 @@ pub enum Failure {
     /// The machine cannot be read.
     #[error("cannot read the machine: {}", chain(.0))]
     Unreadable(HostError),
+    /// The machine was to be restarted, and a step before that failed.
+    #[error("the machine is not restarted (for {why}) while something else fails: see to that first")]
+    RestartPutOff {
+        /// What for.
+        why: String,
+    },
     /// All steps were executed, and still something is not as wanted.
     #[error("still to do after all steps were executed: {step}")]
     StillToDo {
@@ -40,6 +46,7 @@ impl Failure {
         match self {
             Self::Impossible(problem) => problem.cause.reason(),
             Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
+            Self::RestartPutOff { .. } => "RestartPutOff",
             Self::StillToDo { .. } => "NotVerified",
         }
     }
@@ -49,7 +56,7 @@ impl Failure {
         match self {
             Self::Impossible(problem) => problem.pf,
             Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
-            Self::Unreadable(_) => None,
+            Self::Unreadable(_) | Self::RestartPutOff { .. } => None,
         }
     }
 
@@ -57,7 +64,9 @@ impl Failure {
     pub fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Impossible(problem) => problem.is_worth_a_retry(),
-            Self::Step { .. } | Self::Unreadable(_) | Self::StillToDo { .. } => true,
+            Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
+                true
+            }
         }
     }
 }

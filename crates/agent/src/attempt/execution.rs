@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use vfleet_api::SriovNetworkNodeState;
-use vfleet_plan::{HostFacts, Plan};
+use vfleet_plan::{HostFacts, Plan, PlannedStep, Step};
 
 use super::Agent;
 use crate::apply::{Happening, Outcome, Work, carry_out};
@@ -28,6 +28,7 @@ impl Agent {
         plan: Plan,
     ) -> Result<Outcome, tokio::task::JoinError> {
         let (course, mut seen) = watch::channel(Course::begin(&plan));
+        let (about_to_restart, mut restarts) = mpsc::channel(1);
         let before = facts.clone();
         let config = self.config.clone();
         let planner = self.planner(&state.spec, selection);
@@ -36,12 +37,15 @@ impl Agent {
             let listener = move |happening: Happening<'_>| {
                 metrics.take(&happening);
                 course.send_modify(|course| course.take(&happening));
+                if let Happening::Begins(planned @ PlannedStep { step: Step::Reboot, .. }) = happening {
+                    wait_until_told(&about_to_restart, &planned.why);
+                }
             };
             let work = Work {
                 host: &*config.host,
                 node: &config.node,
                 planner: &planner,
-                one_card_at_a_time: config.one_card_at_a_time,
+                one_card_at_a_time: config.settings.one_card_at_a_time,
                 listener: &listener,
             };
             carry_out(&work, facts, plan)
@@ -50,6 +54,12 @@ impl Agent {
         loop {
             tokio::select! {
                 outcome = &mut done => return outcome,
+                Some(Restart { why, told }) = restarts.recv() => {
+                    let course = seen.borrow_and_update().clone();
+                    self.tell_restart(state, &before, &course, &why).await;
+                    // Nobody waits any more when the work was broken off.
+                    let _ = told.send(());
+                }
                 Some(course) = further(&mut seen, last_report) => {
                     self.tell_progress(state, &before, &course).await;
                     last_report = Instant::now();
@@ -58,21 +68,43 @@ impl Agent {
         }
     }
 
-    /// Says how far it is. Not for another try of what failed: the failure stands until it is gone. A cluster that
-    /// cannot be told does not keep the machine from being repaired.
+    /// Says how far it is. Not for another try of what failed: the failure stands until it is gone.
     pub(super) async fn tell_progress(
         &mut self,
         state: &SriovNetworkNodeState,
         facts: &HostFacts,
         course: &Course,
     ) {
-        if self.failures > 0 && !course.reboots() {
-            return;
+        if self.failures == 0 {
+            self.tell_course(state, facts, course).await;
         }
+    }
+
+    /// A cluster that cannot be told does not keep the machine from being repaired.
+    pub(super) async fn tell_course(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        facts: &HostFacts,
+        course: &Course,
+    ) {
         if let Err(error) = self.tell(state, Some(facts), &Progress::Executing(course)).await {
             let error = crate::apply::chain(&error);
             tracing::warn!(node = self.config.node, error, "progress not reported");
         }
+    }
+}
+
+/// The machine is about to restart, and whoever looks at the node shall know why first.
+struct Restart {
+    why: String,
+    told: oneshot::Sender<()>,
+}
+
+fn wait_until_told(about_to_restart: &mpsc::Sender<Restart>, why: &str) {
+    let (told, is_told) = oneshot::channel();
+    if about_to_restart.blocking_send(Restart { why: why.to_owned(), told }).is_ok() {
+        // An agent that is ended meanwhile does not tell it any more.
+        let _ = is_told.blocking_recv();
     }
 }
 

@@ -2,6 +2,7 @@ use serde_json::json;
 use vfleet_api::PciAddress;
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
+use vfleet_plan::boot::config_text;
 use vfleet_plan::{NodeOptions, Plan};
 
 use super::*;
@@ -28,7 +29,16 @@ fn three_vfs() -> SriovNetworkNodeStateSpec {
 
 /// What an agent in this mode does for `spec`, once.
 fn agent(host: &SimHost, mode: Mode, spec: &SriovNetworkNodeStateSpec) -> Outcome {
-    let planner = |facts: &HostFacts| mode.plan(spec, facts, NodeOptions::default());
+    agent_told(host, mode, spec, &NodeSettings::default())
+}
+
+fn agent_told(
+    host: &SimHost,
+    mode: Mode,
+    spec: &SriovNetworkNodeStateSpec,
+    settings: &NodeSettings,
+) -> Outcome {
+    let planner = |facts: &HostFacts| mode.plan(spec, facts, settings);
     let work = Work { host, node: "node", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
     let (facts, plan) = survey(host, &planner).unwrap();
     if plan.steps.is_empty() { Outcome::without_steps(facts, plan) } else { carry_out(&work, facts, plan) }
@@ -139,7 +149,20 @@ fn a_config_of_the_go_daemon_is_followed() {
 #[test]
 fn what_is_written_is_read_back() {
     let spec = three_vfs();
-    assert_eq!(super::spec(&vfleet_plan::boot::config_text(&spec)).unwrap(), spec);
+    let settings = NodeSettings {
+        options: NodeOptions { firmware_reset: true, mellanox: false },
+        one_card_at_a_time: true,
+        has_lone_vfs: true,
+        node_addresses: vec![[10, 0, 0, 1].into()],
+    };
+    let text = config_text(&spec, &settings);
+    assert_eq!(parse(&text).unwrap(), BootConfig { spec, settings: settings.clone() });
+    let host = machine();
+    assert_eq!(super::settings(&host).unwrap(), NodeSettings::default());
+    with_config(&host, &text);
+    assert_eq!(super::settings(&host).unwrap(), settings);
+    with_config(&host, "spec: [");
+    assert_eq!(super::settings(&host).unwrap(), NodeSettings::default(), "the run says what is wrong");
 }
 
 #[test]
@@ -148,7 +171,7 @@ fn a_card_that_never_comes_fails_and_the_others_are_configured() {
     let mut spec = three_vfs();
     let missing = json!({ "pciAddress": "0000:ff:00.0", "numVfs": 1 });
     spec.interfaces.as_mut().unwrap().push(serde_json::from_value(missing).unwrap());
-    with_config(&host, &vfleet_plan::boot::config_text(&spec));
+    with_config(&host, &config_text(&spec, &NodeSettings::default()));
     let error = run_within(&host, BootPhase::BeforeNetwork, SHORT).unwrap_err();
     assert!(error.to_string().contains("0000:ff:00.0"), "{error}");
     run_within(&host, BootPhase::AfterNetwork, SHORT).unwrap_err();
@@ -193,7 +216,7 @@ fn killed_at_any_step_the_machine_ends_the_same() {
         host.restart();
         run(&host, BootPhase::BeforeNetwork).unwrap();
         run(&host, BootPhase::AfterNetwork).unwrap();
-        let plan: Plan = Mode::Systemd.plan(&spec, &host.facts().unwrap(), NodeOptions::default());
+        let plan: Plan = Mode::Systemd.plan(&spec, &host.facts().unwrap(), &NodeSettings::default());
         assert!(plan.is_done(), "cut at {cut}: {plan:?}");
     }
 }
@@ -229,4 +252,40 @@ fn a_vf_that_lost_its_driver_is_healed_without_a_restart() {
     host.behind_its_back(|kernel| kernel.unbind(vf)).unwrap();
     let outcome = agent(&host, Mode::Systemd, &three_vfs());
     assert!(outcome.failures.is_empty() && !outcome.reboots && outcome.executed > 0, "{outcome:?}");
+}
+
+/// A Mellanox card whose firmware shows two VFs at most.
+fn mellanox_card() -> SimHost {
+    let card = json!({
+        "address": pf(), "name": "ens1f0", "vendor": "15b3", "device": "1017", "vfDevice": "1018",
+        "driver": "mlx5_core", "vfDriver": "mlx5_core", "totalVfs": 64,
+        "firmware": { "sriov": true, "numVfs": 2, "linkTypes": ["ETH"] },
+    });
+    SimHost::from_yaml(&json!({ "pfs": [card] }).to_string(), "mellanox").unwrap()
+}
+
+#[test]
+fn a_vendor_that_is_switched_off_is_off_at_boot_too() {
+    for mellanox in [false, true] {
+        let host = mellanox_card();
+        let options = NodeOptions { mellanox, ..NodeOptions::default() };
+        let told = NodeSettings { options, ..NodeSettings::default() };
+        agent_told(&host, Mode::Systemd, &three_vfs(), &told);
+        host.restart();
+        let _ = run(&host, BootPhase::BeforeNetwork).and(run(&host, BootPhase::AfterNetwork));
+        let executed = host.executed();
+        assert_eq!(executed.iter().any(|step| step.contains("firmware")), mellanox, "{executed:?}");
+    }
+}
+
+#[test]
+fn another_setting_alone_restarts_nothing() {
+    let host = restarted();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    run(&host, BootPhase::AfterNetwork).unwrap();
+    let slow = NodeSettings { one_card_at_a_time: true, ..NodeSettings::default() };
+    let outcome = agent_told(&host, Mode::Systemd, &three_vfs(), &slow);
+    assert!(outcome.failures.is_empty() && !outcome.reboots && outcome.executed > 0, "{outcome:?}");
+    assert!(super::settings(&host).unwrap().one_card_at_a_time);
+    assert_eq!(agent_told(&host, Mode::Systemd, &three_vfs(), &slow).executed, 0);
 }

@@ -1,10 +1,46 @@
 //! The config of the units, in the form of the Go daemon: names inside `spec` are in lower case, since its YAML library
 //! writes Go's field names so. Names as in the API are read as well.
 
+use core::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use vfleet_api::SriovNetworkNodeStateSpec;
 
+use crate::node::NodeOptions;
 use crate::prelude::*;
+
+/// What an agent was told about its node, as far as it decides what happens to the cards: it counts at boot as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// What the node may do beyond the usual.
+    pub options: NodeOptions,
+    /// Finish one card before the next is begun.
+    pub one_card_at_a_time: bool,
+    /// Network cards that can have no VFs are VFs of a PF that is not on this machine, but in the cloud around it.
+    pub has_lone_vfs: bool,
+    /// The node's own addresses: the cards that carry them are in use by the node itself.
+    pub node_addresses: Vec<IpAddr>,
+}
+
+/// What the units shall do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BootConfig {
+    /// What the machine shall be like.
+    pub spec: SriovNetworkNodeStateSpec,
+    /// What else they are told.
+    pub settings: NodeSettings,
+}
+
+/// What the Go daemon has no name for.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ours {
+    firmware_reset: bool,
+    mellanox: bool,
+    one_card_at_a_time: bool,
+    node_addresses: Vec<IpAddr>,
+}
 
 /// Names in a node state's spec that have capital letters.
 const NAMES: [&str; 20] = [
@@ -33,27 +69,57 @@ const NAMES: [&str; 20] = [
 /// Names whose values are pairs that somebody else named.
 const PAIRS: [&str; 4] = ["externalIDs", "otherConfig", "options", "uplink"];
 
-/// The text of the config that says `spec`: always the same for the same spec.
-pub fn config_text(spec: &SriovNetworkNodeStateSpec) -> String {
+/// The text of the config that says this: always the same for the same.
+pub fn config_text(spec: &SriovNetworkNodeStateSpec, settings: &NodeSettings) -> String {
     // Plain data always has a JSON form. If it had none, the units would refuse the config and change nothing.
     let spec = serde_json::to_value(spec).unwrap_or_default();
     let config = json!({
         "spec": renamed(spec, &|name| if NAMES.contains(&name) { name.to_lowercase() } else { name.to_owned() }),
         "unsupportedNics": false,
-        "platformType": 0,
+        // 0 is hardware. The cloud itself is of no interest at boot, only that its VFs have no PF.
+        "platformType": i32::from(settings.has_lone_vfs),
         "manageSoftwareBridges": false,
         "ovsdbSocketPath": "",
+        "vfleet": Ours::from(settings),
     });
     lines(&config, 0).join("\n") + "\n"
 }
 
-/// The spec in a config, which is read as YAML already.
-pub fn config_spec(mut config: Value) -> Result<SriovNetworkNodeStateSpec, serde_json::Error> {
-    let spec = config.get_mut("spec").map(Value::take).unwrap_or_default();
-    let mut spec: SriovNetworkNodeStateSpec = serde_json::from_value(api_names(spec))?;
+/// What a config says, which is read as YAML already. The Go daemon's says nothing of [`Ours`].
+pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
+    let mut take = |key: &str| config.get_mut(key).map(Value::take).unwrap_or_default();
+    let mut spec: SriovNetworkNodeStateSpec = serde_json::from_value(api_names(take("spec")))?;
     // Go writes an empty list as none at all, and means that nothing is wanted.
     spec.interfaces.get_or_insert_default();
-    Ok(spec)
+    let ours: Option<Ours> = serde_json::from_value(take("vfleet"))?;
+    let platform: Option<i64> = serde_json::from_value(take("platformType"))?;
+    let ours = ours.unwrap_or_default();
+    let options = NodeOptions { firmware_reset: ours.firmware_reset, mellanox: ours.mellanox };
+    let settings = NodeSettings {
+        options,
+        one_card_at_a_time: ours.one_card_at_a_time,
+        has_lone_vfs: platform.is_some_and(|platform| platform != 0),
+        node_addresses: ours.node_addresses,
+    };
+    Ok(BootConfig { spec, settings })
+}
+
+impl From<&NodeSettings> for Ours {
+    fn from(settings: &NodeSettings) -> Self {
+        let NodeOptions { firmware_reset, mellanox } = settings.options;
+        Self {
+            firmware_reset,
+            mellanox,
+            one_card_at_a_time: settings.one_card_at_a_time,
+            node_addresses: settings.node_addresses.clone(),
+        }
+    }
+}
+
+impl Default for Ours {
+    fn default() -> Self {
+        Self::from(&NodeSettings::default())
+    }
 }
 
 /// With the API's names, in whatever case they are written.

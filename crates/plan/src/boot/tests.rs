@@ -275,8 +275,9 @@ fn the_firmware_is_set_before_the_one_restart() {
 
 #[test]
 fn units_leave_the_firmware_alone() {
+    let config = BootConfig { spec: two_vfs(), settings: NodeSettings::default() };
     for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
-        let plan = plan_phase(phase, &two_vfs(), &with_firmware(1));
+        let plan = plan_phase(phase, &config, &with_firmware(1));
         assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("TooManyVfs")));
     }
 }
@@ -299,4 +300,33 @@ fn restarts_for_the_units_and_for_the_kernel_are_counted_each_for_itself() {
         left.needs.len() == 1 && left.needs.keys().all(|need| need.starts_with("systemd mode")),
         "{left:?}"
     );
+}
+
+#[test]
+fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
+    let spec = two_vfs();
+    let settings = NodeSettings {
+        options: NodeOptions { firmware_reset: true, mellanox: false },
+        one_card_at_a_time: true,
+        has_lone_vfs: true,
+        node_addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+    };
+    let text = config::config_text(&spec, &settings);
+    for line in
+        ["platformType: 1", "vfleet:", "  mellanox: false", "  firmwareReset: true", "    - \"fd00::1\""]
+    {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert_ne!(text, config::config_text(&spec, &NodeSettings::default()));
+}
+
+#[test]
+fn a_config_that_says_nothing_of_it_means_the_usual() {
+    let config = serde_json::json!({ "spec": {}, "platformType": 0 });
+    assert_eq!(read_config(config).unwrap().settings, NodeSettings::default());
+    let openstack = serde_json::json!({ "spec": {}, "platformType": 1, "vfleet": { "mellanox": false } });
+    let settings = read_config(openstack).unwrap().settings;
+    assert!(settings.has_lone_vfs && !settings.options.mellanox && !settings.options.firmware_reset);
+    let bad = serde_json::json!({ "spec": {}, "vfleet": { "nodeAddresses": ["here"] } });
+    assert!(read_config(bad).is_err());
 }

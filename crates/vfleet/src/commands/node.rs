@@ -126,7 +126,7 @@ fn plan(wish: &WishArguments, common: &Common) -> anyhow::Result<Exit> {
 }
 
 fn apply(wish: &WishArguments, consent: Consent, common: &Common) -> anyhow::Result<Exit> {
-    let host = common.machine.open()?;
+    let host = common.machine.open_to_change()?;
     let source = Source::read(&wish.file, &wish.labels)?;
     print(&act::apply(&*host, &source, consent)?, common.format)
 }
@@ -137,7 +137,7 @@ fn show(common: &Common) -> anyhow::Result<Exit> {
 }
 
 fn reset(consent: Consent, common: &Common) -> anyhow::Result<Exit> {
-    let host = common.machine.open()?;
+    let host = common.machine.open_to_change()?;
     print(&act::reset(&*host, consent)?, common.format)
 }
 

@@ -18,6 +18,15 @@ pub(super) struct MachineArguments {
 }
 
 impl MachineArguments {
+    /// The machine, in order to change it.
+    pub(super) fn open_to_change(&self) -> anyhow::Result<Box<dyn Host>> {
+        // Said once here, instead of by every step.
+        if self.sim.is_none() && !nix::unistd::geteuid().is_root() {
+            anyhow::bail!("changing this machine takes root: run it with sudo, or try it with --sim");
+        }
+        self.open()
+    }
+
     /// The machine.
     pub(super) fn open(&self) -> anyhow::Result<Box<dyn Host>> {
         Ok(match &self.sim {

@@ -39,6 +39,9 @@ fn steps(report: &Report) -> String {
 }
 
 fn cards(cards: &[Card]) -> String {
+    if cards.is_empty() {
+        return "there is no network card that can have VFs\n".to_owned();
+    }
     let rows = cards.iter().map(|card| {
         if let Some(unread) = &card.unread {
             return vec![NONE.to_owned(), card.pci_address.clone(), format!("cannot be read: {unread}")];
