@@ -54,7 +54,7 @@ fn cards(cards: &[Card]) -> String {
             or_none(card.mtu),
             or_none(card.mac.as_ref()),
             or_none(card.eswitch),
-            format!("{} of {}", card.vfs.len(), card.total_vfs),
+            vf_count(card),
             or_none(card.record),
             or_none(card.in_use_by),
         ]
@@ -62,6 +62,14 @@ fn cards(cards: &[Card]) -> String {
     let header =
         ["PF", "PCI ADDRESS", "DRIVER", "LINK", "MTU", "MAC", "ESWITCH", "VFS", "RECORD", "USED FOR"];
     table(&header, rows)
+}
+
+/// A card whose firmware has SR-IOV switched off shows no VFs at all.
+fn vf_count(card: &Card) -> String {
+    match (card.vfs.len(), card.total_vfs) {
+        (0, 0) => "off".to_owned(),
+        (count, total) => format!("{count} of {total}"),
+    }
 }
 
 fn vfs(cards: &[Card]) -> String {
