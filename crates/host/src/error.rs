@@ -1,15 +1,16 @@
 //! What goes wrong with a machine.
 
+use std::error::Error;
+use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thiserror::Error;
 use vfleet_api::{PciAddress, VfRef};
 
 /// Why a machine could not be read or changed. The text says what was tried and what to do next; the cause is
 /// the source.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("cannot {attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
@@ -83,8 +84,6 @@ pub enum HostError {
     NoSuchBootLoader { loader: &'static str },
     #[error("{} is no file that vfleet may write or remove", path.display())]
     NotOurFile { path: PathBuf },
-    #[error("this version cannot {attempt} yet")]
-    NotYet { attempt: String },
     #[error("the simulated machine was told to fail to {attempt}")]
     Injected { attempt: String },
     #[error("the simulated process was cut off before it could {attempt}")]
@@ -124,10 +123,21 @@ impl HostError {
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
             Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
             Self::NotOurFile { .. } => "NotOurFile",
-            Self::NotYet { .. } => "Unsupported",
             Self::Injected { .. } => "Injected",
             Self::CutOff { .. } => "CutOff",
         }
+    }
+
+    /// With all that led to it.
+    pub(crate) fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(next) = cause {
+            // Writing to a text cannot fail.
+            let _ = write!(text, ": {next}");
+            cause = next.source();
+        }
+        text
     }
 
     /// The errno that the kernel gave, if it gave one.

@@ -14,8 +14,8 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
 
 use crate::facts::HostFacts;
-use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with, planned};
+use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -60,7 +60,7 @@ impl BootResult {
 
     /// As a file. JSON is YAML, and its quotes keep any text one line.
     pub fn file(&self) -> HostFile {
-        let error = serde_json::Value::from(self.last_sync_error.as_str());
+        let error = config::one_line(&self.last_sync_error.as_str().into());
         let text = format!("syncStatus: {}\nlastSyncError: {error}\n", self.sync_status);
         HostFile { path: BOOT_RESULT.to_owned(), text, is_program: false }
     }
@@ -75,7 +75,9 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
     }
-    let node = without_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
+    // A restart of the firmware saves none of the machine, in which the units do their work.
+    let options = NodeOptions { firmware_reset: false, ..wish.options };
+    let node = guard::with_our_count(plan_node_with(wish.spec, facts, &options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);
@@ -85,6 +87,9 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
+    }
+    if node.steps.iter().any(sets_firmware) {
+        return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
     let units_are_at_work = result == Some(&BootResult::in_progress()) && !node.steps.is_empty();
     if node.disruption() <= Disruption::Vf && !units_are_at_work {
@@ -105,11 +110,14 @@ pub enum BootPhase {
     AfterNetwork,
 }
 
-/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it.
+/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
+/// it set the firmware of cards: the agent does that before the restart, and knows whether it may.
 pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     let mut plan = match phase {
         BootPhase::BeforeNetwork => plan_before_network(spec, facts),
-        BootPhase::AfterNetwork => plan_node(spec, facts),
+        BootPhase::AfterNetwork => {
+            plan_node_with(spec, facts, &NodeOptions { mellanox: false, ..NodeOptions::default() })
+        }
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
@@ -123,12 +131,12 @@ pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &Ho
 pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "the agent itself looks after the cards";
     let remove = |path: String| planned(Step::RemoveFile { pf: None, path }, Disruption::None, why);
-    let units: Vec<String> = UNITS.iter().map(|unit| units::path(unit)).collect();
+    let units: Vec<String> = UNITS.iter().map(|unit| unit_path(unit)).collect();
     let mut steps = Vec::new();
     for unit in UNITS.iter().filter(|unit| facts.enabled_units.contains(**unit)) {
         steps.push(planned(Step::DisableUnit { unit: (*unit).to_owned() }, Disruption::None, why));
     }
-    // A program is not among the facts. It goes before the units that start it: they tell that it may be there.
+    // Others' programs are not among the facts. They go before the units that start them, which tell that they may be there.
     if units.iter().any(|unit| facts.files.contains_key(unit)) {
         steps.extend([BOOT_PROGRAM, GO_BOOT_PROGRAM].map(|program| remove(program.to_owned())));
     }
@@ -150,14 +158,6 @@ fn write_config(wish: &BootWish<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
     steps
 }
 
-/// The planner of nodes forgets restarts that it has no need for. Those for the units are not its own.
-fn without_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
-    if guard::is_counting(facts) {
-        node.steps.retain(|planned| planned.step != Step::ForgetReboots);
-    }
-    node
-}
-
 /// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
 /// cards are done with, right before what leads to the restart, which does not follow when that fails.
 fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
@@ -170,6 +170,11 @@ fn leads_to_restart(planned: &PlannedStep) -> bool {
     matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
 }
 
+/// Settings that count after a restart. The next plan, which sees them, asks for that one.
+fn sets_firmware(planned: &PlannedStep) -> bool {
+    matches!(planned.step, Step::SetFirmware { .. }) && planned.disruption == Disruption::Reboot
+}
+
 fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {
     let succeeds = node.problems.is_empty();
     let mut steps = [files, node.steps].concat();
@@ -178,6 +183,7 @@ fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, fac
         steps.push(planned(step, Disruption::None, "the cards are as wanted without a restart"));
     }
     if succeeds && guard::is_counting(facts) {
+        steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. }));
         steps.push(planned(Step::ForgetReboots, Disruption::None, "they led to what they were for"));
     }
     Plan { steps, problems: node.problems }

@@ -73,7 +73,7 @@ pub enum Step {
     DisableUnit { unit: String },
     /// Change the arguments that the kernel is started with next time.
     SetKernelArguments { loader: BootLoader, add: Vec<String>, remove: Vec<String> },
-    /// Write down that a restart is asked for.
+    /// Write down which restarts were asked for.
     CountReboot { reboots: Reboots },
     /// Forget about restarts: they led to what they were for.
     ForgetReboots,
@@ -189,9 +189,7 @@ impl fmt::Display for Step {
                 add.iter().try_for_each(|argument| write!(f, " +{argument}"))?;
                 remove.iter().try_for_each(|argument| write!(f, " -{argument}"))
             }
-            Self::CountReboot { reboots } => {
-                write!(f, "write down reboot {} for {}", reboots.count, reboots.purpose)
-            }
+            Self::CountReboot { reboots } => write!(f, "write down reboot {reboots}"),
             Self::ForgetReboots => f.write_str("forget reboots"),
             Self::Reboot => f.write_str("reboot"),
         }

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vfleet_plan::HostFile;
-use vfleet_plan::files::{FIXED, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule, is_ours};
+use vfleet_plan::files::{
+    BOOT_PROGRAM, FIXED, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule, is_ours, unit_path,
+};
 
 use super::root::HostRoot;
-use super::{dbus, durable, sysfs};
+use super::{dbus, durable, kept, sysfs};
 use crate::HostError;
 
 /// systemd reads all units again, which are many on some machines.
@@ -65,6 +67,22 @@ pub(super) fn install_program(root: &HostRoot, path: &str) -> Result<(), HostErr
     durable::copy(Path::new(THIS_PROGRAM), &our_file(root, path)?, durable::PROGRAM)
 }
 
+/// Whether the program that the units start is this very one. It is compared again only when it changed.
+pub(super) fn has_boot_program(root: &HostRoot) -> Result<bool, HostError> {
+    let path = root.at(BOOT_PROGRAM);
+    let Ok(metadata) = fs::symlink_metadata(&path) else { return Ok(false) };
+    let version = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+    let mut compared = kept::lock(&root.kept().boot_program);
+    if let Some((known, is_this)) = *compared
+        && known == version
+    {
+        return Ok(is_this);
+    }
+    let is_this = durable::is_copy(Path::new(THIS_PROGRAM), &path, durable::PROGRAM)?;
+    *compared = Some((version, is_this));
+    Ok(is_this)
+}
+
 /// What else is on the machine is nobody's business here.
 fn our_file(root: &HostRoot, path: &str) -> Result<PathBuf, HostError> {
     if is_ours(path) { Ok(root.at(path)) } else { Err(HostError::NotOurFile { path: path.into() }) }
@@ -114,7 +132,7 @@ fn link(root: &HostRoot, unit: &str) -> Result<(), HostError> {
     let text = fs::read_to_string(&file).map_err(|source| sysfs::failed("read", &file, source))?;
     for wanter in wanted_by(&text) {
         let directory = root.at(UNIT_DIRECTORY).join(format!("{wanter}.wants"));
-        fs::create_dir_all(&directory).map_err(|source| sysfs::failed("make", &directory, source))?;
+        durable::make_directory(&directory).map_err(|source| sysfs::failed("make", &directory, source))?;
         let link = directory.join(unit);
         durable::remove(&link)?;
         symlink(&path, &link).map_err(|source| sysfs::failed("link", &link, source))?;
@@ -128,8 +146,4 @@ fn wanted_by(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.trim().strip_prefix("WantedBy="))
         .flat_map(str::split_whitespace)
         .filter(|wanter| !wanter.contains('/'))
-}
-
-fn unit_path(unit: &str) -> String {
-    format!("{UNIT_DIRECTORY}/{unit}")
 }

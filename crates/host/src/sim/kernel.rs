@@ -42,7 +42,7 @@ pub struct Kernel {
     pub files: BTreeMap<String, String>,
     /// Units of systemd that start at boot.
     pub enabled_units: BTreeSet<String>,
-    /// Where vfleet put copies of itself.
+    /// Where there are copies of this very vfleet.
     pub programs: BTreeSet<String>,
     /// The file of InfiniBand GUIDs.
     pub guid_file: Option<String>,

@@ -57,7 +57,7 @@ pub fn config_spec(mut config: Value) -> Result<SriovNetworkNodeStateSpec, serde
 }
 
 /// With the API's names, in whatever case they are written.
-pub(super) fn api_names(spec: Value) -> Value {
+fn api_names(spec: Value) -> Value {
     let known = |name: &str| NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)).copied();
     renamed(spec, &|name| known(name).unwrap_or(name).to_owned())
 }
@@ -88,16 +88,44 @@ fn lines(value: &Value, depth: usize) -> Vec<String> {
         Value::Array(items) => {
             items.iter().flat_map(|item| entry(&format!("{indent}-"), item, depth)).collect()
         }
-        other => vec![format!("{indent}{other}")],
+        other => vec![format!("{indent}{}", one_line(other))],
     }
 }
 
 fn entry(start: &str, value: &Value, depth: usize) -> Vec<String> {
-    let is_block = value.as_object().is_some_and(|fields| !fields.is_empty())
-        || value.as_array().is_some_and(|items| !items.is_empty());
+    let is_block = match value {
+        Value::Object(fields) => !fields.is_empty() && fields.keys().all(|key| is_plain(key)),
+        Value::Array(items) => !items.is_empty(),
+        _ => false,
+    };
     if is_block {
         [vec![start.to_owned()], lines(value, depth + 1)].concat()
     } else {
-        vec![format!("{start} {value}")]
+        vec![format!("{start} {}", one_line(value))]
     }
 }
+
+/// Whether a name means itself in YAML: all of the API do, those that users give may be anything.
+fn is_plain(name: &str) -> bool {
+    let means_another = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+    name.bytes().all(|byte| byte.is_ascii_alphabetic())
+        && !name.is_empty()
+        && !means_another.iter().any(|word| word.eq_ignore_ascii_case(name))
+}
+
+/// As JSON in ASCII: YAML does not take every letter as it is.
+pub(super) fn one_line(value: &Value) -> String {
+    let mut text = String::new();
+    for letter in value.to_string().chars() {
+        if letter.is_ascii() && letter != '\u{7f}' {
+            text.push(letter);
+        } else {
+            let mut units = [0; 2];
+            text.extend(letter.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
