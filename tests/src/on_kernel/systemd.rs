@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::guest::Guest;
+use super::guest::{AGENT_LOG, Guest};
 use super::mortal::{Mortal, OF_UNITS};
 use super::records::with_iommu;
 use super::scene::{PF, Scene, kill};
@@ -11,7 +11,7 @@ const NETWORK_SERVICE: &str = "systemd-networkd.service";
 const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
 
 /// The agent writes down what is wanted and reboots; the units make it so at boot, the one before the network, the other
-/// after it; the agent tells what came of it and executes nothing itself. Without the mode nothing of it is left. The
+/// after it; the agent tells what came of it and leaves the cards alone. Without the mode nothing of it is left. The
 /// agents that write it down, and that clean up, are killed again and again.
 pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     let Scene { cluster, guest, .. } = scene;
@@ -24,13 +24,8 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     let mortal = Mortal::new(scene, &OF_UNITS);
     mortal.reboot("--systemd");
 
-    guest.until(
-        "the units have ended",
-        &format!(
-            "! systemctl is-active --quiet {} || systemctl show -p SubState {} | grep -q exited",
-            UNITS[1], UNITS[1]
-        ),
-    );
+    let state = format!("systemctl show --value -p SubState {}", UNITS[1]);
+    guest.until("the units have ended", &format!("{state} | grep -qx -e exited -e failed"));
     assert_eq!(
         guest.drivers(PF),
         ["vfio-pci"; 3],
@@ -45,12 +40,16 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     let result = guest.run("cat /etc/sriov-operator/sriov-interface-result.yaml");
     assert!(result.contains("syncStatus: Succeeded"), "{result}");
 
+    // Not the program that the mortal agent has installed: like a new version of it.
     let agent = scene.start_agent_with(&MODE);
     scene.wait_for_drivers(PF, &["vfio-pci"; 3]).await;
+    guest.until("it is installed", &format!("grep -q 'the cards are as wanted' {AGENT_LOG}"));
+    let installed = "install this program as /var/lib/sriov/vfleet";
+    assert_eq!(guest.executed_steps(), [installed], "the cards are the units' business");
+    kill(agent);
+    let agent = scene.start_agent_with(&MODE);
     guest.until_idle();
-    let steps = guest.executed();
-    let is_forgetting = |step: &String| step.contains("step=forget reboots");
-    assert!(steps.iter().all(is_forgetting), "{steps:#?}");
+    assert_eq!(guest.executed_steps(), [""; 0], "nothing is left to do");
     kill(agent);
 
     let agent = mortal.start("");
