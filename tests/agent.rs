@@ -66,6 +66,46 @@ async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_hangs_does_not_keep_a_new_wish_for_the_other_waiting() {
+    let cluster = Cluster::new("stuck", PROGRAM).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let (let_go, hangs) = mpsc::channel::<()>();
+    let hangs = Mutex::new(hangs);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
+            let _ = hangs.lock().unwrap().recv_timeout(4 * DEADLINE);
+        }
+    });
+    let agent = Agent::start(&cluster, "stuck-1", Arc::clone(&host), |_| {}).await;
+    cluster.apply_policy("hangs", json!({ "numVfs": 2, "nicSelector": { "pfNames": [OTHER_PF] } })).await;
+    let making = format!("set {} numvfs 2", address(1));
+    let hangs = |state: &State| card_is(state, OTHER_PF).1.contains(&making);
+    cluster.wait("stuck-1", "a card that hangs", hangs).await;
+    cluster.apply_policy("new", json!({ "numVfs": 3, "nicSelector": { "pfNames": [PF] } })).await;
+    let seen = |state: &State| state.vfs(PF).len() == 3 && card_is(state, PF).0 == "True" && hangs(state);
+    let state = cluster.wait("stuck-1", "VFs on the other card", seen).await;
+    assert_eq!((state.sync_status(), card_is(&state, OTHER_PF).0), ("InProgress".into(), "False".into()));
+    // What happens to the other card is seen to as well.
+    let lost = VfRef { pf: address(0), index: 1 };
+    host.behind_its_back(|kernel| kernel.unbind(lost)).unwrap();
+    let healed = async {
+        while host.facts().unwrap().pf(address(0)).unwrap().vfs[1].driver.is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, healed).await.expect("its VF is healed");
+    assert!(!host.executed().contains(&making), "it still hangs");
+
+    let_go.send(()).unwrap();
+    drop(let_go);
+    let both = |state: &State| state.is_synced() && state.vfs(OTHER_PF).len() == 2;
+    cluster.wait("stuck-1", "both cards done", both).await;
+    assert_eq!(host.executed().iter().filter(|step| **step == making).count(), 1, "it was tried once");
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_vf_that_lost_its_driver_is_healed_and_one_that_was_just_given_back_is_left_alone() {
     let cluster = Cluster::new("drift", PROGRAM).await;
     let _operator = cluster.operator();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
@@ -21,6 +22,7 @@ use crate::patience::{Patience, Selection};
 use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
 use crate::status::{Progress, is_ready};
+use crate::under_way::UnderWay;
 
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
 const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
@@ -34,6 +36,8 @@ pub(crate) enum Next {
     Again { times: u32 },
     /// Wait for a change, but not react too quickly: it was repaired so many times in a row.
     HoldOff { times: u32 },
+    /// Wait for a change: the kernel is still at a step, and its end will be one.
+    StillAtIt,
     /// Nothing any more: the machine is about to restart.
     End,
 }
@@ -67,6 +71,7 @@ pub(crate) struct Agent {
     plugin: Option<Plugin>,
     /// Whether it may look for devices.
     plugin_may_start: bool,
+    under_way: UnderWay,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +91,9 @@ impl Repairs {
 }
 
 impl Agent {
-    pub(crate) fn new(client: &Client, config: Config) -> Self {
+    /// `wake` is told when the machine is worth another look.
+    pub(crate) fn new(client: &Client, config: Config, wake: &Arc<Notify>) -> Self {
+        let wake = Arc::clone(wake);
         let plugin =
             config.holds_plugin_back.then(|| Plugin::follow(client, &config.namespace, &config.node));
         Self {
@@ -101,6 +108,7 @@ impl Agent {
             look_again: None,
             plugin,
             plugin_may_start: false,
+            under_way: UnderWay::new(move || wake.notify_one()),
             config,
         }
     }
@@ -156,7 +164,7 @@ impl Agent {
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
         match self.sync(&state).await {
-            Ok(next @ Next::Again { .. }) => next,
+            Ok(next @ (Next::Again { .. } | Next::StillAtIt)) => next,
             Ok(next) => {
                 self.failures = 0;
                 next
@@ -193,14 +201,24 @@ impl Agent {
                 None => self.conclude(state, Outcome::without_steps(facts, plan)).await,
             };
         }
-        self.tell_beginning(state, &facts, &plan).await;
-        self.hold_plugin_back(state, &plan).await;
-        let outcome = self.carry_out(state, selection, facts, plan).await?;
-        if outcome.reboots {
+        if plan.steps.iter().any(|planned| !self.under_way.is_in_the_way_of(&planned.step)) {
+            self.tell_beginning(state, &facts, &plan).await;
+            self.hold_plugin_back(state, &plan).await;
+        }
+        let carried_out = self.carry_out(state, selection, facts, plan).await?;
+        if carried_out.outcome.reboots {
             tracing::warn!(node = self.config.node, "the machine restarts now");
             return Ok(Next::End);
         }
-        self.conclude(state, outcome).await
+        if carried_out.is_only_unfinished() {
+            return self.leave_unfinished(state, &carried_out).await;
+        }
+        self.conclude(state, carried_out.outcome).await
+    }
+
+    /// Whether the kernel is still at a step that nobody waits for any more.
+    pub(crate) fn is_still_at_it(&self) -> bool {
+        self.under_way.is_any()
     }
 
     /// Reports what came of it, and decides how to go on.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::PciAddress;
+use vfleet_host::HostError;
 use vfleet_plan::{Disruption, Plan, PlannedStep, Step};
 
 use crate::apply::{Happening, chain};
@@ -20,8 +21,8 @@ pub(crate) struct Course {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PfCourse {
     count: Count,
-    /// The last of its steps ended.
-    pub(crate) has_ended: bool,
+    /// All of its steps did what they should.
+    pub(crate) is_done: bool,
     /// What failed first: its reason, and in a sentence.
     pub(crate) failure: Option<(&'static str, String)>,
 }
@@ -50,7 +51,7 @@ impl Course {
             if let Some(pf) = planned.step.pf() {
                 let of_pf = self.pfs.entry(pf).or_default();
                 of_pf.count.total += 1;
-                of_pf.has_ended = false;
+                of_pf.is_done = false;
             }
         }
     }
@@ -59,6 +60,12 @@ impl Course {
     pub(crate) fn take(&mut self, happening: &Happening<'_>) {
         match happening {
             Happening::Begins(planned) => self.counts(planned, |count, step| count.running.push(step)),
+            Happening::Ended { planned, error: Some(HostError::StillRunning { attempt }), .. } => {
+                self.counts(planned, |count, step| {
+                    count.running.retain(|running| *running != step && running != attempt);
+                    count.running.push(attempt.clone());
+                });
+            }
             Happening::Ended { planned, error, .. } => {
                 self.counts(planned, |count, step| {
                     count.ended += 1;
@@ -72,7 +79,7 @@ impl Course {
                     of_pf.failure.get_or_insert_with(|| (error.reason(), text()));
                 }
             }
-            Happening::PfEnded { pf, .. } => self.pfs.entry(*pf).or_default().has_ended = true,
+            Happening::PfEnded { pf, is_done } => self.pfs.entry(*pf).or_default().is_done = *is_done,
             Happening::More(plan) => self.add(plan),
         }
     }
@@ -126,8 +133,6 @@ impl Count {
 mod tests {
     use std::time::Duration;
 
-    use vfleet_host::HostError;
-
     use super::*;
 
     fn set_up(pf: &str) -> PlannedStep {
@@ -150,8 +155,14 @@ mod tests {
         );
         course.take(&Happening::Ended { planned: &other, took: Duration::ZERO, error: None });
         course.take(&Happening::PfEnded { pf: other_pf, is_done: true });
-        assert!(course.of(other_pf).unwrap().has_ended);
+        assert!(course.of(other_pf).unwrap().is_done);
         assert_eq!(course.of(pf).unwrap().text(), "step 1 of 1: set 0000:01:00.0 up");
+        let error = HostError::StillRunning { attempt: one.step.to_string() };
+        course.take(&Happening::Ended { planned: &one, took: Duration::ZERO, error: Some(&error) });
+        course.take(&Happening::PfEnded { pf, is_done: false });
+        let of_pf = course.of(pf).unwrap();
+        assert_eq!((of_pf.text().as_str(), of_pf.is_done), ("step 1 of 1: set 0000:01:00.0 up", false));
+        assert_eq!(of_pf.failure, None, "it still runs");
         let error = HostError::NoSuchPf { pf };
         course.take(&Happening::Ended { planned: &one, took: Duration::ZERO, error: Some(&error) });
         let (reason, text) = course.of(pf).unwrap().failure.clone().unwrap();

@@ -71,7 +71,7 @@ fn so_far(course: &PfCourse) -> Verdict {
     let not_ready = |reason, message| Verdict { type_: READY, holds: false, reason, message };
     match &course.failure {
         Some((reason, text)) => not_ready(reason, text.clone()),
-        None if course.has_ended => as_wanted(),
+        None if course.is_done => as_wanted(),
         None => not_ready(EXECUTING, course.text()),
     }
 }
