@@ -3,6 +3,8 @@
 mod execution;
 mod plugin_hold;
 mod telling;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
