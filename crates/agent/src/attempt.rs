@@ -23,7 +23,7 @@ use crate::apply::{Failure, Outcome, chain, survey};
 use crate::patience::{Patience, Selection};
 use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
-use crate::status::{Progress, is_ready};
+use crate::status::{Progress, is_ready, ready_pfs};
 use crate::under_way::UnderWay;
 
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
@@ -168,7 +168,10 @@ impl Agent {
         match self.sync(&state).await {
             Ok(next @ (Next::Again { .. } | Next::StillAtIt)) => next,
             Ok(next) => {
-                self.failures = 0;
+                // What was left alone for now may be all that was to be done.
+                if self.look_again.is_none() {
+                    self.failures = 0;
+                }
                 next
             }
             Err(error) => {
@@ -193,7 +196,7 @@ impl Agent {
             }
             Ok(seen) => seen,
         };
-        let (selection, look_again) = self.patience.select(&plan, is_ready(state));
+        let (selection, look_again) = self.patience.select(&plan, ready_pfs(state));
         self.look_again = look_again;
         let plan = selection.of(plan);
         if plan.steps.is_empty() {
@@ -250,7 +253,7 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
     ) -> Result<Result<(HostFacts, Plan), HostError>, tokio::task::JoinError> {
         let host = Arc::clone(&self.config.host);
-        let planner = self.planner(spec, Selection::All);
+        let planner = self.planner(spec, Selection::default());
         tokio::task::spawn_blocking(move || survey(&*host, &planner)).await
     }
 

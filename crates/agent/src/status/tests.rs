@@ -143,6 +143,11 @@ fn each_wanted_card_says_whether_it_is_as_wanted() {
         said_of_cards(&state, &facts, &Progress::Done(&[failure()])),
         [Some(is("False", "DriverNotLoaded")), Some(is("True", "AsWanted")), None]
     );
+    let mut told = state.clone();
+    told.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[failure()])));
+    assert_eq!(ready_pfs(&told), [facts.pfs[1].address].into());
+    told.metadata.generation = Some(4);
+    assert_eq!(ready_pfs(&told), [].into(), "something else may be wanted of it now");
 }
 
 #[test]
