@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vfleet_api::PciAddress;
 use vfleet_host::HostError;
-use vfleet_plan::{Disruption, Plan, PlannedStep, Step};
+use vfleet_plan::{Disruption, Plan, PlannedStep, Problem, Step};
 
 use crate::apply::{Happening, chain};
 
@@ -25,6 +25,8 @@ pub(crate) struct PfCourse {
     pub(crate) is_done: bool,
     /// What failed first: its reason, and in a sentence.
     pub(crate) failure: Option<(&'static str, String)>,
+    /// What of it cannot be, whatever the steps do: the first reason, and all in a sentence.
+    pub(crate) problem: Option<(&'static str, String)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +55,21 @@ impl Course {
                 of_pf.count.total += 1;
                 of_pf.is_done = false;
             }
+        }
+        self.replace_problems(&plan.problems);
+    }
+
+    fn replace_problems(&mut self, problems: &[Problem]) {
+        for of_pf in self.pfs.values_mut() {
+            of_pf.problem = None;
+        }
+        for (pf, problem) in problems.iter().filter_map(|problem| Some((problem.pf?, problem))) {
+            let without_steps = || PfCourse { is_done: true, ..PfCourse::default() };
+            let of_pf = self.pfs.entry(pf).or_insert_with(without_steps);
+            of_pf.problem = Some(match of_pf.problem.take() {
+                None => (problem.cause.reason(), problem.to_string()),
+                Some((reason, text)) => (reason, format!("{text}; {problem}")),
+            });
         }
     }
 
@@ -97,7 +114,7 @@ impl Course {
         self.reboots
     }
 
-    /// How far it is on `pf`; `None` when nothing is done there.
+    /// How far it is on `pf`; `None` when nothing is done there and nothing is wrong.
     pub(crate) fn of(&self, pf: PciAddress) -> Option<&PfCourse> {
         self.pfs.get(&pf)
     }
