@@ -14,7 +14,7 @@ use super::{Agent, AttemptError, Next};
 use crate::apply::{Failure, Happening, Outcome, Work, carry_out};
 use crate::course::Course;
 use crate::patience::Selection;
-use crate::status::Progress;
+use crate::status::{Progress, message};
 
 /// Who looks at a node state sees no more than that, and a fleet at work is a lot of writes.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
@@ -82,8 +82,8 @@ impl Agent {
         carried_out: &CarriedOut,
     ) -> Result<Next, AttemptError> {
         let CarriedOut { outcome, unfinished, course } = carried_out;
-        let unfinished_texts: Vec<_> = outcome.failures.iter().map(ToString::to_string).collect();
-        tracing::warn!(node = self.config.node, ?unfinished_texts, "the kernel is still at it; going on without");
+        let why = message(&outcome.failures);
+        tracing::warn!(node = self.config.node, why, "the others go on");
         let has_vfs_for_pods = |pf: &PfFacts| !pf.vfs.is_empty() && !unfinished.contains(&Some(pf.address));
         // One slow card must not keep the others from pods.
         self.plugin_may_start |= outcome.facts.iter().flat_map(|facts| &facts.pfs).any(has_vfs_for_pods);

@@ -25,9 +25,8 @@ impl Agent {
         facts: &HostFacts,
         plan: &Plan,
     ) {
-        let (node, count, disruption) =
-            (self.config.node.clone(), plan.steps.len(), plan.disruption().as_str());
-        tracing::info!(node, steps = count, disruption, "the machine is to be changed");
+        let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
+        tracing::info!(node = self.config.node, steps = count, disruption, "the machine is to be changed");
         if self.failures > 0 {
             return;
         }
@@ -38,7 +37,7 @@ impl Agent {
             self.speaker.event(state, EventType::Normal, "Configuring", &note).await;
         };
         if tokio::time::timeout(BEGINNING_WITHIN, telling).await.is_err() {
-            tracing::warn!(node, "the API server does not answer; going on without it");
+            tracing::warn!(node = self.config.node, "the API server does not answer; going on without it");
         }
     }
 
