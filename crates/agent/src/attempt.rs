@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, NicIds, Plan};
+use vfleet_plan::{HostFacts, NicIds, Plan, Step};
 
 use crate::Config;
 use crate::apply::{Failure, Outcome, chain, survey};
@@ -74,6 +74,8 @@ pub(crate) struct Agent {
     /// Whether it may look for devices.
     plugin_may_start: bool,
     under_way: UnderWay,
+    /// Steps that failed, and that the machine can do without: not tried again for the same wish.
+    done_without: Vec<Step>,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +113,7 @@ impl Agent {
             plugin,
             plugin_may_start: false,
             under_way: UnderWay::new(move || wake.notify_one()),
+            done_without: Vec::new(),
             config,
         }
     }
@@ -145,6 +148,7 @@ impl Agent {
         if another {
             self.failures = 0;
             self.repairs = Repairs::default();
+            self.done_without.clear();
         }
         another
     }
@@ -210,7 +214,8 @@ impl Agent {
             self.tell_beginning(state, &facts, &plan).await;
             self.hold_plugin_back(state, &plan).await;
         }
-        let carried_out = self.carry_out(state, selection, facts, plan).await?;
+        let mut carried_out = self.carry_out(state, selection, facts, plan).await?;
+        self.done_without.append(&mut carried_out.outcome.done_without);
         if carried_out.outcome.reboots {
             tracing::warn!(node = self.config.node, "the machine restarts now");
             return Ok(Next::End);
@@ -264,6 +269,11 @@ impl Agent {
         selection: Selection,
     ) -> impl Fn(&HostFacts) -> Plan + Send + Sync + use<> {
         let (spec, settings, mode) = (spec.clone(), self.config.settings.clone(), self.config.mode);
-        move |facts| selection.of(mode.plan(&spec, facts, &settings))
+        let done_without = self.done_without.clone();
+        move |facts| {
+            let mut plan = selection.of(mode.plan(&spec, facts, &settings));
+            plan.steps.retain(|planned| !done_without.contains(&planned.step));
+            plan
+        }
     }
 }
