@@ -16,7 +16,7 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{PciAddress, SriovNetworkNodeState, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{BootLoader, Processor, Step};
+use vfleet_plan::{BootLoader, ModuleState, Processor, Step};
 use vfleet_tests::agent::{Agent, lab};
 use vfleet_tests::cluster::{Cluster, State};
 
@@ -62,6 +62,47 @@ async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
     let_go.send(()).unwrap();
     let both = |state: &State| state.is_synced() && card_is(state, OTHER_PF).0 == "True";
     cluster.wait("hanging-1", "both cards done", both).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_hangs_does_not_keep_a_new_wish_for_the_other_waiting() {
+    let cluster = Cluster::new("stuck", PROGRAM).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let (let_go, hangs) = mpsc::channel::<()>();
+    let hangs = Mutex::new(hangs);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
+            let _ = hangs.lock().unwrap().recv_timeout(4 * DEADLINE);
+        }
+    });
+    let agent = Agent::start(&cluster, "stuck-1", Arc::clone(&host), |_| {}).await;
+    cluster.apply_policy("hangs", json!({ "numVfs": 2, "nicSelector": { "pfNames": [OTHER_PF] } })).await;
+    let making = format!("set {} numvfs 2", address(1));
+    let hangs =
+        |state: &State| state.sync_status() == "InProgress" && card_is(state, OTHER_PF).1.contains(&making);
+    cluster.wait("stuck-1", "a card that hangs", hangs).await;
+    cluster.apply_policy("new", json!({ "numVfs": 3, "nicSelector": { "pfNames": [PF] } })).await;
+    let seen = |state: &State| hangs(state) && state.vfs(PF).len() == 3 && card_is(state, PF).0 == "True";
+    let state = cluster.wait("stuck-1", "VFs on the other card", seen).await;
+    assert_eq!(card_is(&state, OTHER_PF).0, "False");
+    // What happens to the other card is seen to as well.
+    let lost = VfRef { pf: address(0), index: 1 };
+    host.behind_its_back(|kernel| kernel.unbind(lost)).unwrap();
+    let healed = async {
+        while host.facts().unwrap().pf(address(0)).unwrap().vfs[1].driver.is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, healed).await.expect("its VF is healed");
+    assert!(!host.executed().contains(&making), "it still hangs");
+
+    let_go.send(()).unwrap();
+    drop(let_go);
+    let both = |state: &State| state.is_synced() && state.vfs(OTHER_PF).len() == 2;
+    cluster.wait("stuck-1", "both cards done", both).await;
+    assert_eq!(host.executed().iter().filter(|step| **step == making).count(), 1, "it was tried once");
     agent.end().await;
 }
 
@@ -142,6 +183,24 @@ async fn a_restart_is_announced_and_ends_as_wanted() {
 
     let agent = Agent::start(&cluster, "reboot-1", Arc::new(host.another()), |_| {}).await;
     cluster.wait("reboot-1", "2 VFs", |state| state.is_synced() && state.vfs(PF).len() == 2).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_no_vf_needs_is_tried_once_and_done_without() {
+    let cluster = Cluster::new("without", PROGRAM).await;
+    let _operator = cluster.operator();
+    let mut machine = Machine::lab();
+    machine.kernel.modules = [("tun".to_owned(), ModuleState::Loadable)].into();
+    let host = Arc::new(SimHost::new(&machine, "without").unwrap());
+    // After a script for udev.
+    host.fail_at(1);
+    let agent = Agent::start(&cluster, "without-1", Arc::clone(&host), |_| {}).await;
+    cluster.make_vfs("without-1", PF, 2).await;
+    host.behind_its_back(|kernel| kernel.unbind(VfRef { pf: address(0), index: 1 })).unwrap();
+    cluster.expect_event("without-1", "Normal", "Repaired").await;
+    let executed = host.executed();
+    assert!(!executed.iter().any(|step| step.contains("tun")), "not tried again: {executed:?}");
     agent.end().await;
 }
 

@@ -69,6 +69,8 @@ pub struct Outcome {
     pub executed: usize,
     /// What went wrong.
     pub failures: Vec<Failure>,
+    /// Steps that failed and that the machine can do without.
+    pub done_without: Vec<Step>,
     /// The machine is about to restart: nothing more is to be done until it did.
     pub reboots: bool,
 }
@@ -76,13 +78,14 @@ pub struct Outcome {
 impl Outcome {
     /// The machine cannot be read.
     pub fn unreadable(error: HostError) -> Self {
-        Self { facts: None, executed: 0, failures: vec![Failure::Unreadable(error)], reboots: false }
+        let failures = vec![Failure::Unreadable(error)];
+        Self { facts: None, executed: 0, failures, done_without: Vec::new(), reboots: false }
     }
 
     /// The machine is as wanted, except what cannot be.
     pub fn without_steps(facts: HostFacts, plan: Plan) -> Self {
         let failures = plan.problems.into_iter().map(Failure::Impossible).collect();
-        Self { facts: Some(facts), executed: 0, failures, reboots: false }
+        Self { facts: Some(facts), executed: 0, failures, done_without: Vec::new(), reboots: false }
     }
 }
 
@@ -96,24 +99,27 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 /// Executes `plan` on the machine that `facts` tell of, and looks at it again. A step that fails ends the work on its
 /// PF; other PFs go on.
 pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outcome {
-    let (mut executed, mut round) = (0, 1);
+    let (mut executed, mut done_without, mut round) = (0, Vec::new(), 1);
     loop {
         let done = execute::execute(work, &facts, &plan.steps);
         executed += done.count;
+        done_without.extend(done.done_without);
         if done.reboots {
-            return Outcome { facts: Some(facts), executed, failures: done.failures, reboots: true };
+            let (facts, failures) = (Some(facts), done.failures);
+            return Outcome { facts, executed, failures, done_without, reboots: true };
         }
-        let (now, left) = match survey(work.host, work.planner) {
+        let (now, mut left) = match survey(work.host, work.planner) {
             Ok(seen) => seen,
             Err(error) => {
                 let mut failures = done.failures;
                 failures.push(Failure::Unreadable(error));
-                return Outcome { facts: None, executed, failures, reboots: false };
+                return Outcome { facts: None, executed, failures, done_without, reboots: false };
             }
         };
+        left.steps.retain(|planned| !done_without.contains(&planned.step));
         if round == ROUNDS || !done.failures.is_empty() || !follows(&plan, &left) {
             let failures = what_is_wrong(done.failures, left);
-            return Outcome { facts: Some(now), executed, failures, reboots: false };
+            return Outcome { facts: Some(now), executed, failures, done_without, reboots: false };
         }
         (work.listener)(Happening::More(&left));
         (facts, plan, round) = (now, left, round + 1);

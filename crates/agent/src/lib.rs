@@ -16,6 +16,7 @@ mod plugin;
 mod report;
 mod run;
 mod status;
+mod under_way;
 
 use std::sync::Arc;
 

@@ -2,12 +2,14 @@
 
 mod devices;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_plan::report::View;
 use vfleet_plan::{HostFacts, NicIds};
 
@@ -117,10 +119,19 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
 /// Whether the node state says that all is as its spec wants now.
 pub(crate) fn is_ready(state: &SriovNetworkNodeState) -> bool {
     let conditions = state.status.as_ref().and_then(|status| status.conditions.as_deref());
+    says_ready(conditions, state.metadata.generation)
+}
+
+/// The PFs that the node state says to be as its spec wants now.
+pub(crate) fn ready_pfs(state: &SriovNetworkNodeState) -> BTreeSet<PciAddress> {
+    let cards = state.status.iter().flat_map(|status| status.interfaces.iter().flatten());
+    let ready = cards.filter(|card| says_ready(card.conditions.as_deref(), state.metadata.generation));
+    ready.filter_map(|card| card.pci_address.value().ok().copied()).collect()
+}
+
+fn says_ready(conditions: Option<&[Condition]>, generation: Option<i64>) -> bool {
     conditions.unwrap_or_default().iter().any(|condition| {
-        condition.type_ == READY
-            && condition.status == "True"
-            && condition.observed_generation == state.metadata.generation
+        condition.type_ == READY && condition.status == "True" && condition.observed_generation == generation
     })
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Executed {
     pub(super) count: usize,
     /// One for each that did not.
     pub(super) failures: Vec<Failure>,
+    /// Those that failed and that the machine can do without.
+    pub(super) done_without: Vec<Step>,
     /// The machine is about to restart.
     pub(super) reboots: bool,
 }
@@ -66,7 +68,7 @@ impl Run<'_> {
         all_done.into_inner()
     }
 
-    /// Tells whether the step did what it should.
+    /// Tells whether the step did what it should, or is not needed.
     fn step(&self, planned: &PlannedStep) -> bool {
         let step = &planned.step;
         let (node, pf, vf) = (self.work.node, step.pf(), step.vf());
@@ -82,19 +84,23 @@ impl Run<'_> {
             tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, ?took, error, "step failed");
         }
         (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });
-        self.note(step, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
+        self.note(planned, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
     }
 
     fn nothing_failed(&self) -> bool {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).failures.is_empty()
     }
 
-    fn note(&self, step: &Step, result: Result<(), Failure>) -> bool {
+    fn note(&self, planned: &PlannedStep, result: Result<(), Failure>) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
                 done.count += 1;
-                done.reboots |= *step == Step::Reboot;
+                done.reboots |= planned.step == Step::Reboot;
+                true
+            }
+            Err(_) if planned.is_optional() => {
+                done.done_without.push(planned.step.clone());
                 true
             }
             Err(failure) => {

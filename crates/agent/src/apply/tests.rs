@@ -5,7 +5,7 @@ use serde_json::json;
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
-use vfleet_plan::{Disruption, HostFile, Reboots, plan_node};
+use vfleet_plan::{Disruption, HostFile, ModuleState, Reboots, plan_node};
 
 use super::*;
 
@@ -108,6 +108,41 @@ fn every_vf_that_fails_is_named_and_its_card_goes_no_further() {
     assert_eq!(failed.filter(|failure| failure.pf() == Some(bad)).count(), 4, "{:?}", outcome.failures);
     assert!(!host.executed().contains(&last(bad)), "{:?}", host.executed());
     assert!(host.executed().contains(&last(good)), "{:?}", host.executed());
+}
+
+/// A machine with a module that no VF needs, and whose step of this number fails.
+fn machine_with_tun(fails_at: usize) -> SimHost {
+    let mut machine = Machine::lab();
+    machine.kernel.modules = [("tun".to_owned(), ModuleState::Loadable)].into();
+    let host = SimHost::new(&machine, "agent").unwrap();
+    host.fail_at(fails_at);
+    host
+}
+
+fn load_tun() -> Step {
+    Step::LoadModule { module: "tun".to_owned(), options: Vec::new() }
+}
+
+#[test]
+fn a_module_that_no_vf_needs_is_done_without() {
+    // After a script for udev.
+    let host = machine_with_tun(1);
+    let outcome = apply(&host, &|_| {});
+    assert_eq!(outcome.done_without, [load_tun()]);
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert!(!host.executed().contains(&load_tun().to_string()), "tried once: {:?}", host.executed());
+    assert_eq!(outcome.facts.unwrap().pf(cards()[0]).unwrap().vfs.len(), 4);
+}
+
+#[test]
+fn a_module_that_no_vf_needs_does_not_put_a_restart_off() {
+    let host = machine_with_tun(0);
+    let plan = Plan { steps: [planned(load_tun()), planned(Step::Reboot)].into(), problems: Vec::new() };
+    let planner = |_: &HostFacts| plan.clone();
+    let work =
+        Work { host: &host, node: "node", planner: &planner, one_card_at_a_time: true, listener: &|_| {} };
+    let outcome = carry_out(&work, host.facts().unwrap(), plan.clone());
+    assert!(outcome.reboots && outcome.failures.is_empty(), "{outcome:?}");
 }
 
 fn planned(step: Step) -> PlannedStep {

@@ -1,18 +1,20 @@
 //! The execution of a plan, and reports of how far it is meanwhile.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use vfleet_api::SriovNetworkNodeState;
-use vfleet_plan::{HostFacts, Plan, PlannedStep, Step};
+use vfleet_api::{PciAddress, SriovNetworkNodeState};
+use vfleet_host::HostError;
+use vfleet_plan::{HostFacts, PfFacts, Plan, PlannedStep, Step};
 
-use super::Agent;
-use crate::apply::{Happening, Outcome, Work, carry_out};
+use super::{Agent, AttemptError, Next};
+use crate::apply::{Failure, Happening, Outcome, Work, carry_out};
 use crate::course::Course;
 use crate::patience::Selection;
-use crate::status::Progress;
+use crate::status::{Progress, message};
 
 /// Who looks at a node state sees no more than that, and a fleet at work is a lot of writes.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
@@ -26,12 +28,13 @@ impl Agent {
         selection: Selection,
         facts: HostFacts,
         plan: Plan,
-    ) -> Result<Outcome, tokio::task::JoinError> {
+    ) -> Result<CarriedOut, tokio::task::JoinError> {
         let (course, mut seen) = watch::channel(Course::begin(&plan));
         let (about_to_restart, mut restarts) = mpsc::channel(1);
         let before = facts.clone();
         let config = self.config.clone();
         let planner = self.planner(&state.spec, selection);
+        let host = self.under_way.oversee(&config.host);
         let mut done = tokio::task::spawn_blocking(move || {
             let metrics = Arc::clone(&config.metrics);
             let listener = move |happening: Happening<'_>| {
@@ -42,18 +45,22 @@ impl Agent {
                 }
             };
             let work = Work {
-                host: &*config.host,
+                host: &host,
                 node: &config.node,
                 planner: &planner,
                 one_card_at_a_time: config.settings.one_card_at_a_time,
                 listener: &listener,
             };
-            carry_out(&work, facts, plan)
+            let outcome = carry_out(&work, facts, plan);
+            (outcome, host.into_unfinished())
         });
         let mut last_report = Instant::now();
         loop {
             tokio::select! {
-                outcome = &mut done => return outcome,
+                done = &mut done => {
+                    let (outcome, unfinished) = done?;
+                    return Ok(CarriedOut { outcome, unfinished, course: seen.borrow().clone() });
+                }
                 Some(Restart { why, told }) = restarts.recv() => {
                     let course = seen.borrow_and_update().clone();
                     self.tell_restart(state, &before, &course, &why).await;
@@ -66,6 +73,24 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// Goes on when the kernel is done with what it is still at. Others do not wait for that.
+    pub(super) async fn leave_unfinished(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        carried_out: &CarriedOut,
+    ) -> Result<Next, AttemptError> {
+        let CarriedOut { outcome, unfinished, course } = carried_out;
+        let why = message(&outcome.failures);
+        tracing::warn!(node = self.config.node, why, "the others go on");
+        let has_vfs_for_pods = |pf: &PfFacts| !pf.vfs.is_empty() && !unfinished.contains(&Some(pf.address));
+        // One slow card must not keep the others from pods.
+        self.plugin_may_start |= outcome.facts.iter().flat_map(|facts| &facts.pfs).any(has_vfs_for_pods);
+        if self.failures == 0 {
+            self.tell(state, outcome.facts.as_ref(), &Progress::Executing(course)).await?;
+        }
+        Ok(Next::StillAtIt)
     }
 
     /// Says how far it is. Not for another try of what failed: the failure stands until it is gone.
@@ -91,6 +116,26 @@ impl Agent {
             let error = crate::apply::chain(&error);
             tracing::warn!(node = self.config.node, error, "progress not reported");
         }
+    }
+}
+
+/// What came of a plan.
+pub(super) struct CarriedOut {
+    pub(super) outcome: Outcome,
+    /// The PFs on which the kernel is still at a step; `None` for the machine, which waits for that.
+    unfinished: BTreeSet<Option<PciAddress>>,
+    course: Course,
+}
+
+impl CarriedOut {
+    /// Whether nothing is wrong but that the kernel is still at something. What fails in the end is a failure then.
+    pub(super) fn is_only_unfinished(&self) -> bool {
+        let is_unfinished = |failure: &Failure| match failure {
+            Failure::Step { pf, source: HostError::StillRunning { .. }, .. } => self.unfinished.contains(pf),
+            Failure::RestartPutOff { .. } => true,
+            _ => false,
+        };
+        !self.unfinished.is_empty() && self.outcome.failures.iter().all(is_unfinished)
     }
 }
 

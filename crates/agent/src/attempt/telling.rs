@@ -1,5 +1,7 @@
 //! What an attempt tells the cluster and the log.
 
+use std::time::Duration;
+
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use vfleet_api::SriovNetworkNodeState;
@@ -12,8 +14,11 @@ use crate::course::Course;
 use crate::report::ReportError;
 use crate::status::{Progress, is_news, message, result, status};
 
+/// The machine waits for this.
+const BEGINNING_WITHIN: Duration = Duration::from_secs(3);
+
 impl Agent {
-    /// Says that the machine is about to be changed.
+    /// Says that the machine is about to be changed. An API server that does not answer soon is not waited for.
     pub(super) async fn tell_beginning(
         &mut self,
         state: &SriovNetworkNodeState,
@@ -22,11 +27,17 @@ impl Agent {
     ) {
         let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
         tracing::info!(node = self.config.node, steps = count, disruption, "the machine is to be changed");
-        self.tell_progress(state, facts, &Course::begin(plan)).await;
-        if self.failures == 0 {
-            let steps: Vec<_> = plan.steps.iter().map(|planned| planned.step.to_string()).collect();
-            let note = format!("{count} steps, disruption {disruption}: {}", steps.join("; "));
+        if self.failures > 0 {
+            return;
+        }
+        let steps: Vec<_> = plan.steps.iter().map(|planned| planned.step.to_string()).collect();
+        let note = format!("{count} steps, disruption {disruption}: {}", steps.join("; "));
+        let telling = async {
+            self.tell_course(state, facts, &Course::begin(plan)).await;
             self.speaker.event(state, EventType::Normal, "Configuring", &note).await;
+        };
+        if tokio::time::timeout(BEGINNING_WITHIN, telling).await.is_err() {
+            tracing::warn!(node = self.config.node, "the API server does not answer; going on without it");
         }
     }
 
