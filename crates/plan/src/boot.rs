@@ -111,7 +111,8 @@ pub enum BootPhase {
 }
 
 /// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
-/// it set the firmware of cards: the agent does that before the restart.
+/// it set the firmware of cards: the agent does that before the restart. And as it does not see all that a restart is
+/// for, the count of restarts is the agent's as well.
 pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
     let options = NodeOptions { mellanox: false, ..config.settings.options };
     let mut plan = match phase {
@@ -123,6 +124,7 @@ pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> P
         plan.steps.retain(|planned| !planned.step.leads_to_restart());
         plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
     }
+    plan.steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. } | Step::ForgetReboots));
     plan
 }
 

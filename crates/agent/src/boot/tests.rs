@@ -70,8 +70,12 @@ fn vfs_are_made_at_boot_and_the_agent_has_nothing_left_to_do() {
     assert_eq!(result(&host), Some(BootResult::succeeded()));
     assert!(host.facts().unwrap().pf(pf()).unwrap().vfs.iter().all(|vf| vf.driver.is_some()));
 
-    let outcome = agent(&host, Mode::Systemd, &three_vfs());
-    assert!(outcome.failures.is_empty() && outcome.executed == 0 && !outcome.reboots, "{outcome:?}");
+    let before = host.executed().len();
+    for _ in 0..2 {
+        let outcome = agent(&host, Mode::Systemd, &three_vfs());
+        assert!(outcome.failures.is_empty() && !outcome.reboots, "{outcome:?}");
+    }
+    assert_eq!(host.executed()[before..], ["forget reboots"], "the count is the agent's");
 }
 
 #[test]
@@ -216,6 +220,7 @@ fn killed_at_any_step_the_machine_ends_the_same() {
         host.restart();
         run(&host, BootPhase::BeforeNetwork).unwrap();
         run(&host, BootPhase::AfterNetwork).unwrap();
+        assert!(!agent(&host, Mode::Systemd, &spec).reboots, "cut at {cut}");
         let plan: Plan = Mode::Systemd.plan(&spec, &host.facts().unwrap(), &NodeSettings::default());
         assert!(plan.is_done(), "cut at {cut}: {plan:?}");
     }
@@ -288,4 +293,32 @@ fn another_setting_alone_restarts_nothing() {
     assert!(outcome.failures.is_empty() && !outcome.reboots && outcome.executed > 0, "{outcome:?}");
     assert!(super::settings(&host).unwrap().one_card_at_a_time);
     assert_eq!(agent_told(&host, Mode::Systemd, &three_vfs(), &slow).executed, 0);
+}
+
+/// A card that keeps its settings, and never works by them: two VFs, whatever it is told.
+fn boots_with_two_vfs(host: &SimHost) {
+    host.restart();
+    host.behind_its_back(|kernel| {
+        let card = kernel.pf_mut(pf()).unwrap();
+        card.firmware.as_mut().unwrap().current.num_vfs = Some(2);
+        card.vf_addresses.truncate(2);
+    });
+    let _ = run(host, BootPhase::BeforeNetwork).and(run(host, BootPhase::AfterNetwork));
+}
+
+#[test]
+fn firmware_that_never_takes_its_settings_gets_two_restarts() {
+    let host = mellanox_card();
+    for restart in 1..=2 {
+        assert!(agent(&host, Mode::Systemd, &three_vfs()).reboots, "restart {restart}");
+        boots_with_two_vfs(&host);
+    }
+    for _ in 0..2 {
+        let outcome = agent(&host, Mode::Systemd, &three_vfs());
+        assert!(!outcome.reboots, "{outcome:?}");
+        assert!(outcome.failures.iter().any(|failure| failure.reason() == "RebootsDidNotHelp"), "{outcome:?}");
+        // Somebody restarts the machine by hand.
+        host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+        boots_with_two_vfs(&host);
+    }
 }

@@ -330,3 +330,17 @@ fn a_config_that_says_nothing_of_it_means_the_usual() {
     let bad = serde_json::json!({ "spec": {}, "vfleet": { "nodeAddresses": ["here"] } });
     assert!(read_config(bad).is_err());
 }
+
+/// Kernel arguments, firmware, the units themselves: a unit knows too little to say that a restart was in vain, or not.
+#[test]
+fn units_leave_the_count_of_restarts_to_the_agent() {
+    let config = BootConfig { spec: two_vfs(), settings: NodeSettings::default() };
+    for need in ["firmware of 0000:3b:00", "systemd mode with config 0123"] {
+        let mut facts = with_firmware(2);
+        facts.kernel.reboots = Some(Reboots::for_one(need, 1, "before"));
+        for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+            let steps = plan_phase(phase, &config, &facts).steps;
+            assert_eq!(after(&steps, &facts).kernel.reboots, facts.kernel.reboots, "{need}, {phase:?}");
+        }
+    }
+}
