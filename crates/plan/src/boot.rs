@@ -85,14 +85,17 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if is_new {
         files.extend(write_config(wish, facts));
     }
+    // They would be disturbed, and what they leave would not be about the config beside it.
+    if !facts.working_units.is_empty() && !(files.is_empty() && node.steps.is_empty()) {
+        return not_as_wanted(Vec::new(), node, &BootResult::in_progress());
+    }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
     }
     if node.steps.iter().any(sets_firmware) {
         return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
-    let units_are_at_work = result == Some(&BootResult::in_progress()) && !node.steps.is_empty();
-    if node.disruption() <= Disruption::Vf && !units_are_at_work {
+    if node.disruption() <= Disruption::Vf {
         return at_once(files, node, result, facts);
     }
     match result {

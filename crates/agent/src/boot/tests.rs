@@ -3,6 +3,7 @@ use vfleet_api::PciAddress;
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
 use vfleet_plan::boot::config_text;
+use vfleet_plan::files::UNITS;
 use vfleet_plan::{NodeOptions, Plan};
 
 use super::*;
@@ -78,13 +79,36 @@ fn vfs_are_made_at_boot_and_the_agent_has_nothing_left_to_do() {
     assert_eq!(host.executed()[before..], ["forget reboots"], "the count is the agent's");
 }
 
+/// The second unit runs, or not.
+fn is_at_work(host: &SimHost, is_it: bool) {
+    host.behind_its_back(|kernel| {
+        kernel.working_units = is_it.then(|| UNITS[1].to_owned()).into_iter().collect();
+    });
+}
+
+#[test]
+fn what_a_unit_that_was_killed_left_undone_is_done_by_the_agent() {
+    let host = restarted();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    host.cut_at(2);
+    run(&host, BootPhase::AfterNetwork).unwrap_err();
+    host.restart();
+    assert_eq!(result(&host), Some(BootResult::in_progress()));
+    let outcome = agent(&host, Mode::Systemd, &three_vfs());
+    assert!(outcome.failures.is_empty() && !outcome.reboots, "{outcome:?}");
+    assert_eq!(result(&host), Some(BootResult::succeeded()));
+    assert!(host.facts().unwrap().pf(pf()).unwrap().vfs.iter().all(|vf| vf.driver.is_some()));
+}
+
 #[test]
 fn the_agent_says_what_the_units_say_and_does_not_restart_again() {
     let host = restarted();
     run(&host, BootPhase::BeforeNetwork).unwrap();
+    is_at_work(&host, true);
     let outcome = agent(&host, Mode::Systemd, &three_vfs());
     assert_eq!(outcome.failures[0].reason(), "BootUnfinished", "{outcome:?}");
 
+    is_at_work(&host, false);
     host.fail_at(0);
     let error = run(&host, BootPhase::AfterNetwork).unwrap_err();
     assert!(error.to_string().starts_with("post: cannot "), "{error}");

@@ -205,6 +205,32 @@ fn what_the_units_report_is_said_and_no_restart_follows() {
 }
 
 #[test]
+fn while_a_unit_is_at_work_the_agent_waits_for_it() {
+    let spec = two_vfs();
+    for result in [None, Some(BootResult::in_progress()), Some(BootResult::failed("pre: no card"))] {
+        let first = plan_boot(&wish(&spec, None), &machine());
+        let mut booted = after(&first.steps, &machine());
+        booted.working_units.insert(UNITS[1].to_owned());
+        let plan = plan_boot(&wish(&spec, result.as_ref()), &booted);
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
+        // What it does was wanted when it began: another config would stand beside its result.
+        let plan = plan_boot(&BootWish { config: "another", ..wish(&spec, result.as_ref()) }, &booted);
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
+    }
+}
+
+#[test]
+fn units_that_are_killed_are_started_again_a_few_times() {
+    for file in UNITS.map(unit_path) {
+        let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+        let text = after(&plan.steps, &machine()).files.remove(&file).unwrap();
+        for line in ["Restart=on-abnormal", "StartLimitIntervalSec=1h", "StartLimitBurst=3"] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}
+
+#[test]
 fn what_disturbs_nobody_is_done_at_once() {
     let spec = spec(&serde_json::json!([]));
     let mut facts = machine();
