@@ -10,8 +10,8 @@ pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
 
 use serde::{Deserialize, Serialize};
-use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
@@ -68,9 +68,9 @@ impl BootResult {
 
 /// The steps in systemd mode.
 ///
-/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. What disturbs nobody is
-/// done at once, and where there is nothing to do on the cards there is no restart: whoever switches the mode on for a
-/// node that is as wanted does not pay for it.
+/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. Done at once is what
+/// disturbs nobody, and what is wanted of VFs on PFs that are managed outside. Where there is nothing to do on the cards
+/// there is no restart: whoever switches the mode on for a node that is as wanted does not pay for it.
 pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
@@ -87,7 +87,7 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     }
     // They would be disturbed, and what they leave would not be about the config beside it.
     if !facts.working_units.is_empty() && !(files.is_empty() && node.steps.is_empty()) {
-        return not_as_wanted(Vec::new(), node, &BootResult::in_progress());
+        return without_restart(Vec::new(), node.problems, BootFault::Unfinished);
     }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
@@ -95,13 +95,33 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if node.steps.iter().any(sets_firmware) {
         return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
-    if node.disruption() <= Disruption::Vf {
+    let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, wish.spec));
+    if node.steps.iter().filter(|planned| of_units(planned)).all(disturbs_nobody) {
         return at_once(files, node, result, facts);
     }
-    match result {
-        None => guard::restart(files, node, wish, facts),
-        Some(result) => not_as_wanted(files, node, result),
+    let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(of_units);
+    // What is for the whole machine is for what waits, unless there is something else.
+    if others.iter().all(|planned| planned.step.pf().is_none()) {
+        others.clear();
     }
+    let fault = match result {
+        Some(result) => not_as_wanted(&waiting, result),
+        None => match guard::restart(&waiting, wish, facts) {
+            Ok(restart) => return Plan { steps: [files, restart].concat(), problems: node.problems },
+            Err(fault) => fault,
+        },
+    };
+    without_restart([files, others].concat(), node.problems, fault)
+}
+
+/// Somebody else makes its VFs, often after the boot: they cannot wait for the next one, which would take them away.
+fn is_external(pf: PciAddress, spec: &SriovNetworkNodeStateSpec) -> bool {
+    let mut external = spec.interfaces.iter().flatten().filter(|one| one.externally_managed == Some(true));
+    external.any(|one| one.pci_address.value() == Ok(&pf))
+}
+
+fn disturbs_nobody(planned: &PlannedStep) -> bool {
+    planned.disruption <= Disruption::Vf
 }
 
 /// When a unit does its work.
@@ -191,17 +211,19 @@ fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, fac
 }
 
 /// The units did their work, and still the machine is not as wanted. Another restart would change nothing.
-fn not_as_wanted(files: Vec<PlannedStep>, node: Plan, result: &BootResult) -> Plan {
-    let fault = match result.sync_status.as_str() {
+fn not_as_wanted(waiting: &[PlannedStep], result: &BootResult) -> BootFault {
+    match result.sync_status.as_str() {
         SUCCEEDED => BootFault::ChangedSince {
-            step: node.steps.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
+            step: waiting.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
         },
         IN_PROGRESS => BootFault::Unfinished,
         _ => BootFault::Failed { error: result.last_sync_error.clone() },
-    };
-    let mut problems = node.problems;
+    }
+}
+
+fn without_restart(steps: Vec<PlannedStep>, mut problems: Vec<Problem>, fault: BootFault) -> Plan {
     problems.push(Problem::of_the_node(fault));
-    Plan { steps: files, problems }
+    Plan { steps, problems }
 }
 
 #[cfg(test)]

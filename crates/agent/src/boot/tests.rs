@@ -340,9 +340,80 @@ fn firmware_that_never_takes_its_settings_gets_two_restarts() {
     for _ in 0..2 {
         let outcome = agent(&host, Mode::Systemd, &three_vfs());
         assert!(!outcome.reboots, "{outcome:?}");
-        assert!(outcome.failures.iter().any(|failure| failure.reason() == "RebootsDidNotHelp"), "{outcome:?}");
+        assert!(
+            outcome.failures.iter().any(|failure| failure.reason() == "RebootsDidNotHelp"),
+            "{outcome:?}"
+        );
         // Somebody restarts the machine by hand.
         host.behind_its_back(vfleet_host::sim::Kernel::reboot);
         boots_with_two_vfs(&host);
     }
+}
+
+/// VFs for programs, on a PF that somebody else manages; and VFs of our own on another.
+fn with_external(own: u16) -> SriovNetworkNodeStateSpec {
+    let [group, other] = ["0-1", "0-0"]
+        .map(|range| json!({ "vfRange": range, "deviceType": "vfio-pci", "policyName": "outside" }));
+    let outside = json!({ "pciAddress": pf(), "numVfs": 2, "vfGroups": [group], "externallyManaged": true });
+    let ours = json!({ "pciAddress": Machine::lab().pfs[1].address, "numVfs": own, "vfGroups": [other] });
+    let interfaces = if own > 0 { vec![outside, ours] } else { vec![outside] };
+    serde_json::from_value(json!({ "interfaces": interfaces })).unwrap()
+}
+
+fn make_vfs_by_hand(host: &SimHost) {
+    host.behind_its_back(|kernel| {
+        kernel.set_up(pf(), true).unwrap();
+        kernel.set_num_vfs(pf(), 2).unwrap();
+    });
+}
+
+fn drivers(host: &SimHost) -> Vec<String> {
+    let facts = host.facts().unwrap();
+    facts.pf(pf()).unwrap().vfs.iter().map(|vf| vf.driver.clone().unwrap_or_default()).collect()
+}
+
+#[test]
+fn vfs_that_were_made_by_hand_get_their_driver_without_a_restart() {
+    let host = machine();
+    make_vfs_by_hand(&host);
+    assert_eq!(drivers(&host), ["igbvf"; 2]);
+    let outcome = agent(&host, Mode::Systemd, &with_external(0));
+    assert!(outcome.failures.is_empty() && !outcome.reboots, "{outcome:?}");
+    assert_eq!(drivers(&host), ["vfio-pci"; 2]);
+    assert_eq!(result(&host), Some(BootResult::succeeded()));
+}
+
+#[test]
+fn vfs_that_are_made_by_hand_after_the_boot_get_their_driver_then() {
+    for own in [0, 1] {
+        let host = machine();
+        let spec = with_external(own);
+        assert_eq!(agent(&host, Mode::Systemd, &spec).reboots, own > 0);
+        host.restart();
+        // They cannot know whether somebody makes VFs later.
+        let _ = run(&host, BootPhase::BeforeNetwork);
+        run(&host, BootPhase::AfterNetwork).unwrap_err();
+        assert_eq!(agent(&host, Mode::Systemd, &spec).failures[0].reason(), "TooFewVfs");
+        make_vfs_by_hand(&host);
+        let outcome = agent(&host, Mode::Systemd, &spec);
+        assert!(outcome.failures.is_empty() && !outcome.reboots, "{outcome:?}");
+        assert_eq!(drivers(&host), ["vfio-pci"; 2]);
+        assert_eq!(result(&host), Some(BootResult::succeeded()));
+    }
+}
+
+/// The units could not do something on a card of our own. That waits for a restart by hand, the others do not wait for it.
+#[test]
+fn vfs_that_were_made_by_hand_do_not_wait_for_cards_of_our_own() {
+    let host = machine();
+    let spec = with_external(1);
+    assert!(agent(&host, Mode::Systemd, &spec).reboots);
+    host.restart();
+    let failed = BootResult::failed("pre: the card does not answer").file();
+    host.execute(&Step::WriteFile { pf: None, file: failed }).unwrap();
+    make_vfs_by_hand(&host);
+    let outcome = agent(&host, Mode::Systemd, &spec);
+    assert_eq!(outcome.failures[0].reason(), "BootFailed", "{outcome:?}");
+    assert_eq!(drivers(&host), ["vfio-pci"; 2]);
+    assert!(!outcome.reboots, "{outcome:?}");
 }
