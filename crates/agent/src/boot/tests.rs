@@ -137,6 +137,10 @@ fn without_a_config_there_is_nothing_to_do() {
     assert!(host.executed().is_empty() && result(&host).is_none());
 }
 
+fn told(host: &SimHost) -> NodeSettings {
+    super::settings(host, BootPhase::BeforeNetwork).unwrap()
+}
+
 fn with_config(host: &SimHost, config: &str) {
     host.behind_its_back(|kernel| kernel.files.insert(BOOT_CONFIG.to_owned(), config.to_owned()));
 }
@@ -186,11 +190,11 @@ fn what_is_written_is_read_back() {
     let text = config_text(&spec, &settings);
     assert_eq!(parse(&text).unwrap(), BootConfig { spec, settings: settings.clone() });
     let host = machine();
-    assert_eq!(super::settings(&host).unwrap(), NodeSettings::default());
+    assert_eq!(told(&host), NodeSettings::default());
     with_config(&host, &text);
-    assert_eq!(super::settings(&host).unwrap(), settings);
+    assert_eq!(told(&host), settings);
     with_config(&host, "spec: [");
-    assert_eq!(super::settings(&host).unwrap(), NodeSettings::default(), "the run says what is wrong");
+    assert_eq!(told(&host), NodeSettings::default(), "the run says what is wrong");
 }
 
 #[test]
@@ -315,7 +319,7 @@ fn another_setting_alone_restarts_nothing() {
     let slow = NodeSettings { one_card_at_a_time: true, ..NodeSettings::default() };
     let outcome = agent_told(&host, Mode::Systemd, &three_vfs(), &slow);
     assert!(outcome.failures.is_empty() && !outcome.reboots && outcome.executed > 0, "{outcome:?}");
-    assert!(super::settings(&host).unwrap().one_card_at_a_time);
+    assert!(told(&host).one_card_at_a_time);
     assert_eq!(agent_told(&host, Mode::Systemd, &three_vfs(), &slow).executed, 0);
 }
 
@@ -416,4 +420,39 @@ fn vfs_that_were_made_by_hand_do_not_wait_for_cards_of_our_own() {
     assert_eq!(outcome.failures[0].reason(), "BootFailed", "{outcome:?}");
     assert_eq!(drivers(&host), ["vfio-pci"; 2]);
     assert!(!outcome.reboots, "{outcome:?}");
+}
+
+/// A machine that cannot be read, but whose files can be written.
+struct Unreadable<'a>(&'a SimHost);
+
+impl Host for Unreadable<'_> {
+    fn facts(&self) -> Result<HostFacts, HostError> {
+        Err(HostError::Injected { attempt: "read the machine".to_owned() })
+    }
+
+    fn execute(&self, step: &Step) -> Result<(), HostError> {
+        self.0.execute(step)
+    }
+
+    fn on_change(&self, wake: vfleet_host::Wake) -> Result<vfleet_host::Watch, HostError> {
+        self.0.on_change(wake)
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_is_no_success_of_the_last_boot() {
+    for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+        let host = restarted();
+        host.execute(&Step::WriteFile { pf: None, file: BootResult::succeeded().file() }).unwrap();
+        let looks: [fn(&dyn Host, BootPhase) -> Result<(), BootError>; 2] =
+            [run, |host, phase| super::settings(host, phase).map(drop)];
+        for look in looks {
+            let error = look(&Unreadable(&host), phase).unwrap_err();
+            assert!(matches!(error, BootError::Unreadable(_)), "{error}");
+            let result = result(&host).unwrap();
+            assert_eq!(result.sync_status, "Failed", "{result:?}");
+            let begin = format!("{}: cannot read the machine: ", name(phase));
+            assert!(result.last_sync_error.starts_with(&begin), "{result:?}");
+        }
+    }
 }
