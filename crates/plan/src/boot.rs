@@ -4,10 +4,12 @@
 mod config;
 mod fault;
 mod guard;
+mod in_use;
 mod units;
 
 pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
+pub use in_use::refused;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
@@ -138,9 +140,10 @@ pub enum BootPhase {
 /// for, the count of restarts is the agent's as well.
 pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
     let options = NodeOptions { mellanox: false, ..config.settings.options };
+    let facts = in_use::known(facts, &config.in_use);
     let mut plan = match phase {
-        BootPhase::BeforeNetwork => plan_before_network(&config.spec, facts),
-        BootPhase::AfterNetwork => plan_node_with(&config.spec, facts, &options),
+        BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts),
+        BootPhase::AfterNetwork => plan_node_with(&config.spec, &facts, &options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;

@@ -187,8 +187,9 @@ fn what_is_written_is_read_back() {
         has_lone_vfs: true,
         node_addresses: vec![[10, 0, 0, 1].into()],
     };
-    let text = config_text(&spec, &settings);
-    assert_eq!(parse(&text).unwrap(), BootConfig { spec, settings: settings.clone() });
+    let config = BootConfig { spec, settings: settings.clone(), ..Default::default() };
+    let text = config_text(&config);
+    assert_eq!(parse(&text).unwrap(), config);
     let host = machine();
     assert_eq!(told(&host), NodeSettings::default());
     with_config(&host, &text);
@@ -203,7 +204,7 @@ fn a_card_that_never_comes_fails_and_the_others_are_configured() {
     let mut spec = three_vfs();
     let missing = json!({ "pciAddress": "0000:ff:00.0", "numVfs": 1 });
     spec.interfaces.as_mut().unwrap().push(serde_json::from_value(missing).unwrap());
-    with_config(&host, &config_text(&spec, &NodeSettings::default()));
+    with_config(&host, &config_text(&BootConfig { spec, ..Default::default() }));
     let error = run_within(&host, BootPhase::BeforeNetwork, SHORT).unwrap_err();
     assert!(error.to_string().contains("0000:ff:00.0"), "{error}");
     run_within(&host, BootPhase::AfterNetwork, SHORT).unwrap_err();
@@ -455,4 +456,63 @@ fn a_machine_that_cannot_be_read_is_no_success_of_the_last_boot() {
             assert!(result.last_sync_error.starts_with(&begin), "{result:?}");
         }
     }
+}
+
+fn with_mtu(mtu: u32) -> SriovNetworkNodeStateSpec {
+    let mut spec = three_vfs();
+    spec.interfaces.as_mut().unwrap()[0].mtu = Some(mtu.into());
+    spec
+}
+
+fn mtu(host: &SimHost) -> u32 {
+    host.facts().unwrap().pf(pf()).unwrap().link.as_ref().unwrap().mtu
+}
+
+/// The node's default route leads through the PF, or not: before the network starts there is none.
+fn has_default_route(host: &SimHost, has_it: bool) {
+    let host_use = has_it.then_some(vfleet_plan::HostUse::DefaultRoute);
+    host.behind_its_back(|kernel| kernel.pf_mut(pf()).unwrap().link.as_mut().unwrap().host_use = host_use);
+}
+
+/// The machine restarts, for whatever reason. The route is there when the network is.
+fn boots(host: &SimHost) -> Result<(), BootError> {
+    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    host.restart();
+    let before = run(host, BootPhase::BeforeNetwork);
+    has_default_route(host, true);
+    before.and(run(host, BootPhase::AfterNetwork))
+}
+
+#[test]
+fn what_the_agent_refused_on_a_pf_in_use_is_not_done_at_boot() {
+    let host = machine();
+    has_default_route(&host, true);
+    let refused = agent(&host, Mode::Systemd, &with_mtu(9000));
+    assert_eq!((refused.failures[0].reason(), refused.reboots), ("PfInUse", false), "{refused:?}");
+    let error = boots(&host).unwrap_err();
+    assert!(error.to_string().contains("the node itself uses the PF"), "{error}");
+    assert_eq!(mtu(&host), 1500);
+
+    // Somebody moved the route away: then it is done, at a boot.
+    has_default_route(&host, false);
+    assert!(agent(&host, Mode::Systemd, &with_mtu(9000)).reboots);
+    host.restart();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    assert_eq!(mtu(&host), 9000);
+}
+
+#[test]
+fn what_a_pf_was_made_before_the_node_used_it_it_is_made_at_every_boot() {
+    let host = machine();
+    assert!(agent(&host, Mode::Systemd, &with_mtu(9000)).reboots);
+    host.restart();
+    boots(&host).unwrap();
+    assert_eq!(mtu(&host), 9000);
+    // One boot in which the first unit could do nothing.
+    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    host.restart();
+    has_default_route(&host, true);
+    assert_eq!(agent(&host, Mode::Systemd, &with_mtu(9000)).failures[0].reason(), "PfInUse");
+    boots(&host).unwrap();
+    assert_eq!(mtu(&host), 9000);
 }

@@ -1,7 +1,7 @@
 use vfleet_api::PciAddress;
 
 use super::*;
-use crate::facts::{LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::facts::{HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
 
 const PF: &str = "0000:3b:00.0";
@@ -301,7 +301,7 @@ fn the_firmware_is_set_before_the_one_restart() {
 
 #[test]
 fn units_leave_the_firmware_alone() {
-    let config = BootConfig { spec: two_vfs(), settings: NodeSettings::default() };
+    let config = BootConfig { spec: two_vfs(), ..Default::default() };
     for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
         let plan = plan_phase(phase, &config, &with_firmware(1));
         assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("TooManyVfs")));
@@ -337,13 +337,20 @@ fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
         has_lone_vfs: true,
         node_addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
     };
-    let text = config::config_text(&spec, &settings);
-    for line in
-        ["platformType: 1", "vfleet:", "  mellanox: false", "  firmwareReset: true", "    - \"fd00::1\""]
-    {
+    let config = BootConfig { spec, settings, in_use: [(address(), HostUse::DefaultRoute)].into() };
+    let text = config_text(&config);
+    let in_use = format!("  inUse: {{\"{PF}\":\"defaultRoute\"}}");
+    for line in [
+        &in_use,
+        "platformType: 1",
+        "vfleet:",
+        "  mellanox: false",
+        "  firmwareReset: true",
+        "    - \"fd00::1\"",
+    ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    assert_ne!(text, config::config_text(&spec, &NodeSettings::default()));
+    assert_ne!(text, config_text(&BootConfig { spec: config.spec, ..Default::default() }));
 }
 
 #[test]
@@ -360,7 +367,7 @@ fn a_config_that_says_nothing_of_it_means_the_usual() {
 /// Kernel arguments, firmware, the units themselves: a unit knows too little to say that a restart was in vain, or not.
 #[test]
 fn units_leave_the_count_of_restarts_to_the_agent() {
-    let config = BootConfig { spec: two_vfs(), settings: NodeSettings::default() };
+    let config = BootConfig { spec: two_vfs(), ..Default::default() };
     for need in ["firmware of 0000:3b:00", "systemd mode with config 0123"] {
         let mut facts = with_firmware(2);
         facts.kernel.reboots = Some(Reboots::for_one(need, 1, "before"));
