@@ -87,8 +87,9 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if is_new {
         files.extend(write_config(wish, facts));
     }
-    // They would be disturbed, and what they leave would not be about the config beside it.
-    if !facts.working_units.is_empty() && !(files.is_empty() && node.steps.is_empty()) {
+    // Units at work would be disturbed, and what they leave would not be about the config beside it.
+    let is_something_to_do = !files.is_empty() || !node.steps.is_empty();
+    if is_something_to_do && !facts.working_units.is_empty() {
         return without_restart(Vec::new(), node.problems, BootFault::Unfinished);
     }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {

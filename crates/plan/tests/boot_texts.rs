@@ -7,9 +7,8 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::{BootResult, HostUse};
-use vfleet_plan::NodeOptions;
 use vfleet_plan::boot::{BootConfig, NodeSettings, config_text, read_config};
+use vfleet_plan::{BootResult, HostUse, NodeOptions};
 
 /// Any text that says something, more often than not one that means something in YAML.
 fn text() -> impl Strategy<Value = String> {

@@ -66,6 +66,9 @@ fn a_need_that_comes_and_goes_gives_no_new_tries_to_another() {
     assert_eq!(for_arguments, 2);
 }
 
+/// What makes a need look as if there were none.
+type Disturbance = fn(&mut HostFacts);
+
 fn unreadable(facts: &mut HostFacts) {
     let pf = facts.pfs.remove(0).address;
     facts.unread.push(Unread { pf, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
@@ -75,7 +78,7 @@ fn unreadable(facts: &mut HostFacts) {
 /// for a while, a tool fails, or the card has lost its settings.
 #[test]
 fn a_need_that_cannot_be_seen_for_a_while_keeps_its_tries() {
-    let disturbances: [(&str, fn(&mut HostFacts)); 5] = [
+    let disturbances: [(&str, Disturbance); 5] = [
         ("unread", unreadable),
         ("not there", |facts| facts.pfs.clear()),
         ("without an interface", |facts| facts.pfs[0].link = None),
