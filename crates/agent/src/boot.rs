@@ -34,8 +34,8 @@ pub enum BootError {
 }
 
 /// What the config says about how to look at the machine. The usual, where it cannot be read: [`run`] says so.
-pub fn settings(host: &dyn Host) -> Result<NodeSettings, BootError> {
-    let facts = host.facts().map_err(BootError::Unreadable)?;
+pub fn settings(host: &dyn Host, phase: BootPhase) -> Result<NodeSettings, BootError> {
+    let facts = look(host, phase)?;
     let config = facts.files.get(BOOT_CONFIG).and_then(|config| parse(config).ok());
     Ok(config.map(|config| config.settings).unwrap_or_default())
 }
@@ -46,7 +46,7 @@ pub fn run(host: &dyn Host, phase: BootPhase) -> Result<(), BootError> {
 }
 
 fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(), BootError> {
-    let facts = host.facts().map_err(BootError::Unreadable)?;
+    let facts = look(host, phase)?;
     let Some(config) = facts.files.get(BOOT_CONFIG) else {
         tracing::info!("there is no {BOOT_CONFIG}: nothing to do");
         return Ok(());
@@ -68,6 +68,17 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
         Err(error) => errors.push(format!("{name}: {error}")),
     }
     leave_result(host, phase, &errors)
+}
+
+/// The machine as it is. One that cannot be read is as good as one that failed, whatever an earlier boot left.
+fn look(host: &dyn Host, phase: BootPhase) -> Result<HostFacts, BootError> {
+    let unreadable = |error| -> Result<HostFacts, BootError> {
+        let error = BootError::Unreadable(error);
+        let result = BootResult::failed(format!("{}: {}", name(phase), chain(&error)));
+        host.execute(&Step::WriteFile { pf: None, file: result.file() }).map_err(BootError::Result)?;
+        Err(error)
+    };
+    host.facts().or_else(unreadable)
 }
 
 fn leave_result(host: &dyn Host, phase: BootPhase, errors: &[String]) -> Result<(), BootError> {

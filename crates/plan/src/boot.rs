@@ -4,14 +4,16 @@
 mod config;
 mod fault;
 mod guard;
+mod in_use;
 mod units;
 
 pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
+pub use in_use::refused;
 
 use serde::{Deserialize, Serialize};
-use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
@@ -68,9 +70,9 @@ impl BootResult {
 
 /// The steps in systemd mode.
 ///
-/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. What disturbs nobody is
-/// done at once, and where there is nothing to do on the cards there is no restart: whoever switches the mode on for a
-/// node that is as wanted does not pay for it.
+/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. Done at once is what
+/// disturbs nobody, and what is wanted of VFs on PFs that are managed outside. Where there is nothing to do on the cards
+/// there is no restart: whoever switches the mode on for a node that is as wanted does not pay for it.
 pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
@@ -85,20 +87,44 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if is_new {
         files.extend(write_config(wish, facts));
     }
+    // Units at work would be disturbed, and what they leave would not be about the config beside it.
+    let is_something_to_do = !files.is_empty() || !node.steps.is_empty();
+    if is_something_to_do && !facts.working_units.is_empty() {
+        return without_restart(Vec::new(), node.problems, BootFault::Unfinished);
+    }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
     }
     if node.steps.iter().any(sets_firmware) {
         return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
-    let units_are_at_work = result == Some(&BootResult::in_progress()) && !node.steps.is_empty();
-    if node.disruption() <= Disruption::Vf && !units_are_at_work {
+    let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, wish.spec));
+    if node.steps.iter().filter(|planned| of_units(planned)).all(disturbs_nobody) {
         return at_once(files, node, result, facts);
     }
-    match result {
-        None => guard::restart(files, node, wish, facts),
-        Some(result) => not_as_wanted(files, node, result),
+    let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(of_units);
+    // What is for the whole machine is for what waits, unless there is something else.
+    if others.iter().all(|planned| planned.step.pf().is_none()) {
+        others.clear();
     }
+    let fault = match result {
+        Some(result) => not_as_wanted(&waiting, result),
+        None => match guard::restart(&waiting, wish, facts) {
+            Ok(restart) => return Plan { steps: [files, restart].concat(), problems: node.problems },
+            Err(fault) => fault,
+        },
+    };
+    without_restart([files, others].concat(), node.problems, fault)
+}
+
+/// Somebody else makes its VFs, often after the boot: they cannot wait for the next one, which would take them away.
+fn is_external(pf: PciAddress, spec: &SriovNetworkNodeStateSpec) -> bool {
+    let mut external = spec.interfaces.iter().flatten().filter(|one| one.externally_managed == Some(true));
+    external.any(|one| one.pci_address.value() == Ok(&pf))
+}
+
+fn disturbs_nobody(planned: &PlannedStep) -> bool {
+    planned.disruption <= Disruption::Vf
 }
 
 /// When a unit does its work.
@@ -111,18 +137,21 @@ pub enum BootPhase {
 }
 
 /// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
-/// it set the firmware of cards: the agent does that before the restart.
+/// it set the firmware of cards: the agent does that before the restart. And as it does not see all that a restart is
+/// for, the count of restarts is the agent's as well.
 pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
     let options = NodeOptions { mellanox: false, ..config.settings.options };
+    let facts = in_use::known(facts, &config.in_use);
     let mut plan = match phase {
-        BootPhase::BeforeNetwork => plan_before_network(&config.spec, facts),
-        BootPhase::AfterNetwork => plan_node_with(&config.spec, facts, &options),
+        BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts),
+        BootPhase::AfterNetwork => plan_node_with(&config.spec, &facts, &options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
         plan.steps.retain(|planned| !planned.step.leads_to_restart());
         plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
     }
+    plan.steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. } | Step::ForgetReboots));
     plan
 }
 
@@ -186,17 +215,19 @@ fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, fac
 }
 
 /// The units did their work, and still the machine is not as wanted. Another restart would change nothing.
-fn not_as_wanted(files: Vec<PlannedStep>, node: Plan, result: &BootResult) -> Plan {
-    let fault = match result.sync_status.as_str() {
+fn not_as_wanted(waiting: &[PlannedStep], result: &BootResult) -> BootFault {
+    match result.sync_status.as_str() {
         SUCCEEDED => BootFault::ChangedSince {
-            step: node.steps.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
+            step: waiting.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
         },
         IN_PROGRESS => BootFault::Unfinished,
         _ => BootFault::Failed { error: result.last_sync_error.clone() },
-    };
-    let mut problems = node.problems;
+    }
+}
+
+fn without_restart(steps: Vec<PlannedStep>, mut problems: Vec<Problem>, fault: BootFault) -> Plan {
     problems.push(Problem::of_the_node(fault));
-    Plan { steps: files, problems }
+    Plan { steps, problems }
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub struct HostFacts {
     pub files: BTreeMap<String, String>,
     /// Units of systemd in [`crate::files::UNITS`] that are started at boot.
     pub enabled_units: BTreeSet<String>,
+    /// Those of them whose program runs.
+    pub working_units: BTreeSet<String>,
     /// Whether the program at [`crate::files::BOOT_PROGRAM`] is the one that looks, byte by byte.
     pub has_boot_program: bool,
     /// The file of InfiniBand GUIDs, as it is written; `None` when there is none.

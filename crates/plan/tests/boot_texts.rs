@@ -7,9 +7,8 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::BootResult;
-use vfleet_plan::NodeOptions;
 use vfleet_plan::boot::{BootConfig, NodeSettings, config_text, read_config};
+use vfleet_plan::{BootResult, HostUse, NodeOptions};
 
 /// Any text that says something, more often than not one that means something in YAML.
 fn text() -> impl Strategy<Value = String> {
@@ -74,11 +73,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_config_is_read_back(spec in spec(), settings in settings()) {
-        let text = config_text(&spec, &settings);
-        prop_assert_eq!(&text, &config_text(&spec, &settings), "always the same");
+    fn a_config_is_read_back(spec in spec(), settings in settings(), is_in_use: bool) {
+        let in_use = is_in_use.then(|| ("0000:3b:00.0".parse().unwrap(), HostUse::NodeAddress));
+        let config = BootConfig { spec, settings, in_use: in_use.into_iter().collect() };
+        let text = config_text(&config);
+        prop_assert_eq!(&text, &config_text(&config), "always the same");
         let read: Value = serde_saphyr::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-        prop_assert_eq!(read_config(read).unwrap(), BootConfig { spec, settings }, "{}", text);
+        prop_assert_eq!(read_config(read).unwrap(), config, "{}", text);
     }
 
     #[test]

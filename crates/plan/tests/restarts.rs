@@ -4,7 +4,7 @@
 
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Reboots, Step, plan_node};
+use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Reboots, Step, Unread, plan_node};
 
 const ARGUMENTS: &str = "kernel arguments intel_iommu=on iommu=pt";
 const FIRMWARE: &str = "firmware of 0000:3b:00";
@@ -64,6 +64,53 @@ fn a_need_that_comes_and_goes_gives_no_new_tries_to_another() {
         facts.kernel.reboots = counted(&plan, &facts);
     }
     assert_eq!(for_arguments, 2);
+}
+
+/// What makes a need look as if there were none.
+type Disturbance = fn(&mut HostFacts);
+
+fn unreadable(facts: &mut HostFacts) {
+    let pf = facts.pfs.remove(0).address;
+    facts.unread.push(Unread { pf, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
+}
+
+/// Nothing ever helps, and in each boot the agent first sees nothing of the need: the card comes late, its driver hangs
+/// for a while, a tool fails, or the card has lost its settings.
+#[test]
+fn a_need_that_cannot_be_seen_for_a_while_keeps_its_tries() {
+    let disturbances: [(&str, Disturbance); 5] = [
+        ("unread", unreadable),
+        ("not there", |facts| facts.pfs.clear()),
+        ("without an interface", |facts| facts.pfs[0].link = None),
+        ("not answered", |facts| facts.pfs[0].firmware = None),
+        ("lost", |facts| facts.pfs[0].firmware.as_mut().unwrap().next_boot.num_vfs = Some(8)),
+    ];
+    for (name, disturb) in disturbances {
+        let mut facts = machine();
+        let mut restarts_for = [0, 0];
+        for boot in 0..12 {
+            facts.kernel.boot_id = format!("boot {boot}");
+            let mut disturbed = facts.clone();
+            disturb(&mut disturbed);
+            facts.kernel.reboots = counted(&plan_node(&spec(16, "vfio-pci"), &disturbed), &facts);
+            let plan = plan_node(&spec(16, "vfio-pci"), &facts);
+            for (count, need) in restarts_for.iter_mut().zip([ARGUMENTS, FIRMWARE]) {
+                *count += usize::from(restarts(&plan).is_some_and(|why| why.contains(need)));
+            }
+            facts.kernel.reboots = counted(&plan, &facts);
+        }
+        assert_eq!(restarts_for, [2, 2], "{name}");
+    }
+}
+
+#[test]
+fn a_need_of_a_card_that_nobody_wants_any_more_is_forgotten() {
+    let mut facts = machine();
+    facts.kernel.reboots = Some(Reboots::for_one(FIRMWARE, 2, "an earlier one"));
+    let nothing = serde_saphyr::from_str("interfaces: []").unwrap();
+    assert_eq!(counted(&plan_node(&nothing, &facts), &facts), None);
+    unreadable(&mut facts);
+    assert_eq!(counted(&plan_node(&nothing, &facts), &facts), None);
 }
 
 #[test]

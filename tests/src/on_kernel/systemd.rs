@@ -37,6 +37,7 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
         assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}");
     }
     assert_order(guest);
+    assert_started_again_when_killed(guest);
     let result = guest.run("cat /etc/sriov-operator/sriov-interface-result.yaml");
     assert!(result.contains("syncStatus: Succeeded"), "{result}");
 
@@ -44,8 +45,8 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     let agent = scene.start_agent_with(&MODE);
     scene.wait_for_drivers(PF, &["vfio-pci"; 3]).await;
     guest.until("it is installed", &format!("grep -q 'the cards are as wanted' {AGENT_LOG}"));
-    let installed = "install this program as /var/lib/sriov/vfleet";
-    assert_eq!(guest.executed_steps(), [installed], "the cards are the units' business");
+    let own = ["install this program as /var/lib/sriov/vfleet", "forget reboots"];
+    assert_eq!(guest.executed_steps(), own, "the cards are the units' business");
     kill(agent);
     let agent = scene.start_agent_with(&MODE);
     guest.until_idle();
@@ -60,6 +61,26 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     mortal.assert_killed_at_all();
     guest.run(&format!("rm /etc/systemd/system/multi-user.target.wants/{NETWORK_SERVICE}"));
     kill(agent);
+}
+
+/// Stopped before it can do anything, and killed: systemd starts it again, and it ends as it should.
+fn assert_started_again_when_killed(guest: &Guest<'_>) {
+    let unit = UNITS[1];
+    let drop_in = format!("/run/systemd/system/{unit}.d");
+    let hangs_once = "[Service]\nExecStartPre=/bin/sh -c 'test -e /run/was-killed || sleep 600'\n";
+    guest.run(&format!("mkdir -p {drop_in}; printf %b \"{hangs_once}\" >{drop_in}/hangs.conf"));
+    guest.run("sed -i s/Succeeded/InProgress/ /etc/sriov-operator/sriov-interface-result.yaml");
+    guest.run(&format!("systemctl daemon-reload; systemctl restart --no-block {unit}"));
+    let processes = format!("/sys/fs/cgroup/system.slice/{unit}/cgroup.procs");
+    guest.until("it runs", &format!("grep -q . {processes}"));
+    guest.run(&format!("touch /run/was-killed; systemctl kill --signal=KILL {unit}"));
+    let shows = |property: &str, value: &str| {
+        guest.until(value, &format!("systemctl show --value -p {property} {unit} | grep -qx {value}"));
+    };
+    shows("SubState", "exited");
+    shows("NRestarts", "1");
+    assert_eq!(guest.run(&format!("cat {processes} 2>/dev/null || true")), "", "it is at work no more");
+    guest.run(&format!("rm -r {drop_in}; systemctl daemon-reload"));
 }
 
 /// The first unit has ended before the network began, the second began after that. That systemd knows the order is not

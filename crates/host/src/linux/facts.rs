@@ -73,6 +73,7 @@ impl Common {
             kernel: KernelFacts { rdma_mode: rdma::mode(root)?, ..system::kernel(root)? },
             files: files::texts(root)?,
             enabled_units: files::enabled_units(root)?,
+            working_units: files::working_units(root),
             has_boot_program: files::has_boot_program(root)?,
             guid_file: files::guids(root)?,
             ..HostFacts::default()

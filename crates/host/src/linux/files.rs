@@ -46,6 +46,18 @@ pub(super) fn enabled_units(root: &HostRoot) -> Result<BTreeSet<String>, HostErr
     Ok(UNITS.into_iter().filter(is_enabled).map(str::to_owned).collect())
 }
 
+/// Those of our units whose program runs: their control groups have processes. What is not there does not run.
+pub(super) fn working_units(root: &HostRoot) -> BTreeSet<String> {
+    let is_working = |unit: &&str| {
+        // Control groups of version 2, and of version 1.
+        ["", "systemd/"].into_iter().any(|systemd| {
+            let processes = format!("/sys/fs/cgroup/{systemd}system.slice/{unit}/cgroup.procs");
+            sysfs::read(&root.at(&processes)).is_ok_and(|processes| !processes.is_empty())
+        })
+    };
+    UNITS.into_iter().filter(is_working).map(str::to_owned).collect()
+}
+
 fn wanters(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let directory = root.at(UNIT_DIRECTORY);
     let names = sysfs::names_if_there(&directory)?;

@@ -19,6 +19,7 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
         kernel: kernel_facts(kernel),
         files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
         enabled_units: kernel.enabled_units.clone(),
+        working_units: kernel.working_units.clone(),
         has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
     }

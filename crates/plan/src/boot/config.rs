@@ -5,8 +5,9 @@ use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
+use crate::facts::HostUse;
 use crate::node::NodeOptions;
 use crate::prelude::*;
 
@@ -24,12 +25,14 @@ pub struct NodeSettings {
 }
 
 /// What the units shall do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BootConfig {
     /// What the machine shall be like.
     pub spec: SriovNetworkNodeStateSpec,
     /// What else they are told.
     pub settings: NodeSettings,
+    /// PFs that they leave as they are, since the node itself uses them: [`super::refused`].
+    pub in_use: BTreeMap<PciAddress, HostUse>,
 }
 
 /// What the Go daemon has no name for.
@@ -40,6 +43,7 @@ struct Ours {
     mellanox: bool,
     one_card_at_a_time: bool,
     node_addresses: Vec<IpAddr>,
+    in_use: BTreeMap<PciAddress, HostUse>,
 }
 
 /// Names in a node state's spec that have capital letters.
@@ -70,19 +74,19 @@ const NAMES: [&str; 20] = [
 const PAIRS: [&str; 4] = ["externalIDs", "otherConfig", "options", "uplink"];
 
 /// The text of the config that says this: always the same for the same.
-pub fn config_text(spec: &SriovNetworkNodeStateSpec, settings: &NodeSettings) -> String {
+pub fn config_text(config: &BootConfig) -> String {
     // Plain data always has a JSON form. If it had none, the units would refuse the config and change nothing.
-    let spec = serde_json::to_value(spec).unwrap_or_default();
-    let config = json!({
+    let spec = serde_json::to_value(&config.spec).unwrap_or_default();
+    let text = json!({
         "spec": renamed(spec, &|name| if NAMES.contains(&name) { name.to_lowercase() } else { name.to_owned() }),
         "unsupportedNics": false,
         // 0 is hardware. The cloud itself is of no interest at boot, only that its VFs have no PF.
-        "platformType": i32::from(settings.has_lone_vfs),
+        "platformType": i32::from(config.settings.has_lone_vfs),
         "manageSoftwareBridges": false,
         "ovsdbSocketPath": "",
-        "vfleet": Ours::from(settings),
+        "vfleet": Ours::from(config),
     });
-    lines(&config, 0).join("\n") + "\n"
+    lines(&text, 0).join("\n") + "\n"
 }
 
 /// What a config says, which is read as YAML already. The Go daemon's says nothing of [`Ours`].
@@ -101,24 +105,20 @@ pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
         has_lone_vfs: platform.is_some_and(|platform| platform != 0),
         node_addresses: ours.node_addresses,
     };
-    Ok(BootConfig { spec, settings })
+    Ok(BootConfig { spec, settings, in_use: ours.in_use })
 }
 
-impl From<&NodeSettings> for Ours {
-    fn from(settings: &NodeSettings) -> Self {
-        let NodeOptions { firmware_reset, mellanox } = settings.options;
-        Self {
-            firmware_reset,
-            mellanox,
-            one_card_at_a_time: settings.one_card_at_a_time,
-            node_addresses: settings.node_addresses.clone(),
-        }
+impl From<&BootConfig> for Ours {
+    fn from(config: &BootConfig) -> Self {
+        let NodeSettings { options, one_card_at_a_time, node_addresses, .. } = config.settings.clone();
+        let NodeOptions { firmware_reset, mellanox } = options;
+        Self { firmware_reset, mellanox, one_card_at_a_time, node_addresses, in_use: config.in_use.clone() }
     }
 }
 
 impl Default for Ours {
     fn default() -> Self {
-        Self::from(&NodeSettings::default())
+        Self::from(&BootConfig::default())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{BootFault, BootWish};
 use crate::facts::{HostFacts, Reboots, Tries};
 use crate::fingerprint::fingerprint;
-use crate::node::{Problem, restart_for};
+use crate::node::restart_for;
 use crate::prelude::*;
 use crate::step::{Plan, PlannedStep, Step};
 
@@ -44,15 +44,14 @@ pub(super) fn with_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
     node
 }
 
-/// `files`, and then a restart, unless that was tried often enough: without a result the units did not even start.
-pub(super) fn restart(files: Vec<PlannedStep>, node: Plan, wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
+/// A restart for what waits for one, unless that was tried often enough: without a result the units did not even start.
+pub(super) fn restart(
+    waiting: &[PlannedStep],
+    wish: &BootWish<'_>,
+    facts: &HostFacts,
+) -> Result<Vec<PlannedStep>, BootFault> {
     let purpose = format!("{PURPOSE} {}", fingerprint([wish.config]));
-    let change = node.steps.iter().max_by_key(|planned| planned.disruption);
+    let change = waiting.iter().max_by_key(|planned| planned.disruption);
     let why = change.map_or_else(String::new, |planned| format!("at boot: {}", planned.step));
-    let mut plan = Plan { steps: files, problems: node.problems };
-    match restart_for(&purpose, &why, &facts.kernel) {
-        Ok(restart) => plan.steps.extend(restart),
-        Err(restarts) => plan.problems.push(Problem::of_the_node(BootFault::UnitsDidNotRun { restarts })),
-    }
-    plan
+    restart_for(&purpose, &why, &facts.kernel).map_err(|restarts| BootFault::UnitsDidNotRun { restarts })
 }

@@ -1,7 +1,7 @@
 use vfleet_api::PciAddress;
 
 use super::*;
-use crate::facts::{LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::facts::{HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
 
 const PF: &str = "0000:3b:00.0";
@@ -205,6 +205,32 @@ fn what_the_units_report_is_said_and_no_restart_follows() {
 }
 
 #[test]
+fn while_a_unit_is_at_work_the_agent_waits_for_it() {
+    let spec = two_vfs();
+    for result in [None, Some(BootResult::in_progress()), Some(BootResult::failed("pre: no card"))] {
+        let first = plan_boot(&wish(&spec, None), &machine());
+        let mut booted = after(&first.steps, &machine());
+        booted.working_units.insert(UNITS[1].to_owned());
+        let plan = plan_boot(&wish(&spec, result.as_ref()), &booted);
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
+        // What it does was wanted when it began: another config would stand beside its result.
+        let plan = plan_boot(&BootWish { config: "another", ..wish(&spec, result.as_ref()) }, &booted);
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
+    }
+}
+
+#[test]
+fn units_that_are_killed_are_started_again_a_few_times() {
+    for file in UNITS.map(unit_path) {
+        let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+        let text = after(&plan.steps, &machine()).files.remove(&file).unwrap();
+        for line in ["Restart=on-abnormal", "StartLimitIntervalSec=1h", "StartLimitBurst=3"] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}
+
+#[test]
 fn what_disturbs_nobody_is_done_at_once() {
     let spec = spec(&serde_json::json!([]));
     let mut facts = machine();
@@ -275,7 +301,7 @@ fn the_firmware_is_set_before_the_one_restart() {
 
 #[test]
 fn units_leave_the_firmware_alone() {
-    let config = BootConfig { spec: two_vfs(), settings: NodeSettings::default() };
+    let config = BootConfig { spec: two_vfs(), ..Default::default() };
     for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
         let plan = plan_phase(phase, &config, &with_firmware(1));
         assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("TooManyVfs")));
@@ -311,13 +337,20 @@ fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
         has_lone_vfs: true,
         node_addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
     };
-    let text = config::config_text(&spec, &settings);
-    for line in
-        ["platformType: 1", "vfleet:", "  mellanox: false", "  firmwareReset: true", "    - \"fd00::1\""]
-    {
+    let config = BootConfig { spec, settings, in_use: [(address(), HostUse::DefaultRoute)].into() };
+    let text = config_text(&config);
+    let in_use = format!("  inUse: {{\"{PF}\":\"defaultRoute\"}}");
+    for line in [
+        &in_use,
+        "platformType: 1",
+        "vfleet:",
+        "  mellanox: false",
+        "  firmwareReset: true",
+        "    - \"fd00::1\"",
+    ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    assert_ne!(text, config::config_text(&spec, &NodeSettings::default()));
+    assert_ne!(text, config_text(&BootConfig { spec: config.spec, ..Default::default() }));
 }
 
 #[test]
@@ -329,4 +362,18 @@ fn a_config_that_says_nothing_of_it_means_the_usual() {
     assert!(settings.has_lone_vfs && !settings.options.mellanox && !settings.options.firmware_reset);
     let bad = serde_json::json!({ "spec": {}, "vfleet": { "nodeAddresses": ["here"] } });
     assert!(read_config(bad).is_err());
+}
+
+/// Kernel arguments, firmware, the units themselves: a unit knows too little to say that a restart was in vain, or not.
+#[test]
+fn units_leave_the_count_of_restarts_to_the_agent() {
+    let config = BootConfig { spec: two_vfs(), ..Default::default() };
+    for need in ["firmware of 0000:3b:00", "systemd mode with config 0123"] {
+        let mut facts = with_firmware(2);
+        facts.kernel.reboots = Some(Reboots::for_one(need, 1, "before"));
+        for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+            let steps = plan_phase(phase, &config, &facts).steps;
+            assert_eq!(after(&steps, &facts).kernel.reboots, facts.kernel.reboots, "{need}, {phase:?}");
+        }
+    }
 }

@@ -50,16 +50,21 @@ fn texts() -> [(&'static str, String); 2] {
     [(before, text(early, "pre")), (after, text(&late, "post"))]
 }
 
-/// A unit that does the work of one phase, once in each boot.
+/// A unit that does the work of one phase, once in each boot. One that is killed, or takes too long, is started again; one
+/// that says itself that it failed would fail again.
 fn text(when: &str, phase: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "# Written by vfleet {version}, and written again when it changes.\n\
          [Unit]\n\
-         {when}\n\
+         {when}\
+         StartLimitIntervalSec=1h\n\
+         StartLimitBurst=3\n\
+         \n\
          [Service]\n\
          Type=oneshot\n\
          RemainAfterExit=yes\n\
+         Restart=on-abnormal\n\
          TimeoutStartSec=10min\n\
          ExecStart={BOOT_PROGRAM} boot --phase {phase}\n\
          \n\

@@ -43,6 +43,9 @@ struct Needs {
     arguments: Vec<ArgumentNeed>,
     /// Cards are to take up new settings of their firmware, for these PFs; by what the need is called.
     cards: BTreeMap<String, Vec<PciAddress>>,
+    /// Of which it is not known whether they are met, or which wait for something else: nobody restarts for them now, and
+    /// restarts that were for them are not forgotten.
+    open: BTreeSet<String>,
 }
 
 /// Arguments that the kernel is to be started with, and without.
@@ -93,13 +96,15 @@ pub(super) fn plan_system(
 ) -> SystemPlan {
     let found = |wanted| find(wanted, facts).map(|found| (wanted, found));
     let pfs: Vec<(&WantedPf, &PfFacts)> = wanted.iter().filter_map(found).collect();
+    let unseen: Vec<&WantedPf> = wanted.iter().filter(|wanted| facts.pf(wanted.address).is_none()).collect();
     let mut plan = SystemPlan::default();
     let mut needs = Needs::default();
     plan.before.extend(udev::remove_leftovers(facts));
-    iommu::plan(&pfs, facts, &mut plan, &mut needs);
+    iommu::plan(&pfs, &unseen, facts, &mut plan, &mut needs);
     rdma::plan(rdma_mode, facts, &mut plan, &mut needs);
     if options.mellanox {
         firmware::plan(&pfs, facts, options, &mut plan, &mut needs);
+        needs.open.extend(firmware::of_unseen(&unseen));
     }
     restart::plan(&needs, facts, &mut plan);
     plan

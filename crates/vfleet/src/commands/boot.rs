@@ -35,11 +35,11 @@ enum Phase {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log::start(arguments.log.log_format);
     let root = &arguments.host_root;
-    let told = vfleet_agent::boot::settings(&this_machine(root, &NodeSettings::default()))?;
-    let host = this_machine(root, &told);
     let phase = match arguments.phase {
         Phase::Pre => BootPhase::BeforeNetwork,
         Phase::Post => BootPhase::AfterNetwork,
     };
+    let told = vfleet_agent::boot::settings(&this_machine(root, &NodeSettings::default()), phase)?;
+    let host = this_machine(root, &told);
     Ok(vfleet_agent::boot::run(&host, phase)?)
 }

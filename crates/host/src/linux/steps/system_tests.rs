@@ -135,6 +135,21 @@ fn without_systemd_units_are_enabled_as_it_would() {
 }
 
 #[test]
+fn a_unit_is_at_work_while_it_has_processes() {
+    for systemd in ["", "systemd/"] {
+        let tree = Tree::new();
+        let group = tree.path(&format!("/sys/fs/cgroup/{systemd}system.slice/{UNIT}"));
+        std::fs::create_dir_all(&group).unwrap();
+        for (processes, working) in [("0\n", 1), ("", 0)] {
+            std::fs::write(group.join("cgroup.procs"), processes).unwrap();
+            assert_eq!(files::working_units(tree.root()).len(), working, "{processes:?}");
+        }
+        std::fs::remove_dir_all(&group).unwrap();
+        assert!(files::working_units(tree.root()).is_empty());
+    }
+}
+
+#[test]
 fn restarts_are_counted_and_forgotten() {
     let tree = Tree::new();
     let reboots = Reboots::for_one("iommu", 1, "b");

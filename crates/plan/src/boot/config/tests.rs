@@ -39,7 +39,7 @@ fn a_config_is_in_the_go_form_and_is_read_back() {
         "system": { "rdmaMode": "exclusive" },
     }))
     .unwrap();
-    let text = config_text(&spec, &NodeSettings::default());
+    let text = config_text(&BootConfig { spec: spec.clone(), ..Default::default() });
     for line in [
         "spec:",
         "  interfaces:",
@@ -49,5 +49,5 @@ fn a_config_is_in_the_go_form_and_is_read_back() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    assert_eq!(text, config_text(&spec, &NodeSettings::default()));
+    assert_eq!(text, config_text(&BootConfig { spec: spec.clone(), ..Default::default() }));
 }

@@ -32,6 +32,16 @@ pub(super) fn plan(
     }
 }
 
+/// What cards may need that are not seen now. Those of other vendors need nothing, and nothing of the kind is known of them.
+pub(super) fn of_unseen(unseen: &[&WantedPf]) -> impl Iterator<Item = String> {
+    unseen.iter().filter(|wanted| !wanted.external).map(|wanted| need(&card_of(wanted.address)))
+}
+
+/// What the need for a restart is called.
+fn need(card: &str) -> String {
+    format!("firmware of {card}")
+}
+
 /// All ports of a card. A tool tells of its firmware at one of them.
 fn ports_of<'a>(card: &str, facts: &'a HostFacts) -> Vec<&'a PfFacts> {
     facts.pfs.iter().filter(|pf| card_of(pf.address) == card).collect()
@@ -48,6 +58,8 @@ struct Card<'a> {
 struct Change {
     settings: FirmwareSettings,
     waiting: Vec<PciAddress>,
+    /// Whether it is not known of all ports that they need none.
+    is_open: bool,
 }
 
 impl Card<'_> {
@@ -55,19 +67,22 @@ impl Card<'_> {
         let firmware = self.ports.iter().find_map(|port| port.firmware.as_ref());
         let mut all = FirmwareChange::default();
         let mut waiting = Vec::new();
+        let mut is_open = false;
         for port in &self.wanted {
+            is_open |= port.link.is_some() && port.found.link.is_none();
             match plan_port(port, firmware, facts.kernel.is_locked_down) {
                 Ok(change) => {
                     waiting.extend(change.needs_restart.then_some(port.found.address));
                     all = all.with(change);
                 }
                 Err(fault) => {
+                    is_open = true;
                     let fault = self.explained(fault, facts);
                     plan.of_pfs.insert(port.found.address, fault.into());
                 }
             }
         }
-        Change { settings: all.settings, waiting }
+        Change { settings: all.settings, waiting, is_open }
     }
 
     /// A tool that is there and fails is not one that is missing.
@@ -87,11 +102,14 @@ impl Card<'_> {
     /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
     /// of its own; if that does not help, or was cut off, the next look at it shows that.
     fn carry_out(&self, change: Change, options: NodeOptions, plan: &mut SystemPlan, needs: &mut Needs) {
-        let Some(pf) = self.ports.iter().find(|port| port.firmware.is_some()) else { return };
         let needs_restart = !change.waiting.is_empty();
+        if needs_restart || change.is_open {
+            needs.open.insert(need(&self.name));
+        }
+        let Some(pf) = self.ports.iter().find(|port| port.firmware.is_some()) else { return };
         if change.settings == FirmwareSettings::default() {
             if needs_restart {
-                needs.cards.insert(format!("firmware of {}", self.name), change.waiting);
+                needs.cards.insert(need(&self.name), change.waiting);
             }
             return;
         }

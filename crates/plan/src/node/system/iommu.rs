@@ -9,13 +9,15 @@ use crate::prelude::*;
 /// An IOMMU that is at work is good, however it came about.
 pub(super) fn plan(
     pfs: &[(&WantedPf, &PfFacts)],
+    unseen: &[&WantedPf],
     facts: &HostFacts,
     plan: &mut SystemPlan,
     needs: &mut Needs,
 ) {
-    let policies = policies_with_vfio(pfs);
+    let policies = policies_with_vfio(pfs.iter().map(|(wanted, _)| *wanted));
+    let may_be_needed = !policies_with_vfio(unseen.iter().copied()).is_empty();
     let kernel = &facts.kernel;
-    if policies.is_empty() || kernel.has_iommu {
+    if kernel.has_iommu || policies.is_empty() && !may_be_needed {
         return;
     }
     let with: &[Wanted] = match kernel.processor {
@@ -25,6 +27,7 @@ pub(super) fn plan(
     };
     let need = ArgumentNeed::new(with, switching_iommu_off(&kernel.command_line));
     match need.by_hand(&kernel.command_line) {
+        _ if policies.is_empty() => needs.open.extend([need.name]),
         None => plan.problems.push(problem(SystemFault::NoIommu, policies)),
         Some(how) if kernel.boot_loader.is_none() => {
             plan.problems.push(problem(SystemFault::KernelArgumentsByHand { how }, policies));
@@ -33,8 +36,8 @@ pub(super) fn plan(
     }
 }
 
-fn policies_with_vfio(pfs: &[(&WantedPf, &PfFacts)]) -> Vec<String> {
-    let groups = pfs.iter().flat_map(|(wanted, _)| &wanted.groups);
+fn policies_with_vfio<'a>(pfs: impl Iterator<Item = &'a WantedPf>) -> Vec<String> {
+    let groups = pfs.flat_map(|wanted| &wanted.groups);
     let vfio = groups.filter(|group| group.wish.is_vfio());
     let policies: BTreeSet<String> = vfio.map(|group| group.policy.clone()).collect();
     policies.into_iter().collect()

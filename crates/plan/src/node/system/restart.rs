@@ -23,7 +23,7 @@ pub(super) fn plan(needs: &Needs, facts: &HostFacts, plan: &mut SystemPlan) {
         }
     }
     let mut known = kernel.reboots.clone().unwrap_or_default();
-    known.needs.retain(|need, _| all.contains(need.as_str()));
+    known.needs.retain(|need, _| all.contains(need.as_str()) || needs.open.contains(need));
     if hopeful.is_empty() {
         plan.before.extend(forget_others(known, kernel));
     } else {
