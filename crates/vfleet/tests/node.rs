@@ -172,6 +172,7 @@ fn labels_choose_policies() {
 fn mistakes_on_the_command_line_are_told_from_failures() {
     assert_eq!(node(&["apply"], &machine(0, 0), "").status.code(), Some(2));
     assert_eq!(node(&["apply", "-f", "-", "--label", "x"], &machine(0, 0), "").status.code(), Some(2));
+    assert_eq!(node(&["show", "--host-ips", "10.0.0.1,x"], &machine(0, 0), "").status.code(), Some(2));
 }
 
 /// What is said about policies that cannot be read.

@@ -3,7 +3,6 @@
 //! Who waits subscribes first and looks then, so that nothing that happens in between is missed.
 
 use std::io::{self, PipeReader};
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::netlink::{Message, failed, messages};
+use super::network::NodeAddresses;
 use super::rtnl::{
     self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
@@ -44,8 +44,8 @@ impl Subscription {
     }
 
     /// Interfaces of cards, default routes, and the addresses that the node is known by.
-    fn network(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
-        let node_addresses = node_addresses.to_vec();
+    fn network(node_addresses: &NodeAddresses) -> Result<Self, HostError> {
+        let node_addresses = node_addresses.clone();
         let is_of_interest = move |bytes: &[u8]| {
             let mut messages = messages(bytes).peekable();
             // What cannot be parsed may be about a card, too.
@@ -90,13 +90,12 @@ impl Subscription {
 
 /// Whether a message may be about a card, or about what the node uses its cards for. What a pod's interfaces, addresses
 /// and routes say is not.
-fn is_about_cards(message: &Message<'_>, node_addresses: &[IpAddr]) -> bool {
+fn is_about_cards(message: &Message<'_>, node_addresses: &NodeAddresses) -> bool {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
-        RTM_NEWADDR | RTM_DELADDR => match Address::parse(message.payload) {
-            Some(address) => address.ip.is_some_and(|ip| node_addresses.contains(&ip)),
-            None => true,
-        },
+        RTM_NEWADDR | RTM_DELADDR => {
+            Address::parse(message.payload).is_none_or(|address| node_addresses.have(&address))
+        }
         RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
         _ => true,
     }
@@ -145,8 +144,8 @@ fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
 }
 
 /// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
-pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
-    let node_addresses = node_addresses.to_vec();
+pub(super) fn watch(node_addresses: &NodeAddresses, wake: Wake) -> Result<Watch, HostError> {
+    let node_addresses = node_addresses.clone();
     let subscriptions = subscribe(&node_addresses)?;
     let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
     thread::Builder::new()
@@ -156,13 +155,18 @@ pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, Host
     Ok(Watch::new(guard))
 }
 
-fn subscribe(node_addresses: &[IpAddr]) -> Result<[Subscription; 2], HostError> {
+fn subscribe(node_addresses: &NodeAddresses) -> Result<[Subscription; 2], HostError> {
     Ok([Subscription::devices()?, Subscription::network(node_addresses)?])
 }
 
 /// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
 /// and wakes.
-fn serve(mut subscriptions: [Subscription; 2], node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
+fn serve(
+    mut subscriptions: [Subscription; 2],
+    node_addresses: &NodeAddresses,
+    end: &PipeReader,
+    wake: &Wake,
+) {
     loop {
         match next_batch(&subscriptions, end) {
             Ok(Some(true)) => wake(),
@@ -208,7 +212,7 @@ mod tests {
     fn takes(kind: u16, payload: &[u8]) -> bool {
         let length = u32::try_from(16 + payload.len()).unwrap().to_ne_bytes();
         let bytes = [&length[..], &kind.to_ne_bytes(), &[0; 10], payload].concat();
-        let node_addresses = [IpAddr::from([10, 0, 0, 1])];
+        let node_addresses = NodeAddresses::Known(vec![[10, 0, 0, 1].into()]);
         messages(&bytes).any(|message| is_about_cards(&message, &node_addresses))
     }
 
@@ -256,7 +260,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let held = SaysGoodbye(sender);
         let watch = watch(
-            &[],
+            &NodeAddresses::AnyGlobal,
             Box::new(move || {
                 let _ = &held;
             }),
