@@ -2,11 +2,15 @@
 
 use std::net::{AddrParseError, IpAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
 use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
 
 use crate::commands::agent::read_machine;
+
+/// How long cards may take to appear while a machine boots.
+const CARDS_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Which machine.
 #[derive(clap::Args)]
@@ -48,6 +52,11 @@ impl MachineArguments {
             Some(file) => Box::new(SimHost::new(&read_machine(file)?, "node")?),
             None => Box::new(self.this_machine()),
         })
+    }
+
+    /// How long cards that are not there may still come. A simulated machine is what it is.
+    pub(super) const fn patience(&self) -> Duration {
+        if self.sim.is_some() { Duration::ZERO } else { CARDS_DEADLINE }
     }
 
     fn this_machine(&self) -> LinuxHost {
