@@ -22,7 +22,7 @@ pub(super) struct AddressPlan {
 pub(super) fn of_new_vf(planner: &VfPlanner<'_>, vf: VfRef) -> Option<PlannedStep> {
     match &planner.guids {
         Some(guids) => Some(set_guid(vf, guids.guid(planner.pf, vf.index))),
-        None => planner.own_mac(vf.index).map(|mac| set_mac(vf, mac, "an address that stays")),
+        None => planner.mac(vf.index).map(|mac| set_mac(vf, mac, "an address that stays")),
     }
 }
 
@@ -55,15 +55,15 @@ fn missing_mac(planner: &VfPlanner<'_>, found: &VfFacts, stays_bound: bool) -> O
         return None;
     }
     match &found.link {
-        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| planner.own_mac(found.index)),
+        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| planner.mac(found.index)),
         None if stays_bound => None,
-        None => planner.own_mac(found.index),
+        None => planner.mac(found.index),
     }
 }
 
 /// A VF whose making was cut off gets the address that it would have got.
 fn unfinished_mac(planner: &VfPlanner<'_>, vf: VfRef, found: &VfFacts, stays_bound: bool) -> AddressPlan {
-    let Some(mac) = planner.own_mac(found.index) else { return AddressPlan::default() };
+    let Some(mac) = planner.mac(found.index) else { return AddressPlan::default() };
     let has_it = found.admin_mac == Some(mac);
     let is_done = found.link.as_ref().is_none_or(|link| has_it && link.mac == Some(mac));
     if stays_bound && is_done {
