@@ -27,6 +27,8 @@ const GROUPS_OF_THE_NETWORK: [u32; 5] = [1, 5, 7, 9, 11];
 /// Room for the announcements of some hundred VFs; when it is not enough, the kernel says so.
 const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
+/// Before another try to subscribe.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether a message is of interest.
 type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
@@ -128,13 +130,13 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Whether something can be read before the deadline.
-fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
+/// Whether something can be read before the deadline, or the other side is closed.
+fn is_readable(source: &impl AsFd, deadline: Instant) -> Result<bool, HostError> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // One more millisecond: rounded down, the last wait would not wait at all.
         let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], timeout) {
+        match poll(&mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) if Instant::now() >= deadline => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
@@ -172,15 +174,50 @@ fn serve(
             Ok(Some(true)) => wake(),
             Ok(Some(false)) => {}
             Ok(None) => return,
-            Err(_) => {
-                let again = subscribe(node_addresses);
-                wake();
-                // Without sockets there is nothing to wait on and nobody to tell.
-                let Ok(again) = again else { return };
+            Err(error) => {
+                tracing::warn!(
+                    error = error.with_causes(),
+                    "the kernel's events were lost; subscribing anew"
+                );
+                let Some(again) = subscribe_anew(|| subscribe(node_addresses), end, PAUSE) else { return };
                 subscriptions = again;
+                wake();
             }
         }
     }
+}
+
+/// Tries until it succeeds: a machine that is short of memory or files now may have some in a moment. `None` when the
+/// other side of `end` was closed meanwhile.
+fn subscribe_anew<T>(
+    mut subscribe: impl FnMut() -> Result<T, HostError>,
+    end: &PipeReader,
+    pause: Duration,
+) -> Option<T> {
+    for attempt in 1.. {
+        match subscribe() {
+            Ok(subscribed) => return Some(subscribed),
+            Err(error) => {
+                let error = error.with_causes();
+                tracing::warn!(
+                    error,
+                    attempt,
+                    ?pause,
+                    "no events from the kernel; trying again after a pause"
+                );
+            }
+        }
+        // Nothing is ever written to it: it is readable when it is closed.
+        match is_readable(end, Instant::now() + pause) {
+            Ok(false) => {}
+            Ok(true) => return None,
+            Err(error) => {
+                tracing::error!(error = error.with_causes(), "no events from the kernel any more");
+                return None;
+            }
+        }
+    }
+    None
 }
 
 /// Waits for messages and takes them; gives whether one is of interest, `None` at the end.
@@ -247,6 +284,22 @@ mod tests {
         });
         assert_eq!(seen.unwrap(), None);
         assert!(looks >= 2, "{looks}");
+    }
+
+    #[test]
+    fn subscribing_anew_is_tried_until_it_succeeds_or_nobody_listens() {
+        let refused = || failed("subscribe to the kernel's events", io::Error::from_raw_os_error(24));
+        let (end, guard) = io::pipe().unwrap();
+        let mut tries = 0;
+        let third = || {
+            tries += 1;
+            if tries < 3 { Err(refused()) } else { Ok(tries) }
+        };
+        assert_eq!(subscribe_anew(third, &end, Duration::from_millis(1)), Some(3));
+        let never = move || Err::<(), _>(refused());
+        let waits = thread::spawn(move || subscribe_anew(never, &end, Duration::from_mins(1)));
+        drop(guard);
+        assert_eq!(waits.join().unwrap(), None);
     }
 
     #[test]
