@@ -150,6 +150,11 @@ impl<'a> VfPlanner<'a> {
         VfRef { pf: self.wanted.address, index }
     }
 
+    /// Whether somebody else gave the VF the address that it is made with.
+    pub(super) fn is_given(&self, index: u16) -> bool {
+        self.macs.contains_key(&index)
+    }
+
     /// The address that a VF of this PF is made with; `None` where VFs have none.
     pub(super) fn mac(&self, index: u16) -> Option<MacAddr> {
         let own = crate::mac::own_mac(self.pf, index)?;
