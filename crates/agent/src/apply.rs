@@ -53,8 +53,6 @@ pub enum Happening<'a> {
     PfEnded {
         /// The PF.
         pf: PciAddress,
-        /// Whether all of them did what they should.
-        is_done: bool,
     },
     /// All steps did what they should, and only then it could be seen that these are to be done as well.
     More(&'a Plan),

@@ -72,7 +72,7 @@ impl Course {
                     of_pf.failure.get_or_insert_with(|| (error.reason(), text()));
                 }
             }
-            Happening::PfEnded { pf, .. } => self.pfs.entry(*pf).or_default().has_ended = true,
+            Happening::PfEnded { pf } => self.pfs.entry(*pf).or_default().has_ended = true,
             Happening::More(plan) => self.add(plan),
         }
     }
@@ -149,7 +149,7 @@ mod tests {
             "2 steps, disruption Pf; step 1 of 2: set 0000:01:00.0 up, and 1 more at once"
         );
         course.take(&Happening::Ended { planned: &other, took: Duration::ZERO, error: None });
-        course.take(&Happening::PfEnded { pf: other_pf, is_done: true });
+        course.take(&Happening::PfEnded { pf: other_pf });
         assert!(course.of(other_pf).unwrap().has_ended);
         assert_eq!(course.of(pf).unwrap().text(), "step 1 of 1: set 0000:01:00.0 up");
         let error = HostError::NoSuchPf { pf };

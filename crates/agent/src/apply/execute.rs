@@ -49,11 +49,11 @@ struct Run<'a> {
 impl Run<'_> {
     /// The steps of one PF. A stage in which something failed is the last one.
     fn lane(&self, lane: &PfLane<'_>) {
-        let is_done = lane.stages.iter().all(|stage| match stage {
+        let _ = lane.stages.iter().all(|stage| match stage {
             Stage::Pf(planned) => self.step(planned),
             Stage::Vfs(vfs) => self.vfs(vfs),
         });
-        (self.work.listener)(Happening::PfEnded { pf: lane.pf, is_done });
+        (self.work.listener)(Happening::PfEnded { pf: lane.pf });
     }
 
     fn vfs(&self, vfs: &[(VfRef, Vec<&PlannedStep>)]) -> bool {

@@ -156,7 +156,7 @@ fn a_card_that_is_done_says_so_while_another_one_hangs() {
     let steps: Vec<_> = facts.pfs[..2].iter().map(planned).collect();
     let mut course = Course::begin(&Plan { steps: steps.clone(), problems: Vec::new() });
     course.take(&Happening::Begins(&steps[0]));
-    course.take(&Happening::PfEnded { pf: facts.pfs[1].address, is_done: true });
+    course.take(&Happening::PfEnded { pf: facts.pfs[1].address });
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Executing(&course)),
         [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]
