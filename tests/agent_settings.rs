@@ -66,6 +66,17 @@ async fn the_node_says_which_cloud_it_is_in_and_which_addresses_are_its_own() {
         cards(state) == [(PF.to_owned(), Some("the node's own address".to_owned())), (LONE.to_owned(), None)]
     };
     cluster.wait_for("told-2", "a protected PF and a lone VF", both).await;
+
+    // An agent that somebody started by hand: the kubelet told the cluster.
+    cluster.create_worker("told-3").await;
+    let addresses = json!([{ "type": "Hostname", "address": "told-3" }, { "type": "InternalIP", "address": "127.0.0.1" }]);
+    let status = json!({ "status": { "addresses": addresses } }).to_string();
+    cluster.kubectl(&["patch", "node", "told-3", "--subresource=status", "-p", &status]);
+    let _by_hand = cluster.agent_with("told-3", &arguments, &[]).await;
+    let protected = |state: &SriovNetworkNodeState| {
+        cards(state) == [(PF.to_owned(), Some("the node's own address".to_owned()))]
+    };
+    cluster.wait_for("told-3", "a protected PF", protected).await;
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::IN_PROGRESS;
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 use vfleet_host::{Host, HostError};
 use vfleet_plan::boot::read_config;
 use vfleet_plan::files::{BOOT_CONFIG, BOOT_RESULT};
@@ -126,7 +126,7 @@ pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
 /// Makes the machine what is wanted in this phase; gives what is not.
 fn configure(host: &dyn Host, phase: BootPhase, config: &BootConfig, patience: Duration) -> Option<String> {
     if phase == BootPhase::BeforeNetwork
-        && let Err(error) = wait_for_cards(host, &config.spec, patience)
+        && let Err(error) = wait_for_cards(host, patience, |facts| missing(&config.spec, facts))
     {
         tracing::warn!(error = chain(&error), "cannot wait for cards; going on with those that are there");
     }
@@ -143,11 +143,11 @@ fn configure(host: &dyn Host, phase: BootPhase, config: &BootConfig, patience: D
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-/// Waits until all wanted cards have an interface, for a while. Who is late is missed by the planner, not here.
-fn wait_for_cards(
+/// Waits until nothing is missing any more, for a while. Who is late is missed by the planner, not here.
+pub fn wait_for_cards(
     host: &dyn Host,
-    spec: &SriovNetworkNodeStateSpec,
     patience: Duration,
+    missing: impl Fn(&HostFacts) -> Vec<String>,
 ) -> Result<(), HostError> {
     let (sender, changes) = channel();
     let wake = move || {
@@ -156,19 +156,32 @@ fn wait_for_cards(
     };
     let _watch = host.on_change(Box::new(wake))?;
     let begin = Instant::now();
-    while !all_there(spec, &host.facts()?) {
+    loop {
+        let missing = missing(&host.facts()?);
+        if missing.is_empty() {
+            return Ok(());
+        }
         let left = patience.saturating_sub(begin.elapsed());
         if changes.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(?patience, "not all cards are there; going on without them");
-            break;
+            tracing::warn!(
+                missing = missing.join(", "),
+                ?patience,
+                "not all cards are there; going on without"
+            );
+            return Ok(());
         }
         // Many changes are one.
         while changes.try_recv().is_ok() {}
     }
-    Ok(())
 }
 
-fn all_there(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> bool {
-    let mut addresses = spec.interfaces.iter().flatten().filter_map(|wanted| wanted.pci_address.value().ok());
-    addresses.all(|address| facts.pf(*address).is_some_and(|pf| pf.link.is_some() || pf.is_lone_vf))
+/// Wanted cards that have no interface.
+fn missing(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<String> {
+    let addresses = spec.interfaces.iter().flatten().filter_map(|wanted| wanted.pci_address.value().ok());
+    addresses.filter(|address| !is_there(**address, facts)).map(ToString::to_string).collect()
+}
+
+/// Whether a card has its interface, if it is to have one.
+pub fn is_there(card: PciAddress, facts: &HostFacts) -> bool {
+    facts.pf(card).is_some_and(|pf| pf.link.is_some() || pf.is_lone_vf)
 }

@@ -74,6 +74,11 @@ pub enum HostError {
         "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
     )]
     KernelArgument { argument: String },
+    #[error(
+        "GRUB would still start the kernel with {argument}, which vfleet's own file in /etc/default/grub.d cannot take \
+         away: remove it by hand from /etc/default/grub, or from a later file in /etc/default/grub.d, and run update-grub"
+    )]
+    KernelArgumentStays { argument: String },
     #[error("cannot get {url}")]
     Metadata { url: String, source: io::Error },
     #[error("this kernel has no module {module}: install the package that it comes with")]
@@ -118,6 +123,7 @@ impl HostError {
             }
             Self::Bus { .. } => "SystemBusFailed",
             Self::KernelArgument { .. } => "InvalidKernelArgument",
+            Self::KernelArgumentStays { .. } => "KernelArgumentsByHand",
             Self::Metadata { .. } => "MetadataFailed",
             Self::NoSuchModule { .. } => "NoSuchModule",
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",

@@ -206,6 +206,16 @@ fn a_card_whose_sriov_is_switched_off_is_there_without_vfs() {
 }
 
 #[test]
+fn a_vf_without_a_pf_is_bound_whatever_is_written_to_the_file_that_it_does_not_have() {
+    let mut machine = Machine::lab();
+    (machine.pfs[0].lone_vf, machine.pfs[0].num_vfs) = (true, 0);
+    let host = boot(&machine);
+    assert!(host.kernel().set_autoprobe(pf(), false).is_err());
+    let to_the_kernels = Step::BindVf { vf: VfRef { pf: pf(), index: 0 }, driver: VfDriver::Kernel };
+    execute(&host, &[bind("vfio-pci"), to_the_kernels]);
+}
+
+#[test]
 fn a_vf_with_the_nodes_address_is_never_taken_away() {
     let mut machine = Machine::lab();
     machine.pfs[0].num_vfs = 2;

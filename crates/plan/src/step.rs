@@ -49,8 +49,6 @@ pub enum Step {
     SetVfGuid { vf: VfRef, guid: Guid },
     /// Bind a VF to a driver, anew if it is bound already.
     BindVf { vf: VfRef, driver: VfDriver },
-    /// Take a VF from its driver.
-    UnbindVf { vf: VfRef },
     /// Set the MTU of a VF's interface.
     SetVfMtu { vf: VfRef, mtu: u32 },
     /// Make a vDPA device of a VF, bound to this driver.
@@ -124,7 +122,6 @@ impl Step {
             Self::SetVfMac { vf, .. }
             | Self::SetVfGuid { vf, .. }
             | Self::BindVf { vf, .. }
-            | Self::UnbindVf { vf }
             | Self::SetVfMtu { vf, .. }
             | Self::MakeVdpa { vf, .. }
             | Self::RemoveVdpa { vf } => Some(*vf),
@@ -152,7 +149,7 @@ macro_rules! kinds {
 kinds! {
     WriteRecord RemoveRecord SetLinkUp SetPfMtu SetAutoprobe SetNumVfs SetEswitchMode SetTcOffload SetSoftwareSteering
     SetFirmware ResetFirmware ReplayUdev
-    SetVfMac SetVfGuid BindVf UnbindVf SetVfMtu MakeVdpa RemoveVdpa
+    SetVfMac SetVfGuid BindVf SetVfMtu MakeVdpa RemoveVdpa
     LoadModule WriteFile RemoveFile InstallProgram EnableUnit DisableUnit SetKernelArguments CountReboot ForgetReboots
     Reboot
 }
@@ -178,7 +175,6 @@ impl fmt::Display for Step {
             Self::SetVfMac { vf, mac } => write!(f, "set {vf} mac {mac}"),
             Self::SetVfGuid { vf, guid } => write!(f, "set {vf} guid {guid}"),
             Self::BindVf { vf, driver } => write!(f, "bind {vf} to {driver}"),
-            Self::UnbindVf { vf } => write!(f, "unbind {vf}"),
             Self::SetVfMtu { vf, mtu } => write!(f, "set {vf} mtu {mtu}"),
             Self::MakeVdpa { vf, kind } => write!(f, "make {vf} a vdpa device for {}", kind.driver()),
             Self::RemoveVdpa { vf } => write!(f, "remove the vdpa device of {vf}"),

@@ -95,6 +95,15 @@ fn the_table_says_the_same() {
 }
 
 #[test]
+fn a_card_that_is_not_there_is_waited_for_in_so_many_words() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0", "ens9"] }));
+    let output = node(&[&APPLY[..], &["--wait", "1"]].concat(), &machine(0, 0), &policies);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("waiting for ens9, 1 s at most"), "{said}");
+    assert_eq!(told(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4, "the others are configured");
+}
+
+#[test]
 fn plan_and_dry_run_do_nothing() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }));
     let plan = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &policies);
@@ -172,6 +181,7 @@ fn labels_choose_policies() {
 fn mistakes_on_the_command_line_are_told_from_failures() {
     assert_eq!(node(&["apply"], &machine(0, 0), "").status.code(), Some(2));
     assert_eq!(node(&["apply", "-f", "-", "--label", "x"], &machine(0, 0), "").status.code(), Some(2));
+    assert_eq!(node(&["show", "--host-ips", "10.0.0.1,x"], &machine(0, 0), "").status.code(), Some(2));
 }
 
 /// What is said about policies that cannot be read.

@@ -21,7 +21,6 @@ mod outside;
 mod plans;
 mod records;
 mod take_over;
-mod unbind;
 mod vdpa;
 mod watch;
 
@@ -78,7 +77,6 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         autoprobe::CASES,
         macs::CASES,
         bind::CASES,
-        unbind::CASES,
         at_once::CASES,
         modules::CASES,
         links::CASES,

@@ -31,7 +31,7 @@ pub(super) const OF_UNITS: [&str; 3] = ["InstallProgram", "EnableUnit", "Disable
 
 /// Kinds of steps at which nobody is killed in the lab, and why. `SimHost` has all of them.
 #[cfg(test)]
-const NOT_IN_THE_LAB: [(&str, &str); 10] = [
+const NOT_IN_THE_LAB: [(&str, &str); 9] = [
     ("SetEswitchMode", "no card there has PCI VFs and an embedded switch"),
     ("SetTcOffload", "only for a card with an embedded switch"),
     ("SetSoftwareSteering", "only for a card with an embedded switch"),
@@ -41,7 +41,6 @@ const NOT_IN_THE_LAB: [(&str, &str); 10] = [
     ("SetFirmware", "only Mellanox cards have settings that we know"),
     ("ResetFirmware", "only Mellanox cards have settings that we know"),
     ("SetVfGuid", "nothing emulates InfiniBand"),
-    ("UnbindVf", "no plan has it: binding a VF takes it from its driver first"),
 ];
 
 const REBOOT: &str = "Reboot";

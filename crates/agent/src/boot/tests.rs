@@ -224,7 +224,8 @@ fn a_card_that_comes_late_is_waited_for() {
     let comes = host.another();
     let waits = std::thread::spawn({
         let host = host.another();
-        move || wait_for_cards(&host, &spec, Duration::from_secs(30)).map(|()| host.facts().unwrap())
+        let missing = move |facts: &HostFacts| missing(&spec, facts);
+        move || wait_for_cards(&host, Duration::from_secs(30), missing).map(|()| host.facts().unwrap())
     });
     comes.behind_its_back(|kernel| kernel.pf_mut(pf()).unwrap().link = name);
     let facts = waits.join().unwrap().unwrap();

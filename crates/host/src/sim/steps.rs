@@ -47,7 +47,6 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
             on_link(kernel, vf.pf, step, |kernel| kernel.set_vf_guid(*vf, *guid))?;
         }
         Step::BindVf { vf, driver } => bind::bind(kernel, *vf, driver, step)?,
-        Step::UnbindVf { vf } => unless(ENODEV, kernel.unbind(*vf)).map_err(refused)?,
         Step::SetVfMtu { vf, mtu } => {
             require_vf_link(kernel, *vf)?;
             kernel.set_vf_mtu(*vf, *mtu).map_err(refused)?;

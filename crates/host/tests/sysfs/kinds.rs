@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use vfleet_api::VfRef;
 use vfleet_host::Host;
 use vfleet_plan::report::{self, View};
-use vfleet_plan::{Step, VdpaKind};
+use vfleet_plan::{Step, VdpaKind, VfDriver};
 
 use crate::tree::{PF, Tree, write};
 
@@ -105,14 +105,17 @@ fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_lone_vf_is_unbound_itself_and_has_no_vfs_to_make() {
+fn a_lone_vf_is_bound_itself_and_has_no_vfs_to_make() {
     let tree = Tree::new(0);
     let device = add_lone_vf(&tree);
     let pf = "0000:05:00.0".parse().unwrap();
     fs::remove_file(device.join("driver")).unwrap();
     let host = tree.host();
-    host.execute(&Step::UnbindVf { vf: VfRef { pf, index: 0 } }).unwrap();
-    let error = host.execute(&Step::UnbindVf { vf: VfRef { pf, index: 1 } }).unwrap_err();
-    assert_eq!(error.reason(), "NoSuchDevice");
+    let driver = VfDriver::Named("no-such-driver".to_owned());
+    let refused = |index| {
+        let step = Step::BindVf { vf: VfRef { pf, index }, driver: driver.clone() };
+        host.execute(&step).unwrap_err().reason()
+    };
+    assert_eq!([refused(0), refused(1)], ["DriverNotLoaded", "NoSuchDevice"]);
     assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "NoSuchDevice");
 }

@@ -69,12 +69,17 @@ fn protects_a_vf() {
     assert!(!removes_vfs(&plan), "{plan:?}");
     let text = plan.problems[0].to_string();
     assert!(text.contains("VF 1 is used by the node itself, for the node's own address"), "{text}");
-    // Without the cluster's word for it, it is an address like any other.
+    // Where others are known to be the node's, it is an address like any other; where none are, it may be the node's.
     assert!(removes_vfs(&more_vfs(&tree.host().facts().unwrap())));
+    let unknown = tree.host().with_any_node_address();
+    assert!(!removes_vfs(&more_vfs(&unknown.facts().unwrap())));
 
     ip("address del 192.0.2.7/24 dev vf1");
     woken.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(removes_vfs(&more_vfs(&host.facts().unwrap())));
+    // By an address for the link alone nobody else reaches it.
+    ip("address add 169.254.0.7/16 dev vf1 scope link");
+    assert!(removes_vfs(&more_vfs(&unknown.facts().unwrap())));
 }
 
 /// What it takes to have three VFs instead of two.

@@ -66,13 +66,18 @@ fn plan_own(
     let old = facts.record(wanted.address);
     let unfinished = old.is_some_and(|record| record.making);
     let finished = record::record(wanted, found, old);
+    let finished = match &making {
+        Some(_) => record::with_vf_macs(finished, found, unfinished),
+        None => finished,
+    };
     let begun = Record { making: making.is_some() || unfinished, ..finished.clone() };
     let phase = match (&making, unfinished) {
         (Some(_), _) => Phase::New,
         (None, true) => Phase::Unfinished,
         (None, false) => Phase::Settled,
     };
-    let (vfs, problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, phase));
+    let planner = VfPlanner::new(wanted, found, old, guids, phase).with_macs(&finished.vf_macs);
+    let (vfs, problems) = plan_vfs(&planner);
     let before = finished.first_seen.drivers_autoprobe;
     let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
 

@@ -1,6 +1,6 @@
 //! `vfleet agent`: the node daemon, on a real or a simulated machine.
 
-mod platform;
+mod node_object;
 mod settings;
 
 use std::path::{Path, PathBuf};
@@ -81,7 +81,11 @@ async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_a
     let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
         Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
     } else {
-        let platform = platform::of_node(client, &arguments.node).await;
+        let node_object::Told { platform, addresses } = node_object::read(client, &arguments.node).await;
+        // The operator tells its own agents; one that was started by hand knows them from the Node alone.
+        if settings.node_addresses.is_empty() {
+            settings.node_addresses = addresses;
+        }
         // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
         settings.has_lone_vfs = platform != Platform::BareMetal;
         Arc::new(this_machine(&arguments.host_root, &settings).with_platform(platform))

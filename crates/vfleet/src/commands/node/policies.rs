@@ -69,7 +69,7 @@ impl Source {
         Ok(source)
     }
 
-    fn parse(text: &str, labels: &[(String, String)]) -> anyhow::Result<Self> {
+    pub(super) fn parse(text: &str, labels: &[(String, String)]) -> anyhow::Result<Self> {
         // It says all that its causes say.
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| anyhow!("{error}"))?;
         let mut source = Self { labels: labels.iter().cloned().collect(), ..Self::default() };
@@ -137,6 +137,12 @@ impl Source {
                 ignored.join(", ")
             ));
         }
+    }
+
+    /// The policies that are for this machine.
+    pub(super) fn for_this_machine(&self) -> impl Iterator<Item = NamedPolicy<'_>> {
+        let all = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec });
+        all.filter(|policy| why_not_node(policy, &self.labels).is_none())
     }
 
     /// What the policies want of the machine.
