@@ -24,6 +24,9 @@ use vfleet_plan::Step;
 use vfleet_tests::agent::{Agent, lab};
 use vfleet_tests::cluster::{Cluster, DEVICE_PLUGIN, State};
 
+/// With the agent's the plugin has an init container that waits for it.
+const IMAGES: [(&str, &str); 2] =
+    [("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1"), ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:1")];
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 const PF: &str = "enp1s0";
 const NODE: &str = "once-1";
@@ -227,7 +230,7 @@ async fn a_change_of_vfs_starts_the_plugin_again_exactly_once() {
     let nics = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "supported-nic-ids" },
                        "data": { "igb": "8086 10c9 10ca" } });
     cluster.kubectl(&["apply", "-f", &cluster.file("nics.json", &nics.to_string())]);
-    let _operator = cluster.operator_with(&[("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
+    let _operator = cluster.operator_with(&IMAGES);
     create_node(&cluster).await;
     let kubelet = Arc::<Kubelet>::default();
     tokio::select! {

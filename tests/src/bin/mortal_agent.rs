@@ -6,6 +6,7 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +33,9 @@ struct Arguments {
     /// Have units of systemd configure the cards at boot.
     #[arg(long)]
     systemd: bool,
+    /// The node's own addresses.
+    #[arg(long, env = "HOST_IPS", value_delimiter = ',')]
+    host_ips: Vec<IpAddr>,
     /// The file that tells where it was killed already.
     #[arg(long)]
     deaths: PathBuf,
@@ -102,11 +106,12 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { node, namespace, kinds, systemd, deaths } = arguments;
+    let Arguments { node, namespace, kinds, systemd, host_ips, deaths } = arguments;
     let host = LinuxHost::new(HostRoot::default());
     let host: Arc<dyn Host> = Arc::new(MortalHost { host, kinds, deaths, dying: Mutex::default() });
     let client = kube::Client::try_default().await?;
     let mut config = vfleet_agent::Config::new(node, namespace, host);
+    config.settings.node_addresses = host_ips;
     if systemd {
         config.mode = vfleet_agent::Mode::Systemd;
     }

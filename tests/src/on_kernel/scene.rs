@@ -8,6 +8,8 @@ pub(super) const NODE: &str = "lab";
 /// The machine's cards.
 pub(super) const PF: &str = "enp1s0";
 pub(super) const OTHER_PF: &str = "enp2s0";
+/// The node's own address, which is on none of its cards.
+const NODE_ADDRESS: &str = "192.0.2.1";
 pub(super) const PF_ADDRESS: &str = "0000:01:00.0";
 
 /// A cluster with an operator, of which the lab's machine is a node.
@@ -54,6 +56,7 @@ impl<'a> Scene<'a> {
         let mut job = Job::shell(script)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("NAMESPACE", self.cluster.namespace())
+            .env("HOST_IPS", NODE_ADDRESS)
             .env("RUST_LOG", "info,vfleet_agent=debug");
         for (name, value) in environment {
             job = job.env(*name, *value);
