@@ -38,11 +38,14 @@ async fn vfs_come_and_go(scene: &Scene<'_>, start: impl FnOnce() -> RunningJob) 
     [come, format!("{gone}\n{files}")]
 }
 
-/// Without what is different for each VF ever made.
+/// Without what is different for each VF ever made, and without what a link says about its other end: it comes when it
+/// comes.
 fn seen(snapshot: &str) -> String {
-    let is_chance =
-        |line: &&str| ["\"ifindex\"", "\"permaddr\"", "iommu_group"].iter().any(|word| line.contains(word));
-    snapshot.lines().filter(|line| !is_chance(line)).collect::<Vec<_>>().join("\n")
+    const CHANCE: [&str; 6] =
+        ["\"ifindex\"", "\"permaddr\"", "iommu_group", "\"operstate\"", "\"LOWER_UP\"", "\"NO-CARRIER\""];
+    let is_chance = |line: &&str| CHANCE.iter().any(|word| line.contains(word));
+    let lines = snapshot.lines().filter(|line| !is_chance(line));
+    lines.map(|line| line.trim_end_matches(',')).collect::<Vec<_>>().join("\n")
 }
 
 fn policy(vfs: &str, device_type: &str) -> Value {
