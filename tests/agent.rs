@@ -30,6 +30,18 @@ fn address(card: usize) -> PciAddress {
     Machine::lab().pfs[card].address
 }
 
+/// Has the second card hang while VFs are made on it, until something is sent, or for longer than any test waits.
+fn hang_second_card(host: &SimHost) -> mpsc::Sender<()> {
+    let (let_go, hangs) = mpsc::channel::<()>();
+    let hangs = Mutex::new(hangs);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
+            let _ = hangs.lock().unwrap().recv_timeout(4 * DEADLINE);
+        }
+    });
+    let_go
+}
+
 /// The status and the message of a card's condition.
 fn card_is(state: &State, card: &str) -> (String, String) {
     let ready = state.card(card).conditions.unwrap_or_default().into_iter().next();
@@ -41,13 +53,7 @@ async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
     let cluster = Cluster::new("hanging", PROGRAM).await;
     let _operator = cluster.operator();
     let host = lab();
-    let (let_go, hangs) = mpsc::channel::<()>();
-    let hangs = Mutex::new(hangs);
-    host.before_each_step(move |step| {
-        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
-            let _ = hangs.lock().unwrap().recv_timeout(2 * DEADLINE);
-        }
-    });
+    let let_go = hang_second_card(&host);
     let agent = Agent::start(&cluster, "hanging-1", host, |_| {}).await;
     cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "vendor": "8086" } })).await;
     let seen = |state: &State| {
@@ -70,13 +76,7 @@ async fn a_card_that_hangs_does_not_keep_a_new_wish_for_the_other_waiting() {
     let cluster = Cluster::new("stuck", PROGRAM).await;
     let _operator = cluster.operator();
     let host = lab();
-    let (let_go, hangs) = mpsc::channel::<()>();
-    let hangs = Mutex::new(hangs);
-    host.before_each_step(move |step| {
-        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
-            let _ = hangs.lock().unwrap().recv_timeout(4 * DEADLINE);
-        }
-    });
+    let let_go = hang_second_card(&host);
     let agent = Agent::start(&cluster, "stuck-1", Arc::clone(&host), |_| {}).await;
     cluster.apply_policy("hangs", json!({ "numVfs": 2, "nicSelector": { "pfNames": [OTHER_PF] } })).await;
     let making = format!("set {} numvfs 2", address(1));

@@ -13,7 +13,6 @@ use vfleet_host::{Host, HostError};
 use vfleet_plan::{HostFacts, Plan, PlannedStep, Step};
 
 pub use failure::Failure;
-pub(crate) use failure::chain;
 
 /// Some changes show only after others what else is to do (udev tells of a card's ports once it looked at them again).
 const ROUNDS: usize = 3;

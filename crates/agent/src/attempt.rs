@@ -15,11 +15,11 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
-use vfleet_host::HostError;
+use vfleet_host::{HostError, with_causes};
 use vfleet_plan::{HostFacts, NicIds, Plan, Step};
 
 use crate::Config;
-use crate::apply::{Failure, Outcome, chain, survey};
+use crate::apply::{Failure, Outcome, survey};
 use crate::patience::{Patience, Selection};
 use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
@@ -179,7 +179,7 @@ impl Agent {
                 next
             }
             Err(error) => {
-                tracing::error!(node = self.config.node, error = chain(&error), "attempt broken off");
+                tracing::error!(node = self.config.node, error = with_causes(&error), "attempt broken off");
                 self.again()
             }
         }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use vfleet_api::node_state::IN_PROGRESS;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
-use vfleet_host::{Host, HostError};
+use vfleet_host::{Host, HostError, with_causes};
 use vfleet_plan::boot::read_config;
 use vfleet_plan::files::{BOOT_CONFIG, BOOT_RESULT};
 use vfleet_plan::{BootConfig, BootPhase, BootResult, HostFacts, NodeSettings, Step, plan_phase};
 
-use crate::apply::{Outcome, Work, carry_out, chain, survey};
+use crate::apply::{Outcome, Work, carry_out, survey};
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,7 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
 fn look(host: &dyn Host, phase: BootPhase) -> Result<HostFacts, BootError> {
     let unreadable = |error| -> Result<HostFacts, BootError> {
         let error = BootError::Unreadable(error);
-        let result = BootResult::failed(format!("{}: {}", name(phase), chain(&error)));
+        let result = BootResult::failed(format!("{}: {}", name(phase), with_causes(&error)));
         host.execute(&Step::WriteFile { pf: None, file: result.file() }).map_err(BootError::Result)?;
         Err(error)
     };
@@ -101,7 +101,8 @@ const fn name(phase: BootPhase) -> &'static str {
 }
 
 fn parse(config: &str) -> Result<BootConfig, String> {
-    let refused = |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", chain(error));
+    let refused =
+        |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", with_causes(error));
     let config: serde_json::Value = serde_saphyr::from_str(config).map_err(|error| refused(&error))?;
     read_config(config).map_err(|error| refused(&error))
 }
@@ -128,7 +129,10 @@ fn configure(host: &dyn Host, phase: BootPhase, config: &BootConfig, patience: D
     if phase == BootPhase::BeforeNetwork
         && let Err(error) = wait_for_cards(host, patience, |facts| missing(&config.spec, facts))
     {
-        tracing::warn!(error = chain(&error), "cannot wait for cards; going on with those that are there");
+        tracing::warn!(
+            error = with_causes(&error),
+            "cannot wait for cards; going on with those that are there"
+        );
     }
     let planner = |facts: &HostFacts| plan_phase(phase, config, facts);
     let one_card_at_a_time = config.settings.one_card_at_a_time;

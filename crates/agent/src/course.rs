@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::PciAddress;
-use vfleet_host::HostError;
+use vfleet_host::{HostError, with_causes};
 use vfleet_plan::{Disruption, Plan, PlannedStep, Problem, Step};
 
-use crate::apply::{Happening, chain};
+use crate::apply::Happening;
 
 /// How far the execution of a plan is.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +91,7 @@ impl Course {
                 if let Some(error) = error
                     && let Some(pf) = planned.step.pf()
                 {
-                    let text = || format!("cannot {}: {}", planned.step, chain(error));
+                    let text = || format!("cannot {}: {}", planned.step, with_causes(error));
                     let of_pf = self.pfs.entry(pf).or_default();
                     of_pf.failure.get_or_insert_with(|| (error.reason(), text()));
                 }

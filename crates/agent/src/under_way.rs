@@ -12,10 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vfleet_api::PciAddress;
-use vfleet_host::{Host, HostError, Wake, Watch};
+use vfleet_host::{Host, HostError, Wake, Watch, with_causes};
 use vfleet_plan::{HostFacts, Step};
-
-use crate::apply::chain;
 
 /// Making a handful of VFs takes less, and who waits for another card does not mind that much.
 const GRACE: Duration = Duration::from_secs(5);
@@ -214,7 +212,7 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let error = self.error.as_ref().map(|(_, error)| chain(error));
+        let error = self.error.as_ref().map(|(_, error)| with_causes(error));
         let ended = {
             let mut known = self.under_way.lock();
             let at = known.left_alone.iter().position(|(id, _)| *id == self.id);

@@ -134,18 +134,6 @@ impl HostError {
         }
     }
 
-    /// With all that led to it.
-    pub(crate) fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(next) = cause {
-            // Writing to a text cannot fail.
-            let _ = write!(text, ": {next}");
-            cause = next.source();
-        }
-        text
-    }
-
     /// The errno that the kernel gave, if it gave one.
     pub fn errno(&self) -> Option<i32> {
         match self {
@@ -165,6 +153,18 @@ fn said(message: Option<&str>) -> String {
 /// What a program said, if it said anything.
 fn with_words(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(": {words}") }
+}
+
+/// An error with all that led to it, in one line.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        // Writing to a text cannot fail.
+        let _ = write!(text, ": {next}");
+        cause = next.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use vfleet_api::{PciAddress, VfRef};
+use vfleet_host::with_causes;
 use vfleet_plan::{HostFacts, PfLane, PlannedStep, Stage, Step, schedule};
 
-use super::{Failure, Happening, Work, chain};
+use super::{Failure, Happening, Work};
 
 /// The kernel does most of its work on a card's VFs one after the other, so more threads would only wait.
 const VFS_AT_ONCE: usize = 8;
@@ -80,7 +81,7 @@ impl Run<'_> {
         let result = self.work.host.execute(step);
         let took = begin.elapsed();
         if let Err(error) = &result {
-            let error = chain(error);
+            let error = with_causes(error);
             tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, ?took, error, "step failed");
         }
         (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });

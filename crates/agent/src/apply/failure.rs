@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use vfleet_api::PciAddress;
-use vfleet_host::HostError;
+use vfleet_host::{HostError, with_causes};
 use vfleet_plan::Problem;
 
 /// Something that keeps the node from being as wanted.
@@ -12,7 +12,7 @@ pub enum Failure {
     #[error("{0}")]
     Impossible(Problem),
     /// A step failed.
-    #[error("cannot {step}: {}", chain(.source))]
+    #[error("cannot {step}: {}", with_causes(.source))]
     Step {
         /// The PF that it is about; `None` for the machine.
         pf: Option<PciAddress>,
@@ -22,7 +22,7 @@ pub enum Failure {
         source: HostError,
     },
     /// The machine cannot be read.
-    #[error("cannot read the machine: {}", chain(.0))]
+    #[error("cannot read the machine: {}", with_causes(.0))]
     Unreadable(HostError),
     /// The machine was to be restarted, and a step before that failed.
     #[error("the machine is not restarted (for {why}) while something else fails: see to that first")]
@@ -69,15 +69,4 @@ impl Failure {
             }
         }
     }
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
-use vfleet_host::HostError;
+use vfleet_host::{HostError, with_causes};
 use vfleet_plan::{HostFacts, PfFacts, Plan, PlannedStep, Step};
 
 use super::{Agent, AttemptError, Next};
@@ -113,7 +113,7 @@ impl Agent {
         course: &Course,
     ) {
         if let Err(error) = self.tell(state, Some(facts), &Progress::Executing(course)).await {
-            let error = crate::apply::chain(&error);
+            let error = with_causes(&error);
             tracing::warn!(node = self.config.node, error, "progress not reported");
         }
     }

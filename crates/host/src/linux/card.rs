@@ -14,7 +14,7 @@ use super::representor::{self, Pf};
 use super::root::HostRoot;
 use super::rtnl::{Link, Rtnl};
 use super::{ethtool, firmware, parse, platform, rdma, sysfs, vdpa};
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// How often a card that changes meanwhile is read before that is an error.
 const ATTEMPTS: usize = 8;
@@ -62,7 +62,7 @@ struct Told<'a> {
 impl Told<'_> {
     fn or_none<T>(&mut self, question: Question, answer: Result<Option<T>, Arc<HostError>>) -> Option<T> {
         answer.unwrap_or_else(|error| {
-            let (error, reason) = (error.with_causes(), error.reason());
+            let (error, reason) = (with_causes(&error), error.reason());
             self.unanswered.push(Unanswered { pf: self.pf, question, error, reason });
             None
         })

@@ -18,7 +18,7 @@ use super::rtnl::{
     self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
 use super::uevent::Uevent;
-use crate::{HostError, Wake, Watch};
+use crate::{HostError, Wake, Watch, with_causes};
 
 /// The group of the kernel's own messages; udev's are another.
 const UEVENTS_OF_THE_KERNEL: u32 = 1;
@@ -176,7 +176,7 @@ fn serve(
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(
-                    error = error.with_causes(),
+                    error = with_causes(&error),
                     "the kernel's events were lost; subscribing anew"
                 );
                 let Some(again) = subscribe_anew(|| subscribe(node_addresses), end, PAUSE) else { return };
@@ -198,7 +198,7 @@ fn subscribe_anew<T>(
         match subscribe() {
             Ok(subscribed) => return Some(subscribed),
             Err(error) => {
-                let error = error.with_causes();
+                let error = with_causes(&error);
                 tracing::warn!(
                     error,
                     attempt,
@@ -212,7 +212,7 @@ fn subscribe_anew<T>(
             Ok(false) => {}
             Ok(true) => return None,
             Err(error) => {
-                tracing::error!(error = error.with_causes(), "no events from the kernel any more");
+                tracing::error!(error = with_causes(&error), "no events from the kernel any more");
                 return None;
             }
         }

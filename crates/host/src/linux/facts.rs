@@ -12,7 +12,7 @@ use super::deadline::{Begun, Workers};
 use super::network::Network;
 use super::pci::{self, Card, FoundCard};
 use super::{Machine, card, files, rdma, records, system};
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// How often a network that changes meanwhile is read before that is an error.
 const ATTEMPTS: usize = 8;
@@ -109,7 +109,7 @@ fn read_records(machine: &Machine, facts: &mut HostFacts) -> Result<(), HostErro
 }
 
 fn unread(pf: PciAddress, error: &HostError) -> Unread {
-    Unread { pf, error: error.with_causes(), reason: error.reason() }
+    Unread { pf, error: with_causes(&error), reason: error.reason() }
 }
 
 /// A card is read or unread, for one reason.

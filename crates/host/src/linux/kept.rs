@@ -9,7 +9,7 @@ use vfleet_plan::FirmwareFacts;
 
 use super::modules::OnDisk;
 use super::platform::Networks;
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// How long a failure is remembered before it is tried again: who looks at the machine must not wait each time.
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
@@ -67,7 +67,7 @@ impl<T: Clone> Answers<T> {
         let kept = match &answer {
             Ok(answer) => Answer::Given(answer.clone()),
             Err(error) => {
-                tracing::warn!(subject, reason = error.reason(), "not answered: {}", error.with_causes());
+                tracing::warn!(subject, reason = error.reason(), "not answered: {}", with_causes(&error));
                 Answer::Failed(Instant::now(), Arc::clone(error))
             }
         };

@@ -132,7 +132,7 @@ proptest! {
         prop_assert_eq!(&name, PF);
         match read {
             Ok(record) => prop_assert_eq!(record.pf.to_string(), PF),
-            Err(error) => prop_assert!(error.with_causes().contains(path), "{}", error),
+            Err(error) => prop_assert!(crate::with_causes(&error).contains(path), "{}", error),
         }
     }
 }
