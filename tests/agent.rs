@@ -10,25 +10,19 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::wait::{await_condition, conditions};
-use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use vfleet_agent::{AgentError, Config};
-use vfleet_api::{PciAddress, VfRef};
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_api::{PciAddress, SriovNetworkNodeState, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{BootLoader, Processor, Step};
-use vfleet_tests::cluster::{AGENT, Cluster, DEVICE_PLUGIN, State};
+use vfleet_plan::{BootLoader, ModuleState, Processor, Step};
+use vfleet_tests::agent::{Agent, lab};
+use vfleet_tests::cluster::{Cluster, State};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 const PF: &str = "enp1s0";
 const OTHER_PF: &str = "enp2s0";
-/// What the init container of the separate device plugin says while it waits.
-const WAITS: &str = "sriovnetwork.openshift.io/device-plugin-wait-config";
 /// Generous: the machine may be busy.
 const DEADLINE: Duration = Duration::from_mins(1);
 
@@ -36,31 +30,16 @@ fn address(card: usize) -> PciAddress {
     Machine::lab().pfs[card].address
 }
 
-/// An agent in this process, so that its machine can be disturbed.
-struct Agent {
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), AgentError>>,
-}
-
-impl Agent {
-    async fn start(cluster: &Cluster, node: &str, host: Arc<SimHost>, set: impl FnOnce(&mut Config)) -> Self {
-        cluster.create_worker(node).await;
-        let client = cluster.client_as(AGENT, Some(&cluster.agent_pod(node))).await;
-        let mut config = Config::new(node.to_owned(), cluster.namespace().to_owned(), host);
-        set(&mut config);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(vfleet_agent::run(client, config, stop.clone()));
-        Self { stop, task }
-    }
-
-    async fn end(self) {
-        self.stop.cancel();
-        tokio::time::timeout(DEADLINE, self.task).await.unwrap().unwrap().unwrap();
-    }
-}
-
-fn lab() -> Arc<SimHost> {
-    Arc::new(SimHost::new(&Machine::lab(), "agent").unwrap())
+/// Has the second card hang while VFs are made on it, until something is sent, or for longer than any test waits.
+fn hang_second_card(host: &SimHost) -> mpsc::Sender<()> {
+    let (let_go, hangs) = mpsc::channel::<()>();
+    let hangs = Mutex::new(hangs);
+    host.before_each_step(move |step| {
+        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
+            let _ = hangs.lock().unwrap().recv_timeout(4 * DEADLINE);
+        }
+    });
+    let_go
 }
 
 /// The status and the message of a card's condition.
@@ -74,13 +53,7 @@ async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
     let cluster = Cluster::new("hanging", PROGRAM).await;
     let _operator = cluster.operator();
     let host = lab();
-    let (let_go, hangs) = mpsc::channel::<()>();
-    let hangs = Mutex::new(hangs);
-    host.before_each_step(move |step| {
-        if matches!(step, Step::SetNumVfs { pf, .. } if *pf == address(1)) {
-            let _ = hangs.lock().unwrap().recv_timeout(2 * DEADLINE);
-        }
-    });
+    let let_go = hang_second_card(&host);
     let agent = Agent::start(&cluster, "hanging-1", host, |_| {}).await;
     cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "vendor": "8086" } })).await;
     let seen = |state: &State| {
@@ -95,6 +68,41 @@ async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
     let_go.send(()).unwrap();
     let both = |state: &State| state.is_synced() && card_is(state, OTHER_PF).0 == "True";
     cluster.wait("hanging-1", "both cards done", both).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_hangs_does_not_keep_a_new_wish_for_the_other_waiting() {
+    let cluster = Cluster::new("stuck", PROGRAM).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let let_go = hang_second_card(&host);
+    let agent = Agent::start(&cluster, "stuck-1", Arc::clone(&host), |_| {}).await;
+    cluster.apply_policy("hangs", json!({ "numVfs": 2, "nicSelector": { "pfNames": [OTHER_PF] } })).await;
+    let making = format!("set {} numvfs 2", address(1));
+    let hangs =
+        |state: &State| state.sync_status() == "InProgress" && card_is(state, OTHER_PF).1.contains(&making);
+    cluster.wait("stuck-1", "a card that hangs", hangs).await;
+    cluster.apply_policy("new", json!({ "numVfs": 3, "nicSelector": { "pfNames": [PF] } })).await;
+    let seen = |state: &State| hangs(state) && state.vfs(PF).len() == 3 && card_is(state, PF).0 == "True";
+    let state = cluster.wait("stuck-1", "VFs on the other card", seen).await;
+    assert_eq!(card_is(&state, OTHER_PF).0, "False");
+    // What happens to the other card is seen to as well.
+    let lost = VfRef { pf: address(0), index: 1 };
+    host.behind_its_back(|kernel| kernel.unbind(lost)).unwrap();
+    let healed = async {
+        while host.facts().unwrap().pf(address(0)).unwrap().vfs[1].driver.is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, healed).await.expect("its VF is healed");
+    assert!(!host.executed().contains(&making), "it still hangs");
+
+    let_go.send(()).unwrap();
+    drop(let_go);
+    let both = |state: &State| state.is_synced() && state.vfs(OTHER_PF).len() == 2;
+    cluster.wait("stuck-1", "both cards done", both).await;
+    assert_eq!(host.executed().iter().filter(|step| **step == making).count(), 1, "it was tried once");
     agent.end().await;
 }
 
@@ -178,6 +186,24 @@ async fn a_restart_is_announced_and_ends_as_wanted() {
     agent.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_no_vf_needs_is_tried_once_and_done_without() {
+    let cluster = Cluster::new("without", PROGRAM).await;
+    let _operator = cluster.operator();
+    let mut machine = Machine::lab();
+    machine.kernel.modules = [("tun".to_owned(), ModuleState::Loadable)].into();
+    let host = Arc::new(SimHost::new(&machine, "without").unwrap());
+    // After a script for udev.
+    host.fail_at(1);
+    let agent = Agent::start(&cluster, "without-1", Arc::clone(&host), |_| {}).await;
+    cluster.make_vfs("without-1", PF, 2).await;
+    host.behind_its_back(|kernel| kernel.unbind(VfRef { pf: address(0), index: 1 })).unwrap();
+    cluster.expect_event("without-1", "Normal", "Repaired").await;
+    let executed = host.executed();
+    assert!(!executed.iter().any(|step| step.contains("tun")), "not tried again: {executed:?}");
+    agent.end().await;
+}
+
 #[tokio::test]
 async fn a_config_map_narrows_what_is_reported() {
     let cluster = Cluster::new("narrow", PROGRAM).await;
@@ -201,95 +227,6 @@ async fn a_config_map_narrows_what_is_reported() {
     cluster.kubectl(&["delete", "configmap", "supported-nic-ids"]);
     cluster.wait("narrow-1", "both cards", both).await;
     assert!(cluster.log().contains("only two"), "the bad line is named");
-}
-
-/// A pod of the separate device plugin, as its DaemonSet would make it. kwok plays it.
-fn plugin_pod(cluster: &Cluster, node: &str, name: &str, annotations: &Value) {
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": name, "labels": { "app": "sriov-device-plugin" }, "annotations": annotations,
-        },
-        "spec": {
-            "nodeName": node, "serviceAccountName": DEVICE_PLUGIN,
-            "containers": [{ "name": "plugin", "image": "none" }],
-        },
-    });
-    cluster.kubectl(&[
-        "apply",
-        "--server-side",
-        "-f",
-        &cluster.file(&format!("{name}.json"), &pod.to_string()),
-    ]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
-    let cluster = Cluster::new("held", PROGRAM).await;
-    let _operator = cluster.operator();
-    let host = lab();
-    let pods: Api<Pod> = cluster.api();
-    cluster.create_worker("held-1").await;
-    cluster.create_worker("held-2").await;
-    cluster.kubectl(&["create", "serviceaccount", DEVICE_PLUGIN]);
-    let waiting = json!({ WAITS: "true" });
-    plugin_pod(&cluster, "held-1", "first", &waiting);
-    plugin_pod(&cluster, "held-2", "elsewhere", &waiting);
-    let agent = Agent::start(&cluster, "held-1", Arc::clone(&host), |config| {
-        config.holds_plugin_back = true;
-    })
-    .await;
-    // Nothing is wanted, and so nothing is to be waited for.
-    let is_let_go = |pod: &Pod| !waits(pod);
-    cluster.wait_for("first", "let go", is_let_go).await;
-
-    let first = pods.get("first").await.unwrap().uid().unwrap();
-    let (at_work, works) = mpsc::channel::<()>();
-    let (let_go, held) = mpsc::channel::<()>();
-    let held = Mutex::new(held);
-    host.before_each_step(move |step| {
-        if matches!(step, Step::SetNumVfs { .. }) {
-            let _ = at_work.send(());
-            let _ = held.lock().unwrap().recv_timeout(2 * DEADLINE);
-        }
-    });
-    cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "pfNames": [PF] } })).await;
-    let gone = await_condition(pods.clone(), "first", conditions::is_deleted(&first));
-    tokio::time::timeout(DEADLINE, gone).await.expect("its pod ends").unwrap();
-    tokio::task::spawn_blocking(move || works.recv_timeout(DEADLINE)).await.unwrap().unwrap();
-    // Its next pod, with the real init container.
-    plugin_pod(&cluster, "held-1", "second", &json!({}));
-    let mut init_container = cluster.plugin_that_waits("second");
-    cluster.wait_for("second", "waits", waits).await;
-    let_go.send(()).unwrap();
-    drop(let_go);
-    cluster.wait_for("second", "let go", is_let_go).await;
-    let ended = tokio::task::spawn_blocking(move || init_container.wait()).await.unwrap();
-    assert!(ended.success(), "{ended}\n{}", cluster.log());
-    let done = |state: &State| state.vfs(PF).len() == 2;
-    cluster.wait("held-1", "2 VFs", done).await;
-
-    // What is nothing to the plugin does not end it.
-    let second = pods.get("second").await.unwrap().uid();
-    let wish = json!({ "numVfs": 2, "mtu": 2000, "nicSelector": { "pfNames": [PF] } });
-    cluster.apply_policy("p", wish).await;
-    cluster.wait("held-1", "MTU 2000", |state| state.is_synced() && state.card(PF).mtu == Some(2000)).await;
-    assert_eq!(pods.get("second").await.unwrap().uid(), second);
-    assert!(waits(&pods.get("elsewhere").await.unwrap()), "another node's pod is another agent's business");
-    agent.end().await;
-
-    // One that waited while no agent ran is let go by the next.
-    plugin_pod(&cluster, "held-1", "third", &waiting);
-    let agent = Agent::start(&cluster, "held-1", Arc::new(host.another()), |config| {
-        config.holds_plugin_back = true;
-    })
-    .await;
-    cluster.wait_for("third", "let go", is_let_go).await;
-    agent.end().await;
-}
-
-fn waits(pod: &Pod) -> bool {
-    pod.annotations().contains_key(WAITS)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -326,4 +263,31 @@ async fn get(place: std::net::SocketAddr, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_go_daemon_said_about_rdma_goes_on_a_machine_without() {
+    let cluster = Cluster::new("stale", PROGRAM).await;
+    let _operator = cluster.operator();
+    cluster.create_worker("stale-1").await;
+    let exists = |_: &SriovNetworkNodeState| true;
+    cluster.wait_for("stale-1", "a node state", exists).await;
+    let said = json!({ "status": { "system": { "rdmaMode": "exclusive" }, "syncStatus": "Succeeded" } });
+    cluster.kubectl(&[
+        "patch",
+        "sriovnetworknodestates",
+        "stale-1",
+        "--subresource=status",
+        "--type=merge",
+        "--field-manager=sriov-network-config-daemon",
+        "-p",
+        &said.to_string(),
+    ]);
+    let mode = |state: &SriovNetworkNodeState| state.status.as_ref()?.system.as_ref()?.rdma_mode;
+    let is_said = |state: &SriovNetworkNodeState| mode(state) == Some(RdmaMode::Exclusive);
+    cluster.wait_for("stale-1", "the Go daemon's word", is_said).await;
+    let agent = Agent::start(&cluster, "stale-1", lab(), |_| {}).await;
+    cluster.wait("stale-1", "synced", State::is_synced).await;
+    cluster.wait_for("stale-1", "no RDMA", |state| mode(state).is_none()).await;
+    agent.end().await;
 }

@@ -4,6 +4,7 @@
 //! - cut after any step and start over: the same machine in the end
 //! - all that may be done at once, done at once: the same machine in the end
 //! - no step touches a PF that is neither wanted nor recorded, nor a VF that nobody wants or that the node itself uses
+//! - no step makes a PF that the node itself uses restart
 
 #![allow(clippy::expect_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
@@ -113,6 +114,15 @@ fn is_in_use(facts: &HostFacts, vf: VfRef) -> bool {
     found.and_then(|vf| vf.link.as_ref()).is_some_and(|link| link.host_use.is_some())
 }
 
+/// Whether a driver may restart the PF for it.
+const fn restarts_pf(step: &Step) -> bool {
+    use Step::{ResetFirmware, SetEswitchMode, SetPfMtu, SetSoftwareSteering};
+    matches!(
+        step,
+        SetPfMtu { .. } | SetEswitchMode { .. } | SetSoftwareSteering { .. } | ResetFirmware { .. }
+    )
+}
+
 /// VFs that are about to go, or whose switch changes, are touched all; a lone VF that was ours is given back.
 fn is_about_all_vfs(plan: &Plan, facts: &HostFacts, pf: PciAddress) -> bool {
     let is_lone = facts.pf(pf).is_some_and(|found| found.is_lone_vf) && facts.record(pf).is_some();
@@ -161,6 +171,8 @@ proptest! {
         for planned in &plan.steps {
             let pf = planned.step.pf();
             prop_assert!(pf.is_none_or(|pf| is_ours(&scenario.wanted, &host, pf)), "{}", planned);
+            let in_use = pf.and_then(|pf| facts.pf(pf)?.link.as_ref()?.host_use);
+            prop_assert!(in_use.is_none() || !restarts_pf(&planned.step), "{:?}: {}", in_use, planned);
             if let Some(vf) = planned.step.vf() {
                 let may_be_touched = is_wanted(&scenario.wanted, vf) || is_about_all_vfs(&plan, &facts, vf.pf);
                 prop_assert!(may_be_touched, "nobody wants it: {}", planned);

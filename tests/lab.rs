@@ -1,5 +1,6 @@
 //! The contract suite on a real kernel with real SR-IOV semantics, in the VM lab, and a table of what both hosts
-//! showed. Whatever else wants the lab belongs here too, to share the boot: see `further_trials`.
+//! showed; and stories of the real programs there. Much of both is waiting for cards, so there are two machines: the
+//! suite runs on its own, while the stories are told one after the other on another.
 
 use std::env;
 use std::io::{self, Write};
@@ -21,11 +22,14 @@ const PROGRAMS: Programs = Programs {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // One after the other: there is one machine.
+    // One after the other: the stories share a machine, and the suite's reports are only waited for.
     arguments.test_threads = Some(1);
     let run = Arc::new(Run::new(&arguments));
-    let mut trials: Vec<Trial> = suite_names().into_iter().map(|name| kernel_trial(&run, name)).collect();
-    trials.extend(further_trials());
+    if !arguments.list {
+        run.begin();
+    }
+    let mut trials = stories();
+    trials.extend(suite_names().into_iter().map(|name| kernel_trial(&run, name)));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Err(error) = run.print_table() {
         eprintln!("the table could not be printed: {error}");
@@ -33,9 +37,8 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Other tests in the lab, on `vfleet_tests::lab::machine()`. They run after the suite, which leaves the cards
-/// without VFs and gives the machine back.
-fn further_trials() -> Vec<Trial> {
+/// What is told on `vfleet_tests::lab::machine()`, while the suite runs on its own.
+fn stories() -> Vec<Trial> {
     let trial = |told: &'static vfleet_tests::on_kernel::Trial| {
         Trial::ignorable_test(told.name, || {
             if let Some(reason) = fixture_lab::unavailable() {
@@ -88,12 +91,22 @@ impl Run {
         Self { chosen, suite: OnceLock::new(), reports: Mutex::default() }
     }
 
+    /// Begins with what was chosen, if anything was and a machine can run here.
+    fn begin(&self) {
+        if !self.chosen.is_empty() && fixture_lab::unavailable().is_none() {
+            self.suite();
+        }
+    }
+
+    fn suite(&self) -> &KernelSuite {
+        self.suite.get_or_init(|| KernelSuite::start(CONTRACT.into(), self.chosen.clone()))
+    }
+
     fn conclude(&self, name: &str) -> Result<Completion, Failed> {
         if let Some(reason) = fixture_lab::unavailable() {
             return left_out(&reason);
         }
-        let suite = self.suite.get_or_init(|| KernelSuite::start(CONTRACT.into(), self.chosen.clone()));
-        let report = suite.wait_for(name).map_err(|error| format!("{error:?}"))?;
+        let report = self.suite().wait_for(name).map_err(|error| format!("{error:?}"))?;
         let ending = report.ending.clone();
         self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
         match ending {

@@ -1,95 +1,76 @@
 //! What somebody else does to a machine.
 
+use std::fmt;
+
 use proptest::prelude::*;
 use vfleet_api::{Guid, MacAddr, VfRef};
 use vfleet_host::SimHost;
-use vfleet_host::sim::Kernel;
+use vfleet_host::sim::{Kernel, Refusal};
 use vfleet_plan::HostUse;
 
 /// Done to a VF, or to its PF.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Mishap {
-    Unbound,
-    BoundToVfio,
-    OverrideLeft,
-    AddressTaken,
-    AddressGiven,
-    GuidTaken,
-    GuidGiven,
-    VdpaRemoved,
-    HeldElsewhere,
-    VfInUse,
-    PfInUse,
-    VfsRemoved,
-    PfDown,
-    AutoprobeOff,
-    PfMtu,
-    CardHangs,
-    Rebooted,
+#[derive(Clone, Copy)]
+pub(crate) struct Mishap {
+    name: &'static str,
+    happens: Happens,
+}
+
+#[derive(Clone, Copy)]
+enum Happens {
+    ToKernel(fn(&mut Kernel, VfRef) -> Result<(), Refusal>),
+    ToHost(fn(&SimHost, VfRef)),
+}
+
+const ALL: [Mishap; 17] = [
+    in_kernel("unbound", Kernel::unbind),
+    in_kernel("bound to vfio-pci", |kernel, vf| {
+        kernel.set_override(vf, Some("vfio-pci"))?;
+        kernel.unbind(vf)?;
+        kernel.probe(vf)?;
+        kernel.set_override(vf, None)
+    }),
+    in_kernel("override left", |kernel, vf| kernel.set_override(vf, Some("vfio-pci"))),
+    in_kernel("address taken", |kernel, vf| kernel.set_vf_mac(vf, MacAddr::ZERO)),
+    in_kernel("address given", |kernel, vf| kernel.set_vf_mac(vf, MacAddr([2, 0, 0, 0, 7, 7]))),
+    in_kernel("GUID taken", |kernel, vf| kernel.set_vf_guid(vf, Guid([0; 8]))),
+    in_kernel("GUID given", |kernel, vf| kernel.set_vf_guid(vf, Guid([2, 0, 0, 0, 0, 7, 7, 7]))),
+    in_kernel("vDPA device removed", Kernel::remove_vdpa),
+    in_kernel("held elsewhere", |kernel, vf| kernel.hold_elsewhere(vf, true)),
+    in_kernel("VF in use", |kernel, vf| kernel.use_vf(vf, Some(HostUse::DefaultRoute))),
+    in_kernel("PF in use", |kernel, vf| kernel.use_pf(vf.pf, Some(HostUse::NodeAddress))),
+    in_kernel("VFs removed", |kernel, vf| kernel.set_num_vfs(vf.pf, 0)),
+    in_kernel("PF down", |kernel, vf| kernel.set_up(vf.pf, false)),
+    in_kernel("autoprobe off", |kernel, vf| kernel.set_autoprobe(vf.pf, false)),
+    in_kernel("PF has another MTU", |kernel, vf| kernel.set_pf_mtu(vf.pf, 2000)),
+    in_kernel("rebooted", |kernel, _| {
+        kernel.reboot();
+        Ok(())
+    }),
+    Mishap { name: "card hangs", happens: Happens::ToHost(|host, vf| host.hang_card(vf.pf)) },
+];
+
+const fn in_kernel(name: &'static str, happens: fn(&mut Kernel, VfRef) -> Result<(), Refusal>) -> Mishap {
+    Mishap { name, happens: Happens::ToKernel(happens) }
 }
 
 pub(crate) fn mishap() -> impl Strategy<Value = Mishap> {
-    use Mishap::{
-        AddressGiven, AddressTaken, AutoprobeOff, BoundToVfio, CardHangs, GuidGiven, GuidTaken,
-        HeldElsewhere, OverrideLeft, PfDown, PfInUse, PfMtu, Rebooted, Unbound, VdpaRemoved, VfInUse,
-        VfsRemoved,
-    };
-    prop::sample::select(vec![
-        Unbound,
-        BoundToVfio,
-        OverrideLeft,
-        AddressTaken,
-        AddressGiven,
-        GuidTaken,
-        GuidGiven,
-        VdpaRemoved,
-        HeldElsewhere,
-        VfInUse,
-        PfInUse,
-        VfsRemoved,
-        PfDown,
-        AutoprobeOff,
-        PfMtu,
-        CardHangs,
-        Rebooted,
-    ])
+    prop::sample::select(ALL.to_vec())
 }
 
 impl Mishap {
     /// What the kernel refuses did not happen.
     pub(crate) fn befall(self, host: &SimHost, vf: VfRef) {
-        match self {
-            Self::CardHangs => host.hang_card(vf.pf),
-            _ => host.behind_its_back(|kernel| self.befall_kernel(kernel, vf)),
+        match self.happens {
+            Happens::ToHost(happens) => happens(host, vf),
+            Happens::ToKernel(happens) => {
+                let _ = host.behind_its_back(|kernel| happens(kernel, vf));
+            }
         }
     }
+}
 
-    fn befall_kernel(self, kernel: &mut Kernel, vf: VfRef) {
-        let _ = match self {
-            Self::Unbound => kernel.unbind(vf),
-            Self::BoundToVfio => kernel
-                .set_override(vf, Some("vfio-pci"))
-                .and_then(|()| kernel.unbind(vf))
-                .and_then(|()| kernel.probe(vf))
-                .and_then(|()| kernel.set_override(vf, None)),
-            Self::OverrideLeft => kernel.set_override(vf, Some("vfio-pci")),
-            Self::AddressTaken => kernel.set_vf_mac(vf, MacAddr::ZERO),
-            Self::AddressGiven => kernel.set_vf_mac(vf, MacAddr([2, 0, 0, 0, 7, 7])),
-            Self::GuidTaken => kernel.set_vf_guid(vf, Guid([0; 8])),
-            Self::GuidGiven => kernel.set_vf_guid(vf, Guid([2, 0, 0, 0, 0, 7, 7, 7])),
-            Self::VdpaRemoved => kernel.remove_vdpa(vf),
-            Self::HeldElsewhere => kernel.hold_elsewhere(vf, true),
-            Self::VfInUse => kernel.use_vf(vf, Some(HostUse::DefaultRoute)),
-            Self::PfInUse => kernel.use_pf(vf.pf, Some(HostUse::NodeAddress)),
-            Self::VfsRemoved => kernel.set_num_vfs(vf.pf, 0),
-            Self::PfDown => kernel.set_up(vf.pf, false),
-            Self::AutoprobeOff => kernel.set_autoprobe(vf.pf, false),
-            Self::PfMtu => kernel.set_pf_mtu(vf.pf, 2000),
-            Self::Rebooted => {
-                kernel.reboot();
-                Ok(())
-            }
-            Self::CardHangs => Ok(()),
-        };
+impl fmt::Debug for Mishap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }

@@ -255,10 +255,15 @@ impl Cluster {
 
     /// A simulated agent, and its node.
     pub async fn agent(&self, node: &str, machine: &str) -> Program {
-        self.create_worker(node).await;
         let file = self.file("machine.yaml", machine);
+        self.agent_with(node, &["--sim", &file], &[]).await
+    }
+
+    /// An agent on whatever machine the arguments say, and its node.
+    pub async fn agent_with(&self, node: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
+        self.create_worker(node).await;
         let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
-        self.start(&kubeconfig, &["agent", "--node", node, "--sim", &file], &[])
+        self.start(&kubeconfig, &[&["agent", "--node", node], arguments].concat(), environment)
     }
 
     /// The init container of the separate device plugin, in this pod.

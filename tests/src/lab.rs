@@ -1,4 +1,4 @@
-//! The one machine of the VM lab that all trials of `lab.rs` share.
+//! The machines of the VM lab: one that all stories of `lab.rs` share, and one for the contract suite.
 
 pub mod kernel_suite;
 

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the contract suite of hosts, and the way to the VM lab.
 
+pub mod agent;
 pub mod bench;
 pub mod cluster;
 pub mod contract;

@@ -12,6 +12,7 @@ mod external;
 mod guest;
 mod healing;
 mod killed;
+mod mortal;
 mod policy;
 mod protection;
 mod records;
@@ -36,7 +37,7 @@ pub struct Trial {
 pub struct Programs {
     /// vfleet.
     pub vfleet: &'static str,
-    /// An agent that dies at each kind of step.
+    /// An agent that dies at some kinds of steps.
     pub mortal_agent: &'static str,
 }
 

@@ -9,6 +9,8 @@ use tokio::time::Instant;
 const SETTLE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// What fails on one card must not keep the agent from what happens to the others for long.
+const LONGEST_DEAFNESS: Duration = Duration::from_secs(3);
 
 /// An alarm clock.
 #[derive(Debug, Default)]
@@ -38,11 +40,12 @@ impl Alarm {
         self.due = Some(self.due.map_or(then, |due| due.min(then)));
     }
 
-    /// An attempt failed, the `times`-th in a row: try again, each time a little later.
+    /// An attempt failed, the `times`-th in a row: try again, each time a little later. A change of the machine is looked
+    /// at before that.
     pub(crate) fn again(&mut self, times: u32) {
-        let later = Instant::now() + pause(times);
-        self.due = Some(later);
-        self.not_before = Some(later);
+        let (now, pause) = (Instant::now(), pause(times));
+        self.due = Some(now + pause);
+        self.not_before = Some(now + pause.min(LONGEST_DEAFNESS));
     }
 
     /// What was right is repaired for the `times`-th time in a row: somebody undoes it. Take more and more time.
@@ -91,11 +94,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_traces_of_a_failed_attempt_do_not_call_for_the_next_one() {
+    async fn the_traces_of_a_failed_attempt_do_not_call_for_the_next_one_at_once() {
         let mut alarm = Alarm::default();
-        alarm.again(3);
+        alarm.again(2);
         alarm.soon();
-        assert!((2.9..5.1).contains(&seconds_until_it_rings(&alarm).await));
+        assert!((1.4..2.6).contains(&seconds_until_it_rings(&alarm).await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_looked_at_soon_also_after_many_failures() {
+        let mut alarm = Alarm::default();
+        alarm.again(10);
+        tokio::time::advance(LONGEST_DEAFNESS).await;
+        alarm.soon();
+        assert!(seconds_until_it_rings(&alarm).await < 0.2);
+        alarm.again(10);
+        alarm.soon();
+        assert!((2.9..3.2).contains(&seconds_until_it_rings(&alarm).await));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostError};
-use vfleet_plan::{HostFacts, Plan, PlannedStep};
+use vfleet_plan::{HostFacts, Plan, PlannedStep, Step};
 
 pub use failure::Failure;
-pub(crate) use failure::chain;
 
 /// Some changes show only after others what else is to do (udev tells of a card's ports once it looked at them again).
 const ROUNDS: usize = 3;
@@ -69,6 +68,8 @@ pub struct Outcome {
     pub executed: usize,
     /// What went wrong.
     pub failures: Vec<Failure>,
+    /// Steps that failed and that the machine can do without.
+    pub done_without: Vec<Step>,
     /// The machine is about to restart: nothing more is to be done until it did.
     pub reboots: bool,
 }
@@ -76,13 +77,14 @@ pub struct Outcome {
 impl Outcome {
     /// The machine cannot be read.
     pub fn unreadable(error: HostError) -> Self {
-        Self { facts: None, executed: 0, failures: vec![Failure::Unreadable(error)], reboots: false }
+        let failures = vec![Failure::Unreadable(error)];
+        Self { facts: None, executed: 0, failures, done_without: Vec::new(), reboots: false }
     }
 
     /// The machine is as wanted, except what cannot be.
     pub fn without_steps(facts: HostFacts, plan: Plan) -> Self {
         let failures = plan.problems.into_iter().map(Failure::Impossible).collect();
-        Self { facts: Some(facts), executed: 0, failures, reboots: false }
+        Self { facts: Some(facts), executed: 0, failures, done_without: Vec::new(), reboots: false }
     }
 }
 
@@ -96,24 +98,27 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 /// Executes `plan` on the machine that `facts` tell of, and looks at it again. A step that fails ends the work on its
 /// PF; other PFs go on.
 pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outcome {
-    let (mut executed, mut round) = (0, 1);
+    let (mut executed, mut done_without, mut round) = (0, Vec::new(), 1);
     loop {
         let done = execute::execute(work, &facts, &plan.steps);
         executed += done.count;
+        done_without.extend(done.done_without);
         if done.reboots {
-            return Outcome { facts: Some(facts), executed, failures: done.failures, reboots: true };
+            let (facts, failures) = (Some(facts), done.failures);
+            return Outcome { facts, executed, failures, done_without, reboots: true };
         }
-        let (now, left) = match survey(work.host, work.planner) {
+        let (now, mut left) = match survey(work.host, work.planner) {
             Ok(seen) => seen,
             Err(error) => {
                 let mut failures = done.failures;
                 failures.push(Failure::Unreadable(error));
-                return Outcome { facts: None, executed, failures, reboots: false };
+                return Outcome { facts: None, executed, failures, done_without, reboots: false };
             }
         };
+        left.steps.retain(|planned| !done_without.contains(&planned.step));
         if round == ROUNDS || !done.failures.is_empty() || !follows(&plan, &left) {
             let failures = what_is_wrong(done.failures, left);
-            return Outcome { facts: Some(now), executed, failures, reboots: false };
+            return Outcome { facts: Some(now), executed, failures, done_without, reboots: false };
         }
         (work.listener)(Happening::More(&left));
         (facts, plan, round) = (now, left, round + 1);
@@ -126,12 +131,22 @@ fn follows(plan: &Plan, left: &Plan) -> bool {
 }
 
 /// What failed, what is not as wanted although nothing failed, and what cannot be.
-fn what_is_wrong(mut failures: Vec<Failure>, left: Plan) -> Vec<Failure> {
+fn what_is_wrong(mut failures: Vec<Failure>, mut left: Plan) -> Vec<Failure> {
+    let put_off = (!failures.is_empty()).then(|| without_restart(&mut left)).flatten();
     let given_up: BTreeSet<Option<PciAddress>> = failures.iter().map(Failure::pf).collect();
     let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.pf()));
     let still_to_do =
         unexplained.map(|planned| Failure::StillToDo { pf: planned.step.pf(), step: planned.to_string() });
     failures.extend(still_to_do);
     failures.extend(left.problems.into_iter().map(Failure::Impossible));
+    failures.extend(put_off);
     failures
+}
+
+/// Takes the restart from what is left to do, with what leads to it.
+fn without_restart(left: &mut Plan) -> Option<Failure> {
+    let at = left.steps.iter().position(|planned| planned.step == Step::Reboot)?;
+    let why = left.steps.remove(at).why;
+    left.steps.retain(|planned| !planned.step.leads_to_restart());
+    Some(Failure::RestartPutOff { why })
 }

@@ -3,6 +3,8 @@
 mod execution;
 mod plugin_hold;
 mod telling;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +12,19 @@ use std::time::Duration;
 use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
-use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, NicIds, Plan};
+use vfleet_host::{HostError, with_causes};
+use vfleet_plan::{HostFacts, NicIds, Plan, Step};
 
 use crate::Config;
-use crate::apply::{Failure, Outcome, chain, survey};
+use crate::apply::{Failure, Outcome, survey};
 use crate::patience::{Patience, Selection};
 use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
-use crate::status::{Progress, is_ready};
+use crate::status::{Progress, is_ready, ready_pfs};
+use crate::under_way::UnderWay;
 
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
 const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
@@ -34,6 +38,8 @@ pub(crate) enum Next {
     Again { times: u32 },
     /// Wait for a change, but not react too quickly: it was repaired so many times in a row.
     HoldOff { times: u32 },
+    /// Wait for a change: the kernel is still at a step, and its end will be one.
+    StillAtIt,
     /// Nothing any more: the machine is about to restart.
     End,
 }
@@ -67,6 +73,9 @@ pub(crate) struct Agent {
     plugin: Option<Plugin>,
     /// Whether it may look for devices.
     plugin_may_start: bool,
+    under_way: UnderWay,
+    /// Steps that failed, and that the machine can do without: not tried again for the same wish.
+    done_without: Vec<Step>,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +95,9 @@ impl Repairs {
 }
 
 impl Agent {
-    pub(crate) fn new(client: &Client, config: Config) -> Self {
+    /// `wake` is told when the machine is worth another look.
+    pub(crate) fn new(client: &Client, config: Config, wake: &Arc<Notify>) -> Self {
+        let wake = Arc::clone(wake);
         let plugin =
             config.holds_plugin_back.then(|| Plugin::follow(client, &config.namespace, &config.node));
         Self {
@@ -101,6 +112,8 @@ impl Agent {
             look_again: None,
             plugin,
             plugin_may_start: false,
+            under_way: UnderWay::new(move || wake.notify_one()),
+            done_without: Vec::new(),
             config,
         }
     }
@@ -135,6 +148,7 @@ impl Agent {
         if another {
             self.failures = 0;
             self.repairs = Repairs::default();
+            self.done_without.clear();
         }
         another
     }
@@ -156,13 +170,16 @@ impl Agent {
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
         match self.sync(&state).await {
-            Ok(next @ Next::Again { .. }) => next,
+            Ok(next @ (Next::Again { .. } | Next::StillAtIt)) => next,
             Ok(next) => {
-                self.failures = 0;
+                // What was left alone for now may be all that was to be done.
+                if self.look_again.is_none() {
+                    self.failures = 0;
+                }
                 next
             }
             Err(error) => {
-                tracing::error!(node = self.config.node, error = chain(&error), "attempt broken off");
+                tracing::error!(node = self.config.node, error = with_causes(&error), "attempt broken off");
                 self.again()
             }
         }
@@ -183,7 +200,7 @@ impl Agent {
             }
             Ok(seen) => seen,
         };
-        let (selection, look_again) = self.patience.select(&plan, is_ready(state));
+        let (selection, look_again) = self.patience.select(&plan, ready_pfs(state));
         self.look_again = look_again;
         let plan = selection.of(plan);
         if plan.steps.is_empty() {
@@ -193,14 +210,25 @@ impl Agent {
                 None => self.conclude(state, Outcome::without_steps(facts, plan)).await,
             };
         }
-        self.tell_beginning(state, &facts, &plan).await;
-        self.hold_plugin_back(state, &plan).await;
-        let outcome = self.carry_out(state, selection, facts, plan).await?;
-        if outcome.reboots {
+        if plan.steps.iter().any(|planned| !self.under_way.is_in_the_way_of(&planned.step)) {
+            self.tell_beginning(state, &facts, &plan).await;
+            self.hold_plugin_back(state, &plan).await;
+        }
+        let mut carried_out = self.carry_out(state, selection, facts, plan).await?;
+        self.done_without.append(&mut carried_out.outcome.done_without);
+        if carried_out.outcome.reboots {
             tracing::warn!(node = self.config.node, "the machine restarts now");
             return Ok(Next::End);
         }
-        self.conclude(state, outcome).await
+        if carried_out.is_only_unfinished() {
+            return self.leave_unfinished(state, &carried_out).await;
+        }
+        self.conclude(state, carried_out.outcome).await
+    }
+
+    /// Whether the kernel is still at a step that nobody waits for any more.
+    pub(crate) fn is_still_at_it(&self) -> bool {
+        self.under_way.is_any()
     }
 
     /// Reports what came of it, and decides how to go on.
@@ -230,7 +258,7 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
     ) -> Result<Result<(HostFacts, Plan), HostError>, tokio::task::JoinError> {
         let host = Arc::clone(&self.config.host);
-        let planner = self.planner(spec, Selection::All);
+        let planner = self.planner(spec, Selection::default());
         tokio::task::spawn_blocking(move || survey(&*host, &planner)).await
     }
 
@@ -240,7 +268,12 @@ impl Agent {
         spec: &SriovNetworkNodeStateSpec,
         selection: Selection,
     ) -> impl Fn(&HostFacts) -> Plan + Send + Sync + use<> {
-        let (spec, options, mode) = (spec.clone(), self.config.options, self.config.mode);
-        move |facts| selection.of(mode.plan(&spec, facts, options))
+        let (spec, settings, mode) = (spec.clone(), self.config.settings.clone(), self.config.mode);
+        let done_without = self.done_without.clone();
+        move |facts| {
+            let mut plan = selection.of(mode.plan(&spec, facts, &settings));
+            plan.steps.retain(|planned| !done_without.contains(&planned.step));
+            plan
+        }
     }
 }

@@ -4,14 +4,14 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::IN_PROGRESS;
-use vfleet_host::{Host, HostError};
-use vfleet_plan::boot::config_spec;
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
+use vfleet_host::{Host, HostError, with_causes};
+use vfleet_plan::boot::read_config;
 use vfleet_plan::files::{BOOT_CONFIG, BOOT_RESULT};
-use vfleet_plan::{BootPhase, BootResult, HostFacts, Step, plan_phase};
+use vfleet_plan::{BootConfig, BootPhase, BootResult, HostFacts, NodeSettings, Step, plan_phase};
 
-use crate::apply::{Outcome, Work, carry_out, chain, survey};
+use crate::apply::{Outcome, Work, carry_out, survey};
 
 #[cfg(test)]
 mod tests;
@@ -33,13 +33,20 @@ pub enum BootError {
     Result(#[source] HostError),
 }
 
+/// What the config says about how to look at the machine. The usual, where it cannot be read: [`run`] says so.
+pub fn settings(host: &dyn Host, phase: BootPhase) -> Result<NodeSettings, BootError> {
+    let facts = look(host, phase)?;
+    let config = facts.files.get(BOOT_CONFIG).and_then(|config| parse(config).ok());
+    Ok(config.map(|config| config.settings).unwrap_or_default())
+}
+
 /// Does the work of one phase, and leaves the result in a file. Without a config there is nothing to do.
 pub fn run(host: &dyn Host, phase: BootPhase) -> Result<(), BootError> {
     run_within(host, phase, CARDS_DEADLINE)
 }
 
 fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(), BootError> {
-    let facts = host.facts().map_err(BootError::Unreadable)?;
+    let facts = look(host, phase)?;
     let Some(config) = facts.files.get(BOOT_CONFIG) else {
         tracing::info!("there is no {BOOT_CONFIG}: nothing to do");
         return Ok(());
@@ -54,13 +61,24 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
         BootPhase::AfterNetwork => errors.extend(why_unprepared(&facts)),
     }
     let name = name(phase);
-    match spec(config) {
-        Ok(spec) => {
-            errors.extend(configure(host, phase, &spec, patience).map(|text| format!("{name}: {text}")));
+    match parse(config) {
+        Ok(config) => {
+            errors.extend(configure(host, phase, &config, patience).map(|text| format!("{name}: {text}")));
         }
         Err(error) => errors.push(format!("{name}: {error}")),
     }
     leave_result(host, phase, &errors)
+}
+
+/// The machine as it is. One that cannot be read is as good as one that failed, whatever an earlier boot left.
+fn look(host: &dyn Host, phase: BootPhase) -> Result<HostFacts, BootError> {
+    let unreadable = |error| -> Result<HostFacts, BootError> {
+        let error = BootError::Unreadable(error);
+        let result = BootResult::failed(format!("{}: {}", name(phase), with_causes(&error)));
+        host.execute(&Step::WriteFile { pf: None, file: result.file() }).map_err(BootError::Result)?;
+        Err(error)
+    };
+    host.facts().or_else(unreadable)
 }
 
 fn leave_result(host: &dyn Host, phase: BootPhase, errors: &[String]) -> Result<(), BootError> {
@@ -82,10 +100,11 @@ const fn name(phase: BootPhase) -> &'static str {
     }
 }
 
-fn spec(config: &str) -> Result<SriovNetworkNodeStateSpec, String> {
-    let refused = |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", chain(error));
+fn parse(config: &str) -> Result<BootConfig, String> {
+    let refused =
+        |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", with_causes(error));
     let config: serde_json::Value = serde_saphyr::from_str(config).map_err(|error| refused(&error))?;
-    config_spec(config).map_err(|error| refused(&error))
+    read_config(config).map_err(|error| refused(&error))
 }
 
 /// What the first phase did not do. The second one goes on all the same, since one card at fault is no reason to leave
@@ -106,20 +125,18 @@ pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
 }
 
 /// Makes the machine what is wanted in this phase; gives what is not.
-fn configure(
-    host: &dyn Host,
-    phase: BootPhase,
-    spec: &SriovNetworkNodeStateSpec,
-    patience: Duration,
-) -> Option<String> {
+fn configure(host: &dyn Host, phase: BootPhase, config: &BootConfig, patience: Duration) -> Option<String> {
     if phase == BootPhase::BeforeNetwork
-        && let Err(error) = wait_for_cards(host, spec, patience)
+        && let Err(error) = wait_for_cards(host, patience, |facts| missing(&config.spec, facts))
     {
-        tracing::warn!(error = chain(&error), "cannot wait for cards; going on with those that are there");
+        tracing::warn!(
+            error = with_causes(&error),
+            "cannot wait for cards; going on with those that are there"
+        );
     }
-    let planner = |facts: &HostFacts| plan_phase(phase, spec, facts);
-    let work =
-        Work { host, node: "this machine", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let planner = |facts: &HostFacts| plan_phase(phase, config, facts);
+    let one_card_at_a_time = config.settings.one_card_at_a_time;
+    let work = Work { host, node: "this machine", planner: &planner, one_card_at_a_time, listener: &|_| {} };
     let outcome = match survey(host, &planner) {
         Ok((facts, plan)) if plan.steps.is_empty() => Outcome::without_steps(facts, plan),
         Ok((facts, plan)) => carry_out(&work, facts, plan),
@@ -130,11 +147,11 @@ fn configure(
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-/// Waits until all wanted cards have an interface, for a while. Who is late is missed by the planner, not here.
-fn wait_for_cards(
+/// Waits until nothing is missing any more, for a while. Who is late is missed by the planner, not here.
+pub fn wait_for_cards(
     host: &dyn Host,
-    spec: &SriovNetworkNodeStateSpec,
     patience: Duration,
+    missing: impl Fn(&HostFacts) -> Vec<String>,
 ) -> Result<(), HostError> {
     let (sender, changes) = channel();
     let wake = move || {
@@ -143,19 +160,32 @@ fn wait_for_cards(
     };
     let _watch = host.on_change(Box::new(wake))?;
     let begin = Instant::now();
-    while !all_there(spec, &host.facts()?) {
+    loop {
+        let missing = missing(&host.facts()?);
+        if missing.is_empty() {
+            return Ok(());
+        }
         let left = patience.saturating_sub(begin.elapsed());
         if changes.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(?patience, "not all cards are there; going on without them");
-            break;
+            tracing::warn!(
+                missing = missing.join(", "),
+                ?patience,
+                "not all cards are there; going on without"
+            );
+            return Ok(());
         }
         // Many changes are one.
         while changes.try_recv().is_ok() {}
     }
-    Ok(())
 }
 
-fn all_there(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> bool {
-    let mut addresses = spec.interfaces.iter().flatten().filter_map(|wanted| wanted.pci_address.value().ok());
-    addresses.all(|address| facts.pf(*address).is_some_and(|pf| pf.link.is_some() || pf.is_lone_vf))
+/// Wanted cards that have no interface.
+fn missing(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<String> {
+    let addresses = spec.interfaces.iter().flatten().filter_map(|wanted| wanted.pci_address.value().ok());
+    addresses.filter(|address| !is_there(**address, facts)).map(ToString::to_string).collect()
+}
+
+/// Whether a card has its interface, if it is to have one.
+pub fn is_there(card: PciAddress, facts: &HostFacts) -> bool {
+    facts.pf(card).is_some_and(|pf| pf.link.is_some() || pf.is_lone_vf)
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{Disruption, Plan, PlannedStep, Step};
+use vfleet_host::{HostError, with_causes};
+use vfleet_plan::{Disruption, Plan, PlannedStep, Problem, Step};
 
-use crate::apply::{Happening, chain};
+use crate::apply::Happening;
 
 /// How far the execution of a plan is.
 #[derive(Clone, Debug, Default)]
@@ -20,10 +21,12 @@ pub(crate) struct Course {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PfCourse {
     count: Count,
-    /// The last of its steps ended.
-    pub(crate) has_ended: bool,
+    /// All of its steps did what they should.
+    pub(crate) is_done: bool,
     /// What failed first: its reason, and in a sentence.
     pub(crate) failure: Option<(&'static str, String)>,
+    /// What of it cannot be, whatever the steps do: the first reason, and all in a sentence.
+    pub(crate) problem: Option<(&'static str, String)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,8 +53,23 @@ impl Course {
             if let Some(pf) = planned.step.pf() {
                 let of_pf = self.pfs.entry(pf).or_default();
                 of_pf.count.total += 1;
-                of_pf.has_ended = false;
+                of_pf.is_done = false;
             }
+        }
+        self.replace_problems(&plan.problems);
+    }
+
+    fn replace_problems(&mut self, problems: &[Problem]) {
+        for of_pf in self.pfs.values_mut() {
+            of_pf.problem = None;
+        }
+        for (pf, problem) in problems.iter().filter_map(|problem| Some((problem.pf?, problem))) {
+            let without_steps = || PfCourse { is_done: true, ..PfCourse::default() };
+            let of_pf = self.pfs.entry(pf).or_insert_with(without_steps);
+            of_pf.problem = Some(match of_pf.problem.take() {
+                None => (problem.cause.reason(), problem.to_string()),
+                Some((reason, text)) => (reason, format!("{text}; {problem}")),
+            });
         }
     }
 
@@ -59,6 +77,12 @@ impl Course {
     pub(crate) fn take(&mut self, happening: &Happening<'_>) {
         match happening {
             Happening::Begins(planned) => self.counts(planned, |count, step| count.running.push(step)),
+            Happening::Ended { planned, error: Some(HostError::StillRunning { attempt }), .. } => {
+                self.counts(planned, |count, step| {
+                    count.running.retain(|running| *running != step && running != attempt);
+                    count.running.push(attempt.clone());
+                });
+            }
             Happening::Ended { planned, error, .. } => {
                 self.counts(planned, |count, step| {
                     count.ended += 1;
@@ -67,12 +91,12 @@ impl Course {
                 if let Some(error) = error
                     && let Some(pf) = planned.step.pf()
                 {
-                    let text = || format!("cannot {}: {}", planned.step, chain(error));
+                    let text = || format!("cannot {}: {}", planned.step, with_causes(error));
                     let of_pf = self.pfs.entry(pf).or_default();
                     of_pf.failure.get_or_insert_with(|| (error.reason(), text()));
                 }
             }
-            Happening::PfEnded { pf, .. } => self.pfs.entry(*pf).or_default().has_ended = true,
+            Happening::PfEnded { pf, is_done } => self.pfs.entry(*pf).or_default().is_done = *is_done,
             Happening::More(plan) => self.add(plan),
         }
     }
@@ -90,7 +114,7 @@ impl Course {
         self.reboots
     }
 
-    /// How far it is on `pf`; `None` when nothing is done there.
+    /// How far it is on `pf`; `None` when nothing is done there and nothing is wrong.
     pub(crate) fn of(&self, pf: PciAddress) -> Option<&PfCourse> {
         self.pfs.get(&pf)
     }
@@ -126,8 +150,6 @@ impl Count {
 mod tests {
     use std::time::Duration;
 
-    use vfleet_host::HostError;
-
     use super::*;
 
     fn set_up(pf: &str) -> PlannedStep {
@@ -150,8 +172,14 @@ mod tests {
         );
         course.take(&Happening::Ended { planned: &other, took: Duration::ZERO, error: None });
         course.take(&Happening::PfEnded { pf: other_pf, is_done: true });
-        assert!(course.of(other_pf).unwrap().has_ended);
+        assert!(course.of(other_pf).unwrap().is_done);
         assert_eq!(course.of(pf).unwrap().text(), "step 1 of 1: set 0000:01:00.0 up");
+        let error = HostError::StillRunning { attempt: one.step.to_string() };
+        course.take(&Happening::Ended { planned: &one, took: Duration::ZERO, error: Some(&error) });
+        course.take(&Happening::PfEnded { pf, is_done: false });
+        let of_pf = course.of(pf).unwrap();
+        assert_eq!((of_pf.text().as_str(), of_pf.is_done), ("step 1 of 1: set 0000:01:00.0 up", false));
+        assert_eq!(of_pf.failure, None, "it still runs");
         let error = HostError::NoSuchPf { pf };
         course.take(&Happening::Ended { planned: &one, took: Duration::ZERO, error: Some(&error) });
         let (reason, text) = course.of(pf).unwrap().failure.clone().unwrap();

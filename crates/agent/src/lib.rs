@@ -16,11 +16,12 @@ mod plugin;
 mod report;
 mod run;
 mod status;
+mod under_way;
 
 use std::sync::Arc;
 
 use vfleet_host::Host;
-use vfleet_plan::NodeOptions;
+use vfleet_plan::NodeSettings;
 
 pub use metrics::{Metrics, serve};
 pub use mode::Mode;
@@ -35,12 +36,10 @@ pub struct Config {
     pub namespace: String,
     /// The machine that it looks after.
     pub host: Arc<dyn Host>,
-    /// What it may do beyond the usual.
-    pub options: NodeOptions,
+    /// What else it was told that decides what happens to the cards.
+    pub settings: NodeSettings,
     /// Whether it configures the cards itself, or has units of systemd do it at boot.
     pub mode: Mode,
-    /// Finish one card before the next is begun.
-    pub one_card_at_a_time: bool,
     /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
     pub follows_nic_ids: bool,
     /// Hold the separate device plugin back while VFs come and go.
@@ -56,9 +55,8 @@ impl Config {
             node,
             namespace,
             host,
-            options: NodeOptions::default(),
+            settings: NodeSettings::default(),
             mode: Mode::Daemon,
-            one_card_at_a_time: false,
             follows_nic_ids: false,
             holds_plugin_back: false,
             metrics: Arc::default(),

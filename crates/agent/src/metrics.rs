@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use vfleet_host::HostError;
 use vfleet_plan::{HostFacts, PfFacts, VfFacts, is_userspace_driver};
 
 use crate::apply::Happening;
@@ -79,7 +80,12 @@ impl Metrics {
     pub(crate) fn take(&self, happening: &Happening<'_>) {
         if let Happening::Ended { planned, took, error } = happening {
             let kind = planned.step.kind();
-            let result = if error.is_some() { "error" } else { "success" };
+            let result = match error {
+                None => "success",
+                // It ends later, or was not even begun.
+                Some(HostError::StillRunning { .. }) => "unfinished",
+                Some(_) => "error",
+            };
             self.steps.get_or_create(&ByKindAndResult { kind, result }).inc();
             self.step_time.get_or_create(&ByKind { kind }).observe(took.as_secs_f64());
         }

@@ -1,8 +1,10 @@
 //! Who configures the cards.
 
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::boot::config_text;
-use vfleet_plan::{BootWish, HostFacts, NodeOptions, Plan, plan_boot, plan_no_boot, plan_node_with};
+use vfleet_plan::boot::{config_text, refused};
+use vfleet_plan::{
+    BootConfig, BootWish, HostFacts, NodeSettings, Plan, plan_boot, plan_no_boot, plan_node_with,
+};
 
 use crate::boot::known_result;
 
@@ -22,16 +24,19 @@ impl Mode {
         self,
         spec: &SriovNetworkNodeStateSpec,
         facts: &HostFacts,
-        options: NodeOptions,
+        settings: &NodeSettings,
     ) -> Plan {
         match self {
             Self::Daemon => {
-                let node = plan_node_with(spec, facts, &options);
+                let node = plan_node_with(spec, facts, &settings.options);
                 Plan { steps: [plan_no_boot(facts), node.steps].concat(), problems: node.problems }
             }
             Self::Systemd => {
-                let (config, result) = (config_text(spec), known_result(facts));
-                let wish = BootWish { spec, config: &config, result: result.as_ref(), options };
+                let in_use = refused(spec, facts);
+                let config = BootConfig { spec: spec.clone(), settings: settings.clone(), in_use };
+                let (text, result) = (config_text(&config), known_result(facts));
+                let options = settings.options;
+                let wish = BootWish { spec, config: &text, result: result.as_ref(), options };
                 plan_boot(&wish, facts)
             }
         }

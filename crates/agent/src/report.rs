@@ -1,11 +1,13 @@
 //! What the agent tells the cluster: its node state's status, and events.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::core::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
+use serde::Serialize;
 use serde_json::json;
 use thiserror::Error;
 use vfleet_api::keys::AGENT_FIELD_MANAGER;
@@ -53,8 +55,24 @@ impl Speaker {
         });
         // Forced: what an earlier program (the Go daemon) wrote is taken over.
         let params = PatchParams::apply(AGENT_FIELD_MANAGER).force();
-        let patch = Patch::Apply(&object);
-        Ok(tokio::time::timeout(DEADLINE, self.states.patch_status(node, &params, &patch)).await??)
+        let written = self.patch_status(node, &params, &Patch::Apply(&object)).await?;
+        // What is not said any more goes only where nobody else has said it: the Go daemon may have.
+        let is_stale =
+            status.system.is_none() && written.status.as_ref().is_some_and(|is| is.system.is_some());
+        if !is_stale {
+            return Ok(written);
+        }
+        let without = Patch::Merge(json!({ "status": { "system": null } }));
+        self.patch_status(node, &PatchParams::default(), &without).await
+    }
+
+    async fn patch_status<P: Serialize + Debug + Sync>(
+        &self,
+        node: &str,
+        params: &PatchParams,
+        patch: &Patch<P>,
+    ) -> Result<SriovNetworkNodeState, ReportError> {
+        Ok(tokio::time::timeout(DEADLINE, self.states.patch_status(node, params, patch)).await??)
     }
 
     /// Tells what happened, for `kubectl describe`. An event that cannot be written must not stop the work.

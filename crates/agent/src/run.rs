@@ -18,6 +18,9 @@ use crate::alarm::Alarm;
 use crate::attempt::{Agent, Next};
 use crate::nic_ids;
 
+/// A card that is being changed tells of it again and again. It is looked at as after so many repairs.
+const WHILE_STILL_AT_IT: u32 = 2;
+
 /// Why the agent ended.
 #[derive(Debug, Error)]
 pub enum AgentError {
@@ -31,7 +34,8 @@ pub enum AgentError {
 
 /// Runs until `stop`.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), AgentError> {
-    tracing::info!(node = config.node, namespace = config.namespace, "agent starts");
+    let (node, namespace, mode, settings) = (&config.node, &config.namespace, config.mode, &config.settings);
+    tracing::info!(node, namespace, ?mode, ?settings, "agent starts");
     let machine_changed = Arc::new(Notify::new());
     let wake = Arc::clone(&machine_changed);
     let _watch = config.host.on_change(Box::new(move || wake.notify_one()))?;
@@ -44,7 +48,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     } else {
         futures::stream::pending().boxed()
     };
-    let mut agent = Agent::new(&client, config);
+    let mut agent = Agent::new(&client, config, &machine_changed);
     let mut alarm = Alarm::default();
     loop {
         tokio::select! {
@@ -67,6 +71,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                     Next::Rest => {}
                     Next::Again { times } => alarm.again(times),
                     Next::HoldOff { times } => alarm.hold_off(times),
+                    Next::StillAtIt => alarm.hold_off(WHILE_STILL_AT_IT),
                     Next::End => {
                         stop.cancelled().await;
                         break;
@@ -77,6 +82,10 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                 }
             }
         }
+    }
+    // Each of these has a deadline, too, and tells of its end.
+    while agent.is_still_at_it() {
+        machine_changed.notified().await;
     }
     tracing::info!("agent stops");
     Ok(())

@@ -2,11 +2,14 @@
 
 mod devices;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
-use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_plan::report::View;
 use vfleet_plan::{HostFacts, NicIds};
 
@@ -116,10 +119,19 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
 /// Whether the node state says that all is as its spec wants now.
 pub(crate) fn is_ready(state: &SriovNetworkNodeState) -> bool {
     let conditions = state.status.as_ref().and_then(|status| status.conditions.as_deref());
+    says_ready(conditions, state.metadata.generation)
+}
+
+/// The PFs that the node state says to be as its spec wants now.
+pub(crate) fn ready_pfs(state: &SriovNetworkNodeState) -> BTreeSet<PciAddress> {
+    let cards = state.status.iter().flat_map(|status| status.interfaces.iter().flatten());
+    let ready = cards.filter(|card| says_ready(card.conditions.as_deref(), state.metadata.generation));
+    ready.filter_map(|card| card.pci_address.value().ok().copied()).collect()
+}
+
+fn says_ready(conditions: Option<&[Condition]>, generation: Option<i64>) -> bool {
     conditions.unwrap_or_default().iter().any(|condition| {
-        condition.type_ == READY
-            && condition.status == "True"
-            && condition.observed_generation == state.metadata.generation
+        condition.type_ == READY && condition.status == "True" && condition.observed_generation == generation
     })
 }
 
@@ -128,13 +140,17 @@ pub(crate) fn result(status: &SriovNetworkNodeStateStatus) -> (Option<&str>, &st
     (status.sync_status.as_deref(), status.last_sync_error.as_deref().unwrap_or_default())
 }
 
+/// What is said about the machine as a whole.
+pub(crate) fn rdma_mode(status: &SriovNetworkNodeStateStatus) -> Option<RdmaMode> {
+    status.system.as_ref()?.rdma_mode
+}
+
 /// Whether writing `new` would change anything that others can see in `state`.
 pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeStateStatus) -> bool {
     let Some(old) = &state.status else { return true };
     let conditions = old.conditions.as_deref().map(ours);
     old.interfaces != new.interfaces
-        // Without RDMA nothing is said, whatever somebody else said there.
-        || (new.system.is_some() && old.system != new.system)
+        || rdma_mode(old) != rdma_mode(new)
         || result(old) != result(new)
         || conditions.as_deref() != new.conditions.as_deref()
 }

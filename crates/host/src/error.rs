@@ -1,15 +1,16 @@
 //! What goes wrong with a machine.
 
+use std::error::Error;
+use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thiserror::Error;
 use vfleet_api::{PciAddress, VfRef};
 
 /// Why a machine could not be read or changed. The text says what was tried and what to do next; the cause is
 /// the source.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("cannot {attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
@@ -73,6 +74,11 @@ pub enum HostError {
         "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
     )]
     KernelArgument { argument: String },
+    #[error(
+        "GRUB would still start the kernel with {argument}, which vfleet's own file in /etc/default/grub.d cannot take \
+         away: remove it by hand from /etc/default/grub, or from a later file in /etc/default/grub.d, and run update-grub"
+    )]
+    KernelArgumentStays { argument: String },
     #[error("cannot get {url}")]
     Metadata { url: String, source: io::Error },
     #[error("this kernel has no module {module}: install the package that it comes with")]
@@ -83,8 +89,6 @@ pub enum HostError {
     NoSuchBootLoader { loader: &'static str },
     #[error("{} is no file that vfleet may write or remove", path.display())]
     NotOurFile { path: PathBuf },
-    #[error("this version cannot {attempt} yet")]
-    NotYet { attempt: String },
     #[error("the simulated machine was told to fail to {attempt}")]
     Injected { attempt: String },
     #[error("the simulated process was cut off before it could {attempt}")]
@@ -119,12 +123,12 @@ impl HostError {
             }
             Self::Bus { .. } => "SystemBusFailed",
             Self::KernelArgument { .. } => "InvalidKernelArgument",
+            Self::KernelArgumentStays { .. } => "KernelArgumentsByHand",
             Self::Metadata { .. } => "MetadataFailed",
             Self::NoSuchModule { .. } => "NoSuchModule",
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
             Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
             Self::NotOurFile { .. } => "NotOurFile",
-            Self::NotYet { .. } => "Unsupported",
             Self::Injected { .. } => "Injected",
             Self::CutOff { .. } => "CutOff",
         }
@@ -149,6 +153,18 @@ fn said(message: Option<&str>) -> String {
 /// What a program said, if it said anything.
 fn with_words(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(": {words}") }
+}
+
+/// An error with all that led to it, in one line.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        // Writing to a text cannot fail.
+        let _ = write!(text, ": {next}");
+        cause = next.source();
+    }
+    text
 }
 
 #[cfg(test)]

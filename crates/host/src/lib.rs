@@ -10,7 +10,7 @@ mod linux;
 pub mod sim;
 mod watch;
 
-pub use error::HostError;
+pub use error::{HostError, with_causes};
 pub use linux::{HostRoot, LinuxHost, Platform};
 pub use sim::SimHost;
 pub use watch::{Wake, Watch};

@@ -52,6 +52,7 @@ use std::time::Duration;
 use vfleet_plan::{HostFacts, Step};
 
 use self::deadline::{Target, Workers};
+use self::network::NodeAddresses;
 use crate::{Host, HostError, Wake, Watch};
 
 /// How long a card may take to say what it is like. A driver that is not stuck does so in milliseconds.
@@ -71,13 +72,13 @@ pub struct LinuxHost {
 struct Machine {
     root: HostRoot,
     has_lone_vfs: bool,
-    node_addresses: Vec<IpAddr>,
+    node_addresses: NodeAddresses,
 }
 
 impl LinuxHost {
     /// The machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
-        let machine = Machine { root, has_lone_vfs: false, node_addresses: Vec::new() };
+        let machine = Machine { root, has_lone_vfs: false, node_addresses: NodeAddresses::Known(Vec::new()) };
         Self { machine: Arc::new(machine), workers: Workers::default(), longest: Duration::MAX }
     }
 
@@ -90,7 +91,14 @@ impl LinuxHost {
     /// The same machine, known by these addresses: the cards that carry them are in use by the node itself.
     #[must_use]
     pub fn with_node_addresses(mut self, node_addresses: Vec<IpAddr>) -> Self {
-        Arc::make_mut(&mut self.machine).node_addresses = node_addresses;
+        Arc::make_mut(&mut self.machine).node_addresses = NodeAddresses::Known(node_addresses);
+        self
+    }
+
+    /// The same machine, known by nobody knows which addresses: each card with a global address is in use by the node.
+    #[must_use]
+    pub fn with_any_node_address(mut self) -> Self {
+        Arc::make_mut(&mut self.machine).node_addresses = NodeAddresses::AnyGlobal;
         self
     }
 

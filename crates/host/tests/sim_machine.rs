@@ -5,13 +5,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_host::sim::{CardFirmware, Machine};
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::files::MODULE_OPTIONS;
 use vfleet_plan::{
-    BootLoader, EswitchMode, FirmwareSettings, HostFile, LinkKind, ModuleState, Processor, Step, VfDriver,
+    BootLoader, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind, ModuleState, Processor, Step,
+    VfDriver, plan_node,
 };
 
 fn pf() -> PciAddress {
@@ -189,4 +191,76 @@ fn slow_steps_run_beside_each_other() {
     });
     let took = start.elapsed();
     assert!((200..400).contains(&took.as_millis()), "{took:?}");
+}
+
+#[test]
+fn a_card_whose_sriov_is_switched_off_is_there_without_vfs() {
+    let mut machine = machine();
+    machine.pfs[0].firmware.as_mut().unwrap().sriov = Some(false);
+    let host = boot(&machine);
+    let facts = host.facts().unwrap();
+    assert_eq!((facts.pfs[0].address, facts.pfs[0].total_vfs), (pf(), 0));
+    execute(&host, &[Step::SetNumVfs { pf: pf(), count: 0 }]);
+    let refused = host.execute(&Step::SetNumVfs { pf: pf(), count: 1 }).unwrap_err();
+    assert_eq!(refused.reason(), "TooManyVfs");
+}
+
+#[test]
+fn a_vf_without_a_pf_is_bound_whatever_is_written_to_the_file_that_it_does_not_have() {
+    let mut machine = Machine::lab();
+    (machine.pfs[0].lone_vf, machine.pfs[0].num_vfs) = (true, 0);
+    let host = boot(&machine);
+    assert!(host.kernel().set_autoprobe(pf(), false).is_err());
+    let to_the_kernels = Step::BindVf { vf: VfRef { pf: pf(), index: 0 }, driver: VfDriver::Kernel };
+    execute(&host, &[bind("vfio-pci"), to_the_kernels]);
+}
+
+#[test]
+fn a_vf_with_the_nodes_address_is_never_taken_away() {
+    let mut machine = Machine::lab();
+    machine.pfs[0].num_vfs = 2;
+    let host = boot(&machine);
+    let wanted = serde_json::json!({"interfaces": [{"pciAddress": pf(), "name": "x", "numVfs": 3}]});
+    let wanted = serde_json::from_value(wanted).unwrap();
+    let removes_vfs = || {
+        let plan = plan_node(&wanted, &host.facts().unwrap());
+        plan.steps.iter().any(|planned| planned.step == Step::SetNumVfs { pf: pf(), count: 0 })
+    };
+    let vf = VfRef { pf: pf(), index: 1 };
+    for (host_use, expected) in [(None, true), (Some(HostUse::NodeAddress), false), (None, true)] {
+        host.behind_its_back(|kernel| kernel.use_vf(vf, host_use)).unwrap();
+        assert_eq!(removes_vfs(), expected, "{host_use:?}");
+    }
+}
+
+const DESCRIBED: &str = r#"
+pfs:
+  - {address: "0000:3b:00.0", name: ens1f0, vendor: "15b3", device: "101d", vfDevice: "101e", driver: mlx5_core,
+     vfDriver: mlx5_core, totalVfs: 64, vfOffset: 16, vfStride: 1, numVfs: 2, eswitch: legacy, linkKind: ETH,
+     firmware: {sriov: true, numVfs: 16, linkTypes: [ETH]}, hostUse: nodeAddress}
+userspaceDrivers: [vfio-pci]
+kernel: {commandLine: "quiet", bootLoader: grubby, processor: intel, iommu: false, modules: {vhost_vdpa: loadable}}
+enabledUnits: []
+reboots: {needs: {x: {count: 1, bootId: y}}}
+"#;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// A machine that somebody described wrongly is an error, or a machine.
+    #[test]
+    fn takes_damaged_descriptions(at in 0..DESCRIBED.len(), byte in 0x20..0x7f_u8, length in 0..2 * DESCRIBED.len()) {
+        let mut bytes = DESCRIBED.as_bytes().to_vec();
+        bytes[at] = byte;
+        bytes.truncate(length);
+        let text = String::from_utf8(bytes).unwrap();
+        if let Ok(host) = SimHost::from_yaml(&text, "damaged") {
+            prop_assert!(host.facts().is_ok());
+        }
+    }
+}
+
+#[test]
+fn the_description_is_one() {
+    assert_eq!(SimHost::from_yaml(DESCRIBED, "whole").unwrap().facts().unwrap().pfs[0].vfs.len(), 2);
 }

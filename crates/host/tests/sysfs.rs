@@ -3,94 +3,22 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
+#[path = "sysfs/kinds.rs"]
+mod kinds;
+#[path = "sysfs/node_address.rs"]
+mod node_address;
+#[path = "sysfs/tree.rs"]
+mod tree;
+
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use vfleet_api::VfRef;
-use vfleet_host::{Host, HostRoot, LinuxHost};
-use vfleet_plan::{HostFacts, HostUse, Step, VdpaKind, VfDriver};
+use vfleet_host::Host;
+use vfleet_plan::{Step, VfDriver};
 
-const PF: &str = "0000:01:00.0";
-
-/// A tree with one PF that has VFs.
-struct Tree {
-    root: TempDir,
-}
-
-impl Tree {
-    fn new(vfs: u16) -> Self {
-        let tree = Self { root: TempDir::new().unwrap() };
-        let pf = tree.device(PF);
-        for (name, text) in [
-            ("class", "0x020000\n"),
-            ("vendor", "0x8086\n"),
-            ("device", "0x10c9\n"),
-            ("sriov_totalvfs", "7\n"),
-            ("sriov_drivers_autoprobe", "1\n"),
-        ] {
-            write(&pf.join(name), text);
-        }
-        write(&pf.join("sriov_numvfs"), &format!("{vfs}\n"));
-        for index in 0..vfs {
-            tree.add_vf(index);
-        }
-        tree
-    }
-
-    fn add_vf(&self, index: u16) {
-        let address = format!("0000:01:10.{index}");
-        let vf = self.device(&address);
-        write(&vf.join("vendor"), "0x8086\n");
-        write(&vf.join("device"), "0x10ca\n");
-        write(&vf.join("class"), "0x020000\n");
-        symlink(format!("../{PF}"), vf.join("physfn")).unwrap();
-        symlink("../../../bus/pci/drivers/vfio-pci", vf.join("driver")).unwrap();
-        symlink(format!("../{address}"), self.device(PF).join(format!("virtfn{index}"))).unwrap();
-    }
-
-    /// An interface with the index of the loopback, which every kernel has.
-    fn add_interface(&self, name: &str, port: &str, port_name: &str) -> PathBuf {
-        let interface = self.device(PF).join("net").join(name);
-        write(&interface.join("ifindex"), "1\n");
-        write(&interface.join("dev_port"), port);
-        write(&interface.join("phys_port_name"), port_name);
-        write(&interface.join("speed"), "-1\n");
-        interface
-    }
-
-    fn device(&self, address: &str) -> PathBuf {
-        self.root.path().join("sys/bus/pci/devices").join(address)
-    }
-
-    fn record(&self, name: &str) -> PathBuf {
-        self.root.path().join("etc/sriov-operator/vfleet/pci").join(name)
-    }
-
-    fn host(&self) -> LinuxHost {
-        LinuxHost::new(HostRoot::new(self.root.path()))
-    }
-
-    fn facts(&self) -> HostFacts {
-        self.host().facts().unwrap()
-    }
-
-    /// Why the PF cannot be read: the reason and the text of the error, which must name `path`.
-    fn error_about(&self, path: &Path) -> (&'static str, String) {
-        let facts = self.facts();
-        assert_eq!(facts.pf(PF.parse().unwrap()), None);
-        let unread = facts.unread(PF.parse().unwrap()).unwrap();
-        assert!(unread.error.contains(path.to_str().unwrap()), "{}", unread.error);
-        (unread.reason, unread.error.clone())
-    }
-}
-
-fn write(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
+use crate::tree::{PF, Tree, write};
 
 #[test]
 fn a_whole_tree_is_read_whole() {
@@ -315,86 +243,6 @@ fn a_file_that_never_answers_makes_its_card_unread() {
         let facts = host.facts().unwrap();
         assert_eq!((facts.pfs.len(), facts.unread[0].reason), (0, reason));
     }
-}
-
-#[test]
-fn more_is_told_where_the_kernel_tells() {
-    let tree = Tree::new(2);
-    write(&tree.device(PF).join("numa_node"), "1\n");
-    write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "506b:4b03:00aa:000f\n");
-    write(&tree.device("0000:01:10.1").join("infiniband/mlx5_3/node_guid"), "0000:0000:0000:0000\n");
-    for (index, driver) in [(0, "vhost_vdpa"), (1, "virtio_vdpa")] {
-        let device = tree.root.path().join(format!("sys/bus/vdpa/devices/vdpa:0000:01:10.{index}"));
-        fs::create_dir_all(&device).unwrap();
-        symlink(format!("../../drivers/{driver}"), device.join("driver")).unwrap();
-    }
-    let facts = tree.facts();
-    let pf = &facts.pfs[0];
-    assert_eq!((pf.numa_node, pf.eswitch, pf.is_lone_vf), (Some(1), None, false));
-    let rdma = pf.rdma.as_ref().unwrap();
-    assert_eq!(
-        (rdma.device.as_str(), rdma.node_guid.to_string().as_str()),
-        ("mlx5_0", "50:6b:4b:03:00:aa:00:0f")
-    );
-    assert_eq!(pf.vfs[1].rdma.as_ref().unwrap().node_guid.0, [0; 8]);
-    assert_eq!((pf.vfs[0].vdpa, pf.vfs[1].vdpa), (Some(VdpaKind::Vhost), Some(VdpaKind::Virtio)));
-    assert_eq!(facts.kernel.rdma_mode, None);
-
-    write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "none\n");
-    assert_eq!(
-        tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0,
-        "HostFileUnreadable"
-    );
-}
-
-/// A network card without SR-IOV, behind a virtio device.
-fn add_lone_vf(tree: &Tree) -> PathBuf {
-    let device = tree.device("0000:05:00.0");
-    for (name, text) in [("class", "0x020000\n"), ("vendor", "0x1af4\n"), ("device", "0x1041\n")] {
-        write(&device.join(name), text);
-    }
-    symlink("../../drivers/virtio-pci", device.join("driver")).unwrap();
-    write(&device.join("virtio3/net/eth9/ifindex"), "1\n");
-    device
-}
-
-#[test]
-fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
-    let tree = Tree::new(1);
-    add_lone_vf(&tree);
-    assert_eq!(tree.facts().pfs.len(), 1);
-    let facts = tree.host().with_lone_vfs(true).facts().unwrap();
-    // The VF of the other card is none: its PF is here.
-    assert_eq!(facts.pfs.len(), 2);
-    let lone = &facts.pfs[1];
-    assert_eq!((lone.is_lone_vf, lone.total_vfs, lone.vfs.len()), (true, 1, 1));
-    assert_eq!((lone.vfs[0].index, lone.vfs[0].address), (0, lone.address));
-    assert_eq!(lone.link.as_ref().map(|link| link.name.as_str()), Some("lo"));
-    assert_eq!(lone.link, lone.vfs[0].link);
-    assert!(!facts.pfs[0].is_lone_vf);
-}
-
-#[test]
-fn a_lone_vf_is_unbound_itself_and_has_no_vfs_to_make() {
-    let tree = Tree::new(0);
-    let device = add_lone_vf(&tree);
-    let pf = "0000:05:00.0".parse().unwrap();
-    fs::remove_file(device.join("driver")).unwrap();
-    let host = tree.host();
-    host.execute(&Step::UnbindVf { vf: VfRef { pf, index: 0 } }).unwrap();
-    let error = host.execute(&Step::UnbindVf { vf: VfRef { pf, index: 1 } }).unwrap_err();
-    assert_eq!(error.reason(), "NoSuchDevice");
-    assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "NoSuchDevice");
-}
-
-#[test]
-fn the_interface_with_the_nodes_address_is_in_use() {
-    let tree = Tree::new(0);
-    tree.add_interface("eth9", "0\n", "p0\n");
-    let of = |host: LinuxHost| host.facts().unwrap().pfs[0].link.clone().unwrap().host_use;
-    assert_eq!(of(tree.host()), None);
-    let address = "127.0.0.1".parse().unwrap();
-    assert_eq!(of(tree.host().with_node_addresses(vec![address])), Some(HostUse::NodeAddress));
 }
 
 #[test]

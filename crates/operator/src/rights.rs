@@ -213,7 +213,13 @@ pub const RIGHTS: &[Right] = &[
         names: &[SUPPORTED_NIC_IDS],
         ..at_home(&[Account::Agent], "", &["configmaps"], FOLLOW, "the kinds of cards that are reported")
     },
-    cluster(&[Account::Agent], "", &["nodes"], &["get"], "which cloud its node is in, once when it starts"),
+    cluster(
+        &[Account::Agent],
+        "",
+        &["nodes"],
+        &["get"],
+        "which cloud its node is in, and its addresses, once when it starts",
+    ),
     at_home(
         &[Account::DevicePlugin],
         "",

@@ -4,18 +4,20 @@
 mod config;
 mod fault;
 mod guard;
+mod in_use;
 mod units;
 
-pub use config::{config_spec, config_text};
+pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
+pub use in_use::refused;
 
 use serde::{Deserialize, Serialize};
-use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostFacts;
-use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS};
-use crate::node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with, planned};
+use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
@@ -60,7 +62,7 @@ impl BootResult {
 
     /// As a file. JSON is YAML, and its quotes keep any text one line.
     pub fn file(&self) -> HostFile {
-        let error = serde_json::Value::from(self.last_sync_error.as_str());
+        let error = config::one_line(&self.last_sync_error.as_str().into());
         let text = format!("syncStatus: {}\nlastSyncError: {error}\n", self.sync_status);
         HostFile { path: BOOT_RESULT.to_owned(), text, is_program: false }
     }
@@ -68,14 +70,16 @@ impl BootResult {
 
 /// The steps in systemd mode.
 ///
-/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. What disturbs nobody is
-/// done at once, and where there is nothing to do on the cards there is no restart: whoever switches the mode on for a
-/// node that is as wanted does not pay for it.
+/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. Done at once is what
+/// disturbs nobody, and what is wanted of VFs on PFs that are managed outside. Where there is nothing to do on the cards
+/// there is no restart: whoever switches the mode on for a node that is as wanted does not pay for it.
 pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if wish.spec.interfaces.is_none() {
         return Plan::default();
     }
-    let node = without_our_count(plan_node_with(wish.spec, facts, &wish.options), facts);
+    // A restart of the firmware saves none of the machine, in which the units do their work.
+    let options = NodeOptions { firmware_reset: false, ..wish.options };
+    let node = guard::with_our_count(plan_node_with(wish.spec, facts, &options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);
@@ -83,17 +87,44 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     if is_new {
         files.extend(write_config(wish, facts));
     }
+    // Units at work would be disturbed, and what they leave would not be about the config beside it.
+    let is_something_to_do = !files.is_empty() || !node.steps.is_empty();
+    if is_something_to_do && !facts.working_units.is_empty() {
+        return without_restart(Vec::new(), node.problems, BootFault::Unfinished);
+    }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
         return with_its_own_restart(files, node);
     }
-    let units_are_at_work = result == Some(&BootResult::in_progress()) && !node.steps.is_empty();
-    if node.disruption() <= Disruption::Vf && !units_are_at_work {
+    if node.steps.iter().any(sets_firmware) {
+        return Plan { steps: [files, node.steps].concat(), problems: node.problems };
+    }
+    let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, wish.spec));
+    if node.steps.iter().filter(|planned| of_units(planned)).all(disturbs_nobody) {
         return at_once(files, node, result, facts);
     }
-    match result {
-        None => guard::restart(files, node, wish, facts),
-        Some(result) => not_as_wanted(files, node, result),
+    let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(of_units);
+    // What is for the whole machine is for what waits, unless there is something else.
+    if others.iter().all(|planned| planned.step.pf().is_none()) {
+        others.clear();
     }
+    let fault = match result {
+        Some(result) => not_as_wanted(&waiting, result),
+        None => match guard::restart(&waiting, wish, facts) {
+            Ok(restart) => return Plan { steps: [files, restart].concat(), problems: node.problems },
+            Err(fault) => fault,
+        },
+    };
+    without_restart([files, others].concat(), node.problems, fault)
+}
+
+/// Somebody else makes its VFs, often after the boot: they cannot wait for the next one, which would take them away.
+fn is_external(pf: PciAddress, spec: &SriovNetworkNodeStateSpec) -> bool {
+    let mut external = spec.interfaces.iter().flatten().filter(|one| one.externally_managed == Some(true));
+    external.any(|one| one.pci_address.value() == Ok(&pf))
+}
+
+fn disturbs_nobody(planned: &PlannedStep) -> bool {
+    planned.disruption <= Disruption::Vf
 }
 
 /// When a unit does its work.
@@ -105,17 +136,22 @@ pub enum BootPhase {
     AfterNetwork,
 }
 
-/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it.
-pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
+/// it set the firmware of cards: the agent does that before the restart. And as it does not see all that a restart is
+/// for, the count of restarts is the agent's as well.
+pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
+    let options = NodeOptions { mellanox: false, ..config.settings.options };
+    let facts = in_use::known(facts, &config.in_use);
     let mut plan = match phase {
-        BootPhase::BeforeNetwork => plan_before_network(spec, facts),
-        BootPhase::AfterNetwork => plan_node(spec, facts),
+        BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts),
+        BootPhase::AfterNetwork => plan_node_with(&config.spec, &facts, &options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
-        plan.steps.retain(|planned| !leads_to_restart(planned));
+        plan.steps.retain(|planned| !planned.step.leads_to_restart());
         plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
     }
+    plan.steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. } | Step::ForgetReboots));
     plan
 }
 
@@ -123,12 +159,12 @@ pub fn plan_phase(phase: BootPhase, spec: &SriovNetworkNodeStateSpec, facts: &Ho
 pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "the agent itself looks after the cards";
     let remove = |path: String| planned(Step::RemoveFile { pf: None, path }, Disruption::None, why);
-    let units: Vec<String> = UNITS.iter().map(|unit| units::path(unit)).collect();
+    let units: Vec<String> = UNITS.iter().map(|unit| unit_path(unit)).collect();
     let mut steps = Vec::new();
     for unit in UNITS.iter().filter(|unit| facts.enabled_units.contains(**unit)) {
         steps.push(planned(Step::DisableUnit { unit: (*unit).to_owned() }, Disruption::None, why));
     }
-    // A program is not among the facts. It goes before the units that start it: they tell that it may be there.
+    // Others' programs are not among the facts. They go before the units that start them, which tell that they may be there.
     if units.iter().any(|unit| facts.files.contains_key(unit)) {
         steps.extend([BOOT_PROGRAM, GO_BOOT_PROGRAM].map(|program| remove(program.to_owned())));
     }
@@ -150,24 +186,18 @@ fn write_config(wish: &BootWish<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
     steps
 }
 
-/// The planner of nodes forgets restarts that it has no need for. Those for the units are not its own.
-fn without_our_count(mut node: Plan, facts: &HostFacts) -> Plan {
-    if guard::is_counting(facts) {
-        node.steps.retain(|planned| planned.step != Step::ForgetReboots);
-    }
-    node
-}
-
 /// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
 /// cards are done with, right before what leads to the restart, which does not follow when that fails.
 fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
+    let leads_to_restart = |planned: &PlannedStep| planned.step.leads_to_restart();
     let at = node.steps.iter().position(leads_to_restart).unwrap_or(node.steps.len());
     node.steps.splice(at..at, files);
     node
 }
 
-fn leads_to_restart(planned: &PlannedStep) -> bool {
-    matches!(planned.step, Step::SetKernelArguments { .. } | Step::CountReboot { .. } | Step::Reboot)
+/// Settings that count after a restart. The next plan, which sees them, asks for that one.
+fn sets_firmware(planned: &PlannedStep) -> bool {
+    matches!(planned.step, Step::SetFirmware { .. }) && planned.disruption == Disruption::Reboot
 }
 
 fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {
@@ -178,23 +208,26 @@ fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, fac
         steps.push(planned(step, Disruption::None, "the cards are as wanted without a restart"));
     }
     if succeeds && guard::is_counting(facts) {
+        steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. }));
         steps.push(planned(Step::ForgetReboots, Disruption::None, "they led to what they were for"));
     }
     Plan { steps, problems: node.problems }
 }
 
 /// The units did their work, and still the machine is not as wanted. Another restart would change nothing.
-fn not_as_wanted(files: Vec<PlannedStep>, node: Plan, result: &BootResult) -> Plan {
-    let fault = match result.sync_status.as_str() {
+fn not_as_wanted(waiting: &[PlannedStep], result: &BootResult) -> BootFault {
+    match result.sync_status.as_str() {
         SUCCEEDED => BootFault::ChangedSince {
-            step: node.steps.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
+            step: waiting.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
         },
         IN_PROGRESS => BootFault::Unfinished,
         _ => BootFault::Failed { error: result.last_sync_error.clone() },
-    };
-    let mut problems = node.problems;
+    }
+}
+
+fn without_restart(steps: Vec<PlannedStep>, mut problems: Vec<Problem>, fault: BootFault) -> Plan {
     problems.push(Problem::of_the_node(fault));
-    Plan { steps: files, problems }
+    Plan { steps, problems }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod system;
 
 pub use link::{HostUse, LinkFacts, LinkKind};
 pub use record::{FirstSeen, Record};
-pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots};
+pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress};
@@ -22,6 +22,8 @@ pub struct HostFacts {
     pub pfs: Vec<PfFacts>,
     /// Cards that are there, but what they are like cannot be told now, by PCI address.
     pub unread: Vec<Unread>,
+    /// What is not known of cards that are read otherwise, by PCI address.
+    pub unanswered: Vec<Unanswered>,
     /// What vfleet itself wrote down about PFs, by PCI address. May name a PF that is no longer there.
     pub records: Vec<Record>,
     /// The kernel, and how it is started.
@@ -30,6 +32,10 @@ pub struct HostFacts {
     pub files: BTreeMap<String, String>,
     /// Units of systemd in [`crate::files::UNITS`] that are started at boot.
     pub enabled_units: BTreeSet<String>,
+    /// Those of them whose program runs.
+    pub working_units: BTreeSet<String>,
+    /// Whether the program at [`crate::files::BOOT_PROGRAM`] is the one that looks, byte by byte.
+    pub has_boot_program: bool,
     /// The file of InfiniBand GUIDs, as it is written; `None` when there is none.
     pub guid_file: Option<String>,
 }
@@ -62,7 +68,29 @@ pub struct Unread {
     pub reason: &'static str,
 }
 
-/// A PF: a network card that can have VFs.
+/// A question about a card that was asked of somebody other than the kernel, and not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// The card.
+    pub pf: PciAddress,
+    /// What was asked.
+    pub question: Question,
+    /// What was tried, and what came of it.
+    pub error: String,
+    /// The same in one word, for conditions, events and metrics.
+    pub reason: &'static str,
+}
+
+/// What is asked of others than the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// [`PfFacts::firmware`], of a vendor's tool that is there.
+    Firmware,
+    /// [`PfFacts::net_filter`], of a cloud.
+    Network,
+}
+
+/// A PF: a network card that can have VFs, or could if its firmware showed them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PfFacts {
     /// PCI address.
@@ -75,7 +103,7 @@ pub struct PfFacts {
     pub driver: Option<String>,
     /// The NUMA node that it is near to, on a machine that has several.
     pub numa_node: Option<u16>,
-    /// How many VFs it can have.
+    /// How many VFs it can have; 0 while its firmware shows none.
     pub total_vfs: u16,
     /// Whether the kernel binds its VFs to a driver by itself when they appear.
     pub drivers_autoprobe: bool,
@@ -85,7 +113,7 @@ pub struct PfFacts {
     pub tc_offload: Option<bool>,
     /// Its RDMA device.
     pub rdma: Option<RdmaFacts>,
-    /// Settings of its firmware, where a tool can tell.
+    /// Settings of its firmware, where a tool told.
     pub firmware: Option<FirmwareFacts>,
     /// A hypervisor gave it: it is a VF whose PF is not on this machine. [`PfFacts::vfs`] has the card itself then.
     pub is_lone_vf: bool,

@@ -1,6 +1,8 @@
 //! Files on the host that vfleet keeps for other programs: udev rules, options of modules, units of systemd. All paths
 //! are as seen from the host's own root.
 
+use crate::prelude::*;
+
 /// Where udev looks for rules.
 pub const UDEV_RULES: &str = "/etc/udev/rules.d";
 /// Options of modules: the RDMA mode.
@@ -31,6 +33,11 @@ pub const REBOOTS: &str = "/etc/sriov-operator/vfleet/reboots.json";
 /// Files with one fixed name whose text is among the facts, besides the units.
 pub const FIXED: [&str; 6] =
     [MODULE_OPTIONS, DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, BOOT_CONFIG, BOOT_RESULT, BOOT_NIC_IDS];
+
+/// Where a unit of systemd is.
+pub fn unit_path(unit: &str) -> String {
+    format!("{UNIT_DIRECTORY}/{unit}")
+}
 
 /// Whether a file in [`UDEV_RULES`] is one that vfleet (or the Go daemon) writes.
 pub fn is_our_rule(name: &str) -> bool {

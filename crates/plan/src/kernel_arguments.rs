@@ -58,18 +58,32 @@ pub fn missing(wanted: &[Wanted], command_line: &str) -> Vec<String> {
 pub fn contrary(wanted: &[Wanted], command_line: &str) -> Vec<String> {
     let says_the_contrary =
         |argument: &Argument| wanted.iter().any(|wanted| wanted.said_by(argument) == Some(false));
-    let mut found: Vec<String> = Vec::new();
-    for argument in split(command_line).into_iter().filter(says_the_contrary) {
-        if !found.contains(&argument.written) {
-            found.push(argument.written);
-        }
-    }
-    found
+    as_written(command_line, says_the_contrary)
 }
 
 /// Arguments about the RDMA mode, as they are written.
 pub fn about_rdma_mode(command_line: &str) -> Vec<String> {
     contrary(&[Wanted::RdmaShared(true), Wanted::RdmaShared(false)], command_line)
+}
+
+/// Arguments that switch the IOMMU off, as they are written. No other argument switches it on again.
+pub fn switching_iommu_off(command_line: &str) -> Vec<String> {
+    let is_one = |argument: &Argument| {
+        ["iommu", "amd_iommu"].contains(&argument.name.as_str())
+            && argument.value.split(',').any(|word| word == "off")
+    };
+    as_written(command_line, is_one)
+}
+
+/// Those of the arguments that are meant, once each.
+fn as_written(command_line: &str, is_meant: impl Fn(&Argument) -> bool) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for argument in split(command_line).into_iter().filter(is_meant) {
+        if !found.contains(&argument.written) {
+            found.push(argument.written);
+        }
+    }
+    found
 }
 
 struct Argument {

@@ -45,10 +45,12 @@ mod mac;
 mod prelude;
 mod vendor;
 
-pub use boot::{BootPhase, BootResult, BootWish, plan_boot, plan_no_boot, plan_phase};
+pub use boot::{
+    BootConfig, BootPhase, BootResult, BootWish, NodeSettings, plan_boot, plan_no_boot, plan_phase,
+};
 pub use facts::{
     BootLoader, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
-    PfFacts, Processor, RdmaFacts, Reboots, Record, Unread, VdpaKind, VfFacts,
+    PfFacts, Processor, Question, RdmaFacts, Reboots, Record, Tries, Unanswered, Unread, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};

@@ -23,7 +23,8 @@ pub fn of_driver(driver: &str) -> Option<&'static str> {
     }
 }
 
-/// Modules that programs in pods use beside VFs. Nobody is told when they are missing.
+/// Modules that programs in pods use beside VFs, and that no VF needs. Nobody is told when they are missing, or cannot be
+/// loaded.
 pub(crate) const WELCOME: [&str; 2] = ["tun", "vhost_net"];
 
 /// How a module gets onto a machine, for people.

@@ -20,8 +20,8 @@ pub use system::SystemFault;
 pub(crate) use system::restart_for;
 use wanted::WantedPf;
 
-use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::Interface;
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostFacts;
 use crate::prelude::*;
@@ -58,12 +58,20 @@ impl Default for NodeOptions {
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
-    let system = system::plan_system(spec, facts, *options);
     plan.problems.extend(problem::unsupported(spec));
+    let (wanted, unreadable) = read_wanted(interfaces);
+    plan.problems.extend(unreadable);
+    let rdma_mode = spec.system.as_ref().and_then(|system| system.rdma_mode);
+    let system = system::plan_system(&wanted, rdma_mode, facts, *options);
     plan.problems.extend(system.problems);
     plan.steps.extend(system.before);
-    let (pfs, problems) = if system.reboots { Default::default() } else { wanted_pfs(interfaces, facts) };
-    plan.problems.extend(problems);
+    let pfs = if system.reboots {
+        let known = |wanted: &WantedPf| Some(wanted.problem(system.of_pfs.get(&wanted.address)?.clone()));
+        plan.problems.extend(wanted.iter().filter_map(known));
+        Vec::new()
+    } else {
+        plan_pfs(&wanted, &system.of_pfs, facts)
+    };
     plan.steps.extend(load_modules(&pfs, facts));
     plan.steps.extend(system.pfs);
     for (_, pf) in pfs {
@@ -83,8 +91,9 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
 /// records say that they are being made: [`plan_node`] goes on from there.
 pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     let Some(interfaces) = &spec.interfaces else { return Plan::default() };
-    let (pfs, problems) = wanted_pfs(interfaces, facts);
-    let pfs: Vec<_> = pfs.into_iter().filter(|(wanted, _)| !wanted.external).collect();
+    let (mut wanted, problems) = read_wanted(interfaces);
+    wanted.retain(|wanted| !wanted.external);
+    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts);
     let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
     for (_, pf) in pfs {
         plan.steps.extend(pf.make);
@@ -95,22 +104,28 @@ pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) 
 }
 
 /// Each PF that can be read from the spec; and why others cannot.
-fn wanted_pfs(interfaces: &[Interface], facts: &HostFacts) -> (Vec<(WantedPf, PfPlan)>, Vec<Problem>) {
+fn read_wanted(interfaces: &[Interface]) -> (Vec<WantedPf>, Vec<Problem>) {
     let mut pfs = Vec::new();
     let mut problems = Vec::new();
     for interface in interfaces {
         match wanted::wanted(interface) {
-            Ok(wanted) => {
-                let plan = pf::plan_pf(&wanted, facts);
-                pfs.push((wanted, plan));
-            }
+            Ok(wanted) => pfs.push(wanted),
             Err(problem) => problems.push(problem),
         }
     }
     (pfs, problems)
 }
 
-fn load_modules(pfs: &[(WantedPf, PfPlan)], facts: &HostFacts) -> Vec<PlannedStep> {
+/// What is to be done with each PF; `known` is what the machine as a whole cannot do for them.
+fn plan_pfs<'a>(
+    wanted: &'a [WantedPf],
+    known: &BTreeMap<PciAddress, Cause>,
+    facts: &HostFacts,
+) -> Vec<(&'a WantedPf, PfPlan)> {
+    wanted.iter().map(|wanted| (wanted, pf::plan_pf(wanted, known.get(&wanted.address), facts))).collect()
+}
+
+fn load_modules(pfs: &[(&WantedPf, PfPlan)], facts: &HostFacts) -> Vec<PlannedStep> {
     let needed = pfs.iter().flat_map(|(_, plan)| plan.modules.iter().copied()).collect();
     let any_vfs = pfs.iter().any(|(wanted, plan)| wanted.num_vfs > 0 && plan.problems.is_empty());
     modules::load(&needed, any_vfs, facts)

@@ -13,7 +13,6 @@ pub fn holds_plugin_back(plan: &Plan) -> bool {
                 Step::SetNumVfs { .. }
                     | Step::SetEswitchMode { .. }
                     | Step::BindVf { .. }
-                    | Step::UnbindVf { .. }
                     | Step::MakeVdpa { .. }
                     | Step::RemoveVdpa { .. }
             )
@@ -63,7 +62,7 @@ mod tests {
     use vfleet_api::VfRef;
 
     use super::*;
-    use crate::step::PlannedStep;
+    use crate::step::{PlannedStep, VfDriver};
 
     #[test]
     fn it_starts_again_only_when_something_changed_for_it() {
@@ -86,7 +85,8 @@ mod tests {
         let planned = |step, disruption| PlannedStep { step, disruption, why: String::new() };
         let pf = "0000:01:00.0".parse().unwrap();
         let make = planned(Step::SetNumVfs { pf, count: 4 }, Disruption::Pf);
-        let heal = planned(Step::UnbindVf { vf: VfRef { pf, index: 0 } }, Disruption::Vf);
+        let bind = Step::BindVf { vf: VfRef { pf, index: 0 }, driver: VfDriver::Kernel };
+        let heal = planned(bind, Disruption::Vf);
         let mtu = planned(Step::SetPfMtu { pf, mtu: 9000 }, Disruption::Pf);
         let held_back = |steps: &[&PlannedStep]| {
             let steps = steps.iter().map(|&planned| planned.clone()).collect();

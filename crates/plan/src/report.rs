@@ -92,7 +92,8 @@ fn interface(pf: &PfFacts, record: Option<&Record>) -> InterfaceExt {
         link_admin_state: link.map(|link| if link.admin_up { "up" } else { "down" }.to_owned()),
         e_switch_mode: pf.eswitch.map(|mode| mode.as_str().to_owned()),
         externally_managed: recorded.and_then(|recorded| recorded.externally_managed).filter(|is| *is),
-        totalvfs: Some(pf.total_vfs.into()),
+        // A card whose firmware shows no VFs now is not one that can have none: nothing is said.
+        totalvfs: Some(pf.total_vfs.into()).filter(|total| *total > 0),
         numa_node: pf.numa_node.map(Into::into),
         in_use_by: in_use_by(link),
         vfs: Some(pf.vfs.iter().map(virtual_function).collect::<Vec<_>>()).filter(|vfs| !vfs.is_empty()),

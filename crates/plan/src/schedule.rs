@@ -15,7 +15,9 @@ pub struct Schedule<'a> {
     pub before: Vec<&'a PlannedStep>,
     /// PFs, all at once.
     pub pfs: Vec<PfLane<'a>>,
-    /// For the machine, one after the other, when all PFs are done. None follows one that failed.
+    /// For the machine, one after the other, when all PFs are done. None follows one that failed, and what
+    /// leads to a restart follows no failure at all: a machine that something is wrong with is not restarted for
+    /// something else.
     pub after: Vec<&'a PlannedStep>,
 }
 

@@ -49,8 +49,6 @@ pub enum Step {
     SetVfGuid { vf: VfRef, guid: Guid },
     /// Bind a VF to a driver, anew if it is bound already.
     BindVf { vf: VfRef, driver: VfDriver },
-    /// Take a VF from its driver.
-    UnbindVf { vf: VfRef },
     /// Set the MTU of a VF's interface.
     SetVfMtu { vf: VfRef, mtu: u32 },
     /// Make a vDPA device of a VF, bound to this driver.
@@ -73,7 +71,7 @@ pub enum Step {
     DisableUnit { unit: String },
     /// Change the arguments that the kernel is started with next time.
     SetKernelArguments { loader: BootLoader, add: Vec<String>, remove: Vec<String> },
-    /// Write down that a restart is asked for.
+    /// Write down which restarts were asked for.
     CountReboot { reboots: Reboots },
     /// Forget about restarts: they led to what they were for.
     ForgetReboots,
@@ -113,54 +111,47 @@ impl Step {
         }
     }
 
+    /// Whether it restarts the machine, or only has a meaning before that.
+    pub fn leads_to_restart(&self) -> bool {
+        matches!(self, Self::SetKernelArguments { .. } | Self::CountReboot { .. } | Self::Reboot)
+    }
+
     /// The VF that it is about; `None` for all of a PF, and for the machine.
     pub fn vf(&self) -> Option<VfRef> {
         match self {
             Self::SetVfMac { vf, .. }
             | Self::SetVfGuid { vf, .. }
             | Self::BindVf { vf, .. }
-            | Self::UnbindVf { vf }
             | Self::SetVfMtu { vf, .. }
             | Self::MakeVdpa { vf, .. }
             | Self::RemoveVdpa { vf } => Some(*vf),
             _ => None,
         }
     }
+}
 
-    /// In one word, for metrics and logs.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::WriteRecord { .. } => "WriteRecord",
-            Self::RemoveRecord { .. } => "RemoveRecord",
-            Self::SetLinkUp { .. } => "SetLinkUp",
-            Self::SetPfMtu { .. } => "SetPfMtu",
-            Self::SetAutoprobe { .. } => "SetAutoprobe",
-            Self::SetNumVfs { .. } => "SetNumVfs",
-            Self::SetEswitchMode { .. } => "SetEswitchMode",
-            Self::SetTcOffload { .. } => "SetTcOffload",
-            Self::SetSoftwareSteering { .. } => "SetSoftwareSteering",
-            Self::SetFirmware { .. } => "SetFirmware",
-            Self::ResetFirmware { .. } => "ResetFirmware",
-            Self::ReplayUdev { .. } => "ReplayUdev",
-            Self::SetVfMac { .. } => "SetVfMac",
-            Self::SetVfGuid { .. } => "SetVfGuid",
-            Self::BindVf { .. } => "BindVf",
-            Self::UnbindVf { .. } => "UnbindVf",
-            Self::SetVfMtu { .. } => "SetVfMtu",
-            Self::MakeVdpa { .. } => "MakeVdpa",
-            Self::RemoveVdpa { .. } => "RemoveVdpa",
-            Self::LoadModule { .. } => "LoadModule",
-            Self::WriteFile { .. } => "WriteFile",
-            Self::RemoveFile { .. } => "RemoveFile",
-            Self::InstallProgram { .. } => "InstallProgram",
-            Self::EnableUnit { .. } => "EnableUnit",
-            Self::DisableUnit { .. } => "DisableUnit",
-            Self::SetKernelArguments { .. } => "SetKernelArguments",
-            Self::CountReboot { .. } => "CountReboot",
-            Self::ForgetReboots => "ForgetReboots",
-            Self::Reboot => "Reboot",
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        impl Step {
+            /// All that [`Step::kind`] may say.
+            pub const KINDS: &[&str] = &[$(stringify!($kind)),*];
+
+            /// In one word, for metrics and logs.
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$kind { .. } => stringify!($kind),)*
+                }
+            }
         }
-    }
+    };
+}
+
+kinds! {
+    WriteRecord RemoveRecord SetLinkUp SetPfMtu SetAutoprobe SetNumVfs SetEswitchMode SetTcOffload SetSoftwareSteering
+    SetFirmware ResetFirmware ReplayUdev
+    SetVfMac SetVfGuid BindVf SetVfMtu MakeVdpa RemoveVdpa
+    LoadModule WriteFile RemoveFile InstallProgram EnableUnit DisableUnit SetKernelArguments CountReboot ForgetReboots
+    Reboot
 }
 
 impl fmt::Display for Step {
@@ -184,7 +175,6 @@ impl fmt::Display for Step {
             Self::SetVfMac { vf, mac } => write!(f, "set {vf} mac {mac}"),
             Self::SetVfGuid { vf, guid } => write!(f, "set {vf} guid {guid}"),
             Self::BindVf { vf, driver } => write!(f, "bind {vf} to {driver}"),
-            Self::UnbindVf { vf } => write!(f, "unbind {vf}"),
             Self::SetVfMtu { vf, mtu } => write!(f, "set {vf} mtu {mtu}"),
             Self::MakeVdpa { vf, kind } => write!(f, "make {vf} a vdpa device for {}", kind.driver()),
             Self::RemoveVdpa { vf } => write!(f, "remove the vdpa device of {vf}"),
@@ -200,9 +190,7 @@ impl fmt::Display for Step {
                 add.iter().try_for_each(|argument| write!(f, " +{argument}"))?;
                 remove.iter().try_for_each(|argument| write!(f, " -{argument}"))
             }
-            Self::CountReboot { reboots } => {
-                write!(f, "write down reboot {} for {}", reboots.count, reboots.purpose)
-            }
+            Self::CountReboot { reboots } => write!(f, "write down reboot {reboots}"),
             Self::ForgetReboots => f.write_str("forget reboots"),
             Self::Reboot => f.write_str("reboot"),
         }

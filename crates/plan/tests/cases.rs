@@ -23,7 +23,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetwork
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::report::View;
 use vfleet_plan::{
-    HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, Step, plan_node,
+    Disruption, HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, plan_node,
     plan_node_spec, pool_of, report, why_not_node,
 };
 
@@ -86,10 +86,11 @@ fn outcome(folder: &Path) -> TestResult<String> {
 /// machine must be the same in the end. One that restarts is another matter.
 fn settle(folder: &Path, spec: &SriovNetworkNodeStateSpec) -> TestResult {
     let host = machine(folder)?;
-    let steps = plan_node(spec, &host.facts()?).steps;
-    if steps.iter().any(|planned| planned.step == Step::Reboot) {
+    let plan = plan_node(spec, &host.facts()?);
+    if plan.disruption() == Disruption::Reboot {
         return Ok(());
     }
+    let steps = plan.steps;
     carry_out(&host, spec)?;
     let whole = host.facts()?;
     for cut in 1..steps.len() {

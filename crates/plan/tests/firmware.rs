@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed expectation is the point")]
 
 use proptest::prelude::*;
-use vfleet_plan::firmware::{FirmwareChange, FirmwareFault, WantedPort, card_of, parse_query, plan_firmware};
+use vfleet_plan::firmware::{FirmwareChange, FirmwareFault, WantedPort, card_of, parse_query, plan_port};
 use vfleet_plan::{
     FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings, LinkFacts, LinkKind, PfFacts,
 };
@@ -174,7 +174,7 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
 fn one_port(total: u16, wanted: u16, firmware: &FirmwareFacts) -> Result<FirmwareChange, FirmwareFault> {
     let found = pf("0000:3b:00.0", total, LinkKind::Ethernet);
     let port = WantedPort { found: &found, num_vfs: wanted, link: None };
-    plan_firmware(&[port], Some(firmware), false).map_err(|(_, fault)| fault)
+    plan_port(&port, Some(firmware), false)
 }
 
 /// Firmware with SR-IOV on or off and so many VFs, now and after the next restart.
@@ -229,8 +229,12 @@ fn ports_of_a_card_share_the_highest_number() {
     let ports = [pf("0000:3b:00.0", 8, LinkKind::Ethernet), pf("0000:3b:00.1", 8, LinkKind::Ethernet)];
     assert_eq!(card_of(ports[0].address), card_of(ports[1].address));
     let wanted = |counts: [u16; 2]| {
-        let ports = [0, 1].map(|at| WantedPort { found: &ports[at], num_vfs: counts[at], link: None });
-        plan_firmware(&ports, Some(&firmware((true, 8), (true, 8))), false).unwrap()
+        let facts = firmware((true, 8), (true, 8));
+        let [first, second] = [0, 1].map(|at| {
+            let port = WantedPort { found: &ports[at], num_vfs: counts[at], link: None };
+            plan_port(&port, Some(&facts), false).unwrap()
+        });
+        first.with(second)
     };
     for counts in [[12, 20], [20, 12], [4, 20]] {
         assert_eq!(wanted(counts), change(None, Some(20), true));
@@ -240,21 +244,23 @@ fn ports_of_a_card_share_the_highest_number() {
 #[test]
 fn without_a_tool_only_what_is_there_can_be_had() {
     let found = pf("0000:3b:00.0", 8, LinkKind::Ethernet);
-    let plan = |num_vfs, link| plan_firmware(&[WantedPort { found: &found, num_vfs, link }], None, true);
+    let plan = |num_vfs, link| plan_port(&WantedPort { found: &found, num_vfs, link }, None, true);
     assert_eq!(plan(8, Some(LinkKind::Ethernet)), Ok(FirmwareChange::default()));
-    assert_eq!(plan(9, None), Err((found.address, FirmwareFault::NoTool)));
-    let (_, fault) = plan(8, Some(LinkKind::Infiniband)).unwrap_err();
-    assert!(fault.to_string().contains("install mstflint"), "{fault}");
+    let fault = |num_vfs, link| plan(num_vfs, link).unwrap_err().to_string();
+    let vfs = fault(9, None);
+    assert!(vfs.contains("changed for 9 VFs (it shows 8), and") && vfs.contains("install mstflint"), "{vfs}");
+    let both = fault(9, Some(LinkKind::Infiniband));
+    assert!(both.contains("for 9 VFs (it shows 8) and link type IB, and"), "{both}");
 }
 
 #[test]
 fn nothing_is_changed_under_lockdown() {
     let found = pf("0000:3b:00.0", 8, LinkKind::Ethernet);
     let plan = |num_vfs, firmware: &FirmwareFacts| {
-        plan_firmware(&[WantedPort { found: &found, num_vfs, link: None }], Some(firmware), true)
+        plan_port(&WantedPort { found: &found, num_vfs, link: None }, Some(firmware), true)
     };
-    let (pf, fault) = plan(16, &firmware((true, 8), (true, 8))).unwrap_err();
-    assert_eq!((pf, fault.reason()), (found.address, "KernelLockedDown"));
+    let fault = plan(16, &firmware((true, 8), (true, 8))).unwrap_err();
+    assert_eq!(fault.reason(), "KernelLockedDown");
     assert!(fault.to_string().contains("NUM_OF_VFS=16"), "{fault}");
     assert_eq!(plan(8, &firmware((true, 8), (true, 8))), Ok(FirmwareChange::default()));
     // Somebody set it already: a restart is all that is needed.
@@ -271,7 +277,7 @@ fn a_port_is_told_what_to_speak() {
     let plan = |address, is, wanted, firmware: &FirmwareFacts| {
         let found = pf(address, 8, is);
         let port = WantedPort { found: &found, num_vfs: 4, link: Some(wanted) };
-        plan_firmware(&[port], Some(firmware), false).map_err(|(_, fault)| fault)
+        plan_port(&port, Some(firmware), false)
     };
     let (eth, ib) = (LinkKind::Ethernet, LinkKind::Infiniband);
     let all_eth = facts(both(Ethernet), both(Ethernet));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vfleet_plan::kernel_arguments::Wanted::{IntelIommu, IommuPassthrough, RdmaShared};
-use vfleet_plan::kernel_arguments::{Wanted, about_rdma_mode, contrary, missing};
+use vfleet_plan::kernel_arguments::{Wanted, about_rdma_mode, contrary, missing, switching_iommu_off};
 
 const ALL: [Wanted; 4] = [IntelIommu, IommuPassthrough, RdmaShared(true), RdmaShared(false)];
 
@@ -24,6 +24,7 @@ fn what_means_the_same_counts() {
         (IommuPassthrough, "iommu=pt"),
         (IommuPassthrough, "iommu=force,pt\n"),
         (IommuPassthrough, "iommu=nopt iommu=pt"),
+        (IommuPassthrough, "iommu=pt iommu=pt"),
         (IommuPassthrough, "iommu.passthrough=1"),
         (IommuPassthrough, "iommu.passthrough=0 iommu.passthrough=on"),
         (RdmaShared(false), "ib_core.netns_mode=0"),
@@ -71,6 +72,14 @@ fn the_contrary_is_found_as_it_is_written() {
     assert_eq!(contrary(&[RdmaShared(false)], line), ["ib-core.netns_mode=Y"]);
     assert_eq!(about_rdma_mode(line), ["ib-core.netns_mode=Y", "ib_core.netns_mode=0"]);
     assert!(contrary(&[IommuPassthrough], line).is_empty());
+}
+
+#[test]
+fn what_switches_the_iommu_off_is_found_as_it_is_written() {
+    let line =
+        "amd_iommu=force_enable,off quiet iommu=off iommu=off iommu=pt intel_iommu=off iommu.strict=off";
+    assert_eq!(switching_iommu_off(line), ["amd_iommu=force_enable,off", "iommu=off"]);
+    assert!(switching_iommu_off("iommu=soft amd_iommu=fullflush -- iommu=off").is_empty());
 }
 
 proptest! {

@@ -10,7 +10,7 @@
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::node::{NodeOptions, plan_node_with};
-use vfleet_plan::{HostFacts, Plan, Step, schedule};
+use vfleet_plan::{HostFacts, Plan, Question, Step, Unanswered, schedule};
 
 /// Two ports of a Mellanox card and an Intel one; `more` follows.
 fn machine(firmware: &str, more: &str) -> SimHost {
@@ -144,12 +144,6 @@ fn two_restarts_that_do_not_help_are_enough() {
     let text = plan.problems[0].to_string();
     assert!(text.contains("2 restarts for kernel arguments intel_iommu=on iommu=pt"), "{text}");
 
-    // Another purpose has tries of its own.
-    let mut facts = facts;
-    facts.kernel.processor = vfleet_plan::Processor::Amd;
-    let plan = plan_node_with(&vfio, &facts, &NodeOptions::default());
-    assert!(steps(&plan).contains(&"write down reboot 1 for kernel arguments iommu=pt".to_owned()));
-
     // When it is not wanted any more, it is forgotten.
     let plan = plan_node_with(&spec("interfaces: []"), &facts, &NodeOptions::default());
     assert!(steps(&plan).contains(&"forget reboots".to_owned()), "{:?}", steps(&plan));
@@ -175,8 +169,8 @@ fn a_restart_that_was_cut_off_is_asked_for_again_and_not_counted() {
 fn a_boot_that_cannot_be_told_from_others_does_not_escape_the_count() {
     let mut facts = machine("", &format!("{INTEL}}}\n")).facts().unwrap();
     facts.kernel.boot_id.clear();
-    let purpose = "kernel arguments intel_iommu=on iommu=pt".to_owned();
-    facts.kernel.reboots = Some(vfleet_plan::Reboots { purpose, count: 2, boot_id: String::new() });
+    let need = "kernel arguments intel_iommu=on iommu=pt";
+    facts.kernel.reboots = Some(vfleet_plan::Reboots::for_one(need, 2, ""));
     let plan = plan_node_with(&vfio_wanted(), &facts, &NodeOptions::default());
     assert!(reasons(&plan).contains(&"RebootsDidNotHelp"));
 }
@@ -186,7 +180,9 @@ fn a_machine_without_an_iommu_is_not_restarted_in_vain() {
     let more = format!("{INTEL}, commandLine: \"intel_iommu=sm_on,on iommu=pt\"}}\n");
     let mut facts = machine("", &more).facts().unwrap();
     facts.kernel.has_iommu = false;
-    for processor in [vfleet_plan::Processor::Intel, vfleet_plan::Processor::Other] {
+    for processor in
+        [vfleet_plan::Processor::Intel, vfleet_plan::Processor::Amd, vfleet_plan::Processor::Other]
+    {
         facts.kernel.processor = processor;
         let plan = plan_node_with(&vfio_wanted(), &facts, &NodeOptions::default());
         assert_eq!(reasons(&plan), ["NoIommu", "WaitsForIommu"], "{processor:?}");
@@ -374,6 +370,26 @@ fn a_card_of_which_no_tool_tells_is_a_problem_only_when_it_matters() {
     assert!(few.problems.is_empty(), "{:?}", few.problems);
     let many = plan_node_with(&vfs_on_both_ports(9, 8), &facts, &NodeOptions::default());
     assert!(reasons(&many).contains(&"NoFirmwareTool"), "{:?}", many.problems);
+
+    // The tool was asked at the other port of the card.
+    let error = "`mstconfig query` failed (exit status: 3): no such card".to_owned();
+    let pf = facts.pfs[1].address;
+    facts.unanswered = vec![Unanswered { pf, question: Question::Firmware, error, reason: "CommandFailed" }];
+    let many = plan_node_with(&vfs_on_both_ports(9, 8), &facts, &NodeOptions::default());
+    let reasons = reasons(&many);
+    assert!(reasons.contains(&"FirmwareToolFailed") && !reasons.contains(&"NoFirmwareTool"), "{reasons:?}");
+    let few = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &NodeOptions::default());
+    assert!(few.problems.is_empty(), "{:?}", few.problems);
+}
+
+#[test]
+fn a_card_that_shows_no_vfs_is_not_one_that_asks_for_fewer() {
+    let mut facts = machine("", "").facts().unwrap();
+    facts.pfs[0].total_vfs = 0;
+    let options = NodeOptions { mellanox: false, ..NodeOptions::default() };
+    let plan = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &options);
+    let text = plan.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    assert!(text.contains("switched off in its firmware") && !text.contains("lower numVfs"), "{text}");
 }
 
 #[test]

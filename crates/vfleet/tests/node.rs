@@ -95,6 +95,15 @@ fn the_table_says_the_same() {
 }
 
 #[test]
+fn a_card_that_is_not_there_is_waited_for_in_so_many_words() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0", "ens9"] }));
+    let output = node(&[&APPLY[..], &["--wait", "1"]].concat(), &machine(0, 0), &policies);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("waiting for ens9, 1 s at most"), "{said}");
+    assert_eq!(told(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4, "the others are configured");
+}
+
+#[test]
 fn plan_and_dry_run_do_nothing() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }));
     let plan = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &policies);
@@ -172,7 +181,78 @@ fn labels_choose_policies() {
 fn mistakes_on_the_command_line_are_told_from_failures() {
     assert_eq!(node(&["apply"], &machine(0, 0), "").status.code(), Some(2));
     assert_eq!(node(&["apply", "-f", "-", "--label", "x"], &machine(0, 0), "").status.code(), Some(2));
-    let pod = node(&["apply", "-f", "-"], &machine(0, 0), "kind: Pod");
-    assert_eq!(pod.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&pod.stderr).contains("its kind is \"Pod\""));
+    assert_eq!(node(&["show", "--host-ips", "10.0.0.1,x"], &machine(0, 0), "").status.code(), Some(2));
+}
+
+/// What is said about policies that cannot be read.
+fn refused(policies: &str) -> String {
+    let output = node(&["apply", "-f", "-"], &machine(4, 4), policies);
+    assert_eq!(output.status.code(), Some(1), "{policies}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_file_that_is_none_of_policies_is_refused_in_a_line_or_two() {
+    for (policies, expected) in [
+        ("kind: Pod", "document 1: its kind is \"Pod\""),
+        ("hello", "document 1: it has no kind"),
+        ("kind: SriovNetworkNodePolicy", "it has no metadata.name"),
+        ("{apiVersion: apps/v1, kind: SriovNetworkNodePolicy}", "its apiVersion is \"apps/v1\""),
+        // All PFs would be given back, which nobody asks for by a file that is empty by mistake.
+        ("", "there is no policy in it: `vfleet node reset` gives back what is ours"),
+        ("kind: List\nitems: []", "there is no policy in it"),
+    ] {
+        let said = refused(policies);
+        assert!(said.contains(expected), "{policies}: {said}");
+    }
+    let said = refused("a: [");
+    assert!(said.starts_with("vfleet: - is not a file of policies: ") && said.contains("line 1"), "{said}");
+    assert_eq!(said.matches("unclosed").count(), 2, "once in the sentence, once in the picture: {said}");
+}
+
+#[test]
+fn what_is_not_known_in_a_policy_is_told_and_does_not_count() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"], "pfName": "x" }))
+        .replace("\"numVfs\"", "\"mtuu\":9000,\"numVfs\"");
+    let told = told(&node(&APPLY, &machine(0, 0), &policies));
+    let notes = told["notes"].to_string();
+    assert!(notes.contains("spec.mtuu and spec.nicSelector.pfName of four"), "{notes}");
+    assert_eq!(told["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_list_of_kubectl_is_read() {
+    let policy: Value =
+        serde_json::from_str(policy("four", 4, &json!({ "pfNames": ["ens1f0"] })).trim_start_matches("---"))
+            .unwrap();
+    for kind in ["List", "SriovNetworkNodePolicyList"] {
+        let list = json!({ "apiVersion": "v1", "kind": kind, "items": [policy] }).to_string();
+        let told = told(&node(&APPLY, &machine(0, 0), &list));
+        assert_eq!(told["cards"][0]["vfs"].as_array().unwrap().len(), 4, "{kind}");
+    }
+}
+
+#[test]
+fn a_machine_without_cards_says_so() {
+    let text = String::from_utf8(node(&["show"], "pfs: []", "").stdout).unwrap();
+    assert!(text.contains("there is no network card that can have VFs"), "{text}");
+}
+
+/// Only where the tests run as root can they be somebody else.
+#[test]
+fn changing_the_machine_takes_root() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: the tests do not run as root");
+        return;
+    }
+    for command in [&["apply", "-f", "/dev/null"][..], &["reset"]] {
+        let output = Command::new("setpriv")
+            .args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_vfleet"), "node"])
+            .args(command)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("takes root: run it with sudo"), "{said}");
+    }
 }

@@ -1,9 +1,7 @@
-use std::error::Error;
-
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
-use vfleet_host::{Host, HostError};
+use vfleet_host::{Host, HostError, with_causes};
 
 use super::seen::SeenPf;
 
@@ -139,17 +137,6 @@ pub enum Stop {
 
 impl From<HostError> for Stop {
     fn from(error: HostError) -> Self {
-        Self::Failed(in_full(&error))
+        Self::Failed(with_causes(&error))
     }
-}
-
-/// An error with its causes.
-pub fn in_full(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

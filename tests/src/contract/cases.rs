@@ -21,7 +21,6 @@ mod outside;
 mod plans;
 mod records;
 mod take_over;
-mod unbind;
 mod vdpa;
 mod watch;
 
@@ -58,7 +57,9 @@ impl Given {
     pub const fn is_missing_in_the_lab(self) -> Option<&'static str> {
         match self {
             Self::NoVfs | Self::VfsMadeDown | Self::VfsMadeUp => None,
-            Self::SwitchCard => Some("no card in the lab has PCI VFs and an embedded switch"),
+            Self::SwitchCard => {
+                Some("no card in the lab has PCI VFs and an embedded switch (netdevsim is no PCI device)")
+            }
             Self::InfinibandCard => Some("nothing emulates InfiniBand"),
             Self::LoneVf => Some("no hypervisor gives the lab a VF without its PF"),
         }
@@ -76,7 +77,6 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         autoprobe::CASES,
         macs::CASES,
         bind::CASES,
-        unbind::CASES,
         at_once::CASES,
         modules::CASES,
         links::CASES,

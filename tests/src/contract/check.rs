@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use vfleet_api::VfRef;
-use vfleet_host::HostError;
+use vfleet_host::{HostError, with_causes};
 use vfleet_plan::{PfFacts, Step, VfDriver};
 
-use super::bench::{Bench, Shown, Stop, in_full};
+use super::bench::{Bench, Shown, Stop};
 use super::seen::{SeenLink, SeenPf, SeenVf};
 
 /// The case has failed unless `condition` holds.
@@ -28,13 +28,13 @@ pub fn there<T>(what: &str, value: Option<T>) -> Result<T, Stop> {
 pub fn refused(bench: &dyn Bench, step: &Step, reason: &str) -> Result<String, Stop> {
     match bench.host().execute(step) {
         Ok(()) => Err(Stop::Failed(format!("`{step}` succeeded, expected {reason}"))),
-        Err(error) if error.reason() == reason => Ok(in_full(&error)),
+        Err(error) if error.reason() == reason => Ok(with_causes(&error)),
         Err(error) => Err(Stop::Failed(format!("`{step}`: expected {reason}, got {}", describe(&error)))),
     }
 }
 
 fn describe(error: &HostError) -> String {
-    format!("{}: {}", error.reason(), in_full(error))
+    format!("{}: {}", error.reason(), with_causes(error))
 }
 
 /// Executes steps one after the other.

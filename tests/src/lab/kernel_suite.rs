@@ -1,4 +1,4 @@
-//! The contract suite in the machine: one run of the program `contract`, whose reports can be waited for one by one.
+//! The contract suite in a machine of its own: one run of the program `contract`, whose reports can be waited for one by one.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -6,12 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use fixture_lab::Job;
+use fixture_lab::{Job, Options, Vm};
 
-use super::machine;
 use crate::contract::Report;
+
+/// Of the whole run. Generous: the host may be slow, and busy with another machine.
+const DEADLINE: Duration = Duration::from_hours(1);
 
 /// A run of the suite, under way or over.
 #[derive(Default)]
@@ -28,7 +31,7 @@ struct Progress {
 }
 
 impl KernelSuite {
-    /// Boots the machine, if nobody has, and begins to run the cases of these names.
+    /// Boots a machine, and begins to run the cases of these names.
     pub fn start(program: PathBuf, names: Vec<String>) -> Arc<Self> {
         let suite = Arc::new(Self::default());
         let running = Arc::clone(&suite);
@@ -44,8 +47,11 @@ impl KernelSuite {
     }
 
     fn run(&self, program: &Path, names: Vec<String>) -> Result<()> {
-        let vm = machine()?;
-        let job = Job::new(vm.put(program)?).args(["--change-this-machine", "--format", "json"]).args(names);
+        let vm = Vm::boot(&Options::default())?;
+        let job = Job::new(vm.put(program)?)
+            .args(["--change-this-machine", "--format", "json"])
+            .args(names)
+            .deadline(DEADLINE);
         let end = vm.spawn(&job)?.wait_streaming(&mut Lines { suite: self, rest: Vec::new() })?;
         ensure!(end.status <= 1, "{} ended with status {}: {}", program.display(), end.status, end.output);
         Ok(())

@@ -2,6 +2,7 @@ use fixture_lab::Vm;
 use serde_json::{Value, json};
 
 use super::guest::Guest;
+use super::mortal::{Mortal, OF_BOOT_LOADERS};
 use super::records::WITHOUT_IOMMU;
 use super::scene::{PF, Scene, kill};
 
@@ -16,7 +17,8 @@ pub(super) async fn that_changes_nothing(scene: &Scene<'_>) {
     install_grub(guest, "true");
     cluster.apply_policy("dpdk", policy()).await;
     for _ in 0..2 {
-        reboot_by_the_agent(scene);
+        scene.reboot_by_the_agent(&[]);
+        assert_restart_is_prepared(guest);
     }
     let boots = guest.vm.boots();
     let agent = scene.start_agent();
@@ -36,24 +38,30 @@ pub(super) async fn that_changes_nothing(scene: &Scene<'_>) {
     kill(agent);
 }
 
-/// The same with a boot loader that works: one reboot, VFs bound to vfio-pci, and nothing is left of the count.
+/// The same with a boot loader that works, an administrator who said the contrary, and an agent that is killed again and
+/// again on the way: one reboot, VFs bound to vfio-pci, and nothing is left of the count.
 pub(super) async fn that_works(scene: &Scene<'_>) {
     let Scene { cluster, guest, .. } = scene;
     switch_iommu_off(guest);
     // What GRUB's tool does, for the one thing that matters here.
     let update = format!(
         ". /etc/default/grub; for file in /etc/default/grub.d/*.cfg; do . $file; done
-        echo \"$GRUB_CMDLINE_LINUX\" >{}",
+        echo \"$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT\" >{}",
         Vm::ARGUMENTS
     );
     install_grub(guest, &update);
     cluster.apply_policy("dpdk", policy()).await;
-    reboot_by_the_agent(scene);
+    let mortal = Mortal::new(scene, &OF_BOOT_LOADERS);
+    let boots = guest.vm.boots();
+    mortal.reboot("");
+    assert_restart_is_prepared(guest);
     let line = guest.run("cat /proc/cmdline");
-    assert!(line.ends_with(&format!("{WITHOUT_IOMMU} {NEEDED}")), "{line}");
-    let agent = scene.start_agent();
+    assert!(line.ends_with(NEEDED) && !line.contains(WITHOUT_IOMMU), "{line}");
+    let agent = mortal.start("");
     scene.wait_for_drivers(PF, &["vfio-pci"; 2]).await;
     assert_eq!(guest.run(&format!("ls {REBOOTS} 2>/dev/null || true")), "", "the reboots are forgotten");
+    assert_eq!(guest.vm.boots(), boots + 1);
+    mortal.assert_killed_at_all();
 
     cluster.delete_policy("dpdk").await;
     scene.wait_for_no_vfs(PF).await;
@@ -68,12 +76,11 @@ fn switch_iommu_off(guest: &Guest<'_>) {
     }
 }
 
-/// The agent sets the arguments, counts, and reboots.
-fn reboot_by_the_agent(scene: &Scene<'_>) {
-    scene.reboot_by_the_agent(&[]);
-    let drop_in = scene.guest.run("cat /etc/default/grub.d/90-vfleet.cfg");
+/// The agent has set the arguments, and counted.
+fn assert_restart_is_prepared(guest: &Guest<'_>) {
+    let drop_in = guest.run("cat /etc/default/grub.d/90-vfleet.cfg");
     assert!(drop_in.contains(NEEDED), "{drop_in}");
-    assert!(scene.guest.run(&format!("cat {REBOOTS}")).contains(NEEDED));
+    assert!(guest.run(&format!("cat {REBOOTS}")).contains(NEEDED));
 }
 
 fn install_grub(guest: &Guest<'_>, update: &str) {

@@ -18,8 +18,8 @@ impl<'a> Guest<'a> {
     }
 
     /// Brings a program into the machine; gives its path there.
-    pub(super) fn put(&self, program: &str) -> String {
-        self.vm.put(Path::new(program)).expect("the program reaches the machine")
+    pub(super) fn install(&self, program: &str) -> String {
+        self.vm.install(Path::new(program)).expect("the program reaches the machine")
     }
 
     /// Runs a script, which must succeed; gives what it wrote.
@@ -44,6 +44,15 @@ impl<'a> Guest<'a> {
     pub(super) fn executed(&self) -> Vec<String> {
         let log = self.agent_log();
         log.lines().filter(|line| line.contains("executing")).map(str::to_owned).collect()
+    }
+
+    /// The same, without all but what the steps are.
+    pub(super) fn executed_steps(&self) -> Vec<String> {
+        let step = |line: String| {
+            let (_, rest) = line.split_once(" step=").unwrap_or_else(|| panic!("no step: {line}"));
+            rest.split(" why=").next().unwrap_or_default().to_owned()
+        };
+        self.executed().into_iter().map(step).collect()
     }
 
     /// Waits until the agent has found nothing to do.

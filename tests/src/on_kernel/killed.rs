@@ -1,53 +1,30 @@
-use std::collections::BTreeSet;
-
+use fixture_lab::RunningJob;
 use serde_json::{Value, json};
 
-use super::guest::{AGENT_LOG, assert_same};
-use super::scene::{NODE, PF, Scene, kill};
+use super::guest::assert_same;
+use super::mortal::{Mortal, OF_CARDS};
+use super::scene::{PF, Scene, kill};
 
-/// The kinds of steps that this card calls for, when VFs come and when they go.
-const KINDS: [&str; 11] = [
-    "WriteRecord",
-    "WriteFile",
-    "SetLinkUp",
-    "SetPfMtu",
-    "SetAutoprobe",
-    "SetNumVfs",
-    "SetVfMac",
-    "BindVf",
-    "SetVfMtu",
-    "RemoveFile",
-    "RemoveRecord",
-];
-
-/// An agent that is killed once at each kind of step, and started again each time, ends where one ends that nobody
-/// disturbs.
+/// An agent that is killed before and after each kind of step, and started again each time, ends where one ends that
+/// nobody disturbs.
 pub(super) async fn at_every_kind_of_step(scene: &Scene<'_>) {
-    let undisturbed = vfs_come_and_go(scene, &format!("exec {} agent --node {NODE}", vfleet(scene))).await;
-
-    let deaths = "/run/deaths";
-    let mortal = scene.guest.put(scene.programs.mortal_agent);
-    let again_and_again = format!("while :; do {mortal} --node {NODE} --deaths {deaths} || true; done");
-    scene.guest.run(&format!("rm -f {deaths}; touch {deaths}"));
-    let disturbed = vfs_come_and_go(scene, &again_and_again).await;
+    let undisturbed = vfs_come_and_go(scene, || scene.start_agent()).await;
+    let mortal = Mortal::new(scene, &OF_CARDS);
+    let disturbed = vfs_come_and_go(scene, || mortal.start("")).await;
     for (undisturbed, disturbed) in undisturbed.iter().zip(&disturbed) {
         assert_same(undisturbed, disturbed, "not the same end");
     }
-    let deaths = scene.guest.run(&format!("cat {deaths}"));
-    let deaths: BTreeSet<&str> = deaths.lines().collect();
-    for kind in KINDS {
-        assert!(deaths.contains(kind), "never at {kind}: {deaths:?}");
-    }
+    mortal.assert_killed_at_all();
 }
 
 /// What the card is like with its VFs, and after they are gone. The addresses of VFs depend on the card alone.
-async fn vfs_come_and_go(scene: &Scene<'_>, agent: &str) -> [String; 2] {
+async fn vfs_come_and_go(scene: &Scene<'_>, start: impl FnOnce() -> RunningJob) -> [String; 2] {
     let Scene { cluster, guest, .. } = scene;
-    guest.run(&format!("ip link set {PF} down"));
+    guest.run(&format!("ip link set {PF} down; modprobe --remove vfio-pci"));
     // Both before the agent reports its cards: all VFs are wanted from the start.
     cluster.apply_policy("netdevice", policy("0-1", "netdevice")).await;
     cluster.apply_policy("vfio", policy("2-2", "vfio-pci")).await;
-    let agent = scene.start(&format!("exec >{AGENT_LOG} 2>&1; {agent}"), &[]);
+    let agent = start();
     scene.wait_for_drivers(PF, &["igbvf", "igbvf", "vfio-pci"]).await;
     guest.run("udevadm settle");
     let come = seen(&guest.snapshot(PF, 0..3));
@@ -61,11 +38,14 @@ async fn vfs_come_and_go(scene: &Scene<'_>, agent: &str) -> [String; 2] {
     [come, format!("{gone}\n{files}")]
 }
 
-/// Without what is different for each VF ever made.
+/// Without what is different for each VF ever made, and without what a link says about its other end: it comes when it
+/// comes.
 fn seen(snapshot: &str) -> String {
-    let is_chance =
-        |line: &&str| ["\"ifindex\"", "\"permaddr\"", "iommu_group"].iter().any(|word| line.contains(word));
-    snapshot.lines().filter(|line| !is_chance(line)).collect::<Vec<_>>().join("\n")
+    const CHANCE: [&str; 6] =
+        ["\"ifindex\"", "\"permaddr\"", "iommu_group", "\"operstate\"", "\"LOWER_UP\"", "\"NO-CARRIER\""];
+    let is_chance = |line: &&str| CHANCE.iter().any(|word| line.contains(word));
+    let lines = snapshot.lines().filter(|line| !is_chance(line));
+    lines.map(|line| line.trim_end_matches(',')).collect::<Vec<_>>().join("\n")
 }
 
 fn policy(vfs: &str, device_type: &str) -> Value {
@@ -77,8 +57,4 @@ fn policy(vfs: &str, device_type: &str) -> Value {
         policy["mtu"] = json!(2000);
     }
     policy
-}
-
-fn vfleet(scene: &Scene<'_>) -> String {
-    scene.guest.put(scene.programs.vfleet)
 }

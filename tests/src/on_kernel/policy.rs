@@ -1,6 +1,7 @@
 use serde_json::json;
 
-use super::scene::{PF, Scene, kill};
+use super::guest::Guest;
+use super::scene::{OTHER_PF, PF, PF_ADDRESS, Scene, kill};
 use crate::cluster::State;
 
 /// A policy becomes VFs that the kernel shows, VFs that somebody removes come again, a change, an impossible wish,
@@ -28,6 +29,7 @@ pub(super) async fn becomes_vfs(scene: &Scene<'_>) {
         assert_eq!(guest.mtu(name), 2000, "{name}");
         assert_eq!(guest.address(name), vf.mac.clone().expect("an address"), "{name}");
     }
+    assert_rules_are_obeyed(guest, &names);
     let addresses: Vec<_> = names.iter().map(|name| guest.address(name)).collect();
 
     guest.run(&format!("echo 0 >/sys/class/net/{PF}/device/sriov_numvfs"));
@@ -72,4 +74,22 @@ pub(super) async fn becomes_vfs(scene: &Scene<'_>) {
     assert_eq!(guest.drivers(PF), [""; 0]);
     assert_eq!(guest.run("find /etc/sriov-operator -type f"), "");
     kill(agent);
+}
+
+/// udev understands the rules that were written, and gave the VFs what keeps NetworkManager from them; nobody else.
+fn assert_rules_are_obeyed(guest: &Guest<'_>, vfs: &[String]) {
+    let rules = guest.run("ls /etc/udev/rules.d/10-nm-disable-*.rules");
+    assert!(rules.ends_with(&format!("/10-nm-disable-{PF_ADDRESS}.rules")), "{rules}");
+    guest.run(&format!("udevadm verify {rules}"));
+    let unmanaged = |link: &str| {
+        guest.run(&format!(
+            "udevadm info --query property --property NM_UNMANAGED --value /sys/class/net/{link}"
+        ))
+    };
+    for vf in vfs {
+        assert_eq!(unmanaged(vf), "1", "{vf}");
+    }
+    for pf in [PF, OTHER_PF] {
+        assert_eq!(unmanaged(pf), "", "{pf}");
+    }
 }

@@ -12,6 +12,7 @@ const GO_RECORDS: &str = "/etc/sriov-operator/pci";
 pub(super) async fn outlive_the_go_daemon_and_a_reboot(scene: &Scene<'_>) {
     let Scene { cluster, guest, .. } = scene;
     guest.make_vfs(PF, 3);
+    guest.run("modprobe --all tun vhost_net"); // which the agent would load for pods
     guest
         .run(&format!("mkdir -p {GO_RECORDS}; cat >{GO_RECORDS}/{PF_ADDRESS} <<'EOF'\n{}\nEOF", go_record()));
     let before = guest.snapshot(PF, 0..3);
@@ -19,9 +20,17 @@ pub(super) async fn outlive_the_go_daemon_and_a_reboot(scene: &Scene<'_>) {
     let agent = scene.start_agent();
     scene.wait_for_drivers(PF, &["igbvf"; 3]).await;
     assert_same(&before, &guest.snapshot(PF, 0..3), "the card or its VFs were touched");
-    let steps = guest.executed();
-    let is_note = |step: &String| step.contains("step=record") || step.contains("step=write /etc/udev");
-    assert!(steps.iter().all(is_note), "nothing but what is written down: {steps:#?}");
+    let written_down = [
+        "write /etc/udev/disable-nm-sriov.sh".to_owned(),
+        format!("record {PF_ADDRESS}"),
+        format!("write /etc/udev/rules.d/10-nm-disable-{PF_ADDRESS}.rules"),
+    ];
+    assert_eq!(guest.executed_steps(), written_down, "nothing but what is written down");
+    kill(agent);
+    let agent = scene.start_agent();
+    guest.until_idle();
+    assert_eq!(guest.executed_steps(), [""; 0], "once it is ours nothing is left to do");
+    assert_same(&before, &guest.snapshot(PF, 0..3), "the card or its VFs were touched");
 
     cluster.apply_policy("taken", policy(4)).await;
     scene.wait_for_drivers(PF, &["igbvf"; 4]).await;

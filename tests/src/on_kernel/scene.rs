@@ -8,6 +8,8 @@ pub(super) const NODE: &str = "lab";
 /// The machine's cards.
 pub(super) const PF: &str = "enp1s0";
 pub(super) const OTHER_PF: &str = "enp2s0";
+/// The node's own address, which is on none of its cards.
+const NODE_ADDRESS: &str = "192.0.2.1";
 pub(super) const PF_ADDRESS: &str = "0000:01:00.0";
 
 /// A cluster with an operator, of which the lab's machine is a node.
@@ -44,7 +46,7 @@ impl<'a> Scene<'a> {
 
     /// The agent, with more in its environment.
     pub(super) fn start_agent_with(&self, environment: &[(&str, &str)]) -> RunningJob {
-        let vfleet = self.guest.put(self.programs.vfleet);
+        let vfleet = self.guest.install(self.programs.vfleet);
         let script = format!("exec {vfleet} agent --node {NODE} >{AGENT_LOG} 2>&1");
         self.start(&script, environment)
     }
@@ -54,6 +56,7 @@ impl<'a> Scene<'a> {
         let mut job = Job::shell(script)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("NAMESPACE", self.cluster.namespace())
+            .env("HOST_IPS", NODE_ADDRESS)
             .env("RUST_LOG", "info,vfleet_agent=debug");
         for (name, value) in environment {
             job = job.env(*name, *value);
@@ -63,9 +66,14 @@ impl<'a> Scene<'a> {
 
     /// The agent, until it has rebooted the machine.
     pub(super) fn reboot_by_the_agent(&self, environment: &[(&str, &str)]) {
+        self.until_rebooted(|| self.start_agent_with(environment));
+    }
+
+    /// An agent that is started like this, until it has rebooted the machine.
+    pub(super) fn until_rebooted(&self, start: impl FnOnce() -> RunningJob) {
         let vm = self.guest.vm;
         let next = vm.boots() + 1;
-        let _agent = self.start_agent_with(environment);
+        let _agent = start();
         if let Err(error) = vm.wait_for_boot(next) {
             panic!("the agent does not reboot the machine: {error:#}\n{}", self.guest.agent_log());
         }

@@ -20,7 +20,7 @@ spec:
 #[expect(clippy::unused_async, reason = "as its neighbours")]
 pub(super) async fn apply_show_reset(scene: &Scene<'_>) {
     let Scene { guest, .. } = scene;
-    let node = format!("{} node", guest.put(scene.programs.vfleet));
+    let node = format!("{} node", guest.install(scene.programs.vfleet));
     let file = "/run/policies.yaml";
     guest.run(&format!("cat >{file} <<'EOF'\n{POLICIES}EOF"));
 

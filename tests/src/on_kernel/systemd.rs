@@ -1,29 +1,31 @@
 use serde_json::json;
 
+use super::guest::{AGENT_LOG, Guest};
+use super::mortal::{Mortal, OF_UNITS};
 use super::records::with_iommu;
 use super::scene::{PF, Scene, kill};
 
 const MODE: [(&str, &str); 1] = [("CONFIGURATION_MODE", "systemd")];
+/// The lab's machine has it, and does not start it.
+const NETWORK_SERVICE: &str = "systemd-networkd.service";
 const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
 
 /// The agent writes down what is wanted and reboots; the units make it so at boot, the one before the network, the other
-/// after it; the agent tells what came of it and executes nothing itself. Without the mode nothing of it is left.
+/// after it; the agent tells what came of it and leaves the cards alone. Without the mode nothing of it is left. The
+/// agents that write it down, and that clean up, are killed again and again.
 pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
     let Scene { cluster, guest, .. } = scene;
     let policy = json!({ "numVfs": 3, "deviceType": "vfio-pci", "nicSelector": { "pfNames": [PF] } });
     if guest.run("ls /sys/kernel/iommu_groups").is_empty() {
         guest.vm.reboot_with(&with_iommu()).expect("the machine reboots");
     }
+    guest.run(&format!("systemctl add-wants multi-user.target {NETWORK_SERVICE}"));
     cluster.apply_policy("at-boot", policy).await;
-    scene.reboot_by_the_agent(&MODE);
+    let mortal = Mortal::new(scene, &OF_UNITS);
+    mortal.reboot("--systemd");
 
-    guest.until(
-        "the units have ended",
-        &format!(
-            "! systemctl is-active --quiet {} || systemctl show -p SubState {} | grep -q exited",
-            UNITS[1], UNITS[1]
-        ),
-    );
+    let state = format!("systemctl show --value -p SubState {}", UNITS[1]);
+    guest.until("the units have ended", &format!("{state} | grep -qx -e exited -e failed"));
     assert_eq!(
         guest.drivers(PF),
         ["vfio-pci"; 3],
@@ -34,23 +36,73 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
         let result = guest.run(&format!("systemctl show -p Result -p ExecMainStatus {unit}"));
         assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}");
     }
-    let before = guest.run(&format!("systemctl show --value -p Before {}", UNITS[0]));
-    assert!(before.split(' ').any(|unit| unit == "network-pre.target"), "{before}");
+    assert_order(guest);
+    assert_started_again_when_killed(guest);
     let result = guest.run("cat /etc/sriov-operator/sriov-interface-result.yaml");
     assert!(result.contains("syncStatus: Succeeded"), "{result}");
 
+    // Not the program that the mortal agent has installed: like a new version of it.
     let agent = scene.start_agent_with(&MODE);
     scene.wait_for_drivers(PF, &["vfio-pci"; 3]).await;
+    guest.until("it is installed", &format!("grep -q 'the cards are as wanted' {AGENT_LOG}"));
+    let own = ["install this program as /var/lib/sriov/vfleet", "forget reboots"];
+    assert_eq!(guest.executed_steps(), own, "the cards are the units' business");
+    kill(agent);
+    let agent = scene.start_agent_with(&MODE);
     guest.until_idle();
-    let steps = guest.executed();
-    let is_forgetting = |step: &String| step.contains("step=forget reboots");
-    assert!(steps.iter().all(is_forgetting), "{steps:#?}");
+    assert_eq!(guest.executed_steps(), [""; 0], "nothing is left to do");
     kill(agent);
 
-    let agent = scene.start_agent();
+    let agent = mortal.start("");
     cluster.delete_policy("at-boot").await;
     scene.wait_for_no_vfs(PF).await;
     let left = guest.run(&format!("cd /etc/systemd/system; ls {} 2>/dev/null || true", UNITS.join(" ")));
     assert_eq!(left, "", "nothing is left of the mode");
+    mortal.assert_killed_at_all();
+    guest.run(&format!("rm /etc/systemd/system/multi-user.target.wants/{NETWORK_SERVICE}"));
     kill(agent);
+}
+
+/// Stopped before it can do anything, and killed: systemd starts it again, and it ends as it should.
+fn assert_started_again_when_killed(guest: &Guest<'_>) {
+    let unit = UNITS[1];
+    let drop_in = format!("/run/systemd/system/{unit}.d");
+    let hangs_once = "[Service]\nExecStartPre=/bin/sh -c 'test -e /run/was-killed || sleep 600'\n";
+    guest.run(&format!("mkdir -p {drop_in}; printf %b \"{hangs_once}\" >{drop_in}/hangs.conf"));
+    guest.run("sed -i s/Succeeded/InProgress/ /etc/sriov-operator/sriov-interface-result.yaml");
+    guest.run(&format!("systemctl daemon-reload; systemctl restart --no-block {unit}"));
+    let processes = format!("/sys/fs/cgroup/system.slice/{unit}/cgroup.procs");
+    guest.until("it runs", &format!("grep -q . {processes}"));
+    guest.run(&format!("touch /run/was-killed; systemctl kill --signal=KILL {unit}"));
+    let shows = |property: &str, value: &str| {
+        guest.until(value, &format!("systemctl show --value -p {property} {unit} | grep -qx {value}"));
+    };
+    shows("SubState", "exited");
+    shows("NRestarts", "1");
+    assert_eq!(guest.run(&format!("cat {processes} 2>/dev/null || true")), "", "it is at work no more");
+    guest.run(&format!("rm -r {drop_in}; systemctl daemon-reload"));
+}
+
+/// The first unit has ended before the network began, the second began after that. That systemd knows the order is not
+/// enough: nothing may be in its way.
+fn assert_order(guest: &Guest<'_>) {
+    let before = guest.run(&format!("systemctl show --value -p Before {}", UNITS[0]));
+    assert!(before.split(' ').any(|unit| unit == "network-pre.target"), "{before}");
+    let when = |unit: &str, event: &str| -> u64 {
+        let time = guest.run(&format!("systemctl show --value -p {event}TimestampMonotonic {unit}"));
+        let time = time.parse().unwrap_or_else(|error| panic!("{event} of {unit}: {error}: {time}"));
+        assert_ne!(time, 0, "never: {event} of {unit}");
+        time
+    };
+    let order = [
+        ("the first unit began", when(UNITS[0], "ExecMainStart")),
+        ("it ended", when(UNITS[0], "ExecMainExit")),
+        ("the network may begin", when("network-pre.target", "ActiveEnter")),
+        ("who manages it began", when(NETWORK_SERVICE, "ExecMainStart")),
+        ("the network is there", when("network.target", "ActiveEnter")),
+        ("it is said to work", when("network-online.target", "ActiveEnter")),
+        ("the second unit began", when(UNITS[1], "ExecMainStart")),
+        ("it ended", when(UNITS[1], "ExecMainExit")),
+    ];
+    assert!(order.is_sorted_by_key(|(_, time)| time), "microseconds of the boot: {order:#?}");
 }

@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use vfleet_api::{PciAddress, VfRef};
+use vfleet_host::with_causes;
 use vfleet_plan::{HostFacts, PfLane, PlannedStep, Stage, Step, schedule};
 
-use super::{Failure, Happening, Work, chain};
+use super::{Failure, Happening, Work};
 
 /// The kernel does most of its work on a card's VFs one after the other, so more threads would only wait.
 const VFS_AT_ONCE: usize = 8;
@@ -22,6 +23,8 @@ pub(super) struct Executed {
     pub(super) count: usize,
     /// One for each that did not.
     pub(super) failures: Vec<Failure>,
+    /// Those that failed and that the machine can do without.
+    pub(super) done_without: Vec<Step>,
     /// The machine is about to restart.
     pub(super) reboots: bool,
 }
@@ -35,7 +38,8 @@ pub(super) fn execute(work: &Work<'_>, facts: &HostFacts, steps: &[PlannedStep])
     }
     let cards_at_once = if work.one_card_at_a_time { 1 } else { usize::MAX };
     at_once(&schedule.pfs, cards_at_once, |lane| run.lane(lane));
-    let _ = schedule.after.iter().all(|planned| run.step(planned));
+    let may_follow = |planned: &PlannedStep| !planned.step.leads_to_restart() || run.nothing_failed();
+    let _ = schedule.after.iter().all(|planned| may_follow(planned) && run.step(planned));
     run.done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,7 +69,7 @@ impl Run<'_> {
         all_done.into_inner()
     }
 
-    /// Tells whether the step did what it should.
+    /// Tells whether the step did what it should, or is not needed.
     fn step(&self, planned: &PlannedStep) -> bool {
         let step = &planned.step;
         let (node, pf, vf) = (self.work.node, step.pf(), step.vf());
@@ -77,19 +81,27 @@ impl Run<'_> {
         let result = self.work.host.execute(step);
         let took = begin.elapsed();
         if let Err(error) = &result {
-            let error = chain(error);
+            let error = with_causes(error);
             tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, ?took, error, "step failed");
         }
         (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });
-        self.note(step, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
+        self.note(planned, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
     }
 
-    fn note(&self, step: &Step, result: Result<(), Failure>) -> bool {
+    fn nothing_failed(&self) -> bool {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).failures.is_empty()
+    }
+
+    fn note(&self, planned: &PlannedStep, result: Result<(), Failure>) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
                 done.count += 1;
-                done.reboots |= *step == Step::Reboot;
+                done.reboots |= planned.step == Step::Reboot;
+                true
+            }
+            Err(_) if planned.is_optional() => {
+                done.done_without.push(planned.step.clone());
                 true
             }
             Err(failure) => {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use vfleet_api::PciAddress;
-use vfleet_host::HostError;
+use vfleet_host::{HostError, with_causes};
 use vfleet_plan::Problem;
 
 /// Something that keeps the node from being as wanted.
@@ -12,7 +12,7 @@ pub enum Failure {
     #[error("{0}")]
     Impossible(Problem),
     /// A step failed.
-    #[error("cannot {step}: {}", chain(.source))]
+    #[error("cannot {step}: {}", with_causes(.source))]
     Step {
         /// The PF that it is about; `None` for the machine.
         pf: Option<PciAddress>,
@@ -22,8 +22,14 @@ pub enum Failure {
         source: HostError,
     },
     /// The machine cannot be read.
-    #[error("cannot read the machine: {}", chain(.0))]
+    #[error("cannot read the machine: {}", with_causes(.0))]
     Unreadable(HostError),
+    /// The machine was to be restarted, and a step before that failed.
+    #[error("the machine is not restarted (for {why}) while something else fails: see to that first")]
+    RestartPutOff {
+        /// What for.
+        why: String,
+    },
     /// All steps were executed, and still something is not as wanted.
     #[error("still to do after all steps were executed: {step}")]
     StillToDo {
@@ -40,6 +46,7 @@ impl Failure {
         match self {
             Self::Impossible(problem) => problem.cause.reason(),
             Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
+            Self::RestartPutOff { .. } => "RestartPutOff",
             Self::StillToDo { .. } => "NotVerified",
         }
     }
@@ -49,7 +56,7 @@ impl Failure {
         match self {
             Self::Impossible(problem) => problem.pf,
             Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
-            Self::Unreadable(_) => None,
+            Self::Unreadable(_) | Self::RestartPutOff { .. } => None,
         }
     }
 
@@ -57,18 +64,9 @@ impl Failure {
     pub fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Impossible(problem) => problem.is_worth_a_retry(),
-            Self::Step { .. } | Self::Unreadable(_) | Self::StillToDo { .. } => true,
+            Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
+                true
+            }
         }
     }
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

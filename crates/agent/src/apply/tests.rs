@@ -5,7 +5,7 @@ use serde_json::json;
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
-use vfleet_plan::{Step, plan_node};
+use vfleet_plan::{Disruption, HostFile, ModuleState, Reboots, plan_node};
 
 use super::*;
 
@@ -108,4 +108,112 @@ fn every_vf_that_fails_is_named_and_its_card_goes_no_further() {
     assert_eq!(failed.filter(|failure| failure.pf() == Some(bad)).count(), 4, "{:?}", outcome.failures);
     assert!(!host.executed().contains(&last(bad)), "{:?}", host.executed());
     assert!(host.executed().contains(&last(good)), "{:?}", host.executed());
+}
+
+/// A machine with a module that no VF needs, and whose step of this number fails.
+fn machine_with_tun(fails_at: usize) -> SimHost {
+    let mut machine = Machine::lab();
+    machine.kernel.modules = [("tun".to_owned(), ModuleState::Loadable)].into();
+    let host = SimHost::new(&machine, "agent").unwrap();
+    host.fail_at(fails_at);
+    host
+}
+
+fn load_tun() -> Step {
+    Step::LoadModule { module: "tun".to_owned(), options: Vec::new() }
+}
+
+#[test]
+fn a_module_that_no_vf_needs_is_done_without() {
+    // After a script for udev.
+    let host = machine_with_tun(1);
+    let outcome = apply(&host, &|_| {});
+    assert_eq!(outcome.done_without, [load_tun()]);
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert!(!host.executed().contains(&load_tun().to_string()), "tried once: {:?}", host.executed());
+    assert_eq!(outcome.facts.unwrap().pf(cards()[0]).unwrap().vfs.len(), 4);
+}
+
+#[test]
+fn a_module_that_no_vf_needs_does_not_put_a_restart_off() {
+    let host = machine_with_tun(0);
+    let plan = Plan { steps: [planned(load_tun()), planned(Step::Reboot)].into(), problems: Vec::new() };
+    let planner = |_: &HostFacts| plan.clone();
+    let work =
+        Work { host: &host, node: "node", planner: &planner, one_card_at_a_time: true, listener: &|_| {} };
+    let outcome = carry_out(&work, host.facts().unwrap(), plan.clone());
+    assert!(outcome.reboots && outcome.failures.is_empty(), "{outcome:?}");
+}
+
+fn planned(step: Step) -> PlannedStep {
+    PlannedStep { step, disruption: Disruption::None, why: "firmware of enp1s0".to_owned() }
+}
+
+/// Two cards, then a script for udev, then a restart.
+fn plan_with_restart() -> Plan {
+    let script = HostFile {
+        path: vfleet_plan::files::REPRESENTOR_SCRIPT.to_owned(),
+        text: "#!/bin/sh".to_owned(),
+        is_program: true,
+    };
+    let reboots = Reboots::for_one("firmware", 1, "this one");
+    let [bad, good] = cards();
+    let steps = [
+        Step::SetNumVfs { pf: bad, count: 2 },
+        Step::SetNumVfs { pf: good, count: 2 },
+        Step::WriteFile { pf: None, file: script },
+        Step::CountReboot { reboots },
+        Step::Reboot,
+    ];
+    Plan { steps: steps.map(planned).into(), problems: Vec::new() }
+}
+
+fn carry_out_with_restart(host: &SimHost) -> Outcome {
+    let planner = |_: &HostFacts| plan_with_restart();
+    let work = Work { host, node: "node", planner: &planner, one_card_at_a_time: true, listener: &|_| {} };
+    carry_out(&work, host.facts().unwrap(), plan_with_restart())
+}
+
+#[test]
+fn the_machine_does_not_restart_when_a_step_failed_and_says_what_for() {
+    let host = machine();
+    host.fail_at(0);
+    let outcome = carry_out_with_restart(&host);
+    let executed = host.executed();
+    assert!(!outcome.reboots && !executed.iter().any(|step| step.contains("reboot")), "{executed:?}");
+    let [_, good] = cards();
+    assert!(executed.contains(&format!("set {good} numvfs 2")), "the other card goes on: {executed:?}");
+    assert!(executed.iter().any(|step| step.contains("switchdev-vf-link-name")), "{executed:?}");
+    let reasons: Vec<_> = outcome.failures.iter().map(Failure::reason).collect();
+    assert!(reasons.contains(&"RestartPutOff"), "{:?}", outcome.failures);
+    let text = outcome.failures.last().unwrap().to_string();
+    assert!(text.contains("not restarted") && text.contains("firmware of enp1s0"), "{text}");
+}
+
+#[test]
+fn it_restarts_when_all_steps_did_what_they_should() {
+    let host = machine();
+    let outcome = carry_out_with_restart(&host);
+    assert!(outcome.reboots && outcome.failures.is_empty(), "{outcome:?}");
+    assert_eq!(host.executed().last().map(String::as_str), Some("reboot"));
+}
+
+#[test]
+fn one_card_is_finished_before_the_next_where_that_is_wanted() {
+    let host = machine();
+    host.delays(|_| Duration::from_millis(2));
+    let planner = |facts: &HostFacts| plan_node(&wish(), facts);
+    let order = Mutex::new(Vec::new());
+    let listener = |happening: Happening<'_>| {
+        if let Happening::Begins(planned) = happening {
+            order.lock().unwrap().extend(planned.step.pf());
+        }
+    };
+    let work =
+        Work { host: &host, node: "node", planner: &planner, one_card_at_a_time: true, listener: &listener };
+    let (facts, plan) = survey(&host, &planner).unwrap();
+    assert!(carry_out(&work, facts, plan).failures.is_empty());
+    let mut order = order.into_inner().unwrap();
+    order.dedup();
+    assert_eq!(order, cards(), "each card once, and no way back");
 }

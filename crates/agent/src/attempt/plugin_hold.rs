@@ -2,10 +2,10 @@
 
 use kube::runtime::events::EventType;
 use vfleet_api::SriovNetworkNodeState;
+use vfleet_host::with_causes;
 use vfleet_plan::{Plan, holds_plugin_back};
 
 use super::Agent;
-use crate::apply::chain;
 
 impl Agent {
     /// Ends the plugin before devices come and go. Not for another try of what failed: a plugin that ends every minute is
@@ -17,7 +17,8 @@ impl Agent {
         }
         self.plugin_may_start = false;
         if let Err(error) = plugin.hold_back().await {
-            let note = format!("the device plugin is not held back while VFs change: {}", chain(&error));
+            let note =
+                format!("the device plugin is not held back while VFs change: {}", with_causes(&error));
             tracing::warn!(node = self.config.node, error = note, "going on without");
             self.speaker.event(state, EventType::Warning, "DevicePluginNotHeldBack", &note).await;
         }
@@ -36,7 +37,7 @@ impl Agent {
         if let Some(plugin) = &mut self.plugin
             && let Err(error) = plugin.let_go().await
         {
-            let error = chain(&error);
+            let error = with_causes(&error);
             tracing::warn!(node = self.config.node, error, "the device plugin still waits, will try again");
         }
     }

@@ -1,10 +1,12 @@
 //! What an attempt tells the cluster and the log.
 
+use std::time::Duration;
+
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::node_state::SUCCEEDED;
-use vfleet_plan::{HostFacts, Plan, Step};
+use vfleet_plan::{HostFacts, Plan};
 
 use super::Agent;
 use crate::apply::Outcome;
@@ -12,8 +14,11 @@ use crate::course::Course;
 use crate::report::ReportError;
 use crate::status::{Progress, is_news, message, result, status};
 
+/// The machine waits for this.
+const BEGINNING_WITHIN: Duration = Duration::from_secs(3);
+
 impl Agent {
-    /// Says that the machine is about to be changed, and that it restarts.
+    /// Says that the machine is about to be changed. An API server that does not answer soon is not waited for.
     pub(super) async fn tell_beginning(
         &mut self,
         state: &SriovNetworkNodeState,
@@ -22,16 +27,31 @@ impl Agent {
     ) {
         let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
         tracing::info!(node = self.config.node, steps = count, disruption, "the machine is to be changed");
-        self.tell_progress(state, facts, &Course::begin(plan)).await;
-        if let Some(reboot) = plan.steps.iter().find(|planned| planned.step == Step::Reboot) {
-            let note = format!("the machine restarts: {}", reboot.why);
-            self.speaker.event(state, EventType::Warning, "RebootNode", &note).await;
+        if self.failures > 0 {
+            return;
         }
-        if self.failures == 0 {
-            let steps: Vec<_> = plan.steps.iter().map(|planned| planned.step.to_string()).collect();
-            let note = format!("{count} steps, disruption {disruption}: {}", steps.join("; "));
+        let steps: Vec<_> = plan.steps.iter().map(|planned| planned.step.to_string()).collect();
+        let note = format!("{count} steps, disruption {disruption}: {}", steps.join("; "));
+        let telling = async {
+            self.tell_course(state, facts, &Course::begin(plan)).await;
             self.speaker.event(state, EventType::Normal, "Configuring", &note).await;
+        };
+        if tokio::time::timeout(BEGINNING_WITHIN, telling).await.is_err() {
+            tracing::warn!(node = self.config.node, "the API server does not answer; going on without it");
         }
+    }
+
+    /// Says that the machine restarts now, and what for.
+    pub(super) async fn tell_restart(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        facts: &HostFacts,
+        course: &Course,
+        why: &str,
+    ) {
+        self.tell_course(state, facts, course).await;
+        let note = format!("the machine restarts: {why}");
+        self.speaker.event(state, EventType::Warning, "RebootNode", &note).await;
     }
 
     /// Writes the status if it is news; tells whether the sync status or error changed with it.

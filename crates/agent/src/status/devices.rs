@@ -12,8 +12,8 @@ use super::{EXECUTING, Progress, message};
 use crate::apply::Failure;
 use crate::course::PfCourse;
 
-/// The cards, with a condition on each that the spec wants something of or that cannot be read. While steps are being executed, the last verdict
-/// about cards without steps stands.
+/// The cards, with a condition on each that the spec wants something of or that cannot be read. While steps are being
+/// executed, the last verdict about cards without steps and without problems stands.
 pub(super) fn with_conditions(
     facts: &HostFacts,
     view: &View<'_>,
@@ -69,9 +69,9 @@ fn verdict(pf: PciAddress, failures: &[Failure]) -> Option<Verdict> {
 /// What can be said before the machine is looked at again: each step that ended has seen its own effect.
 fn so_far(course: &PfCourse) -> Verdict {
     let not_ready = |reason, message| Verdict { type_: READY, holds: false, reason, message };
-    match &course.failure {
+    match course.failure.as_ref().or(course.problem.as_ref()) {
         Some((reason, text)) => not_ready(reason, text.clone()),
-        None if course.has_ended => as_wanted(),
+        None if course.is_done => as_wanted(),
         None => not_ready(EXECUTING, course.text()),
     }
 }

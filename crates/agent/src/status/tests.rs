@@ -2,7 +2,7 @@ use serde_json::json;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostError, SimHost};
-use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Unread};
+use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Unread, plan_node};
 
 use super::*;
 use crate::apply::Happening;
@@ -143,6 +143,11 @@ fn each_wanted_card_says_whether_it_is_as_wanted() {
         said_of_cards(&state, &facts, &Progress::Done(&[failure()])),
         [Some(is("False", "DriverNotLoaded")), Some(is("True", "AsWanted")), None]
     );
+    let mut told = state.clone();
+    told.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[failure()])));
+    assert_eq!(ready_pfs(&told), [facts.pfs[1].address].into());
+    told.metadata.generation = Some(4);
+    assert_eq!(ready_pfs(&told), [].into(), "something else may be wanted of it now");
 }
 
 #[test]
@@ -157,6 +162,31 @@ fn a_card_that_is_done_says_so_while_another_one_hangs() {
     let mut course = Course::begin(&Plan { steps: steps.clone(), problems: Vec::new() });
     course.take(&Happening::Begins(&steps[0]));
     course.take(&Happening::PfEnded { pf: facts.pfs[1].address, is_done: true });
+    assert_eq!(
+        said_of_cards(&state, &facts, &Progress::Executing(&course)),
+        [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]
+    );
+}
+
+#[test]
+fn a_card_of_which_something_cannot_be_never_says_that_it_is_done() {
+    let (mut state, facts) = two_wanted_cards();
+    state.metadata.generation = Some(2);
+    state.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[])));
+    state.metadata.generation = Some(3);
+    // On a machine without cards none can be as wanted.
+    let problems = plan_node(&state.spec, &HostFacts::default()).problems;
+    let step = Step::SetLinkUp { pf: facts.pfs[0].address };
+    let planned = PlannedStep { step, disruption: Disruption::Pf, why: String::new() };
+    let mut course = Course::begin(&Plan { steps: vec![planned.clone()], problems });
+    course.take(&Happening::PfEnded { pf: facts.pfs[0].address, is_done: true });
+    let cannot_be = Some(is("False", "NoSuchDevice"));
+    assert_eq!(
+        said_of_cards(&state, &facts, &Progress::Executing(&course)),
+        [cannot_be.clone(), cannot_be, None]
+    );
+    // It is possible after all.
+    course.take(&Happening::More(&Plan { steps: vec![planned], problems: Vec::new() }));
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Executing(&course)),
         [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]

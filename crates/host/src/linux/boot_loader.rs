@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use vfleet_plan::BootLoader;
 
-use self::arguments::{drop_in, in_drop_in, is_plain, merged, quoted_arguments};
+use self::arguments::{DropIn, is_plain, merged, of_first_entry, quoted_arguments};
 use super::command::{self, Command};
 use super::root::HostRoot;
 use super::{durable, sysfs};
@@ -91,27 +91,43 @@ fn by_grubby(root: &HostRoot, add: &[String], remove: &[String]) -> Result<Strin
     Ok(quoted_arguments(&grubby().arguments(["--info=DEFAULT"]).run(root)?))
 }
 
-/// Only what is in our own file is ever removed: the rest is the administrator's. Ours is read last, so it counts.
+/// The administrator's own file is never written: ours is read after it, and changes what it set.
 fn by_grub_drop_in(root: &HostRoot, add: &[String], remove: &[String]) -> Result<String, HostError> {
+    let found = durable::read_text(&root.at(DROP_IN))?.map(|text| DropIn::read(&text)).unwrap_or_default();
+    let mut ours = found.changed(add, remove);
+    let mut next = update_grub(root, &ours)?;
+    // Only what is really there is taken away: our file shall say nothing that nobody needs.
+    let stays = still_there(remove, next.as_deref());
+    if !stays.is_empty() {
+        ours.without = merged(&ours.without, &stays, &[]);
+        next = update_grub(root, &ours)?;
+    }
+    let Some(next) = next else { return Ok(ours.with.join(" ")) };
+    match still_there(remove, Some(&next)).into_iter().next() {
+        Some(argument) => Err(HostError::KernelArgumentStays { argument }),
+        None => Ok(next),
+    }
+}
+
+/// Gives the arguments of the next start, if GRUB's config is where it usually is.
+fn update_grub(root: &HostRoot, ours: &DropIn) -> Result<Option<String>, HostError> {
     let path = root.at(DROP_IN);
-    let ours = durable::read_text(&path)?.map(|text| in_drop_in(&text)).unwrap_or_default();
-    let ours = merged(&ours, add, remove);
     if ours.is_empty() {
         durable::remove(&path)?;
     } else {
-        durable::replace(&path, drop_in(&ours).as_bytes(), durable::PUBLIC)?;
+        durable::replace(&path, ours.text().as_bytes(), durable::PUBLIC)?;
     }
     // Also when our file was right already: an earlier process may have been cut off in between.
     Command::new("update-grub", CHANGING).run(root)?;
-    Ok(match durable::read_text(&root.at(GRUB_CONFIG))? {
-        // It has the administrator's arguments too, which are not ours to remove.
-        Some(config) => ours
-            .into_iter()
-            .filter(|argument| config.split_whitespace().any(|word| word == argument))
-            .collect::<Vec<_>>(),
-        None => ours,
-    }
-    .join(" "))
+    Ok(durable::read_text(&root.at(GRUB_CONFIG))?.map(|config| of_first_entry(&config)))
+}
+
+/// Those of the arguments that the kernel would be started with; all, where that cannot be told.
+fn still_there(arguments: &[String], next: Option<&str>) -> Vec<String> {
+    let is_there = |argument: &&String| {
+        next.is_none_or(|next| next.split_whitespace().any(|word| word == argument.as_str()))
+    };
+    arguments.iter().filter(is_there).cloned().collect()
 }
 
 fn by_kernel_install(root: &HostRoot, add: &[String], remove: &[String]) -> Result<String, HostError> {

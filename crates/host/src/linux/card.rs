@@ -1,9 +1,10 @@
 //! Everything about one card.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{LinkFacts, LinkKind, PfFacts, VfFacts};
+use vfleet_plan::{LinkFacts, LinkKind, PfFacts, Question, Unanswered, VfFacts};
 
 use super::devlink::{self, Handle};
 use super::netdev::{self, Netdev, Netdevs};
@@ -13,12 +14,15 @@ use super::representor::{self, Pf};
 use super::root::HostRoot;
 use super::rtnl::{Link, Rtnl};
 use super::{ethtool, firmware, parse, platform, rdma, sysfs, vdpa};
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// How often a card that changes meanwhile is read before that is an error.
 const ATTEMPTS: usize = 8;
 /// ENOENT, ENODEV: what was listed a moment ago is gone, or has another name now.
 const VANISHED: [i32; 2] = [2, 19];
+
+/// A card, and what others than the kernel could not say about it.
+pub(super) type SeenCard = (PfFacts, Vec<Unanswered>);
 
 /// The facts of a card; `None` when it is gone. What vanishes while it is read makes all of it be read again, so that
 /// the facts fit together.
@@ -27,7 +31,7 @@ pub(super) fn read(
     address: PciAddress,
     card: Card,
     network: &Network,
-) -> Result<Option<PfFacts>, HostError> {
+) -> Result<Option<SeenCard>, HostError> {
     let mut reader = Reader { root, network, rtnl: Rtnl::open()? };
     let mut read = reader.card(address, card);
     for _ in 1..ATTEMPTS {
@@ -49,6 +53,22 @@ pub(super) fn is_race(error: &HostError) -> bool {
         || matches!(error, HostError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
+/// What others than the kernel say. Who gives no answer does not stand in the way of a card.
+struct Told<'a> {
+    pf: PciAddress,
+    unanswered: &'a mut Vec<Unanswered>,
+}
+
+impl Told<'_> {
+    fn or_none<T>(&mut self, question: Question, answer: Result<Option<T>, Arc<HostError>>) -> Option<T> {
+        answer.unwrap_or_else(|error| {
+            let (error, reason) = (with_causes(&error), error.reason());
+            self.unanswered.push(Unanswered { pf: self.pf, question, error, reason });
+            None
+        })
+    }
+}
+
 struct Reader<'a> {
     root: &'a HostRoot,
     network: &'a Network,
@@ -62,7 +82,7 @@ struct Keeper<'a> {
 }
 
 impl Reader<'_> {
-    fn card(&mut self, address: PciAddress, card: Card) -> Result<PfFacts, HostError> {
+    fn card(&mut self, address: PciAddress, card: Card) -> Result<SeenCard, HostError> {
         let device = self.root.device(address);
         let vfs = match card {
             Card::Pf { .. } => pci::vf_addresses(self.root, address)?,
@@ -76,7 +96,11 @@ impl Reader<'_> {
         let is_pf = card != Card::LoneVf;
         let mac = link.as_ref().and_then(|link| link.permanent_mac.or(link.mac));
         let (vendor, id) = self.ids(address)?;
-        Ok(PfFacts {
+        let mut unanswered = Vec::new();
+        let mut told = Told { pf: address, unanswered: &mut unanswered };
+        let firmware = told.or_none(Question::Firmware, firmware::of_card(self.root, vendor, address));
+        let net_filter = told.or_none(Question::Network, platform::network(self.root, address, mac));
+        let facts = PfFacts {
             address,
             vendor,
             device: id,
@@ -93,12 +117,13 @@ impl Reader<'_> {
                 _ => None,
             },
             rdma: rdma::of_device(&device)?,
-            firmware: firmware::of_card(self.root, vendor, address),
+            firmware,
             is_lone_vf: !is_pf,
-            net_filter: platform::network(self.root, address, mac),
+            net_filter,
             vfs: (0..).zip(vfs).map(|(index, vf)| self.vf(index, vf, &keeper)).collect::<Result<_, _>>()?,
             link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?,
-        })
+        };
+        Ok((facts, unanswered))
     }
 
     fn vf(&mut self, index: u16, address: PciAddress, pf: &Keeper<'_>) -> Result<VfFacts, HostError> {
@@ -126,7 +151,7 @@ impl Reader<'_> {
     fn ids(&self, address: PciAddress) -> Result<(u16, u16), HostError> {
         let device = self.root.device(address);
         Ok((
-            sysfs::read_as(&device.join("vendor"), "a PCI vendor id", parse::id)?,
+            pci::vendor(self.root, address)?,
             sysfs::read_as(&device.join("device"), "a PCI device id", parse::id)?,
         ))
     }

@@ -1,8 +1,8 @@
 //! Files that survive a crash: at any moment there is either the old text or the new one, and never a half.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::sysfs;
@@ -16,50 +16,50 @@ pub(super) const PROGRAM: u32 = 0o755;
 pub(super) const PRIVATE: u32 = 0o600;
 /// How much of two files is compared at once.
 const CHUNK: usize = 1 << 16;
-const PUBLIC_DIRECTORY: u32 = 0o755;
-const PRIVATE_DIRECTORY: u32 = 0o700;
+/// What a directory that we make is like, whatever is in it.
+const DIRECTORY: u32 = 0o755;
 
 /// Puts `bytes` into the file at `path`, and has read them back when it returns. A file that is like that already is
 /// left alone.
 pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), HostError> {
-    if is_like(path, bytes, mode)? {
-        return Ok(());
-    }
-    let directory = directory_of(path);
-    make_directory(&directory, mode).map_err(|source| sysfs::failed("make", &directory, source))?;
-    let draft = draft_of(path);
-    write(&draft, bytes, mode).map_err(|source| sysfs::failed("write to", &draft, source))?;
-    fs::rename(&draft, path).map_err(|source| sysfs::failed("rename a file to", path, source))?;
-    sync(&directory)?;
-    if is_like(path, bytes, mode)? {
-        return Ok(());
-    }
-    Err(unverified(path, mode))
+    let is_there = || Ok(read(path)?.as_deref() == Some(bytes) && has_mode(path, mode)?);
+    put(path, mode, is_there, |draft| draft.write_all(bytes))
 }
 
 /// Like [`replace`], with what is in the file at `source`, which may be large.
 pub(super) fn copy(source: &Path, path: &Path, mode: u32) -> Result<(), HostError> {
-    let is_same = || {
-        is_same_content(source, path).map_err(|error| sysfs::failed("compare with this program", path, error))
-    };
-    if is_same()? && has_mode(path, mode)? {
+    let is_there = || is_copy(source, path, mode);
+    put(path, mode, is_there, |draft| io::copy(&mut File::open(source)?, draft).map(drop))
+}
+
+/// Whether the file at `path` has what is in the file at `source`, and this mode.
+pub(super) fn is_copy(source: &Path, path: &Path, mode: u32) -> Result<bool, HostError> {
+    let is_same = is_same_content(source, path).map_err(|error| sysfs::failed("compare", path, error))?;
+    Ok(is_same && has_mode(path, mode)?)
+}
+
+/// Has the file at `path` filled by `fill`, unless what shall be is there.
+fn put(
+    path: &Path,
+    mode: u32,
+    is_there: impl Fn() -> Result<bool, HostError>,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), HostError> {
+    if is_there()? {
         return Ok(());
     }
     let directory = directory_of(path);
-    make_directory(&directory, mode).map_err(|source| sysfs::failed("make", &directory, source))?;
+    make_directory(&directory).map_err(|source| sysfs::failed("make", &directory, source))?;
     let draft = draft_of(path);
     let write = || -> io::Result<()> {
-        let mut file = create(&draft, mode)?;
-        io::copy(&mut File::open(source)?, &mut file)?;
-        file.sync_all()
+        let mut written = create(&draft, mode)?;
+        fill(&mut written)?;
+        written.sync_all()
     };
     write().map_err(|source| sysfs::failed("write to", &draft, source))?;
     fs::rename(&draft, path).map_err(|source| sysfs::failed("rename a file to", path, source))?;
     sync(&directory)?;
-    if is_same()? && has_mode(path, mode)? {
-        return Ok(());
-    }
-    Err(unverified(path, mode))
+    if is_there()? { Ok(()) } else { Err(unverified(path, mode)) }
 }
 
 /// Removes the file at `path`. There may be none.
@@ -92,10 +92,6 @@ pub(super) fn is_draft(name: &str) -> bool {
 
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn is_like(path: &Path, bytes: &[u8], mode: u32) -> Result<bool, HostError> {
-    Ok(read(path)?.as_deref() == Some(bytes) && has_mode(path, mode)?)
 }
 
 fn has_mode(path: &Path, mode: u32) -> Result<bool, HostError> {
@@ -140,17 +136,19 @@ fn draft_of(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.tmp"))
 }
 
-/// The last part of the path is as private as the file; what is above may be shared with others.
-fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
-    fs::create_dir_all(directory_of(directory))?;
-    let mode = if mode == PRIVATE { PRIVATE_DIRECTORY } else { PUBLIC_DIRECTORY };
-    DirBuilder::new().recursive(true).mode(mode).create(directory)
-}
-
-fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = create(path, mode)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+/// All that is missing of the path, for everybody to look into: a file that is for root alone says so itself. The mask of
+/// the process does not count, and what is there is left as it is.
+pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    make_directory(&directory_of(directory))?;
+    match fs::create_dir(directory) {
+        Ok(()) => fs::set_permissions(directory, Permissions::from_mode(DIRECTORY)),
+        // Somebody else made it a moment ago.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {

@@ -3,7 +3,6 @@
 //! Who waits subscribes first and looks then, so that nothing that happens in between is missed.
 
 use std::io::{self, PipeReader};
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +13,12 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::netlink::{Message, failed, messages};
+use super::network::NodeAddresses;
 use super::rtnl::{
     self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
 use super::uevent::Uevent;
-use crate::{HostError, Wake, Watch};
+use crate::{HostError, Wake, Watch, with_causes};
 
 /// The group of the kernel's own messages; udev's are another.
 const UEVENTS_OF_THE_KERNEL: u32 = 1;
@@ -27,6 +27,8 @@ const GROUPS_OF_THE_NETWORK: [u32; 5] = [1, 5, 7, 9, 11];
 /// Room for the announcements of some hundred VFs; when it is not enough, the kernel says so.
 const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
+/// Before another try to subscribe.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether a message is of interest.
 type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
@@ -44,8 +46,8 @@ impl Subscription {
     }
 
     /// Interfaces of cards, default routes, and the addresses that the node is known by.
-    fn network(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
-        let node_addresses = node_addresses.to_vec();
+    fn network(node_addresses: &NodeAddresses) -> Result<Self, HostError> {
+        let node_addresses = node_addresses.clone();
         let is_of_interest = move |bytes: &[u8]| {
             let mut messages = messages(bytes).peekable();
             // What cannot be parsed may be about a card, too.
@@ -90,13 +92,12 @@ impl Subscription {
 
 /// Whether a message may be about a card, or about what the node uses its cards for. What a pod's interfaces, addresses
 /// and routes say is not.
-fn is_about_cards(message: &Message<'_>, node_addresses: &[IpAddr]) -> bool {
+fn is_about_cards(message: &Message<'_>, node_addresses: &NodeAddresses) -> bool {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
-        RTM_NEWADDR | RTM_DELADDR => match Address::parse(message.payload) {
-            Some(address) => address.ip.is_some_and(|ip| node_addresses.contains(&ip)),
-            None => true,
-        },
+        RTM_NEWADDR | RTM_DELADDR => {
+            Address::parse(message.payload).is_none_or(|address| node_addresses.have(&address))
+        }
         RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
         _ => true,
     }
@@ -129,13 +130,13 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Whether something can be read before the deadline.
-fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
+/// Whether something can be read before the deadline, or the other side is closed.
+fn is_readable(source: &impl AsFd, deadline: Instant) -> Result<bool, HostError> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // One more millisecond: rounded down, the last wait would not wait at all.
         let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], timeout) {
+        match poll(&mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) if Instant::now() >= deadline => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
@@ -145,8 +146,8 @@ fn is_readable(socket: &Socket, deadline: Instant) -> Result<bool, HostError> {
 }
 
 /// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
-pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
-    let node_addresses = node_addresses.to_vec();
+pub(super) fn watch(node_addresses: &NodeAddresses, wake: Wake) -> Result<Watch, HostError> {
+    let node_addresses = node_addresses.clone();
     let subscriptions = subscribe(&node_addresses)?;
     let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
     thread::Builder::new()
@@ -156,27 +157,67 @@ pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, Host
     Ok(Watch::new(guard))
 }
 
-fn subscribe(node_addresses: &[IpAddr]) -> Result<[Subscription; 2], HostError> {
+fn subscribe(node_addresses: &NodeAddresses) -> Result<[Subscription; 2], HostError> {
     Ok([Subscription::devices()?, Subscription::network(node_addresses)?])
 }
 
 /// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
 /// and wakes.
-fn serve(mut subscriptions: [Subscription; 2], node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
+fn serve(
+    mut subscriptions: [Subscription; 2],
+    node_addresses: &NodeAddresses,
+    end: &PipeReader,
+    wake: &Wake,
+) {
     loop {
         match next_batch(&subscriptions, end) {
             Ok(Some(true)) => wake(),
             Ok(Some(false)) => {}
             Ok(None) => return,
-            Err(_) => {
-                let again = subscribe(node_addresses);
-                wake();
-                // Without sockets there is nothing to wait on and nobody to tell.
-                let Ok(again) = again else { return };
+            Err(error) => {
+                tracing::warn!(
+                    error = with_causes(&error),
+                    "the kernel's events were lost; subscribing anew"
+                );
+                let Some(again) = subscribe_anew(|| subscribe(node_addresses), end, PAUSE) else { return };
                 subscriptions = again;
+                wake();
             }
         }
     }
+}
+
+/// Tries until it succeeds: a machine that is short of memory or files now may have some in a moment. `None` when the
+/// other side of `end` was closed meanwhile.
+fn subscribe_anew<T>(
+    mut subscribe: impl FnMut() -> Result<T, HostError>,
+    end: &PipeReader,
+    pause: Duration,
+) -> Option<T> {
+    for attempt in 1.. {
+        match subscribe() {
+            Ok(subscribed) => return Some(subscribed),
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::warn!(
+                    error,
+                    attempt,
+                    ?pause,
+                    "no events from the kernel; trying again after a pause"
+                );
+            }
+        }
+        // Nothing is ever written to it: it is readable when it is closed.
+        match is_readable(end, Instant::now() + pause) {
+            Ok(false) => {}
+            Ok(true) => return None,
+            Err(error) => {
+                tracing::error!(error = with_causes(&error), "no events from the kernel any more");
+                return None;
+            }
+        }
+    }
+    None
 }
 
 /// Waits for messages and takes them; gives whether one is of interest, `None` at the end.
@@ -208,7 +249,7 @@ mod tests {
     fn takes(kind: u16, payload: &[u8]) -> bool {
         let length = u32::try_from(16 + payload.len()).unwrap().to_ne_bytes();
         let bytes = [&length[..], &kind.to_ne_bytes(), &[0; 10], payload].concat();
-        let node_addresses = [IpAddr::from([10, 0, 0, 1])];
+        let node_addresses = NodeAddresses::Known(vec![[10, 0, 0, 1].into()]);
         messages(&bytes).any(|message| is_about_cards(&message, &node_addresses))
     }
 
@@ -246,6 +287,22 @@ mod tests {
     }
 
     #[test]
+    fn subscribing_anew_is_tried_until_it_succeeds_or_nobody_listens() {
+        let refused = || failed("subscribe to the kernel's events", io::Error::from_raw_os_error(24));
+        let (end, guard) = io::pipe().unwrap();
+        let mut tries = 0;
+        let third = || {
+            tries += 1;
+            if tries < 3 { Err(refused()) } else { Ok(tries) }
+        };
+        assert_eq!(subscribe_anew(third, &end, Duration::from_millis(1)), Some(3));
+        let never = move || Err::<(), _>(refused());
+        let waits = thread::spawn(move || subscribe_anew(never, &end, Duration::from_mins(1)));
+        drop(guard);
+        assert_eq!(waits.join().unwrap(), None);
+    }
+
+    #[test]
     fn a_dropped_watch_lets_go_of_its_wake() {
         struct SaysGoodbye(mpsc::Sender<()>);
         impl Drop for SaysGoodbye {
@@ -256,7 +313,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let held = SaysGoodbye(sender);
         let watch = watch(
-            &[],
+            &NodeAddresses::AnyGlobal,
             Box::new(move || {
                 let _ = &held;
             }),

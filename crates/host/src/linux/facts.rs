@@ -1,19 +1,18 @@
 //! Everything about the machine. Each card is read by itself and all of them at once: one that hangs or makes no sense
 //! does not hide the others.
 
-use std::error::Error;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{HostFacts, KernelFacts, PfFacts, Unread};
+use vfleet_plan::{HostFacts, KernelFacts, Unread};
 
+use super::card::SeenCard;
 use super::deadline::{Begun, Workers};
 use super::network::Network;
 use super::pci::{self, Card, FoundCard};
 use super::{Machine, card, files, rdma, records, system};
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// How often a network that changes meanwhile is read before that is an error.
 const ATTEMPTS: usize = 8;
@@ -36,7 +35,10 @@ pub(super) fn read(
     let mut facts = common.facts;
     for (pf, look) in looks {
         match look.and_then(|look| look.within(limit)) {
-            Ok(Some(read)) => facts.pfs.push(read),
+            Ok(Some((pf, unanswered))) => {
+                facts.pfs.push(pf);
+                facts.unanswered.extend(unanswered);
+            }
             Ok(None) => {}
             Err(error) => facts.unread.push(unread(pf, &error)),
         }
@@ -51,7 +53,7 @@ fn ask(
     network: &Arc<Network>,
     pf: PciAddress,
     card: Card,
-) -> Result<Begun<Option<PfFacts>>, HostError> {
+) -> Result<Begun<Option<SeenCard>>, HostError> {
     let (machine, network) = (Arc::clone(machine), Arc::clone(network));
     workers.look(Some(pf), move || card::read(&machine.root, pf, card, &network))
 }
@@ -71,6 +73,8 @@ impl Common {
             kernel: KernelFacts { rdma_mode: rdma::mode(root)?, ..system::kernel(root)? },
             files: files::texts(root)?,
             enabled_units: files::enabled_units(root)?,
+            working_units: files::working_units(root),
+            has_boot_program: files::has_boot_program(root)?,
             guid_file: files::guids(root)?,
             ..HostFacts::default()
         };
@@ -105,14 +109,7 @@ fn read_records(machine: &Machine, facts: &mut HostFacts) -> Result<(), HostErro
 }
 
 fn unread(pf: PciAddress, error: &HostError) -> Unread {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        // Writing to a text cannot fail.
-        let _ = write!(text, ": {next}");
-        cause = next.source();
-    }
-    Unread { pf, error: text, reason: error.reason() }
+    Unread { pf, error: with_causes(&error), reason: error.reason() }
 }
 
 /// A card is read or unread, for one reason.

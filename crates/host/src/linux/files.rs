@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vfleet_plan::HostFile;
-use vfleet_plan::files::{FIXED, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule, is_ours};
+use vfleet_plan::files::{
+    BOOT_PROGRAM, FIXED, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule, is_ours, unit_path,
+};
 
 use super::root::HostRoot;
-use super::{dbus, durable, sysfs};
+use super::{dbus, durable, kept, sysfs};
 use crate::HostError;
 
 /// systemd reads all units again, which are many on some machines.
@@ -44,6 +46,18 @@ pub(super) fn enabled_units(root: &HostRoot) -> Result<BTreeSet<String>, HostErr
     Ok(UNITS.into_iter().filter(is_enabled).map(str::to_owned).collect())
 }
 
+/// Those of our units whose program runs: their control groups have processes. What is not there does not run.
+pub(super) fn working_units(root: &HostRoot) -> BTreeSet<String> {
+    let is_working = |unit: &&str| {
+        // Control groups of version 2, and of version 1.
+        ["", "systemd/"].into_iter().any(|systemd| {
+            let processes = format!("/sys/fs/cgroup/{systemd}system.slice/{unit}/cgroup.procs");
+            sysfs::read(&root.at(&processes)).is_ok_and(|processes| !processes.is_empty())
+        })
+    };
+    UNITS.into_iter().filter(is_working).map(str::to_owned).collect()
+}
+
 fn wanters(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let directory = root.at(UNIT_DIRECTORY);
     let names = sysfs::names_if_there(&directory)?;
@@ -63,6 +77,22 @@ pub(super) fn remove(root: &HostRoot, path: &str) -> Result<(), HostError> {
 /// Copies this very program.
 pub(super) fn install_program(root: &HostRoot, path: &str) -> Result<(), HostError> {
     durable::copy(Path::new(THIS_PROGRAM), &our_file(root, path)?, durable::PROGRAM)
+}
+
+/// Whether the program that the units start is this very one. It is compared again only when it changed.
+pub(super) fn has_boot_program(root: &HostRoot) -> Result<bool, HostError> {
+    let path = root.at(BOOT_PROGRAM);
+    let Ok(metadata) = fs::symlink_metadata(&path) else { return Ok(false) };
+    let version = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+    let mut compared = kept::lock(&root.kept().boot_program);
+    if let Some((known, is_this)) = *compared
+        && known == version
+    {
+        return Ok(is_this);
+    }
+    let is_this = durable::is_copy(Path::new(THIS_PROGRAM), &path, durable::PROGRAM)?;
+    *compared = Some((version, is_this));
+    Ok(is_this)
 }
 
 /// What else is on the machine is nobody's business here.
@@ -114,7 +144,7 @@ fn link(root: &HostRoot, unit: &str) -> Result<(), HostError> {
     let text = fs::read_to_string(&file).map_err(|source| sysfs::failed("read", &file, source))?;
     for wanter in wanted_by(&text) {
         let directory = root.at(UNIT_DIRECTORY).join(format!("{wanter}.wants"));
-        fs::create_dir_all(&directory).map_err(|source| sysfs::failed("make", &directory, source))?;
+        durable::make_directory(&directory).map_err(|source| sysfs::failed("make", &directory, source))?;
         let link = directory.join(unit);
         durable::remove(&link)?;
         symlink(&path, &link).map_err(|source| sysfs::failed("link", &link, source))?;
@@ -128,8 +158,4 @@ fn wanted_by(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.trim().strip_prefix("WantedBy="))
         .flat_map(str::split_whitespace)
         .filter(|wanter| !wanter.contains('/'))
-}
-
-fn unit_path(unit: &str) -> String {
-    format!("{UNIT_DIRECTORY}/{unit}")
 }

@@ -1,5 +1,6 @@
 //! Settings in the firmware of Mellanox cards, through the vendor's tool: the open one, or the vendor's own build of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
@@ -18,13 +19,18 @@ const ASKING: Duration = Duration::from_secs(7);
 /// Writing to flash, and restarting a card, take their time.
 const CHANGING: Duration = Duration::from_mins(4);
 
-/// What a card's firmware is set to; `None` for other vendors' cards, without a tool, and when the tool cannot tell.
-pub(super) fn of_card(root: &HostRoot, vendor: u16, pf: PciAddress) -> Option<FirmwareFacts> {
-    if vendor != MELLANOX {
-        return None;
+/// What a card's firmware is set to; `None` for other vendors' cards, and without a tool.
+pub(super) fn of_card(
+    root: &HostRoot,
+    vendor: u16,
+    pf: PciAddress,
+) -> Result<Option<FirmwareFacts>, Arc<HostError>> {
+    match find(root, SETTING_TOOLS) {
+        Some(tool) if vendor == MELLANOX => {
+            root.kept().firmware.get(&card_of(pf), || ask(root, tool, pf)).map(Some)
+        }
+        _ => Ok(None),
     }
-    let tool = find(root, SETTING_TOOLS)?;
-    root.kept().firmware.get(&card_of(pf), || ask(root, tool, pf))
 }
 
 /// Sets what is `Some`, for the next restart of the firmware.

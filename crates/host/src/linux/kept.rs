@@ -1,7 +1,7 @@
 //! What is read of a machine once and then remembered, because it does not change by itself.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use vfleet_api::PciAddress;
@@ -9,7 +9,7 @@ use vfleet_plan::FirmwareFacts;
 
 use super::modules::OnDisk;
 use super::platform::Networks;
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// How long a failure is remembered before it is tried again: who looks at the machine must not wait each time.
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
@@ -19,6 +19,8 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 pub(super) struct Kept {
     /// The modules of the running kernel.
     pub(super) modules: Mutex<Option<OnDisk>>,
+    /// Whether the program that units start at boot is this one, when its file was like this.
+    pub(super) boot_program: Mutex<Option<(FileVersion, bool)>>,
     /// Settings of firmware, by card.
     pub(super) firmware: Answers<FirmwareFacts>,
     /// The networks that a cloud told of.
@@ -27,6 +29,9 @@ pub(super) struct Kept {
     pub(super) networks_by_card: Mutex<BTreeMap<PciAddress, String>>,
 }
 
+/// A file's number, length, and when it changed last, in seconds and nanoseconds.
+pub(super) type FileVersion = (u64, u64, i64, i64);
+
 /// Answers to questions that take a while.
 #[derive(Debug)]
 pub(super) struct Answers<T>(Mutex<BTreeMap<String, Answer<T>>>);
@@ -34,7 +39,7 @@ pub(super) struct Answers<T>(Mutex<BTreeMap<String, Answer<T>>>);
 #[derive(Debug)]
 enum Answer<T> {
     Given(T),
-    Failed(Instant),
+    Failed(Instant, Arc<HostError>),
 }
 
 impl<T> Default for Answers<T> {
@@ -44,17 +49,27 @@ impl<T> Default for Answers<T> {
 }
 
 impl<T: Clone> Answers<T> {
-    /// What `ask` once answered about `subject`. `None` when it failed, which is tried again after a while.
-    pub(super) fn get(&self, subject: &str, ask: impl FnOnce() -> Result<T, HostError>) -> Option<T> {
+    /// What `ask` once answered about `subject`. A failure is repeated for a while, and then tried again.
+    pub(super) fn get(
+        &self,
+        subject: &str,
+        ask: impl FnOnce() -> Result<T, HostError>,
+    ) -> Result<T, Arc<HostError>> {
         match lock(&self.0).get(subject) {
-            Some(Answer::Given(answer)) => return Some(answer.clone()),
-            Some(Answer::Failed(when)) if when.elapsed() < AGAIN_AFTER => return None,
+            Some(Answer::Given(answer)) => return Ok(answer.clone()),
+            Some(Answer::Failed(when, error)) if when.elapsed() < AGAIN_AFTER => {
+                return Err(Arc::clone(error));
+            }
             _ => {}
         }
         // Not locked: others ask about other subjects meanwhile.
-        let (kept, answer) = match ask() {
-            Ok(answer) => (Answer::Given(answer.clone()), Some(answer)),
-            Err(_) => (Answer::Failed(Instant::now()), None),
+        let answer = ask().map_err(Arc::new);
+        let kept = match &answer {
+            Ok(answer) => Answer::Given(answer.clone()),
+            Err(error) => {
+                tracing::warn!(subject, reason = error.reason(), "not answered: {}", with_causes(&error));
+                Answer::Failed(Instant::now(), Arc::clone(error))
+            }
         };
         lock(&self.0).insert(subject.to_owned(), kept);
         answer
@@ -82,19 +97,19 @@ mod tests {
     #[test]
     fn an_answer_is_asked_for_once_until_it_is_forgotten() {
         let answers = Answers::default();
-        assert_eq!(answers.get("a", || Ok(1)), Some(1));
-        assert_eq!(answers.get("a", || Ok(2)), Some(1));
-        assert_eq!(answers.get("b", || Ok(3)), Some(3));
+        let get = |subject, answer| answers.get(subject, || Ok(answer)).unwrap();
+        assert_eq!((get("a", 1), get("a", 2), get("b", 3)), (1, 1, 3));
         answers.forget("a");
-        assert_eq!(answers.get("a", || Ok(2)), Some(2));
+        assert_eq!(get("a", 2), 2);
     }
 
     #[test]
     fn a_failure_is_not_asked_for_again_at_once() {
         let answers = Answers::default();
-        assert_eq!(answers.get("a", || Err(failure())), None);
-        assert_eq!(answers.get("a", || Ok(1)), None);
+        for ask in [|| Err(failure()), || Ok(1)] {
+            assert_eq!(answers.get("a", ask).unwrap_err().to_string(), failure().to_string());
+        }
         answers.forget("a");
-        assert_eq!(answers.get("a", || Ok(1)), Some(1));
+        assert_eq!(answers.get("a", || Ok(1)).unwrap(), 1);
     }
 }

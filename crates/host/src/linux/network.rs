@@ -11,6 +11,24 @@ use crate::HostError;
 /// What software switches are made by whose interfaces do not say which of them belong together.
 const OPEN_VSWITCH: &str = "openvswitch";
 
+/// Addresses by which others reach the node: the interfaces that carry them are in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NodeAddresses {
+    /// These.
+    Known(Vec<IpAddr>),
+    /// Nobody said which: any that means something beyond the next wire may be one.
+    AnyGlobal,
+}
+
+impl NodeAddresses {
+    pub(super) fn have(&self, address: &Address) -> bool {
+        match self {
+            Self::Known(known) => address.ip.is_some_and(|ip| known.contains(&ip)),
+            Self::AnyGlobal => address.is_global,
+        }
+    }
+}
+
 /// All interfaces of the host's own network namespace.
 #[derive(Debug)]
 pub(super) struct Network {
@@ -19,11 +37,11 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// As it is now. `node_addresses` are those that the node is known by.
-    pub(super) fn read(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
+    /// As it is now.
+    pub(super) fn read(node_addresses: &NodeAddresses) -> Result<Self, HostError> {
         let mut rtnl = Rtnl::open()?;
-        let is_of_node = |address: &Address| address.ip.is_some_and(|ip| node_addresses.contains(&ip));
-        let carrying = rtnl.addresses()?.into_iter().filter(is_of_node).map(|address| address.index);
+        let addresses = rtnl.addresses()?.into_iter();
+        let carrying = addresses.filter(|address| node_addresses.have(address)).map(|address| address.index);
         let routes = rtnl.routes()?.into_iter().filter(|route| route.is_default);
         let links = rtnl.links()?.into_iter().map(|link| (link.index, link)).collect();
         Ok(Self::new(links, routes.flat_map(|route| route.interfaces).collect(), carrying.collect()))

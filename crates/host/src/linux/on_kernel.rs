@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,7 +12,7 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::{EswitchMode, HostUse, VdpaKind};
 
 use super::devlink::{self, Handle};
-use super::network::Network;
+use super::network::{Network, NodeAddresses};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
 use super::rtnl::Rtnl;
@@ -38,7 +37,7 @@ fn an_embedded_switch_changes_its_mode_and_has_representors() {
 
     let netdevs = netdev::all(path).unwrap();
     assert_eq!(netdevs.indices.len(), 3);
-    let network = Network::read(&[]).unwrap();
+    let network = Network::read(&NodeAddresses::AnyGlobal).unwrap();
     let link = network.link(netdevs.own.unwrap().index).unwrap();
     for own in [&netdevs.indices, &BTreeSet::new()] {
         let found = representor::of_vfs(&Pf { link, function: 0, own }, network.links());
@@ -97,7 +96,7 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
         let mut links = Rtnl::open().unwrap().links().unwrap().into_iter();
         links.find(|link| link.name == name).unwrap().index
     };
-    let node: IpAddr = "192.0.2.7".parse().unwrap();
+    let node = NodeAddresses::Known(vec!["192.0.2.7".parse().unwrap()]);
     shell(
         "modprobe -a bonding 8021q; ip link add b0 type bond; ip link set enp1s0 down; \
          ip link set enp1s0 master b0; ip link set b0 up; ip link add link b0 name b0.5 type vlan id 5; \
@@ -107,7 +106,7 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
     let wakes = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&wakes);
     let watch = events::watch(
-        &[node],
+        &node,
         Box::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
             let _ = sender.send(());
@@ -122,14 +121,14 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
     );
     assert!(!is_woken(), "a pod's interface wakes nobody");
 
-    assert_eq!(Network::read(&[node]).unwrap().host_use(index("enp1s0")), None);
+    assert_eq!(Network::read(&node).unwrap().host_use(index("enp1s0")), None);
     shell("ip address add 192.0.2.7/24 dev b0.5");
     assert!(is_woken());
-    assert_eq!(Network::read(&[node]).unwrap().host_use(index("enp1s0")), Some(HostUse::NodeAddress));
+    assert_eq!(Network::read(&node).unwrap().host_use(index("enp1s0")), Some(HostUse::NodeAddress));
     quiet();
     shell("ip route add default via 192.0.2.1 dev b0.5");
     assert!(is_woken());
-    let network = Network::read(&[node]).unwrap();
+    let network = Network::read(&node).unwrap();
     assert_eq!(network.host_use(index("enp1s0")), Some(HostUse::DefaultRoute));
     assert_eq!(network.host_use(index("enp2s0")), None);
     drop(watch);

@@ -1,8 +1,10 @@
 //! PFs and VFs as sysfs shows them.
 
+use std::io;
 use std::path::Path;
 
 use vfleet_api::{PciAddress, VfRef};
+use vfleet_plan::firmware::MELLANOX;
 
 use super::driver::BusDevice;
 use super::root::HostRoot;
@@ -12,9 +14,9 @@ use crate::HostError;
 /// What makes a PCI function one of our cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Card {
-    /// A network card that can have this many VFs.
+    /// A network card that can have this many VFs; none while its firmware shows none.
     Pf { total_vfs: u16 },
-    /// A network card that cannot have any: where a hypervisor hands out VFs, it is one.
+    /// A network card that shows none: where a hypervisor hands out VFs, it is one.
     LoneVf,
 }
 
@@ -27,7 +29,11 @@ pub(super) fn cards(root: &HostRoot, with_lone_vfs: bool) -> Result<Vec<FoundCar
     for address in addresses(root)? {
         let card = match card(root, address) {
             Ok(None) => continue,
-            Ok(Some(Card::LoneVf)) if !with_lone_vfs => continue,
+            Ok(Some(Card::LoneVf)) if !with_lone_vfs => match may_hide_vfs(root, address) {
+                Ok(true) => Ok(Card::Pf { total_vfs: 0 }),
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            },
             Ok(Some(card)) => Ok(card),
             Err(error) => Err(error),
         };
@@ -74,10 +80,21 @@ fn card(root: &HostRoot, address: PciAddress) -> Result<Option<Card>, HostError>
     }
 }
 
+/// Whether a card that shows no VFs may have some: with SR-IOV switched off, the firmware of a Mellanox card keeps the
+/// kernel from seeing that it has it at all.
+fn may_hide_vfs(root: &HostRoot, address: PciAddress) -> Result<bool, HostError> {
+    Ok(vendor(root, address)? == MELLANOX)
+}
+
+pub(super) fn vendor(root: &HostRoot, address: PciAddress) -> Result<u16, HostError> {
+    sysfs::read_as(&root.device(address).join("vendor"), "a PCI vendor id", parse::id)
+}
+
 /// Fails when there is no such PF. Gives how many VFs it can have.
 pub(super) fn require_pf(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError> {
     match card(root, pf)? {
         Some(Card::Pf { total_vfs }) => Ok(total_vfs),
+        Some(Card::LoneVf) if may_hide_vfs(root, pf)? => Ok(0),
         Some(Card::LoneVf) | None => Err(HostError::NoSuchPf { pf }),
     }
 }
@@ -94,9 +111,17 @@ pub(super) fn drivers_autoprobe(root: &HostRoot, pf: PciAddress) -> Result<bool,
 }
 
 /// How many VFs the kernel says that the PF has. Waits for a change of the number that is under way: the kernel
-/// locks the device meanwhile.
+/// locks the device meanwhile. A card whose SR-IOV is switched off has no such file.
 pub(super) fn num_vfs(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError> {
-    sysfs::read_as(&root.device(pf).join("sriov_numvfs"), "a number of VFs", parse::count)
+    let device = root.device(pf);
+    match sysfs::read_as(&device.join("sriov_numvfs"), "a number of VFs", parse::count) {
+        Err(HostError::Io { source, .. })
+            if source.kind() == io::ErrorKind::NotFound && !device.join("sriov_totalvfs").exists() =>
+        {
+            Ok(0)
+        }
+        read => read,
+    }
 }
 
 /// The VFs of a PF, by index. Exactly as many as the kernel says there are, without gaps.
@@ -114,7 +139,7 @@ pub(super) fn vf_addresses(root: &HostRoot, pf: PciAddress) -> Result<Vec<PciAdd
 }
 
 fn vf_behind(link: &Path) -> Result<PciAddress, HostError> {
-    let gone = || sysfs::failed("follow", link, std::io::ErrorKind::NotFound.into());
+    let gone = || sysfs::failed("follow", link, io::ErrorKind::NotFound.into());
     address_of(link, &sysfs::target_name(link)?.ok_or_else(gone)?)
 }
 

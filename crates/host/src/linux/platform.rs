@@ -7,6 +7,7 @@ mod openstack;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_api::{MacAddr, PciAddress};
@@ -61,21 +62,24 @@ pub(super) struct Networks {
 }
 
 /// The network of a card. It is asked for once, and remembered by the card's address: a card that is given to a program
-/// shows no MAC any more. A cloud that does not answer is asked again later; until then the card is on no network that
-/// we know.
-pub(super) fn network(root: &HostRoot, card: PciAddress, mac: Option<MacAddr>) -> Option<String> {
+/// shows no MAC any more. A cloud that does not answer is asked again later.
+pub(super) fn network(
+    root: &HostRoot,
+    card: PciAddress,
+    mac: Option<MacAddr>,
+) -> Result<Option<String>, Arc<HostError>> {
     let platform = root.platform();
     if platform == Platform::BareMetal {
-        return None;
+        return Ok(None);
     }
     let mut places = kept::lock(&root.kept().networks_by_card);
     if let Some(known) = places.get(&card) {
-        return Some(known.clone());
+        return Ok(Some(known.clone()));
     }
     let networks = root.kept().networks.get(platform.name(), || ask(root, platform, METADATA_SERVICE))?;
-    let network = mac.and_then(|mac| networks.by_mac.get(&mac)).or_else(|| networks.by_address.get(&card))?;
-    places.insert(card, network.clone());
-    Some(network.clone())
+    let network = mac.and_then(|mac| networks.by_mac.get(&mac)).or_else(|| networks.by_address.get(&card));
+    places.extend(network.map(|network| (card, network.clone())));
+    Ok(network.cloned())
 }
 
 fn ask(root: &HostRoot, platform: Platform, service: SocketAddr) -> Result<Networks, HostError> {

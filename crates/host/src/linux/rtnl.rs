@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((link.index, link.name.as_str(), link.mac), (1, "lo", Some(MacAddr::ZERO)));
         assert!(link.mtu > 0 && link.vf_macs.is_empty());
         assert!(rtnl.links().unwrap().contains(&link));
-        let loopback = Address { index: 1, ip: Some([127, 0, 0, 1].into()) };
+        let loopback = Address { index: 1, is_global: false, ip: Some([127, 0, 0, 1].into()) };
         assert!(rtnl.addresses().unwrap().contains(&loopback));
         rtnl.routes().unwrap();
     }

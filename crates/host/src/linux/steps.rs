@@ -49,7 +49,6 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetVfMac { vf, mac } => links::set_vf_mac(root, *vf, *mac, &attempt),
         Step::SetVfGuid { vf, guid } => links::set_vf_guid(root, *vf, *guid, &attempt),
         Step::BindVf { vf, driver } => bind::bind(root, *vf, driver, &attempt),
-        Step::UnbindVf { vf } => bind::unbind(root, *vf),
         Step::SetVfMtu { vf, mtu } => links::set_vf_mtu(root, *vf, *mtu, &attempt),
         Step::MakeVdpa { vf, kind } => vdpa::make(root, *vf, *kind, &attempt),
         Step::RemoveVdpa { vf } => vdpa::remove(root, *vf, &attempt),

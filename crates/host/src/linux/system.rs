@@ -46,11 +46,12 @@ fn processor(info: &str) -> Processor {
 /// The kernel marks the level that counts: `none [integrity] confidentiality`. Without the file there is no lockdown.
 fn is_locked_down(root: &HostRoot) -> Result<bool, HostError> {
     let path = root.at("/sys/kernel/security/lockdown");
-    let parse = |text: &str| {
-        let level = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
-        Some(level != "none")
-    };
-    Ok(sysfs::read_if_there(&path, "the level of lockdown", parse)?.unwrap_or(false))
+    Ok(sysfs::read_if_there(&path, "the level of lockdown", locks_down)?.unwrap_or(false))
+}
+
+fn locks_down(levels: &str) -> Option<bool> {
+    let level = levels.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
+    Some(level != "none")
 }
 
 fn reboots(root: &HostRoot) -> Result<Option<Reboots>, HostError> {
@@ -90,6 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::linux::tree::Tree;
 
     #[test]
     fn the_vendor_of_the_first_processor_counts() {
@@ -105,7 +107,22 @@ mod tests {
 
         #[test]
         fn takes_any_text(text in "(?s).{0,200}") {
-            let _ = processor(&text);
+            let _ = (processor(&text), locks_down(&text));
+        }
+
+        /// Whatever the file of restarts says: it is never taken for no restarts.
+        #[test]
+        fn a_damaged_count_of_restarts_is_none_that_was_not_counted(at in 0..60_usize, byte: u8, length in 0..60_usize) {
+            let tree = Tree::new();
+            let counted = Reboots::for_one("x", 2, "y");
+            count_reboot(tree.root(), &counted).unwrap();
+            let mut bytes = std::fs::read(tree.path(REBOOTS)).unwrap();
+            if let Some(found) = bytes.get_mut(at) {
+                *found = byte;
+            }
+            bytes.truncate(length);
+            std::fs::write(tree.path(REBOOTS), bytes).unwrap();
+            prop_assert_ne!(reboots(tree.root()).ok(), Some(None));
         }
     }
 }

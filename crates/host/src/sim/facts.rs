@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::node_state::Interface;
-use vfleet_plan::files::is_ours;
+use vfleet_plan::files::{BOOT_PROGRAM, is_ours};
 use vfleet_plan::modules::KNOWN;
 use vfleet_plan::{HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, Unread, VfFacts};
 
@@ -14,10 +14,13 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
     HostFacts {
         pfs: kernel.pfs.iter().filter(|pf| !pf.hangs).map(|pf| pf_facts(kernel, pf)).collect(),
         unread: kernel.pfs.iter().filter(|pf| pf.hangs).map(unread).collect(),
+        unanswered: Vec::new(),
         records: records(kernel),
         kernel: kernel_facts(kernel),
         files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
         enabled_units: kernel.enabled_units.clone(),
+        working_units: kernel.working_units.clone(),
+        has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
     }
 }

@@ -42,7 +42,9 @@ pub struct Kernel {
     pub files: BTreeMap<String, String>,
     /// Units of systemd that start at boot.
     pub enabled_units: BTreeSet<String>,
-    /// Where vfleet put copies of itself.
+    /// Units of systemd whose program runs.
+    pub working_units: BTreeSet<String>,
+    /// Where there are copies of this very vfleet.
     pub programs: BTreeSet<String>,
     /// The file of InfiniBand GUIDs.
     pub guid_file: Option<String>,
@@ -73,6 +75,7 @@ impl Kernel {
             go_records: machine.go_records()?,
             files: machine.files.clone(),
             enabled_units: machine.enabled_units.clone(),
+            working_units: BTreeSet::new(),
             programs: BTreeSet::new(),
             guid_file: machine.guid_file.clone(),
             reboots: machine.reboots.clone(),
@@ -111,6 +114,7 @@ impl Kernel {
     fn start(&mut self) {
         let Machine { kernel, userspace_drivers, .. } = &self.machine;
         self.boots += 1;
+        self.working_units.clear();
         self.modules = self.machine.modules();
         self.userspace_drivers = userspace_drivers.iter().cloned().collect();
         self.vfio_without_iommu = false;

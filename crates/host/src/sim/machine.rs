@@ -67,9 +67,8 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 /// enabledUnits: []               # units of systemd that start at boot; default: none
 /// guidFile: "[]"                 # text of the file of GUIDs; default: no such file
 /// reboots:                       # restarts that vfleet asked for; default: none
-///   purpose: kernel arguments intel_iommu=on
-///   count: 1
-///   bootId: another
+///   needs:
+///     kernel arguments intel_iommu=on: {count: 1, bootId: another}
 /// # "#).unwrap();
 /// # assert_eq!(machine.pfs[0].total_vfs, 64);
 /// ```

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_plan::{Record, Step};
+use vfleet_plan::{EswitchMode, Record, Step, VdpaKind};
 
 use super::kernel::Kernel;
 use super::parts::{Pf, Vf};
@@ -23,27 +23,69 @@ const EOPNOTSUPP: i32 = 95;
 pub(super) const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
+    require_answer(kernel, step)?;
+    let refused = |refusal: Refusal| netlink(step, &refusal);
     match step {
-        Step::WriteRecord { record } => {
-            write_record(kernel, record);
-            Ok(())
+        Step::WriteRecord { record } => write_record(kernel, record),
+        Step::RemoveRecord { pf } => remove_record(kernel, *pf),
+        Step::SetLinkUp { pf } => on_link(kernel, *pf, step, |kernel| kernel.set_up(*pf, true))?,
+        Step::SetPfMtu { pf, mtu } => on_link(kernel, *pf, step, |kernel| kernel.set_pf_mtu(*pf, *mtu))?,
+        Step::SetAutoprobe { pf, on } => kernel.set_autoprobe(*pf, *on).map_err(refused)?,
+        Step::SetNumVfs { pf, count } => set_num_vfs(kernel, *pf, *count, step)?,
+        Step::SetEswitchMode { pf, mode } => set_eswitch(kernel, *pf, *mode, step)?,
+        Step::SetTcOffload { pf, on } => {
+            on_link(kernel, *pf, step, |kernel| kernel.set_tc_offload(*pf, *on))?;
         }
-        Step::RemoveRecord { pf } => {
-            kernel.records.remove(pf);
-            kernel.go_records.remove(pf);
-            Ok(())
+        Step::SetSoftwareSteering { pf } => {
+            unless(EOPNOTSUPP, kernel.set_software_steering(*pf)).map_err(refused)?;
         }
-        Step::WriteFile { file, .. } => machine::write_file(kernel, file),
-        Step::RemoveFile { path, .. } => machine::remove_file(kernel, path),
-        _ => match step.pf() {
-            None => machine::execute(kernel, step),
-            Some(pf) if require_pf(kernel, pf)?.hangs => {
-                Err(HostError::Deadline { attempt: step.to_string(), after: DEADLINE })
-            }
-            Some(_) if step.vf().is_some() => change_vf(kernel, step),
-            Some(pf) => change_pf(kernel, pf, step),
-        },
+        Step::SetFirmware { pf, settings } => machine::set_firmware(kernel, *pf, settings, step)?,
+        Step::ResetFirmware { pf } => machine::reset_firmware(kernel, *pf, step)?,
+        Step::ReplayUdev { pf } => kernel.replay_udev(*pf).map_err(refused)?,
+        Step::SetVfMac { vf, mac } => on_link(kernel, vf.pf, step, |kernel| kernel.set_vf_mac(*vf, *mac))?,
+        Step::SetVfGuid { vf, guid } => {
+            on_link(kernel, vf.pf, step, |kernel| kernel.set_vf_guid(*vf, *guid))?;
+        }
+        Step::BindVf { vf, driver } => bind::bind(kernel, *vf, driver, step)?,
+        Step::SetVfMtu { vf, mtu } => {
+            require_vf_link(kernel, *vf)?;
+            kernel.set_vf_mtu(*vf, *mtu).map_err(refused)?;
+        }
+        Step::MakeVdpa { vf, kind } => make_vdpa(kernel, *vf, *kind, step)?,
+        Step::RemoveVdpa { vf } => unless(ENODEV, kernel.remove_vdpa(*vf)).map_err(refused)?,
+        Step::LoadModule { module, options } => machine::load_module(kernel, module, options)?,
+        Step::WriteFile { file, .. } => machine::write_file(kernel, file)?,
+        Step::RemoveFile { path, .. } => machine::remove_file(kernel, path)?,
+        Step::InstallProgram { path } => machine::install_program(kernel, path),
+        Step::EnableUnit { unit } => machine::enable(kernel, unit)?,
+        Step::DisableUnit { unit } => machine::disable(kernel, unit),
+        Step::SetKernelArguments { loader, add, remove } => {
+            machine::set_arguments(kernel, *loader, add, remove)?;
+        }
+        Step::CountReboot { reboots } => kernel.reboots = Some(reboots.clone()),
+        Step::ForgetReboots => kernel.reboots = None,
+        Step::Reboot => kernel.reboot(),
     }
+    Ok(())
+}
+
+/// That the card or the VF of a step is there, and its driver does not hang. What is written about a card needs none.
+fn require_answer(kernel: &Kernel, step: &Step) -> Result<(), HostError> {
+    let (Some(pf), false) = (step.pf(), is_written_down(step)) else { return Ok(()) };
+    if require_pf(kernel, pf)?.hangs {
+        return Err(HostError::Deadline { attempt: step.to_string(), after: DEADLINE });
+    }
+    step.vf().map_or(Ok(()), |vf| require_vf(kernel, vf).map(drop))
+}
+
+fn is_written_down(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::WriteRecord { .. }
+            | Step::RemoveRecord { .. }
+            | Step::WriteFile { .. }
+            | Step::RemoveFile { .. }
+    )
 }
 
 /// Beside the record the file of the Go daemon is kept, for the way back to it.
@@ -52,71 +94,41 @@ fn write_record(kernel: &mut Kernel, record: &Record) {
     kernel.records.insert(record.pf, record.clone());
 }
 
-fn change_pf(kernel: &mut Kernel, pf: PciAddress, step: &Step) -> Result<(), HostError> {
-    let done = match step {
-        Step::SetLinkUp { .. } => {
-            require_link(kernel, pf)?;
-            kernel.set_up(pf, true)
-        }
-        Step::SetPfMtu { mtu, .. } => {
-            require_link(kernel, pf)?;
-            kernel.set_pf_mtu(pf, *mtu)
-        }
-        Step::SetAutoprobe { on, .. } => kernel.set_autoprobe(pf, *on),
-        Step::SetNumVfs { count, .. } => return set_num_vfs(kernel, pf, *count, step),
-        Step::SetEswitchMode { .. } if require_pf(kernel, pf)?.eswitch.is_none() => {
-            return Err(HostError::NoEswitch { device: pf.to_string() });
-        }
-        Step::SetEswitchMode { mode, .. } => kernel.set_eswitch_mode(pf, *mode),
-        Step::SetTcOffload { on, .. } => {
-            require_link(kernel, pf)?;
-            kernel.set_tc_offload(pf, *on)
-        }
-        Step::SetSoftwareSteering { .. } => match kernel.set_software_steering(pf) {
-            Err(refusal) if refusal.errno == EOPNOTSUPP => Ok(()),
-            done => done,
-        },
-        Step::SetFirmware { settings, .. } => return machine::set_firmware(kernel, pf, settings, step),
-        Step::ResetFirmware { .. } => return machine::reset_firmware(kernel, pf, step),
-        Step::ReplayUdev { .. } => kernel.replay_udev(pf),
-        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
-    };
-    done.map_err(|refusal| netlink(step, &refusal))
+fn remove_record(kernel: &mut Kernel, pf: PciAddress) {
+    kernel.records.remove(&pf);
+    kernel.go_records.remove(&pf);
 }
 
-fn change_vf(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
-    if let Some(vf) = step.vf() {
-        require_vf(kernel, vf)?;
+/// Asks the kernel for something that goes through a PF's interface.
+fn on_link(
+    kernel: &mut Kernel,
+    pf: PciAddress,
+    step: &Step,
+    ask: impl FnOnce(&mut Kernel) -> Result<(), Refusal>,
+) -> Result<(), HostError> {
+    if require_pf(kernel, pf)?.link.is_none() {
+        return Err(HostError::NoInterface { device: pf.to_string() });
     }
-    let done = match step {
-        Step::SetVfMac { vf, mac } => {
-            require_link(kernel, vf.pf)?;
-            kernel.set_vf_mac(*vf, *mac)
-        }
-        Step::SetVfGuid { vf, guid } => {
-            require_link(kernel, vf.pf)?;
-            kernel.set_vf_guid(*vf, *guid)
-        }
-        Step::BindVf { vf, driver } => return bind::bind(kernel, *vf, driver, step),
-        Step::UnbindVf { vf } => match kernel.unbind(*vf) {
-            Err(refusal) if refusal.errno == ENODEV => Ok(()),
-            done => done,
-        },
-        Step::SetVfMtu { vf, mtu } => {
-            require_vf_link(kernel, *vf)?;
-            kernel.set_vf_mtu(*vf, *mtu)
-        }
-        Step::MakeVdpa { kind, .. } if !machine::is_loaded(kernel, kind.driver()) => {
-            return Err(HostError::DriverNotLoaded { driver: kind.driver().to_owned() });
-        }
-        Step::MakeVdpa { vf, kind } => kernel.make_vdpa(*vf, *kind),
-        Step::RemoveVdpa { vf } => match kernel.remove_vdpa(*vf) {
-            Err(refusal) if refusal.errno == ENODEV => Ok(()),
-            done => done,
-        },
-        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
-    };
-    done.map_err(|refusal| netlink(step, &refusal))
+    ask(kernel).map_err(|refusal| netlink(step, &refusal))
+}
+
+/// A refusal that means that there is nothing to do.
+fn unless(harmless: i32, done: Result<(), Refusal>) -> Result<(), Refusal> {
+    done.or_else(|refusal| if refusal.errno == harmless { Ok(()) } else { Err(refusal) })
+}
+
+fn set_eswitch(kernel: &mut Kernel, pf: PciAddress, mode: EswitchMode, step: &Step) -> Result<(), HostError> {
+    if require_pf(kernel, pf)?.eswitch.is_none() {
+        return Err(HostError::NoEswitch { device: pf.to_string() });
+    }
+    kernel.set_eswitch_mode(pf, mode).map_err(|refusal| netlink(step, &refusal))
+}
+
+fn make_vdpa(kernel: &mut Kernel, vf: VfRef, kind: VdpaKind, step: &Step) -> Result<(), HostError> {
+    if !machine::is_loaded(kernel, kind.driver()) {
+        return Err(HostError::DriverNotLoaded { driver: kind.driver().to_owned() });
+    }
+    kernel.make_vdpa(vf, kind).map_err(|refusal| netlink(step, &refusal))
 }
 
 fn set_num_vfs(kernel: &mut Kernel, pf: PciAddress, count: u16, step: &Step) -> Result<(), HostError> {
@@ -131,11 +143,6 @@ fn set_num_vfs(kernel: &mut Kernel, pf: PciAddress, count: u16, step: &Step) -> 
 
 fn require_pf(kernel: &Kernel, pf: PciAddress) -> Result<&Pf, HostError> {
     kernel.pf(pf).ok_or(HostError::NoSuchPf { pf })
-}
-
-fn require_link(kernel: &Kernel, pf: PciAddress) -> Result<(), HostError> {
-    let link = require_pf(kernel, pf)?.link.as_ref();
-    link.map(drop).ok_or_else(|| HostError::NoInterface { device: pf.to_string() })
 }
 
 fn require_vf(kernel: &Kernel, vf: VfRef) -> Result<&Vf, HostError> {

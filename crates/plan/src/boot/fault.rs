@@ -11,9 +11,9 @@ pub enum BootFault {
         /// In their words.
         error: String,
     },
-    /// The first unit is done, the second is not.
+    /// A unit is at work; or the second one was never done.
     #[error(
-        "the cards are not configured yet: see `systemctl status sriov-config-post-network.service` if this lasts"
+        "the cards are not configured yet: if this lasts, see `systemctl status 'sriov-config*'`, and restart the node"
     )]
     Unfinished,
     /// The units succeeded, but that is not how the machine is any more.

@@ -1,7 +1,8 @@
 use vfleet_api::PciAddress;
 
 use super::*;
-use crate::facts::{LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::facts::{HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::firmware::{FirmwareFacts, FirmwareSettings};
 
 const PF: &str = "0000:3b:00.0";
 
@@ -64,6 +65,7 @@ fn after(steps: &[PlannedStep], facts: &HostFacts) -> HostFacts {
             Step::RemoveFile { path, .. } => {
                 facts.files.remove(path);
             }
+            Step::InstallProgram { .. } => facts.has_boot_program = true,
             Step::EnableUnit { unit } => {
                 facts.enabled_units.insert(unit.clone());
             }
@@ -115,6 +117,12 @@ fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
     let result = BootResult::succeeded();
     let again = plan_boot(&wish(&nothing, Some(&result)), &done);
     assert!(again.is_done(), "{again:?}");
+
+    // Another build of the same version.
+    let upgraded = HostFacts { has_boot_program: false, ..done };
+    let plan = plan_boot(&wish(&nothing, Some(&result)), &upgraded);
+    assert_eq!(lines(&plan.steps), ["install this program as /var/lib/sriov/vfleet"]);
+    assert_eq!(plan.disruption(), Disruption::None);
 }
 
 #[test]
@@ -158,7 +166,9 @@ fn units_that_never_leave_a_result_get_two_restarts() {
         let plan = plan_boot(&wish(&spec, None), &facts);
         assert!(reboots(&plan), "restart {count}: {plan:?}");
         facts = after(&plan.steps, &facts);
-        assert_eq!(facts.kernel.reboots.as_ref().unwrap().count, count);
+        let counts: Vec<u32> =
+            facts.kernel.reboots.iter().flat_map(|all| all.needs.values()).map(|one| one.count).collect();
+        assert_eq!(counts, [count]);
     }
     let plan = plan_boot(&wish(&spec, None), &facts);
     assert!(plan.steps.is_empty(), "{plan:?}");
@@ -195,6 +205,32 @@ fn what_the_units_report_is_said_and_no_restart_follows() {
 }
 
 #[test]
+fn while_a_unit_is_at_work_the_agent_waits_for_it() {
+    let spec = two_vfs();
+    for result in [None, Some(BootResult::in_progress()), Some(BootResult::failed("pre: no card"))] {
+        let first = plan_boot(&wish(&spec, None), &machine());
+        let mut booted = after(&first.steps, &machine());
+        booted.working_units.insert(UNITS[1].to_owned());
+        let plan = plan_boot(&wish(&spec, result.as_ref()), &booted);
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
+        // What it does was wanted when it began: another config would stand beside its result.
+        let plan = plan_boot(&BootWish { config: "another", ..wish(&spec, result.as_ref()) }, &booted);
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
+    }
+}
+
+#[test]
+fn units_that_are_killed_are_started_again_a_few_times() {
+    for file in UNITS.map(unit_path) {
+        let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+        let text = after(&plan.steps, &machine()).files.remove(&file).unwrap();
+        for line in ["Restart=on-abnormal", "StartLimitIntervalSec=1h", "StartLimitBurst=3"] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}
+
+#[test]
 fn what_disturbs_nobody_is_done_at_once() {
     let spec = spec(&serde_json::json!([]));
     let mut facts = machine();
@@ -210,8 +246,7 @@ fn what_disturbs_nobody_is_done_at_once() {
 fn restarts_for_the_units_are_forgotten_once_the_machine_is_as_wanted() {
     let nothing = spec(&serde_json::json!([]));
     let mut facts = machine();
-    let purpose = "systemd mode with config 0123".to_owned();
-    facts.kernel.reboots = Some(Reboots { purpose, count: 1, boot_id: "before".to_owned() });
+    facts.kernel.reboots = Some(Reboots::for_one("systemd mode with config 0123", 1, "before"));
     let plan = plan_boot(&wish(&nothing, None), &facts);
     assert_eq!(lines(&plan.steps).iter().filter(|line| *line == "forget reboots").count(), 1, "{plan:?}");
 }
@@ -242,54 +277,103 @@ fn a_text_of_a_result_is_one_line_whatever_the_error_says() {
     assert_eq!(text, "syncStatus: Failed\nlastSyncError: \"pre: \\\"a\\\": b\\nc\"\n");
 }
 
-/// All names of properties below `schema`.
-fn names(schema: &serde_json::Value, found: &mut serde_json::Map<String, serde_json::Value>) {
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        found.insert(name.clone(), serde_json::json!("x"));
-        names(property, found);
-        names(&property["items"], found);
-    }
-}
-
-/// Every name of the CRD that is not in lower case has its place in the tables of the config.
-#[test]
-fn the_config_knows_all_names_of_the_spec() {
-    let crds = serde_json::to_value(vfleet_api::crds::all()).unwrap();
-    let states = crds
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|crd| crd["spec"]["names"]["plural"] == "sriovnetworknodestates");
-    let schema = &states.unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let mut found = serde_json::Map::new();
-    names(schema, &mut found);
-    assert!(found.len() > 20, "{found:?}");
-    for name in found.keys() {
-        let spec = serde_json::json!({ "spec": { (name.to_lowercase()): "x" } });
-        let read = super::config::api_names(spec["spec"].clone());
-        assert!(read.get(name).is_some(), "{name} is not in the table");
-    }
+/// A Mellanox card whose firmware shows fewer VFs than are wanted.
+fn with_firmware(next_boot: u16) -> HostFacts {
+    let settings = |count| FirmwareSettings { sriov: Some(true), num_vfs: Some(count), ..Default::default() };
+    let mut facts = machine();
+    let pf = &mut facts.pfs[0];
+    (pf.vendor, pf.total_vfs) = (0x15b3, 1);
+    pf.firmware = Some(FirmwareFacts { current: settings(1), next_boot: settings(next_boot) });
+    facts
 }
 
 #[test]
-fn a_config_is_in_the_go_form_and_is_read_back() {
-    let spec: SriovNetworkNodeStateSpec = serde_json::from_value(serde_json::json!({
-        "interfaces": [{
-            "pciAddress": PF, "numVfs": 2, "eSwitchMode": "switchdev", "name": "ens1f0",
-            "vfGroups": [{ "vfRange": "0-1", "isRdma": true, "policyName": "p: 1", "deviceType": "netdevice" }],
-        }],
-        "system": { "rdmaMode": "exclusive" },
-    }))
-    .unwrap();
-    let text = config::config_text(&spec);
+fn the_firmware_is_set_before_the_one_restart() {
+    let spec = two_vfs();
+    let plan = plan_boot(&wish(&spec, None), &with_firmware(1));
+    let is_set = |plan: &Plan| lines(&plan.steps).contains(&format!("set {PF} firmware NUM_OF_VFS=2"));
+    assert!(is_set(&plan) && !reboots(&plan), "{plan:?}");
+    let set = after(&plan.steps, &with_firmware(2));
+    let plan = plan_boot(&wish(&spec, None), &set);
+    assert!(reboots(&plan) && !is_set(&plan), "{plan:?}");
+    assert_eq!(plan.steps.last().unwrap().why, "firmware of 0000:3b:00");
+}
+
+#[test]
+fn units_leave_the_firmware_alone() {
+    let config = BootConfig { spec: two_vfs(), ..Default::default() };
+    for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+        let plan = plan_phase(phase, &config, &with_firmware(1));
+        assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("TooManyVfs")));
+    }
+}
+
+/// Kernel arguments that do not come, and units that do not run.
+#[test]
+fn restarts_for_the_units_and_for_the_kernel_are_counted_each_for_itself() {
+    let spec = two_vfs();
+    let mut facts = machine();
+    facts.kernel.reboots = Some(Reboots::for_one("kernel arguments x", 2, "before"));
+    let plan = plan_boot(&wish(&spec, None), &facts);
+    let counted = after(&plan.steps, &facts).kernel.reboots.unwrap();
+    assert_eq!(counted.needs.values().map(|tries| tries.count).collect::<Vec<_>>(), [2, 1]);
+
+    // The planner of nodes has no need of its own: its count goes, that for the units stays.
+    facts.kernel.reboots = Some(counted);
+    let node = guard::with_our_count(plan_node_with(&spec, &facts, &NodeOptions::default()), &facts);
+    let left = after(&node.steps, &facts).kernel.reboots.unwrap();
+    assert!(
+        left.needs.len() == 1 && left.needs.keys().all(|need| need.starts_with("systemd mode")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
+    let spec = two_vfs();
+    let settings = NodeSettings {
+        options: NodeOptions { firmware_reset: true, mellanox: false },
+        one_card_at_a_time: true,
+        has_lone_vfs: true,
+        node_addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+    };
+    let config = BootConfig { spec, settings, in_use: [(address(), HostUse::DefaultRoute)].into() };
+    let text = config_text(&config);
+    let in_use = format!("  inUse: {{\"{PF}\":\"defaultRoute\"}}");
     for line in [
-        "spec:",
-        "  interfaces:",
-        "      numvfs: 2",
-        "      eswitchmode: \"switchdev\"",
-        "unsupportedNics: false",
+        &in_use,
+        "platformType: 1",
+        "vfleet:",
+        "  mellanox: false",
+        "  firmwareReset: true",
+        "    - \"fd00::1\"",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    assert_eq!(text, config::config_text(&spec));
+    assert_ne!(text, config_text(&BootConfig { spec: config.spec, ..Default::default() }));
+}
+
+#[test]
+fn a_config_that_says_nothing_of_it_means_the_usual() {
+    let config = serde_json::json!({ "spec": {}, "platformType": 0 });
+    assert_eq!(read_config(config).unwrap().settings, NodeSettings::default());
+    let openstack = serde_json::json!({ "spec": {}, "platformType": 1, "vfleet": { "mellanox": false } });
+    let settings = read_config(openstack).unwrap().settings;
+    assert!(settings.has_lone_vfs && !settings.options.mellanox && !settings.options.firmware_reset);
+    let bad = serde_json::json!({ "spec": {}, "vfleet": { "nodeAddresses": ["here"] } });
+    assert!(read_config(bad).is_err());
+}
+
+/// Kernel arguments, firmware, the units themselves: a unit knows too little to say that a restart was in vain, or not.
+#[test]
+fn units_leave_the_count_of_restarts_to_the_agent() {
+    let config = BootConfig { spec: two_vfs(), ..Default::default() };
+    for need in ["firmware of 0000:3b:00", "systemd mode with config 0123"] {
+        let mut facts = with_firmware(2);
+        facts.kernel.reboots = Some(Reboots::for_one(need, 1, "before"));
+        for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+            let steps = plan_phase(phase, &config, &facts).steps;
+            assert_eq!(after(&steps, &facts).kernel.reboots, facts.kernel.reboots, "{need}, {phase:?}");
+        }
+    }
 }

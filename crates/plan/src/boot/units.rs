@@ -1,27 +1,21 @@
 //! The units of systemd, and the program that they start.
 
 use crate::facts::HostFacts;
-use crate::files::{BOOT_PROGRAM, UNIT_DIRECTORY, UNITS};
+use crate::files::{BOOT_PROGRAM, UNITS, unit_path};
 use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
-/// Where a unit is.
-pub(super) fn path(unit: &str) -> String {
-    format!("{UNIT_DIRECTORY}/{unit}")
-}
-
-/// The steps that put program and units in place. The program goes first: units that are as they shall be tell that it
-/// is there, in their version.
+/// The steps that put program and units in place. The program goes first: no unit starts what is not there.
 pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "units configure the cards at boot";
-    let wanted = texts().map(|(unit, text)| HostFile { path: path(unit), text, is_program: false });
+    let wanted = texts().map(|(unit, text)| HostFile { path: unit_path(unit), text, is_program: false });
     let mut steps: Vec<_> = wanted
         .into_iter()
         .filter(|file| facts.files.get(&file.path) != Some(&file.text))
         .map(|file| planned(Step::WriteFile { pf: None, file }, Disruption::None, why))
         .collect();
-    if !steps.is_empty() {
+    if !facts.has_boot_program {
         let step = Step::InstallProgram { path: BOOT_PROGRAM.to_owned() };
         steps.insert(0, planned(step, Disruption::None, why));
     }
@@ -38,52 +32,43 @@ pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
 /// long does not hold up the boot.
 fn texts() -> [(&'static str, String); 2] {
     let [before, after] = UNITS;
+    let early = "Description=VFs of network cards, before the network starts (vfleet)\n\
+         DefaultDependencies=no\n\
+         RequiresMountsFor=/etc/sriov-operator /var/lib/sriov\n\
+         After=systemd-udevd.service systemd-modules-load.service systemd-remount-fs.service\n\
+         Wants=network-pre.target\n\
+         Before=network-pre.target NetworkManager.service systemd-networkd.service\n\
+         Before=openvswitch.service openvswitch-switch.service ovsdb-server.service ovs-vswitchd.service\n\
+         Conflicts=shutdown.target\n\
+         Before=shutdown.target\n";
+    let late = format!(
+        "Description=Drivers of VFs, once the network is there (vfleet)\n\
+         Wants=network-online.target\n\
+         After=network-online.target {before}\n\
+         Before=kubelet.service\n"
+    );
+    [(before, text(early, "pre")), (after, text(&late, "post"))]
+}
+
+/// A unit that does the work of one phase, once in each boot. One that is killed, or takes too long, is started again; one
+/// that says itself that it failed would fail again.
+fn text(when: &str, phase: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    [
-        (
-            before,
-            format!(
-                "# Written by vfleet {version}, and written again when it changes.\n\
-                 [Unit]\n\
-                 Description=VFs of network cards, before the network starts (vfleet)\n\
-                 DefaultDependencies=no\n\
-                 RequiresMountsFor=/etc/sriov-operator /var/lib/sriov\n\
-                 After=systemd-udevd.service systemd-modules-load.service systemd-remount-fs.service\n\
-                 Wants=network-pre.target\n\
-                 Before=network-pre.target NetworkManager.service systemd-networkd.service\n\
-                 Before=openvswitch.service openvswitch-switch.service ovsdb-server.service ovs-vswitchd.service\n\
-                 Conflicts=shutdown.target\n\
-                 Before=shutdown.target\n\
-                 \n\
-                 [Service]\n\
-                 Type=oneshot\n\
-                 RemainAfterExit=yes\n\
-                 TimeoutStartSec=10min\n\
-                 ExecStart={BOOT_PROGRAM} boot --phase pre\n\
-                 \n\
-                 [Install]\n\
-                 WantedBy=multi-user.target\n"
-            ),
-        ),
-        (
-            after,
-            format!(
-                "# Written by vfleet {version}, and written again when it changes.\n\
-                 [Unit]\n\
-                 Description=Drivers of VFs, once the network is there (vfleet)\n\
-                 Wants=network-online.target\n\
-                 After=network-online.target {before}\n\
-                 Before=kubelet.service\n\
-                 \n\
-                 [Service]\n\
-                 Type=oneshot\n\
-                 RemainAfterExit=yes\n\
-                 TimeoutStartSec=10min\n\
-                 ExecStart={BOOT_PROGRAM} boot --phase post\n\
-                 \n\
-                 [Install]\n\
-                 WantedBy=multi-user.target\n"
-            ),
-        ),
-    ]
+    format!(
+        "# Written by vfleet {version}, and written again when it changes.\n\
+         [Unit]\n\
+         {when}\
+         StartLimitIntervalSec=1h\n\
+         StartLimitBurst=3\n\
+         \n\
+         [Service]\n\
+         Type=oneshot\n\
+         RemainAfterExit=yes\n\
+         Restart=on-abnormal\n\
+         TimeoutStartSec=10min\n\
+         ExecStart={BOOT_PROGRAM} boot --phase {phase}\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n"
+    )
 }

@@ -1,8 +1,9 @@
 use serde::{Deserialize, Serialize};
-use vfleet_api::PciAddress;
 use vfleet_api::node_state::Interface;
+use vfleet_api::{MacAddr, PciAddress};
 
 use super::EswitchMode;
+use crate::prelude::*;
 
 /// What vfleet writes down about a PF before it changes it, so that any later process knows what is ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct Record {
     /// The MTU that vfleet raised it to, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub raised_mtu: Option<u32>,
+    /// Addresses that somebody else gave to its VFs, by index: VFs that are made anew get them again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub vf_macs: BTreeMap<u16, MacAddr>,
     /// Its VFs are being made: whoever finds this goes on with setting them up.
     pub making: bool,
 }
@@ -24,7 +28,14 @@ pub struct Record {
 impl Record {
     /// A PF that the Go daemon had configured: its file keeps what was wanted, and not what was before.
     pub fn taken_over(pf: PciAddress, interface: Interface) -> Self {
-        Self { pf, interface, first_seen: FirstSeen::default(), raised_mtu: None, making: false }
+        Self {
+            pf,
+            interface,
+            first_seen: FirstSeen::default(),
+            raised_mtu: None,
+            vf_macs: BTreeMap::new(),
+            making: false,
+        }
     }
 
     /// Whether somebody else made the PF's VFs, when it was last configured.

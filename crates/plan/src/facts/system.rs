@@ -1,3 +1,5 @@
+use core::fmt;
+
 use serde::{Deserialize, Serialize};
 use vfleet_api::pool_config::RdmaMode;
 
@@ -73,14 +75,36 @@ impl BootLoader {
     }
 }
 
-/// Restarts of the machine that vfleet asked for, for one purpose. Kept on the disk, so that they have an end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Restarts of the machine that vfleet asked for. Kept on the disk, so that they have an end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reboots {
-    /// What for: another purpose starts a new count.
-    pub purpose: String,
+    /// Those for each need. One that is gone is forgotten.
+    pub needs: BTreeMap<String, Tries>,
+}
+
+/// Restarts for one need.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tries {
     /// How many.
     pub count: u32,
     /// The boot in which the last one was asked for.
     pub boot_id: String,
+}
+
+impl Reboots {
+    /// Restarts for one need alone.
+    pub fn for_one(need: &str, count: u32, boot_id: &str) -> Self {
+        let tries = Tries { count, boot_id: boot_id.to_owned() };
+        Self { needs: BTreeMap::from([(need.to_owned(), tries)]) }
+    }
+}
+
+impl fmt::Display for Reboots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tries: Vec<String> =
+            self.needs.iter().map(|(need, tries)| format!("{} for {need}", tries.count)).collect();
+        f.write_str(&tries.join(", "))
+    }
 }

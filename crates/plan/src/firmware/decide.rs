@@ -35,9 +35,20 @@ pub struct FirmwareChange {
 pub enum FirmwareFault {
     /// No tool can tell.
     #[error(
-        "its firmware must be changed for this, and no tool for that can reach it: install mstflint (mstconfig) on the node"
+        "its firmware must be changed for {need}, and no tool for that can reach it: install mstflint (mstconfig) on the node"
     )]
-    NoTool,
+    NoTool {
+        /// What is wanted.
+        need: String,
+    },
+    /// A tool is there, and failed.
+    #[error("its firmware must be changed for {need}, and cannot be read: {error}")]
+    ToolFailed {
+        /// What is wanted.
+        need: String,
+        /// What was tried, and what came of it.
+        error: String,
+    },
     /// The card does not have the setting.
     #[error("its firmware has no setting {0}: change it by the means of the card's vendor")]
     NoSetting(&'static str),
@@ -63,7 +74,8 @@ impl FirmwareFault {
     /// In one word, for conditions, events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NoTool => "NoFirmwareTool",
+            Self::NoTool { .. } => "NoFirmwareTool",
+            Self::ToolFailed { .. } => "FirmwareToolFailed",
             Self::NoSetting(_) | Self::OtherLinkType { .. } => "FirmwareNotPossible",
             Self::LockedDown { .. } => "KernelLockedDown",
         }
@@ -76,35 +88,30 @@ pub fn card_of(pf: PciAddress) -> String {
     address.rsplit_once('.').map_or_else(|| address.clone(), |(card, _)| card.to_owned())
 }
 
-/// What is to be done with a card for its wanted ports; the fault is that of a port.
+/// What is to be done with a card for one of its wanted ports.
 ///
 /// The number of VFs is never lowered, as that would cost a restart and help nobody. What works now and would not
 /// after the next restart is set again, without one.
-pub fn plan_firmware(
-    ports: &[WantedPort<'_>],
+pub fn plan_port(
+    port: &WantedPort<'_>,
     firmware: Option<&FirmwareFacts>,
     is_locked_down: bool,
-) -> Result<FirmwareChange, (PciAddress, FirmwareFault)> {
-    let mut change = FirmwareChange::default();
-    for port in ports {
-        let mut of_port = match firmware {
-            Some(firmware) => plan_vfs(port, firmware).and_then(|vfs| plan_link(port, firmware, vfs)),
-            None if lacks_vfs(port) || speaks_otherwise(port) => Err(FirmwareFault::NoTool),
-            None => Ok(FirmwareChange::default()),
-        };
-        if let (Ok(FirmwareChange { settings, .. }), true) = (&of_port, is_locked_down)
-            && *settings != FirmwareSettings::default()
-        {
-            of_port = Err(FirmwareFault::LockedDown { settings: settings.to_string() });
-        }
-        change = change.with(of_port.map_err(|fault| (port.found.address, fault))?);
+) -> Result<FirmwareChange, FirmwareFault> {
+    let Some(firmware) = firmware else {
+        return need(port)
+            .map_or_else(|| Ok(FirmwareChange::default()), |need| Err(FirmwareFault::NoTool { need }));
+    };
+    let change = plan_link(port, firmware, plan_vfs(port, firmware)?)?;
+    if is_locked_down && change.settings != FirmwareSettings::default() {
+        return Err(FirmwareFault::LockedDown { settings: change.settings.to_string() });
     }
     Ok(change)
 }
 
 impl FirmwareChange {
-    /// Both, with the higher number of VFs.
-    fn with(self, other: Self) -> Self {
+    /// For both of two ports of a card, with the higher number of VFs.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
         let [first, second] = self.settings.link_types;
         let [other_first, other_second] = other.settings.link_types;
         let settings = FirmwareSettings {
@@ -114,6 +121,15 @@ impl FirmwareChange {
         };
         Self { settings, needs_restart: self.needs_restart || other.needs_restart }
     }
+}
+
+/// What is wanted of a port and not there, for people.
+fn need(port: &WantedPort<'_>) -> Option<String> {
+    let vfs = lacks_vfs(port).then(|| format!("{} VFs (it shows {})", port.num_vfs, port.found.total_vfs));
+    let link =
+        port.link.filter(|_| speaks_otherwise(port)).map(|kind| format!("link type {}", kind.as_api()));
+    let needs: Vec<String> = vfs.into_iter().chain(link).collect();
+    (!needs.is_empty()).then(|| needs.join(" and "))
 }
 
 fn lacks_vfs(port: &WantedPort<'_>) -> bool {

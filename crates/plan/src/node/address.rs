@@ -5,7 +5,7 @@ use vfleet_api::{Guid, MacAddr, VfRef};
 use super::planned;
 use super::vf::{Phase, VfPlanner, is_free};
 use super::wanted::VfWish;
-use crate::facts::VfFacts;
+use crate::facts::{LinkFacts, VfFacts};
 use crate::guids::GuidSource;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
 
@@ -22,7 +22,7 @@ pub(super) struct AddressPlan {
 pub(super) fn of_new_vf(planner: &VfPlanner<'_>, vf: VfRef) -> Option<PlannedStep> {
     match &planner.guids {
         Some(guids) => Some(set_guid(vf, guids.guid(planner.pf, vf.index))),
-        None => planner.own_mac(vf.index).map(|mac| set_mac(vf, mac, "an address that stays")),
+        None => planner.mac(vf.index).map(|mac| set_mac(vf, mac, "an address that stays")),
     }
 }
 
@@ -55,16 +55,16 @@ fn missing_mac(planner: &VfPlanner<'_>, found: &VfFacts, stays_bound: bool) -> O
         return None;
     }
     match &found.link {
-        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| planner.own_mac(found.index)),
+        Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| planner.mac(found.index)),
         None if stays_bound => None,
-        None => planner.own_mac(found.index),
+        None => planner.mac(found.index),
     }
 }
 
 /// A VF whose making was cut off gets the address that it would have got.
 fn unfinished_mac(planner: &VfPlanner<'_>, vf: VfRef, found: &VfFacts, stays_bound: bool) -> AddressPlan {
-    let Some(mac) = planner.own_mac(found.index) else { return AddressPlan::default() };
-    let has_it = found.admin_mac == Some(mac);
+    let Some(mac) = planner.mac(found.index) else { return AddressPlan::default() };
+    let has_it = found.admin_mac == Some(mac) && !may_be_made_up(planner, found, mac);
     let is_done = found.link.as_ref().is_none_or(|link| has_it && link.mac == Some(mac));
     if stays_bound && is_done {
         return AddressPlan::default();
@@ -73,6 +73,13 @@ fn unfinished_mac(planner: &VfPlanner<'_>, vf: VfRef, found: &VfFacts, stays_bou
         step: (!has_it).then(|| set_mac(vf, mac, "an address that stays")),
         rebind: Some("its making was cut off"),
     }
+}
+
+/// Whether it may be the driver that made up this address, and told the PF. It can be the one that the VF had before, as
+/// udev makes up the same ones again. One that the PF gave is the interface's permanent one.
+fn may_be_made_up(planner: &VfPlanner<'_>, found: &VfFacts, mac: MacAddr) -> bool {
+    let is_permanent = |link: &LinkFacts| link.permanent_mac == Some(mac);
+    planner.is_given(found.index) && found.link.as_ref().is_some_and(|link| !is_permanent(link))
 }
 
 /// The administrator's GUIDs are given to whoever has others. Without a file, a VF keeps the one that it has, and one

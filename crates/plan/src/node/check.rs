@@ -10,7 +10,6 @@ use crate::external;
 use crate::facts::{EswitchMode, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
-use crate::step::VfDriver;
 
 /// All that stands against a PF of our own.
 pub(super) fn check_own(
@@ -30,7 +29,11 @@ pub(super) fn check_own(
         _ => None,
     };
     let of_pf = [link_type, count, mtu, switchdev(wanted, found, link), iommu(wanted, facts)];
-    let in_use = [pf_in_use(link, making), vf_in_use(found, making.is_some_and(|making| making.removes))];
+    let in_use = [
+        pf_in_use(link, making),
+        mtu_in_use(wanted, link),
+        vf_in_use(found, making.is_some_and(|making| making.removes)),
+    ];
     let missing = modules::missing(wanted, found, facts);
     of_pf.into_iter().chain(in_use).flatten().chain(missing).collect()
 }
@@ -44,8 +47,7 @@ pub(super) fn check_external(wanted: &WantedPf, found: &PfFacts, facts: &HostFac
 /// Without an IOMMU no VF can be bound to vfio-pci: nothing is begun that cannot be ended. What to do about it is said
 /// for the whole machine (`system::iommu`).
 fn iommu(wanted: &WantedPf, facts: &HostFacts) -> Option<Cause> {
-    let is_vfio = |driver: &VfDriver| matches!(driver, VfDriver::Named(name) if name == "vfio-pci");
-    let is_needed = wanted.groups.iter().any(|group| is_vfio(&group.wish.driver));
+    let is_needed = wanted.groups.iter().any(|group| group.wish.is_vfio());
     (is_needed && !facts.kernel.has_iommu).then_some(Cause::NoIommu)
 }
 
@@ -77,6 +79,12 @@ fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cau
 fn pf_in_use(link: &LinkFacts, making: Option<Making>) -> Option<Cause> {
     let host_use = link.host_use.filter(|_| making.is_some_and(Making::changes_mode))?;
     Some(Cause::PfInUse { host_use })
+}
+
+/// Drivers restart a PF to give it another MTU, and not every switch takes the longer frames.
+fn mtu_in_use(wanted: &WantedPf, link: &LinkFacts) -> Option<Cause> {
+    let (asked, found) = (wanted.highest_mtu().filter(|asked| *asked > link.mtu)?, link.mtu);
+    Some(Cause::MtuOfPfInUse { asked, found, host_use: link.host_use? })
 }
 
 /// All VFs go, also the one that the node itself uses.

@@ -27,18 +27,22 @@ pub(super) struct PfPlan {
 ///
 /// The record comes first, so that whatever happens next is known to be ours. While VFs are being made the
 /// record says so, and is written again when all of them are set up.
-pub(super) fn plan_pf(wanted: &WantedPf, facts: &HostFacts) -> PfPlan {
+///
+/// `known` is what the machine as a whole cannot do for the PF. It stands for what comes of it.
+pub(super) fn plan_pf(wanted: &WantedPf, known: Option<&Cause>, facts: &HostFacts) -> PfPlan {
     let plan = look(wanted, facts).and_then(|found| match &found.link {
         _ if found.is_lone_vf => lone::plan_lone(wanted, found, facts),
         None => Err(vec![Cause::NoLink]),
         Some(link) if wanted.external => plan_external(wanted, found, link, facts),
         Some(link) => plan_own(wanted, found, link, facts),
     });
-    let refused = |causes: Vec<Cause>| PfPlan {
-        problems: causes.into_iter().map(|cause| wanted.problem(cause)).collect(),
-        ..PfPlan::default()
+    let (mut plan, causes) = match plan {
+        Ok(plan) => (plan, Vec::new()),
+        Err(causes) => (PfPlan::default(), causes),
     };
-    plan.unwrap_or_else(refused)
+    let own = causes.into_iter().filter(|cause| known.is_none() || !cause.is_up_to_firmware());
+    plan.problems.extend(known.cloned().into_iter().chain(own).map(|cause| wanted.problem(cause)));
+    plan
 }
 
 fn look<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Result<&'a PfFacts, Vec<Cause>> {
@@ -62,13 +66,18 @@ fn plan_own(
     let old = facts.record(wanted.address);
     let unfinished = old.is_some_and(|record| record.making);
     let finished = record::record(wanted, found, old);
+    let finished = match &making {
+        Some(_) => record::with_vf_macs(finished, found, unfinished),
+        None => finished,
+    };
     let begun = Record { making: making.is_some() || unfinished, ..finished.clone() };
     let phase = match (&making, unfinished) {
         (Some(_), _) => Phase::New,
         (None, true) => Phase::Unfinished,
         (None, false) => Phase::Settled,
     };
-    let (vfs, problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, phase));
+    let planner = VfPlanner::new(wanted, found, old, guids, phase).with_macs(&finished.vf_macs);
+    let (vfs, problems) = plan_vfs(&planner);
     let before = finished.first_seen.drivers_autoprobe;
     let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
 

@@ -37,7 +37,12 @@ impl Problem {
     /// Whether trying again can help although nothing changed: what could not be read may be readable by then, and units
     /// of systemd tell nobody when they are done.
     pub const fn is_worth_a_retry(&self) -> bool {
-        matches!(self.cause, Cause::Unread { .. } | Cause::Boot(BootFault::Unfinished))
+        matches!(
+            self.cause,
+            Cause::Unread { .. }
+                | Cause::Firmware(FirmwareFault::ToolFailed { .. })
+                | Cause::Boot(BootFault::Unfinished)
+        )
     }
 }
 
@@ -72,7 +77,7 @@ pub enum Cause {
         "the card has no network interface: is its driver loaded, and is the interface in the host's own network namespace?"
     )]
     NoLink,
-    #[error("{asked} VFs are wanted, but the card can have at most {total}: lower numVfs")]
+    #[error("{asked} VFs are wanted, but {}", room(*total))]
     TooManyVfs { asked: i64, total: u16 },
     #[error(transparent)]
     External(#[from] ExternalFault),
@@ -103,6 +108,11 @@ pub enum Cause {
         host_use.as_str(), host_use.as_str()
     )]
     PfInUse { host_use: HostUse },
+    #[error(
+        "its MTU would have to be raised from {found} to {asked}, but the node itself uses the PF, for {}: raise it where the node's own network is configured, or lower mtu",
+        host_use.as_str()
+    )]
+    MtuOfPfInUse { asked: u32, found: u32, host_use: HostUse },
     #[error(
         "switchdev mode is wanted, but its driver tells of no embedded switch: select another card, or set eSwitchMode to legacy"
     )]
@@ -139,6 +149,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether a change of the card's firmware may help.
+    pub(super) const fn is_up_to_firmware(&self) -> bool {
+        matches!(self, Self::TooManyVfs { .. } | Self::LinkType { .. })
+    }
+
     /// In one word, for conditions, events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -153,7 +168,7 @@ impl Cause {
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
             Self::VfInUse { .. } | Self::RemovalOfVfInUse { .. } => "VfInUse",
-            Self::PfInUse { .. } => "PfInUse",
+            Self::PfInUse { .. } | Self::MtuOfPfInUse { .. } => "PfInUse",
             Self::NoEswitch | Self::SwitchdevNotEthernet => "EswitchModeNotPossible",
             Self::VdpaNotPossible => "VdpaNotPossible",
             Self::MissingModule { .. } => "MissingModule",
@@ -165,6 +180,14 @@ impl Cause {
             Self::Firmware(fault) => fault.reason(),
             Self::Boot(fault) => fault.reason(),
         }
+    }
+}
+
+/// How many VFs a card can have, and what to do about that.
+fn room(total: u16) -> String {
+    match total {
+        0 => "the card shows none: SR-IOV is switched off in its firmware or in the BIOS".to_owned(),
+        total => format!("the card can have at most {total}: lower numVfs"),
     }
 }
 

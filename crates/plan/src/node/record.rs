@@ -3,6 +3,7 @@
 use super::planned;
 use super::wanted::WantedPf;
 use crate::facts::{FirstSeen, PfFacts, Record};
+use crate::mac::own_mac;
 use crate::step::{Disruption, PlannedStep, Step};
 
 /// The record of a PF whose VFs are all made.
@@ -18,6 +19,7 @@ pub(super) fn record(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -
         interface: wanted.interface.clone(),
         first_seen,
         raised_mtu: raised.or(old.and_then(|record| record.raised_mtu)),
+        vf_macs: old.map(|record| record.vf_macs.clone()).unwrap_or_default(),
         making: false,
     }
 }
@@ -28,6 +30,22 @@ fn first_seen(found: &PfFacts) -> FirstSeen {
         drivers_autoprobe: found.drivers_autoprobe,
         eswitch: found.eswitch,
     }
+}
+
+/// The same, before VFs are made anew: with the addresses that the PF keeps for those that are there now, but for those
+/// that they would get anyway. While VFs are being made, what is there may be a driver's own invention.
+pub(super) fn with_vf_macs(mut record: Record, found: &PfFacts, is_making: bool) -> Record {
+    if is_making {
+        return record;
+    }
+    for vf in &found.vfs {
+        let own = own_mac(found, vf.index);
+        match vf.admin_mac.filter(|mac| mac.is_usable()) {
+            Some(mac) if own != Some(mac) => drop(record.vf_macs.insert(vf.index, mac)),
+            _ => drop(record.vf_macs.remove(&vf.index)),
+        }
+    }
+    record
 }
 
 /// Writes the record if it is news.

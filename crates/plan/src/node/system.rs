@@ -9,12 +9,13 @@ mod restart;
 pub use fault::SystemFault;
 pub(crate) use restart::restart_for;
 
-use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_api::PciAddress;
+use vfleet_api::pool_config::RdmaMode;
 
-use super::wanted::{WantedPf, wanted};
-use super::{NodeOptions, Problem, udev};
+use super::wanted::WantedPf;
+use super::{Cause, NodeOptions, Problem, udev};
 use crate::facts::{HostFacts, PfFacts};
-use crate::kernel_arguments::Wanted;
+use crate::kernel_arguments::{Wanted, contrary, missing};
 use crate::prelude::*;
 use crate::step::PlannedStep;
 
@@ -29,6 +30,8 @@ pub(super) struct SystemPlan {
     pub(super) after: Vec<PlannedStep>,
     /// What cannot be.
     pub(super) problems: Vec<Problem>,
+    /// What cannot be of single PFs.
+    pub(super) of_pfs: BTreeMap<PciAddress, Cause>,
     /// The machine restarts in the end, or the firmware of a card: nothing else is done with PFs before that.
     pub(super) reboots: bool,
 }
@@ -36,40 +39,80 @@ pub(super) struct SystemPlan {
 /// What only a restart of the machine brings.
 #[derive(Debug, Default)]
 struct Needs {
-    /// The kernel is to be started with these.
-    arguments: Vec<Wanted>,
-    /// These cards are to take up new settings of their firmware.
-    cards: Vec<String>,
+    /// The kernel is to be started otherwise.
+    arguments: Vec<ArgumentNeed>,
+    /// Cards are to take up new settings of their firmware, for these PFs; by what the need is called.
+    cards: BTreeMap<String, Vec<PciAddress>>,
+    /// Of which it is not known whether they are met, or which wait for something else: nobody restarts for them now, and
+    /// restarts that were for them are not forgotten.
+    open: BTreeSet<String>,
+}
+
+/// Arguments that the kernel is to be started with, and without.
+#[derive(Debug)]
+struct ArgumentNeed {
+    /// The same as long as the need is not met.
+    name: String,
+    with: Vec<Wanted>,
+    without: Vec<String>,
+}
+
+impl Needs {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.arguments.iter().map(|need| need.name.as_str()).chain(self.cards.keys().map(String::as_str))
+    }
+}
+
+impl ArgumentNeed {
+    fn new(with: &[Wanted], without: Vec<String>) -> Self {
+        let arguments: Vec<_> = with.iter().map(|wanted| wanted.argument()).collect();
+        let name = match arguments.as_slice() {
+            [] => "kernel arguments that allow an IOMMU".to_owned(),
+            some => format!("kernel arguments {}", some.join(" ")),
+        };
+        Self { name, with: with.to_vec(), without }
+    }
+
+    /// What is to be changed by hand; `None` when the kernel is started as needed.
+    fn by_hand(&self, command_line: &str) -> Option<String> {
+        let with = missing(&self.with, command_line);
+        let mut without = contrary(&self.with, command_line);
+        without.extend(self.without.iter().cloned());
+        let parts: Vec<String> = [("with", with), ("without", without)]
+            .into_iter()
+            .filter(|(_, arguments)| !arguments.is_empty())
+            .map(|(word, arguments)| format!("{word} {}", arguments.join(" ")))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(" and "))
+    }
 }
 
 /// The steps for the machine as a whole.
 pub(super) fn plan_system(
-    spec: &SriovNetworkNodeStateSpec,
+    wanted: &[WantedPf],
+    rdma_mode: Option<RdmaMode>,
     facts: &HostFacts,
     options: NodeOptions,
 ) -> SystemPlan {
-    let pfs: Vec<(WantedPf, &PfFacts)> =
-        spec.interfaces.iter().flatten().filter_map(|i| find(i, facts)).collect();
+    let found = |wanted| find(wanted, facts).map(|found| (wanted, found));
+    let pfs: Vec<(&WantedPf, &PfFacts)> = wanted.iter().filter_map(found).collect();
+    let unseen: Vec<&WantedPf> = wanted.iter().filter(|wanted| facts.pf(wanted.address).is_none()).collect();
     let mut plan = SystemPlan::default();
     let mut needs = Needs::default();
     plan.before.extend(udev::remove_leftovers(facts));
-    iommu::plan(&pfs, facts, &mut plan, &mut needs);
-    rdma::plan(spec.system.as_ref().and_then(|system| system.rdma_mode), facts, &mut plan, &mut needs);
+    iommu::plan(&pfs, &unseen, facts, &mut plan, &mut needs);
+    rdma::plan(rdma_mode, facts, &mut plan, &mut needs);
     if options.mellanox {
         firmware::plan(&pfs, facts, options, &mut plan, &mut needs);
+        needs.open.extend(firmware::of_unseen(&unseen));
     }
     restart::plan(&needs, facts, &mut plan);
     plan
 }
 
-/// A wanted PF that is there. What is wrong with others is said elsewhere.
-fn find<'a>(
-    interface: &vfleet_api::node_state::Interface,
-    facts: &'a HostFacts,
-) -> Option<(WantedPf, &'a PfFacts)> {
-    let wanted = wanted(interface).ok()?;
-    let found = facts.pf(wanted.address).filter(|found| !found.is_lone_vf)?;
-    Some((wanted, found))
+/// The card of a wanted PF. What is wrong with others is said elsewhere.
+fn find<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Option<&'a PfFacts> {
+    facts.pf(wanted.address).filter(|found| !found.is_lone_vf)
 }
 
 /// A problem of the whole machine, for these policies.

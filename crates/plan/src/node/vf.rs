@@ -65,6 +65,8 @@ pub(super) struct VfPlanner<'a> {
     /// Where GUIDs come from, on InfiniBand.
     pub(super) guids: Option<GuidSource>,
     pub(super) phase: Phase,
+    /// Addresses that somebody else gave to VFs.
+    macs: BTreeMap<u16, MacAddr>,
 }
 
 impl<'a> VfPlanner<'a> {
@@ -75,7 +77,12 @@ impl<'a> VfPlanner<'a> {
         guids: Option<GuidSource>,
         phase: Phase,
     ) -> Self {
-        Self { wanted, pf, last: last_wanted(old), guids, phase }
+        Self { wanted, pf, last: last_wanted(old), guids, phase, macs: BTreeMap::new() }
+    }
+
+    /// The same, with these addresses for VFs that are made.
+    pub(super) fn with_macs(self, macs: &BTreeMap<u16, MacAddr>) -> Self {
+        Self { macs: macs.clone(), ..self }
     }
 
     /// How many VFs there are, or will be.
@@ -143,9 +150,15 @@ impl<'a> VfPlanner<'a> {
         VfRef { pf: self.wanted.address, index }
     }
 
-    /// The address that a VF of this PF is made with.
-    pub(super) fn own_mac(&self, index: u16) -> Option<MacAddr> {
-        crate::mac::own_mac(self.pf, index)
+    /// Whether somebody else gave the VF the address that it is made with.
+    pub(super) fn is_given(&self, index: u16) -> bool {
+        self.macs.contains_key(&index)
+    }
+
+    /// The address that a VF of this PF is made with; `None` where VFs have none.
+    pub(super) fn mac(&self, index: u16) -> Option<MacAddr> {
+        let own = crate::mac::own_mac(self.pf, index)?;
+        Some(self.macs.get(&index).copied().unwrap_or(own))
     }
 }
 

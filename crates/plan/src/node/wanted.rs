@@ -54,6 +54,11 @@ pub(super) struct VfWish {
 }
 
 impl VfWish {
+    /// Whether a program gets it, by the driver that needs an IOMMU.
+    pub(super) fn is_vfio(&self) -> bool {
+        matches!(&self.driver, VfDriver::Named(name) if name == "vfio-pci")
+    }
+
     /// The modules that it needs.
     pub(super) fn modules(&self) -> impl Iterator<Item = &'static str> {
         let driver = match &self.driver {

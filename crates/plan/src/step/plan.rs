@@ -1,6 +1,7 @@
 use core::fmt;
 
 use super::Step;
+use crate::modules::WELCOME;
 use crate::node::Problem;
 use crate::prelude::*;
 
@@ -42,6 +43,13 @@ pub struct PlannedStep {
     pub disruption: Disruption,
     /// Why.
     pub why: String,
+}
+
+impl PlannedStep {
+    /// Whether the machine is as wanted also without it: it is tried, and that is all.
+    pub fn is_optional(&self) -> bool {
+        matches!(&self.step, Step::LoadModule { module, .. } if WELCOME.contains(&module.as_str()))
+    }
 }
 
 impl fmt::Display for PlannedStep {

@@ -94,7 +94,7 @@ pub(crate) fn machine(pf: PfFacts) -> HostFacts {
 pub(crate) fn recorded(facts: HostFacts, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
     let interface = spec.interfaces.as_ref().unwrap()[0].clone();
     let first_seen = FirstSeen { mtu: Some(1500), eswitch: facts.pfs[0].eswitch, ..FirstSeen::default() };
-    let record = Record { pf: address(PF), interface, first_seen, raised_mtu: None, making: false };
+    let record = Record { first_seen, ..Record::taken_over(address(PF), interface) };
     HostFacts { records: vec![record], ..facts }
 }
 

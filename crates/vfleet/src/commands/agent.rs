@@ -1,18 +1,19 @@
 //! `vfleet agent`: the node daemon, on a real or a simulated machine.
 
-mod platform;
+mod node_object;
 mod settings;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
 use vfleet_operator::BindAddress;
+use vfleet_plan::NodeSettings;
 
 use crate::{client, log, log_level, stop};
 
@@ -76,25 +77,36 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
-    let settings = &arguments.settings;
+    let mut settings = arguments.settings.of_node();
     let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
         Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
     } else {
-        let platform = platform::of_node(client, &arguments.node).await;
-        let host = LinuxHost::new(HostRoot::new(&arguments.host_root))
-            .with_node_addresses(settings.node_addresses())
-            .with_platform(platform)
-            // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
-            .with_lone_vfs(platform != Platform::BareMetal);
-        Arc::new(host)
+        let node_object::Told { platform, addresses } = node_object::read(client, &arguments.node).await;
+        // The operator tells its own agents; one that was started by hand knows them from the Node alone.
+        if settings.node_addresses.is_empty() {
+            settings.node_addresses = addresses;
+        }
+        // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
+        settings.has_lone_vfs = platform != Platform::BareMetal;
+        Arc::new(this_machine(&arguments.host_root, &settings).with_platform(platform))
     };
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
-    settings.apply(&mut config);
+    config.settings = settings;
+    arguments.settings.apply(&mut config);
     Ok(config)
+}
+
+/// This machine, with these settings.
+pub(crate) fn this_machine(root: &Path, settings: &NodeSettings) -> LinuxHost {
+    LinuxHost::new(HostRoot::new(root))
+        .with_node_addresses(settings.node_addresses.clone())
+        .with_lone_vfs(settings.has_lone_vfs)
 }
 
 /// The machine that `file` describes.
 pub(crate) fn read_machine(file: &Path) -> anyhow::Result<Machine> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Machine::from_yaml(&text).with_context(|| format!("{} does not describe a machine", file.display()))
+    // It says all that its causes say.
+    Machine::from_yaml(&text)
+        .map_err(|error| anyhow!("{} does not describe a machine: {error}", file.display()))
 }

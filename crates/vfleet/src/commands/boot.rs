@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use vfleet_host::{HostRoot, LinuxHost};
-use vfleet_plan::BootPhase;
+use vfleet_plan::{BootPhase, NodeSettings};
 
+use crate::commands::agent::this_machine;
 use crate::log;
 
 /// Configure the network cards while the machine boots: what the units of systemd mode start.
@@ -34,10 +34,12 @@ enum Phase {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log::start(arguments.log.log_format);
-    let host = LinuxHost::new(HostRoot::new(&arguments.host_root));
+    let root = &arguments.host_root;
     let phase = match arguments.phase {
         Phase::Pre => BootPhase::BeforeNetwork,
         Phase::Post => BootPhase::AfterNetwork,
     };
+    let told = vfleet_agent::boot::settings(&this_machine(root, &NodeSettings::default()), phase)?;
+    let host = this_machine(root, &told);
     Ok(vfleet_agent::boot::run(&host, phase)?)
 }

@@ -2,6 +2,7 @@
 
 mod act;
 mod exit;
+mod late;
 mod machine;
 mod policies;
 mod report;
@@ -9,6 +10,7 @@ mod tables;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -35,6 +37,10 @@ enum Command {
         wish: WishArguments,
         #[command(flatten)]
         consent: Consent,
+        /// How long to wait for cards that are wanted and not there, in seconds: at boot, drivers are loaded meanwhile. 60,
+        /// or 0 with --sim.
+        #[arg(long, value_name = "SECONDS")]
+        wait: Option<u64>,
         /// Only show what would be done, as `vfleet node plan` does.
         #[arg(long)]
         dry_run: bool,
@@ -109,7 +115,10 @@ pub(crate) fn run(arguments: &Arguments) -> Exit {
         Command::Apply { wish, common, dry_run: true, .. } | Command::Plan { wish, common } => {
             plan(wish, common)
         }
-        Command::Apply { wish, consent, common, dry_run: false } => apply(wish, *consent, common),
+        Command::Apply { wish, consent, common, wait, dry_run: false } => {
+            let patience = wait.map_or_else(|| common.machine.patience(), Duration::from_secs);
+            apply(wish, *consent, patience, common)
+        }
         Command::Show { common } => show(common),
         Command::Reset { consent, common } => reset(*consent, common),
     };
@@ -125,9 +134,15 @@ fn plan(wish: &WishArguments, common: &Common) -> anyhow::Result<Exit> {
     print(&act::plan(&*host, &source)?, common.format)
 }
 
-fn apply(wish: &WishArguments, consent: Consent, common: &Common) -> anyhow::Result<Exit> {
-    let host = common.machine.open()?;
+fn apply(
+    wish: &WishArguments,
+    consent: Consent,
+    patience: Duration,
+    common: &Common,
+) -> anyhow::Result<Exit> {
+    let host = common.machine.open_to_change()?;
     let source = Source::read(&wish.file, &wish.labels)?;
+    late::wait(&*host, &source, patience)?;
     print(&act::apply(&*host, &source, consent)?, common.format)
 }
 
@@ -137,7 +152,7 @@ fn show(common: &Common) -> anyhow::Result<Exit> {
 }
 
 fn reset(consent: Consent, common: &Common) -> anyhow::Result<Exit> {
-    let host = common.machine.open()?;
+    let host = common.machine.open_to_change()?;
     print(&act::reset(&*host, consent)?, common.format)
 }
 

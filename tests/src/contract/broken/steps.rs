@@ -6,8 +6,6 @@ use vfleet_plan::Step;
 use super::{Wrong, defects};
 
 defects! {
-    "vf_stays_bound", caught by "unbinds_a_vf", Wrong::Skips(|step| matches!(step, Step::UnbindVf { .. }));
-    "neighbour_is_unbound", caught by "unbinds_the_right_vf", Wrong::Changes(neighbour_is_unbound);
     "module_is_not_loaded", caught by "loads_a_module",
         Wrong::Skips(|step| matches!(step, Step::LoadModule { .. }));
     "file_is_not_written", caught by "writes_a_file",
@@ -48,12 +46,6 @@ defects! {
         Wrong::Skips(|step| matches!(step, Step::SetFirmware { .. } | Step::ResetFirmware { .. }));
     "firmware_is_not_restarted", caught by "firmware_settings_count_after_a_restart_of_the_firmware",
         Wrong::Skips(|step| matches!(step, Step::ResetFirmware { .. }));
-}
-
-fn neighbour_is_unbound(step: &mut Step, _: PciAddress) {
-    if let Step::UnbindVf { vf } = step {
-        vf.index ^= 1;
-    }
 }
 
 fn file_is_added_to(step: &mut Step, _: PciAddress) {

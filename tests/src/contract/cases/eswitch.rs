@@ -25,8 +25,7 @@ fn set_mode(bench: &dyn Bench, mode: EswitchMode) -> Step {
 }
 
 fn unbind_all(bench: &dyn Bench) -> Shown {
-    let steps: Vec<Step> = (0..GIVEN_VFS).map(|index| Step::UnbindVf { vf: vf(bench, index) }).collect();
-    execute(bench, &steps)
+    (0..GIVEN_VFS).try_for_each(|index| bench.outsider().unbind(vf(bench, index)))
 }
 
 fn representors(bench: &dyn Bench) -> Result<Vec<String>, Stop> {

@@ -137,8 +137,7 @@ fn tells_the_file_of_guids(bench: &dyn Bench) -> Shown {
 
 fn counts_and_forgets_reboots(bench: &dyn Bench) -> Shown {
     let boot_id = bench.witness().boot_id()?;
-    let reboots = Reboots { purpose: "the contract".to_owned(), count: 1, boot_id };
-    let again = Reboots { count: 2, ..reboots.clone() };
+    let [reboots, again] = [1, 2].map(|count| Reboots::for_one("the contract", count, &boot_id));
     let told = || Ok::<_, Stop>(bench.new_host().facts()?.kernel.reboots);
     same("the reboots", &told()?, &None)?;
     execute(bench, &[Step::CountReboot { reboots }, Step::CountReboot { reboots: again.clone() }])?;

@@ -2,11 +2,11 @@
 //! over, and it ends the same.
 
 use vfleet_api::{MacAddr, SriovNetworkNodeStateSpec};
-use vfleet_host::Host;
+use vfleet_host::{Host, with_causes};
 use vfleet_plan::{Plan, is_userspace_driver, plan_node};
 
 use super::{GIVEN_VFS, cases};
-use crate::contract::bench::{Bench, Shown, Stop, in_full};
+use crate::contract::bench::{Bench, Shown, Stop};
 use crate::contract::check::{agree, ensure, look, same, there};
 use crate::contract::seen::SeenPf;
 use crate::contract::specs::{group, interface, spec, with_groups};
@@ -28,7 +28,7 @@ fn carry_out(bench: &dyn Bench, wanted: &SriovNetworkNodeStateSpec, limit: usize
     let plan = plan_node(wanted, &host.facts()?);
     for planned in plan.steps.iter().take(limit) {
         host.execute(&planned.step)
-            .map_err(|error| Stop::Failed(format!("`{planned}`: {}", in_full(&error))))?;
+            .map_err(|error| Stop::Failed(format!("`{planned}`: {}", with_causes(&error))))?;
     }
     Ok(plan)
 }

@@ -1,6 +1,6 @@
 //! What is written down about PFs.
 
-use vfleet_api::PciAddress;
+use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::{FirstSeen, Record, Step};
 
 use super::cases;
@@ -23,6 +23,7 @@ fn record(pf: PciAddress, num_vfs: i64) -> Record {
         interface: specs::interface(pf, num_vfs),
         first_seen: FirstSeen { mtu: Some(1500), ..Default::default() },
         raised_mtu: None,
+        vf_macs: [(1, MacAddr([2, 0, 0, 0, 0, 1]))].into(),
         making: false,
     }
 }

@@ -30,7 +30,7 @@ fn told(bench: &dyn Bench) -> Result<Vec<Option<VdpaKind>>, Stop> {
 /// In switchdev mode, with bound VFs and both drivers.
 fn prepare(bench: &dyn Bench) -> Shown {
     let all = [0, 1, 2];
-    execute(bench, &all.map(|index| Step::UnbindVf { vf: vf(bench, index) }))?;
+    all.into_iter().try_for_each(|index| bench.outsider().unbind(vf(bench, index)))?;
     execute(bench, &[Step::SetEswitchMode { pf: bench.pf(), mode: EswitchMode::Switchdev }])?;
     execute(bench, &all.map(|index| bind(bench, index, None)))?;
     execute(bench, &[load(VdpaKind::Vhost), load(VdpaKind::Virtio)])
@@ -65,6 +65,7 @@ fn a_vdpa_device_needs_switchdev(bench: &dyn Bench) -> Shown {
 
 fn a_vdpa_device_goes_with_the_driver_of_its_vf(bench: &dyn Bench) -> Shown {
     prepare(bench)?;
-    execute(bench, &[make(bench, 0, VdpaKind::Vhost), Step::UnbindVf { vf: vf(bench, 0) }])?;
+    execute(bench, &[make(bench, 0, VdpaKind::Vhost)])?;
+    bench.outsider().unbind(vf(bench, 0))?;
     same("the vDPA devices", &told(bench)?, &vec![None; 3])
 }

@@ -1,8 +1,36 @@
 //! Arguments of the kernel as texts.
 
-/// The line of our file, around the arguments. What the administrator set comes first.
-const START: &str = "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX ";
-const END: &str = "\"";
+/// What our file for GRUB says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DropIn {
+    /// Arguments that come after all others, so that they count.
+    pub(super) with: Vec<String>,
+    /// Arguments that go, whoever set them: with some of them there, no other counts (`iommu=off`).
+    pub(super) without: Vec<String>,
+}
+
+const WITH: &str = "vfleet_with='";
+const WITHOUT: &str = "vfleet_without='";
+const END: &str = "'";
+/// The rest of our file. It is read by update-grub's shell after the administrator's file, which may stop at any error or
+/// unset variable (`set -eu`). GRUB starts the kernel with both variables, in this order.
+const SCRIPT: &str = r#"vfleet_all_but() {
+    vfleet_line=" $1 "
+    shift
+    for vfleet_word do
+        while :; do
+            case "$vfleet_line" in
+                *" $vfleet_word "*) vfleet_line="${vfleet_line%%" $vfleet_word "*} ${vfleet_line#*" $vfleet_word "}" ;;
+                *) break ;;
+            esac
+        done
+    done
+    vfleet_line="${vfleet_line# }"
+    printf '%s' "${vfleet_line% }"
+}
+GRUB_CMDLINE_LINUX="$(vfleet_all_but "${GRUB_CMDLINE_LINUX-}" $vfleet_without)"
+GRUB_CMDLINE_LINUX_DEFAULT="$(vfleet_all_but "${GRUB_CMDLINE_LINUX_DEFAULT-}" $vfleet_without) $vfleet_with"
+"#;
 
 /// Whether an argument means itself everywhere that it is put: nothing in it that a shell would read otherwise.
 pub(super) fn is_plain(argument: &str) -> bool {
@@ -17,15 +45,51 @@ pub(super) fn merged(found: &[String], add: &[String], remove: &[String]) -> Vec
     kept.chain(new).cloned().collect()
 }
 
-/// Our file with these arguments.
-pub(super) fn drop_in(arguments: &[String]) -> String {
-    format!("# Written by vfleet: what SR-IOV needs from the kernel.\n{START}{}{END}\n", arguments.join(" "))
+impl DropIn {
+    /// The same with `add`, and without what of `remove` we added ourselves; what went for its sake comes back.
+    pub(super) fn changed(&self, add: &[String], remove: &[String]) -> Self {
+        let taken_back = |name: &str| {
+            let mut ours = self.with.iter().filter(|argument| remove.contains(argument));
+            ours.any(|argument| name_of(argument) == name)
+        };
+        let goes_on = |argument: &&String| !add.contains(argument) && !taken_back(name_of(argument));
+        let without = self.without.iter().filter(goes_on).cloned().collect();
+        Self { with: merged(&self.with, add, remove), without }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.with.is_empty() && self.without.is_empty()
+    }
+
+    /// As a file.
+    pub(super) fn text(&self) -> String {
+        let (with, without) = (self.with.join(" "), self.without.join(" "));
+        format!(
+            "# Written by vfleet: what SR-IOV needs from the kernel.\n\
+             {WITH}{with}{END}\n{WITHOUT}{without}{END}\n{SCRIPT}"
+        )
+    }
+
+    /// Read from our file. What somebody wrote into it that could not be from us is not read.
+    pub(super) fn read(text: &str) -> Self {
+        let words = |start: &str| {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(start)?.strip_suffix(END));
+            let words = line.unwrap_or_default().split_whitespace();
+            words.filter(|word| is_plain(word)).map(str::to_owned).collect()
+        };
+        Self { with: words(WITH), without: words(WITHOUT) }
+    }
 }
 
-/// The arguments in our file. What somebody wrote into it that could not be from us is not read.
-pub(super) fn in_drop_in(text: &str) -> Vec<String> {
-    let ours = text.lines().find_map(|line| line.trim().strip_prefix(START)?.strip_suffix(END));
-    ours.unwrap_or_default().split_whitespace().filter(|word| is_plain(word)).map(str::to_owned).collect()
+fn name_of(argument: &str) -> &str {
+    argument.split_once('=').map_or(argument, |(name, _)| name)
+}
+
+/// The arguments in GRUB's own config, of the entry that is started when nobody chooses another: the first one. Others
+/// may be for other systems on the disk.
+pub(super) fn of_first_entry(config: &str) -> String {
+    let is_linux = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.starts_with("linux"));
+    config.lines().find(is_linux).unwrap_or_default().trim().to_owned()
 }
 
 /// The arguments in what grubby tells about a kernel: `args="ro quiet"`.
@@ -44,14 +108,27 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
+    fn arguments() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec("[a-z_.]{1,9}(=[a-z0-9,:@/+-]{0,9})?", 0..5)
+    }
+
     #[test]
-    fn our_file_is_one_line_that_a_shell_reads() {
-        let text = drop_in(&words("intel_iommu=on iommu=pt"));
-        assert!(
-            text.ends_with("\nGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt\"\n"),
-            "{text}"
-        );
-        assert_eq!(in_drop_in(&text), words("intel_iommu=on iommu=pt"));
+    fn what_was_added_is_taken_back_and_what_it_replaced_comes_back() {
+        let of = |with, without| DropIn { with: words(with), without: words(without) };
+        let changed = |drop_in: &DropIn, add, remove| drop_in.changed(&words(add), &words(remove));
+        let shared = of("m=1", "m=0 iommu=off");
+        assert_eq!(changed(&shared, "m=1", "m=0"), shared);
+        assert_eq!(changed(&shared, "m=0", "m=1"), of("m=0", "iommu=off"));
+        assert_eq!(changed(&shared, "", "m=1"), of("", "iommu=off"));
+        let taken_back = changed(&of("m=1", "m=0"), "", "m=1");
+        assert!(taken_back.is_empty() && changed(&taken_back, "", "m=1").is_empty());
+    }
+
+    #[test]
+    fn the_first_entry_counts() {
+        let config = "set default=0\n\tlinux\t/vmlinuz root=/dev/vda ro  a=1 \n\tlinux /old iommu=off\n";
+        assert_eq!(of_first_entry(config), "linux\t/vmlinuz root=/dev/vda ro  a=1");
+        assert_eq!(of_first_entry("insmod linux\n"), "");
     }
 
     #[test]
@@ -80,14 +157,16 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn our_file_is_read_back(arguments in prop::collection::vec("[a-z_.]{1,9}(=[a-z0-9,:@/+-]{0,9})?", 0..5)) {
-            prop_assert_eq!(in_drop_in(&drop_in(&arguments)), arguments);
+        fn our_file_is_read_back(with in arguments(), without in arguments()) {
+            let drop_in = DropIn { with, without };
+            prop_assert_eq!(DropIn::read(&drop_in.text()), drop_in);
         }
 
         #[test]
         fn any_text_is_read(text in "(?s).{0,200}") {
-            prop_assert!(in_drop_in(&text).iter().all(|argument| is_plain(argument)));
-            let _ = quoted_arguments(&text);
+            let read = DropIn::read(&text);
+            prop_assert!(read.with.iter().chain(&read.without).all(|argument| is_plain(argument)));
+            let _ = (quoted_arguments(&text), of_first_entry(&text));
         }
     }
 }

@@ -78,23 +78,71 @@ fn what_a_tool_claims_but_does_not_do_is_an_error() {
     assert!(error.to_string().ends_with("no boot entries"), "{error}");
 }
 
+/// As the real one: it reads the administrator's file, then the others, in a shell that stops at errors; and starts the
+/// kernel with both variables, but for rescue.
+const UPDATE_GRUB: &str = r#"set -eu
+    . $ROOT/etc/default/grub
+    for f in $ROOT/etc/default/grub.d/*.cfg; do [ ! -e $f ] || . $f; done
+    mkdir -p $ROOT/boot/grub
+    printf '\tlinux\t/vmlinuz ro %s\n' "${GRUB_CMDLINE_LINUX-} ${GRUB_CMDLINE_LINUX_DEFAULT-}" \
+        "single ${GRUB_CMDLINE_LINUX-}" 'of another system: iommu=off' >$ROOT/boot/grub/grub.cfg"#;
+
+/// The arguments of the first two entries.
+fn entries(tree: &Tree) -> [String; 2] {
+    let config = tree.read("/boot/grub/grub.cfg");
+    let mut lines = config.lines().map(|line| line.split_whitespace().skip(3).collect::<Vec<_>>().join(" "));
+    [lines.next().unwrap(), lines.next().unwrap()]
+}
+
 #[test]
 fn our_drop_in_grows_and_goes() {
     let tree = booted_by(BootLoader::GrubDropIn);
-    // As the real one: it reads the administrator's file, then ours, in a shell.
-    let script =
-        "GRUB_CMDLINE_LINUX=quiet; for f in $ROOT/etc/default/grub.d/*.cfg; do [ ! -e $f ] || . $f; done
-        mkdir -p $ROOT/boot/grub; echo \"linux /vmlinuz $GRUB_CMDLINE_LINUX\" > $ROOT/boot/grub/grub.cfg";
-    tree.program("update-grub", script);
-    let config = || tree.read("/boot/grub/grub.cfg");
+    tree.program("update-grub", UPDATE_GRUB);
+    tree.write("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n");
+    let next = || entries(&tree)[0].clone();
     set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "").unwrap();
-    assert_eq!(config(), "linux /vmlinuz quiet intel_iommu=on\n");
+    assert_eq!(next(), "quiet intel_iommu=on");
     set(&tree, BootLoader::GrubDropIn, "iommu=pt intel_iommu=on", "").unwrap();
-    assert_eq!(config(), "linux /vmlinuz quiet intel_iommu=on iommu=pt\n");
-    set(&tree, BootLoader::GrubDropIn, "", "intel_iommu=on iommu=pt quiet").unwrap();
-    assert_eq!(config(), "linux /vmlinuz quiet\n");
+    assert_eq!(next(), "quiet intel_iommu=on iommu=pt");
+    set(&tree, BootLoader::GrubDropIn, "", "intel_iommu=on iommu=pt").unwrap();
+    assert_eq!(next(), "quiet");
     assert!(!tree.path(DROP_IN).exists());
     assert_eq!(tree.started(), ["update-grub"; 3]);
+}
+
+#[test]
+fn what_the_administrator_set_to_the_contrary_goes_and_nothing_else() {
+    let tree = booted_by(BootLoader::GrubDropIn);
+    tree.program("update-grub", UPDATE_GRUB);
+    let file = r#"GRUB_CMDLINE_LINUX="iommu=off iommu=off * dyndbg=\"file a  +p\" xiommu=off"
+        GRUB_CMDLINE_LINUX_DEFAULT="intel_iommu=off quiet iommu=off""#;
+    tree.write("/etc/default/grub", file);
+    let kept = "* dyndbg=\"file a +p\" xiommu=off";
+    set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "intel_iommu=off iommu=off").unwrap();
+    assert_eq!(entries(&tree), [format!("{kept} quiet intel_iommu=on"), format!("single {kept}")]);
+    // What only says so since then comes before ours, so that ours counts.
+    tree.write("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=off,x quiet'");
+    set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "").unwrap();
+    assert_eq!(entries(&tree), ["intel_iommu=off,x quiet intel_iommu=on", "single"]);
+    // Again, after a process was cut off: the same.
+    let before = tree.read(DROP_IN);
+    set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "intel_iommu=off iommu=off").unwrap();
+    assert_eq!(tree.read(DROP_IN), before);
+    assert_eq!(tree.read("/etc/default/grub"), "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=off,x quiet'");
+}
+
+#[test]
+fn what_our_drop_in_cannot_take_away_is_named() {
+    let tree = booted_by(BootLoader::GrubDropIn);
+    tree.program("update-grub", UPDATE_GRUB);
+    tree.write("/etc/default/grub", "");
+    tree.write(
+        "/etc/default/grub.d/99-late.cfg",
+        "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT-} amd_iommu=off\"",
+    );
+    let error = set(&tree, BootLoader::GrubDropIn, "", "amd_iommu=off").unwrap_err();
+    assert_eq!(error.reason(), "KernelArgumentsByHand");
+    assert!(error.to_string().contains("with amd_iommu=off, "), "{error}");
 }
 
 #[test]

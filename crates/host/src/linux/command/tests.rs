@@ -1,5 +1,7 @@
 use std::time::Instant;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::linux::tree::Tree;
 
@@ -93,4 +95,14 @@ fn without_a_bus_another_tree_has_nobody_to_start_its_programs() {
     let error = Command::new("tool", MINUTE).run(&root).unwrap_err();
     assert!(error.to_string().ends_with("/run/dbus/system_bus_socket"), "{error}");
     assert_eq!(tree.started(), Vec::<String>::new());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_last_words_are_one_short_line(text in "(?s).{0,1400}") {
+        let tail = tail(&text);
+        prop_assert!(tail.chars().count() <= WORDS && !tail.contains('\n'), "{}", tail);
+    }
 }

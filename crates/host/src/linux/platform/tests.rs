@@ -2,8 +2,12 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
+use proptest::prelude::*;
+use vfleet_plan::Question;
+
 use super::*;
 use crate::linux::tree::Tree;
+use crate::{Host, LinuxHost};
 
 /// A real server that answers by path, until all requests were made. Gives the requests.
 fn serve(answers: Vec<(&'static str, &'static str)>) -> (SocketAddr, thread::JoinHandle<Vec<String>>) {
@@ -84,23 +88,64 @@ fn a_service_that_has_no_such_page_is_an_error_that_names_it() {
     server.join().unwrap();
 }
 
-#[test]
-fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
+fn drive(name: &str) -> String {
+    format!("/mnt/config/openstack/2018-08-27/{name}")
+}
+
+/// A machine whose drive is mounted, with this about its networks.
+fn with_drive(network_data: &str) -> Tree {
     let tree = Tree::new();
-    let drive = |name: &str| format!("/mnt/config/openstack/2018-08-27/{name}");
     std::fs::create_dir_all(tree.path("/dev/disk/by-label")).unwrap();
     std::os::unix::fs::symlink("../../vdb", tree.path("/dev/disk/by-label/config-2")).unwrap();
     tree.write("/proc/cmdline", "");
     tree.write("/proc/1/mounts", "/dev/vda / ext4 rw 0 0\n/dev/vdb /mnt/config iso9660 ro 0 0\n");
-    tree.write(&drive("network_data.json"), NETWORK_DATA);
+    tree.write(&drive("network_data.json"), network_data);
     tree.write(&drive("meta_data.json"), "{}");
+    tree
+}
+
+#[test]
+fn a_cloud_that_makes_no_sense_is_told_with_the_card_that_it_should_have_told_of() {
+    let tree = with_drive("{");
+    for (name, text) in [
+        ("cpuinfo", ""),
+        ("sys/kernel/random/boot_id", "1\n"),
+        ("sys/kernel/osrelease", "6.12\n"),
+        ("modules", ""),
+    ] {
+        tree.write(&format!("/proc/{name}"), text);
+    }
+    tree.add_card("0000:00:05.0", "0x8086\n");
+    let facts = LinuxHost::new(tree.root().clone()).with_platform(Platform::OpenStack).facts().unwrap();
+    assert_eq!((facts.pfs.len(), &facts.pfs[0].net_filter), (1, &None));
+    let [unanswered] = facts.unanswered.try_into().unwrap();
+    assert_eq!((unanswered.question, unanswered.reason), (Question::Network, "MetadataFailed"));
+    assert!(
+        unanswered.error.starts_with("cannot get network_data.json: EOF while parsing"),
+        "{unanswered:?}"
+    );
+}
+
+#[test]
+fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
+    let tree = with_drive(NETWORK_DATA);
     let root = tree.root().clone().on_platform(Platform::OpenStack);
     let card = "0000:00:05.0".parse().unwrap();
     let expected = Some("openstack/NetworkID:da5bb487".to_owned());
-    assert_eq!(network(&root, card, Some(mac("fa:16:3e:00:00:01"))), expected);
+    assert_eq!(network(&root, card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), expected);
     std::fs::remove_file(tree.path(&drive("network_data.json"))).unwrap();
     // Given to a program, it shows no address any more.
-    assert_eq!(network(&root, card, None), expected);
-    assert_eq!(network(&root, "0000:00:06.0".parse().unwrap(), None), None);
-    assert_eq!(network(tree.root(), card, Some(mac("fa:16:3e:00:00:01"))), None);
+    assert_eq!(network(&root, card, None).unwrap(), expected);
+    assert_eq!(network(&root, "0000:00:06.0".parse().unwrap(), None).unwrap(), None);
+    assert_eq!(network(tree.root(), card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn takes_any_provider_id(id in "(?s).{0,60}|(aws|OpenStack)://.{0,20}") {
+        let known = ["aws://", "openstack://"].iter().any(|cloud| id.to_ascii_lowercase().starts_with(cloud));
+        prop_assert_eq!(Platform::of_provider(&id) != Platform::BareMetal, known);
+    }
 }

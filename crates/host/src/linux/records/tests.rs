@@ -1,6 +1,7 @@
 use std::fs::File;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -110,4 +111,28 @@ fn what_else_is_in_the_go_daemons_directory_does_not_matter() {
     tree.write("/etc/sriov-operator/pci/README", "hello");
     tree.write("/etc/sriov-operator/pci/.0000:3b:00.0.tmp", "{");
     assert!(records(&tree).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Each file damaged in one place and cut: an error, or a record of this card.
+    #[test]
+    fn takes_damaged_files(at in 0..WRITTEN_BY_GO.len(), byte: u8, length in 0..400_usize, is_ours: bool) {
+        let ours = serde_json::to_vec(&record(7)).unwrap();
+        let (path, mut bytes) = if is_ours { (OURS, ours) } else { (THEIRS, WRITTEN_BY_GO.into()) };
+        if let Some(found) = bytes.get_mut(at) {
+            *found = byte;
+        }
+        bytes.truncate(length);
+        let tree = Tree::new();
+        tree.write(path, "");
+        fs::write(tree.path(path), bytes).unwrap();
+        let [(name, read)] = read_all(tree.root()).unwrap().try_into().unwrap();
+        prop_assert_eq!(&name, PF);
+        match read {
+            Ok(record) => prop_assert_eq!(record.pf.to_string(), PF),
+            Err(error) => prop_assert!(crate::with_causes(&error).contains(path), "{}", error),
+        }
+    }
 }

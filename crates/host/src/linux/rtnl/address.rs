@@ -3,6 +3,8 @@ use std::net::IpAddr;
 use crate::linux::netlink::{attributes, find};
 
 const HEADER: usize = 8;
+/// `RT_SCOPE_UNIVERSE`.
+const EVERYWHERE: u8 = 0;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 /// Addresses of all families.
@@ -12,6 +14,8 @@ pub(super) const ALL: [u8; HEADER] = [0; HEADER];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Address {
     pub(in super::super) index: u32,
+    /// Whether it means something beyond the next wire: not that of the loopback, nor one for the link alone.
+    pub(in super::super) is_global: bool,
     /// `None` in a family that has other addresses.
     pub(in super::super) ip: Option<IpAddr>,
 }
@@ -24,7 +28,7 @@ impl Address {
         let attributes = attributes(rest)?;
         // The address itself; on a line between two, the other is that of the other end.
         let value = find(&attributes, IFA_LOCAL).or_else(|| find(&attributes, IFA_ADDRESS));
-        Some(Self { index, ip: value.and_then(ip) })
+        Some(Self { index, is_global: header[3] == EVERYWHERE, ip: value.and_then(ip) })
     }
 }
 
@@ -55,12 +59,14 @@ mod tests {
     fn reads_addresses() {
         let (own, other): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let line = emit(vec![AddressAttribute::Address(other), AddressAttribute::Local(own)]);
-        assert_eq!(Address::parse(&line), Some(Address { index: 3, ip: Some(own) }));
+        assert_eq!(Address::parse(&line), Some(Address { index: 3, is_global: true, ip: Some(own) }));
         let v6: IpAddr = "2001:db8::1".parse().unwrap();
         let six = emit(vec![AddressAttribute::Address(v6)]);
-        assert_eq!(Address::parse(&six), Some(Address { index: 3, ip: Some(v6) }));
-        assert_eq!(Address::parse(&emit(Vec::new())), Some(Address { index: 3, ip: None }));
+        assert_eq!(Address::parse(&six), Some(Address { index: 3, is_global: true, ip: Some(v6) }));
+        assert_eq!(Address::parse(&emit(Vec::new())), Some(Address { index: 3, is_global: true, ip: None }));
         assert_eq!(Address::parse(&[]), None);
+        let for_the_link = [10, 64, 0, 253, 3, 0, 0, 0];
+        assert_eq!(Address::parse(&for_the_link), Some(Address { index: 3, is_global: false, ip: None }));
     }
 
     proptest! {

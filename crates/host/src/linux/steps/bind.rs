@@ -24,10 +24,6 @@ pub(super) fn bind(root: &HostRoot, vf: VfRef, driver: &VfDriver, attempt: &str)
     }
 }
 
-pub(super) fn unbind(root: &HostRoot, vf: VfRef) -> Result<(), HostError> {
-    pci::device(root, pci::vf_address(root, vf)?).unbind()
-}
-
 /// Always anew: a driver takes up the VF's address when it is bound.
 fn bind_by_kernel(root: &HostRoot, vf: VfRef, address: PciAddress, attempt: &str) -> Result<(), HostError> {
     let device = pci::device(root, address);

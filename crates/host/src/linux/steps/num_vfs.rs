@@ -14,6 +14,10 @@ const VFS_DEADLINE: Duration = Duration::from_secs(10);
 /// Makes or removes VFs, and waits until there are as many.
 pub(super) fn set(root: &HostRoot, pf: PciAddress, count: u16, attempt: &str) -> Result<(), HostError> {
     let total = pci::require_pf(root, pf)?;
+    if total == 0 && count > 0 {
+        // There is no file to ask for them.
+        return Err(HostError::TooManyVfs { pf, asked: count, total });
+    }
     let found = pci::num_vfs(root, pf)?;
     if found != count {
         let path = root.device(pf).join("sriov_numvfs");

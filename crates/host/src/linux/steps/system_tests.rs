@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use vfleet_plan::files::{BOOT_CONFIG, BOOT_PROGRAM, DISABLE_NM_SCRIPT, MODULE_OPTIONS, REBOOTS};
-use vfleet_plan::{HostFile, KernelFacts, ModuleState, Processor, Reboots, Step};
+use vfleet_plan::{HostFile, KernelFacts, ModuleState, Processor, Reboots, Record, Step};
 
 use crate::linux::tree::Tree;
 use crate::linux::{files, system};
@@ -54,8 +54,12 @@ fn what_is_somebody_elses_is_neither_written_nor_removed() {
 fn this_program_is_installed_and_replaced() {
     let tree = Tree::new();
     let install = Step::InstallProgram { path: BOOT_PROGRAM.to_owned() };
+    let is_known = || files::has_boot_program(tree.root()).unwrap();
+    assert!(!is_known());
     tree.write(BOOT_PROGRAM, "an older one");
+    assert!(!is_known());
     tree.execute(&install).unwrap();
+    assert!(is_known() && is_known());
     let this = std::fs::read("/proc/self/exe").unwrap();
     assert!(std::fs::read(tree.path(BOOT_PROGRAM)).unwrap() == this);
     assert_eq!(mode(&tree, BOOT_PROGRAM), 0o755);
@@ -63,6 +67,41 @@ fn this_program_is_installed_and_replaced() {
     let before = inode();
     tree.execute(&install).unwrap();
     assert_eq!(inode(), before, "the same content is left alone");
+
+    // One byte of another build, of the same length, in the same file.
+    let file = std::fs::File::options().write(true).open(tree.path(BOOT_PROGRAM)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[!this[9000]], 9000).unwrap();
+    drop(file);
+    assert!(!is_known());
+    tree.execute(&install).unwrap();
+    assert!(is_known());
+    let unusable = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(tree.path(BOOT_PROGRAM), unusable).unwrap();
+    assert!(!is_known(), "nobody could start it");
+}
+
+#[test]
+fn directories_are_the_same_whatever_is_put_into_them_first() {
+    let record = || {
+        let interface = serde_json::from_str(r#"{"pciAddress": "0000:3b:00.0"}"#).unwrap();
+        Step::WriteRecord { record: Record::taken_over("0000:3b:00.0".parse().unwrap(), interface) }
+    };
+    let count = || {
+        let reboots = Reboots::for_one("x", 1, "y");
+        Step::CountReboot { reboots }
+    };
+    for steps in [[record(), count()], [count(), record()]] {
+        let tree = Tree::new();
+        for step in &steps {
+            tree.execute(step).unwrap();
+        }
+        for directory in ["", "/vfleet", "/vfleet/pci", "/pci"] {
+            assert_eq!(mode(&tree, &format!("/etc/sriov-operator{directory}")), 0o755, "{directory}");
+        }
+        let ours = ["/etc/sriov-operator/vfleet/pci/0000:3b:00.0", REBOOTS];
+        assert_eq!(ours.map(|path| mode(&tree, path)), [0o600; 2]);
+        assert_eq!(mode(&tree, "/etc/sriov-operator/pci/0000:3b:00.0"), 0o644);
+    }
 }
 
 #[test]
@@ -96,9 +135,24 @@ fn without_systemd_units_are_enabled_as_it_would() {
 }
 
 #[test]
+fn a_unit_is_at_work_while_it_has_processes() {
+    for systemd in ["", "systemd/"] {
+        let tree = Tree::new();
+        let group = tree.path(&format!("/sys/fs/cgroup/{systemd}system.slice/{UNIT}"));
+        std::fs::create_dir_all(&group).unwrap();
+        for (processes, working) in [("0\n", 1), ("", 0)] {
+            std::fs::write(group.join("cgroup.procs"), processes).unwrap();
+            assert_eq!(files::working_units(tree.root()).len(), working, "{processes:?}");
+        }
+        std::fs::remove_dir_all(&group).unwrap();
+        assert!(files::working_units(tree.root()).is_empty());
+    }
+}
+
+#[test]
 fn restarts_are_counted_and_forgotten() {
     let tree = Tree::new();
-    let reboots = Reboots { purpose: "iommu".to_owned(), count: 1, boot_id: "b".to_owned() };
+    let reboots = Reboots::for_one("iommu", 1, "b");
     tree.execute(&Step::CountReboot { reboots: reboots.clone() }).unwrap();
     assert_eq!(system::kernel(tree.root()).unwrap().reboots, Some(reboots));
     tree.write(REBOOTS, "{");

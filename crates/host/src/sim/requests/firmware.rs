@@ -1,4 +1,5 @@
 use vfleet_api::PciAddress;
+use vfleet_plan::firmware::card_of;
 use vfleet_plan::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 
 use super::eswitch::function;
@@ -58,13 +59,6 @@ impl Kernel {
             found.show_vfs(&card);
         }
     }
-}
-
-/// All ports of a card have the same PCI address but for the last digit.
-fn card_of(pf: PciAddress) -> String {
-    let mut text = pf.to_string();
-    text.pop();
-    text
 }
 
 fn write(next: &mut FirmwareSettings, settings: &FirmwareSettings) {

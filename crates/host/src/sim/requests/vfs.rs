@@ -30,9 +30,13 @@ impl Kernel {
         (0..).take(count).try_for_each(|index| self.probe(VfRef { pf, index }))
     }
 
-    /// Write to `sriov_drivers_autoprobe`. Nothing is announced.
+    /// Write to `sriov_drivers_autoprobe`, which a VF that a hypervisor gave does not have. Nothing is announced.
     pub fn set_autoprobe(&mut self, pf: PciAddress, on: bool) -> Result<(), Refusal> {
-        self.expect_pf(pf)?.autoprobe = on;
+        let found = self.expect_pf(pf)?;
+        if found.is_lone_vf {
+            return Err(refuse(ENOENT));
+        }
+        found.autoprobe = on;
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::files::{UNIT_DIRECTORY, is_ours};
-use vfleet_plan::{FirmwareSettings, HostFile, ModuleState, Step};
+use vfleet_plan::files::{is_ours, unit_path};
+use vfleet_plan::{BootLoader, FirmwareSettings, HostFile, ModuleState, Step};
 
 use super::{netlink, require_pf};
 use crate::HostError;
@@ -14,35 +14,37 @@ use crate::sim::kernel::Kernel;
 
 const ENOENT: i32 = 2;
 
-pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
-    match step {
-        Step::LoadModule { module, options } => {
-            let missing = |_| HostError::NoSuchModule { module: module.clone() };
-            return kernel.load_module(module, options).map_err(missing);
-        }
-        Step::InstallProgram { path } => {
-            kernel.programs.insert(path.clone());
-        }
-        Step::EnableUnit { unit } => {
-            if !kernel.files.contains_key(&unit_path(unit)) {
-                return Err(no_file("enable", unit_path(unit)));
-            }
-            kernel.enabled_units.insert(unit.clone());
-        }
-        Step::DisableUnit { unit } => {
-            kernel.enabled_units.remove(unit);
-        }
-        Step::SetKernelArguments { loader, add, remove } => {
-            if kernel.boot_loader() != Some(*loader) {
-                return Err(HostError::NoSuchBootLoader { loader: loader.as_str() });
-            }
-            kernel.next_command_line = arguments::changed(&kernel.next_command_line, add, remove);
-        }
-        Step::CountReboot { reboots } => kernel.reboots = Some(reboots.clone()),
-        Step::ForgetReboots => kernel.reboots = None,
-        Step::Reboot => kernel.reboot(),
-        _ => return Err(HostError::NotYet { attempt: step.to_string() }),
+pub(super) fn load_module(kernel: &mut Kernel, module: &str, options: &[String]) -> Result<(), HostError> {
+    let missing = |_| HostError::NoSuchModule { module: module.to_owned() };
+    kernel.load_module(module, options).map_err(missing)
+}
+
+pub(super) fn install_program(kernel: &mut Kernel, path: &str) {
+    kernel.programs.insert(path.to_owned());
+}
+
+pub(super) fn enable(kernel: &mut Kernel, unit: &str) -> Result<(), HostError> {
+    if !kernel.files.contains_key(&unit_path(unit)) {
+        return Err(no_file("enable", unit_path(unit)));
     }
+    kernel.enabled_units.insert(unit.to_owned());
+    Ok(())
+}
+
+pub(super) fn disable(kernel: &mut Kernel, unit: &str) {
+    kernel.enabled_units.remove(unit);
+}
+
+pub(super) fn set_arguments(
+    kernel: &mut Kernel,
+    loader: BootLoader,
+    add: &[String],
+    remove: &[String],
+) -> Result<(), HostError> {
+    if kernel.boot_loader() != Some(loader) {
+        return Err(HostError::NoSuchBootLoader { loader: loader.as_str() });
+    }
+    kernel.next_command_line = arguments::changed(&kernel.next_command_line, add, remove);
     Ok(())
 }
 
@@ -84,10 +86,6 @@ fn require_known(path: &str) -> Result<(), HostError> {
 
 pub(super) fn is_loaded(kernel: &Kernel, module: &str) -> bool {
     kernel.modules.get(module) == Some(&ModuleState::Loaded)
-}
-
-fn unit_path(unit: &str) -> String {
-    format!("{UNIT_DIRECTORY}/{unit}")
 }
 
 fn no_file(attempt: &'static str, path: String) -> HostError {

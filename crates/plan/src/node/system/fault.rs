@@ -7,22 +7,22 @@ use crate::prelude::*;
 pub enum SystemFault {
     /// Nothing was found that changes the kernel's arguments.
     #[error(
-        "the kernel must be started with {arguments}, but no boot loader was found whose arguments vfleet can change: add them by hand and restart the machine; vfleet does not restart it"
+        "the kernel must be started {how}, but no boot loader was found whose arguments vfleet can change: change them by hand and restart the machine; vfleet does not restart it"
     )]
     KernelArgumentsByHand {
-        /// Those that are missing.
-        arguments: String,
+        /// With which arguments, and without which.
+        how: String,
     },
     /// The machine was restarted, and nothing is better.
     #[error(
-        "{count} restarts for {purpose} did not help, so vfleet does not try again: look whether the boot loader and the firmware keep what is set; then remove {}, or change the policy",
+        "{count} restarts for {need} did not help, so vfleet does not try again: look whether the boot loader and the firmware keep what is set; then remove {}, or change the policy",
         crate::files::REBOOTS
     )]
     RebootsDidNotHelp {
         /// How many.
         count: u32,
         /// What for.
-        purpose: String,
+        need: String,
     },
     /// The kernel is ready for it, the machine is not.
     #[error(

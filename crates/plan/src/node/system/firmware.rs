@@ -1,32 +1,45 @@
 //! Firmware of cards: how many VFs they show, and what their ports speak.
 
+use vfleet_api::PciAddress;
+
 use super::{Needs, SystemPlan};
-use crate::facts::{HostFacts, LinkKind, PfFacts};
-use crate::firmware::{FirmwareChange, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_firmware};
+use crate::facts::{HostFacts, LinkKind, PfFacts, Question, Unanswered};
+use crate::firmware::{
+    FirmwareChange, FirmwareFault, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_port,
+};
 use crate::node::wanted::WantedPf;
-use crate::node::{Cause, NodeOptions, planned};
+use crate::node::{NodeOptions, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 
-/// PFs that are managed outside are not asked: whether they are as wanted is checked where they are.
+/// PFs that are managed outside are not asked: whether they are as wanted is checked where they are. A port whose firmware
+/// cannot be what it needs does not hold up the other port of its card.
 pub(super) fn plan(
-    pfs: &[(WantedPf, &PfFacts)],
+    pfs: &[(&WantedPf, &PfFacts)],
     facts: &HostFacts,
     options: NodeOptions,
     plan: &mut SystemPlan,
     needs: &mut Needs,
 ) {
-    let mut cards: BTreeMap<String, Vec<&(WantedPf, &PfFacts)>> = BTreeMap::new();
-    for port in pfs.iter().filter(|(wanted, found)| found.vendor == MELLANOX && !wanted.external) {
-        cards.entry(card_of(port.0.address)).or_default().push(port);
+    let mut cards: BTreeMap<String, Vec<WantedPort<'_>>> = BTreeMap::new();
+    for (wanted, found) in pfs.iter().filter(|(wanted, found)| found.vendor == MELLANOX && !wanted.external) {
+        cards.entry(card_of(wanted.address)).or_default().push(port(wanted, found));
     }
-    for (card, ports) in cards {
-        let whole = Card { ports: ports_of(&card, facts), name: card, wanted: ports };
-        match whole.change(facts) {
-            Ok(change) => whole.carry_out(change, options, plan, needs),
-            Err(problem) => plan.problems.push(problem),
-        }
+    for (card, wanted) in cards {
+        let whole = Card { ports: ports_of(&card, facts), name: card, wanted };
+        let change = whole.change(facts, plan);
+        whole.carry_out(change, options, plan, needs);
     }
+}
+
+/// What cards may need that are not seen now. Those of other vendors need nothing, and nothing of the kind is known of them.
+pub(super) fn of_unseen(unseen: &[&WantedPf]) -> impl Iterator<Item = String> {
+    unseen.iter().filter(|wanted| !wanted.external).map(|wanted| need(&card_of(wanted.address)))
+}
+
+/// What the need for a restart is called.
+fn need(card: &str) -> String {
+    format!("firmware of {card}")
 }
 
 /// All ports of a card. A tool tells of its firmware at one of them.
@@ -37,42 +50,74 @@ fn ports_of<'a>(card: &str, facts: &'a HostFacts) -> Vec<&'a PfFacts> {
 struct Card<'a> {
     name: String,
     ports: Vec<&'a PfFacts>,
-    wanted: Vec<&'a (WantedPf, &'a PfFacts)>,
+    wanted: Vec<WantedPort<'a>>,
+}
+
+/// What is to be done with a card, and the PFs that need a restart for it.
+#[derive(Default)]
+struct Change {
+    settings: FirmwareSettings,
+    waiting: Vec<PciAddress>,
+    /// Whether it is not known of all ports that they need none.
+    is_open: bool,
 }
 
 impl Card<'_> {
-    fn change(&self, facts: &HostFacts) -> Result<FirmwareChange, crate::node::Problem> {
-        let wanted: Vec<WantedPort<'_>> =
-            self.wanted.iter().map(|(wanted, found)| port(wanted, found)).collect();
+    fn change(&self, facts: &HostFacts, plan: &mut SystemPlan) -> Change {
         let firmware = self.ports.iter().find_map(|port| port.firmware.as_ref());
-        plan_firmware(&wanted, firmware, facts.kernel.is_locked_down).map_err(|(pf, fault)| {
-            let cause = Cause::Firmware(fault);
-            match self.wanted.iter().find(|(wanted, _)| wanted.address == pf) {
-                Some((wanted, _)) => wanted.problem(cause),
-                None => crate::node::Problem { pf: Some(pf), name: None, policies: Vec::new(), cause },
+        let mut all = FirmwareChange::default();
+        let mut waiting = Vec::new();
+        let mut is_open = false;
+        for port in &self.wanted {
+            is_open |= port.link.is_some() && port.found.link.is_none();
+            match plan_port(port, firmware, facts.kernel.is_locked_down) {
+                Ok(change) => {
+                    waiting.extend(change.needs_restart.then_some(port.found.address));
+                    all = all.with(change);
+                }
+                Err(fault) => {
+                    is_open = true;
+                    let fault = self.explained(fault, facts);
+                    plan.of_pfs.insert(port.found.address, fault.into());
+                }
             }
-        })
+        }
+        Change { settings: all.settings, waiting, is_open }
+    }
+
+    /// A tool that is there and fails is not one that is missing.
+    fn explained(&self, fault: FirmwareFault, facts: &HostFacts) -> FirmwareFault {
+        let is_asked = |unanswered: &&Unanswered| {
+            unanswered.question == Question::Firmware
+                && self.ports.iter().any(|port| port.address == unanswered.pf)
+        };
+        match (fault, facts.unanswered.iter().find(is_asked)) {
+            (FirmwareFault::NoTool { need }, Some(Unanswered { error, .. })) => {
+                FirmwareFault::ToolFailed { need, error: error.clone() }
+            }
+            (fault, _) => fault,
+        }
     }
 
     /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
     /// of its own; if that does not help, or was cut off, the next look at it shows that.
-    fn carry_out(
-        &self,
-        change: FirmwareChange,
-        options: NodeOptions,
-        plan: &mut SystemPlan,
-        needs: &mut Needs,
-    ) {
+    fn carry_out(&self, change: Change, options: NodeOptions, plan: &mut SystemPlan, needs: &mut Needs) {
+        let needs_restart = !change.waiting.is_empty();
+        if needs_restart || change.is_open {
+            needs.open.insert(need(&self.name));
+        }
         let Some(pf) = self.ports.iter().find(|port| port.firmware.is_some()) else { return };
         if change.settings == FirmwareSettings::default() {
-            needs.cards.extend(change.needs_restart.then(|| self.name.clone()));
+            if needs_restart {
+                needs.cards.insert(need(&self.name), change.waiting);
+            }
             return;
         }
-        let disruption = if change.needs_restart { Disruption::Reboot } else { Disruption::None };
+        let disruption = if needs_restart { Disruption::Reboot } else { Disruption::None };
         let step = Step::SetFirmware { pf: pf.address, settings: change.settings };
         plan.pfs.push(planned(step, disruption, "VFs or a link type are wanted that need it"));
-        plan.reboots |= change.needs_restart;
-        if change.needs_restart && options.firmware_reset && self.may_restart(pf) {
+        plan.reboots |= needs_restart;
+        if needs_restart && options.firmware_reset && self.may_restart(pf) {
             plan.pfs.extend(restart_firmware(pf));
         }
     }
@@ -83,7 +128,7 @@ impl Card<'_> {
             let vfs = port.vfs.iter().filter_map(|vf| vf.link.as_ref());
             port.link.iter().chain(vfs)
         });
-        let is_ours = self.wanted.iter().any(|(wanted, _)| wanted.address == pf.address);
+        let is_ours = self.wanted.iter().any(|wanted| wanted.found.address == pf.address);
         let may_lose_vfs = |port: &PfFacts| port.vfs.is_empty() || (is_ours && port.address == pf.address);
         self.ports.iter().all(|port| may_lose_vfs(port))
             && links.into_iter().all(|link| link.host_use.is_none())

@@ -1,43 +1,44 @@
 //! An IOMMU, for VFs that are handed to programs by vfio-pci.
 
-use super::{Needs, SystemFault, SystemPlan, problem};
+use super::{ArgumentNeed, Needs, SystemFault, SystemPlan, problem};
 use crate::facts::{HostFacts, PfFacts, Processor};
-use crate::kernel_arguments::{Wanted, missing};
+use crate::kernel_arguments::{Wanted, switching_iommu_off};
 use crate::node::wanted::WantedPf;
 use crate::prelude::*;
 
 /// An IOMMU that is at work is good, however it came about.
 pub(super) fn plan(
-    pfs: &[(WantedPf, &PfFacts)],
+    pfs: &[(&WantedPf, &PfFacts)],
+    unseen: &[&WantedPf],
     facts: &HostFacts,
     plan: &mut SystemPlan,
     needs: &mut Needs,
 ) {
-    let policies = policies_with_vfio(pfs);
-    if policies.is_empty() || facts.kernel.has_iommu {
+    let policies = policies_with_vfio(pfs.iter().map(|(wanted, _)| *wanted));
+    let may_be_needed = !policies_with_vfio(unseen.iter().copied()).is_empty();
+    let kernel = &facts.kernel;
+    if kernel.has_iommu || policies.is_empty() && !may_be_needed {
         return;
     }
-    let wanted: &[Wanted] = match facts.kernel.processor {
+    let with: &[Wanted] = match kernel.processor {
         Processor::Intel => &[Wanted::IntelIommu, Wanted::IommuPassthrough],
         // Theirs is on unless somebody switched it off.
-        Processor::Amd => &[Wanted::IommuPassthrough],
-        Processor::Other => &[],
+        Processor::Amd | Processor::Other => &[],
     };
-    let missing = missing(wanted, &facts.kernel.command_line);
-    if missing.is_empty() {
-        plan.problems.push(problem(SystemFault::NoIommu, policies));
-    } else if facts.kernel.boot_loader.is_none() {
-        let arguments = missing.join(" ");
-        plan.problems.push(problem(SystemFault::KernelArgumentsByHand { arguments }, policies));
-    } else {
-        needs.arguments.extend(wanted);
+    let need = ArgumentNeed::new(with, switching_iommu_off(&kernel.command_line));
+    match need.by_hand(&kernel.command_line) {
+        _ if policies.is_empty() => needs.open.extend([need.name]),
+        None => plan.problems.push(problem(SystemFault::NoIommu, policies)),
+        Some(how) if kernel.boot_loader.is_none() => {
+            plan.problems.push(problem(SystemFault::KernelArgumentsByHand { how }, policies));
+        }
+        Some(_) => needs.arguments.push(need),
     }
 }
 
-fn policies_with_vfio(pfs: &[(WantedPf, &PfFacts)]) -> Vec<String> {
-    let groups = pfs.iter().flat_map(|(wanted, _)| wanted.interface.vf_groups.iter().flatten());
-    let vfio = groups.filter(|group| group.device_type.as_deref() == Some("vfio-pci"));
-    let policies: BTreeSet<String> =
-        vfio.map(|group| group.policy_name.clone().unwrap_or_default()).collect();
+fn policies_with_vfio<'a>(pfs: impl Iterator<Item = &'a WantedPf>) -> Vec<String> {
+    let groups = pfs.flat_map(|wanted| &wanted.groups);
+    let vfio = groups.filter(|group| group.wish.is_vfio());
+    let policies: BTreeSet<String> = vfio.map(|group| group.policy.clone()).collect();
     policies.into_iter().collect()
 }

@@ -2,10 +2,10 @@
 
 use vfleet_api::pool_config::RdmaMode;
 
-use super::{Needs, SystemFault, SystemPlan, problem};
+use super::{ArgumentNeed, Needs, SystemFault, SystemPlan, problem};
 use crate::facts::{HostFacts, ModuleState};
 use crate::files::MODULE_OPTIONS;
-use crate::kernel_arguments::{Wanted, about_rdma_mode, missing};
+use crate::kernel_arguments::{Wanted, about_rdma_mode};
 use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
@@ -35,13 +35,12 @@ pub(super) fn plan(mode: Option<RdmaMode>, facts: &HostFacts, plan: &mut SystemP
 }
 
 fn change(mode: RdmaMode, facts: &HostFacts, plan: &mut SystemPlan, needs: &mut Needs) {
-    let wanted = Wanted::RdmaShared(mode == RdmaMode::Shared);
-    let missing = missing(&[wanted], &facts.kernel.command_line);
-    if facts.kernel.boot_loader.is_none() && !missing.is_empty() {
-        let fault = SystemFault::KernelArgumentsByHand { arguments: missing.join(" ") };
-        plan.problems.push(problem(fault, Vec::new()));
-    } else {
-        needs.arguments.push(wanted);
+    let need = ArgumentNeed::new(&[Wanted::RdmaShared(mode == RdmaMode::Shared)], Vec::new());
+    match need.by_hand(&facts.kernel.command_line) {
+        Some(how) if facts.kernel.boot_loader.is_none() => {
+            plan.problems.push(problem(SystemFault::KernelArgumentsByHand { how }, Vec::new()));
+        }
+        _ => needs.arguments.push(need),
     }
 }
 

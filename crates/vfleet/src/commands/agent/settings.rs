@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use clap::ArgAction;
 use vfleet_agent::Mode;
 use vfleet_api::keys::agent_environment as name;
+use vfleet_plan::{NodeOptions, NodeSettings};
 
 /// What the operator tells its agents.
 #[derive(clap::Args)]
@@ -36,16 +37,21 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The node's own addresses.
-    pub(super) fn node_addresses(&self) -> Vec<IpAddr> {
-        words(&self.host_ips).filter_map(address).collect()
+    /// What of them decides what happens to the cards.
+    pub(super) fn of_node(&self) -> NodeSettings {
+        NodeSettings {
+            options: NodeOptions {
+                firmware_reset: self.mellanox_firmware_reset,
+                mellanox: !words(&self.disable_plugins).any(|vendor| vendor == "mellanox"),
+            },
+            one_card_at_a_time: !self.parallel_nic_config,
+            has_lone_vfs: false,
+            node_addresses: words(&self.host_ips).filter_map(address).collect(),
+        }
     }
 
-    /// Makes `config` follow the settings.
+    /// Makes `config` follow the others.
     pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
-        config.one_card_at_a_time = !self.parallel_nic_config;
-        config.options.firmware_reset = self.mellanox_firmware_reset;
-        config.options.mellanox = !words(&self.disable_plugins).any(|vendor| vendor == "mellanox");
         config.mode = mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
         config.holds_plugin_back = self.hold_back_device_plugin;
@@ -99,12 +105,14 @@ mod tests {
     #[test]
     fn settings_are_read_and_nonsense_is_left_out() {
         let usual = settings(&[]);
-        assert!(usual.parallel_nic_config && !usual.dev_mode && usual.node_addresses().is_empty());
+        assert_eq!(usual.of_node(), NodeSettings::default());
         let line = ["--dev-mode=TRUE", "--parallel-nic-config=", "--host-ips=10.0.0.1, fd00::1,x,"];
         let set = settings(&line);
-        assert!(set.dev_mode && !set.parallel_nic_config);
-        let addresses: Vec<_> = set.node_addresses().iter().map(ToString::to_string).collect();
+        assert!(set.dev_mode && set.of_node().one_card_at_a_time);
+        let addresses: Vec<_> = set.of_node().node_addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1", "fd00::1"]);
+        let vendors = settings(&["--disable-plugins= intel,mellanox", "--mellanox-firmware-reset=1"]);
+        assert_eq!(vendors.of_node().options, NodeOptions { firmware_reset: true, mellanox: false });
         assert_eq!(mode(&usual.configuration_mode), Mode::Daemon);
         assert_eq!(["systemd", "x", ""].map(mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
     }

@@ -1,10 +1,16 @@
 //! The machine that a command is about.
 
+use std::net::{AddrParseError, IpAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use vfleet_api::keys::agent_environment;
 use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
 
 use crate::commands::agent::read_machine;
+
+/// How long cards may take to appear while a machine boots.
+const CARDS_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Which machine.
 #[derive(clap::Args)]
@@ -15,14 +21,50 @@ pub(super) struct MachineArguments {
     /// Try it on a simulated machine, described by this YAML file, which is gone when the command ends.
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
+    /// The machine's own addresses, separated by commas: the cards that carry them are protected. Without any, all cards
+    /// that have a global address are.
+    #[arg(long, value_name = "ADDRESSES", env = agent_environment::HOST_IPS, default_value = "", value_parser = addresses)]
+    host_ips: Addresses,
+}
+
+/// Addresses, separated by commas.
+#[derive(Clone)]
+struct Addresses(Vec<IpAddr>);
+
+fn addresses(text: &str) -> Result<Addresses, AddrParseError> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    Ok(Addresses(words.map(str::parse).collect::<Result<_, _>>()?))
 }
 
 impl MachineArguments {
+    /// The machine, in order to change it.
+    pub(super) fn open_to_change(&self) -> anyhow::Result<Box<dyn Host>> {
+        // Said once here, instead of by every step.
+        if self.sim.is_none() && !nix::unistd::geteuid().is_root() {
+            anyhow::bail!("changing this machine takes root: run it with sudo, or try it with --sim");
+        }
+        self.open()
+    }
+
     /// The machine.
     pub(super) fn open(&self) -> anyhow::Result<Box<dyn Host>> {
         Ok(match &self.sim {
             Some(file) => Box::new(SimHost::new(&read_machine(file)?, "node")?),
-            None => Box::new(LinuxHost::new(HostRoot::new(&self.host_root))),
+            None => Box::new(self.this_machine()),
         })
+    }
+
+    /// How long cards that are not there may still come. A simulated machine is what it is.
+    pub(super) const fn patience(&self) -> Duration {
+        if self.sim.is_some() { Duration::ZERO } else { CARDS_DEADLINE }
+    }
+
+    fn this_machine(&self) -> LinuxHost {
+        let host = LinuxHost::new(HostRoot::new(&self.host_root));
+        match &self.host_ips.0 {
+            // There is no cluster that knows them.
+            none if none.is_empty() => host.with_any_node_address(),
+            known => host.with_node_addresses(known.clone()),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_plan::report::View;
@@ -14,7 +14,9 @@ use vfleet_plan::{
 
 use super::report::PolicyLine;
 
+const API_VERSION: &str = "sriovnetwork.openshift.io/v1";
 const KIND: &str = "SriovNetworkNodePolicy";
+const LIST_KIND: &str = "SriovNetworkNodePolicyList";
 
 /// Policies, and the labels of the machine.
 #[derive(Debug, Default)]
@@ -56,11 +58,20 @@ impl Source {
         } else {
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
         };
-        Self::parse(&text, labels).with_context(|| format!("{} is not a file of policies", file.display()))
+        let source = Self::parse(&text, labels)
+            .with_context(|| format!("{} is not a file of policies", file.display()))?;
+        if source.policies.is_empty() && source.unreadable.is_empty() {
+            bail!(
+                "{}: there is no policy in it: `vfleet node reset` gives back what is ours",
+                file.display()
+            );
+        }
+        Ok(source)
     }
 
-    fn parse(text: &str, labels: &[(String, String)]) -> anyhow::Result<Self> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    pub(super) fn parse(text: &str, labels: &[(String, String)]) -> anyhow::Result<Self> {
+        // It says all that its causes say.
+        let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| anyhow!("{error}"))?;
         let mut source = Self { labels: labels.iter().cloned().collect(), ..Self::default() };
         for (number, document) in (1..).zip(documents) {
             source.add(document).with_context(|| format!("document {number}"))?;
@@ -77,11 +88,17 @@ impl Source {
             return Ok(());
         }
         // As `kubectl get -o yaml` writes them.
-        if let ("List", Some(Value::Array(items))) = (kind.as_str(), document.get("items")) {
+        if let ("List" | LIST_KIND, Some(Value::Array(items))) = (kind.as_str(), document.get("items")) {
             return items.iter().try_for_each(|item| self.add(item.clone()));
         }
-        if kind != KIND {
-            bail!("its kind is {kind:?}: only {KIND} and lists of it are possible");
+        match kind.as_str() {
+            KIND => {}
+            "" => bail!("it has no kind: only {KIND} and lists of it are possible"),
+            _ => bail!("its kind is {kind:?}: only {KIND} and lists of it are possible"),
+        }
+        match document.get("apiVersion").and_then(Value::as_str) {
+            None | Some(API_VERSION) => {}
+            Some(other) => bail!("its apiVersion is {other:?}: only {API_VERSION} is possible"),
         }
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
         if name.is_empty() {
@@ -90,8 +107,17 @@ impl Source {
         if self.policies.contains_key(&name) || self.unreadable.contains_key(&name) {
             bail!("policy {name} is there twice: give each its own name");
         }
+        let written = document.get("spec").cloned().unwrap_or_default();
         match serde_json::from_value::<SriovNetworkNodePolicy>(document) {
-            Ok(policy) => drop(self.policies.insert(name, policy.spec)),
+            Ok(policy) => {
+                let unknown = unknown("spec", &written, &serde_json::to_value(&policy.spec)?);
+                if !unknown.is_empty() {
+                    let unknown = unknown.join(" and ");
+                    self.notes
+                        .push(format!("{unknown} of {name} does not count: no policy has such a field"));
+                }
+                self.policies.insert(name, policy.spec);
+            }
             Err(error) => drop(self.unreadable.insert(name, error.to_string())),
         }
         Ok(())
@@ -111,6 +137,12 @@ impl Source {
                 ignored.join(", ")
             ));
         }
+    }
+
+    /// The policies that are for this machine.
+    pub(super) fn for_this_machine(&self) -> impl Iterator<Item = NamedPolicy<'_>> {
+        let all = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec });
+        all.filter(|policy| why_not_node(policy, &self.labels).is_none())
     }
 
     /// What the policies want of the machine.
@@ -138,6 +170,23 @@ impl Source {
         lines.sort_by(|a, b| a.policy.cmp(&b.policy));
         Wish { spec: plan.spec, policies: lines, notes: self.notes.clone() }
     }
+}
+
+/// What of `written` is not in what was read of it, by path: a slip of the pen should not go unnoticed.
+fn unknown(path: &str, written: &Value, read: &Value) -> Vec<String> {
+    // Pairs that the user names.
+    let is_free = path == "spec.nodeSelector";
+    let fields = written.as_object().filter(|_| !is_free).into_iter().flatten();
+    fields
+        .filter(|(_, value)| !value.is_null())
+        .flat_map(|(name, value)| {
+            let path = format!("{path}.{name}");
+            match read.get(name) {
+                None => vec![path],
+                Some(read) => unknown(&path, value, read),
+            }
+        })
+        .collect()
 }
 
 /// What was last wanted of the machine.

@@ -77,6 +77,11 @@ impl PolicyLine {
         Self::new(policy, pf, Verdict::AtFault, says)
     }
 
+    /// Whether the policy selects something, or says that it does and cannot be followed.
+    pub(super) fn is_selecting(&self) -> bool {
+        self.verdict != Verdict::NotSelected
+    }
+
     /// Whether the policy cannot be followed.
     pub(super) fn is_at_fault(&self) -> bool {
         self.verdict == Verdict::AtFault

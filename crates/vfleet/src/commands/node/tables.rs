@@ -39,6 +39,9 @@ fn steps(report: &Report) -> String {
 }
 
 fn cards(cards: &[Card]) -> String {
+    if cards.is_empty() {
+        return "there is no network card that can have VFs\n".to_owned();
+    }
     let rows = cards.iter().map(|card| {
         if let Some(unread) = &card.unread {
             return vec![NONE.to_owned(), card.pci_address.clone(), format!("cannot be read: {unread}")];
@@ -51,7 +54,7 @@ fn cards(cards: &[Card]) -> String {
             or_none(card.mtu),
             or_none(card.mac.as_ref()),
             or_none(card.eswitch),
-            format!("{} of {}", card.vfs.len(), card.total_vfs),
+            vf_count(card),
             or_none(card.record),
             or_none(card.in_use_by),
         ]
@@ -59,6 +62,14 @@ fn cards(cards: &[Card]) -> String {
     let header =
         ["PF", "PCI ADDRESS", "DRIVER", "LINK", "MTU", "MAC", "ESWITCH", "VFS", "RECORD", "USED FOR"];
     table(&header, rows)
+}
+
+/// A card whose firmware has SR-IOV switched off shows no VFs at all.
+fn vf_count(card: &Card) -> String {
+    match (card.vfs.len(), card.total_vfs) {
+        (0, 0) => "off".to_owned(),
+        (count, total) => format!("{count} of {total}"),
+    }
 }
 
 fn vfs(cards: &[Card]) -> String {

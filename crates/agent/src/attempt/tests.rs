@@ -1,0 +1,36 @@
+use serde_json::json;
+use tokio::net::TcpListener;
+use vfleet_host::SimHost;
+use vfleet_host::sim::Machine;
+
+use super::*;
+
+/// A client of an API server that takes everything and answers nothing.
+async fn client_of_a_silent_server() -> (TcpListener, Client) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let mut config = kube::Config::new(url);
+    (config.connect_timeout, config.read_timeout, config.write_timeout) = (None, None, None);
+    (listener, Client::try_from(config).unwrap())
+}
+
+fn wish() -> SriovNetworkNodeState {
+    let pf = Machine::lab().pfs[0].address;
+    let groups = json!([{ "vfRange": "0-1", "deviceType": "netdevice" }]);
+    let spec = json!({ "interfaces": [{ "pciAddress": pf, "numVfs": 2, "vfGroups": groups }] });
+    let mut state = SriovNetworkNodeState::new("silent-1", serde_json::from_value(spec).unwrap());
+    (state.metadata.uid, state.metadata.generation) = (Some("uid".to_owned()), Some(1));
+    state
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_does_not_keep_the_machine_waiting() {
+    let (_listener, client) = client_of_a_silent_server().await;
+    let host = Arc::new(SimHost::new(&Machine::lab(), "silent").unwrap());
+    let config = Config::new("silent-1".to_owned(), "ns".to_owned(), Arc::clone(&host) as _);
+    let mut agent = Agent::new(&client, config, &Arc::default());
+    assert!(agent.take(Event::Apply(wish())));
+    let attempt = tokio::time::timeout(Duration::from_secs(10), agent.attempt()).await;
+    assert!(attempt.is_err(), "that it is done cannot be told");
+    assert_eq!(host.kernel().pf(Machine::lab().pfs[0].address).unwrap().vfs.len(), 2);
+}

@@ -1,0 +1,121 @@
+//! Cards of other kinds, and what some kernels tell besides.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use vfleet_api::VfRef;
+use vfleet_host::Host;
+use vfleet_plan::report::{self, View};
+use vfleet_plan::{Step, VdpaKind, VfDriver};
+
+use crate::tree::{PF, Tree, write};
+
+#[test]
+fn more_is_told_where_the_kernel_tells() {
+    let tree = Tree::new(2);
+    write(&tree.device(PF).join("numa_node"), "1\n");
+    write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "506b:4b03:00aa:000f\n");
+    write(&tree.device("0000:01:10.1").join("infiniband/mlx5_3/node_guid"), "0000:0000:0000:0000\n");
+    for (index, driver) in [(0, "vhost_vdpa"), (1, "virtio_vdpa")] {
+        let device = tree.root.path().join(format!("sys/bus/vdpa/devices/vdpa:0000:01:10.{index}"));
+        fs::create_dir_all(&device).unwrap();
+        symlink(format!("../../drivers/{driver}"), device.join("driver")).unwrap();
+    }
+    let facts = tree.facts();
+    let pf = &facts.pfs[0];
+    assert_eq!((pf.numa_node, pf.eswitch, pf.is_lone_vf), (Some(1), None, false));
+    let rdma = pf.rdma.as_ref().unwrap();
+    assert_eq!(
+        (rdma.device.as_str(), rdma.node_guid.to_string().as_str()),
+        ("mlx5_0", "50:6b:4b:03:00:aa:00:0f")
+    );
+    assert_eq!(pf.vfs[1].rdma.as_ref().unwrap().node_guid.0, [0; 8]);
+    assert_eq!((pf.vfs[0].vdpa, pf.vfs[1].vdpa), (Some(VdpaKind::Vhost), Some(VdpaKind::Virtio)));
+    assert_eq!(facts.kernel.rdma_mode, None);
+
+    write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "none\n");
+    assert_eq!(
+        tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0,
+        "HostFileUnreadable"
+    );
+}
+
+/// Its firmware shows the kernel no SR-IOV: other vendors' cards that look like that have none.
+#[test]
+fn a_mellanox_card_whose_sriov_is_switched_off_is_listed_without_vfs() {
+    let tree = Tree::new(1);
+    tree.add_interface("eth9", "0\n", "p0\n");
+    let pf = PF.parse().unwrap();
+    fs::remove_file(tree.device("0000:01:10.0").join("physfn")).unwrap();
+    fs::remove_dir_all(tree.device("0000:01:10.0")).unwrap();
+    for name in ["virtfn0", "sriov_totalvfs", "sriov_numvfs", "sriov_drivers_autoprobe"] {
+        fs::remove_file(tree.device(PF).join(name)).unwrap();
+    }
+    assert!(tree.facts().pfs.is_empty());
+
+    write(&tree.device(PF).join("vendor"), "0x15b3\n");
+    let facts = tree.facts();
+    let card = facts.pf(pf).unwrap();
+    assert_eq!((card.total_vfs, card.vfs.len(), card.is_lone_vf), (0, 0, false));
+    // Not shown as a card that can have none: nobody knows yet.
+    let reported = report::interfaces(&facts, &View::default());
+    assert_eq!((reported.len(), reported[0].totalvfs, reported[0].num_vfs), (1, None, None));
+
+    let host = tree.host();
+    host.execute(&Step::SetNumVfs { pf, count: 0 }).unwrap();
+    assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "TooManyVfs");
+    // Where a hypervisor hands out VFs, this is one.
+    assert!(tree.host().with_lone_vfs(true).facts().unwrap().pfs[0].is_lone_vf);
+
+    fs::remove_file(tree.device(PF).join("vendor")).unwrap();
+    assert_eq!(tree.error_about(&tree.device(PF).join("vendor")).0, "HostFileFailed");
+    write(&tree.device(PF).join("class"), "0x020700\n");
+    write(&tree.device(PF).join("vendor"), "0x15b3\n");
+    assert_eq!(tree.facts().pfs.len(), 1, "InfiniBand as well");
+    write(&tree.device(PF).join("class"), "0x088000\n");
+    assert!(tree.facts().pfs.is_empty(), "the part of a card that manages it is no network card");
+}
+
+/// A network card without SR-IOV, behind a virtio device.
+fn add_lone_vf(tree: &Tree) -> PathBuf {
+    let device = tree.device("0000:05:00.0");
+    for (name, text) in [("class", "0x020000\n"), ("vendor", "0x1af4\n"), ("device", "0x1041\n")] {
+        write(&device.join(name), text);
+    }
+    symlink("../../drivers/virtio-pci", device.join("driver")).unwrap();
+    write(&device.join("virtio3/net/eth9/ifindex"), "1\n");
+    device
+}
+
+#[test]
+fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
+    let tree = Tree::new(1);
+    add_lone_vf(&tree);
+    assert_eq!(tree.facts().pfs.len(), 1);
+    let facts = tree.host().with_lone_vfs(true).facts().unwrap();
+    // The VF of the other card is none: its PF is here.
+    assert_eq!(facts.pfs.len(), 2);
+    let lone = &facts.pfs[1];
+    assert_eq!((lone.is_lone_vf, lone.total_vfs, lone.vfs.len()), (true, 1, 1));
+    assert_eq!((lone.vfs[0].index, lone.vfs[0].address), (0, lone.address));
+    assert_eq!(lone.link.as_ref().map(|link| link.name.as_str()), Some("lo"));
+    assert_eq!(lone.link, lone.vfs[0].link);
+    assert!(!facts.pfs[0].is_lone_vf);
+}
+
+#[test]
+fn a_lone_vf_is_bound_itself_and_has_no_vfs_to_make() {
+    let tree = Tree::new(0);
+    let device = add_lone_vf(&tree);
+    let pf = "0000:05:00.0".parse().unwrap();
+    fs::remove_file(device.join("driver")).unwrap();
+    let host = tree.host();
+    let driver = VfDriver::Named("no-such-driver".to_owned());
+    let refused = |index| {
+        let step = Step::BindVf { vf: VfRef { pf, index }, driver: driver.clone() };
+        host.execute(&step).unwrap_err().reason()
+    };
+    assert_eq!([refused(0), refused(1)], ["DriverNotLoaded", "NoSuchDevice"]);
+    assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "NoSuchDevice");
+}
