@@ -145,6 +145,11 @@ pub struct SriovNetworkNodeStateStatus {
     pub drain_requested_at: Option<MicroTime>,
     /// Since when the node's pods are being evicted.
     pub draining_since: Option<MicroTime>,
+    /// Since when they are all gone. Earlier than `drainRequestedAt`: not this time.
+    pub drain_completed_at: Option<MicroTime>,
+    /// Resources none of whose VFs were touched while the node was drained last: their pods need no restart. Written by
+    /// the agent when it is done.
+    pub kept_resources: Option<Vec<String>>,
     /// After a drain that took too long and was given up for now.
     pub drain_retry: Option<DrainRetry>,
     /// Succeeded, InProgress or Failed.

@@ -24,17 +24,84 @@ mod slots;
 
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 
+use crate::prelude::*;
+
 pub use agent::{AgentMove, agent_move};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
-pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, next, retry_after};
+pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};
 pub use pods::{PodFacts, Treatment, restarts_with, treatment};
-pub use slots::{Member, Slot, SlotPlan, holds_slot, plan_slots};
+pub use slots::{Slot, SlotPlan, Turn, holds_slot, turn};
+
+/// A pool, as far as draining goes.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolDrain<'a> {
+    /// How many of its nodes may be drained at once.
+    pub limit: Limit,
+    /// The slots that it has given away, as its status lists them, by node.
+    pub slots: &'a [Slot],
+    /// What holds for its nodes.
+    pub rules: Rules,
+}
+
+/// A node that belongs to the pool, or that the pool lists.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its objects.
+    pub facts: &'a DrainFacts,
+    /// It belongs to another pool now, but this one still lists it.
+    pub is_guest: bool,
+    /// The request that another pool lists it for.
+    pub slot_elsewhere: Option<Moment>,
+    /// Its pods.
+    pub pods: PodsSeen,
+    /// OpenShift: its machine config pool.
+    pub mcp: Option<McpFacts>,
+}
+
+/// What to do for a pool and its nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainPlan {
+    /// For the pool's list of slots.
+    pub slots: SlotPlan,
+    /// For each of the nodes, in the order in which they were given.
+    pub actions: Vec<NodeAction>,
+}
+
+/// What to do for a pool and its nodes now. `members` are all who hold a slot or wait for one; others may be left out,
+/// as they change nothing for anybody else.
+pub fn plan_drain(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> DrainPlan {
+    DrainPlan {
+        slots: slots::plan_slots(pool, members, now),
+        actions: members.iter().map(|member| next(pool, member, now)).collect(),
+    }
+}
+
+/// What to do for one node now: what [`plan_drain`] says for it, whatever the others are like.
+pub fn next(pool: &PoolDrain<'_>, member: &Member<'_>, now: Moment) -> NodeAction {
+    let request = member.facts.state.and_then(|state| state.request);
+    let place = pool.slots.binary_search_by(|slot| slot.node.as_str().cmp(member.name));
+    let listed = place.ok().and_then(|place| pool.slots.get(place)).map(|slot| slot.request);
+    let is_granted = request.is_some() && (listed == request || member.slot_elsewhere == request);
+    match next::next(member, is_granted, &pool.rules, now) {
+        NodeAction::Rest if pool.limit == Limit::AtMost(0) && slots::waits(member.facts, &pool.rules, now) => {
+            NodeAction::Wait(Blocked::NeverDrained)
+        }
+        action => action,
+    }
+}
 
 /// A time: microseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub i64);
 
 impl Moment {
+    /// Now, but later than `last`: also when the clock was set back.
+    pub fn later_than(last: Option<Self>, now: Self) -> Self {
+        last.map_or(now, |last| now.max(Self(last.0.saturating_add(1))))
+    }
+
     /// So many seconds later.
     pub const fn plus_seconds(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
@@ -86,8 +153,12 @@ pub struct StateFacts {
     pub request: Option<Moment>,
     /// Since when its pods are being evicted.
     pub draining_since: Option<Moment>,
+    /// Since when they are gone.
+    pub completed_at: Option<Moment>,
     /// After a drain that took too long.
     pub retry: Option<Retry>,
+    /// Somebody else drains this node.
+    pub is_external: bool,
 }
 
 impl Default for StateFacts {
@@ -98,7 +169,9 @@ impl Default for StateFacts {
             scope: DrainScope::Partial,
             request: None,
             draining_since: None,
+            completed_at: None,
             retry: None,
+            is_external: false,
         }
     }
 }
@@ -128,8 +201,8 @@ pub struct DrainFacts {
     pub node: Option<NodeFacts>,
     /// `None`: there is no node state.
     pub state: Option<StateFacts>,
-    /// Whether both were read from the API server itself, after all else that is decided on: what we see of an object
-    /// may be older than what we see of another.
+    /// Whether both were read from the API server itself, first the Node and then the node state, after all else that is
+    /// decided on: what we see of an object may be older than what we see of another.
     pub is_verified: bool,
 }
 

@@ -30,15 +30,10 @@ pub fn agent_move(state: &StateFacts, need: Option<DrainScope>, has_work: bool, 
         // Still drained: the rest of the work belongs to it.
         (None, DrainingComplete | DrainDisabled) if has_work => AgentMove::Proceed,
         (None, _) => AgentMove::BeIdle,
-        (Some(scope), Idle) => AgentMove::Ask { scope, request: later_than(state.request, now) },
+        (Some(scope), Idle) => AgentMove::Ask { scope, request: Moment::later_than(state.request, now) },
         (Some(_), DrainDisabled) => AgentMove::Proceed,
         (Some(scope), _) if !covers(state.scope, scope) => AgentMove::BeIdle,
         (Some(_), DrainingComplete) => AgentMove::Proceed,
         (Some(_), _) => AgentMove::Wait,
     }
-}
-
-/// A request is later than the one before it also when the clock was set back.
-fn later_than(last: Option<Moment>, now: Moment) -> Moment {
-    last.map_or(now, |last| now.max(Moment(last.0.saturating_add(1))))
 }

@@ -3,7 +3,7 @@
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_api::pool_config::OnTimeout;
 
-use super::{Cordon, DrainFacts, Mark, Moment, NodeFacts, Retry, StateFacts, Writer};
+use super::{Cordon, Mark, Member, Moment, NodeFacts, Retry, StateFacts, Writer, is_in_flight};
 
 const FIRST_RETRY_SECONDS: i64 = 60;
 const LONGEST_RETRY_SECONDS: i64 = 30 * 60;
@@ -52,6 +52,10 @@ pub enum Blocked {
     TimedOut,
     /// The machine config pool brings a new config to its nodes: no drain until it is done.
     McpUpdates,
+    /// The node is drained, and its agent does not say that it is done.
+    AgentSilent,
+    /// Its pool lets no node be drained.
+    NeverDrained,
 }
 
 /// What to do for a node. Every write is on top of the version of the object that it was decided on.
@@ -95,41 +99,65 @@ pub enum NodeAction {
     UnpauseMcp,
 }
 
-/// What comes next for a node. `is_granted`: its pool's list has a slot for its request.
-pub fn next(
-    facts: &DrainFacts,
-    is_granted: bool,
-    pods: PodsSeen,
-    mcp: Option<McpFacts>,
-    rules: &Rules,
-    now: Moment,
-) -> NodeAction {
+impl Rules {
+    /// Whether a drain is not done, but answered with `Drain_Disabled`.
+    pub(super) fn refuse(&self, state: &StateFacts) -> bool {
+        self.is_disabled || self.is_single_node && state.scope == DrainScope::Full
+    }
+
+    fn is_late(&self, since: Option<Moment>, now: Moment) -> bool {
+        self.deadline(since).is_some_and(|deadline| deadline <= now)
+    }
+
+    fn deadline(&self, since: Option<Moment>) -> Option<Moment> {
+        Some(since?.plus_seconds(self.timeout_seconds?))
+    }
+}
+
+/// When something is to be done for a node although nothing has changed. May be over.
+pub fn wakes_at(state: &StateFacts, rules: &Rules) -> Option<Moment> {
+    match state.status {
+        DrainStatus::DrainRequired => state.retry.map(|retry| retry.not_before),
+        DrainStatus::Draining => rules.deadline(state.draining_since),
+        DrainStatus::DrainingComplete => rules.deadline(state.completed_at),
+        _ => None,
+    }
+}
+
+/// What comes next for a node. `is_granted`: a pool's list has a slot for its request.
+pub(super) fn next(member: &Member<'_>, is_granted: bool, rules: &Rules, now: Moment) -> NodeAction {
+    let (facts, mcp) = (member.facts, member.mcp);
     let Some(node) = facts.node else { return NodeAction::Rest };
     let Some(state) = facts.state else {
         let is_certain = facts.is_verified || node.mark.is_none();
         return if is_certain { leave(node, mcp) } else { NodeAction::Verify };
     };
+    if state.is_external {
+        return leave(node, mcp);
+    }
     if is_older(&state, node) && !facts.is_verified {
         return NodeAction::Verify;
     }
-    if let Some(action) = put_right(&state, node) {
+    if let Some(action) = put_right(&state, node).or_else(|| name(&state, node, now)) {
         return action;
     }
-    let is_refused = rules.is_disabled || rules.is_single_node && state.scope == DrainScope::Full;
     match state.status {
         DrainStatus::Idle | DrainStatus::DrainDisabled => leave(node, mcp),
         // Complete is the agent's to end, whatever is switched off meanwhile.
+        DrainStatus::DrainingComplete if rules.is_late(state.completed_at, now) => {
+            NodeAction::Wait(Blocked::AgentSilent)
+        }
         DrainStatus::DrainingComplete => NodeAction::Rest,
-        _ if is_refused => set(&state, DrainStatus::DrainDisabled),
+        _ if rules.refuse(&state) => set(&state, DrainStatus::DrainDisabled),
         DrainStatus::DrainRequired => begin(&state, node, is_granted, mcp, now),
         DrainStatus::DrainingMcpPausing => pause(&state, mcp),
         DrainStatus::DrainingMcpPaused => set(&state, DrainStatus::Draining),
-        DrainStatus::Draining => drain(&state, node, pods, rules, now),
+        DrainStatus::Draining => drain(&state, node, member.pods, rules, now),
     }
 }
 
 /// When a drain that was given up for the `times`-th time is tried again.
-pub fn retry_after(times: u32, now: Moment) -> Moment {
+fn retry_after(times: u32, now: Moment) -> Moment {
     let seconds = FIRST_RETRY_SECONDS.saturating_mul(1 << times.saturating_sub(1).min(16));
     now.plus_seconds(seconds.min(LONGEST_RETRY_SECONDS))
 }
@@ -150,6 +178,20 @@ fn put_right(state: &StateFacts, node: NodeFacts) -> Option<NodeAction> {
     let is_drained_for_it = node.mark.is_some_and(|mark| Some(mark.request) == state.request);
     let status = if is_drained_for_it { DrainStatus::Draining } else { DrainStatus::DrainRequired };
     Some(NodeAction::Set { status, request: state.request, retry: state.retry, puts_right: true })
+}
+
+/// A request that nobody gave a time, or not a new one, has no name yet.
+fn name(state: &StateFacts, node: NodeFacts, now: Moment) -> Option<NodeAction> {
+    let is_at_rest = matches!(state.status, DrainStatus::Idle | DrainStatus::DrainDisabled);
+    if is_at_rest || state.request.is_some() && state.request > node.last_request {
+        return None;
+    }
+    Some(NodeAction::Set {
+        status: DrainStatus::DrainRequired,
+        request: Some(Moment::later_than(state.request.max(node.last_request), now)),
+        retry: state.retry,
+        puts_right: is_in_flight(state.status),
+    })
 }
 
 /// No drain is wanted: everything as it was.
@@ -212,15 +254,14 @@ fn drain(
     if pods == PodsSeen::Gone {
         return set(state, DrainStatus::DrainingComplete);
     }
-    let since = state.draining_since.unwrap_or(now);
-    let is_late = rules.timeout_seconds.is_some_and(|seconds| since.plus_seconds(seconds) <= now);
+    let is_late = rules.is_late(state.draining_since, now);
     if is_late && rules.on_timeout == OnTimeout::Release {
         let times = state.retry.map_or(0, |retry| retry.times).saturating_add(1);
         let retry = Retry { times, not_before: retry_after(times, now) };
         // Another request, as this one is over with the uncordon; those who wait come first.
         return NodeAction::Set {
             status: DrainStatus::DrainRequired,
-            request: Some(now.max(Moment(request.0.saturating_add(1)))),
+            request: Some(Moment::later_than(Some(request), now)),
             retry: Some(retry),
             puts_right: false,
         };

@@ -42,15 +42,18 @@ pub fn treatment(pod: &PodFacts, scope: DrainScope, prefix: &str) -> Treatment {
     }
 }
 
-/// Whether a pod of a DaemonSet has lost its VFs by what was done, and is started again. `changed` are the resources
-/// whose VFs are others now; `None` when that is not known.
-pub fn restarts_with(pod: &PodFacts, changed: Option<&[String]>, prefix: &str) -> bool {
-    let is_changed = |resource: &String| changed.is_none_or(|changed| changed.contains(resource));
+/// Whether a pod of a DaemonSet may have lost its VFs by what was done, and is started again. `kept` are the names,
+/// without prefix, of resources whose VFs are all as they were.
+pub fn restarts_with(pod: &PodFacts, kept: &[String], prefix: &str) -> bool {
+    let is_kept = |resource: &str| {
+        let name = resource.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'));
+        name.is_some_and(|name| kept.iter().any(|kept| kept == name))
+    };
     pod.is_of_daemon_set
         && !pod.is_mirror
         && !pod.is_ending
         && !pod.is_over
-        && pod.resources.iter().any(|resource| is_ours(resource, prefix) && is_changed(resource))
+        && pod.resources.iter().any(|resource| is_ours(resource, prefix) && !is_kept(resource))
 }
 
 fn uses_ours(pod: &PodFacts, prefix: &str) -> bool {

@@ -5,7 +5,7 @@ use core::cmp::Ordering;
 
 use vfleet_api::node_state::DrainStatus;
 
-use super::{DrainFacts, Limit, Moment, is_in_flight};
+use super::{DrainFacts, Member, Moment, PoolDrain, Rules, is_in_flight};
 use crate::prelude::*;
 
 /// A slot that was given away, as the pool's status lists it.
@@ -30,15 +30,6 @@ pub struct SlotPlan {
     pub conclude: Vec<Slot>,
 }
 
-/// A node of the pool.
-#[derive(Clone, Copy, Debug)]
-pub struct Member<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its objects.
-    pub facts: &'a DrainFacts,
-}
-
 /// Where a slot that the pool lists stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -59,7 +50,7 @@ pub fn holds_slot(facts: &DrainFacts) -> bool {
 }
 
 /// Where the slot for `request` stands.
-fn standing(facts: &DrainFacts, request: Moment, now: Moment) -> Standing {
+fn standing(facts: &DrainFacts, request: Moment, rules: &Rules, now: Moment) -> Standing {
     if holds_slot(facts) {
         return Standing::Held;
     }
@@ -69,59 +60,59 @@ fn standing(facts: &DrainFacts, request: Moment, now: Moment) -> Standing {
     match state.request.cmp(&Some(request)) {
         // Or the node state was made anew.
         Ordering::Less if !facts.is_verified => Standing::Unknown,
-        Ordering::Equal if waits(facts, now) => Standing::Held,
+        Ordering::Equal if waits(facts, rules, now) => Standing::Held,
         _ if node.last_request < Some(request) => Standing::Over,
         _ => Standing::Free,
     }
 }
 
 /// Whether a node has asked and nothing speaks against giving it a slot.
-fn waits(facts: &DrainFacts, now: Moment) -> bool {
-    facts.node.is_some()
-        && facts.state.is_some_and(|state| {
-            state.status == DrainStatus::DrainRequired
-                && state.request.is_some()
-                && state.retry.is_none_or(|retry| retry.not_before <= now)
-        })
+pub(super) fn waits(facts: &DrainFacts, rules: &Rules, now: Moment) -> bool {
+    let (Some(node), Some(state)) = (facts.node, facts.state) else { return false };
+    state.status == DrainStatus::DrainRequired
+        && state.request > node.last_request
+        && !state.is_external
+        && !rules.refuse(&state)
+        && state.retry.is_none_or(|retry| retry.not_before <= now)
 }
 
-/// What happens to a pool's slots. `slots` is its list, `members` are its nodes and those that the list names. Nodes
-/// that are cordoned or not ready come first, as nothing is lost with them; then those that asked first.
-pub fn plan_slots(limit: Limit, slots: &[Slot], members: &[Member<'_>], now: Moment) -> SlotPlan {
-    let listed: BTreeMap<&str, Moment> = slots.iter().map(|slot| (slot.node.as_str(), slot.request)).collect();
+/// What happens to a pool's slots. `members` are its nodes and those that the list names.
+pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> SlotPlan {
+    let listed: BTreeMap<&str, Moment> =
+        pool.slots.iter().map(|slot| (slot.node.as_str(), slot.request)).collect();
     let mut plan = SlotPlan::default();
     let mut waiting = Vec::new();
     for member in members {
-        let node = || member.name.to_owned();
-        let slot = listed.get(member.name).copied();
+        let here = listed.get(member.name).copied();
+        let slot = here.max(member.slot_elsewhere);
+        let listing = || slot.map(|request| Slot { node: member.name.to_owned(), request });
         let standing = match slot {
-            Some(request) => standing(member.facts, request, now),
+            // Its own pool has it on its list now.
+            Some(_) if member.is_guest && member.slot_elsewhere >= here => Standing::Free,
+            Some(request) => standing(member.facts, request, &pool.rules, now),
             None if holds_slot(member.facts) => Standing::Held,
             None => Standing::Free,
         };
         match standing {
-            Standing::Held => plan.slots.push(Slot { node: node(), request: held_for(member, slot) }),
+            Standing::Held => {
+                plan.slots.push(Slot { node: member.name.to_owned(), request: held_for(member, slot) });
+            }
             Standing::Unknown => {
-                plan.slots.extend(slot.map(|request| Slot { node: node(), request }));
-                plan.verify.push(node());
+                plan.slots.extend(listing());
+                plan.verify.push(member.name.to_owned());
             }
             Standing::Over => {
-                let slot = slot.map(|request| Slot { node: node(), request });
-                plan.slots.extend(slot.clone());
-                plan.conclude.extend(slot);
+                plan.slots.extend(listing());
+                plan.conclude.extend(listing());
             }
-            Standing::Free => {
-                if let Some(turn) = turn(member, now) {
-                    waiting.push((turn, member.name));
-                }
-            }
+            Standing::Free => waiting.extend(turn(member, &pool.rules, now)),
         }
     }
     waiting.sort_unstable();
-    let free = limit.free(plan.slots.len());
-    for ((_, request), name) in waiting.into_iter().take(free) {
-        plan.slots.push(Slot { node: name.to_owned(), request });
-        plan.granted.push(name.to_owned());
+    let free = pool.limit.free(plan.slots.len());
+    for turn in waiting.into_iter().take(free) {
+        plan.slots.push(Slot { node: turn.node.to_owned(), request: turn.request });
+        plan.granted.push(turn.node.to_owned());
     }
     plan.slots.sort_unstable();
     plan
@@ -133,9 +124,25 @@ fn held_for(member: &Member<'_>, slot: Option<Moment>) -> Moment {
     slot.max(request).unwrap_or_default()
 }
 
-/// Where a waiting node comes.
-fn turn(member: &Member<'_>, now: Moment) -> Option<(bool, Moment)> {
+/// When a waiting node's turn is: the least comes first. Nodes that are cordoned or not ready come first, as nothing is
+/// lost with them; then those that asked first; then by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn<'a> {
+    /// Whether it could serve somebody meanwhile.
+    pub costs_something: bool,
+    /// When it asked.
+    pub request: Moment,
+    /// Its name.
+    pub node: &'a str,
+}
+
+/// When the node's turn is, if it waits for a slot.
+pub fn turn<'a>(member: &Member<'a>, rules: &Rules, now: Moment) -> Option<Turn<'a>> {
     let (node, state) = (member.facts.node?, member.facts.state?);
-    let costs_something = node.is_ready && !node.is_cordoned;
-    waits(member.facts, now).then_some((costs_something, state.request?))
+    let is_in_line = !member.is_guest && waits(member.facts, rules, now);
+    is_in_line.then_some(Turn {
+        costs_something: node.is_ready && !node.is_cordoned,
+        request: state.request?,
+        node: member.name,
+    })
 }

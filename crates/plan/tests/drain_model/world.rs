@@ -4,8 +4,8 @@ use stateright::{Model, Property, Representative};
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_api::pool_config::OnTimeout;
 use vfleet_plan::drain::{
-    AgentMove, DrainFacts, Limit, Member, Moment, NodeAction, NodeFacts, PodsSeen, Rules, Slot, StateFacts,
-    Writer, agent_move, is_in_flight, next, plan_slots,
+    AgentMove, DrainFacts, Limit, Member, Moment, NodeAction, NodeFacts, PodsSeen, PoolDrain, Rules, Slot, SlotPlan, StateFacts,
+    Writer, agent_move, is_in_flight, next, plan_drain,
 };
 
 const NOW: Moment = Moment(0);
@@ -117,6 +117,10 @@ fn name(node: usize) -> String {
     format!("n{node}")
 }
 
+fn member<'a>(name: &'a str, facts: &'a DrainFacts, pods: PodsSeen) -> Member<'a> {
+    Member { name, facts, is_guest: false, slot_elsewhere: None, pods, mcp: None }
+}
+
 impl Protocol {
     pub fn new(nodes: usize, replicas: usize, budget: Budget, bug: Bug) -> Self {
         Self { nodes, replicas, budget, bug, sees_whole: false }
@@ -153,7 +157,7 @@ impl Replica {
         pool.iter().find(|slot| slot.node == name(node)).map(|slot| slot.request)
     }
 
-    fn plan_slots(&self, pool: usize, bug: Bug) -> vfleet_plan::drain::SlotPlan {
+    fn plan_slots(&self, pool: usize, bug: Bug) -> SlotPlan {
         let facts: Vec<_> = (0..self.sees.nodes.len())
             .filter(|node| pool_of(*node) == pool)
             .map(|node| {
@@ -164,21 +168,24 @@ impl Replica {
                 (name(node), facts)
             })
             .collect();
-        let members: Vec<_> = facts.iter().map(|(name, facts)| Member { name, facts }).collect();
-        plan_slots(LIMIT, &self.sees.pools[pool], &members, NOW)
+        let members: Vec<_> = facts.iter().map(|(name, facts)| member(name, facts, PodsSeen::No)).collect();
+        plan_drain(&self.pool(pool), &members, NOW).slots
+    }
+
+    fn pool(&self, pool: usize) -> PoolDrain<'_> {
+        PoolDrain { limit: LIMIT, slots: &self.sees.pools[pool], rules: Protocol::rules() }
     }
 
     fn next(&self, node: usize, bug: Bug) -> NodeAction {
         let facts = self.facts(node);
         let request = self.sees.states[node].request;
-        let is_granted = request.is_some() && self.slot(node) == request;
         let seen = match self.pods[node] {
             Some((looked_for, is_gone)) if Some(looked_for) == request => {
                 if is_gone { PodsSeen::Gone } else { PodsSeen::Left }
             }
             _ => PodsSeen::No,
         };
-        match next(&facts, is_granted, seen, None, &Protocol::rules(), NOW) {
+        match next(&self.pool(pool_of(node)), &member(&name(node), &facts, seen), NOW) {
             NodeAction::Uncordon { .. } if bug == Bug::NoUncordon => NodeAction::Rest,
             NodeAction::Cordon(_) if bug == Bug::OldMark && facts.node.is_some_and(|node| node.mark.is_some()) => {
                 NodeAction::Evict { is_late: false }
