@@ -10,6 +10,11 @@ pub const PROGRESSING: &str = "Progressing";
 /// Something is wrong; the reason says what.
 pub const DEGRADED: &str = "Degraded";
 
+/// Of a node state: something keeps its drain from going on; the reason says what, the message what to do.
+pub const BLOCKED: &str = "Blocked";
+/// Of a pool: whether it says how many nodes may be drained at once.
+pub const LIMIT: &str = "Limit";
+
 /// One thing to say about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {

@@ -58,6 +58,35 @@ pub const DRAIN_REQUEST: &str = "vfleet.io/drain-request";
 /// On a node: the last request to drain it that is over. Nothing is done for it, or for an earlier one, any more.
 pub const LAST_DRAIN: &str = "vfleet.io/last-drain";
 
+/// On a node: what its agent asks for, for an external drainer ([`drain_request`]). In installations of the Go operator
+/// also without one.
+pub const NODE_DRAIN_STATE: &str = "sriovnetwork.openshift.io/state";
+
+/// The same on a node state, and beside it on the node.
+pub const DESIRED_DRAIN_STATE: &str = "sriovnetwork.openshift.io/desired-state";
+
+/// On a node state: how far an external drainer is ([`drain_answer`]).
+pub const CURRENT_DRAIN_STATE: &str = "sriovnetwork.openshift.io/current-state";
+
+/// On a node state, `true`: somebody else drains the node.
+pub const USE_EXTERNAL_DRAINER: &str = "sriovnetwork.openshift.io/use-external-drainer";
+
+/// What an agent asks for by annotation.
+pub mod drain_request {
+    pub const IDLE: &str = "Idle";
+    /// Pods that use our resources shall go.
+    pub const DRAIN: &str = "Drain_Required";
+    /// All pods shall go.
+    pub const REBOOT: &str = "Reboot_Required";
+}
+
+/// What a drainer answers by annotation.
+pub mod drain_answer {
+    pub const IDLE: &str = "Idle";
+    pub const DRAINING: &str = "Draining";
+    pub const COMPLETE: &str = "DrainComplete";
+}
+
 /// The Go operator's name in objects that it wrote.
 pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
 

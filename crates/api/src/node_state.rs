@@ -1,6 +1,8 @@
 //! `SriovNetworkNodeState`: what one node shall be like (spec, by the operator) and is like (status, by its agent).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+pub use k8s_openapi::jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -18,8 +18,10 @@
 
 mod agent;
 mod limit;
+mod moment;
 mod next;
 mod pods;
+mod seen;
 mod slots;
 
 use vfleet_api::node_state::{DrainScope, DrainStatus};
@@ -28,6 +30,7 @@ use crate::prelude::*;
 
 pub use agent::{AgentMove, agent_move};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
+pub use moment::Moment;
 pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};
 pub use pods::{PodFacts, Treatment, restarts_with, treatment};
 pub use slots::{Slot, SlotPlan, Turn, holds_slot, turn};
@@ -85,26 +88,12 @@ pub fn next(pool: &PoolDrain<'_>, member: &Member<'_>, now: Moment) -> NodeActio
     let listed = place.ok().and_then(|place| pool.slots.get(place)).map(|slot| slot.request);
     let is_granted = request.is_some() && (listed == request || member.slot_elsewhere == request);
     match next::next(member, is_granted, &pool.rules, now) {
-        NodeAction::Rest if pool.limit == Limit::AtMost(0) && slots::waits(member.facts, &pool.rules, now) => {
+        NodeAction::Rest
+            if pool.limit == Limit::AtMost(0) && slots::waits(member.facts, &pool.rules, now) =>
+        {
             NodeAction::Wait(Blocked::NeverDrained)
         }
         action => action,
-    }
-}
-
-/// A time: microseconds since 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(pub i64);
-
-impl Moment {
-    /// Now, but later than `last`: also when the clock was set back.
-    pub fn later_than(last: Option<Self>, now: Self) -> Self {
-        last.map_or(now, |last| now.max(Self(last.0.saturating_add(1))))
-    }
-
-    /// So many seconds later.
-    pub const fn plus_seconds(self, seconds: i64) -> Self {
-        Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
     }
 }
 

@@ -1,7 +1,12 @@
 //! The drain protocol, checked in all its runs: agents, two replicas of the operator that both believe to lead, views that
 //! lag behind, writes that come late, crashes. Every decision is the product's own (`vfleet_plan::drain`).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test a failed expectation is the point")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
 
 #[path = "drain_model/world.rs"]
 mod world;
@@ -10,12 +15,18 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
-use world::{Bug, Budget, Protocol};
+use world::{Budget, Bug, Protocol};
 
 fn check(name: &str, protocol: Protocol) -> Vec<&'static str> {
     let started = Instant::now();
     let threads = available_parallelism().map_or(1, usize::from);
-    let checker = protocol.checker().threads(threads).symmetry().finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+    let checker = protocol
+        .checker()
+        .threads(threads)
+        .symmetry()
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_dfs()
+        .join();
     println!(
         "{name}: {} states ({} different ones) in {:.1} s, depth {}",
         checker.state_count(),
@@ -37,7 +48,14 @@ fn sizes() {
     let mut words = all.split(' ');
     let mut number = || words.next().unwrap().parse::<u8>().unwrap();
     let (nodes, replicas, whole) = (number(), number(), number());
-    let budget = Budget { replica_crashes: number(), agent_crashes: number(), withdrawals: number(), escalations: number(), pods: number(), ..none };
+    let budget = Budget {
+        replica_crashes: number(),
+        agent_crashes: number(),
+        withdrawals: number(),
+        escalations: number(),
+        pods: number(),
+        ..none
+    };
     let mut protocol = Protocol::new(nodes.into(), replicas.into(), budget, Bug::None);
     protocol.sees_whole = whole == 1;
     println!("{:?}", check(&all, protocol));

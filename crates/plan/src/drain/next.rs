@@ -233,13 +233,7 @@ fn pause(state: &StateFacts, mcp: Option<McpFacts>) -> NodeAction {
     }
 }
 
-fn drain(
-    state: &StateFacts,
-    node: NodeFacts,
-    pods: PodsSeen,
-    rules: &Rules,
-    now: Moment,
-) -> NodeAction {
+fn drain(state: &StateFacts, node: NodeFacts, pods: PodsSeen, rules: &Rules, now: Moment) -> NodeAction {
     let request = state.request.unwrap_or_default();
     match node.mark {
         None => {

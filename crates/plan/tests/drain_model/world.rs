@@ -4,8 +4,8 @@ use stateright::{Model, Property, Representative};
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_api::pool_config::OnTimeout;
 use vfleet_plan::drain::{
-    AgentMove, DrainFacts, Limit, Member, Moment, NodeAction, NodeFacts, PodsSeen, PoolDrain, Rules, Slot, SlotPlan, StateFacts,
-    Writer, agent_move, is_in_flight, next, plan_drain,
+    AgentMove, DrainFacts, Limit, Member, Moment, NodeAction, NodeFacts, PodsSeen, PoolDrain, Rules, Slot,
+    SlotPlan, StateFacts, Writer, agent_move, is_in_flight, next, plan_drain,
 };
 
 const NOW: Moment = Moment(0);
@@ -127,7 +127,12 @@ impl Protocol {
     }
 
     fn rules() -> Rules {
-        Rules { is_disabled: false, is_single_node: false, timeout_seconds: None, on_timeout: OnTimeout::Wait }
+        Rules {
+            is_disabled: false,
+            is_single_node: false,
+            timeout_seconds: None,
+            on_timeout: OnTimeout::Wait,
+        }
     }
 }
 
@@ -162,7 +167,9 @@ impl Replica {
             .filter(|node| pool_of(*node) == pool)
             .map(|node| {
                 let mut facts = self.facts(node);
-                if bug == Bug::NoConclusion && let Some(node) = &mut facts.node {
+                if bug == Bug::NoConclusion
+                    && let Some(node) = &mut facts.node
+                {
                     node.last_request = Some(Moment(i64::MAX));
                 }
                 (name(node), facts)
@@ -181,13 +188,19 @@ impl Replica {
         let request = self.sees.states[node].request;
         let seen = match self.pods[node] {
             Some((looked_for, is_gone)) if Some(looked_for) == request => {
-                if is_gone { PodsSeen::Gone } else { PodsSeen::Left }
+                if is_gone {
+                    PodsSeen::Gone
+                } else {
+                    PodsSeen::Left
+                }
             }
             _ => PodsSeen::No,
         };
         match next(&self.pool(pool_of(node)), &member(&name(node), &facts, seen), NOW) {
             NodeAction::Uncordon { .. } if bug == Bug::NoUncordon => NodeAction::Rest,
-            NodeAction::Cordon(_) if bug == Bug::OldMark && facts.node.is_some_and(|node| node.mark.is_some()) => {
+            NodeAction::Cordon(_)
+                if bug == Bug::OldMark && facts.node.is_some_and(|node| node.mark.is_some()) =>
+            {
                 NodeAction::Evict { is_late: false }
             }
             action => action,
@@ -270,8 +283,13 @@ impl World {
                 if !replica.states_current[node] {
                     return false;
                 }
-                let state =
-                    StateFacts { status, retry, request, writer: Writer::Operator, ..replica.sees.states[node] };
+                let state = StateFacts {
+                    status,
+                    retry,
+                    request,
+                    writer: Writer::Operator,
+                    ..replica.sees.states[node]
+                };
                 self.state_changed(node, state, Some(by));
             }
             NodeAction::Cordon(mark) => {
@@ -285,8 +303,12 @@ impl World {
                 if !replica.nodes_current[node] {
                     return false;
                 }
-                let facts =
-                    NodeFacts { is_cordoned: stays_cordoned, mark: None, last_request: Some(request), ..replica.sees.nodes[node] };
+                let facts = NodeFacts {
+                    is_cordoned: stays_cordoned,
+                    mark: None,
+                    last_request: Some(request),
+                    ..replica.sees.nodes[node]
+                };
                 self.node_changed(node, facts, by);
             }
             NodeAction::Evict { .. } if replica.pods[node].is_some() && self.pods[node] == Pod::Running => {
@@ -331,7 +353,8 @@ impl Model for Protocol {
                 if budget.escalations > 0 && world.needs[node] == Some(DrainScope::Partial) {
                     actions.push(Action::Escalate(node));
                 }
-                if budget.agent_crashes > 0 && world.api.states[node].status == DrainStatus::DrainingComplete {
+                if budget.agent_crashes > 0 && world.api.states[node].status == DrainStatus::DrainingComplete
+                {
                     actions.push(Action::AgentCrash(node));
                 }
             }
@@ -454,7 +477,12 @@ impl Model for Protocol {
             Property::always("a drained node has no pods", |_, world: &World| {
                 let is_drained = |state: &StateFacts| state.status == DrainStatus::DrainingComplete;
                 !world.disturbed
-                    && world.api.states.iter().zip(&world.pods).all(|(state, pod)| !is_drained(state) || *pod == Pod::None)
+                    && world
+                        .api
+                        .states
+                        .iter()
+                        .zip(&world.pods)
+                        .all(|(state, pod)| !is_drained(state) || *pod == Pod::None)
             }),
             Property::eventually("everybody who asked is served, and left as found", |_, world: &World| {
                 world.needs.iter().all(Option::is_none)
@@ -487,7 +515,8 @@ impl Protocol {
         }
         for pool in 0..2 {
             let plan = replica.plan_slots(pool, self.bug);
-            let is_new = plan.slots != replica.sees.pools[pool] && (self.bug != Bug::NoGrant || plan.granted.is_empty());
+            let is_new = plan.slots != replica.sees.pools[pool]
+                && (self.bug != Bug::NoGrant || plan.granted.is_empty());
             if is_new && (replica.pools_current[pool] || self.bug == Bug::UnguardedSlots) {
                 actions.push(Action::Slots(by, pool));
             }
@@ -502,18 +531,24 @@ impl Protocol {
         }
         for node in 0..self.nodes {
             match replica.next(node, self.bug) {
-                NodeAction::Set { .. } if replica.states_current[node] => actions.push(Action::Node(by, node)),
+                NodeAction::Set { .. } if replica.states_current[node] => {
+                    actions.push(Action::Node(by, node))
+                }
                 NodeAction::Cordon(_) | NodeAction::Uncordon { .. } if replica.nodes_current[node] => {
                     actions.push(Action::Node(by, node));
                 }
                 NodeAction::Verify => actions.push(Action::Verify(by, node)),
                 NodeAction::Evict { .. } => {
-                    if replica.pods[node].is_some_and(|(_, is_gone)| !is_gone) && world.pods[node] == Pod::Running {
+                    if replica.pods[node].is_some_and(|(_, is_gone)| !is_gone)
+                        && world.pods[node] == Pod::Running
+                    {
                         actions.push(Action::Node(by, node));
                     }
                     let request = replica.sees.states[node].request.unwrap_or_default();
                     let is_news = match replica.pods[node] {
-                        Some((looked_for, is_gone)) => looked_for != request || is_gone != (world.pods[node] == Pod::None),
+                        Some((looked_for, is_gone)) => {
+                            looked_for != request || is_gone != (world.pods[node] == Pod::None)
+                        }
                         None => true,
                     };
                     if is_news {
@@ -525,7 +560,6 @@ impl Protocol {
         }
     }
 }
-
 
 impl Representative for World {
     /// It does not matter which replica is which.

@@ -1,0 +1,91 @@
+//! What counts of the objects, read from them.
+
+use vfleet_api::keys::{
+    AGENT_FIELD_MANAGER, CORDON, DRAIN_REQUEST, LAST_DRAIN, OPERATOR_FIELD_MANAGER, USE_EXTERNAL_DRAINER,
+};
+use vfleet_api::node_state::{DrainScope, DrainStatus};
+use vfleet_api::pool_config::SriovNetworkPoolConfigStatus;
+use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+
+use super::{Cordon, Mark, Moment, NodeFacts, Retry, Slot, StateFacts, Writer};
+use crate::prelude::*;
+
+impl StateFacts {
+    /// What counts of a node state.
+    pub fn of(state: &SriovNetworkNodeState) -> Self {
+        let external = state.metadata.annotations.as_ref().and_then(|all| all.get(USE_EXTERNAL_DRAINER));
+        let facts = state.status.as_ref().map(Self::of_status).unwrap_or_default();
+        Self { writer: writer(state), is_external: external.is_some_and(|value| value == "true"), ..facts }
+    }
+
+    fn of_status(status: &SriovNetworkNodeStateStatus) -> Self {
+        Self {
+            status: status.drain_status.unwrap_or(DrainStatus::Idle),
+            scope: status.drain_scope.unwrap_or(DrainScope::Partial),
+            request: status.drain_requested_at.as_ref().map(Moment::from),
+            draining_since: status.draining_since.as_ref().map(Moment::from),
+            completed_at: status.drain_completed_at.as_ref().map(Moment::from),
+            retry: status.drain_retry.as_ref().map(|retry| Retry {
+                times: u32::try_from(retry.times).unwrap_or(u32::MAX),
+                not_before: Moment::from(&retry.not_before),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+/// Who owns the field has written just this value.
+fn writer(state: &SriovNetworkNodeState) -> Writer {
+    let owns = |fields: &serde_json::Value| fields.pointer("/f:status/f:drainStatus").is_some();
+    let is_owned_by = |name: &str| {
+        let mut entries = state.metadata.managed_fields.iter().flatten();
+        entries.any(|entry| {
+            entry.manager.as_deref() == Some(name)
+                && entry.fields_v1.as_ref().is_some_and(|fields| owns(&fields.0))
+        })
+    };
+    if is_owned_by(OPERATOR_FIELD_MANAGER) {
+        Writer::Operator
+    } else if is_owned_by(AGENT_FIELD_MANAGER) {
+        Writer::Agent
+    } else {
+        Writer::Other
+    }
+}
+
+impl NodeFacts {
+    /// What counts of a node with these annotations.
+    pub fn of(annotations: &BTreeMap<String, String>, is_cordoned: bool, is_ready: bool) -> Self {
+        let time = |key| annotations.get(key).and_then(|text| Moment::parse(text));
+        let mark = annotations.get(CORDON).map(|cordon| Mark {
+            // What cannot be read was not written by us: the cordon stays.
+            cordon: if cordon == Cordon::Ours.text() { Cordon::Ours } else { Cordon::Found },
+            request: time(DRAIN_REQUEST).unwrap_or_default(),
+        });
+        Self { is_cordoned, mark, last_request: time(LAST_DRAIN), is_ready }
+    }
+}
+
+impl Cordon {
+    /// As the annotation says it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Found => "found",
+        }
+    }
+}
+
+impl Slot {
+    /// The slots that a pool's status lists, by node.
+    pub fn of(status: Option<&SriovNetworkPoolConfigStatus>) -> Vec<Self> {
+        let listed = status.and_then(|status| status.slots.as_deref()).unwrap_or_default();
+        let slot = |slot: &vfleet_api::pool_config::DrainSlot| Self {
+            node: slot.node.clone(),
+            request: Moment::from(&slot.requested_at),
+        };
+        let mut slots: Vec<_> = listed.iter().map(slot).collect();
+        slots.sort_unstable();
+        slots
+    }
+}
