@@ -3,7 +3,6 @@
 
 mod decision;
 mod explain;
-mod known;
 mod standing;
 mod state;
 pub(crate) mod tally;
@@ -22,10 +21,9 @@ use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_co
 
 use crate::deployed::gates::Gate;
 use crate::device_plugin::{NodeWish, PluginWish};
+use crate::known::{Changed, Counts, Known};
 
 pub(crate) use decision::{Decision, Upkeep};
-pub(crate) use known::Unreadable;
-use known::{Changed, Counts, Known};
 pub(crate) use standing::PoolStanding;
 pub(crate) use state::{State, SyncStatus, without_empty_parts};
 

@@ -7,8 +7,10 @@ mod announce;
 mod context;
 mod deployed;
 mod device_plugin;
+mod drain;
 mod fleet;
 mod health;
+mod known;
 mod leadership;
 mod lease;
 mod metrics;
@@ -24,6 +26,7 @@ mod server;
 mod settings;
 mod state_writer;
 mod status;
+mod wakes;
 mod watch;
 mod work;
 
@@ -112,8 +115,10 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let (problem, plugin_problem) = tokio::sync::watch::channel(None);
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
     controllers.spawn(node_states::run(context.clone(), settings.clone(), plugin, stop.clone()));
+    let drain_settings = settings.clone();
     controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
+    controllers.spawn(drain::run(context.clone(), drain_settings, stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.

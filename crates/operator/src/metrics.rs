@@ -19,6 +19,13 @@ pub(crate) struct Metrics {
     nodes: Family<BySyncStatus, Gauge>,
     draining: Family<ByDrainStatus, Gauge>,
     leader: Gauge,
+    drain_duration: Histogram,
+    blocked: Family<ByBlockedReason, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByBlockedReason {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,6 +65,9 @@ impl Metrics {
         let nodes = Family::default();
         let draining = Family::default();
         let leader = Gauge::default();
+        // From a tenth of a second to an hour and a half.
+        let drain_duration = Histogram::new(exponential_buckets(0.1, 3.0, 11));
+        let blocked = Family::default();
         let mut all = Registry::with_prefix("vfleet");
         all.register("reconciles", "Objects worked on", Family::clone(&reconciles));
         all.register("errors", "Work that failed, by reason", Family::clone(&errors));
@@ -67,7 +77,21 @@ impl Metrics {
         all.register("nodes", "Nodes with a node state, by sync status", Family::clone(&nodes));
         all.register("nodes_draining", "Nodes with a node state, by drain status", Family::clone(&draining));
         all.register("leader", "1 on the replica that leads", leader.clone());
-        Self { registry: all, reconciles, errors, queue_depth, plan_duration, nodes, draining, leader }
+        let text = "From a drain's beginning until its pods were gone";
+        all.register_with_unit("drain_duration", text, Unit::Seconds, drain_duration.clone());
+        all.register("drains_blocked", "Nodes whose drain is blocked, by reason", Family::clone(&blocked));
+        Self {
+            registry: all,
+            reconciles,
+            errors,
+            queue_depth,
+            plan_duration,
+            nodes,
+            draining,
+            leader,
+            drain_duration,
+            blocked,
+        }
     }
 
     /// Something was worked on; `error` is the reason why it failed.
@@ -92,6 +116,16 @@ impl Metrics {
     pub(crate) fn count_node(&self, sync_status: &'static str, drain_status: &'static str, by: i64) {
         self.nodes.get_or_create(&BySyncStatus { sync_status }).inc_by(by);
         self.draining.get_or_create(&ByDrainStatus { drain_status }).inc_by(by);
+    }
+
+    /// A node's pods were gone after so many seconds.
+    pub(crate) fn drained(&self, seconds: f64) {
+        self.drain_duration.observe(seconds);
+    }
+
+    /// One node more (or less, with -1) is blocked for this reason.
+    pub(crate) fn count_blocked(&self, reason: &'static str, by: i64) {
+        self.blocked.get_or_create(&ByBlockedReason { reason }).inc_by(by);
     }
 
     pub(crate) fn leads(&self, leads: bool) {

@@ -13,7 +13,6 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
-use tokio_util::time::{DelayQueue, delay_queue};
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_plan::{NicIds, PolicyAnswer};
@@ -25,6 +24,7 @@ use crate::pace::Paced;
 use crate::reports::{About, Reports};
 use crate::settings::{Seen, Settings};
 use crate::state_writer::StateWriter;
+use crate::wakes::Wakes;
 use crate::work::Work;
 use crate::{OperatorError, watch};
 
@@ -32,8 +32,6 @@ use crate::{OperatorError, watch};
 /// others in its default queue for one client.
 const WRITES_AT_ONCE: usize = 32;
 const REPORTS_AT_ONCE: usize = 4;
-/// The queue takes no wait of years.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Something changed.
 enum Change {
@@ -64,7 +62,7 @@ pub(crate) async fn run(
             () = controller.states.progress() => {}
             () = controller.reports.progress() => {}
             about = controller.news.next() => controller.reports.touch([about]),
-            Some(node) = controller.away.next() => controller.look_again(node.into_inner()),
+            node = controller.away.next() => { controller.changed.insert(node); }
         }
         controller.go_on();
     }
@@ -110,9 +108,7 @@ struct Controller {
     reports: Work<About>,
     reporter: Reports,
     /// Nodes that are away: each comes when its time is over.
-    away: DelayQueue<String>,
-    /// Their places in there.
-    away_places: HashMap<String, delay_queue::Key>,
+    away: Wakes<String>,
     counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
     /// Who looks after the separate device plugin, where there is one.
     plugin: Option<mpsc::UnboundedSender<News>>,
@@ -132,8 +128,7 @@ impl Controller {
             news: Paced::default(),
             reports: Work::new("reports", REPORTS_AT_ONCE, metrics()),
             reporter: Reports::new(context),
-            away: DelayQueue::new(),
-            away_places: HashMap::new(),
+            away: Wakes::default(),
             counted: HashMap::new(),
             plugin,
             told: HashMap::new(),
@@ -232,30 +227,13 @@ impl Controller {
             Decision::Nothing => self.states.nothing_to_do(&node),
             Decision::LookAgainAt(time) => {
                 self.states.nothing_to_do(&node);
-                self.wait_for(node, time);
+                self.away.set(&node, Some(time));
             }
             decision => {
                 let writing = self.writer.carry_out(&node, decision);
                 self.states.start(node, writing);
             }
         }
-    }
-
-    /// Looks at the node again then, or earlier: a time that somebody wrote may be any time.
-    fn wait_for(&mut self, node: String, time: Timestamp) {
-        let wait = time.duration_since(Timestamp::now()).clamp(SignedDuration::ZERO, LONGEST_WAIT);
-        let wait = wait.unsigned_abs();
-        if let Some(place) = self.away_places.get(&node) {
-            self.away.reset(place, wait);
-        } else {
-            let place = self.away.insert(node.clone(), wait);
-            self.away_places.insert(node, place);
-        }
-    }
-
-    fn look_again(&mut self, node: String) {
-        self.away_places.remove(&node);
-        self.changed.insert(node);
     }
 
     /// Keeps the metrics about nodes.

@@ -16,7 +16,8 @@ use vfleet_plan::{
 
 use crate::context::Context;
 use crate::fleet::tally::Tally;
-use crate::fleet::{Fleet, PoolStanding, Unreadable};
+use crate::fleet::{Fleet, PoolStanding};
+use crate::known::Unreadable;
 use crate::patch::{WriteError, Writer};
 use crate::status::{Subject, report};
 

@@ -55,7 +55,7 @@ pub struct Member<'a> {
     pub facts: &'a DrainFacts,
     /// It belongs to another pool now, but this one still lists it.
     pub is_guest: bool,
-    /// The request that another pool lists it for.
+    /// The request that another pool lists it for; for a guest, its own pool.
     pub slot_elsewhere: Option<Moment>,
     /// Its pods.
     pub pods: PodsSeen,

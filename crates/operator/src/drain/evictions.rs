@@ -26,3 +26,19 @@ pub(crate) struct Obstacle {
     /// Names pods and budgets, and says what to do.
     pub(crate) message: String,
 }
+
+pub(crate) struct Evictions;
+impl Evictions {
+    pub(crate) fn new(_: &Context) -> (Self, mpsc::UnboundedReceiver<Sighting>) {
+        (Self, mpsc::unbounded_channel().1)
+    }
+    pub(crate) fn drain(&mut self, _: &str, _: Moment, _: DrainScope) {}
+    pub(crate) fn stop(&mut self, _: &str) {}
+    pub(crate) fn restart_daemon_pods(
+        &self,
+        _: &str,
+        _: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<String>, WriteError>> + Send + 'static + use<> {
+        async { Ok(Vec::new()) }
+    }
+}

@@ -8,10 +8,10 @@ use vfleet_plan::{
     PoolFault, pool,
 };
 
-use super::known::Unreadable;
 use super::standing::failure_of;
 use super::tally::Standings;
 use super::{Fleet, PoolStanding};
+use crate::known::Unreadable;
 
 /// Enough PFs to see the pattern.
 const MOST_PFS: usize = 4;

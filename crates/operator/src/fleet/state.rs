@@ -12,7 +12,7 @@ use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 
 use vfleet_plan::fingerprint;
 
-use super::known::Counts;
+use crate::known::Counts;
 
 /// What counts of a node state.
 #[derive(Clone, Debug)]

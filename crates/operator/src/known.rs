@@ -9,9 +9,14 @@ use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 
 /// What is kept of an object.
-pub(super) trait Counts {
-    /// Whether decisions about nodes come out the same with the other one.
+pub(crate) trait Counts {
+    /// Whether decisions come out the same with the other one.
     fn same(&self, other: &Self) -> bool;
+
+    /// Where it stands among all versions of all objects. What is older than what we know already says nothing.
+    fn version(&self) -> u64 {
+        0
+    }
 }
 
 /// The objects of one kind, by name.
@@ -34,12 +39,12 @@ pub(crate) struct Unreadable {
 
 /// An object that is not what it was.
 #[derive(Debug)]
-pub(super) struct Changed<T> {
-    pub(super) name: String,
+pub(crate) struct Changed<T> {
+    pub(crate) name: String,
     /// What it was before.
-    pub(super) old: Option<T>,
+    pub(crate) old: Option<T>,
     /// It could never be read before, so that nobody knows what it was.
-    pub(super) was_unknown: bool,
+    pub(crate) was_unknown: bool,
 }
 
 impl<T> Default for Known<T> {
@@ -49,37 +54,41 @@ impl<T> Default for Known<T> {
 }
 
 impl<T> Known<T> {
-    pub(super) fn get(&self, name: &str) -> Option<&T> {
+    pub(crate) fn get(&self, name: &str) -> Option<&T> {
         self.items.get(name)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &T)> {
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &T)> {
         self.items.iter()
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.items.keys()
     }
 
     /// Why the object of this name cannot be read as it is now.
-    pub(super) fn unreadable(&self, name: &str) -> Option<&Unreadable> {
+    pub(crate) fn unreadable(&self, name: &str) -> Option<&Unreadable> {
         self.unreadable.get(name)
     }
 
     /// Names of objects that cannot be read and never could.
-    pub(super) fn unknown(&self) -> BTreeSet<String> {
+    pub(crate) fn unknown(&self) -> BTreeSet<String> {
         self.unreadable.keys().filter(|name| !self.items.contains_key(*name)).cloned().collect()
     }
 
     /// Whether they were listed once: before that, an absent object may just not have been seen.
-    pub(super) fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.listed
     }
 }
 
 impl<T: Counts> Known<T> {
     /// Takes in a watch event of guarded objects. What cannot be read counts as it was.
-    pub(super) fn update<K>(
+    pub(crate) fn update<K>(
         &mut self,
         event: Event<DeserializeGuard<K>>,
         keep: impl FnOnce(K) -> T,
@@ -94,7 +103,7 @@ impl<T: Counts> Known<T> {
 
     /// Takes in a watch event; gives the objects that are different from before. What cannot be `read` counts as it
     /// was.
-    pub(super) fn take<O: ResourceExt>(
+    pub(crate) fn take<O: ResourceExt>(
         &mut self,
         event: Event<O>,
         read: impl FnOnce(O) -> Result<T, Box<Unreadable>>,
@@ -144,6 +153,9 @@ impl<T: Counts> Known<T> {
                 return Vec::new();
             }
         };
+        if self.items.get(&name).is_some_and(|known| known.version() > item.version()) {
+            return Vec::new();
+        }
         let was_unreadable = self.unreadable.remove(&name).is_some();
         let is_same = self.items.get(&name).is_some_and(|old| old.same(&item));
         let old = self.items.insert(name.clone(), item);

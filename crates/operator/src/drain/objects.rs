@@ -1,0 +1,121 @@
+//! What is kept of the objects that draining is about.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use vfleet_api::conditions::BLOCKED;
+use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
+use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_plan::drain::{NodeFacts, Slot, StateFacts};
+
+use crate::known::Counts;
+
+/// What is kept of a Node.
+#[derive(Clone, Debug)]
+pub(super) struct SeenNode {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) facts: NodeFacts,
+    pub(super) version: Version,
+}
+
+/// What is kept of a node state.
+#[derive(Clone, Debug)]
+pub(super) struct SeenState {
+    pub(super) facts: StateFacts,
+    /// Resources whose VFs the agent did not touch.
+    pub(super) kept_resources: Vec<String>,
+    /// What we say about its drain.
+    pub(super) blocked: Option<Condition>,
+    pub(super) uid: String,
+    pub(super) version: Version,
+}
+
+/// What is kept of a pool.
+#[derive(Clone, Debug)]
+pub(super) struct SeenPool {
+    pub(super) spec: SriovNetworkPoolConfigSpec,
+    pub(super) slots: Vec<Slot>,
+    pub(super) version: Version,
+}
+
+/// A version of an object, as the API server calls it: a number that grows with each write of anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Version(String);
+
+impl Version {
+    fn of(object: &impl ResourceExt) -> Self {
+        Self(object.resource_version().unwrap_or_default())
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn number(&self) -> u64 {
+        self.0.parse().unwrap_or_default()
+    }
+}
+
+impl From<Node> for SeenNode {
+    fn from(node: Node) -> Self {
+        let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let is_ready = |condition: &k8s_openapi::api::core::v1::NodeCondition| {
+            condition.type_ == "Ready" && condition.status == "True"
+        };
+        let is_ready = conditions.unwrap_or_default().iter().any(is_ready);
+        Self {
+            facts: NodeFacts::of(node.annotations(), is_cordoned, is_ready),
+            version: Version::of(&node),
+            labels: node.metadata.labels.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<SriovNetworkNodeState> for SeenState {
+    fn from(state: SriovNetworkNodeState) -> Self {
+        let (facts, version) = (StateFacts::of(&state), Version::of(&state));
+        let uid = state.uid().unwrap_or_default();
+        let status = state.status.unwrap_or_default();
+        let blocked = status.conditions.into_iter().flatten().find(|condition| condition.type_ == BLOCKED);
+        Self { facts, kept_resources: status.kept_resources.unwrap_or_default(), blocked, uid, version }
+    }
+}
+
+impl From<SriovNetworkPoolConfig> for SeenPool {
+    fn from(pool: SriovNetworkPoolConfig) -> Self {
+        Self { slots: Slot::of(pool.status.as_ref()), version: Version::of(&pool), spec: pool.spec }
+    }
+}
+
+impl Counts for SeenNode {
+    fn same(&self, other: &Self) -> bool {
+        self.facts == other.facts && self.labels == other.labels
+    }
+
+    fn version(&self) -> u64 {
+        self.version.number()
+    }
+}
+
+impl Counts for SeenState {
+    fn same(&self, other: &Self) -> bool {
+        self.facts == other.facts && self.blocked == other.blocked && self.uid == other.uid
+    }
+
+    fn version(&self) -> u64 {
+        self.version.number()
+    }
+}
+
+impl Counts for SeenPool {
+    fn same(&self, other: &Self) -> bool {
+        self.slots == other.slots && self.spec == other.spec
+    }
+
+    fn version(&self) -> u64 {
+        self.version.number()
+    }
+}
