@@ -4,6 +4,7 @@ pub mod agent;
 pub mod bench;
 pub mod cluster;
 pub mod contract;
+pub mod drain;
 pub mod lab;
 pub mod networks;
 pub mod objects;

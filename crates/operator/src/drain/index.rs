@@ -369,3 +369,6 @@ fn todo_of(plan: DrainPlan) -> Todo {
 pub(super) fn now() -> Moment {
     k8s_openapi::jiff::Timestamp::now().into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ fn notes(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Vec<String> {
         );
     }
     if spec.disable_drain == Some(true) {
-        notes.push("disableDrain has no effect yet, since this version drains no node".to_owned());
+        notes.push("disableDrain is set: nodes are changed, and restarted, without being drained".to_owned());
     }
     let unknown = gates::unknown(spec);
     if !unknown.is_empty() {
@@ -153,6 +153,6 @@ mod tests {
         let spec = SriovOperatorConfigSpec { disable_drain: Some(true), ..Default::default() };
         let message = ready(spec, &deploy);
         assert!(!message.contains("CNI") && !message.contains("IMAGE"), "{message}");
-        assert!(message.contains("disableDrain has no effect"), "{message}");
+        assert!(message.contains("disableDrain is set"), "{message}");
     }
 }

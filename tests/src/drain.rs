@@ -1,0 +1,181 @@
+//! Nodes that are drained: their pods, pools and budgets, agents that the test plays, and a log of who was busy when.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
+#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use vfleet_api::keys::AGENT_FIELD_MANAGER;
+use vfleet_api::node_state::DrainStatus;
+use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
+
+use crate::cluster::Cluster;
+
+pub mod log;
+
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// The resource that pods with VFs ask for.
+pub const RESOURCE: &str = "openshift.io/nics";
+
+impl Cluster {
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.administrator())
+    }
+
+    pub fn states(&self) -> Api<SriovNetworkNodeState> {
+        self.api()
+    }
+
+    /// A pool of these nodes.
+    pub async fn pool(&self, name: &str, nodes: &[&str], mut spec: Value) {
+        // A field takes one value only.
+        spec["nodeSelectorTerms"] = nodes
+            .iter()
+            .map(|node| json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }] }))
+            .collect();
+        self.apply("SriovNetworkPoolConfig", "sriovnetworkpoolconfigs", name, &spec).await;
+    }
+
+    /// Workers, and waits for their node states.
+    pub async fn workers(&self, nodes: &[&str]) {
+        futures::future::join_all(nodes.iter().map(|node| async move {
+            self.create_worker(node).await;
+            self.wait_for::<SriovNetworkNodeState>(node, "is there", |_| true).await;
+        }))
+        .await;
+    }
+
+    /// What the agent of `node` writes about its drain.
+    async fn agent_writes(&self, node: &str, status: Value) {
+        let params =
+            PatchParams { field_manager: Some(AGENT_FIELD_MANAGER.to_owned()), ..Default::default() };
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.states().patch_status(node, &params, &patch).await.unwrap();
+    }
+
+    /// The agent asks for a drain.
+    pub async fn ask(&self, node: &str, scope: &str) {
+        let now = vfleet_api::node_state::MicroTime(Timestamp::now());
+        let status = json!({
+            "drainStatus": "Drain_Required", "drainScope": scope, "drainRequestedAt": now, "drainRetry": null,
+        });
+        self.agent_writes(node, status).await;
+    }
+
+    /// The agent is done, or needs no drain any more.
+    pub async fn be_idle(&self, node: &str) {
+        self.agent_writes(node, json!({ "drainStatus": "Idle" })).await;
+    }
+
+    pub async fn drain_status(&self, node: &str) -> DrainStatus {
+        status_of(&self.states().get(node).await.unwrap())
+    }
+
+    /// Waits until the drain of `node` is so far.
+    pub async fn expect_drain(&self, node: &str, status: DrainStatus) -> SriovNetworkNodeState {
+        self.wait_for(node, status.as_str(), |state| status_of(state) == status).await
+    }
+
+    /// Waits for a Node like this.
+    pub async fn expect_node(&self, node: &str, what: &str, like: impl Fn(&Node) -> bool) -> Node {
+        let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
+        let mut nodes = watcher(self.nodes(), config).default_backoff().applied_objects().boxed();
+        let mut last = None;
+        let found = async {
+            loop {
+                match nodes.next().await.unwrap() {
+                    Ok(node) if like(&node) => return node,
+                    Ok(node) => last = Some(node),
+                    Err(_) => {}
+                }
+            }
+        };
+        let Ok(found) = tokio::time::timeout(DEADLINE, found).await else {
+            panic!("{node} never came to: {what}; it was {last:#?}\n{}", self.log());
+        };
+        found
+    }
+
+    /// Waits until `node` is as if nothing had been.
+    pub async fn expect_at_rest(&self, node: &str) {
+        self.expect_node(node, "uncordoned, without our mark", |node| {
+            !is_cordoned(node) && mark(node).is_none()
+        })
+        .await;
+    }
+
+    /// A pod on `node`, which kwok plays; `spec` says more about it.
+    pub async fn pod(&self, name: &str, node: &str, metadata: Value, resource: Option<&str>) {
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "none" }], "tolerations": [
+                { "operator": "Exists" },
+            ] },
+        });
+        object["metadata"]["name"] = json!(name);
+        if let Some(resource) = resource {
+            object["spec"]["containers"][0]["resources"] =
+                json!({ "requests": { resource: "1" }, "limits": { resource: "1" } });
+        }
+        let pod: Pod = serde_json::from_value(object).unwrap();
+        self.api::<Pod>().create(&Default::default(), &pod).await.unwrap();
+    }
+
+    /// Waits until the pod runs.
+    pub async fn expect_running(&self, name: &str) -> Pod {
+        let runs =
+            |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        self.wait_for(name, "Running", runs).await
+    }
+
+    pub async fn has_pod(&self, name: &str) -> bool {
+        self.api::<Pod>().get_opt(name).await.unwrap().is_some()
+    }
+
+    /// A budget that lets none of the pods with this label go.
+    pub async fn budget(&self, name: &str, label: &str, max_unavailable: u32) {
+        let object = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
+            "spec": { "maxUnavailable": max_unavailable, "selector": { "matchLabels": { "app": label } } },
+        });
+        let file = self.file(&format!("{name}.json"), &object.to_string());
+        self.kubectl(&["apply", "--server-side", "-f", &file]);
+    }
+
+    pub async fn delete_pod(&self, name: &str) {
+        self.api::<Pod>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// The slots of a pool.
+    pub async fn slots(&self, pool: &str) -> Vec<String> {
+        let pool: SriovNetworkPoolConfig = self.api().get(pool).await.unwrap();
+        let slots = pool.status.and_then(|status| status.slots).unwrap_or_default();
+        slots.into_iter().map(|slot| slot.node).collect()
+    }
+}
+
+pub fn status_of(state: &SriovNetworkNodeState) -> DrainStatus {
+    state.status.as_ref().and_then(|status| status.drain_status).unwrap_or(DrainStatus::Idle)
+}
+
+pub fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
+}
+
+/// Whose cordon we say it is.
+pub fn mark(node: &Node) -> Option<&str> {
+    node.annotations().get(vfleet_api::keys::CORDON).map(String::as_str)
+}
