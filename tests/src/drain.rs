@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -22,6 +23,7 @@ use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 
 use crate::cluster::Cluster;
+use crate::objects::condition;
 
 pub mod log;
 
@@ -59,7 +61,7 @@ impl Cluster {
     }
 
     /// What the agent of `node` writes about its drain.
-    async fn agent_writes(&self, node: &str, status: Value) {
+    pub async fn agent_writes(&self, node: &str, status: Value) {
         let params =
             PatchParams { field_manager: Some(AGENT_FIELD_MANAGER.to_owned()), ..Default::default() };
         let patch = Patch::Merge(json!({ "status": status }));
@@ -145,14 +147,40 @@ impl Cluster {
         self.api::<Pod>().get_opt(name).await.unwrap().is_some()
     }
 
-    /// A budget that lets none of the pods with this label go.
-    pub async fn budget(&self, name: &str, label: &str, max_unavailable: u32) {
+    /// A budget: so many of the pods with this label have to be there.
+    pub fn budget(&self, name: &str, label: &str, min_available: u32) {
         let object = json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
-            "spec": { "maxUnavailable": max_unavailable, "selector": { "matchLabels": { "app": label } } },
+            "spec": { "minAvailable": min_available, "selector": { "matchLabels": { "app": label } } },
         });
         let file = self.file(&format!("{name}.json"), &object.to_string());
         self.kubectl(&["apply", "--server-side", "-f", &file]);
+    }
+
+    /// A node whose pods keep a budget from being broken: `pod` has VFs and cannot go.
+    pub async fn stubborn_pod(&self, pod: &str, node: &str) {
+        self.budget(&format!("{pod}-budget"), pod, 1);
+        self.pod(pod, node, json!({ "labels": { "app": pod } }), Some(RESOURCE)).await;
+        self.expect_running(pod).await;
+        let budget = format!("{pod}-budget");
+        let counted = |budget: &PodDisruptionBudget| {
+            budget.status.as_ref().is_some_and(|status| status.current_healthy == 1)
+        };
+        self.wait_for(&budget, "has counted its pod", counted).await;
+    }
+
+    /// Waits until the operator says that the drain of `node` is blocked for this reason; gives the message.
+    pub async fn expect_blocked(&self, node: &str, reason: &str) -> String {
+        let said = |state: &SriovNetworkNodeState| {
+            let conditions = state.status.as_ref().and_then(|status| status.conditions.as_ref());
+            condition(conditions, "Blocked")
+        };
+        let is_it = |state: &SriovNetworkNodeState| {
+            let (status, found, _) = said(state);
+            status == "True" && found == reason
+        };
+        let state = self.wait_for(node, &format!("Blocked: {reason}"), is_it).await;
+        said(&state).2
     }
 
     pub async fn delete_pod(&self, name: &str) {
