@@ -7,6 +7,8 @@ mod announce;
 mod context;
 mod deployed;
 mod device_plugin;
+#[cfg_attr(not(test), expect(dead_code, reason = "its controller is written at the same time"))]
+mod drain;
 mod fleet;
 mod health;
 mod leadership;

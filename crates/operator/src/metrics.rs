@@ -19,6 +19,12 @@ pub(crate) struct Metrics {
     nodes: Family<BySyncStatus, Gauge>,
     draining: Family<ByDrainStatus, Gauge>,
     leader: Gauge,
+    evictions: Family<ByAnswer, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAnswer {
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,6 +64,7 @@ impl Metrics {
         let nodes = Family::default();
         let draining = Family::default();
         let leader = Gauge::default();
+        let evictions = Family::default();
         let mut all = Registry::with_prefix("vfleet");
         all.register("reconciles", "Objects worked on", Family::clone(&reconciles));
         all.register("errors", "Work that failed, by reason", Family::clone(&errors));
@@ -67,7 +74,18 @@ impl Metrics {
         all.register("nodes", "Nodes with a node state, by sync status", Family::clone(&nodes));
         all.register("nodes_draining", "Nodes with a node state, by drain status", Family::clone(&draining));
         all.register("leader", "1 on the replica that leads", leader.clone());
-        Self { registry: all, reconciles, errors, queue_depth, plan_duration, nodes, draining, leader }
+        all.register("evictions", "Evictions of pods, by what came of them", Family::clone(&evictions));
+        Self {
+            registry: all,
+            reconciles,
+            errors,
+            queue_depth,
+            plan_duration,
+            nodes,
+            draining,
+            leader,
+            evictions,
+        }
     }
 
     /// Something was worked on; `error` is the reason why it failed.
@@ -96,6 +114,11 @@ impl Metrics {
 
     pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// An eviction was answered: `evicted`, `refused` (by a budget) or `failed`.
+    pub(crate) fn evicted(&self, result: &'static str) {
+        self.evictions.get_or_create(&ByAnswer { result }).inc();
     }
 
     /// All of them, in Prometheus' text form.

@@ -101,7 +101,10 @@ fn a_pod_counts_for_the_budgets_that_select_it() {
         ("none", Value::Null),
         ("other", json!({ "matchLabels": { "app": "b" } })),
         ("half", json!({ "matchLabels": { "app": "a", "tier": "x" } })),
-        ("by-expression", json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": ["a", "b"] }] })),
+        (
+            "by-expression",
+            json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": ["a", "b"] }] }),
+        ),
         ("not-in", json!({ "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["a"] }] })),
         ("absent", json!({ "matchExpressions": [{ "key": "tier", "operator": "DoesNotExist" }] })),
         ("unknown", json!({ "matchExpressions": [{ "key": "app", "operator": "Like", "values": ["a"] }] })),

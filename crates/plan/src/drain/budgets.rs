@@ -20,9 +20,8 @@ pub fn budgets_of<'a>(
     budgets: impl IntoIterator<Item = Budget<'a>>,
     labels: &BTreeMap<String, String>,
 ) -> Vec<&'a str> {
-    let is_about = |budget: &Budget<'_>| {
-        budget.selector.is_some_and(|selector| holds_for(selector, labels) == Ok(true))
-    };
+    let is_about =
+        |budget: &Budget<'_>| budget.selector.is_some_and(|selector| holds_for(selector, labels) == Ok(true));
     let mut names: Vec<_> = budgets.into_iter().filter(is_about).map(|budget| budget.name).collect();
     names.sort_unstable();
     names
