@@ -1,7 +1,8 @@
 //! `SriovNetworkPoolConfig`: how many nodes of a pool may be drained and configured at once.
 
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;

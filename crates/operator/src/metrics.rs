@@ -21,11 +21,17 @@ pub(crate) struct Metrics {
     leader: Gauge,
     drain_duration: Histogram,
     blocked: Family<ByBlockedReason, Gauge>,
+    evictions: Family<ByAnswer, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByBlockedReason {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAnswer {
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -68,6 +74,7 @@ impl Metrics {
         // From a tenth of a second to an hour and a half.
         let drain_duration = Histogram::new(exponential_buckets(0.1, 3.0, 11));
         let blocked = Family::default();
+        let evictions = Family::default();
         let mut all = Registry::with_prefix("vfleet");
         all.register("reconciles", "Objects worked on", Family::clone(&reconciles));
         all.register("errors", "Work that failed, by reason", Family::clone(&errors));
@@ -80,6 +87,7 @@ impl Metrics {
         let text = "From a drain's beginning until its pods were gone";
         all.register_with_unit("drain_duration", text, Unit::Seconds, drain_duration.clone());
         all.register("drains_blocked", "Nodes whose drain is blocked, by reason", Family::clone(&blocked));
+        all.register("evictions", "Evictions of pods, by what came of them", Family::clone(&evictions));
         Self {
             registry: all,
             reconciles,
@@ -91,6 +99,7 @@ impl Metrics {
             leader,
             drain_duration,
             blocked,
+            evictions,
         }
     }
 
@@ -130,6 +139,11 @@ impl Metrics {
 
     pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// An eviction was answered: `evicted`, `refused` (by a budget) or `failed`.
+    pub(crate) fn evicted(&self, result: &'static str) {
+        self.evictions.get_or_create(&ByAnswer { result }).inc();
     }
 
     /// All of them, in Prometheus' text form.

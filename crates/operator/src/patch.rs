@@ -3,7 +3,10 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{Resource, Status};
 use kube::{Api, ResourceExt};
 use serde::Serialize;
@@ -16,6 +19,9 @@ use crate::leadership::Leadership;
 
 /// An API server that does not answer must not hold up the objects that wait.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// As many objects come in one answer.
+const PAGE: u32 = 500;
 
 /// Why something was not written.
 #[derive(Debug, Error)]
@@ -142,12 +148,21 @@ impl Writer {
         self.within_deadline(api.get_opt(name)).await
     }
 
-    /// Lists objects: for the writes that depend on them.
+    /// Lists objects, page by page: for the writes that depend on them.
     pub(crate) async fn list<K>(&self, api: &Api<K>, params: &ListParams) -> Result<Vec<K>, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        Ok(self.within_deadline(api.list(params)).await?.items)
+        let mut params = params.clone().limit(PAGE);
+        let mut items = Vec::new();
+        loop {
+            let page = self.within_deadline(api.list(&params)).await?;
+            items.extend(page.items);
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(items);
+            }
+        }
     }
 
     /// Creates `object`. That it exists already is a conflict.
@@ -178,6 +193,21 @@ impl Writer {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Evicts this very pod, not one of the same name that came later. Its own grace period counts.
+    pub(crate) async fn evict(&self, api: &Api<Pod>, name: &str, uid: &str) -> Result<(), WriteError> {
+        // Not by kube's own function, which misspells the options, so that the API server does not see them.
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Default::default() };
+        let eviction = Eviction {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+            delete_options: Some(DeleteOptions { preconditions: Some(preconditions), ..Default::default() }),
+        };
+        let params = PostParams::default();
+        let request = api.create_subresource("eviction", name, &params, &eviction);
+        let answer: Status = self.within_deadline(request).await?;
+        // More than one budget for the pod: the API server says so in an answer that looks like a success.
+        if answer.is_failure() { Err(kube::Error::Api(answer.boxed()).into()) } else { Ok(()) }
     }
 
     async fn within_deadline<T>(

@@ -110,6 +110,22 @@ pub const RIGHTS: &[Right] = &[
         &["create"],
         "an Event stands in the namespace of the object it is about",
     ),
+    cluster(
+        OPERATOR,
+        "",
+        &["pods"],
+        &["list", "watch", "delete"],
+        "pods of nodes that are drained, until they are gone; those of DaemonSets, also of the separate device plugin, \
+         start again where devices changed",
+    ),
+    cluster(OPERATOR, "", &["pods/eviction"], &["create"], "nodes are drained as disruption budgets allow"),
+    cluster(
+        OPERATOR,
+        "policy",
+        &["poddisruptionbudgets"],
+        &["list"],
+        "the budget that does not let a pod be evicted is named",
+    ),
     Right {
         names: crate::deployed::GO_WEBHOOK_CONFIGURATIONS,
         ..cluster(
@@ -180,8 +196,8 @@ pub const RIGHTS: &[Right] = &[
         OPERATOR,
         "",
         &["pods"],
-        &["get", "list", "watch", "patch", "delete"],
-        "its own image; pods of the separate device plugin start again where devices changed",
+        &["get", "patch"],
+        "its own image; what a pod of the separate device plugin started with is noted on it",
     ),
     at_home(
         OPERATOR,
@@ -295,8 +311,10 @@ mod tests {
             for other in &RIGHTS[at + 1..] {
                 let shares = |a: &[&str], b: &[&str]| a.iter().any(|word| b.contains(word));
                 let same_account = right.accounts.iter().any(|account| other.accounts.contains(account));
-                let same =
-                    same_account && right.group == other.group && shares(right.resources, other.resources);
+                let same = same_account
+                    && right.group == other.group
+                    && shares(right.resources, other.resources)
+                    && (right.scope == other.scope || shares(right.verbs, other.verbs));
                 assert!(!same, "{right:?} and {other:?} speak about the same thing");
             }
         }

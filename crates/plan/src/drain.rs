@@ -17,6 +17,7 @@
 //! The agent may write `Idle` at any time: it needs no drain any more.
 
 mod agent;
+mod budgets;
 mod limit;
 mod moment;
 mod next;
@@ -29,6 +30,7 @@ use vfleet_api::node_state::{DrainScope, DrainStatus};
 use crate::prelude::*;
 
 pub use agent::{AgentMove, agent_move};
+pub use budgets::{Budget, budgets_of};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
 pub use moment::Moment;
 pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 
 use thiserror::Error;
 use vfleet_api::keys::DEFAULT_POOL;
-use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
+use vfleet_api::pool_config::{LabelSelector, SriovNetworkPoolConfigSpec};
 
 use crate::prelude::*;
 use requirement::Requirement;
@@ -81,12 +81,18 @@ fn is_for_offload_only(spec: &SriovNetworkPoolConfigSpec) -> bool {
 }
 
 fn by_labels(spec: &SriovNetworkPoolConfigSpec, node: NodeIdentity<'_>) -> Result<bool, PoolFault> {
-    let Some(selector) = &spec.node_selector else { return Ok(true) };
-    let equal =
-        selector.match_labels.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
+    spec.node_selector.as_ref().map_or(Ok(true), |selector| holds_for(selector, node.labels))
+}
+
+/// Whether a selector holds for something with these labels. An empty one always does.
+pub(crate) fn holds_for(
+    selector: &LabelSelector,
+    labels: &BTreeMap<String, String>,
+) -> Result<bool, PoolFault> {
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let expressions = selector.match_expressions.iter().flatten().map(|expression| {
         Requirement::new(&expression.key, &expression.operator, expression.values.as_deref())
-            .holds_in_selector(node.labels.get(&expression.key))
+            .holds_in_selector(labels.get(&expression.key))
     });
     Ok(all(expressions)? && equal)
 }

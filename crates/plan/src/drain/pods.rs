@@ -32,9 +32,11 @@ pub enum Treatment {
 
 /// What happens to a pod in a drain. `prefix` is what stands before the names of our resources.
 pub fn treatment(pod: &PodFacts, scope: DrainScope, prefix: &str) -> Treatment {
+    // One that ended and is being removed may still have its VFs: the kubelet takes its network away meanwhile.
+    let is_at_rest = pod.is_over && !pod.is_ending;
     let stays = pod.is_mirror
         || pod.is_of_daemon_set
-        || scope == DrainScope::Partial && (pod.is_over || !uses_ours(pod, prefix));
+        || scope == DrainScope::Partial && (is_at_rest || !uses_ours(pod, prefix));
     match (stays, pod.is_ending) {
         (true, _) => Treatment::Leave,
         (false, false) => Treatment::Evict,

@@ -1,0 +1,329 @@
+//! Evictions against a real API server; kwok plays the kubelets.
+
+use std::time::Duration;
+
+use fixture_kube::ControlPlane;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, timeout};
+use vfleet_api::node_state::DrainScope::{Full, Partial};
+
+use super::*;
+use crate::Config;
+use crate::announce::Announcer;
+use crate::leadership::Leadership;
+use crate::metrics::Metrics;
+use crate::patch::Writer;
+
+/// Generous: the machine may be busy.
+const DEADLINE: Duration = Duration::from_mins(1);
+const REQUEST: Moment = Moment(7);
+const OURS: &str = "openshift.io/fast";
+
+/// A namespace, nodes, and what is under test.
+struct Scene {
+    client: Client,
+    namespace: String,
+    context: Context,
+    evictions: Evictions,
+    sightings: UnboundedReceiver<Sighting>,
+}
+
+impl Scene {
+    async fn new(name: &str) -> Self {
+        let plane = ControlPlane::shared();
+        let client = plane.client().await.unwrap();
+        let namespace = plane.namespace(name).await.unwrap();
+        let leadership = Leadership::none();
+        leadership.extend(Instant::now() + Duration::from_hours(1));
+        let config = Config {
+            namespace: namespace.clone(),
+            identity: name.to_owned(),
+            resource_prefix: "openshift.io".to_owned(),
+            stale_state_after: Duration::ZERO,
+            metrics: "0".parse().unwrap(),
+            health: "0".parse().unwrap(),
+            deploy: crate::DeployConfig::default(),
+        };
+        let context = Context {
+            announcer: Announcer::new(client.clone(), name),
+            client: client.clone(),
+            config: Arc::new(config),
+            leadership,
+            metrics: Arc::new(Metrics::new()),
+            health: Arc::default(),
+        };
+        let (evictions, sightings) = Evictions::new(&context);
+        Self { client, namespace, context, evictions, sightings }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn create<K>(&self, object: Value) -> K
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + serde::Serialize
+            + std::fmt::Debug,
+    {
+        let object = serde_json::from_value(object).unwrap();
+        self.api::<K>().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// A pod on `node` that uses a VF; `more` is merged into its metadata.
+    async fn pod(&self, node: &str, name: &str, more: Value) -> Pod {
+        let mut metadata = json!({ "name": name, "labels": { "app": name } });
+        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let container = json!({
+            "name": "c", "image": "none", "resources": { "requests": { OURS: "1" }, "limits": { OURS: "1" } },
+        });
+        self.create(json!({ "metadata": metadata, "spec": { "nodeName": node, "containers": [container] } }))
+            .await
+    }
+
+    async fn budget(&self, name: &str, app: &str) {
+        let selector = json!({ "matchLabels": { "app": app } });
+        let spec = json!({ "minAvailable": 1, "selector": selector });
+        self.create::<PodDisruptionBudget>(json!({ "metadata": { "name": name }, "spec": spec })).await;
+    }
+
+    async fn patch_pod(&self, name: &str, patch: Value) {
+        self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// The next sighting that `is_it`; every one before it is dropped.
+    async fn wait(&mut self, what: &str, is_it: impl Fn(&Sighting) -> bool) -> Sighting {
+        let mut last = None;
+        let found = async {
+            loop {
+                let sighting = self.sightings.recv().await.unwrap();
+                if is_it(&sighting) {
+                    return sighting;
+                }
+                last = Some(sighting);
+            }
+        };
+        match timeout(DEADLINE, found).await {
+            Ok(sighting) => sighting,
+            Err(_) => panic!("{what} does not come; last was {last:?}"),
+        }
+    }
+
+    async fn obstacle(&mut self, reason: &str) -> String {
+        let sighting = self
+            .wait(reason, |seen| seen.obstacle.as_ref().is_some_and(|obstacle| obstacle.reason == reason))
+            .await;
+        assert_eq!(sighting.pods, PodsSeen::Left);
+        sighting.obstacle.unwrap().message
+    }
+
+    async fn gone(&mut self) {
+        let sighting = self.wait("Gone", |seen| seen.pods == PodsSeen::Gone).await;
+        assert_eq!((sighting.request, sighting.obstacle), (REQUEST, None));
+    }
+
+    async fn pods(&self) -> Vec<String> {
+        let listed = self.api::<Pod>().list(&ListParams::default()).await.unwrap();
+        listed.iter().map(ResourceExt::name_any).collect()
+    }
+
+    async fn until_gone(&self, pod: &Pod) {
+        let gone =
+            await_condition(self.api::<Pod>(), &pod.name_any(), conditions::is_deleted(&pod.uid().unwrap()));
+        timeout(DEADLINE, gone).await.expect("it goes").unwrap();
+    }
+}
+
+async fn node(name: &str) {
+    ControlPlane::shared().create_node(name, &[]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_holds_one_pod_and_is_named_while_the_others_go() {
+    let mut scene = Scene::new("refused").await;
+    node("refused-1").await;
+    let other = scene.pod("refused-1", "other", json!({})).await;
+    let held = scene.pod("refused-1", "held", json!({})).await;
+    scene.budget("guard", "held").await;
+    scene.budget("not-this", "elsewhere").await;
+    scene.evictions.drain("refused-1", REQUEST, Partial);
+    let message = scene.obstacle("EvictionRefused").await;
+    let ns = scene.namespace.clone();
+    assert!(message.contains(&format!("pod {ns}/held (PodDisruptionBudget {ns}/guard: ")), "{message}");
+    assert!(!message.contains("other") && !message.contains("not-this"), "{message}");
+    scene.until_gone(&other).await;
+
+    let budgets: Api<PodDisruptionBudget> = scene.api();
+    budgets.delete("guard", &DeleteParams::default()).await.unwrap();
+    // A change of the pod is enough: no timer is waited for.
+    scene.patch_pod("held", json!({ "metadata": { "annotations": { "look": "again" } } })).await;
+    scene.gone().await;
+    assert_eq!(scene.pods().await, Vec::<String>::new());
+    scene.until_gone(&held).await;
+    let metrics = scene.context.metrics.text().unwrap();
+    assert!(metrics.contains("vfleet_evictions_total{result=\"evicted\"} 2"), "{metrics}");
+    assert!(metrics.contains("vfleet_evictions_total{result=\"refused\"}"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_budgets_for_one_pod_are_both_named() {
+    let mut scene = Scene::new("two").await;
+    node("two-1").await;
+    scene.pod("two-1", "both", json!({})).await;
+    scene.budget("first", "both").await;
+    scene.budget("second", "both").await;
+    scene.evictions.drain("two-1", REQUEST, Partial);
+    let message = scene.obstacle("EvictionFailed").await;
+    let ns = &scene.namespace;
+    let named =
+        format!("pod {ns}/both (PodDisruptionBudgets {ns}/first and {ns}/second: This pod has more than");
+    assert!(message.contains(&named), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_gone_only_when_they_are_not_there_any_more() {
+    let mut scene = Scene::new("ends").await;
+    node("ends-1").await;
+    let finalizers = json!({ "finalizers": ["example.com/hold"] });
+    scene.pod("ends-1", "told-by-us", finalizers.clone()).await;
+    scene.pod("ends-1", "told-before", finalizers).await;
+    scene.api::<Pod>().delete("told-before", &DeleteParams::default()).await.unwrap();
+    scene.evictions.drain("ends-1", REQUEST, Partial);
+    scene.wait("Left", |seen| seen.pods == PodsSeen::Left).await;
+    let is_ending = |pod: Option<&Pod>| pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+    let told = await_condition(scene.api(), "told-by-us", is_ending);
+    timeout(DEADLINE, told).await.expect("it is evicted").unwrap();
+
+    let free = json!({ "metadata": { "finalizers": null } });
+    scene.patch_pod("told-by-us", free.clone()).await;
+    let nothing = timeout(Duration::from_secs(1), scene.sightings.recv()).await;
+    assert!(nothing.is_err(), "one of them is still there: {nothing:?}");
+    // One that came meanwhile goes, too.
+    scene.pod("ends-1", "late", json!({})).await;
+    scene.patch_pod("told-before", free).await;
+    scene.gone().await;
+    assert_eq!(scene.pods().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_is_stopped_evicts_nothing_more() {
+    let mut scene = Scene::new("stopped").await;
+    node("stopped-1").await;
+    scene.pod("stopped-1", "held", json!({})).await;
+    scene.budget("guard", "held").await;
+    scene.evictions.drain("stopped-1", REQUEST, Full);
+    scene.obstacle("EvictionRefused").await;
+    scene.evictions.stop("stopped-1");
+    scene.api::<PodDisruptionBudget>().delete("guard", &DeleteParams::default()).await.unwrap();
+    scene.patch_pod("held", json!({ "metadata": { "annotations": { "look": "again" } } })).await;
+    // Longer than until the next try.
+    let nothing = timeout(Duration::from_secs(4), async {
+        while scene.sightings.recv().await.is_some_and(|seen| seen.pods != PodsSeen::Gone) {}
+    });
+    assert!(nothing.await.is_err());
+    assert_eq!(scene.pods().await, ["held"]);
+
+    scene.evictions.drain("stopped-1", REQUEST, Full);
+    scene.gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_lead_evicts_nothing_and_says_so() {
+    let mut scene = Scene::new("follows").await;
+    node("follows-1").await;
+    scene.pod("follows-1", "stays", json!({})).await;
+    scene.context.leadership.end();
+    scene.evictions.drain("follows-1", REQUEST, Full);
+    let blind = scene.wait("PodsNotSeen", |seen| seen.obstacle.is_some()).await;
+    assert_eq!(blind.obstacle.unwrap().reason, "PodsNotSeen");
+    assert_eq!(scene.pods().await, ["stays"]);
+    scene.context.leadership.extend(Instant::now() + DEADLINE);
+    scene.gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_the_same_name_that_came_later_is_not_evicted() {
+    let scene = Scene::new("later").await;
+    node("later-1").await;
+    scene.pod("later-1", "again", json!({})).await;
+    let writer = Writer::new(scene.context.leadership.clone());
+    let error = writer.evict(&scene.api(), "again", "another").await.unwrap_err();
+    assert!(error.is_conflict(), "{error}");
+    let pod = scene.api::<Pod>().get("again").await.unwrap();
+    assert_eq!(pod.metadata.deletion_timestamp, None);
+    writer.evict(&scene.api(), "again", &pod.uid().unwrap()).await.unwrap();
+    scene.until_gone(&pod).await;
+    assert!(writer.evict(&scene.api(), "again", "another").await.unwrap_err().is_not_found());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_daemon_sets_stay_until_they_are_started_again() {
+    let mut scene = Scene::new("daemons").await;
+    node("daemons-1").await;
+    let room = json!({ "status": { "capacity": { OURS: "8" }, "allocatable": { OURS: "8" } } });
+    let nodes: Api<Node> = Api::all(scene.client.clone());
+    nodes.patch_status("daemons-1", &PatchParams::default(), &Patch::Merge(room)).await.unwrap();
+    let labels = json!({ "app": "daemon" });
+    let asked = json!({ "limits": { OURS: "1" } });
+    let pod = json!({
+        "nodeSelector": { "kubernetes.io/hostname": "daemons-1" },
+        "containers": [{ "name": "c", "image": "none", "resources": asked }],
+    });
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+    let spec = json!({ "selector": { "matchLabels": labels }, "template": template });
+    scene.create::<DaemonSet>(json!({ "metadata": { "name": "daemon" }, "spec": spec })).await;
+    let runs = |daemon: Option<&DaemonSet>| {
+        let status = daemon.and_then(|daemon| daemon.status.as_ref());
+        status.is_some_and(|status| status.number_ready == 1)
+    };
+    timeout(DEADLINE, await_condition(scene.api(), "daemon", runs)).await.expect("its pod runs").unwrap();
+    let user = scene.pod("daemons-1", "user", json!({})).await;
+    scene.evictions.drain("daemons-1", REQUEST, Full);
+    scene.gone().await;
+    scene.until_gone(&user).await;
+    let pods = scene.pods().await;
+    let [daemon] = pods.as_slice() else { panic!("{pods:?}") };
+
+    let kept = scene.evictions.restart_daemon_pods("daemons-1", vec!["fast".to_owned()]).await.unwrap();
+    assert_eq!(kept, Vec::<String>::new());
+    let before = scene.api::<Pod>().get(daemon).await.unwrap();
+    let restarted = scene.evictions.restart_daemon_pods("daemons-1", Vec::new()).await.unwrap();
+    assert_eq!(restarted, [format!("{}/{daemon}", scene.namespace)]);
+    let now = scene.api::<Pod>().get_opt(daemon).await.unwrap();
+    assert_ne!(now.and_then(|pod| pod.uid()), before.uid(), "it waited until the pod was gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_nodes_share_one_watch_that_ends_with_them() {
+    let mut scene = Scene::new("many").await;
+    let names: Vec<_> = (0..20).map(|number| format!("many-{number}")).collect();
+    for name in &names {
+        node(name).await;
+        for pod in 0..4 {
+            scene.pod(name, &format!("{name}-{pod}"), json!({})).await;
+        }
+    }
+    for name in &names {
+        scene.evictions.drain(name, REQUEST, Partial);
+    }
+    assert!(scene.evictions.feed.is_open());
+    for _ in &names {
+        scene.gone().await;
+    }
+    assert_eq!(scene.pods().await, Vec::<String>::new());
+    while scene.evictions.tasks.join_next().await.is_some() {}
+    assert!(!scene.evictions.feed.is_open(), "nobody needs it");
+}
