@@ -17,6 +17,8 @@
 //! The agent may write `Idle` at any time: it needs no drain any more.
 
 mod agent;
+mod external;
+mod kept;
 mod limit;
 mod moment;
 mod next;
@@ -28,7 +30,9 @@ use vfleet_api::node_state::{DrainScope, DrainStatus};
 
 use crate::prelude::*;
 
-pub use agent::{AgentMove, agent_move};
+pub use agent::{AgentMove, agent_move, need};
+pub use external::{AgentAct, Answer, ExternalFacts, agent_act};
+pub use kept::{kept_at_asking, kept_resources};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
 pub use moment::Moment;
 pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};
