@@ -186,7 +186,8 @@ mod tests {
         };
         assert!(of(json!(null)).is_at_rest());
         assert!(of(json!({ DESIRED_DRAIN_STATE: "Idle", CURRENT_DRAIN_STATE: "Idle" })).is_at_rest());
-        let asked = of(json!({ DESIRED_DRAIN_STATE: "Reboot_Required", CURRENT_DRAIN_STATE: "DrainComplete" }));
+        let asked =
+            of(json!({ DESIRED_DRAIN_STATE: "Reboot_Required", CURRENT_DRAIN_STATE: "DrainComplete" }));
         assert_eq!(asked, ExternalFacts { asks: Some(FULL), answer: Answer::Complete });
         let odd = of(json!({ DESIRED_DRAIN_STATE: "?", CURRENT_DRAIN_STATE: "?" }));
         assert_eq!(odd, ExternalFacts { asks: None, answer: Answer::Draining });

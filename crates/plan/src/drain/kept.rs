@@ -72,7 +72,10 @@ mod tests {
         let first = kept_resources(&spec(), Some(&touched(&["0000:01:00.0"])), None);
         let noted = kept_at_asking(first.as_deref(), false);
         assert_eq!(noted, first);
-        assert_eq!(kept_resources(&spec(), Some(&touched(&["0000:02:00.0"])), noted.as_deref()), Some(vec![]));
+        assert_eq!(
+            kept_resources(&spec(), Some(&touched(&["0000:02:00.0"])), noted.as_deref()),
+            Some(vec![])
+        );
         assert_eq!(kept_at_asking(first.as_deref(), true), None);
         assert_eq!(kept_at_asking(None, false), Some(vec![]), "what is not known counts as changed");
     }
