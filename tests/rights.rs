@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -81,6 +81,8 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("watch", SRIOV, "sriovoperatorconfigs", Home)),
         (AGENT, Deed("delete", "", "pods", Home)),
         (AGENT, Deed("get", "", "nodes", All)),
+        (AGENT, Deed("patch", "", "nodes", All)),
+        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
         (SIM, Deed("create", "", "nodes", All)),
         (SIM, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
     ];
@@ -119,7 +121,7 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (OPERATOR, Deed("delete", SRIOV, "sriovnetworknodepolicies", Home)),
         (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates", Elsewhere)),
         (OPERATOR, Deed("delete", "", "namespaces", All)),
-        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
+        (AGENT, Deed("update", SRIOV, "sriovnetworknodestates", Home)),
         (AGENT, Deed("delete", SRIOV, "sriovnetworknodestates", Home)),
         (AGENT, Deed("patch", SRIOV, "sriovoperatorconfigs", Home)),
         (AGENT, Deed("list", SRIOV, "sriovnetworknodepolicies", Home)),
@@ -127,11 +129,14 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("create", "", "pods", Home)),
         (AGENT, Deed("list", "", "configmaps", Home)),
         (AGENT, Deed("list", "", "nodes", All)),
-        (AGENT, Deed("patch", "", "nodes", All)),
+        (AGENT, Deed("update", "", "nodes", All)),
+        (AGENT, Deed("patch", "", "nodes/status", All)),
         (AGENT, Deed("get", "", "secrets", Home)),
         (AGENT, Deed("create", "events.k8s.io", "events", Elsewhere)),
         (AGENT, Deed("patch", "events.k8s.io", "events", Home)),
         (SIM, Deed("get", "", "secrets", Home)),
+        (SIM, Deed("patch", "", "nodes", All)),
+        (SIM, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
     ];
     for (account, deed) in may_not_do {
         assert!(!may(&cluster, account, deed).await, "{account} may {deed:?}");
@@ -216,4 +221,59 @@ async fn an_agent_touches_only_pods_of_its_own_node() {
         "the agent of node pods-a may not write a pod on node pods-b",
     );
     assert_refused(pods.delete(&pod_b, &DeleteParams::default()).await, "may not write a pod on node pods-b");
+}
+
+fn annotation(name: &str, value: Option<&str>) -> Value {
+    json!({ "metadata": { "annotations": { name: value } } })
+}
+
+/// Drain requests by annotation are all that an agent may write of these objects.
+async fn expect_only_annotations<K>(api: &Api<K>, own: &str, of_another: &str, may: [&str; 2])
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let patch =
+        async |name: &str, patch: Value| api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    until_in_force(async || patch(own, annotation("other", Some("yes"))).await).await;
+    for name in may {
+        for value in [Some("Drain_Required"), Some("Idle"), None] {
+            patch(own, annotation(name, value)).await.expect("its own");
+        }
+        assert_refused(
+            patch(of_another, annotation(name, Some("Drain_Required"))).await,
+            "an agent writes only what belongs to its own node",
+        );
+    }
+    let but = format!("but its status and the annotations {} and {}", may[0], may[1]);
+    assert_refused(patch(own, annotation("other", Some("yes"))).await, &but);
+    assert_refused(patch(own, annotation("kept", Some("other"))).await, &but);
+    assert_refused(patch(own, annotation("kept", None)).await, &but);
+    assert_refused(patch(own, json!({ "metadata": { "labels": { "other": "yes" } } })).await, &but);
+    assert_refused(patch(own, json!({ "metadata": { "finalizers": ["vfleet.io/test"] } })).await, &but);
+}
+
+#[tokio::test]
+async fn an_agent_changes_only_its_drain_annotations_on_its_node_and_node_state() {
+    let cluster = Cluster::new("drain-scope", PROGRAM).await;
+    let names = ["drain-scope-a", "drain-scope-b"];
+    two_nodes(&cluster, names).await;
+    for (kind, name) in [("node", names[0]), ("sriovnetworknodestate", names[0])] {
+        cluster.kubectl(&["annotate", kind, name, "kept=yes"]);
+    }
+    let agent = cluster.client_as(AGENT, Some(&cluster.agent_pod(names[0]))).await;
+
+    let states: Api<SriovNetworkNodeState> = Api::namespaced(agent.clone(), cluster.namespace());
+    let desired = "sriovnetwork.openshift.io/desired-state";
+    let external = "sriovnetwork.openshift.io/use-external-drainer";
+    expect_only_annotations(&states, names[0], names[1], [desired, external]).await;
+    let spec = json!({ "spec": { "interfaces": [] } });
+    let written = states.patch(names[0], &PatchParams::default(), &Patch::Merge(spec)).await;
+    assert_refused(written, "may change nothing of the node state drain-scope-a");
+    report(&agent, &cluster, names[0]).await.expect("its status");
+
+    let nodes: Api<Node> = Api::all(agent);
+    expect_only_annotations(&nodes, names[0], names[1], [desired, "sriovnetwork.openshift.io/state"]).await;
+    let cordon = json!({ "spec": { "unschedulable": true } });
+    let written = nodes.patch(names[0], &PatchParams::default(), &Patch::Merge(cordon)).await;
+    assert_refused(written, "may change nothing of the node drain-scope-a");
 }

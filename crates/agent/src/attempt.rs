@@ -1,7 +1,9 @@
 //! One attempt after the other to make the machine what its node state wants.
 
+mod drain;
 mod execution;
 mod plugin_hold;
+mod seen;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -9,8 +11,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use kube::runtime::watcher::Event;
-use kube::{Client, ResourceExt};
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,6 +27,9 @@ use crate::plugin::Plugin;
 use crate::report::{ReportError, Speaker};
 use crate::status::{Progress, is_ready, ready_pfs};
 use crate::under_way::UnderWay;
+
+use drain::{Drained, Leave};
+use seen::{Seen, is_older};
 
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
 const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
@@ -57,8 +62,10 @@ enum AttemptError {
 pub(crate) struct Agent {
     config: Config,
     speaker: Speaker,
-    /// The node state as last seen; `None` while there is none.
+    /// The node state as last seen, or written; `None` while there is none.
     state: Option<SriovNetworkNodeState>,
+    /// What counts of the one that was last worked on.
+    seen: Option<Seen>,
     /// Whether the list that is under way has it.
     listed: bool,
     /// The kinds of cards that are reported; `None` for all.
@@ -74,6 +81,8 @@ pub(crate) struct Agent {
     /// Whether it may look for devices.
     plugin_may_start: bool,
     under_way: UnderWay,
+    /// What was done since the node was drained; `None` when that is not known.
+    drained: Option<Drained>,
     /// Steps that failed, and that the machine can do without: not tried again for the same wish.
     done_without: Vec<Step>,
 }
@@ -103,6 +112,7 @@ impl Agent {
         Self {
             speaker: Speaker::new(client, &config.namespace, &config.node),
             state: None,
+            seen: None,
             listed: false,
             narrow: None,
             knows_narrow: !config.follows_nic_ids,
@@ -113,12 +123,13 @@ impl Agent {
             plugin,
             plugin_may_start: false,
             under_way: UnderWay::new(move || wake.notify_one()),
+            drained: None,
             done_without: Vec::new(),
             config,
         }
     }
 
-    /// Takes in a change of the node state; tells whether something else is wanted.
+    /// Takes in a change of the node state; tells whether it calls for an attempt.
     pub(crate) fn take(&mut self, event: Event<SriovNetworkNodeState>) -> bool {
         match event {
             Event::Init => {
@@ -129,28 +140,31 @@ impl Agent {
                 self.listed = true;
                 self.replace(state)
             }
+            // From before one of our own writes, whose answer told all that is in it.
+            Event::Apply(state) if self.state.as_ref().is_some_and(|known| is_older(&state, known)) => false,
             Event::Apply(state) => self.replace(state),
             Event::InitDone if self.listed => false,
             Event::InitDone | Event::Delete(_) => {
                 let node = &self.config.node;
                 tracing::info!(node, "there is no node state; waiting for the operator to create it");
-                self.state = None;
+                (self.state, self.seen) = (None, None);
                 false
             }
         }
     }
 
-    /// Our own status writes come back here, and call for nothing: they change neither.
+    /// Our own writes come back here, and call for nothing: they are in what was seen.
     fn replace(&mut self, state: SriovNetworkNodeState) -> bool {
-        let wish = |state: &SriovNetworkNodeState| (state.uid(), state.metadata.generation);
-        let new = wish(&state);
-        let another = self.state.replace(state).as_ref().map(wish) != Some(new);
-        if another {
+        let new = Seen::of(&state);
+        let known = self.seen.as_ref();
+        let is_news = known != Some(&new);
+        if known.map(|known| &known.wish) != Some(&new.wish) {
             self.failures = 0;
             self.repairs = Repairs::default();
             self.done_without.clear();
         }
-        another
+        self.state = Some(state);
+        is_news
     }
 
     /// Takes in which kinds of cards are reported; tells whether that is news.
@@ -169,6 +183,7 @@ impl Agent {
     pub(crate) async fn attempt(&mut self) -> Next {
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
+        self.seen = Some(Seen::of(&state));
         match self.sync(&state).await {
             Ok(next @ (Next::Again { .. } | Next::StillAtIt)) => next,
             Ok(next) => {
@@ -196,6 +211,7 @@ impl Agent {
             Err(error) => return self.conclude(state, Outcome::unreadable(error)).await,
             Ok((facts, _)) if state.spec.interfaces.is_none() => {
                 self.tell(state, Some(&facts), &Progress::NotPlanned).await?;
+                self.settle_drain(state, None, false).await?;
                 return Ok(Next::Rest);
             }
             Ok(seen) => seen,
@@ -210,11 +226,19 @@ impl Agent {
                 None => self.conclude(state, Outcome::without_steps(facts, plan)).await,
             };
         }
+        match self.may_begin(state, &plan).await? {
+            Leave::Granted => {}
+            Leave::NotYet => return self.wait_for_drain(state, &facts, &plan).await,
+            Leave::Outdated => return Ok(Next::Rest),
+        }
         if plan.steps.iter().any(|planned| !self.under_way.is_in_the_way_of(&planned.step)) {
             self.tell_beginning(state, &facts, &plan).await;
             self.hold_plugin_back(state, &plan).await;
         }
+        // What is done is known again when it ended well.
+        let drained = self.drained.take();
         let mut carried_out = self.carry_out(state, selection, facts, plan).await?;
+        self.drained = drained.map(|drained| drained.with(carried_out.touched()));
         self.done_without.append(&mut carried_out.outcome.done_without);
         if carried_out.outcome.reboots {
             tracing::warn!(node = self.config.node, "the machine restarts now");
@@ -241,6 +265,10 @@ impl Agent {
         self.plugin_may_start = true;
         if self.tell(state, outcome.facts.as_ref(), &Progress::Done(&outcome.failures)).await? {
             self.announce(state, &outcome).await;
+        }
+        let goes_on = outcome.failures.iter().any(Failure::keeps_the_node_drained);
+        if !goes_on && !self.under_way.is_any() {
+            self.settle_drain(state, None, false).await?;
         }
         if outcome.failures.iter().any(Failure::is_worth_a_retry) {
             return Ok(self.again());

@@ -21,6 +21,8 @@ pub(crate) struct Course {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PfCourse {
     count: Count,
+    /// A step on it was begun.
+    is_touched: bool,
     /// All of its steps did what they should.
     pub(crate) is_done: bool,
     /// What failed first: its reason, and in a sentence.
@@ -76,7 +78,12 @@ impl Course {
     /// Takes in what happened.
     pub(crate) fn take(&mut self, happening: &Happening<'_>) {
         match happening {
-            Happening::Begins(planned) => self.counts(planned, |count, step| count.running.push(step)),
+            Happening::Begins(planned) => {
+                self.counts(planned, |count, step| count.running.push(step));
+                if let Some(pf) = planned.step.pf() {
+                    self.pfs.entry(pf).or_default().is_touched = true;
+                }
+            }
             Happening::Ended { planned, error: Some(HostError::StillRunning { attempt }), .. } => {
                 self.counts(planned, |count, step| {
                     count.running.retain(|running| *running != step && running != attempt);
@@ -112,6 +119,11 @@ impl Course {
     /// Whether the machine restarts at the end of it.
     pub(crate) fn reboots(&self) -> bool {
         self.reboots
+    }
+
+    /// The PFs on which a step was begun.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = PciAddress> {
+        self.pfs.iter().filter(|(_, of_pf)| of_pf.is_touched).map(|(pf, _)| *pf)
     }
 
     /// How far it is on `pf`; `None` when nothing is done there and nothing is wrong.
@@ -164,7 +176,9 @@ mod tests {
         let plan = Plan { steps: vec![one.clone(), other.clone()], problems: Vec::new() };
         let mut course = Course::begin(&plan);
         assert_eq!(course.text(), "2 steps, disruption Pf; 0 of 2 done");
+        assert_eq!(course.touched().count(), 0);
         course.take(&Happening::Begins(&one));
+        assert!(course.touched().eq([pf]));
         course.take(&Happening::Begins(&other));
         assert_eq!(
             course.text(),

@@ -44,6 +44,8 @@ pub struct Config {
     pub follows_nic_ids: bool,
     /// Hold the separate device plugin back while VFs come and go.
     pub holds_plugin_back: bool,
+    /// Somebody else drains nodes, and is asked by annotations.
+    pub uses_external_drainer: bool,
     /// Where it counts.
     pub metrics: Arc<Metrics>,
 }
@@ -59,6 +61,7 @@ impl Config {
             mode: Mode::Daemon,
             follows_nic_ids: false,
             holds_plugin_back: false,
+            uses_external_drainer: false,
             metrics: Arc::default(),
         }
     }

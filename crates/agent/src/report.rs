@@ -3,15 +3,17 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::core::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
-use vfleet_api::keys::AGENT_FIELD_MANAGER;
+use vfleet_api::keys::{AGENT_FIELD_MANAGER, DESIRED_DRAIN_STATE, LAST_DRAIN, NODE_DRAIN_STATE};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_plan::drain::Moment;
 
 /// An API server that does not answer must not keep the agent from its machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -25,12 +27,22 @@ pub(crate) enum ReportError {
     Api(#[from] kube::Error),
     #[error("the API server did not answer within {DEADLINE:?}")]
     Deadline(#[from] tokio::time::error::Elapsed),
+    #[error("others changed the node state each time before what is to be said about its drain was written")]
+    Contended,
+}
+
+impl ReportError {
+    /// Whether somebody else changed the object meanwhile.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_conflict())
+    }
 }
 
 /// Writes to the cluster.
 pub(crate) struct Speaker {
     client: Client,
     states: Api<SriovNetworkNodeState>,
+    nodes: Api<Node>,
     reporter: Reporter,
 }
 
@@ -38,7 +50,12 @@ impl Speaker {
     pub(crate) fn new(client: &Client, namespace: &str, node: &str) -> Self {
         let reporter =
             Reporter { controller: AGENT_FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
-        Self { client: client.clone(), states: Api::namespaced(client.clone(), namespace), reporter }
+        Self {
+            client: client.clone(),
+            states: Api::namespaced(client.clone(), namespace),
+            nodes: Api::all(client.clone()),
+            reporter,
+        }
     }
 
     /// Writes the agent's part of the status. Gives the node state as it is then.
@@ -64,6 +81,48 @@ impl Speaker {
         }
         let without = Patch::Merge(json!({ "status": { "system": null } }));
         self.patch_status(node, &PatchParams::default(), &without).await
+    }
+
+    /// Writes what is about the drain in the status, unless somebody changed `state` meanwhile.
+    pub(crate) async fn drain(
+        &self,
+        state: &SriovNetworkNodeState,
+        fields: &Value,
+    ) -> Result<SriovNetworkNodeState, ReportError> {
+        let version = &state.metadata.resource_version;
+        let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": version }, "status": fields }));
+        self.patch_status(&state.name_any(), &by_us(), &patch).await
+    }
+
+    /// Writes annotations of the node state, unless somebody changed `state` meanwhile.
+    pub(crate) async fn annotate(
+        &self,
+        state: &SriovNetworkNodeState,
+        annotations: &Value,
+    ) -> Result<SriovNetworkNodeState, ReportError> {
+        let version = &state.metadata.resource_version;
+        let metadata = json!({ "resourceVersion": version, "annotations": annotations });
+        let (name, patch) = (state.name_any(), Patch::Merge(json!({ "metadata": metadata })));
+        Ok(tokio::time::timeout(DEADLINE, self.states.patch(&name, &by_us(), &patch)).await??)
+    }
+
+    /// Writes on the node what an external drainer is asked for.
+    pub(crate) async fn annotate_node(&self, node: &str, request: &str) -> Result<(), ReportError> {
+        let annotations = json!({ NODE_DRAIN_STATE: request, DESIRED_DRAIN_STATE: request });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        tokio::time::timeout(DEADLINE, self.nodes.patch_metadata(node, &by_us(), &patch)).await??;
+        Ok(())
+    }
+
+    /// The node state as it is now.
+    pub(crate) async fn node_state(&self, node: &str) -> Result<SriovNetworkNodeState, ReportError> {
+        Ok(tokio::time::timeout(DEADLINE, self.states.get(node)).await??)
+    }
+
+    /// The last drain of the node that is over.
+    pub(crate) async fn last_drain(&self, node: &str) -> Result<Option<Moment>, ReportError> {
+        let node = tokio::time::timeout(DEADLINE, self.nodes.get_metadata(node)).await??;
+        Ok(node.annotations().get(LAST_DRAIN).and_then(|text| Moment::parse(text)))
     }
 
     async fn patch_status<P: Serialize + Debug + Sync>(
@@ -99,4 +158,9 @@ impl Speaker {
             Err(error) => tracing::warn!(%error, reason, "event not written"),
         }
     }
+}
+
+/// Not server-side apply: those fields are also others' to write, and each has the writer's name on it.
+fn by_us() -> PatchParams {
+    PatchParams { field_manager: Some(AGENT_FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }

@@ -21,11 +21,21 @@ const EXECUTING: &str = "Executing";
 /// Steps are being executed, and the last one restarts the machine.
 const REBOOTING: &str = "Rebooting";
 
+/// The node must be drained first.
+const WAITING_FOR_DRAIN: &str = "WaitingForDrain";
+
 /// Where the agent is.
 #[derive(Debug)]
 pub(crate) enum Progress<'a> {
     /// It looked at the machine; what is wanted of it is not known yet.
     NotPlanned,
+    /// It waits until the node is drained.
+    Waiting {
+        /// Of what it will do then.
+        course: &'a Course,
+        /// What it waits for.
+        text: &'a str,
+    },
     /// It executes a plan.
     Executing(&'a Course),
     /// It is done.
@@ -43,7 +53,9 @@ pub(crate) fn status(
     let old = state.status.as_ref();
     let (sync_status, error) = match progress {
         Progress::NotPlanned => (None, None),
-        Progress::Executing(_) => (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone())),
+        Progress::Waiting { .. } | Progress::Executing(_) => {
+            (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone()))
+        }
         Progress::Done([]) => (Some(SUCCEEDED), None),
         Progress::Done(failures) => (Some(FAILED), Some(message(*failures))),
     };
@@ -95,6 +107,10 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
                 verdict(DEGRADED, false, "NotPlanned", ""),
             ]
         }
+        Progress::Waiting { text, .. } => vec![
+            verdict(READY, false, WAITING_FOR_DRAIN, text),
+            verdict(PROGRESSING, true, WAITING_FOR_DRAIN, text),
+        ],
         Progress::Executing(course) => {
             let reason = if course.reboots() { REBOOTING } else { EXECUTING };
             let text = course.text();

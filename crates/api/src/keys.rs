@@ -127,7 +127,7 @@ pub mod agent_environment {
     pub const CLUSTER_TYPE: &str = "CLUSTER_TYPE";
     /// `TRUE`: every card is reported, also one that [`super::SUPPORTED_NIC_IDS`] does not list.
     pub const DEV_MODE: &str = "DEV_MODE";
-    /// `true`: somebody else drains nodes; later.
+    /// `true`: somebody else drains nodes.
     pub const USE_EXTERNAL_DRAINER: &str = "USE_EXTERNAL_DRAINER";
     /// What stands before the names of resources; later.
     pub const RESOURCE_PREFIX: &str = "RESOURCE_PREFIX";

@@ -207,7 +207,14 @@ pub const RIGHTS: &[Right] = &[
         "one of several replicas leads",
     ),
     // Agents.
-    at_home(AGENTS, SRIOV, &["sriovnetworknodestates"], READ, "what its node shall be like"),
+    at_home(
+        &[Account::Agent],
+        SRIOV,
+        &["sriovnetworknodestates"],
+        &["get", "list", "watch", "patch"],
+        "what its node shall be like; annotations for an external drainer, to which node-scope.yaml narrows it",
+    ),
+    at_home(&[Account::Sim], SRIOV, &["sriovnetworknodestates"], READ, "what its nodes shall be like"),
     at_home(
         AGENTS,
         SRIOV,
@@ -238,8 +245,8 @@ pub const RIGHTS: &[Right] = &[
         &[Account::Agent],
         "",
         &["nodes"],
-        &["get"],
-        "which cloud its node is in, and its addresses, once when it starts",
+        &["get", "patch"],
+        "its node's cloud, addresses and last drain; annotations for an external drainer: node-scope.yaml narrows it",
     ),
     at_home(
         &[Account::DevicePlugin],

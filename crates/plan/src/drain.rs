@@ -18,6 +18,8 @@
 
 mod agent;
 mod budgets;
+mod external;
+mod kept;
 mod limit;
 mod moment;
 mod next;
@@ -29,8 +31,10 @@ use vfleet_api::node_state::{DrainScope, DrainStatus};
 
 use crate::prelude::*;
 
-pub use agent::{AgentMove, agent_move};
+pub use agent::{AgentMove, agent_move, need};
 pub use budgets::{Budget, budgets_of};
+pub use external::{AgentAct, Answer, ExternalFacts, agent_act};
+pub use kept::{kept_at_asking, kept_resources};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
 pub use moment::Moment;
 pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};

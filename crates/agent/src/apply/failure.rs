@@ -60,6 +60,17 @@ impl Failure {
         }
     }
 
+    /// Whether a node that was drained for the work stays so: it goes on as soon as it can. What cannot be, or cannot be
+    /// seen, may last for ever.
+    pub fn keeps_the_node_drained(&self) -> bool {
+        match self {
+            Self::Impossible(problem) => problem.is_under_way(),
+            Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
+                true
+            }
+        }
+    }
+
     /// Whether trying again can help although nothing changed.
     pub fn is_worth_a_retry(&self) -> bool {
         match self {

@@ -128,6 +128,11 @@ pub(super) struct CarriedOut {
 }
 
 impl CarriedOut {
+    /// The PFs that something was done to.
+    pub(super) fn touched(&self) -> impl Iterator<Item = PciAddress> {
+        self.course.touched()
+    }
+
     /// Whether nothing is wrong but that the kernel is still at something. What fails in the end is a failure then.
     pub(super) fn is_only_unfinished(&self) -> bool {
         let is_unfinished = |failure: &Failure| match failure {

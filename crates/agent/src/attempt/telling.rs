@@ -71,10 +71,8 @@ impl Agent {
         }
         let changed = base.status.as_ref().map(result) != Some(result(&new));
         let written = self.speaker.status(&self.config.node, &new).await?;
-        if let Some(latest) = &mut self.state
-            && latest.uid() == written.uid()
-        {
-            latest.status = written.status;
+        if self.state.as_ref().is_some_and(|latest| latest.uid() == written.uid()) {
+            self.state = Some(written);
         }
         Ok(changed)
     }

@@ -8,7 +8,7 @@ use vfleet_api::{PciAddress, SriovNetworkNodeState};
 use vfleet_plan::report::View;
 use vfleet_plan::{HostFacts, Unread, report};
 
-use super::{EXECUTING, Progress, message};
+use super::{EXECUTING, Progress, WAITING_FOR_DRAIN, message};
 use crate::apply::Failure;
 use crate::course::PfCourse;
 
@@ -29,12 +29,13 @@ pub(super) fn with_conditions(
             let known = known(state, pf);
             let verdict = match progress {
                 Progress::NotPlanned => None,
-                Progress::Executing(course) => {
-                    let Some(course) = course.of(pf) else {
+                Progress::Waiting { course, .. } | Progress::Executing(course) => {
+                    let Some(of_pf) = course.of(pf) else {
                         card.conditions = known;
                         return card;
                     };
-                    Some(so_far(course))
+                    let waits = matches!(progress, Progress::Waiting { .. });
+                    Some(if waits { before_the_drain(of_pf) } else { so_far(of_pf) })
                 }
                 Progress::Done(failures) => verdict(pf, failures)
                     .or_else(|| facts.unread(pf).map(unread))
@@ -64,6 +65,15 @@ fn verdict(pf: PciAddress, failures: &[Failure]) -> Option<Verdict> {
         reason: first.reason(),
         message: message(about_it.iter().copied()),
     })
+}
+
+/// Nothing was done yet, and what cannot be is known already.
+fn before_the_drain(course: &PfCourse) -> Verdict {
+    let (reason, message) = match &course.problem {
+        Some((reason, text)) => (*reason, text.clone()),
+        None => (WAITING_FOR_DRAIN, "waits until the node is drained".to_owned()),
+    };
+    Verdict { type_: READY, holds: false, reason, message }
 }
 
 /// What can be said before the machine is looked at again: each step that ended has seen its own effect.

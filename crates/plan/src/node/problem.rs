@@ -34,6 +34,11 @@ impl Problem {
         Self { pf: None, name: None, policies: Vec::new(), cause: cause.into() }
     }
 
+    /// Whether somebody is at work on it.
+    pub const fn is_under_way(&self) -> bool {
+        matches!(self.cause, Cause::Boot(BootFault::Unfinished))
+    }
+
     /// Whether trying again can help although nothing changed: what could not be read may be readable by then, and units
     /// of systemd tell nobody when they are done.
     pub const fn is_worth_a_retry(&self) -> bool {

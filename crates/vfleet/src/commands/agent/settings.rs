@@ -28,6 +28,9 @@ pub(super) struct Settings {
     /// Hold the separate device plugin on the node back while VFs come and go.
     #[arg(long, value_name = "BOOL", env = name::HOLD_BACK_DEVICE_PLUGIN, default_value = "false", action = ArgAction::Set, value_parser = truth)]
     hold_back_device_plugin: bool,
+    /// Somebody else drains nodes, and is asked by annotations.
+    #[arg(long, value_name = "BOOL", env = name::USE_EXTERNAL_DRAINER, default_value = "false", action = ArgAction::Set, value_parser = truth)]
+    use_external_drainer: bool,
     /// Who configures the cards: daemon (the agent, while it runs), or systemd (units, at boot).
     #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
     configuration_mode: String,
@@ -55,6 +58,7 @@ impl Settings {
         config.mode = mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
         config.holds_plugin_back = self.hold_back_device_plugin;
+        config.uses_external_drainer = self.use_external_drainer;
     }
 }
 
