@@ -5,6 +5,7 @@
 
 mod announce;
 mod context;
+mod default_pool;
 mod deployed;
 mod device_plugin;
 mod fleet;
@@ -114,6 +115,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     controllers.spawn(node_states::run(context.clone(), settings.clone(), plugin, stop.clone()));
     controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
+    controllers.spawn(default_pool::run(context.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.

@@ -126,8 +126,8 @@ pub const RIGHTS: &[Right] = &[
         OPERATOR,
         SRIOV,
         &["sriovnetworkpoolconfigs"],
-        &["list", "watch", "patch"],
-        "which nodes go together; the Go operator's finalizer on a pool that is deleted",
+        &["list", "watch", "create", "patch"],
+        "which nodes go together; the default pool, made when missing; the Go operator's finalizer on a pool that is deleted",
     ),
     at_home(
         OPERATOR,
