@@ -87,6 +87,16 @@ pub mod drain_answer {
     pub const COMPLETE: &str = "DrainComplete";
 }
 
+/// OpenShift: on a node, the MachineConfig that it shall have.
+pub const DESIRED_MACHINE_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+
+/// What [`NODE_DRAIN_STATE`] says on a MachineConfigPool (OpenShift).
+pub mod mcp_state {
+    pub const IDLE: &str = "Idle";
+    /// It is paused for a drain.
+    pub const PAUSED: &str = "Paused";
+}
+
 /// The Go operator's name in objects that it wrote.
 pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
 

@@ -59,6 +59,12 @@ use serde_with::skip_serializing_none;
         description = "Nodes that are being drained or configured"
     ),
     printcolumn(
+        name = "Blocked",
+        type_ = "integer",
+        json_path = ".status.nodes.blocked",
+        description = "Nodes of those that wait or drain and cannot go on"
+    ),
+    printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status",
@@ -161,7 +167,7 @@ pub struct SriovNetworkPoolConfigStatus {
     pub nodes: Option<PoolNodes>,
     /// Nodes that may be drained and configured now. Written by the operator alone.
     pub slots: Option<Vec<DrainSlot>>,
-    /// Ready, Progressing and Degraded, each with its reason.
+    /// Ready, Progressing, Degraded and Limit, each with its reason.
     pub conditions: Option<Vec<Condition>>,
 }
 
@@ -175,7 +181,8 @@ pub struct DrainSlot {
     pub requested_at: MicroTime,
 }
 
-/// The nodes of a pool, counted by state.
+/// The nodes of a pool, counted by state. No node is counted in two of waiting, draining and done; a node that is being
+/// configured without a drain, or failed, is in none of them.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -188,6 +195,6 @@ pub struct PoolNodes {
     pub draining: Option<i64>,
     /// Nodes that are as wanted.
     pub done: Option<i64>,
-    /// Nodes whose drain is blocked.
+    /// Nodes whose drain cannot go on. They are counted as waiting or draining, too.
     pub blocked: Option<i64>,
 }

@@ -119,12 +119,19 @@ impl Fleet {
 
     /// Takes in a change of a node.
     pub(crate) fn node(&mut self, event: Event<PartialObjectMeta<Node>>) -> Touched {
-        Touched::nodes(self.nodes.take(event, |node| Ok(node.labels().clone())))
+        Touched::nodes(&self.nodes.take(event, |node| Ok(node.labels().clone())))
     }
 
     /// Takes in a change of a node state.
     pub(crate) fn state(&mut self, event: Event<DeserializeGuard<SriovNetworkNodeState>>) -> Touched {
-        Touched::nodes(self.states.update(event, State::from))
+        let changed = self.states.update(event, State::from);
+        let blocked = |state: Option<&State>| state.and_then(|state| state.blocked.clone());
+        let is_news = |changed: &&Changed<State>| {
+            blocked(changed.old.as_ref()) != blocked(self.states.get(&changed.name))
+        };
+        // A pool tells what blocks one of its nodes.
+        let pools = changed.iter().filter(is_news).flat_map(|changed| self.pool_standings(&changed.name));
+        Touched { pools: pools.map(|(pool, _)| pool.to_owned()).collect(), ..Touched::nodes(&changed) }
     }
 
     /// Takes in the operator config: when something in it counts for nodes, all of them are touched.
@@ -198,8 +205,8 @@ impl Fleet {
 }
 
 impl Touched {
-    fn nodes<T>(changed: Vec<Changed<T>>) -> Self {
-        Self { nodes: changed.into_iter().map(|changed| changed.name).collect(), ..Default::default() }
+    fn nodes<T>(changed: &[Changed<T>]) -> Self {
+        Self { nodes: changed.iter().map(|changed| changed.name.clone()).collect(), ..Default::default() }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod announce;
 mod context;
+mod default_pool;
 mod deployed;
 mod device_plugin;
 mod drain;
@@ -16,6 +17,7 @@ mod lease;
 mod metrics;
 mod networks;
 mod node_states;
+mod openshift;
 mod operator_config;
 mod pace;
 mod patch;
@@ -119,6 +121,7 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
     controllers.spawn(drain::run(context.clone(), drain_settings, stop.clone()));
+    controllers.spawn(default_pool::run(context.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {
         // The first that ends takes the others with it, each of which finishes what it has begun.

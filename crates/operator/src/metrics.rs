@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use vfleet_api::pool_config::PoolNodes;
 
 /// All metrics of the operator.
 pub(crate) struct Metrics {
@@ -18,6 +19,7 @@ pub(crate) struct Metrics {
     plan_duration: Histogram,
     nodes: Family<BySyncStatus, Gauge>,
     draining: Family<ByDrainStatus, Gauge>,
+    pool_nodes: Family<ByPool, Gauge>,
     leader: Gauge,
     drain_duration: Histogram,
     blocked: Family<ByBlockedReason, Gauge>,
@@ -61,6 +63,23 @@ struct ByDrainStatus {
     drain_status: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPool {
+    pool: String,
+    state: &'static str,
+}
+
+/// The nodes of a pool by state, each state with its count.
+fn by_state(nodes: &PoolNodes) -> [(&'static str, Option<i64>); 5] {
+    [
+        ("total", nodes.total),
+        ("waiting", nodes.waiting),
+        ("draining", nodes.draining),
+        ("done", nodes.done),
+        ("blocked", nodes.blocked),
+    ]
+}
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         let reconciles = Family::default();
@@ -70,6 +89,7 @@ impl Metrics {
         let plan_duration = Histogram::new(exponential_buckets(4e-6, 4.0, 9));
         let nodes = Family::default();
         let draining = Family::default();
+        let pool_nodes = Family::default();
         let leader = Gauge::default();
         // From a tenth of a second to an hour and a half.
         let drain_duration = Histogram::new(exponential_buckets(0.1, 3.0, 11));
@@ -83,6 +103,8 @@ impl Metrics {
         all.register_with_unit("plan_duration", text, Unit::Seconds, plan_duration.clone());
         all.register("nodes", "Nodes with a node state, by sync status", Family::clone(&nodes));
         all.register("nodes_draining", "Nodes with a node state, by drain status", Family::clone(&draining));
+        let text = "Nodes of a pool, by state; blocked ones are waiting or draining, too";
+        all.register("pool_nodes", text, Family::clone(&pool_nodes));
         all.register("leader", "1 on the replica that leads", leader.clone());
         let text = "From a drain's beginning until its pods were gone";
         all.register_with_unit("drain_duration", text, Unit::Seconds, drain_duration.clone());
@@ -96,6 +118,7 @@ impl Metrics {
             plan_duration,
             nodes,
             draining,
+            pool_nodes,
             leader,
             drain_duration,
             blocked,
@@ -135,6 +158,26 @@ impl Metrics {
     /// One node more (or less, with -1) is blocked for this reason.
     pub(crate) fn count_blocked(&self, reason: &'static str, by: i64) {
         self.blocked.get_or_create(&ByBlockedReason { reason }).inc_by(by);
+    }
+
+    /// The pool has so many nodes.
+    pub(crate) fn pool_nodes(&self, pool: &str, nodes: &PoolNodes) {
+        for (state, count) in by_state(nodes) {
+            let labels = ByPool { pool: pool.to_owned(), state };
+            self.pool_nodes.get_or_create(&labels).set(count.unwrap_or(0));
+        }
+    }
+
+    /// The pool is gone.
+    pub(crate) fn forget_pool(&self, pool: &str) {
+        for (state, _) in by_state(&PoolNodes::default()) {
+            self.pool_nodes.remove(&ByPool { pool: pool.to_owned(), state });
+        }
+    }
+
+    /// Nobody counts pools any more.
+    pub(crate) fn forget_pools(&self) {
+        self.pool_nodes.clear();
     }
 
     pub(crate) fn leads(&self, leads: bool) {

@@ -197,7 +197,7 @@ impl Controller {
         let (decision, answers) = self.decide(&node);
         let policies = self.fleet.policy_standings(&node, &decision, &answers);
         let policies = self.reporter.policy_tally.update(&node, policies);
-        let pools = self.reporter.pool_tally.update(&node, self.fleet.pool_standing(&node));
+        let pools = self.reporter.pool_tally.update(&node, self.fleet.pool_standings(&node));
         self.context.metrics.planned(started.elapsed());
         self.tell(policies, pools);
         self.count(&node);
@@ -257,6 +257,7 @@ impl Controller {
         for (_, (sync, drain)) in self.counted.drain() {
             self.context.metrics.count_node(sync.as_str(), drain_label(drain), -1);
         }
+        self.context.metrics.forget_pools();
     }
 }
 

@@ -139,12 +139,17 @@ impl Reports {
     }
 
     fn pool(&self, name: &str, fleet: &Fleet) -> Option<Writing> {
-        let pool = fleet.find_pool(name)?.clone();
+        let Some(pool) = fleet.find_pool(name).cloned() else {
+            self.context.metrics.forget_pool(name);
+            return None;
+        };
         if pool.metadata.deletion_timestamp.is_some() {
             return self.let_go(&pool);
         }
-        let nodes = Fleet::count_pool(self.pool_tally.of(name));
-        let verdicts = pool_verdicts(&nodes, Fleet::pool_fault(name, &pool).as_ref());
+        let sight = fleet.see_pool(name, &pool, self.pool_tally.of(name));
+        let verdicts = pool_verdicts(&sight);
+        let nodes = sight.nodes;
+        self.context.metrics.pool_nodes(name, &nodes);
         let old = pool.status.clone().unwrap_or_default();
         let rest_is_same = old.nodes.as_ref() == Some(&nodes);
         let (context, api) = (self.context.clone(), self.pools.clone());

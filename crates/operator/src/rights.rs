@@ -142,8 +142,8 @@ pub const RIGHTS: &[Right] = &[
         OPERATOR,
         SRIOV,
         &["sriovnetworkpoolconfigs"],
-        &["get", "list", "watch", "patch"],
-        "which nodes go together; the Go operator's finalizer on a pool that is deleted",
+        &["get", "list", "watch", "create", "patch"],
+        "which nodes go together; the default pool, made when missing; the Go operator's finalizer on a pool that is deleted",
     ),
     at_home(
         OPERATOR,

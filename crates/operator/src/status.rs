@@ -9,7 +9,7 @@ use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use vfleet_api::conditions::{DEGRADED, READY, Verdict, updated};
+use vfleet_api::conditions::{DEGRADED, LIMIT, READY, Verdict, updated};
 
 use crate::context::Context;
 use crate::patch::{WriteError, Writer};
@@ -24,8 +24,8 @@ pub(crate) struct Subject<'a, K> {
     pub(crate) rest_is_same: bool,
 }
 
-/// Writes `verdicts`, and the `rest` of the status (a JSON object), unless all of it is there already; announces a Ready
-/// condition that changed.
+/// Writes `verdicts`, and the `rest` of the status (a JSON object), unless all of it is there already; announces what
+/// changed.
 pub(crate) async fn report<K>(
     context: &Context,
     subject: &Subject<'_, K>,
@@ -68,16 +68,52 @@ async fn announce_change<K>(
 ) where
     K: Resource<DynamicType = ()>,
 {
-    let Some(ready) = verdicts.iter().find(|verdict| verdict.type_ == READY) else { return };
-    let known = old.iter().find(|condition| condition.type_ == READY);
-    let status = if ready.holds { "True" } else { "False" };
-    if known.is_some_and(|known| known.status == status && known.reason == ready.reason) {
-        return;
-    }
-    let degraded = verdicts.iter().find(|verdict| verdict.type_ == DEGRADED);
-    // Work that goes on is no cause for alarm; what has no Degraded condition is either ready or in trouble.
-    let is_bad = degraded.map_or(!ready.holds, |degraded| degraded.holds);
-    let type_ = if is_bad { EventType::Warning } else { EventType::Normal };
     let about = subject.object.object_ref(&());
-    context.announcer.announce(&about, type_, "Report", ready.reason, &ready.message).await;
+    for (type_, verdict) in worth_an_event(old, verdicts) {
+        context.announcer.announce(&about, type_, "Report", verdict.reason, &verdict.message).await;
+    }
+}
+
+/// A Ready condition that changed, and one about a limit that is not as it should be, or is again.
+fn worth_an_event<'a>(old: &[Condition], verdicts: &'a [Verdict]) -> Vec<(EventType, &'a Verdict)> {
+    let known = |verdict: &Verdict| old.iter().find(|condition| condition.type_ == verdict.type_);
+    let is_news = |verdict: &&Verdict| {
+        let status = if verdict.holds { "True" } else { "False" };
+        known(verdict).is_none_or(|known| known.status != status || known.reason != verdict.reason)
+    };
+    // Work that goes on is no cause for alarm; what has no Degraded condition is either ready or in trouble.
+    let degraded = verdicts.iter().find(|verdict| verdict.type_ == DEGRADED).map(|degraded| degraded.holds);
+    let type_of = |verdict: &Verdict| match verdict.type_ {
+        READY if degraded.unwrap_or(!verdict.holds) => Some(EventType::Warning),
+        READY => Some(EventType::Normal),
+        LIMIT if !verdict.holds => Some(EventType::Warning),
+        LIMIT if known(verdict).is_some_and(|known| known.status == "False") => Some(EventType::Normal),
+        _ => None,
+    };
+    verdicts.iter().filter(is_news).filter_map(|verdict| Some((type_of(verdict)?, verdict))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(holds: bool, reason: &'static str) -> Verdict {
+        Verdict { type_: LIMIT, holds, reason, message: String::new() }
+    }
+
+    #[test]
+    fn a_limit_is_worth_an_event_when_it_is_odd_and_when_it_is_put_right() {
+        let events = |old: &[Condition], verdict: &Verdict| -> Vec<_> {
+            worth_an_event(old, std::slice::from_ref(verdict)).iter().map(|(type_, _)| *type_).collect()
+        };
+        let conditions =
+            |verdict: &Verdict| updated(&[], std::slice::from_ref(verdict), None, Timestamp::UNIX_EPOCH);
+        let (given, missing) = (limit(true, "Given"), limit(false, "NoLimitGiven"));
+        assert_eq!(events(&[], &given), []);
+        assert_eq!(events(&[], &missing), [EventType::Warning]);
+        assert_eq!(events(&conditions(&missing), &missing), []);
+        assert_eq!(events(&conditions(&missing), &limit(false, "NeverDrained")), [EventType::Warning]);
+        assert_eq!(events(&conditions(&missing), &given), [EventType::Normal]);
+        assert_eq!(events(&conditions(&given), &limit(true, "OffloadOnly")), []);
+    }
 }

@@ -65,7 +65,7 @@ pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
 pub use schedule::{PfLane, Schedule, Stage, schedule};
 pub use standing::{
-    Example, PolicyCount, PolicyStanding, ignored_policy_verdicts, policy_verdicts, pool_verdicts,
-    unreadable_policy_verdicts,
+    BlockedNode, Example, PolicyCount, PolicyStanding, PoolSight, ignored_policy_verdicts, policy_verdicts,
+    pool_verdicts, unreadable_policy_verdicts,
 };
 pub use step::{Disruption, HostFile, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};

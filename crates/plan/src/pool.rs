@@ -69,8 +69,8 @@ pub fn selects(pool: &NamedPool<'_>, node: NodeIdentity<'_>) -> Result<bool, Poo
     Ok(by_labels(pool.spec, node)? && by_terms(pool.spec, node)?)
 }
 
-/// On OpenShift such a pool only says where Open vSwitch hardware offload is switched on.
-fn is_for_offload_only(spec: &SriovNetworkPoolConfigSpec) -> bool {
+/// Whether the pool only says where Open vSwitch hardware offload is switched on (OpenShift). No node belongs to it.
+pub fn is_for_offload_only(spec: &SriovNetworkPoolConfigSpec) -> bool {
     let offload = spec.ovs_hardware_offload_config.as_ref().and_then(|config| config.name.as_ref());
     let limit = spec.drain_config.as_ref().and_then(|config| config.max_parallel_node_configuration);
     offload.is_some_and(|name| !name.is_empty())

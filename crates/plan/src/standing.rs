@@ -1,9 +1,10 @@
 //! How far a policy or a pool is: nodes counted by where they stand => conditions.
 
-use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict};
+use vfleet_api::conditions::{DEGRADED, LIMIT, PROGRESSING, READY, Verdict};
 use vfleet_api::node_policy::SriovNetworkNodePolicyStatus;
 use vfleet_api::pool_config::PoolNodes;
 
+use crate::drain::{Limit, LimitNote};
 use crate::pool::PoolFault;
 use crate::prelude::*;
 
@@ -139,17 +140,60 @@ pub fn unreadable_policy_verdicts(error: &str) -> [Verdict; 3] {
     verdicts(Standing::Bad { goes_on: false }, "Unreadable", text)
 }
 
+/// What is known about a pool.
+#[derive(Clone, Debug)]
+pub struct PoolSight {
+    /// Its nodes, counted.
+    pub nodes: PoolNodes,
+    /// What is wrong with its selector.
+    pub fault: Option<PoolFault>,
+    /// One of the nodes whose drain is blocked, as an example.
+    pub blocked: Option<BlockedNode>,
+    /// How many of its nodes may be drained at once, and what is to be said about that. `None`: it is for offload only,
+    /// and no node belongs to it.
+    pub limit: Option<(Limit, Option<LimitNote>)>,
+}
+
+/// A node whose drain is blocked.
+#[derive(Clone, Debug)]
+pub struct BlockedNode {
+    /// The node.
+    pub node: String,
+    /// What its node state says about that.
+    pub message: String,
+}
+
 /// What is said about a pool.
-pub fn pool_verdicts(nodes: &PoolNodes, fault: Option<&PoolFault>) -> [Verdict; 3] {
+pub fn pool_verdicts(pool: &PoolSight) -> Vec<Verdict> {
+    let Some((limit, note)) = &pool.limit else { return offload_only_verdicts() };
+    let limit = match note {
+        None => Verdict { type_: LIMIT, holds: true, reason: "Given", message: limit.text() },
+        Some(note) => Verdict { type_: LIMIT, holds: false, reason: note.reason(), message: note.text() },
+    };
+    course_verdicts(pool).into_iter().chain([limit]).collect()
+}
+
+/// Its nodes belong to other pools.
+fn offload_only_verdicts() -> Vec<Verdict> {
+    const REASON: &str = "OffloadOnly";
+    let text = "it is only about Open vSwitch hardware offload: no node belongs to it, and it plays no part in draining";
+    let limit = Verdict { type_: LIMIT, holds: true, reason: REASON, message: text.to_owned() };
+    verdicts(Standing::Good { goes_on: false }, REASON, text).into_iter().chain([limit]).collect()
+}
+
+fn course_verdicts(pool: &PoolSight) -> [Verdict; 3] {
     let number = |count: Option<i64>| count.unwrap_or(0);
+    let nodes = &pool.nodes;
     let (total, waiting) = (number(nodes.total), number(nodes.waiting));
     let (draining, blocked) = (number(nodes.draining), number(nodes.blocked));
-    if let Some(fault) = fault {
+    if let Some(fault) = &pool.fault {
         return verdicts(Standing::Bad { goes_on: draining > 0 }, fault.reason(), fault.to_string());
     }
     if blocked > 0 {
-        let text = format!("the drain of {blocked} of {total} nodes is blocked");
-        return verdicts(Standing::Bad { goes_on: draining > 0 }, "DrainBlocked", text);
+        let example = pool.blocked.as_ref();
+        let example = example.map_or_else(String::new, |one| format!("; node {}: {}", one.node, one.message));
+        let text = format!("the drain of {blocked} of {total} nodes is blocked{example}");
+        return verdicts(Standing::Bad { goes_on: waiting + draining > blocked }, "DrainBlocked", text);
     }
     if waiting + draining > 0 {
         let text = format!(
@@ -232,5 +276,61 @@ mod tests {
         let status = PolicyCount { nodes, example: None }.status();
         let counts = (status.matched_node_count, status.ready_node_count, status.failed_node_count);
         assert_eq!(counts, (Some(7), Some(4), Some(1)));
+    }
+
+    fn pool(counts: [i64; 5]) -> PoolSight {
+        let [total, waiting, draining, done, blocked] = counts.map(Some);
+        PoolSight {
+            nodes: PoolNodes { total, waiting, draining, done, blocked },
+            fault: None,
+            blocked: None,
+            limit: Some((Limit::AtMost(2), None)),
+        }
+    }
+
+    fn told(pool: &PoolSight) -> Vec<(&'static str, bool, &'static str)> {
+        let verdicts = pool_verdicts(pool).into_iter();
+        verdicts.map(|verdict| (verdict.type_, verdict.holds, verdict.reason)).collect()
+    }
+
+    #[test]
+    fn a_pool_is_ready_when_nobody_waits_and_drains() {
+        for (counts, reason, [ready, progressing, degraded]) in [
+            ([3, 0, 0, 3, 0], "NoNodeWaits", [true, false, false]),
+            ([3, 1, 2, 0, 0], "Draining", [false, true, false]),
+            ([3, 0, 1, 2, 1], "DrainBlocked", [false, false, true]),
+            // The others go on.
+            ([3, 1, 1, 1, 1], "DrainBlocked", [false, true, true]),
+        ] {
+            let expected = [
+                (READY, ready, reason),
+                (PROGRESSING, progressing, reason),
+                (DEGRADED, degraded, reason),
+                (LIMIT, true, "Given"),
+            ];
+            assert_eq!(told(&pool(counts)), expected, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_blocked_pool_names_a_node_and_what_to_do() {
+        let blocked = BlockedNode { node: "n1".to_owned(), message: "raise the budget".to_owned() };
+        let verdicts = pool_verdicts(&PoolSight { blocked: Some(blocked), ..pool([3, 0, 1, 2, 1]) });
+        assert_eq!(verdicts[0].message, "the drain of 1 of 3 nodes is blocked; node n1: raise the budget");
+    }
+
+    #[test]
+    fn what_is_odd_about_a_limit_is_said() {
+        let limit = |note| PoolSight { limit: Some((Limit::AtMost(1), Some(note))), ..pool([1, 0, 0, 1, 0]) };
+        assert_eq!(told(&limit(LimitNote::NoneGiven))[3], (LIMIT, false, "NoLimitGiven"));
+        assert_eq!(told(&limit(LimitNote::Never))[3], (LIMIT, false, "NeverDrained"));
+        assert_eq!(told(&limit(LimitNote::Unreadable("x".to_owned())))[3], (LIMIT, false, "InvalidLimit"));
+    }
+
+    #[test]
+    fn a_pool_for_offload_only_says_so() {
+        let verdicts = pool_verdicts(&PoolSight { limit: None, ..pool([0; 5]) });
+        assert_eq!((verdicts[0].holds, verdicts[0].reason), (true, "OffloadOnly"));
+        assert!(verdicts[0].message.contains("no part in draining"));
     }
 }

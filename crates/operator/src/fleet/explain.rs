@@ -4,8 +4,8 @@ use vfleet_api::keys::{OS_LABEL, WORKER_LABEL};
 use vfleet_api::pool_config::PoolNodes;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
 use vfleet_plan::{
-    Example, NamedPool, NodeIdentity, PfAnswer, PfVerdict, PolicyAnswer, PolicyCount, PolicyStanding,
-    PoolFault, pool,
+    BlockedNode, Example, NamedPool, NodeIdentity, PfAnswer, PfVerdict, PolicyAnswer, PolicyCount,
+    PolicyStanding, PoolFault, PoolSight, drain, pool,
 };
 
 use super::standing::failure_of;
@@ -71,28 +71,48 @@ impl Fleet {
         Some(Example { node: node.to_owned(), reason, text })
     }
 
-    /// The nodes of a pool, counted.
-    pub(crate) fn count_pool(standings: Option<&Standings<PoolStanding>>) -> PoolNodes {
-        use PoolStanding::{Done, Draining, Other, Waiting};
-        let count = |wanted: &[PoolStanding]| {
-            let of = standings.into_iter().flatten().filter(|(standing, _)| wanted.contains(standing));
-            Some(of.map(|(_, nodes)| i64::try_from(nodes.len()).unwrap_or(i64::MAX)).sum())
-        };
-        PoolNodes {
-            total: count(&[Waiting, Draining, Done, Other]),
-            waiting: count(&[Waiting]),
-            draining: count(&[Draining]),
-            done: count(&[Done]),
-            blocked: Some(0),
+    /// What is known about a pool, from where its nodes stand.
+    pub(crate) fn see_pool(
+        &self,
+        name: &str,
+        pool: &SriovNetworkPoolConfig,
+        standings: Option<&Standings<PoolStanding>>,
+    ) -> PoolSight {
+        let nodes = count_pool(standings);
+        let named = NamedPool { name, spec: &pool.spec };
+        let total = usize::try_from(nodes.total.unwrap_or(0)).unwrap_or(0);
+        let blocked = standings.and_then(|standings| standings.get(&PoolStanding::Blocked)?.first());
+        PoolSight {
+            fault: pool_fault(&named),
+            blocked: blocked.and_then(|node| {
+                let message = self.states.get(node)?.blocked.clone()?;
+                Some(BlockedNode { node: node.to_string(), message })
+            }),
+            limit: (!pool::is_for_offload_only(&pool.spec)).then(|| drain::limit(&named, total)),
+            nodes,
         }
     }
+}
 
-    /// What is wrong with the pool's selector. Any node shows it.
-    pub(crate) fn pool_fault(name: &str, pool: &SriovNetworkPoolConfig) -> Option<PoolFault> {
-        let labels = [WORKER_LABEL, OS_LABEL].map(|label| (label.to_owned(), String::new())).into();
-        let node = NodeIdentity { name: "", labels: &labels };
-        pool::selects(&NamedPool { name, spec: &pool.spec }, node).err()
+fn count_pool(standings: Option<&Standings<PoolStanding>>) -> PoolNodes {
+    use PoolStanding::{Blocked, Done, Draining, Other, Waiting};
+    let count = |wanted: &[PoolStanding]| {
+        let of = standings.into_iter().flatten().filter(|(standing, _)| wanted.contains(standing));
+        Some(of.map(|(_, nodes)| i64::try_from(nodes.len()).unwrap_or(i64::MAX)).sum())
+    };
+    PoolNodes {
+        total: count(&[Waiting, Draining, Done, Other]),
+        waiting: count(&[Waiting]),
+        draining: count(&[Draining]),
+        done: count(&[Done]),
+        blocked: count(&[Blocked]),
     }
+}
+
+/// What is wrong with the pool's selector. Any node shows it.
+fn pool_fault(pool: &NamedPool<'_>) -> Option<PoolFault> {
+    let labels = [WORKER_LABEL, OS_LABEL].map(|label| (label.to_owned(), String::new())).into();
+    pool::selects(pool, NodeIdentity { name: "", labels: &labels }).err()
 }
 
 fn first(answer: &PolicyAnswer, is_it: fn(&PfVerdict) -> bool) -> Option<String> {

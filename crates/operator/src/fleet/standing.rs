@@ -15,6 +15,8 @@ pub(crate) enum PoolStanding {
     Done,
     /// Anything else: being configured without a drain, failed, not reported yet.
     Other,
+    /// Besides waiting or draining: it cannot go on.
+    Blocked,
 }
 
 impl Fleet {
@@ -43,31 +45,36 @@ impl Fleet {
             .collect()
     }
 
-    /// The node's pool, and where it stands there.
-    pub(crate) fn pool_standing(&self, node: &str) -> Option<(&str, PoolStanding)> {
-        let pool = self.pool_of(node, self.agent_node(node)?)?;
-        let Some(state) = self.states.get(node) else { return Some((pool, PoolStanding::Other)) };
-        let standing = match state.drain {
-            Some(DrainStatus::DrainRequired) => PoolStanding::Waiting,
-            Some(
-                DrainStatus::DrainingMcpPausing
-                | DrainStatus::DrainingMcpPaused
-                | DrainStatus::Draining
-                | DrainStatus::DrainingComplete,
-            ) => PoolStanding::Draining,
-            Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None
-                if state.sync == SyncStatus::Succeeded =>
-            {
-                PoolStanding::Done
-            }
-            Some(DrainStatus::Idle | DrainStatus::DrainDisabled) | None => PoolStanding::Other,
+    /// The node's pool, and where it stands there; also that it cannot go on.
+    pub(crate) fn pool_standings(&self, node: &str) -> Vec<(&str, PoolStanding)> {
+        let Some(pool) = self.agent_node(node).and_then(|labels| self.pool_of(node, labels)) else {
+            return Vec::new();
         };
-        Some((pool, standing))
+        let state = self.states.get(node);
+        let standing = state.map_or(PoolStanding::Other, pool_standing);
+        let is_blocked = matches!(standing, PoolStanding::Waiting | PoolStanding::Draining)
+            && state.is_some_and(|state| state.blocked.is_some());
+        let besides = is_blocked.then_some(PoolStanding::Blocked);
+        [standing].into_iter().chain(besides).map(|standing| (pool, standing)).collect()
     }
 
     /// The sync and drain status of a node, for counting.
     pub(crate) fn progress_of(&self, node: &str) -> Option<(SyncStatus, Option<DrainStatus>)> {
         self.states.get(node).map(|state| (state.sync, state.drain))
+    }
+}
+
+fn pool_standing(state: &State) -> PoolStanding {
+    match state.drain.unwrap_or(DrainStatus::Idle) {
+        DrainStatus::DrainRequired => PoolStanding::Waiting,
+        DrainStatus::DrainingMcpPausing
+        | DrainStatus::DrainingMcpPaused
+        | DrainStatus::Draining
+        | DrainStatus::DrainingComplete => PoolStanding::Draining,
+        DrainStatus::Idle | DrainStatus::DrainDisabled if state.sync == SyncStatus::Succeeded => {
+            PoolStanding::Done
+        }
+        DrainStatus::Idle | DrainStatus::DrainDisabled => PoolStanding::Other,
     }
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use vfleet_api::bridge::Bridges;
-use vfleet_api::conditions::{DEGRADED, READY};
+use vfleet_api::conditions::{BLOCKED, DEGRADED, READY};
 use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER};
 use vfleet_api::node_state::{
     DrainStatus, FAILED, IN_PROGRESS, InterfaceExt, SUCCEEDED, System, VirtualFunction,
@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(super) keep_until: Option<String>,
     pub(super) sync: SyncStatus,
     pub(super) drain: Option<DrainStatus>,
+    /// What keeps its drain from going on.
+    pub(super) blocked: Option<String>,
     /// What is wrong on the node, or on some of its cards.
     pub(super) failures: Vec<NodeFailure>,
     /// A fingerprint of the node's VFs.
@@ -64,7 +66,7 @@ impl Counts for State {
 
 impl State {
     fn content(&self) -> impl PartialEq + '_ {
-        let said = (self.sync, self.drain, &self.failures, &self.vfs);
+        let said = (self.sync, self.drain, &self.blocked, &self.failures, &self.vfs);
         (&self.spec, &self.cards, &self.owners, &self.keep_until, said)
     }
 }
@@ -88,6 +90,7 @@ impl From<SriovNetworkNodeState> for State {
         let (uid, version) = (state.uid(), state.resource_version());
         let generation = state.metadata.generation;
         let status = state.status.unwrap_or_default();
+        let blocked = blocked(status.conditions.as_deref().unwrap_or_default());
         let vfs = fingerprint_of_vfs(status.interfaces.as_deref().unwrap_or_default());
         let cards = status.interfaces.map(|cards| cards.into_iter().map(for_policies).collect());
         let spec = without_empty_parts(state.spec);
@@ -98,6 +101,7 @@ impl From<SriovNetworkNodeState> for State {
             keep_until,
             sync,
             drain: status.drain_status,
+            blocked,
             failures,
             vfs,
             uid,
@@ -206,6 +210,11 @@ fn failure_of_card(card: &InterfaceExt) -> Option<NodeFailure> {
     let pf = card.pci_address.value().ok().copied();
     let failure = || NodeFailure { pf, reason: ready.reason.clone(), message: ready.message.clone() };
     (ready.status == "False").then(failure)
+}
+
+fn blocked(conditions: &[Condition]) -> Option<String> {
+    let blocked = find(conditions, BLOCKED).filter(|blocked| blocked.status == "True")?;
+    Some(blocked.message.clone())
 }
 
 fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {

@@ -446,3 +446,57 @@ fn the_plugin_is_told_the_device_that_vfs_are_seen_to_be() {
     let Some(NodeWish::Plugin(wish)) = plugin_wish(&fleet, "a") else { panic!("the plugin is wanted") };
     assert!(wish.config.contains(r#""devices":["1889"]"#), "{}", wish.config);
 }
+
+fn drained(name: &str, drain: &str, blocked: Option<&str>) -> DeserializeGuard<SriovNetworkNodeState> {
+    let conditions: Vec<_> = blocked
+        .map(|message| {
+            json!({ "type": "Blocked", "status": "True", "reason": "EvictionRefused", "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        })
+        .into_iter()
+        .collect();
+    state(name, &json!({ "drainStatus": drain, "conditions": conditions }))
+}
+
+#[test]
+fn a_blocked_node_is_counted_besides_and_its_pool_tells_why() {
+    let mut fleet = a_fleet();
+    let mut tally = tally::Tally::default();
+    fleet.pool(Event::Apply(pool("p", &json!({ "maxUnavailable": "50%" }))));
+    for (node, drain, blocked) in [
+        ("a", "Drain_Required", None),
+        ("b", "Draining", Some("budget x")),
+        ("c", "Draining", None),
+        // A leftover: nothing is to be drained there.
+        ("d", "Idle", Some("old")),
+    ] {
+        fleet.node(Event::Apply(worker(node)));
+        fleet.state(Event::Apply(drained(node, drain, blocked)));
+        tally.update(node, fleet.pool_standings(node));
+    }
+    let sight = |fleet: &Fleet, tally: &tally::Tally<_>| {
+        fleet.see_pool("p", fleet.find_pool("p").unwrap(), tally.of("p"))
+    };
+    let seen = sight(&fleet, &tally);
+    let count =
+        [seen.nodes.total, seen.nodes.waiting, seen.nodes.draining, seen.nodes.done, seen.nodes.blocked];
+    assert_eq!(count.map(Option::unwrap), [4, 1, 2, 0, 1]);
+    assert_eq!(seen.limit, Some((vfleet_plan::drain::Limit::AtMost(2), None)));
+    assert_eq!(
+        seen.blocked.map(|blocked| (blocked.node, blocked.message)),
+        Some(("b".into(), "budget x".into()))
+    );
+
+    // Another cause changes no count, but there is something new to say.
+    let touched = fleet.state(Event::Apply(drained("b", "Draining", Some("budget y"))));
+    assert_eq!(touched.pools, nodes(&["p"]));
+    assert_eq!(tally.update("b", fleet.pool_standings("b")), nodes(&[]));
+    assert_eq!(sight(&fleet, &tally).blocked.unwrap().message, "budget y");
+}
+
+#[test]
+fn a_pool_for_offload_only_has_no_limit() {
+    let mut fleet = a_fleet();
+    fleet.pool(Event::Apply(pool("p", &json!({ "ovsHardwareOffloadConfig": { "name": "worker" } }))));
+    assert_eq!(fleet.see_pool("p", fleet.find_pool("p").unwrap(), None).limit, None);
+}

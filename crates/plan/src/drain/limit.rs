@@ -16,6 +16,15 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// In a sentence.
+    pub fn text(self) -> String {
+        match self {
+            Self::None => "all nodes of the pool may be drained at once".to_owned(),
+            Self::AtMost(1) => "one node of the pool is drained at a time".to_owned(),
+            Self::AtMost(most) => format!("{most} nodes of the pool may be drained at once"),
+        }
+    }
+
     /// How many more there may be.
     pub fn free(self, held: usize) -> usize {
         match self {

@@ -33,13 +33,14 @@ pub enum PodsSeen {
 }
 
 /// OpenShift: what counts of the node's machine config pool.
+#[allow(clippy::struct_excessive_bools, reason = "four facts, none of which follows from the others")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McpFacts {
     /// We paused it, or are about to: our annotation.
     pub is_marked: bool,
     /// Whether it is paused.
     pub is_paused: bool,
-    /// Whether it brings a new config to its nodes right now.
+    /// Whether there is a new config that its nodes do not all have: it brings it to them right now, unless it is paused.
     pub is_updating: bool,
     /// Whether another node of it is being drained, or is about to.
     pub others_drain: bool,
@@ -151,7 +152,7 @@ pub(super) fn next(member: &Member<'_>, is_granted: bool, rules: &Rules, now: Mo
         _ if rules.refuse(&state) => set(&state, DrainStatus::DrainDisabled),
         DrainStatus::DrainRequired => begin(&state, node, is_granted, mcp, now),
         DrainStatus::DrainingMcpPausing => pause(&state, mcp),
-        DrainStatus::DrainingMcpPaused => set(&state, DrainStatus::Draining),
+        DrainStatus::DrainingMcpPaused => paused(&state, mcp),
         DrainStatus::Draining => drain(&state, node, member.pods, rules, now),
     }
 }
@@ -225,12 +226,18 @@ fn begin(
 fn pause(state: &StateFacts, mcp: Option<McpFacts>) -> NodeAction {
     match mcp {
         None => set(state, DrainStatus::Draining),
-        // It began before our pause was there: it goes first.
-        Some(mcp) if mcp.is_updating && mcp.is_marked && !mcp.others_drain => NodeAction::UnpauseMcp,
+        // By us, or by somebody whose pause stays. It was written while there was no new config; one that came since
+        // waits for the end of the pause.
+        Some(mcp) if mcp.is_paused => set(state, DrainStatus::DrainingMcpPaused),
         Some(mcp) if mcp.is_updating => NodeAction::Wait(Blocked::McpUpdates),
-        Some(mcp) if mcp.is_marked && mcp.is_paused => set(state, DrainStatus::DrainingMcpPaused),
         Some(_) => NodeAction::PauseMcp,
     }
+}
+
+/// Somebody may have let it go on meanwhile.
+fn paused(state: &StateFacts, mcp: Option<McpFacts>) -> NodeAction {
+    let is_paused = mcp.is_none_or(|mcp| mcp.is_paused);
+    set(state, if is_paused { DrainStatus::Draining } else { DrainStatus::DrainingMcpPausing })
 }
 
 fn drain(state: &StateFacts, node: NodeFacts, pods: PodsSeen, rules: &Rules, now: Moment) -> NodeAction {
@@ -266,4 +273,85 @@ fn drain(state: &StateFacts, node: NodeFacts, pods: PodsSeen, rules: &Rules, now
 /// How often it was given up is kept for as long as the request is the same: the agent forgets it with the next.
 fn set(state: &StateFacts, status: DrainStatus) -> NodeAction {
     NodeAction::Set { status, request: state.request, retry: state.retry, puts_right: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DrainFacts, Limit, PoolDrain, Slot};
+    use super::*;
+    use crate::prelude::*;
+
+    const REQUEST: Moment = Moment(7);
+    const FREE: McpFacts =
+        McpFacts { is_marked: false, is_paused: false, is_updating: false, others_drain: false };
+    const OURS: McpFacts = McpFacts { is_marked: true, is_paused: true, ..FREE };
+
+    /// What comes next for a node with a slot in this state, whose machine config pool is like this.
+    fn at(status: DrainStatus, mcp: McpFacts) -> NodeAction {
+        let state =
+            StateFacts { status, writer: Writer::Operator, request: Some(REQUEST), ..Default::default() };
+        let facts = DrainFacts {
+            node: Some(NodeFacts { is_ready: true, ..Default::default() }),
+            state: Some(state),
+            is_verified: false,
+        };
+        let member = Member {
+            name: "n",
+            facts: &facts,
+            is_guest: false,
+            slot_elsewhere: None,
+            pods: PodsSeen::No,
+            mcp: Some(mcp),
+        };
+        let rules = Rules {
+            is_disabled: false,
+            is_single_node: false,
+            timeout_seconds: None,
+            on_timeout: OnTimeout::Wait,
+        };
+        let slots = [Slot { node: "n".to_owned(), request: REQUEST }];
+        super::super::next(&PoolDrain { limit: Limit::AtMost(1), slots: &slots, rules }, &member, REQUEST)
+    }
+
+    fn to(status: DrainStatus) -> NodeAction {
+        NodeAction::Set { status, request: Some(REQUEST), retry: None, puts_right: false }
+    }
+
+    #[test]
+    fn a_machine_config_pool_is_paused_before_the_drain() {
+        use DrainStatus::{DrainRequired, Draining, DrainingMcpPaused, DrainingMcpPausing};
+        assert_eq!(at(DrainRequired, FREE), to(DrainingMcpPausing));
+        assert_eq!(at(DrainingMcpPausing, FREE), NodeAction::PauseMcp);
+        assert_eq!(at(DrainingMcpPausing, OURS), to(DrainingMcpPaused));
+        assert_eq!(at(DrainingMcpPaused, OURS), to(Draining));
+        // Marked by somebody who was cut off, or let go on by hand.
+        assert_eq!(at(DrainingMcpPausing, McpFacts { is_paused: false, ..OURS }), NodeAction::PauseMcp);
+        assert_eq!(at(DrainingMcpPaused, McpFacts { is_paused: false, ..OURS }), to(DrainingMcpPausing));
+    }
+
+    #[test]
+    fn a_machine_config_pool_at_work_goes_first() {
+        let at_work = McpFacts { is_updating: true, ..FREE };
+        let wait = NodeAction::Wait(Blocked::McpUpdates);
+        assert_eq!(at(DrainStatus::DrainingMcpPausing, at_work), wait);
+        let marked = McpFacts { is_marked: true, ..at_work };
+        assert_eq!(at(DrainStatus::DrainingMcpPausing, marked), wait);
+        // A config that came after our pause waits for its end.
+        let later = McpFacts { is_updating: true, ..OURS };
+        assert_eq!(at(DrainStatus::DrainingMcpPausing, later), to(DrainStatus::DrainingMcpPaused));
+    }
+
+    #[test]
+    fn somebody_elses_pause_is_enough_and_stays() {
+        let found = McpFacts { is_paused: true, ..FREE };
+        assert_eq!(at(DrainStatus::DrainingMcpPausing, found), to(DrainStatus::DrainingMcpPaused));
+        assert_eq!(at(DrainStatus::Idle, found), NodeAction::Rest);
+    }
+
+    #[test]
+    fn the_last_node_lets_the_machine_config_pool_go_on() {
+        assert_eq!(at(DrainStatus::Idle, OURS), NodeAction::UnpauseMcp);
+        assert_eq!(at(DrainStatus::Idle, McpFacts { others_drain: true, ..OURS }), NodeAction::Rest);
+        assert_eq!(at(DrainStatus::Idle, FREE), NodeAction::Rest);
+    }
 }
