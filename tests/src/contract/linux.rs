@@ -1,5 +1,6 @@
 //! The bench of `LinuxHost`: the machine that this runs on. It changes the machine's network cards.
 
+mod carrier;
 mod leftovers;
 mod outsider;
 mod routes;
@@ -49,7 +50,11 @@ impl LinuxBench {
         LinuxOutsider.settle()?;
         self.host = new_host();
         self.prepare(self.other_pf, Given::NoVfs)?;
-        self.prepare(self.pf, given)
+        self.prepare(self.pf, given)?;
+        if given == Given::VfsMadeUp {
+            carrier::wait_for(self.pf)?;
+        }
+        Ok(())
     }
 
     fn prepare(&mut self, pf: PciAddress, given: Given) -> Shown {

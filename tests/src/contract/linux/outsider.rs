@@ -4,6 +4,7 @@ use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
 
+use super::carrier;
 use super::leftovers::{self, NAMESPACE, SOFT_RDMA};
 use super::routes;
 use super::tools::{device, failed, put, read, run, target, write};
@@ -134,6 +135,8 @@ impl Outsider for LinuxOutsider {
     }
 
     fn tune(&self, vf: VfRef) -> Shown {
+        // Whoever was here before may have changed its MTU.
+        carrier::wait_for(vf.pf)?;
         let (pf, index) = (interface(vf.pf)?, vf.index.to_string());
         for words in [&["vlan", "100"][..], &["spoofchk", "off"], &["trust", "on"], &["max_tx_rate", "100"]] {
             run("ip", &[&["link", "set", &pf, "vf", &index], words].concat())?;

@@ -35,6 +35,20 @@ pub(super) struct IpLink {
     vfinfo_list: Vec<IpVf>,
 }
 
+impl IpLink {
+    fn is_up(&self) -> bool {
+        self.has_flag("UP")
+    }
+
+    pub(super) fn has_carrier(&self) -> bool {
+        self.has_flag("LOWER_UP")
+    }
+
+    fn has_flag(&self, flag: &str) -> bool {
+        self.flags.iter().any(|set| set == flag)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct IpVf {
     vf: usize,
@@ -170,7 +184,7 @@ fn see_link(link: &IpLink) -> SeenLink {
         mac: link.address.as_deref().and_then(mac),
         mtu: link.mtu,
         max_mtu: Some(link.max_mtu).filter(|max| *max > 0),
-        up: link.flags.iter().any(|flag| flag == "UP"),
+        up: link.is_up(),
     }
 }
 
