@@ -4,12 +4,14 @@
 //! - [`line`]: who holds a slot of a pool, and who stands in line for one
 //! - [`writes`]: every write, on top of the version that it was decided on
 //! - [`evictions`]: the pods of nodes that are being drained
+//! - [`mcp`]: OpenShift's machine config pools
 //! - [`telling`]: conditions and Events
 
 mod carry_out;
 mod evictions;
 mod index;
 mod line;
+mod mcp;
 mod objects;
 mod telling;
 mod writes;
@@ -28,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
-use vfleet_plan::drain::{NodeAction, wakes_at};
+use vfleet_plan::drain::{McpFacts, NodeAction, wakes_at};
 
 use crate::context::Context;
 use crate::pace::Paced;
@@ -39,6 +41,7 @@ use crate::{OperatorError, watch};
 use carry_out::Hands;
 use evictions::{Evictions, Sighting};
 use index::{Index, Todo, Touched, now};
+use mcp::MachineConfigPools;
 use writes::{Fresh, as_event};
 
 /// Enough to keep the API server busy.
@@ -63,11 +66,14 @@ pub(crate) async fn run(
     let mut changes = pin!(changes(&context, settings));
     let (tell, mut fresh) = mpsc::unbounded_channel();
     let (evictions, mut sightings) = Evictions::new(&context);
-    let mut controller = Controller::new(&context, Hands::new(&context, tell), evictions);
+    let mcps = MachineConfigPools::new(&context);
+    let mut mcp_changes = pin!(mcps.changes());
+    let mut controller = Controller::new(&context, Hands::new(&context, tell, mcps), evictions);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
+            nodes = mcp_changes.next() => controller.nodes.touch(nodes.ok_or(OperatorError::WatchEnded)?),
             Some(seen) = fresh.recv() => controller.look(seen),
             Some(sighting) = sightings.recv() => controller.saw_pods(sighting),
             () = controller.nodes.progress() => {}
@@ -184,7 +190,7 @@ impl Controller {
     }
 
     fn go_on(&mut self) {
-        if !self.index.is_complete() {
+        if !self.index.is_complete() || !self.hands.mcps.is_complete() {
             return;
         }
         while let Some(pool) = self.pools.next_touched() {
@@ -208,9 +214,14 @@ impl Controller {
         self.pools.start(pool, writing);
     }
 
+    /// OpenShift's machine config pool of the node, if it has one.
+    fn mcp(&self, node: &str) -> Option<McpFacts> {
+        self.hands.mcps.facts(node, |node| self.index.is_draining(node))
+    }
+
     fn go_on_with(&mut self, node: String) {
         let now = now();
-        let decided = self.index.decide(&node, now);
+        let decided = self.index.decide(&node, self.mcp(&node), now);
         let due = decided.state.and_then(|state| wakes_at(&state.facts, &decided.rules));
         self.wakes.set(&node, due.filter(|due| *due > now).map(|due| due.to_time().0));
         let is_draining = decided.node.is_some()
@@ -241,7 +252,7 @@ impl Controller {
     }
 
     fn report(&mut self, node: String) {
-        let decided = self.index.decide(&node, now());
+        let decided = self.index.decide(&node, self.mcp(&node), now());
         let (Ok(obstacle), Some(state)) = (telling::obstacle(&decided), decided.state) else {
             self.reports.nothing_to_do(&node);
             return;

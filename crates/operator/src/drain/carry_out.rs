@@ -11,6 +11,7 @@ use vfleet_plan::drain::{Mark, Moment, NodeAction, Slot};
 
 use super::evictions::Evictions;
 use super::index::{Decided, Todo};
+use super::mcp::MachineConfigPools;
 use super::objects::{SeenNode, SeenState, Version};
 use super::telling::{News, herald, seconds_drained};
 use super::writes::{DrainWriter, Fresh, NewStatus};
@@ -25,11 +26,21 @@ pub(super) struct Hands {
     context: Context,
     writer: DrainWriter,
     news: mpsc::UnboundedSender<News>,
+    pub(super) mcps: MachineConfigPools,
 }
 
 impl Hands {
-    pub(super) fn new(context: &Context, seen: mpsc::UnboundedSender<(String, Fresh)>) -> Self {
-        Self { context: context.clone(), writer: DrainWriter::new(context, seen), news: herald(context) }
+    pub(super) fn new(
+        context: &Context,
+        seen: mpsc::UnboundedSender<(String, Fresh)>,
+        mcps: MachineConfigPools,
+    ) -> Self {
+        Self {
+            context: context.clone(),
+            writer: DrainWriter::new(context, seen),
+            news: herald(context),
+            mcps,
+        }
     }
 
     /// Writes the pool's slots.
@@ -62,11 +73,15 @@ impl Hands {
                 NodeAction::Uncordon { request, stays_cordoned } => {
                     Some(self.uncordon(name, decided, evictions, request, stays_cordoned))
                 }
-                NodeAction::Rest
-                | NodeAction::Wait(_)
-                | NodeAction::Evict { .. }
-                | NodeAction::PauseMcp
-                | NodeAction::UnpauseMcp => None,
+                NodeAction::PauseMcp => {
+                    let (mcps, pool) = (self.mcps.clone(), self.mcps.pool_of(node)?);
+                    Some(Box::pin(async move { mcps.pause(&pool).await }))
+                }
+                NodeAction::UnpauseMcp => {
+                    let (mcps, pool) = (self.mcps.clone(), self.mcps.pool_of(node)?);
+                    Some(Box::pin(async move { mcps.unpause(&pool).await }))
+                }
+                NodeAction::Rest | NodeAction::Wait(_) | NodeAction::Evict { .. } => None,
             },
         }
     }

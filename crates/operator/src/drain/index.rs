@@ -8,8 +8,8 @@ use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
 use vfleet_plan::drain::{
-    DrainFacts, DrainPlan, Limit, Member, Moment, NodeAction, PodsSeen, PoolDrain, Rules, Slot, holds_slot,
-    limit, plan_drain, turn,
+    DrainFacts, DrainPlan, Limit, McpFacts, Member, Moment, NodeAction, PodsSeen, PoolDrain, Rules, Slot,
+    holds_slot, limit, plan_drain, turn,
 };
 use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 
@@ -167,13 +167,14 @@ impl Index {
             && self.is_disabled.is_some()
     }
 
-    /// What to do for the node now.
-    pub(super) fn decide(&self, node: &str, now: Moment) -> Decided<'_> {
+    /// What to do for the node now. `mcp`: OpenShift's machine config pool of the node.
+    pub(super) fn decide(&self, node: &str, mcp: Option<McpFacts>, now: Moment) -> Decided<'_> {
         let pool = self.member_of.get(node).map(String::as_str);
         let rules = self.rules(pool);
         let facts = self.facts(node);
-        let plan =
-            |pool: Option<&str>| plan_drain(&self.pool_drain(pool), &[self.member(node, &facts, pool)], now);
+        let plan = |pool: Option<&str>| {
+            plan_drain(&self.pool_drain(pool), &[Member { mcp, ..self.member(node, &facts, pool) }], now)
+        };
         let listing =
             self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys).map(|name| Some(name.as_str()));
         // A pool that it belonged to may still list it.
@@ -211,6 +212,11 @@ impl Index {
             facts.iter().map(|(node, facts)| self.member(node, facts, Some(name))).collect();
         let plan = plan_drain(&drain, &members, now).slots;
         (plan.slots != pool.slots).then_some((pool, plan.slots, plan.granted))
+    }
+
+    /// Whether the node is in flight, or has a slot.
+    pub(super) fn is_draining(&self, node: &str) -> bool {
+        self.listed_in.contains_key(node) || holds_slot(&self.facts(node))
     }
 
     /// Whether somebody waits for a slot of the pool.

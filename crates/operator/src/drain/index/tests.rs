@@ -123,7 +123,7 @@ fn a_node_that_is_gone_frees_its_slot_after_a_look_at_the_server() {
     .unwrap())));
     index.node(gone);
     assert_eq!(planned(&index), None, "it may be back already");
-    assert_eq!(index.decide("a", now()).todo, Todo::Act(NodeAction::Verify));
+    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Verify));
     let touched = index.verified("a");
     assert!(touched.pools.contains("p"));
     assert_eq!(planned(&index).unwrap(), ["b"]);
@@ -135,7 +135,7 @@ fn a_node_that_withdrew_is_concluded_before_its_slot_is_free() {
     index.state(state("a", 2, &required(1)));
     index.pool(pool("p", 2, 1, &[("a", 1)]));
     index.state(state("a", 3, &json!({ "drainStatus": "Idle", "drainRequestedAt": time(1) })));
-    assert_eq!(index.decide("a", now()).todo, Todo::Conclude(Moment(1_000_000)));
+    assert_eq!(index.decide("a", None, now()).todo, Todo::Conclude(Moment(1_000_000)));
     assert_eq!(planned(&index), None);
     index.node(node("a", 4, &json!({ "vfleet.io/last-drain": time(1) })));
     assert_eq!(planned(&index).unwrap(), Vec::<String>::new());
@@ -161,7 +161,7 @@ fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
     assert_eq!(slots(&index, "q").unwrap(), ["a"], "it is listed, and b has to wait");
     assert_eq!(slots(&index, "p"), None, "the old pool keeps it until the new one has it");
     assert!(
-        matches!(index.decide("a", now()).todo, Todo::Act(NodeAction::Set { .. })),
+        matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Set { .. })),
         "its slot still counts"
     );
     let listed = json!({
@@ -179,10 +179,10 @@ fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
 fn nobody_is_cordoned_without_a_slot() {
     let mut index = index(1);
     index.state(state("a", 2, &required(1)));
-    assert_eq!(index.decide("a", now()).todo, Todo::Act(NodeAction::Rest));
+    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Rest));
     index.pool(pool("p", 2, 1, &[("a", 1)]));
     index.state(state("a", 3, &json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) })));
-    let cordon = index.decide("a", now()).todo;
+    let cordon = index.decide("a", None, now()).todo;
     assert!(
         matches!(cordon, Todo::Act(NodeAction::Cordon(Mark { request: Moment(1_000_000), .. }))),
         "{cordon:?}"
