@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -39,8 +40,8 @@ struct Scene {
 impl Scene {
     async fn new(name: &str) -> Self {
         let plane = ControlPlane::shared();
-        let client = plane.client().await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
+        let client = client(plane).await;
         let leadership = Leadership::none();
         leadership.extend(Instant::now() + Duration::from_hours(1));
         let config = Config {
@@ -141,10 +142,20 @@ impl Scene {
     }
 
     async fn until_gone(&self, pod: &Pod) {
-        let gone =
-            await_condition(self.api::<Pod>(), &pod.name_any(), conditions::is_deleted(&pod.uid().unwrap()));
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap());
+        let gone = await_condition(self.api::<Pod>(), &name, conditions::is_deleted(&uid));
         timeout(DEADLINE, gone).await.expect("it goes").unwrap();
     }
+}
+
+/// As that of the program: it does not hide a refusal by trying again.
+async fn client(plane: &ControlPlane) -> Client {
+    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    config.proxy_url = None;
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 async fn node(name: &str) {
