@@ -39,7 +39,10 @@ struct Scene {
 
 impl Scene {
     async fn new(name: &str) -> Self {
-        let plane = ControlPlane::shared();
+        Self::on(ControlPlane::shared(), name).await
+    }
+
+    async fn on(plane: &ControlPlane, name: &str) -> Self {
         let namespace = plane.namespace(name).await.unwrap();
         let client = client(plane).await;
         let leadership = Leadership::none();
@@ -117,10 +120,8 @@ impl Scene {
                 last = Some(sighting);
             }
         };
-        match timeout(DEADLINE, found).await {
-            Ok(sighting) => sighting,
-            Err(_) => panic!("{what} does not come; last was {last:?}"),
-        }
+        let in_time = timeout(DEADLINE, found).await;
+        in_time.unwrap_or_else(|error| panic!("{what} does not come: {error}; last was {last:?}"))
     }
 
     async fn obstacle(&mut self, reason: &str) -> String {
@@ -337,4 +338,24 @@ async fn many_nodes_share_one_watch_that_ends_with_them() {
     assert_eq!(scene.pods().await, Vec::<String>::new());
     while scene.evictions.tasks.join_next().await.is_some() {}
     assert!(!scene.evictions.feed.is_open(), "nobody needs it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_survives_a_crash_of_the_api_server() {
+    // Its own: the others must not suffer.
+    let start = || ControlPlane::start(fixture_kube::Options::default()).unwrap();
+    let plane = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut scene = Scene::on(&plane, "crash").await;
+    plane.create_node("crash-1", &[]).await.unwrap();
+    scene.pod("crash-1", "held", json!({ "finalizers": ["example.com/hold"] })).await;
+    scene.evictions.drain("crash-1", REQUEST, Partial);
+    scene.wait("Left", |seen| seen.pods == PodsSeen::Left).await;
+    let plane = tokio::task::spawn_blocking(move || {
+        plane.restart_apiserver().unwrap();
+        plane
+    });
+    let plane = plane.await.unwrap();
+    scene.patch_pod("held", json!({ "metadata": { "finalizers": null } })).await;
+    scene.gone().await;
+    drop(plane);
 }
