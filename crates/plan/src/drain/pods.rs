@@ -6,6 +6,7 @@ use crate::prelude::*;
 
 /// What counts of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodFacts {
     /// The static pod of a kubelet, shown by the API server.
     pub is_mirror: bool,

@@ -105,8 +105,9 @@ impl NodeDrain {
     fn evict_those_due(&mut self, now: Instant) -> Vec<BoxFuture<'static, Answered>> {
         let mut evictions: Vec<BoxFuture<'static, Answered>> = Vec::new();
         for pod in self.leaving.values_mut() {
-            if let Some(known) = pod.ask(now) {
-                let (requests, id) = (Arc::clone(&self.requests), pod.id.clone());
+            if pod.ask(now) {
+                let (requests, id, known) =
+                    (Arc::clone(&self.requests), pod.id.clone(), pod.last_refusal().cloned());
                 evictions.push(Box::pin(async move {
                     let answer = requests.evict(&id, known).await;
                     Answered::Evicted { uid: id.uid, answer }
@@ -183,20 +184,17 @@ impl NodeDrain {
                 continue;
             }
             let uid = id.uid.clone();
-            let leaving = match before.remove(&uid) {
-                Some(mut known) => {
-                    known.seen(&pod.metadata, now);
-                    known
+            let leaving = if let Some(mut known) = before.remove(&uid) {
+                known.seen(&pod.metadata, now);
+                known
+            } else {
+                self.follower.follow(&uid);
+                let new = Leaving::new(id, pod, now);
+                if new.ends() {
+                    // It may have gone before it was followed: only a list after that tells. See `feed`.
+                    self.look.wanted = Some(now);
                 }
-                None => {
-                    self.follower.follow(&uid);
-                    let new = Leaving::new(id, pod, now);
-                    if new.ends() {
-                        // It may have gone before it was followed: only a list after that tells. See `feed`.
-                        self.look.wanted = Some(now);
-                    }
-                    new
-                }
+                new
             };
             self.leaving.insert(uid, leaving);
         }

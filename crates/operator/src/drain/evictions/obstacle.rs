@@ -101,3 +101,67 @@ fn named(pod: &PodId, trouble: &Trouble<'_>) -> String {
     };
     format!("pod {pod} ({details})")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> PodId {
+        let (namespace, uid) = ("team".to_owned(), format!("uid-{name}"));
+        PodId { namespace, name: name.to_owned(), uid, labels: std::collections::BTreeMap::new() }
+    }
+
+    fn refusal(is_by_budget: bool, words: &str, budgets: &[&str]) -> Refusal {
+        let budgets = budgets.iter().copied().map(str::to_owned).collect();
+        Refusal { is_by_budget, words: words.to_owned(), budgets }
+    }
+
+    #[test]
+    fn no_trouble_is_no_obstacle() {
+        assert_eq!(obstacle(&[]), None);
+    }
+
+    #[test]
+    fn pod_and_budget_are_named_with_what_to_do() {
+        let refusal = refusal(true, "it needs 1 healthy pods and has 1", &["team/guard"]);
+        let told = obstacle(&[(&pod("a"), Trouble::Refused(&refusal))]).unwrap();
+        assert_eq!(told.reason, "EvictionRefused");
+        let expected = "the disruption budget does not let it go: pod team/a (PodDisruptionBudget team/guard: it needs \
+                        1 healthy pods and has 1): raise its replicas or the budget's maxUnavailable (or lower \
+                        minAvailable), or delete the pod";
+        assert_eq!(told.message, expected);
+    }
+
+    #[test]
+    fn three_are_named_and_the_others_counted() {
+        let refusal = refusal(false, "no", &[]);
+        let pods = ["a", "b", "c", "d", "e"].map(pod);
+        let all: Vec<_> = pods.iter().map(|pod| (pod, Trouble::Refused(&refusal))).collect();
+        let message = |count: usize| obstacle(&all[..count]).unwrap().message;
+        let three = "cannot be evicted: pod team/a (no), pod team/b (no), pod team/c (no)";
+        assert_eq!(message(3), format!("{three}: put that right, or delete the pod"));
+        assert_eq!(message(5), format!("{three} and 2 more: put that right, or delete the pod"));
+    }
+
+    #[test]
+    fn all_kinds_are_told_and_the_worst_gives_the_reason() {
+        let (refused, failed) =
+            (refusal(true, "full", &[]), refusal(false, "forbidden", &["team/x", "team/y"]));
+        let finalizers = ["example.com/hold".to_owned()];
+        let (a, b, c, d) = (pod("a"), pod("b"), pod("c"), pod("d"));
+        let staying = (&c, Trouble::DoesNotEnd { finalizers: &finalizers });
+        let hanging = (&d, Trouble::DoesNotEnd { finalizers: &[] });
+        let failing = (&b, Trouble::Refused(&failed));
+        let told = obstacle(&[staying, hanging, failing, (&a, Trouble::Refused(&refused))]).unwrap();
+        assert_eq!(told.reason, "EvictionRefused");
+        for part in [
+            "pod team/a (full)",
+            "pod team/b (PodDisruptionBudgets team/x and team/y: forbidden)",
+            "still there after its grace period: pod team/c (finalizers example.com/hold), pod team/d: ",
+        ] {
+            assert!(told.message.contains(part), "{}: {part}", told.message);
+        }
+        assert_eq!(obstacle(&[staying, failing]).unwrap().reason, "EvictionFailed");
+        assert_eq!(obstacle(&[staying]).unwrap().reason, "PodsDoNotEnd");
+    }
+}

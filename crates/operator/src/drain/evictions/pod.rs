@@ -107,15 +107,18 @@ impl Leaving {
         self.seen(pod, now);
     }
 
-    /// Whether it is to be told now; then it is being told. With what was refused last time.
-    pub(super) fn ask(&mut self, now: Instant) -> Option<Option<Refusal>> {
-        match self.phase {
-            Phase::Due(at) if at <= now => {
-                self.phase = Phase::Asked;
-                Some(self.refusal.clone())
-            }
-            _ => None,
+    /// Whether it is to be told now; then it is being told.
+    pub(super) fn ask(&mut self, now: Instant) -> bool {
+        let is_due = matches!(self.phase, Phase::Due(at) if at <= now);
+        if is_due {
+            self.phase = Phase::Asked;
         }
+        is_due
+    }
+
+    /// Why it was not told to end, the last time.
+    pub(super) fn last_refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
     }
 
     /// It was told to end.
@@ -199,4 +202,106 @@ fn resources(pod: &Pod) -> Vec<String> {
 fn asked_for(container: &Container) -> impl Iterator<Item = &String> {
     let asked = container.resources.iter().flat_map(|asked| [&asked.requests, &asked.limits]);
     asked.flatten().flat_map(|list| list.keys())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(metadata: &Value, spec: &Value, phase: &str) -> Pod {
+        let pod = json!({ "metadata": metadata, "spec": spec, "status": { "phase": phase } });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn ending(grace: i64) -> ObjectMeta {
+        let metadata = json!({
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace,
+            "finalizers": ["example.com/hold"],
+        });
+        serde_json::from_value(metadata).unwrap()
+    }
+
+    fn leaving(now: Instant) -> Leaving {
+        let metadata = json!({ "namespace": "team", "name": "a", "uid": "u" });
+        let pod =
+            pod(&metadata, &json!({ "containers": [], "terminationGracePeriodSeconds": 10 }), "Running");
+        Leaving::new(PodId::of(&pod).unwrap(), &pod, now)
+    }
+
+    fn refusal() -> Refusal {
+        Refusal { is_by_budget: true, words: "no".to_owned(), budgets: Vec::new() }
+    }
+
+    #[test]
+    fn requests_and_limits_of_all_containers_count() {
+        let asks = |kind: &str, name: &str| json!({ "name": "c", "resources": { kind: { name: "1" } } });
+        let spec = json!({
+            "containers": [asks("requests", "a/1"), asks("limits", "a/2"), { "name": "c" }],
+            "initContainers": [asks("requests", "a/3"), asks("limits", "a/1")],
+        });
+        assert_eq!(facts(&pod(&json!({}), &spec, "Running")).resources, ["a/1", "a/2", "a/3"]);
+    }
+
+    #[test]
+    fn what_a_pod_is_shows_in_its_metadata_and_phase() {
+        let spec = || json!({ "containers": [] });
+        let plain = facts(&pod(&json!({}), &spec(), "Running"));
+        assert_eq!(plain, PodFacts::default());
+        let owner = |kind: &str, controller: bool| {
+            let owner = json!({ "apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": controller });
+            facts(&pod(&json!({ "ownerReferences": [owner] }), &spec(), "Running")).is_of_daemon_set
+        };
+        assert!(owner("DaemonSet", true));
+        assert!(!owner("DaemonSet", false), "it owns it, but does not control it");
+        assert!(!owner("ReplicaSet", true));
+        assert!(facts(&pod(&json!({ "annotations": { MIRROR: "x" } }), &spec(), "Running")).is_mirror);
+        let ends = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        assert!(facts(&pod(&ends, &spec(), "Running")).is_ending);
+        let is_over = ["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+            .map(|phase| facts(&pod(&json!({}), &spec(), phase)).is_over);
+        assert_eq!(is_over, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn a_refused_pod_is_asked_again_later_and_later_or_when_it_changed() {
+        let now = Instant::now();
+        let mut pod = leaving(now);
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            assert!(pod.ask(pod.alarm(now).unwrap()));
+            assert!(!pod.ask(now + LONGEST_RETRY * 9), "it is being asked");
+            pod.refused(Some(refusal()), now);
+            waits.push((pod.alarm(now).unwrap() - now).as_secs());
+            assert!(matches!(pod.trouble(now), Some(Trouble::Refused(_))), "from the first time on");
+        }
+        assert_eq!(waits, [2, 4, 8, 15, 15]);
+        assert!(!pod.ask(now));
+        pod.changed(&ObjectMeta::default(), now);
+        assert!(pod.ask(now));
+        assert_eq!(pod.last_refusal(), Some(&refusal()));
+        assert!(pod.trouble(now).is_some(), "being asked again is no news");
+        pod.accepted(now);
+        assert!(pod.trouble(now).is_none());
+    }
+
+    #[test]
+    fn a_pod_that_stays_after_its_grace_period_is_told_of() {
+        let now = Instant::now();
+        let mut pod = leaving(now);
+        pod.accepted(now);
+        let overdue = now + Duration::from_secs(40);
+        assert_eq!(pod.alarm(now), Some(overdue));
+        pod.changed(&ending(20), now + Duration::from_secs(1));
+        let overdue = overdue + Duration::from_secs(10);
+        assert_eq!(pod.alarm(now), Some(overdue), "the time that it was given counts, from when it was told");
+        assert!(pod.trouble(overdue - Duration::from_secs(1)).is_none());
+        let Some(Trouble::DoesNotEnd { finalizers }) = pod.trouble(overdue) else { panic!("{pod:?}") };
+        assert_eq!(finalizers, ["example.com/hold"]);
+        assert_eq!(pod.alarm(overdue), None, "it is told once");
+        assert!(!pod.ask(overdue));
+        pod.refused(Some(refusal()), overdue);
+        assert!(pod.ends(), "an answer that comes late changes nothing");
+    }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -38,9 +39,12 @@ struct Scene {
 
 impl Scene {
     async fn new(name: &str) -> Self {
-        let plane = ControlPlane::shared();
-        let client = plane.client().await.unwrap();
+        Self::on(ControlPlane::shared(), name).await
+    }
+
+    async fn on(plane: &ControlPlane, name: &str) -> Self {
         let namespace = plane.namespace(name).await.unwrap();
+        let client = client(plane).await;
         let leadership = Leadership::none();
         leadership.extend(Instant::now() + Duration::from_hours(1));
         let config = Config {
@@ -116,10 +120,8 @@ impl Scene {
                 last = Some(sighting);
             }
         };
-        match timeout(DEADLINE, found).await {
-            Ok(sighting) => sighting,
-            Err(_) => panic!("{what} does not come; last was {last:?}"),
-        }
+        let in_time = timeout(DEADLINE, found).await;
+        in_time.unwrap_or_else(|error| panic!("{what} does not come: {error}; last was {last:?}"))
     }
 
     async fn obstacle(&mut self, reason: &str) -> String {
@@ -141,10 +143,20 @@ impl Scene {
     }
 
     async fn until_gone(&self, pod: &Pod) {
-        let gone =
-            await_condition(self.api::<Pod>(), &pod.name_any(), conditions::is_deleted(&pod.uid().unwrap()));
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap());
+        let gone = await_condition(self.api::<Pod>(), &name, conditions::is_deleted(&uid));
         timeout(DEADLINE, gone).await.expect("it goes").unwrap();
     }
+}
+
+/// As that of the program: it does not hide a refusal by trying again.
+async fn client(plane: &ControlPlane) -> Client {
+    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    config.proxy_url = None;
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 async fn node(name: &str) {
@@ -326,4 +338,24 @@ async fn many_nodes_share_one_watch_that_ends_with_them() {
     assert_eq!(scene.pods().await, Vec::<String>::new());
     while scene.evictions.tasks.join_next().await.is_some() {}
     assert!(!scene.evictions.feed.is_open(), "nobody needs it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_survives_a_crash_of_the_api_server() {
+    // Its own: the others must not suffer.
+    let start = || ControlPlane::start(fixture_kube::Options::default()).unwrap();
+    let plane = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut scene = Scene::on(&plane, "crash").await;
+    plane.create_node("crash-1", &[]).await.unwrap();
+    scene.pod("crash-1", "held", json!({ "finalizers": ["example.com/hold"] })).await;
+    scene.evictions.drain("crash-1", REQUEST, Partial);
+    scene.wait("Left", |seen| seen.pods == PodsSeen::Left).await;
+    let plane = tokio::task::spawn_blocking(move || {
+        plane.restart_apiserver().unwrap();
+        plane
+    });
+    let plane = plane.await.unwrap();
+    scene.patch_pod("held", json!({ "metadata": { "finalizers": null } })).await;
+    scene.gone().await;
+    drop(plane);
 }
