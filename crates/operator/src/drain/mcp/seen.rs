@@ -50,6 +50,7 @@ struct Listed {
     nodes_so_far: BTreeSet<String>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "four facts, none of which follows from the others")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pool {
     version: Option<String>,
@@ -94,10 +95,9 @@ pub(super) fn owner(owners: &[OwnerReference]) -> Option<String> {
 }
 
 impl Seen {
-    /// It is known now whether there are such pools. Gives the nodes that this changes something for.
-    pub(super) fn begin(&mut self, are_there: bool) -> BTreeSet<String> {
+    /// It is known now whether there are such pools.
+    pub(super) fn begin(&mut self, are_there: bool) {
         self.are_there = Some(are_there);
-        BTreeSet::new()
     }
 
     pub(super) fn is_complete(&self) -> bool {
