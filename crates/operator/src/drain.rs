@@ -2,6 +2,9 @@
 //!
 //! - [`evictions`]: the pods of nodes that are being drained
 //! - [`mcp`]: OpenShift's machine config pools, paused while nodes are drained
+//! - [`migration`]: drains of the Go operator that are under way
 
 #[allow(dead_code, reason = "the controller that uses it is not there yet")]
 mod mcp;
+#[allow(dead_code, reason = "the controller that uses it is not there yet")]
+mod migration;

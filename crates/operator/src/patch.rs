@@ -118,6 +118,22 @@ impl Writer {
         self.within_deadline(api.patch(name, &params, patch)).await
     }
 
+    /// The same for its status.
+    pub(crate) async fn patch_status<K, P>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        patch: &Patch<P>,
+    ) -> Result<K, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+        P: Serialize + Debug,
+    {
+        let params =
+            PatchParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..Default::default() };
+        self.within_deadline(api.patch_status(name, &params, patch)).await
+    }
+
     /// Reads it, if it is there: for the writes that depend on it.
     pub(crate) async fn read<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
     where

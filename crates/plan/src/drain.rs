@@ -18,6 +18,7 @@
 
 mod agent;
 mod limit;
+mod migration;
 mod moment;
 mod next;
 mod pods;
@@ -30,6 +31,7 @@ use crate::prelude::*;
 
 pub use agent::{AgentMove, agent_move};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
+pub use migration::{Leftover, Migration, MovedStatus, plan_migration};
 pub use moment::Moment;
 pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};
 pub use pods::{PodFacts, Treatment, restarts_with, treatment};
