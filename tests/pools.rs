@@ -8,21 +8,14 @@
     reason = "in a test a failed expectation is the point"
 )]
 
-use std::time::Duration;
-
-use fixture_kube::openshift_crds;
-use futures::StreamExt;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, DynamicObject};
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkPoolConfig;
 use vfleet_tests::cluster::Cluster;
 use vfleet_tests::objects::condition;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
-const DEADLINE: Duration = Duration::from_mins(2);
 
 async fn apply_pool(cluster: &Cluster, name: &str, spec: &Value) {
     cluster.apply("SriovNetworkPoolConfig", "sriovnetworkpoolconfigs", name, spec).await;
@@ -89,59 +82,11 @@ async fn a_limit_that_is_not_given_or_never_lets_anybody_through_is_told() {
     assert!(text.contains("no part in draining"), "{text}");
 }
 
-/// Objects of OpenShift, which are of the whole cluster.
-fn openshift(cluster: &Cluster, kind: &str) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk("machineconfiguration.openshift.io", "v1", kind);
-    let plural = format!("{}s", kind.to_lowercase());
-    Api::all_with(cluster.administrator(), &ApiResource::from_gvk_with_plural(&gvk, &plural))
-}
-
-/// A machine config pool whose nodes all have what they shall have.
-async fn make_machine_config_pool(cluster: &Cluster, name: &str) {
-    let api = openshift(cluster, "MachineConfigPool");
-    let configuration = json!({ "name": format!("rendered-{name}-1") });
-    let pool = json!({
-        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
-        "metadata": { "name": name },
-        "spec": { "paused": false, "configuration": configuration },
-    });
-    let params = PatchParams::apply("test").force();
-    api.patch(name, &params, &Patch::Apply(&pool)).await.unwrap();
-    let status = json!({ "status": { "configuration": configuration } });
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-}
-
-/// Waits until the machine config is there, or not.
-async fn wait_for_config(cluster: &Cluster, name: &str, is_there: bool) -> Option<DynamicObject> {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = watcher(openshift(cluster, "MachineConfig"), config).default_backoff().boxed();
-    let found = async {
-        let mut listed = None;
-        loop {
-            let seen = match events.next().await.unwrap() {
-                Ok(watcher::Event::Apply(object)) => Some(object),
-                Ok(watcher::Event::InitApply(object)) => {
-                    listed = Some(object);
-                    continue;
-                }
-                Ok(watcher::Event::InitDone) => listed.take(),
-                Ok(watcher::Event::Delete(_)) => None,
-                Ok(watcher::Event::Init) | Err(_) => continue,
-            };
-            if seen.is_some() == is_there {
-                return seen;
-            }
-        }
-    };
-    let waited = tokio::time::timeout(DEADLINE, found).await;
-    waited.unwrap_or_else(|_| panic!("{name}: there is {}\n{}", !is_there, cluster.log()))
-}
-
 #[tokio::test]
 async fn offload_becomes_a_machine_config_and_goes_with_the_last_pool() {
     let cluster = Cluster::new("offload", PROGRAM).await;
-    cluster.plane().apply_crds(openshift_crds()).unwrap();
-    make_machine_config_pool(&cluster, "hw-workers").await;
+    cluster.become_openshift();
+    cluster.make_machine_config_pool("hw-workers", &[]).await;
     let _operator = cluster.operator();
     let offload = |mcp: &str| json!({ "ovsHardwareOffloadConfig": { "name": mcp } });
     apply_pool(&cluster, "one", &offload("hw-workers")).await;
@@ -150,7 +95,9 @@ async fn offload_becomes_a_machine_config_and_goes_with_the_last_pool() {
     apply_pool(&cluster, "masters", &offload("master")).await;
 
     let name = "00-hw-workers-ovs-hw-offload";
-    let config = wait_for_config(&cluster, name, true).await.unwrap();
+    let configs = cluster.machine_configs();
+    let is_there = |config: Option<&DynamicObject>| config.is_some();
+    let config = cluster.wait_for_cluster_object(configs.clone(), name, "there", is_there).await.unwrap();
     assert_eq!(config.labels()["machineconfiguration.openshift.io/role"], "hw-workers");
     let unit = &config.data["spec"]["config"]["systemd"]["units"][0];
     assert_eq!(unit["name"], "ovs-vswitchd.service");
@@ -162,12 +109,12 @@ async fn offload_becomes_a_machine_config_and_goes_with_the_last_pool() {
     assert!(one.finalizers().is_empty(), "nothing of ours keeps a pool");
 
     // A machine config pool that comes later.
-    make_machine_config_pool(&cluster, "no-such").await;
+    cluster.make_machine_config_pool("no-such", &[]).await;
     expect(&cluster, "nowhere", "HardwareOffload", "True", "MachineConfigWritten").await;
 
     cluster.api::<SriovNetworkPoolConfig>().delete("one", &DeleteParams::default()).await.unwrap();
     apply_pool(&cluster, "two", &json!({ "maxUnavailable": 1, "nodeSelector": {} })).await;
-    wait_for_config(&cluster, name, false).await;
-    let left = openshift(&cluster, "MachineConfig").get_opt("00-no-such-ovs-hw-offload").await.unwrap();
+    cluster.wait_for_cluster_object(configs.clone(), name, "gone", |config| config.is_none()).await;
+    let left = configs.get_opt("00-no-such-ovs-hw-offload").await.unwrap();
     assert!(left.is_some(), "a pool still wants this one");
 }

@@ -141,8 +141,9 @@ impl Seen {
         pool.version.clone().filter(|_| is_wanted)
     }
 
+    /// Only our own pause is ended.
     pub(super) fn begin_unpause(&mut self, pool: &str) {
-        self.pools.entry(pool.to_owned()).and_modify(|pool| pool.is_being_unpaused = true);
+        self.pools.entry(pool.to_owned()).and_modify(|pool| pool.is_being_unpaused = pool.is_marked);
     }
 
     /// It was refused.
