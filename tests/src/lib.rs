@@ -9,4 +9,5 @@ pub mod lab;
 pub mod networks;
 pub mod objects;
 pub mod on_kernel;
+pub mod openshift;
 pub mod takeover;

@@ -15,6 +15,9 @@ pub const BLOCKED: &str = "Blocked";
 /// Of a pool: whether it says how many nodes may be drained at once.
 pub const LIMIT: &str = "Limit";
 
+/// Of a pool that asks for Open vSwitch hardware offload: whether it is seen to.
+pub const HARDWARE_OFFLOAD: &str = "HardwareOffload";
+
 /// One thing to say about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {

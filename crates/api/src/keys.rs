@@ -90,6 +90,9 @@ pub mod drain_answer {
 /// OpenShift: on a node, the MachineConfig that it shall have.
 pub const DESIRED_MACHINE_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
 
+/// OpenShift: on a MachineConfig, the MachineConfigPool that it is for.
+pub const MACHINE_CONFIG_ROLE: &str = "machineconfiguration.openshift.io/role";
+
 /// What [`NODE_DRAIN_STATE`] says on a MachineConfigPool (OpenShift).
 pub mod mcp_state {
     pub const IDLE: &str = "Idle";
@@ -99,6 +102,9 @@ pub mod mcp_state {
 
 /// The Go operator's name in objects that it wrote.
 pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
+
+/// The lease by which old versions of the Go operator let one node drain at a time.
+pub const GO_DRAIN_LEASE: &str = "config-daemon-draining-lock";
 
 /// The Go operator's finalizer of the operator config.
 pub const GO_OPERATOR_CONFIG_FINALIZER: &str = "operatorconfig.finalizers.sriovnetwork.openshift.io";

@@ -167,7 +167,7 @@ pub struct SriovNetworkPoolConfigStatus {
     pub nodes: Option<PoolNodes>,
     /// Nodes that may be drained and configured now. Written by the operator alone.
     pub slots: Option<Vec<DrainSlot>>,
-    /// Ready, Progressing, Degraded and Limit, each with its reason.
+    /// Ready, Progressing, Degraded, Limit and (where it is asked for) HardwareOffload, each with its reason.
     pub conditions: Option<Vec<Condition>>,
 }
 

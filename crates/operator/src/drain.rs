@@ -4,7 +4,8 @@
 //! - [`line`]: who holds a slot of a pool, and who stands in line for one
 //! - [`writes`]: every write, on top of the version that it was decided on
 //! - [`evictions`]: the pods of nodes that are being drained
-//! - [`mcp`]: OpenShift's machine config pools
+//! - [`mcp`]: OpenShift's machine config pools, paused while nodes are drained
+//! - [`migration`]: drains of the Go operator that are under way
 //! - [`telling`]: conditions and Events
 
 mod carry_out;
@@ -12,11 +13,12 @@ mod evictions;
 mod index;
 mod line;
 mod mcp;
+mod migration;
 mod objects;
 mod telling;
 mod writes;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -28,9 +30,10 @@ use kube::runtime::events::EventType;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use vfleet_api::keys::GO_DRAIN_LEASE;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
-use vfleet_plan::drain::{McpFacts, NodeAction, wakes_at};
+use vfleet_plan::drain::{McpFacts, Migration, NodeAction, wakes_at};
 
 use crate::context::Context;
 use crate::pace::Paced;
@@ -42,6 +45,7 @@ use carry_out::Hands;
 use evictions::{Evictions, Sighting};
 use index::{Index, Todo, Touched, now};
 use mcp::MachineConfigPools;
+use migration::{remove_lease, unknown_text};
 use writes::{Fresh, as_event};
 
 /// Enough to keep the API server busy.
@@ -68,6 +72,8 @@ pub(crate) async fn run(
     let (evictions, mut sightings) = Evictions::new(&context);
     let mcps = MachineConfigPools::new(&context);
     let mut mcp_changes = pin!(mcps.changes());
+    let mut chores = Work::new("drain-chores", 1, Arc::clone(&context.metrics));
+    chores.start(GO_DRAIN_LEASE, remove_lease(context.clone()));
     let mut controller = Controller::new(&context, Hands::new(&context, tell, mcps), evictions);
     loop {
         tokio::select! {
@@ -79,6 +85,11 @@ pub(crate) async fn run(
             () = controller.nodes.progress() => {}
             () = controller.pools.progress() => {}
             () = controller.reports.progress() => {}
+            () = chores.progress() => {
+                while let Some(lease) = chores.next_touched() {
+                    chores.start(lease, remove_lease(context.clone()));
+                }
+            }
             pool = controller.paced.next() => controller.pools.touch([pool]),
             node = controller.wakes.next() => {
                 let touched = controller.index.is_due(&node);
@@ -130,6 +141,8 @@ struct Controller {
     /// Nodes for which something is due at a time.
     wakes: Wakes<String>,
     blocked: telling::BlockedCount,
+    /// What was said about annotations that mean nothing to us.
+    said_unknown: HashMap<String, String>,
 }
 
 impl Controller {
@@ -147,6 +160,7 @@ impl Controller {
             reports: Work::new("drain-reports", REPORTS_AT_ONCE, metrics()),
             wakes: Wakes::default(),
             blocked: telling::BlockedCount::new(metrics()),
+            said_unknown: HashMap::new(),
         }
     }
 
@@ -221,6 +235,7 @@ impl Controller {
 
     fn go_on_with(&mut self, node: String) {
         let now = now();
+        self.tell_unknown(&node);
         let decided = self.index.decide(&node, self.mcp(&node), now);
         let due = decided.state.and_then(|state| wakes_at(&state.facts, &decided.rules));
         self.wakes.set(&node, due.filter(|due| *due > now).map(|due| due.to_time().0));
@@ -248,6 +263,20 @@ impl Controller {
         match self.hands.carry_out(&node, &decided, &self.evictions, now) {
             Some(work) => self.nodes.start(node, work),
             None => self.nodes.nothing_to_do(&node),
+        }
+    }
+
+    /// Says once what cannot be moved of what the Go operator left.
+    fn tell_unknown(&mut self, node: &str) {
+        let leftover = self.index.leftover(node, self.mcp(node).is_some(), now());
+        let (Some(Migration::Unknown { key, value }), Some(uid)) = (leftover, self.index.state_uid(node))
+        else {
+            self.said_unknown.remove(node);
+            return;
+        };
+        let text = unknown_text(key, &value);
+        if self.said_unknown.insert(node.to_owned(), text.clone()).as_ref() != Some(&text) {
+            self.hands.tell(node, uid, EventType::Warning, "UnknownDrainState", text);
         }
     }
 

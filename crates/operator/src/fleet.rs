@@ -17,6 +17,7 @@ use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, OS_LABEL, WORKER_LABEL};
 use vfleet_api::{
     SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig,
 };
+use vfleet_plan::offload::offload_wanted;
 use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, why_not_node};
 
 use crate::deployed::gates::Gate;
@@ -152,6 +153,13 @@ impl Fleet {
         }
         self.nic_ids = nic_ids;
         Touched { nodes: self.nodes.names().cloned().collect(), ..Default::default() }
+    }
+
+    /// There is news about Open vSwitch hardware offload, which some pools ask for.
+    pub(crate) fn offload_pools(&self) -> Touched {
+        let asks = |pool: &SriovNetworkPoolConfig| offload_wanted(&pool.spec).is_some();
+        let pools = self.pools.iter().filter(|(_, pool)| asks(pool)).map(|(name, _)| name.clone());
+        Touched { pools: pools.collect(), ..Default::default() }
     }
 
     /// Whether all is known that decisions need: before that, an absent policy may just not have been seen.

@@ -17,6 +17,7 @@ mod lease;
 mod metrics;
 mod networks;
 mod node_states;
+mod offload;
 mod openshift;
 mod operator_config;
 mod pace;
@@ -46,6 +47,8 @@ use crate::device_plugin::PluginLine;
 use crate::leadership::Leadership;
 use crate::lease::Candidate;
 use crate::metrics::Metrics;
+use crate::node_states::Inputs;
+use crate::offload::Offload;
 use crate::settings::{Seen, Settings};
 
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
@@ -116,7 +119,10 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
     let (problem, plugin_problem) = tokio::sync::watch::channel(None);
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
-    controllers.spawn(node_states::run(context.clone(), settings.clone(), plugin, stop.clone()));
+    let (offload, offload_seen) = tokio::sync::watch::channel(Offload::default());
+    controllers.spawn(offload::run(context.clone(), offload, stop.clone()));
+    let inputs = Inputs { settings: settings.clone(), plugin, offload: offload_seen };
+    controllers.spawn(node_states::run(context.clone(), inputs, stop.clone()));
     let drain_settings = settings.clone();
     controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));

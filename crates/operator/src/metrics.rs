@@ -196,3 +196,29 @@ impl Metrics {
         Ok(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_pool_are_shown_until_it_is_gone() {
+        let metrics = Metrics::new();
+        let nodes = PoolNodes {
+            total: Some(3),
+            waiting: Some(1),
+            draining: Some(2),
+            done: Some(0),
+            blocked: Some(1),
+        };
+        metrics.pool_nodes("a", &nodes);
+        metrics.pool_nodes("b", &PoolNodes::default());
+        let shown = |line: &str| metrics.text().unwrap().contains(line);
+        assert!(shown("vfleet_pool_nodes{pool=\"a\",state=\"draining\"} 2"), "{}", metrics.text().unwrap());
+        assert!(shown("vfleet_pool_nodes{pool=\"a\",state=\"blocked\"} 1"));
+        metrics.forget_pool("a");
+        assert!(!shown("pool=\"a\"") && shown("vfleet_pool_nodes{pool=\"b\",state=\"total\"} 0"));
+        metrics.forget_pools();
+        assert!(!shown("pool=\"b\""));
+    }
+}

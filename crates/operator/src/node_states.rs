@@ -20,6 +20,7 @@ use vfleet_plan::{NicIds, PolicyAnswer};
 use crate::context::Context;
 use crate::device_plugin::{News, NodeWish, PluginLine};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
+use crate::offload::Offload;
 use crate::pace::Paced;
 use crate::reports::{About, Reports};
 use crate::settings::{Seen, Settings};
@@ -41,19 +42,28 @@ enum Change {
     State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
     Settings(Box<Seen>),
     NicIds(Option<NicIds>),
+    Offload(Offload),
+}
+
+/// What others tell this controller.
+pub(crate) struct Inputs {
+    pub(crate) settings: Settings,
+    /// Who looks after the separate device plugin, where there is one.
+    pub(crate) plugin: Option<PluginLine>,
+    pub(crate) offload: channel::Receiver<Offload>,
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
-    settings: Settings,
-    plugin: Option<PluginLine>,
+    inputs: Inputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
+    let Inputs { settings, plugin, offload } = inputs;
     // Nobody asks for them without the plugin.
     let nothing = || channel::channel(Some(NicIds::default())).1;
     let nic_ids = plugin.as_ref().map_or_else(nothing, |plugin| plugin.nic_ids.clone());
-    let mut changes = pin!(changes(&context, settings, nic_ids));
+    let mut changes = pin!(changes(&context, settings, nic_ids, offload));
     let mut controller = Controller::new(&context, plugin.map(|plugin| plugin.news));
     loop {
         tokio::select! {
@@ -77,6 +87,7 @@ fn changes(
     context: &Context,
     settings: Settings,
     nic_ids: channel::Receiver<Option<NicIds>>,
+    offload: channel::Receiver<Offload>,
 ) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
     let all = watcher::Config::default;
@@ -91,6 +102,7 @@ fn changes(
         nodes.map(|event| Change::Node(Box::new(event))).boxed(),
         watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
         watch::values(nic_ids).map(Change::NicIds).chain(futures::stream::pending()).boxed(),
+        watch::values(offload).map(Change::Offload).chain(futures::stream::pending()).boxed(),
     ])
 }
 
@@ -143,6 +155,10 @@ impl Controller {
             Change::Node(event) => self.fleet.node(*event),
             Change::State(event) => self.fleet.state(*event),
             Change::NicIds(nic_ids) => self.fleet.nic_ids(nic_ids),
+            Change::Offload(offload) => {
+                self.reporter.offload = offload;
+                self.fleet.offload_pools()
+            }
             Change::Settings(seen) => {
                 self.writer.set_owner(seen.config());
                 self.fleet.settings(seen.config())

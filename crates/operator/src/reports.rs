@@ -8,8 +8,10 @@ use kube::api::Patch;
 use kube::core::{PartialObjectMeta, PartialObjectMetaExt};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use vfleet_api::conditions::Verdict;
 use vfleet_api::keys::{GO_POOL_FINALIZER, IGNORED_POLICY};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
+use vfleet_plan::offload::{offload_verdict, offload_wanted};
 use vfleet_plan::{
     PolicyStanding, ignored_policy_verdicts, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
 };
@@ -18,6 +20,7 @@ use crate::context::Context;
 use crate::fleet::tally::Tally;
 use crate::fleet::{Fleet, PoolStanding};
 use crate::known::Unreadable;
+use crate::offload::Offload;
 use crate::patch::{WriteError, Writer};
 use crate::status::{Subject, report};
 
@@ -46,6 +49,8 @@ pub(crate) struct Reports {
     pub(crate) policy_tally: Tally<PolicyStanding>,
     /// Where each node stands in its pool.
     pub(crate) pool_tally: Tally<PoolStanding>,
+    /// How far Open vSwitch hardware offload is.
+    pub(crate) offload: Offload,
     /// The status of such a policy cannot be read either, so that we have to remember what we wrote.
     said_unreadable: Arc<Mutex<HashMap<String, Unreadable>>>,
 }
@@ -66,6 +71,7 @@ impl Reports {
             context: context.clone(),
             policy_tally: Tally::default(),
             pool_tally: Tally::default(),
+            offload: Offload::default(),
             said_unreadable: Arc::default(),
         }
     }
@@ -138,6 +144,11 @@ impl Reports {
         }))
     }
 
+    fn offload_verdict(&self, pool: &SriovNetworkPoolConfig) -> Option<Verdict> {
+        let mcp = offload_wanted(&pool.spec)?;
+        Some(offload_verdict(mcp, self.offload.standing(mcp)?))
+    }
+
     fn pool(&self, name: &str, fleet: &Fleet) -> Option<Writing> {
         let Some(pool) = fleet.find_pool(name).cloned() else {
             self.context.metrics.forget_pool(name);
@@ -147,7 +158,8 @@ impl Reports {
             return self.let_go(&pool);
         }
         let sight = fleet.see_pool(name, &pool, self.pool_tally.of(name));
-        let verdicts = pool_verdicts(&sight);
+        let mut verdicts = pool_verdicts(&sight);
+        verdicts.extend(self.offload_verdict(&pool));
         let nodes = sight.nodes;
         self.context.metrics.pool_nodes(name, &nodes);
         let old = pool.status.clone().unwrap_or_default();

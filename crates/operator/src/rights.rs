@@ -67,6 +67,7 @@ pub struct Right {
 }
 
 const SRIOV: &str = "sriovnetwork.openshift.io";
+const MACHINE_CONFIGURATION: &str = "machineconfiguration.openshift.io";
 const NETWORKS: &[&str] = &["sriovnetworks", "sriovibnetworks", "ovsnetworks", "bridgenetworks"];
 const NETWORKS_STATUS: &[&str] =
     &["sriovnetworks/status", "sriovibnetworks/status", "ovsnetworks/status", "bridgenetworks/status"];
@@ -136,6 +137,30 @@ pub const RIGHTS: &[Right] = &[
             "webhooks that the Go operator left and nobody serves would block every write",
         )
     },
+    cluster(
+        OPERATOR,
+        MACHINE_CONFIGURATION,
+        &["machineconfigpools"],
+        &["list", "watch", "patch"],
+        "on OpenShift a machine config pool is paused while nodes of it are drained",
+    ),
+    cluster(
+        OPERATOR,
+        MACHINE_CONFIGURATION,
+        &["machineconfigs"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "on OpenShift a node's machine config names its pool; the one for Open vSwitch hardware offload is made",
+    ),
+    Right {
+        names: &["cluster"],
+        ..cluster(
+            OPERATOR,
+            "config.openshift.io",
+            &["infrastructures"],
+            &["get"],
+            "whether the control plane of an OpenShift cluster is elsewhere",
+        )
+    },
     // The operator, at home.
     at_home(OPERATOR, SRIOV, &["sriovnetworknodepolicies"], FOLLOW, "what is wanted"),
     at_home(
@@ -203,8 +228,8 @@ pub const RIGHTS: &[Right] = &[
         OPERATOR,
         "coordination.k8s.io",
         &["leases"],
-        &["get", "list", "watch", "create", "update"],
-        "one of several replicas leads",
+        &["get", "list", "watch", "create", "update", "delete"],
+        "one of several replicas leads; a lock of older versions of the Go operator goes",
     ),
     // Agents.
     at_home(

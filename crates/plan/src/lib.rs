@@ -9,6 +9,7 @@
 //! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
 //! - [`kernel_arguments`]: what the kernel was started with => what is missing
 //! - [`network`]: a network => its NetworkAttachmentDefinition
+//! - [`offload`]: pools that ask for Open vSwitch hardware offload => machine configs (OpenShift)
 //! - [`schedule`]: steps => what of them may be done at once
 //! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
@@ -32,6 +33,7 @@ pub mod kernel_arguments;
 pub mod modules;
 pub mod network;
 pub mod node;
+pub mod offload;
 pub mod plugin_restart;
 pub mod policy;
 pub mod pool;

@@ -8,6 +8,7 @@ use thiserror::Error;
 use vfleet_api::keys::DEFAULT_POOL;
 use vfleet_api::pool_config::{LabelSelector, SriovNetworkPoolConfigSpec};
 
+use crate::offload::offload_wanted;
 use crate::prelude::*;
 use requirement::Requirement;
 
@@ -71,9 +72,8 @@ pub fn selects(pool: &NamedPool<'_>, node: NodeIdentity<'_>) -> Result<bool, Poo
 
 /// Whether the pool only says where Open vSwitch hardware offload is switched on (OpenShift). No node belongs to it.
 pub fn is_for_offload_only(spec: &SriovNetworkPoolConfigSpec) -> bool {
-    let offload = spec.ovs_hardware_offload_config.as_ref().and_then(|config| config.name.as_ref());
     let limit = spec.drain_config.as_ref().and_then(|config| config.max_parallel_node_configuration);
-    offload.is_some_and(|name| !name.is_empty())
+    offload_wanted(spec).is_some()
         && spec.node_selector.is_none()
         && spec.node_selector_terms.as_ref().is_none_or(Vec::is_empty)
         && spec.max_unavailable.is_none()

@@ -12,6 +12,7 @@ use vfleet_plan::drain::{Mark, Moment, NodeAction, Slot};
 use super::evictions::Evictions;
 use super::index::{Decided, Todo};
 use super::mcp::MachineConfigPools;
+use super::migration::Place;
 use super::objects::{SeenNode, SeenState, Version};
 use super::telling::{News, herald, seconds_drained};
 use super::writes::{DrainWriter, Fresh, NewStatus};
@@ -58,12 +59,21 @@ impl Hands {
         now: Moment,
     ) -> Option<Work> {
         let (name, writer) = (node.to_owned(), self.writer.clone());
-        match decided.todo {
+        match &decided.todo {
             Todo::Conclude(request) => {
+                let request = *request;
                 let version = decided.node?.version.clone();
                 Some(Box::pin(async move { writer.conclude(&name, &version, request).await.map(drop) }))
             }
-            Todo::Act(action) => match action {
+            Todo::Migrate(migration) => {
+                let (node, state) = (decided.node?.version.clone(), decided.state?.version.clone());
+                let migration = migration.clone();
+                Some(Box::pin(async move {
+                    let at = Place { name: &name, node: &node, state: &state };
+                    writer.migrate(at, &migration).await
+                }))
+            }
+            Todo::Act(action) => match *action {
                 NodeAction::Verify => Some(Box::pin(async move { writer.verify(&name).await })),
                 NodeAction::Set { status, request, retry, puts_right } => {
                     let new = NewStatus { status, request, retry };

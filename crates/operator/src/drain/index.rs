@@ -8,8 +8,8 @@ use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
 use vfleet_plan::drain::{
-    DrainFacts, DrainPlan, Limit, McpFacts, Member, Moment, NodeAction, PodsSeen, PoolDrain, Rules, Slot,
-    holds_slot, limit, plan_drain, turn,
+    DrainFacts, DrainPlan, Leftover, Limit, McpFacts, Member, Migration, Moment, NodeAction, PodsSeen,
+    PoolDrain, Rules, Slot, holds_slot, limit, plan_drain, plan_migration, turn,
 };
 use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 
@@ -53,6 +53,8 @@ pub(super) struct Touched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Todo {
     Act(NodeAction),
+    /// Move what the Go operator left.
+    Migrate(Migration),
     /// Note on the Node that the request of this slot is over, so that it can be taken back.
     Conclude(Moment),
 }
@@ -179,12 +181,13 @@ impl Index {
             self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys).map(|name| Some(name.as_str()));
         // A pool that it belonged to may still list it.
         let others = listing.filter(|name| *name != pool);
-        let mut todo = todo_of(plan(pool));
+        let migration = self.migration(node, mcp.is_some(), now);
+        let mut todo = migration.map_or_else(|| todo_of(plan(pool)), Todo::Migrate);
         for other in others {
             if matches!(todo, Todo::Act(NodeAction::Rest | NodeAction::Wait(_))) {
                 todo = match todo_of(plan(other)) {
                     found @ (Todo::Conclude(_) | Todo::Act(NodeAction::Verify)) => found,
-                    Todo::Act(_) => todo,
+                    Todo::Act(_) | Todo::Migrate(_) => todo,
                 };
             }
         }
@@ -214,6 +217,11 @@ impl Index {
         (plan.slots != pool.slots).then_some((pool, plan.slots, plan.granted))
     }
 
+    /// The unique id of the node's node state.
+    pub(super) fn state_uid(&self, node: &str) -> Option<&str> {
+        self.states.get(node).map(|state| state.uid.as_str())
+    }
+
     /// Whether the node is in flight, or has a slot.
     pub(super) fn is_draining(&self, node: &str) -> bool {
         self.listed_in.contains_key(node) || holds_slot(&self.facts(node))
@@ -222,6 +230,24 @@ impl Index {
     /// Whether somebody waits for a slot of the pool.
     pub(super) fn has_waiting(&self, pool: &str) -> bool {
         self.lines.get(pool).is_some_and(Line::has_waiting)
+    }
+
+    /// What comes next of what the Go operator left. What means nothing to us is not in the way.
+    fn migration(&self, node: &str, has_mcp: bool, now: Moment) -> Option<Migration> {
+        self.leftover(node, has_mcp, now).filter(|found| !matches!(found, Migration::Unknown { .. }))
+    }
+
+    /// What the Go operator left, and what is to be done about it.
+    pub(super) fn leftover(&self, node: &str, has_mcp: bool, now: Moment) -> Option<Migration> {
+        let (node, state) = (self.nodes.get(node)?, self.states.get(node)?);
+        let leftover = Leftover {
+            node_annotations: &node.leftovers,
+            node: node.facts,
+            state_annotations: &state.leftovers,
+            state: state.facts,
+            has_mcp,
+        };
+        plan_migration(&leftover, now)
     }
 
     fn facts(&self, node: &str) -> DrainFacts {

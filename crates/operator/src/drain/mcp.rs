@@ -106,13 +106,14 @@ impl MachineConfigPools {
         let pools = self.clone();
         let start = async move {
             let are_there = has_machine_config_pools(&pools.context).await;
-            let touched = pools.lock().begin(are_there);
-            let follower = if are_there {
-                Follower::new(&pools).changes().boxed()
+            pools.lock().begin(are_there);
+            // No node is touched, but where there are none all is known now.
+            let start = futures::stream::iter([BTreeSet::new()]);
+            if are_there {
+                start.chain(Follower::new(&pools).changes()).boxed()
             } else {
-                futures::stream::pending().boxed()
-            };
-            futures::stream::iter([touched]).chain(follower)
+                start.chain(futures::stream::pending()).boxed()
+            }
         };
         start.flatten_stream()
     }
@@ -173,7 +174,9 @@ impl Follower {
             }
         };
         let asked = self.pools.lock().take_questions();
-        asked.into_iter().for_each(|config| self.look_up(config));
+        for config in asked {
+            self.look_up(config);
+        }
         Some(touched)
     }
 

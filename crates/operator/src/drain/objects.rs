@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use vfleet_api::conditions::BLOCKED;
+use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, NODE_DRAIN_STATE};
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_plan::drain::{NodeFacts, Slot, StateFacts};
@@ -17,6 +18,8 @@ use crate::known::Counts;
 pub(super) struct SeenNode {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) facts: NodeFacts,
+    /// What the Go operator left, if anything.
+    pub(super) leftovers: BTreeMap<String, String>,
     pub(super) version: Version,
 }
 
@@ -26,6 +29,8 @@ pub(super) struct SeenState {
     pub(super) facts: StateFacts,
     /// Resources whose VFs the agent did not touch.
     pub(super) kept_resources: Vec<String>,
+    /// What the Go operator left, if anything.
+    pub(super) leftovers: BTreeMap<String, String>,
     /// What we say about its drain.
     pub(super) blocked: Option<Condition>,
     pub(super) uid: String,
@@ -58,6 +63,12 @@ impl Version {
     }
 }
 
+impl From<&str> for Version {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 impl From<Node> for SeenNode {
     fn from(node: Node) -> Self {
         let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
@@ -68,6 +79,7 @@ impl From<Node> for SeenNode {
         let is_ready = conditions.unwrap_or_default().iter().any(is_ready);
         Self {
             facts: NodeFacts::of(node.annotations(), is_cordoned, is_ready),
+            leftovers: leftovers(node.annotations()),
             version: Version::of(&node),
             labels: node.metadata.labels.unwrap_or_default(),
         }
@@ -77,11 +89,20 @@ impl From<Node> for SeenNode {
 impl From<SriovNetworkNodeState> for SeenState {
     fn from(state: SriovNetworkNodeState) -> Self {
         let (facts, version) = (StateFacts::of(&state), Version::of(&state));
-        let uid = state.uid().unwrap_or_default();
+        let (uid, leftovers) = (state.uid().unwrap_or_default(), leftovers(state.annotations()));
         let status = state.status.unwrap_or_default();
         let blocked = status.conditions.into_iter().flatten().find(|condition| condition.type_ == BLOCKED);
-        Self { facts, kept_resources: status.kept_resources.unwrap_or_default(), blocked, uid, version }
+        let kept_resources = status.kept_resources.unwrap_or_default();
+        Self { facts, kept_resources, leftovers, blocked, uid, version }
     }
+}
+
+fn leftovers(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let found = [NODE_DRAIN_STATE, DESIRED_DRAIN_STATE, CURRENT_DRAIN_STATE].iter().filter_map(|key| {
+        let value = annotations.get(*key)?;
+        Some(((*key).to_owned(), value.clone()))
+    });
+    found.collect()
 }
 
 impl From<SriovNetworkPoolConfig> for SeenPool {
@@ -92,7 +113,7 @@ impl From<SriovNetworkPoolConfig> for SeenPool {
 
 impl Counts for SeenNode {
     fn same(&self, other: &Self) -> bool {
-        self.facts == other.facts && self.labels == other.labels
+        self.facts == other.facts && self.labels == other.labels && self.leftovers == other.leftovers
     }
 
     fn version(&self) -> u64 {
@@ -102,7 +123,9 @@ impl Counts for SeenNode {
 
 impl Counts for SeenState {
     fn same(&self, other: &Self) -> bool {
-        self.facts == other.facts && self.blocked == other.blocked && self.uid == other.uid
+        let content =
+            |state: &Self| (state.facts, state.blocked.clone(), state.uid.clone(), state.leftovers.clone());
+        content(self) == content(other)
     }
 
     fn version(&self) -> u64 {

@@ -31,7 +31,7 @@ pub(super) fn obstacle(decided: &Decided<'_>) -> Result<Option<Obstacle>, ()> {
             Ok(if *is_late { Some(timed_out(decided, found)) } else { found })
         }
         Todo::Act(NodeAction::Wait(blocked)) => Ok(Some(waits(*blocked, decided))),
-        Todo::Act(NodeAction::Verify) | Todo::Conclude(_) => Err(()),
+        Todo::Act(NodeAction::Verify) | Todo::Conclude(_) | Todo::Migrate(_) => Err(()),
         Todo::Act(_) => Ok(None),
     }
 }

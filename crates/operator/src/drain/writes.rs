@@ -80,8 +80,29 @@ impl DrainWriter {
             DrainStatus::DrainingComplete => status["drainCompletedAt"] = json!(now.to_time()),
             _ => {}
         }
-        let patch = json!({ "metadata": { "resourceVersion": version.as_str() }, "status": status });
+        self.patch_status(
+            node,
+            json!({ "metadata": { "resourceVersion": version.as_str() }, "status": status }),
+        )
+        .await
+    }
+
+    /// Tells whether it was written.
+    pub(super) async fn patch_status(&self, node: &str, patch: Value) -> Result<bool, WriteError> {
         let written = self.writer.patch_status(&self.states, node, &Patch::Merge(patch)).await;
+        self.took(node, &self.states, written, |state| Fresh::State(state.map(Box::new))).await
+    }
+
+    /// Changes annotations of the node state. Tells whether it was written.
+    pub(super) async fn annotate_state(
+        &self,
+        node: &str,
+        version: &Version,
+        annotations: Value,
+    ) -> Result<bool, WriteError> {
+        let patch =
+            json!({ "metadata": { "resourceVersion": version.as_str(), "annotations": annotations } });
+        let written = self.writer.patch(&self.states, node, &Patch::Merge(patch)).await;
         self.took(node, &self.states, written, |state| Fresh::State(state.map(Box::new))).await
     }
 
@@ -129,7 +150,7 @@ impl DrainWriter {
         self.patch_node(node, version, json!({ LAST_DRAIN: request.text() }), None).await
     }
 
-    async fn patch_node(
+    pub(super) async fn patch_node(
         &self,
         node: &str,
         version: &Version,

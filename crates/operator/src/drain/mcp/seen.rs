@@ -50,6 +50,7 @@ struct Listed {
     nodes_so_far: BTreeSet<String>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "four facts, none of which follows from the others")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pool {
     version: Option<String>,
@@ -94,10 +95,9 @@ pub(super) fn owner(owners: &[OwnerReference]) -> Option<String> {
 }
 
 impl Seen {
-    /// It is known now whether there are such pools. Gives the nodes that this changes something for.
-    pub(super) fn begin(&mut self, are_there: bool) -> BTreeSet<String> {
+    /// It is known now whether there are such pools.
+    pub(super) fn begin(&mut self, are_there: bool) {
         self.are_there = Some(are_there);
-        BTreeSet::new()
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -141,8 +141,9 @@ impl Seen {
         pool.version.clone().filter(|_| is_wanted)
     }
 
+    /// Only our own pause is ended.
     pub(super) fn begin_unpause(&mut self, pool: &str) {
-        self.pools.entry(pool.to_owned()).and_modify(|pool| pool.is_being_unpaused = true);
+        self.pools.entry(pool.to_owned()).and_modify(|pool| pool.is_being_unpaused = pool.is_marked);
     }
 
     /// It was refused.

@@ -136,3 +136,12 @@ fn an_unpause_without_an_answer_is_settled_by_the_next_pause() {
     seen.written(&pool(5, Some("Paused"), true, OLD));
     assert_eq!(facts(&seen, &[])[..2], [true, true]);
 }
+
+#[test]
+fn somebody_elses_pause_is_not_ended() {
+    let mut seen = seen();
+    seen.pool(Event::Apply(pool(5, None, true, OLD)));
+    seen.begin_unpause("worker");
+    assert_eq!(seen.version_to_write("worker", Write::Unpause), None);
+    assert_eq!(facts(&seen, &[])[..2], [false, true]);
+}
