@@ -105,7 +105,7 @@ impl World {
     }
 
     pub fn install_nads(&self) {
-        self.plane.apply_crds(&root().join("fixtures/kube/crds")).unwrap();
+        self.plane.apply_crds(&root().join("fixtures/kube/crds/multus")).unwrap();
     }
 
     pub fn kubectl(&self, arguments: &[&str]) -> String {

@@ -83,7 +83,7 @@ fn keep(
 ) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(Cluster::new("networks", program));
-    ControlPlane::shared().apply_crds(&root().join("fixtures/kube/crds")).unwrap();
+    ControlPlane::shared().apply_crds(&root().join("fixtures/kube/crds/multus")).unwrap();
     namespace.send(cluster.namespace().to_owned()).unwrap();
     let mut operator: Option<Program> = None;
     for (order, reply) in orders {
