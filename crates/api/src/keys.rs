@@ -52,7 +52,8 @@ pub const SIMULATED_LABEL: &str = "vfleet.io/simulated";
 /// On a node that is being drained: `ours` when its cordon is vfleet's, `found` when it was there before.
 pub const CORDON: &str = "vfleet.io/cordon";
 
-/// On a node that is being drained: the request that it is drained for, the time at which its agent asked.
+/// On a node that is being drained: the request that it is drained for, which is the time at which its agent asked, and
+/// the namespace of the operator that drains it.
 pub const DRAIN_REQUEST: &str = "vfleet.io/drain-request";
 
 /// On a node: the last request to drain it that is over. Nothing is done for it, or for an earlier one, any more.

@@ -150,7 +150,7 @@ impl Controller {
         let metrics = || Arc::clone(&context.metrics);
         Self {
             context: context.clone(),
-            index: Index::default(),
+            index: Index::new(&context.config.namespace),
             hands,
             evictions,
             evicting: HashSet::new(),

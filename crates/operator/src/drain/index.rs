@@ -24,6 +24,8 @@ const DEFAULT_TIMEOUT: i64 = 900;
 /// All that draining is decided on.
 #[derive(Debug, Default)]
 pub(super) struct Index {
+    /// Of the operator.
+    namespace: String,
     pools: Known<SeenPool>,
     nodes: Known<SeenNode>,
     states: Known<SeenState>,
@@ -72,10 +74,15 @@ pub(super) struct Decided<'a> {
 }
 
 impl Index {
+    /// Of the operator in `namespace`.
+    pub(super) fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..Self::default() }
+    }
+
     /// Takes in a change of a node.
     pub(super) fn node(&mut self, event: Event<DeserializeGuard<Node>>) -> Touched {
         let was_alone = self.nodes.len() == 1;
-        let changed = self.nodes.update(event, SeenNode::from);
+        let changed = self.nodes.update(event, |node| SeenNode::of(node, &self.namespace));
         let mut touched = Touched::default();
         for Changed { name, old, .. } in changed {
             let labels = self.nodes.get(&name).map(|node| &node.labels);

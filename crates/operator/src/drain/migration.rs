@@ -37,7 +37,7 @@ impl DrainWriter {
                 let mut annotations = json!({ NODE_DRAIN_STATE: null, DESIRED_DRAIN_STATE: null });
                 if let Some(mark) = mark {
                     annotations[CORDON] = json!(mark.cordon.text());
-                    annotations[DRAIN_REQUEST] = json!(mark.request.text());
+                    annotations[DRAIN_REQUEST] = json!(mark.request_text(&self.namespace));
                 }
                 self.patch_node(at.name, at.node, annotations, None).await?;
             }

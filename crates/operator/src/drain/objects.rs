@@ -69,8 +69,9 @@ impl From<&str> for Version {
     }
 }
 
-impl From<Node> for SeenNode {
-    fn from(node: Node) -> Self {
+impl SeenNode {
+    /// What counts for the operator in `namespace`.
+    pub(super) fn of(node: Node, namespace: &str) -> Self {
         let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
         let is_ready = |condition: &k8s_openapi::api::core::v1::NodeCondition| {
@@ -78,7 +79,7 @@ impl From<Node> for SeenNode {
         };
         let is_ready = conditions.unwrap_or_default().iter().any(is_ready);
         Self {
-            facts: NodeFacts::of(node.annotations(), is_cordoned, is_ready),
+            facts: NodeFacts::of(node.annotations(), namespace, is_cordoned, is_ready),
             leftovers: leftovers(node.annotations()),
             version: Version::of(&node),
             labels: node.metadata.labels.unwrap_or_default(),

@@ -37,6 +37,7 @@ pub(super) struct DrainWriter {
     states: Api<SriovNetworkNodeState>,
     pools: Api<SriovNetworkPoolConfig>,
     writer: Writer,
+    pub(super) namespace: String,
     seen: mpsc::UnboundedSender<(String, Fresh)>,
 }
 
@@ -56,6 +57,7 @@ impl DrainWriter {
             states: Api::namespaced(client.clone(), namespace),
             pools: Api::namespaced(client.clone(), namespace),
             writer: Writer::new(context.leadership.clone()),
+            namespace: namespace.to_owned(),
             seen,
         }
     }
@@ -108,7 +110,8 @@ impl DrainWriter {
 
     /// Cordons the node and marks it, in one write. Tells whether it was written.
     pub(super) async fn cordon(&self, node: &str, version: &Version, mark: Mark) -> Result<bool, WriteError> {
-        let annotations = json!({ CORDON: mark.cordon.text(), DRAIN_REQUEST: mark.request.text() });
+        let annotations =
+            json!({ CORDON: mark.cordon.text(), DRAIN_REQUEST: mark.request_text(&self.namespace) });
         self.patch_node(node, version, annotations, Some(json!({ "unschedulable": true }))).await
     }
 
@@ -126,7 +129,7 @@ impl DrainWriter {
                 self.saw(node, Fresh::Node(None));
                 return Ok(false);
             };
-            let seen = SeenNode::from(found.clone());
+            let seen = SeenNode::of(found.clone(), &self.namespace);
             if seen.facts.mark.map(|mark| mark.request) != Some(request) {
                 self.saw(node, Fresh::Node(Some(Box::new(found))));
                 return Ok(false);

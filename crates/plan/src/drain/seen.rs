@@ -54,15 +54,35 @@ fn writer(state: &SriovNetworkNodeState) -> Writer {
 }
 
 impl NodeFacts {
-    /// What counts of a node with these annotations.
-    pub fn of(annotations: &BTreeMap<String, String>, is_cordoned: bool, is_ready: bool) -> Self {
-        let time = |key| annotations.get(key).and_then(|text| Moment::parse(text));
-        let mark = annotations.get(CORDON).map(|cordon| Mark {
+    /// What counts of a node with these annotations for the operator in `namespace`.
+    pub fn of(
+        annotations: &BTreeMap<String, String>,
+        namespace: &str,
+        is_cordoned: bool,
+        is_ready: bool,
+    ) -> Self {
+        let last_request = annotations.get(LAST_DRAIN).and_then(|text| Moment::parse(text));
+        Self { is_cordoned, mark: Mark::of(annotations, namespace), last_request, is_ready }
+    }
+}
+
+impl Mark {
+    /// The mark of the operator in `namespace`. Another installation's is that one's alone: to us its cordon is somebody
+    /// else's.
+    fn of(annotations: &BTreeMap<String, String>, namespace: &str) -> Option<Self> {
+        let cordon = annotations.get(CORDON)?;
+        let request = annotations.get(DRAIN_REQUEST).map(String::as_str).unwrap_or_default();
+        let (time, whose) = request.split_once(' ').unwrap_or((request, namespace));
+        (whose == namespace).then(|| Self {
             // What cannot be read was not written by us: the cordon stays.
             cordon: if cordon == Cordon::Ours.text() { Cordon::Ours } else { Cordon::Found },
-            request: time(DRAIN_REQUEST).unwrap_or_default(),
-        });
-        Self { is_cordoned, mark, last_request: time(LAST_DRAIN), is_ready }
+            request: Moment::parse(time).unwrap_or_default(),
+        })
+    }
+
+    /// What [`DRAIN_REQUEST`] says for the operator in `namespace`.
+    pub fn request_text(self, namespace: &str) -> String {
+        format!("{} {namespace}", self.request.text())
     }
 }
 
