@@ -92,7 +92,7 @@ fn asks(state: &State) -> bool {
 
 impl Scene {
     async fn set(node: &'static str) -> Self {
-        let cluster = Cluster::without_drains(node, PROGRAM).await;
+        let cluster = Cluster::new(node, PROGRAM).await;
         cluster.create_worker(node).await;
         let states: Api<State> = Api::namespaced(cluster.administrator(), cluster.namespace());
         let state = json!({

@@ -20,11 +20,9 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio_util::task::AbortOnDropHandle;
-use vfleet_api::keys::OPERATOR_FIELD_MANAGER;
-use vfleet_api::node_state::{DrainStatus, InterfaceExt, VirtualFunction};
+use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
 use vfleet_host::sim::Machine;
 
@@ -53,8 +51,6 @@ pub struct Cluster {
     client: Client,
     namespace: String,
     files: tempfile::TempDir,
-    /// Whoever grants drains.
-    grants: Option<AbortOnDropHandle<()>>,
 }
 
 /// A program that ends with the test.
@@ -96,17 +92,8 @@ impl Drop for Program {
 }
 
 impl Cluster {
-    /// A new namespace with vfleet's accounts and roles; `program` is vfleet. Whatever drain an agent asks for, it is told
-    /// to go on without.
+    /// A new namespace with vfleet's accounts and roles; `program` is vfleet.
     pub async fn new(name: &str, program: &'static str) -> Self {
-        let mut cluster = Self::without_drains(name, program).await;
-        let granting = grant_drains(cluster.client.clone(), cluster.namespace.clone());
-        cluster.grants = Some(AbortOnDropHandle::new(tokio::spawn(granting)));
-        cluster
-    }
-
-    /// The same, but nobody answers an agent that asks for a drain.
-    pub async fn without_drains(name: &str, program: &'static str) -> Self {
         let cluster = Self::before_install(name, program).await;
         cluster.install().unwrap();
         cluster
@@ -123,7 +110,6 @@ impl Cluster {
             client: plane.client().await.unwrap(),
             namespace,
             files: tempfile::tempdir().unwrap(),
-            grants: None,
         };
         CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).unwrap());
         cluster
@@ -371,26 +357,6 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, found)
             .await
             .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}\n{}", self.log()));
-    }
-}
-
-/// Plays the part of the operator where draining is switched off.
-async fn grant_drains(client: Client, namespace: String) {
-    let api: Api<SriovNetworkNodeState> = Api::namespaced(client, &namespace);
-    let params =
-        PatchParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let changes = watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects();
-    let mut changes = changes.boxed();
-    while let Some(seen) = changes.next().await {
-        let Ok(state) = seen else { continue };
-        if state.status.as_ref().and_then(|status| status.drain_status) == Some(DrainStatus::DrainRequired) {
-            let patch = Patch::Merge(json!({
-                "metadata": { "resourceVersion": state.metadata.resource_version },
-                "status": { "drainStatus": DrainStatus::DrainDisabled },
-            }));
-            // One that changed meanwhile comes again.
-            let _ = api.patch_status(&state.name_any(), &params, &patch).await;
-        }
     }
 }
 
