@@ -34,6 +34,7 @@ pub enum PodsSeen {
 
 /// OpenShift: what counts of the node's machine config pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct McpFacts {
     /// We paused it, or are about to: our annotation.
     pub is_marked: bool,

@@ -6,6 +6,7 @@ use crate::prelude::*;
 
 /// What counts of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct PodFacts {
     /// The static pod of a kubelet, shown by the API server.
     pub is_mirror: bool,
