@@ -102,6 +102,6 @@ fn sets(status: DrainStatus, request: i64) -> NodeAction {
     NodeAction::Set { status, request: Some(Moment(request)), retry: None, puts_right: false }
 }
 
-fn retry(times: u32, not_before: i64) -> Option<Retry> {
-    Some(Retry { times, not_before: Moment(not_before) })
+fn retry(times: u32, not_before: i64) -> Retry {
+    Retry { times, not_before: Moment(not_before) }
 }

@@ -91,7 +91,7 @@ fn a_drain_that_takes_too_long_goes_on_or_is_given_up_for_a_while() {
     let since = |times| {
         with_state(cordoned(node_at(Draining, 5), 5), move |state| StateFacts {
             draining_since: Some(Moment(0)),
-            retry: if times == 0 { None } else { retry(times, 0) },
+            retry: (times > 0).then(|| retry(times, 0)),
             ..state
         })
     };
@@ -105,7 +105,7 @@ fn a_drain_that_takes_too_long_goes_on_or_is_given_up_for_a_while() {
         let given_up = NodeAction::Set {
             status: DrainRequired,
             request: Some(LATE),
-            retry: retry(times.saturating_add(1), LATE.plus_seconds(seconds).0),
+            retry: Some(retry(times.saturating_add(1), LATE.plus_seconds(seconds).0)),
             puts_right: false,
         };
         assert_eq!(with_pods(&since(times), PodsSeen::Left, release, LATE), given_up, "{times}");
@@ -116,13 +116,13 @@ fn a_drain_that_takes_too_long_goes_on_or_is_given_up_for_a_while() {
 #[test]
 fn what_was_given_up_is_uncordoned_and_tried_again_when_its_time_comes() {
     let given_up =
-        with_state(node_at(DrainRequired, 7), |state| StateFacts { retry: retry(1, 2_000), ..state });
+        with_state(node_at(DrainRequired, 7), |state| StateFacts { retry: Some(retry(1, 2_000)), ..state });
     assert_eq!(action(&cordoned(given_up, 5), Some(5), RULES, NOW), uncordons(5));
     assert_eq!(action(&given_up, Some(7), RULES, NOW), NodeAction::Rest);
     let again = NodeAction::Set {
         status: Draining,
         request: Some(Moment(7)),
-        retry: retry(1, 2_000),
+        retry: Some(retry(1, 2_000)),
         puts_right: false,
     };
     assert_eq!(action(&given_up, Some(7), RULES, Moment(2_000)), again);
@@ -206,7 +206,7 @@ fn times_at_which_something_is_to_be_done() {
     let state = StateFacts {
         draining_since: Some(Moment(0)),
         completed_at: Some(Moment(1)),
-        retry: retry(1, 7),
+        retry: Some(retry(1, 7)),
         ..StateFacts::default()
     };
     let wakes =

@@ -58,8 +58,8 @@ fn pool_spec(priority: u8, most: u8, names: &[&str]) -> SriovNetworkPoolConfigSp
 /// goes to all three of them at once.
 #[test]
 fn the_example_of_two_pools_that_share_a_node() {
-    let (pool1, pool2) = (pool_spec(1, 1, &["a", "b", "c"]), pool_spec(99, 2, &["c", "d", "e"]));
-    let pools = [NamedPool { name: "pool1", spec: &pool1 }, NamedPool { name: "pool2", spec: &pool2 }];
+    let (first, second) = (pool_spec(1, 1, &["a", "b", "c"]), pool_spec(99, 2, &["c", "d", "e"]));
+    let pools = [NamedPool { name: "pool1", spec: &first }, NamedPool { name: "pool2", spec: &second }];
     let labels = BTreeMap::new();
     let status = |name| if ["c", "d", "e"].contains(&name) { DrainRequired } else { Idle };
     let nodes = ["a", "b", "c", "d", "e"].map(|name| (name, node_at(status(name), 1)));
@@ -159,7 +159,8 @@ fn a_node_that_changes_its_pool_is_listed_there_before_the_old_one_forgets_it() 
 #[test]
 fn who_is_answered_otherwise_waits_for_no_slot() {
     let external = with_state(node_at(DrainRequired, 1), |state| StateFacts { is_external: true, ..state });
-    let later = with_state(node_at(DrainRequired, 1), |state| StateFacts { retry: retry(1, 2_000), ..state });
+    let later =
+        with_state(node_at(DrainRequired, 1), |state| StateFacts { retry: Some(retry(1, 2_000)), ..state });
     let over =
         with_node(node_at(DrainRequired, 1), |node| NodeFacts { last_request: Some(Moment(1)), ..node });
     for facts in [external, later, over, node_at(Idle, 1)] {

@@ -30,14 +30,10 @@ pub(crate) enum Bug {
 
 impl Bug {
     pub(crate) fn distort(self, mut facts: DrainFacts) -> DrainFacts {
-        match (self, &mut facts.node) {
-            (Self::OldMark, Some(node)) => {
-                let request = facts.state.and_then(|state| state.request);
-                if let (Some(mark), Some(request)) = (&mut node.mark, request) {
-                    mark.request = request;
-                }
-            }
-            _ => {}
+        let request = facts.state.and_then(|state| state.request);
+        let mark = facts.node.as_mut().and_then(|node| node.mark.as_mut());
+        if let (Self::OldMark, Some(mark), Some(request)) = (self, mark, request) {
+            mark.request = request;
         }
         facts
     }

@@ -59,7 +59,9 @@ fn components(edges: &[Vec<Edge>]) -> Vec<Vec<usize>> {
         edges.iter().map(|all| all.iter().map(|edge| edge.to).collect()).collect();
     let mut backwards = vec![Vec::new(); edges.len()];
     for (from, all) in forwards.iter().enumerate() {
-        all.iter().for_each(|to| backwards[*to].push(from));
+        for to in all {
+            backwards[*to].push(from);
+        }
     }
     let mut seen = vec![false; edges.len()];
     let order: Vec<usize> = (0..edges.len()).flat_map(|start| visit(&forwards, start, &mut seen)).collect();

@@ -35,17 +35,17 @@ impl Replica {
         let facts: [DrainFacts; NODES] = std::array::from_fn(|node| bug.distort(self.facts(node)));
         let lists: [Vec<Slot>; POOLS] = std::array::from_fn(|pool| list(&self.sees.pools[pool]));
         let slot_facts = facts.map(|facts| bug.distort_for_slots(facts));
-        for pool in 0..POOLS {
+        for (pool, listed) in lists.iter().enumerate() {
             let members = (0..nodes).filter(|node| self.is_member(*node, pool));
             let members: Vec<_> = members.map(|node| self.member(node, pool, &slot_facts[node])).collect();
-            let drain = PoolDrain { limit: LIMIT, slots: &lists[pool], rules: RULES };
+            let drain = PoolDrain { limit: LIMIT, slots: listed, rules: RULES };
             let plan = plan_drain(&drain, &members, now).slots;
-            self.slot_deeds(pool, bug.distort_slots(plan, &lists[pool]), &mut each);
+            self.slot_deeds(pool, &bug.distort_slots(plan, listed), &mut each);
         }
-        for node in 0..nodes {
+        for (node, facts) in facts.iter().enumerate().take(nodes) {
             let pool = self.sees.nodes[node].pool;
             let drain = PoolDrain { limit: LIMIT, slots: &lists[pool], rules: RULES };
-            let action = next(&drain, &self.member(node, pool, &facts[node]), now);
+            let action = next(&drain, &self.member(node, pool, facts), now);
             if let Some(deed) = self.deed(node, bug.distort_action(action), now) {
                 each(deed);
             }
@@ -77,7 +77,7 @@ impl Replica {
         }
     }
 
-    fn slot_deeds(&self, pool: usize, plan: SlotPlan, each: &mut impl FnMut(Deed)) {
+    fn slot_deeds(&self, pool: usize, plan: &SlotPlan, each: &mut impl FnMut(Deed)) {
         let slots = unlist(&plan.slots);
         if slots != self.sees.pools[pool] {
             each(Deed::Write(Write::Slots(pool, slots)));

@@ -2,23 +2,13 @@
 
 use stateright::{Model, Property};
 use vfleet_api::node_state::{DrainScope, DrainStatus};
-use vfleet_plan::drain::{AgentMove, Moment, NodeFacts, StateFacts, Writer, agent_move};
+use vfleet_plan::drain::StateFacts;
 
 use crate::bugs::Bug;
 use crate::decisions::Deed;
 use crate::properties;
-use crate::world::{Agent, Budget, NODES, Node, Objects, POOLS, Pod, Replica, Slots, Verified, World, Write};
-
-/// What a replica sees change at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// Everything; and what it reads again, it reads at one time.
-    Whole,
-    /// All objects of a kind.
-    Kind,
-    /// One object.
-    Object,
-}
+use crate::sight::{Seen, Sight};
+use crate::world::{Agent, Budget, Node, Pod, Replica, World, Write};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Protocol {
@@ -32,17 +22,6 @@ pub(crate) struct Protocol {
     pub(crate) sets_clocks_back: bool,
     pub(crate) budget: Budget,
     pub(crate) bug: Bug,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    All,
-    Nodes,
-    States,
-    Pools,
-    Node(usize),
-    State(usize),
-    Pool(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,33 +57,7 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let node = |index: usize| Node {
-            facts: NodeFacts {
-                is_ready: true,
-                is_cordoned: self.finds_cordon && index == 0,
-                ..NodeFacts::default()
-            },
-            pool: usize::from(index >= 2),
-        };
-        let api = Objects {
-            nodes: std::array::from_fn(node),
-            states: [Some(StateFacts::default()); NODES],
-            pools: [Slots::default(); POOLS],
-        };
-        let need = |node| (node < self.nodes).then_some(DrainScope::Partial);
-        vec![World {
-            api,
-            pods: [Pod::Running; NODES],
-            agents: std::array::from_fn(|node| Agent { need: need(node), works: false }),
-            replicas: [Replica::new(&api, self.replica_crashes); 2],
-            late: None,
-            hours: 0,
-            clocks_ahead: 0,
-            budget: self.budget,
-            moved: [false; NODES],
-            overwrote: false,
-            at_rest: false,
-        }]
+        vec![World::new(self.nodes, self.finds_cordon, self.replica_crashes, self.budget)]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -276,105 +229,5 @@ impl Protocol {
                 }
             }
         });
-    }
-}
-
-impl World {
-    fn agent_acts(&mut self, node: usize) {
-        let agent = &mut self.agents[node];
-        if agent.works {
-            *agent = Agent { need: None, works: false };
-            return;
-        }
-        let Some(state) = self.api.states[node] else { return };
-        let written = StateFacts { writer: Writer::Agent, ..state };
-        match agent_move(&state, agent.need, agent.need.is_some(), self.agents_now()) {
-            AgentMove::Wait => {}
-            AgentMove::Proceed => self.agents[node].works = true,
-            AgentMove::Ask { scope, request } => {
-                let status = DrainStatus::DrainRequired;
-                let asked = StateFacts { status, scope, request: Some(request), retry: None, ..written };
-                self.set_state(node, Some(asked), None);
-            }
-            AgentMove::BeIdle => {
-                self.set_state(node, Some(StateFacts { status: DrainStatus::Idle, ..written }), None);
-            }
-        }
-    }
-
-    fn agent_can_act(&self, node: usize) -> bool {
-        let Agent { need, works } = self.agents[node];
-        let Some(state) = self.api.states[node] else { return works };
-        works
-            || match agent_move(&state, need, need.is_some(), self.agents_now()) {
-                AgentMove::Wait => false,
-                AgentMove::Proceed => need.is_some(),
-                AgentMove::Ask { .. } | AgentMove::BeIdle => true,
-            }
-    }
-}
-
-impl Replica {
-    fn request(&self, node: usize) -> Moment {
-        self.sees.states[node].and_then(|state| state.request).unwrap_or_default()
-    }
-
-    /// What is there to see that is not seen yet.
-    fn sights(&self, sight: Sight, nodes: usize, mut each: impl FnMut(Seen)) {
-        let is_old = |current: &[bool]| current.contains(&false);
-        let old = [is_old(&self.nodes_current), is_old(&self.states_current), is_old(&self.pools_current)];
-        match sight {
-            Sight::Whole if old.contains(&true) => each(Seen::All),
-            Sight::Whole => {}
-            Sight::Kind => {
-                let kinds = [Seen::Nodes, Seen::States, Seen::Pools].into_iter().zip(old);
-                kinds.filter(|(_, is_old)| *is_old).for_each(|(kind, _)| each(kind));
-            }
-            Sight::Object => {
-                let old = |current: &[bool], index: usize| !current[index];
-                (0..nodes)
-                    .filter(|node| old(&self.nodes_current, *node))
-                    .for_each(|node| each(Seen::Node(node)));
-                (0..nodes)
-                    .filter(|node| old(&self.states_current, *node))
-                    .for_each(|node| each(Seen::State(node)));
-                (0..POOLS)
-                    .filter(|pool| old(&self.pools_current, *pool))
-                    .for_each(|pool| each(Seen::Pool(pool)));
-            }
-        }
-    }
-
-    fn see(&mut self, api: &Objects, seen: Seen) {
-        match seen {
-            Seen::All => {
-                [Seen::Nodes, Seen::States, Seen::Pools].into_iter().for_each(|kind| self.see(api, kind))
-            }
-            Seen::Nodes => (0..NODES).for_each(|node| self.see(api, Seen::Node(node))),
-            Seen::States => (0..NODES).for_each(|node| self.see(api, Seen::State(node))),
-            Seen::Pools => (0..POOLS).for_each(|pool| self.see(api, Seen::Pool(pool))),
-            Seen::Node(node) => {
-                self.sees_node(api, node);
-                self.verified[node] = Verified::No;
-            }
-            Seen::State(node) => {
-                self.sees_state(api, node);
-                self.verified[node] = Verified::No;
-            }
-            Seen::Pool(pool) => self.sees_pool(api, pool),
-        }
-    }
-
-    /// Reads first the Node and then the node state.
-    fn verify(&mut self, api: &Objects, node: usize, sight: Sight) {
-        let has_node = self.verified[node] == Verified::Node;
-        if !has_node {
-            self.sees_node(api, node);
-            self.verified[node] = Verified::Node;
-        }
-        if has_node || sight == Sight::Whole {
-            self.sees_state(api, node);
-            self.verified[node] = Verified::Both;
-        }
     }
 }

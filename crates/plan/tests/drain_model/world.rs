@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use vfleet_api::node_state::{DrainScope, DrainStatus};
-use vfleet_plan::drain::{DrainFacts, Moment, NodeFacts, StateFacts, Writer};
+use vfleet_plan::drain::{Moment, NodeFacts, StateFacts, Writer};
 
 /// The most nodes that a model has.
 pub(crate) const NODES: usize = 3;
@@ -118,64 +118,35 @@ pub(crate) struct World {
     pub(crate) at_rest: bool,
 }
 
-impl Replica {
-    /// It begins, and reads everything.
-    pub(crate) fn new(api: &Objects, crashes_left: u8) -> Self {
-        Self {
-            sees: *api,
-            nodes_current: [true; NODES],
-            states_current: [true; NODES],
-            pools_current: [true; POOLS],
-            verified: [Verified::No; NODES],
-            pods: [None; NODES],
-            crashes_left,
-        }
-    }
-
-    pub(crate) fn sees_node(&mut self, api: &Objects, node: usize) {
-        self.sees.nodes[node] = api.nodes[node];
-        self.nodes_current[node] = true;
-    }
-
-    pub(crate) fn sees_state(&mut self, api: &Objects, node: usize) {
-        self.sees.states[node] = api.states[node];
-        self.states_current[node] = true;
-        self.forget_pods(node);
-    }
-
-    /// Pods are looked at only while a node is drained.
-    fn forget_pods(&mut self, node: usize) {
-        let is_draining = |state: StateFacts| state.status == DrainStatus::Draining;
-        let request =
-            self.sees.states[node].filter(|state| is_draining(*state)).and_then(|state| state.request);
-        self.pods[node].take_if(|(looked_for, _)| Some(*looked_for) != request);
-    }
-
-    pub(crate) fn sees_pool(&mut self, api: &Objects, pool: usize) {
-        self.sees.pools[pool] = api.pools[pool];
-        self.pools_current[pool] = true;
-        self.verified = [Verified::No; NODES];
-    }
-
-    pub(crate) fn facts(&self, node: usize) -> DrainFacts {
-        DrainFacts {
-            node: Some(self.sees.nodes[node].facts),
-            state: self.sees.states[node],
-            is_verified: self.verified[node] == Verified::Both,
-        }
-    }
-
-    /// Whether a write to that object would be on top of its newest version.
-    pub(crate) fn is_current(&self, write: &Write) -> bool {
-        match *write {
-            Write::Node(node, _) => self.nodes_current[node],
-            Write::State(node, _) => self.states_current[node],
-            Write::Slots(pool, _) => self.pools_current[pool],
-        }
-    }
-}
-
 impl World {
+    /// Each of so many nodes needs a drain.
+    pub(crate) fn new(nodes: usize, finds_cordon: bool, replica_crashes: u8, budget: Budget) -> Self {
+        let facts = |node: usize| NodeFacts {
+            is_ready: true,
+            is_cordoned: finds_cordon && node == 0,
+            ..NodeFacts::default()
+        };
+        let api = Objects {
+            nodes: std::array::from_fn(|node| Node { facts: facts(node), pool: usize::from(node >= 2) }),
+            states: [Some(StateFacts::default()); NODES],
+            pools: [Slots::default(); POOLS],
+        };
+        let need = |node| (node < nodes).then_some(DrainScope::Partial);
+        Self {
+            api,
+            pods: [Pod::Running; NODES],
+            agents: std::array::from_fn(|node| Agent { need: need(node), works: false }),
+            replicas: [Replica::new(&api, replica_crashes); 2],
+            late: None,
+            hours: 0,
+            clocks_ahead: 0,
+            budget,
+            moved: [false; NODES],
+            overwrote: false,
+            at_rest: false,
+        }
+    }
+
     pub(crate) fn now(&self) -> Moment {
         Moment(0).plus_seconds(HOUR * i64::from(self.hours))
     }
