@@ -6,7 +6,7 @@
 //! - [`evictions`]: the pods of nodes that are being drained
 //! - [`mcp`]: OpenShift's machine config pools, paused while nodes are drained
 //! - [`migration`]: drains of the Go operator that are under way
-//! - [`telling`]: conditions and Events
+//! - [`reports`], [`telling`]: conditions and Events
 
 mod carry_out;
 mod evictions;
@@ -15,6 +15,7 @@ mod line;
 mod mcp;
 mod migration;
 mod objects;
+mod reports;
 mod telling;
 mod writes;
 
@@ -26,14 +27,12 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::core::DeserializeGuard;
-use kube::runtime::events::EventType;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::GO_DRAIN_LEASE;
-use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
-use vfleet_plan::drain::{McpFacts, Migration, NodeAction, wakes_at};
+use vfleet_plan::drain::{McpFacts, NodeAction, wakes_at};
 
 use crate::context::Context;
 use crate::pace::Paced;
@@ -45,11 +44,13 @@ use carry_out::Hands;
 use evictions::{Evictions, Sighting};
 use index::{Index, Todo, Touched, now};
 use mcp::MachineConfigPools;
-use migration::{remove_lease, unknown_text};
+use migration::remove_lease;
 use writes::{Fresh, as_event};
 
 /// Enough to keep the API server busy.
 const NODES_AT_ONCE: usize = 64;
+/// Most of them wait for pods.
+const ENDS_AT_ONCE: usize = 512;
 const POOLS_AT_ONCE: usize = 8;
 const REPORTS_AT_ONCE: usize = 8;
 
@@ -83,6 +84,7 @@ pub(crate) async fn run(
             Some(seen) = fresh.recv() => controller.look(seen),
             Some(sighting) = sightings.recv() => controller.saw_pods(sighting),
             () = controller.nodes.progress() => {}
+            () = controller.ends.progress() => {}
             () = controller.pools.progress() => {}
             () = controller.reports.progress() => {}
             () = chores.progress() => {
@@ -90,6 +92,7 @@ pub(crate) async fn run(
                     chores.start(lease, remove_lease(context.clone()));
                 }
             }
+            node = controller.news.next() => controller.reports.touch([node]),
             pool = controller.paced.next() => controller.pools.touch([pool]),
             node = controller.wakes.next() => {
                 let touched = controller.index.is_due(&node);
@@ -103,6 +106,7 @@ pub(crate) async fn run(
         controller.go_on();
     }
     controller.nodes.finish().await;
+    controller.ends.finish().await;
     controller.pools.finish().await;
     controller.reports.finish().await;
     controller.blocked.forget_all();
@@ -132,11 +136,15 @@ struct Controller {
     evicting: HashSet<String>,
     /// Nodes for which something may be to be done.
     nodes: Work<String>,
+    /// Nodes whose drain is over.
+    ends: Work<String>,
     /// Pools whose slots may change hands.
     pools: Work<String>,
     /// The same, where nobody waits for it.
     paced: Paced<String>,
     /// Nodes about which there may be something new to say.
+    news: Paced<String>,
+    /// Of those, the ones whose turn it is.
     reports: Work<String>,
     /// Nodes for which something is due at a time.
     wakes: Wakes<String>,
@@ -155,8 +163,10 @@ impl Controller {
             evictions,
             evicting: HashSet::new(),
             nodes: Work::new("drain", NODES_AT_ONCE, metrics()),
+            ends: Work::new("drain-ends", ENDS_AT_ONCE, metrics()),
             pools: Work::new("drain-slots", POOLS_AT_ONCE, metrics()),
             paced: Paced::default(),
+            news: Paced::default(),
             reports: Work::new("drain-reports", REPORTS_AT_ONCE, metrics()),
             wakes: Wakes::default(),
             blocked: telling::BlockedCount::new(metrics()),
@@ -176,12 +186,19 @@ impl Controller {
 
     /// What a write has seen counts as a change: it is newer than what the watches have told.
     fn look(&mut self, (name, fresh): (String, Fresh)) {
-        let touched = match fresh {
+        let mut touched = match fresh {
             Fresh::Node(found) => self.index.node(as_event(&name, found)),
             Fresh::State(found) => self.index.state(as_event(&name, found)),
-            Fresh::Pool(found) => self.index.pool(as_event(&name, found)),
+            Fresh::Pool(found) => {
+                // Whoever was too late decides again, also when nothing changed that counts.
+                self.pools.touch([name.clone()]);
+                self.index.pool(as_event(&name, found))
+            }
             Fresh::Verified => self.index.verified(&name),
         };
+        if self.index.knows_node(&name) {
+            touched.nodes.insert(name);
+        }
         self.touch(touched);
     }
 
@@ -193,6 +210,12 @@ impl Controller {
     }
 
     fn touch(&mut self, touched: Touched) {
+        // A withdrawal does not wait for its turn.
+        for node in &touched.nodes {
+            if self.evicting.contains(node) && !self.index.is_being_drained(node) {
+                self.stop_evictions(node);
+            }
+        }
         self.nodes.touch(touched.nodes);
         for pool in touched.pools {
             if self.index.has_waiting(&pool) {
@@ -212,6 +235,9 @@ impl Controller {
         }
         while let Some(node) = self.nodes.next_touched() {
             self.go_on_with(node);
+        }
+        while let Some(node) = self.ends.next_touched() {
+            self.end(node);
         }
         while let Some(node) = self.reports.next_touched() {
             self.report(node);
@@ -236,70 +262,55 @@ impl Controller {
     fn go_on_with(&mut self, node: String) {
         let now = now();
         self.tell_unknown(&node);
+        self.tell_obstacle(&node, now);
         let decided = self.index.decide(&node, self.mcp(&node), now);
         let due = decided.state.and_then(|state| wakes_at(&state.facts, &decided.rules));
         self.wakes.set(&node, due.filter(|due| *due > now).map(|due| due.to_time().0));
-        let is_draining = decided.node.is_some()
-            && decided.state.is_some_and(|state| state.facts.status == DrainStatus::Draining);
-        if let Ok(obstacle) = telling::obstacle(&decided) {
-            self.blocked.count(&node, obstacle.as_ref());
-            let said = decided.state.map(|state| state.blocked.as_ref());
-            if said.is_some_and(|said| telling::is_news(said, obstacle.as_ref())) {
-                self.reports.touch([node.clone()]);
+        match (&decided.todo, decided.state) {
+            (Todo::Act(NodeAction::Evict { .. }), Some(state)) => {
+                let request = state.facts.request.unwrap_or_default();
+                self.evictions.drain(&node, request, state.facts.scope);
+                self.evicting.insert(node.clone());
+                self.nodes.nothing_to_do(&node);
+            }
+            (Todo::Act(NodeAction::Uncordon { .. }), _) => {
+                self.nodes.nothing_to_do(&node);
+                self.ends.touch([node]);
+            }
+            (todo, _) => {
+                // What was seen of the pods before a cordon says nothing about those that came since.
+                let is_cordon = matches!(todo, Todo::Act(NodeAction::Cordon(_)));
+                match self.hands.carry_out(&node, &decided, &self.evictions, now) {
+                    Some(work) => self.nodes.start(node.clone(), work),
+                    None => self.nodes.nothing_to_do(&node),
+                }
+                if is_cordon {
+                    self.stop_evictions(&node);
+                }
+                if due.is_some_and(|due| due <= now) {
+                    // It may be in line again, which nothing else has told.
+                    let Touched { pools, .. } = self.index.is_due(&node);
+                    self.touch(Touched { pools, ..Default::default() });
+                }
             }
         }
-        if !is_draining && self.evicting.remove(&node) {
-            self.evictions.stop(&node);
-            self.index.forget_pods(&node);
-            return self.go_on_with(node);
-        }
-        if let (Todo::Act(NodeAction::Evict { .. }), Some(state)) = (&decided.todo, decided.state) {
-            let request = state.facts.request.unwrap_or_default();
-            self.evictions.drain(&node, request, state.facts.scope);
-            self.evicting.insert(node.clone());
-            self.nodes.nothing_to_do(&node);
-            return;
-        }
-        match self.hands.carry_out(&node, &decided, &self.evictions, now) {
-            Some(work) => self.nodes.start(node, work),
-            None => self.nodes.nothing_to_do(&node),
+    }
+
+    /// The drain is over. This may take a while, for pods of DaemonSets: nobody waits for it.
+    fn end(&mut self, node: String) {
+        let now = now();
+        let decided = self.index.decide(&node, self.mcp(&node), now);
+        let is_end = matches!(decided.todo, Todo::Act(NodeAction::Uncordon { .. }));
+        match self.hands.carry_out(&node, &decided, &self.evictions, now).filter(|_| is_end) {
+            Some(work) => self.ends.start(node, work),
+            None => self.ends.nothing_to_do(&node),
         }
     }
 
-    /// Says once what cannot be moved of what the Go operator left.
-    fn tell_unknown(&mut self, node: &str) {
-        let leftover = self.index.leftover(node, self.mcp(node).is_some(), now());
-        let (Some(Migration::Unknown { key, value }), Some(uid)) = (leftover, self.index.state_uid(node))
-        else {
-            self.said_unknown.remove(node);
-            return;
-        };
-        let text = unknown_text(key, &value);
-        if self.said_unknown.insert(node.to_owned(), text.clone()).as_ref() != Some(&text) {
-            self.hands.tell(node, uid, EventType::Warning, "UnknownDrainState", text);
+    fn stop_evictions(&mut self, node: &str) {
+        if self.evicting.remove(node) {
+            self.evictions.stop(node);
+            self.index.forget_pods(node);
         }
-    }
-
-    fn report(&mut self, node: String) {
-        let decided = self.index.decide(&node, self.mcp(&node), now());
-        let (Ok(obstacle), Some(state)) = (telling::obstacle(&decided), decided.state) else {
-            self.reports.nothing_to_do(&node);
-            return;
-        };
-        if !telling::is_news(state.blocked.as_ref(), obstacle.as_ref()) {
-            self.reports.nothing_to_do(&node);
-            return;
-        }
-        let said = state.blocked.as_ref().filter(|said| said.status == "True");
-        // Words that change while it is blocked, such as numbers of pods, are not worth another Event.
-        if let Some(obstacle) =
-            obstacle.as_ref().filter(|new| said.is_none_or(|said| said.reason != new.reason))
-        {
-            let note = obstacle.message.clone();
-            self.hands.tell(&node, &state.uid, EventType::Warning, obstacle.reason, note);
-        }
-        let said = state.blocked.clone();
-        let writing = telling::write_condition(self.context.clone(), node.clone(), said, obstacle);
-        self.reports.start(node, writing);
     }
 }

@@ -165,6 +165,19 @@ impl Writer {
         }
     }
 
+    /// Lists objects in one page. Of pods on one node there are not many, and only without pages does the API server
+    /// answer from its index.
+    pub(crate) async fn list_at_once<K>(
+        &self,
+        api: &Api<K>,
+        params: &ListParams,
+    ) -> Result<Vec<K>, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        Ok(self.within_deadline(api.list(params)).await?.items)
+    }
+
     /// Creates `object`. That it exists already is a conflict.
     pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where

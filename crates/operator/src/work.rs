@@ -26,6 +26,15 @@ pub(crate) struct Work<K> {
     busy_keys: BTreeSet<K>,
     tasks: JoinSet<Result<(), WriteError>>,
     retries: Retries<K>,
+    /// What failed, and was not done since.
+    failures: HashMap<K, Failure>,
+}
+
+/// Work that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) times: u32,
+    pub(crate) text: String,
 }
 
 impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
@@ -39,6 +48,7 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
             busy_keys: BTreeSet::new(),
             tasks: JoinSet::new(),
             retries: Retries::default(),
+            failures: HashMap::new(),
         }
     }
 
@@ -67,6 +77,12 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
     /// Nothing is to be done for `key`: all is as it shall be.
     pub(crate) fn nothing_to_do(&mut self, key: &K) {
         self.retries.forget(key);
+        self.failures.remove(key);
+    }
+
+    /// How the work for `key` failed, if it did and was not done since.
+    pub(crate) fn failure(&self, key: &K) -> Option<&Failure> {
+        self.failures.get(key)
     }
 
     /// Does something for `key`. It is not looked at again before that is done.
@@ -110,7 +126,10 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
         self.busy_keys.remove(&key);
         self.metrics.worked(self.controller, result.as_ref().err().map(WriteError::reason));
         match result {
-            Ok(()) => self.retries.forget(&key),
+            Ok(()) => {
+                self.retries.forget(&key);
+                self.failures.remove(&key);
+            }
             // Not worth a line: the change that we had not seen yet is on its way to us.
             Err(error) if error.is_conflict() => {
                 tracing::debug!(controller = self.controller, %key, %error, "somebody else was quicker");
@@ -119,6 +138,12 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
             Err(error) => {
                 let (controller, reason) = (self.controller, error.reason());
                 tracing::warn!(controller, %key, reason, %error, "not written, will try again");
+                let failure = self
+                    .failures
+                    .entry(key.clone())
+                    .or_insert_with(|| Failure { times: 0, text: String::new() });
+                failure.times = failure.times.saturating_add(1);
+                failure.text = error.to_string();
                 self.retries.later(key);
             }
         }

@@ -93,13 +93,17 @@ pub fn plan_drain(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> 
 pub fn next(pool: &PoolDrain<'_>, member: &Member<'_>, now: Moment) -> NodeAction {
     let place = pool.slots.binary_search_by(|slot| slot.node.as_str().cmp(member.name));
     let listed = place.ok().and_then(|place| pool.slots.get(place)).map(|slot| slot.request);
-    match next::next(member, listed.max(member.slot_elsewhere), &pool.rules, now) {
-        NodeAction::Rest
-            if pool.limit == Limit::AtMost(0) && slots::waits(member.facts, &pool.rules, now) =>
-        {
-            NodeAction::Wait(Blocked::NeverDrained)
-        }
-        action => action,
+    let slot = next::SlotSeen {
+        // Too many have one: nobody begins before that is put right.
+        is_usable: listed.is_some() && pool.limit.allows(pool.slots.len()),
+        request: listed.max(member.slot_elsewhere),
+    };
+    let action = next::next(member, slot, &pool.rules, now);
+    let waits = || action == NodeAction::Rest && slots::waits(member.facts, &pool.rules, now);
+    match pool.limit {
+        Limit::AtMost(0) if waits() => NodeAction::Wait(Blocked::NeverDrained),
+        Limit::NoPool if waits() => NodeAction::Wait(Blocked::NoPool),
+        _ => action,
     }
 }
 
@@ -115,6 +119,8 @@ pub struct NodeFacts {
     pub last_request: Option<Moment>,
     /// Whether its kubelet says that it is ready.
     pub is_ready: bool,
+    /// Another installation's operator drains it.
+    pub is_anothers: bool,
 }
 
 /// Our mark on a cordoned node. Written with the cordon, and taken off with it, each in one write.
@@ -144,8 +150,10 @@ pub struct StateFacts {
     pub writer: Writer,
     /// How much is to be drained.
     pub scope: DrainScope,
-    /// When the agent last asked.
+    /// The name of the agent's last request: when it asked, by its own clock.
     pub request: Option<Moment>,
+    /// When that was written, by the API server's clock.
+    pub asked_at: Option<Moment>,
     /// Since when its pods are being evicted.
     pub draining_since: Option<Moment>,
     /// Since when they are gone.
@@ -163,6 +171,7 @@ impl Default for StateFacts {
             writer: Writer::Agent,
             scope: DrainScope::Partial,
             request: None,
+            asked_at: None,
             draining_since: None,
             completed_at: None,
             retry: None,

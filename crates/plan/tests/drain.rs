@@ -37,7 +37,8 @@ const RULES: Rules = Rules {
     on_timeout: OnTimeout::Wait,
 };
 
-const NODE: NodeFacts = NodeFacts { is_cordoned: false, mark: None, last_request: None, is_ready: true };
+const NODE: NodeFacts =
+    NodeFacts { is_cordoned: false, mark: None, last_request: None, is_ready: true, is_anothers: false };
 
 const STATUSES: [DrainStatus; 7] = [
     DrainStatus::Idle,

@@ -162,13 +162,18 @@ impl Agent {
             Some(last_request) if !last.is_external => self.is_over(last_request).await,
             _ => true,
         };
-        json!({
+        let mut asking = json!({
             "drainStatus": DrainStatus::DrainRequired,
             "drainScope": scope,
             "drainRequestedAt": request.to_time(),
             "drainRetry": null,
             "keptResources": kept_at_asking(kept(latest), is_over),
-        })
+        });
+        if is_over {
+            // Nothing was done to the machine since.
+            asking["drainCompletedAt"] = Value::Null;
+        }
+        asking
     }
 
     /// Whether the node says that this request is over. What cannot be read is not.

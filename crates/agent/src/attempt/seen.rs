@@ -12,7 +12,6 @@ pub(super) struct Seen {
     pub(super) wish: Wish,
     drain: StateFacts,
     external: ExternalFacts,
-    blocked: Option<String>,
 }
 
 /// Which spec it is.
@@ -24,12 +23,7 @@ pub(super) struct Wish {
 
 impl Seen {
     pub(super) fn of(state: &SriovNetworkNodeState) -> Self {
-        Self {
-            wish: Wish::of(state),
-            drain: StateFacts::of(state),
-            external: ExternalFacts::of(state),
-            blocked: blocked(state).map(str::to_owned),
-        }
+        Self { wish: Wish::of(state), drain: StateFacts::of(state), external: ExternalFacts::of(state) }
     }
 }
 

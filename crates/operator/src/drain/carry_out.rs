@@ -9,7 +9,7 @@ use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_plan::drain::{Mark, Moment, NodeAction, Slot};
 
-use super::evictions::Evictions;
+use super::evictions::{Evictions, Lost, Restarted};
 use super::index::{Decided, Todo};
 use super::mcp::MachineConfigPools;
 use super::migration::Place;
@@ -136,15 +136,15 @@ impl Hands {
     ) -> Work {
         let hands = self.clone();
         let state = decided.state.cloned();
-        let was_drained = |state: &&SeenState| state.facts.completed_at > Some(request);
+        let was_drained = |state: &&SeenState| state.facts.completed_at.is_some();
         let restart = state.as_ref().filter(was_drained).map(|state| {
-            let kept = state.kept_resources.clone();
-            evictions.restart_daemon_pods(&node, kept)
+            let lost = Lost { kept: state.kept_resources.clone(), until: state.status_written_at };
+            evictions.restart_daemon_pods(&node, lost)
         });
         Box::pin(async move {
             let restarted = match restart {
                 Some(restart) => restart.await?,
-                None => Vec::new(),
+                None => Restarted::default(),
             };
             if !hands.writer.uncordon(&node, request, stays_cordoned).await? {
                 return Ok(());
@@ -157,11 +157,18 @@ impl Hands {
         })
     }
 
-    fn tell_end(&self, node: &str, uid: &str, stays_cordoned: bool, restarted: &[String]) {
-        if !restarted.is_empty() {
+    fn tell_end(&self, node: &str, uid: &str, stays_cordoned: bool, restarted: &Restarted) {
+        if !restarted.failed.is_empty() {
+            let note = format!(
+                "their VFs may have changed, but these pods of DaemonSets could not be started again; delete them by hand: {}",
+                restarted.failed.join(", ")
+            );
+            self.tell(node, uid, EventType::Warning, "DaemonPodsNotRestarted", note);
+        }
+        if !restarted.pods.is_empty() {
             let note = format!(
                 "their VFs may have changed, so these pods of DaemonSets were started again: {}",
-                restarted.join(", ")
+                restarted.pods.join(", ")
             );
             self.tell(node, uid, EventType::Normal, "DaemonPodsRestarted", note);
         }

@@ -27,6 +27,7 @@ use vfleet_plan::drain::{Moment, PodsSeen};
 use crate::context::Context;
 use crate::patch::WriteError;
 
+pub(crate) use self::daemon_pods::{Lost, Restarted};
 use self::feed::Feed;
 use self::node::NodeDrain;
 use self::requests::Requests;
@@ -106,13 +107,13 @@ impl Evictions {
     }
 
     /// Starts those pods of DaemonSets on the node again that may have lost their VFs, and waits for a while until the
-    /// old ones are gone. Gives their names. `kept` are the resources, without prefix, whose VFs are as they were.
+    /// old ones are gone.
     pub(crate) fn restart_daemon_pods(
         &self,
         node: &str,
-        kept: Vec<String>,
-    ) -> impl Future<Output = Result<Vec<String>, WriteError>> + Send + 'static {
+        lost: Lost,
+    ) -> impl Future<Output = Result<Restarted, WriteError>> + Send + 'static {
         let (requests, feed, node) = (Arc::clone(&self.requests), self.feed.clone(), node.to_owned());
-        async move { daemon_pods::restart(&requests, &feed, &node, &kept).await }
+        async move { daemon_pods::restart(&requests, &feed, &node, &lost).await }
     }
 }

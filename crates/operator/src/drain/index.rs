@@ -152,6 +152,17 @@ impl Index {
             && self.is_disabled.is_some()
     }
 
+    /// Whether there is a node or a node state of this name.
+    pub(super) fn knows_node(&self, name: &str) -> bool {
+        self.nodes.get(name).is_some() || self.states.get(name).is_some()
+    }
+
+    /// Whether the node's pods are to be evicted.
+    pub(super) fn is_being_drained(&self, node: &str) -> bool {
+        let state = self.states.get(node).map(|state| state.facts.status);
+        self.nodes.get(node).is_some() && state == Some(DrainStatus::Draining)
+    }
+
     /// The unique id of the node's node state.
     pub(super) fn state_uid(&self, node: &str) -> Option<&str> {
         self.states.get(node).map(|state| state.uid.as_str())

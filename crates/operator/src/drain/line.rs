@@ -10,7 +10,7 @@ pub(super) struct Line {
     /// All of its nodes, and what each of them is here for.
     places: BTreeMap<String, Place>,
     holders: BTreeSet<String>,
-    waiting: BTreeSet<(bool, Moment, String)>,
+    waiting: BTreeSet<(WaitingTurn, String)>,
 }
 
 /// What a node is in its pool for.
@@ -21,17 +21,21 @@ pub(super) enum Place {
     /// It has a slot, or must have one.
     Holds,
     /// It waits for one.
-    Waits {
-        /// Whether it could serve somebody meanwhile.
-        costs_something: bool,
-        /// When it asked.
-        request: Moment,
-    },
+    Waits(WaitingTurn),
+}
+
+/// When its turn is, but for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WaitingTurn {
+    costs_something: bool,
+    asked_at: Moment,
+    request: Moment,
 }
 
 impl From<Turn<'_>> for Place {
     fn from(turn: Turn<'_>) -> Self {
-        Self::Waits { costs_something: turn.costs_something, request: turn.request }
+        let Turn { costs_something, asked_at, request, .. } = turn;
+        Self::Waits(WaitingTurn { costs_something, asked_at, request })
     }
 }
 
@@ -48,7 +52,7 @@ impl Line {
 
     /// Those who count when slots are given away: who holds one, and as many of those who wait as could get one.
     pub(super) fn candidates(&self, limit: Limit) -> impl Iterator<Item = &str> {
-        let next = self.waiting.iter().take(limit.free(0)).map(|(_, _, node)| node.as_str());
+        let next = self.waiting.iter().take(limit.free(0)).map(|(_, node)| node.as_str());
         self.holders.iter().map(String::as_str).chain(next)
     }
 
@@ -57,17 +61,13 @@ impl Line {
         let old = self.places.remove(node);
         match &old {
             Some(Place::Holds) => drop(self.holders.remove(node)),
-            Some(Place::Waits { costs_something, request }) => {
-                self.waiting.remove(&(*costs_something, *request, node.to_owned()));
-            }
+            Some(Place::Waits(turn)) => drop(self.waiting.remove(&(*turn, node.to_owned()))),
             Some(Place::Rests) | None => {}
         }
         if let Some(place) = place {
             match &place {
                 Place::Holds => drop(self.holders.insert(node.to_owned())),
-                Place::Waits { costs_something, request } => {
-                    self.waiting.insert((*costs_something, *request, node.to_owned()));
-                }
+                Place::Waits(turn) => drop(self.waiting.insert((*turn, node.to_owned()))),
                 Place::Rests => {}
             }
             self.places.insert(node.to_owned(), place);

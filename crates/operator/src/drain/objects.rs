@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use vfleet_api::conditions::BLOCKED;
 use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, NODE_DRAIN_STATE};
@@ -31,6 +32,10 @@ pub(super) struct SeenState {
     pub(super) kept_resources: Vec<String>,
     /// What the Go operator left, if anything.
     pub(super) leftovers: BTreeMap<String, String>,
+    /// When its drain status was written, by the API server's clock.
+    pub(super) status_written_at: Option<Timestamp>,
+    /// Why the agent's last attempt failed.
+    pub(super) last_error: Option<String>,
     /// What we say about its drain.
     pub(super) blocked: Option<Condition>,
     pub(super) uid: String,
@@ -91,11 +96,21 @@ impl From<SriovNetworkNodeState> for SeenState {
     fn from(state: SriovNetworkNodeState) -> Self {
         let (facts, version) = (StateFacts::of(&state), Version::of(&state));
         let (uid, leftovers) = (state.uid().unwrap_or_default(), leftovers(state.annotations()));
+        let status_written_at = written_at(&state);
         let status = state.status.unwrap_or_default();
+        let last_error = status.last_sync_error.filter(|error| !error.is_empty());
         let blocked = status.conditions.into_iter().flatten().find(|condition| condition.type_ == BLOCKED);
         let kept_resources = status.kept_resources.unwrap_or_default();
-        Self { facts, kept_resources, leftovers, blocked, uid, version }
+        Self { facts, kept_resources, leftovers, status_written_at, last_error, blocked, uid, version }
     }
+}
+
+/// Who owns the field has written just this value, and nothing after it.
+fn written_at(state: &SriovNetworkNodeState) -> Option<Timestamp> {
+    let owns = |fields: &serde_json::Value| fields.pointer("/f:status/f:drainStatus").is_some();
+    let entries = state.managed_fields().iter();
+    let owning = entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| owns(&fields.0)));
+    owning.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()
 }
 
 fn leftovers(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {

@@ -13,13 +13,14 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::conditions::{BLOCKED, Verdict, updated};
-use vfleet_plan::drain::{Blocked, NodeAction, StateFacts};
+use vfleet_plan::drain::{Blocked, Moment, NodeAction, StateFacts};
 
 use super::evictions::Obstacle;
 use super::index::{Decided, Todo};
 use crate::context::Context;
 use crate::metrics::Metrics;
 use crate::patch::{WriteError, Writer};
+use crate::work::Failure;
 
 const EVENTS_AT_ONCE: usize = 8;
 
@@ -56,10 +57,18 @@ fn waits(blocked: Blocked, decided: &Decided<'_>) -> Obstacle {
         ),
         Blocked::AgentSilent => (
             "AgentSilent",
-            format!(
-                "the node is drained for longer than {seconds} s, and its agent has not said that it is done; look at \
-                 the agent's log and at the node. It stays cordoned and keeps its slot until then"
-            ),
+            silence(decided),
+        ),
+        Blocked::NoPool => (
+            "NoPool",
+            "the node belongs to no pool, so that it is not drained; have a SriovNetworkPoolConfig select it, or let \
+             the one named default select all nodes again"
+                .to_owned(),
+        ),
+        Blocked::AnotherDrains => (
+            "AnotherDrains",
+            "the operator of another installation drains this node right now; only one of them should look after it"
+                .to_owned(),
         ),
         Blocked::NeverDrained => (
             "NeverDrained",
@@ -67,6 +76,26 @@ fn waits(blocked: Blocked, decided: &Decided<'_>) -> Obstacle {
         ),
     };
     Obstacle { reason, message }
+}
+
+/// What is to be written for the drain is refused again and again.
+pub(super) fn not_written(failure: &Failure) -> Obstacle {
+    let message = format!(
+        "what is to be written for the drain was refused {} times in a row; put that right, it is tried again: {}",
+        failure.times, failure.text
+    );
+    Obstacle { reason: "WriteRefused", message }
+}
+
+fn silence(decided: &Decided<'_>) -> String {
+    let state = decided.state;
+    let since = state.and_then(|state| state.facts.completed_at).map(Moment::text).unwrap_or_default();
+    let error = state.and_then(|state| state.last_error.as_deref());
+    let error = error.map_or_else(String::new, |error| format!("; its last error: {error}"));
+    format!(
+        "the node is drained since {since}, and its agent has not said that it is done; look at the agent's log and at \
+         the node. It stays cordoned and keeps its slot until then{error}"
+    )
 }
 
 /// Whether the condition says something else.
@@ -126,7 +155,7 @@ pub(super) fn herald(context: &Context) -> mpsc::UnboundedSender<News> {
 }
 
 /// How long the pods took to go.
-pub(super) fn seconds_drained(state: &StateFacts, now: vfleet_plan::drain::Moment) -> Option<f64> {
+pub(super) fn seconds_drained(state: &StateFacts, now: Moment) -> Option<f64> {
     let micros = now.0.saturating_sub(state.draining_since?.0);
     Some(std::time::Duration::from_micros(u64::try_from(micros).ok()?).as_secs_f64())
 }

@@ -13,6 +13,8 @@ pub enum Limit {
     None,
     /// So many. 0 is never.
     AtMost(usize),
+    /// The nodes belong to no pool: none of them is begun with.
+    NoPool,
 }
 
 impl Limit {
@@ -22,6 +24,7 @@ impl Limit {
             Self::None => "all nodes of the pool may be drained at once".to_owned(),
             Self::AtMost(1) => "one node of the pool is drained at a time".to_owned(),
             Self::AtMost(most) => format!("{most} nodes of the pool may be drained at once"),
+            Self::NoPool => "no node is drained without a pool".to_owned(),
         }
     }
 
@@ -30,6 +33,16 @@ impl Limit {
         match self {
             Self::None => usize::MAX,
             Self::AtMost(most) => most.saturating_sub(held),
+            Self::NoPool => 0,
+        }
+    }
+
+    /// Whether there may be so many.
+    pub fn allows(self, held: usize) -> bool {
+        match self {
+            Self::None => true,
+            Self::AtMost(most) => held <= most,
+            Self::NoPool => false,
         }
     }
 }
@@ -89,6 +102,7 @@ pub fn lowered_below(old: &NamedPool<'_>, new: &NamedPool<'_>, total: usize, hel
     let most = |limit| match limit {
         Limit::None => usize::MAX,
         Limit::AtMost(most) => most,
+        Limit::NoPool => 0,
     };
     most(after) < most(before) && most(after) < held
 }

@@ -3,8 +3,12 @@
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_api::pool_config::OnTimeout;
 
-use super::{Cordon, Mark, Member, Moment, NodeFacts, Retry, StateFacts, Writer, is_in_flight};
+use super::{Cordon, DrainFacts, Mark, Member, Moment, NodeFacts, Retry, StateFacts, Writer, is_in_flight};
 
+/// An agent that is silent for longer is named where the pool sets no time.
+const SILENCE_SECONDS: i64 = 900;
+/// A clock that is ahead by more is wrong, and its time is no name for a request.
+const FARTHEST_AHEAD_SECONDS: i64 = 3600;
 const FIRST_RETRY_SECONDS: i64 = 60;
 const LONGEST_RETRY_SECONDS: i64 = 30 * 60;
 
@@ -58,6 +62,19 @@ pub enum Blocked {
     AgentSilent,
     /// Its pool lets no node be drained.
     NeverDrained,
+    /// It belongs to no pool.
+    NoPool,
+    /// Another installation's operator drains it.
+    AnotherDrains,
+}
+
+/// The slot of a node, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotSeen {
+    /// The request that a pool lists the node for.
+    pub(super) request: Option<Moment>,
+    /// It is its own pool that lists it, and not too many others.
+    pub(super) is_usable: bool,
 }
 
 /// What to do for a node. Every write is on top of the version of the object that it was decided on.
@@ -114,6 +131,11 @@ impl Rules {
     fn deadline(&self, since: Option<Moment>) -> Option<Moment> {
         Some(since?.plus_seconds(self.timeout_seconds?))
     }
+
+    /// When an agent has been silent for too long.
+    fn silent_from(&self, since: Option<Moment>) -> Option<Moment> {
+        Some(since?.plus_seconds(self.timeout_seconds.unwrap_or(SILENCE_SECONDS)))
+    }
 }
 
 /// When something is to be done for a node although nothing has changed. May be over.
@@ -121,15 +143,15 @@ pub fn wakes_at(state: &StateFacts, rules: &Rules) -> Option<Moment> {
     match state.status {
         DrainStatus::DrainRequired => state.retry.map(|retry| retry.not_before),
         DrainStatus::Draining => rules.deadline(state.draining_since),
-        DrainStatus::DrainingComplete => rules.deadline(state.completed_at),
+        DrainStatus::DrainingComplete => rules.silent_from(state.completed_at),
         _ => None,
     }
 }
 
-/// What comes next for a node. `slot`: the request that a pool lists it for.
-pub(super) fn next(member: &Member<'_>, slot: Option<Moment>, rules: &Rules, now: Moment) -> NodeAction {
+/// What comes next for a node.
+pub(super) fn next(member: &Member<'_>, slot: SlotSeen, rules: &Rules, now: Moment) -> NodeAction {
     let (facts, mcp) = (member.facts, member.mcp);
-    let Some(node) = facts.node else { return NodeAction::Rest };
+    let Some(node) = facts.node else { return without_node(facts, now) };
     let Some(state) = facts.state else {
         let is_certain = facts.is_verified || node.mark.is_none();
         return if is_certain { leave(node, mcp) } else { NodeAction::Verify };
@@ -137,24 +159,59 @@ pub(super) fn next(member: &Member<'_>, slot: Option<Moment>, rules: &Rules, now
     if state.is_external {
         return leave(node, mcp);
     }
-    if is_older(&state, node, slot) && !facts.is_verified {
+    if is_older(&state, node, slot.request) && !facts.is_verified {
         return NodeAction::Verify;
     }
-    if let Some(action) = put_right(&state, node).or_else(|| name(&state, node, slot, now)) {
+    if let Some(action) = put_right(&state, node).or_else(|| name(&state, node, slot.request, now)) {
         return action;
     }
     match state.status {
         DrainStatus::Idle | DrainStatus::DrainDisabled => leave(node, mcp),
-        // Complete is the agent's to end, whatever is switched off meanwhile.
-        DrainStatus::DrainingComplete if rules.is_late(state.completed_at, now) => {
-            NodeAction::Wait(Blocked::AgentSilent)
-        }
-        DrainStatus::DrainingComplete => NodeAction::Rest,
+        // The agent's to end, whatever is switched off meanwhile.
+        DrainStatus::DrainingComplete => complete(&state, node, facts.is_verified, rules, now),
         _ if rules.refuse(&state) => set(&state, DrainStatus::DrainDisabled),
-        DrainStatus::DrainRequired => begin(&state, node, slot == state.request, mcp, now),
+        DrainStatus::DrainRequired => {
+            begin(&state, node, slot.is_usable && slot.request == state.request, mcp, now)
+        }
         DrainStatus::DrainingMcpPausing => pause(&state, mcp),
         DrainStatus::DrainingMcpPaused => paused(&state, mcp),
         DrainStatus::Draining => drain(&state, node, member.pods, rules, now),
+    }
+}
+
+/// The Node is gone, and with it all that was begun. Should it come back, it is drained anew, with a slot of its own.
+fn without_node(facts: &DrainFacts, now: Moment) -> NodeAction {
+    match facts.state {
+        Some(state) if facts.is_verified && is_in_flight(state.status) && !state.is_external => {
+            NodeAction::Set {
+                status: DrainStatus::DrainRequired,
+                request: Some(Moment::later_than(state.request, now)),
+                retry: state.retry,
+                puts_right: false,
+            }
+        }
+        _ => NodeAction::Rest,
+    }
+}
+
+/// The agent is at work.
+fn complete(
+    state: &StateFacts,
+    node: NodeFacts,
+    is_verified: bool,
+    rules: &Rules,
+    now: Moment,
+) -> NodeAction {
+    match node.mark.filter(|mark| Some(mark.request) == state.request) {
+        // The Node is not the one that was drained: it was made anew meanwhile.
+        None if is_verified => set(state, DrainStatus::Draining),
+        None => NodeAction::Verify,
+        // Somebody uncordoned it, too early.
+        Some(mark) if !node.is_cordoned => NodeAction::Cordon(Mark { cordon: Cordon::Ours, ..mark }),
+        Some(_) if rules.silent_from(state.completed_at).is_some_and(|from| from <= now) => {
+            NodeAction::Wait(Blocked::AgentSilent)
+        }
+        Some(_) => NodeAction::Rest,
     }
 }
 
@@ -183,7 +240,9 @@ fn put_right(state: &StateFacts, node: NodeFacts) -> Option<NodeAction> {
         return None;
     }
     let is_drained_for_it = node.mark.is_some_and(|mark| Some(mark.request) == state.request);
-    let status = if is_drained_for_it { DrainStatus::Draining } else { DrainStatus::DrainRequired };
+    // A value that is there already would stay the other's.
+    let goes_on = is_drained_for_it && state.status != DrainStatus::Draining;
+    let status = if goes_on { DrainStatus::Draining } else { DrainStatus::DrainRequired };
     Some(NodeAction::Set { status, request: state.request, retry: state.retry, puts_right: true })
 }
 
@@ -191,11 +250,12 @@ fn put_right(state: &StateFacts, node: NodeFacts) -> Option<NodeAction> {
 /// the agent's clock was set back.
 fn name(state: &StateFacts, node: NodeFacts, slot: Option<Moment>, now: Moment) -> Option<NodeAction> {
     let begun = slot.max(node.mark.map(|mark| mark.request));
-    let is_new = state.request.is_some() && state.request > node.last_request && state.request >= begun;
+    let request = state.request.filter(|request| *request <= now.plus_seconds(FARTHEST_AHEAD_SECONDS));
+    let is_new = request.is_some() && request > node.last_request && request >= begun;
     if is_new || is_at_rest(state.status) {
         return None;
     }
-    let known = state.request.max(node.last_request).max(begun);
+    let known = request.max(node.last_request).max(begun);
     Some(NodeAction::Set {
         status: DrainStatus::DrainRequired,
         request: Some(Moment::later_than(known, now)),
@@ -227,7 +287,8 @@ fn begin(
         return leave(node, mcp);
     }
     if !is_granted {
-        return NodeAction::Rest;
+        // What an earlier request has paused goes on meanwhile.
+        return if node.mark.is_none() { leave(node, mcp) } else { NodeAction::Rest };
     }
     set(state, if mcp.is_some() { DrainStatus::DrainingMcpPausing } else { DrainStatus::Draining })
 }
@@ -251,32 +312,40 @@ fn paused(state: &StateFacts, mcp: Option<McpFacts>) -> NodeAction {
 
 fn drain(state: &StateFacts, node: NodeFacts, pods: PodsSeen, rules: &Rules, now: Moment) -> NodeAction {
     let request = state.request.unwrap_or_default();
+    let is_late = rules.is_late(state.draining_since, now);
+    if is_late && pods != PodsSeen::Gone && rules.on_timeout == OnTimeout::Release {
+        return release(state, request, now);
+    }
     match node.mark {
+        None if node.is_anothers => return NodeAction::Wait(Blocked::AnotherDrains),
         None => {
             let cordon = if node.is_cordoned { Cordon::Found } else { Cordon::Ours };
             return NodeAction::Cordon(Mark { cordon, request });
         }
-        Some(mark) if mark.request != request || !node.is_cordoned => {
-            return NodeAction::Cordon(Mark { request, ..mark });
+        // Whoever cordoned it before took that back.
+        Some(_) if !node.is_cordoned => {
+            return NodeAction::Cordon(Mark { request, cordon: Cordon::Ours });
         }
+        Some(mark) if mark.request != request => return NodeAction::Cordon(Mark { request, ..mark }),
         Some(_) => {}
     }
     if pods == PodsSeen::Gone {
         return set(state, DrainStatus::DrainingComplete);
     }
-    let is_late = rules.is_late(state.draining_since, now);
-    if is_late && rules.on_timeout == OnTimeout::Release {
-        let times = state.retry.map_or(0, |retry| retry.times).saturating_add(1);
-        let retry = Retry { times, not_before: retry_after(times, now) };
-        // Another request, as this one is over with the uncordon; those who wait come first.
-        return NodeAction::Set {
-            status: DrainStatus::DrainRequired,
-            request: Some(Moment::later_than(Some(request), now)),
-            retry: Some(retry),
-            puts_right: false,
-        };
-    }
     NodeAction::Evict { is_late }
+}
+
+/// Gives the drain up for now.
+fn release(state: &StateFacts, request: Moment, now: Moment) -> NodeAction {
+    let times = state.retry.map_or(0, |retry| retry.times).saturating_add(1);
+    let retry = Retry { times, not_before: retry_after(times, now) };
+    // Another request, as this one is over with the uncordon; those who wait come first.
+    NodeAction::Set {
+        status: DrainStatus::DrainRequired,
+        request: Some(Moment::later_than(Some(request), now)),
+        retry: Some(retry),
+        puts_right: false,
+    }
 }
 
 /// How often it was given up is kept for as long as the request is the same: the agent forgets it with the next.

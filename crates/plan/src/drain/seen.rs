@@ -15,7 +15,12 @@ impl StateFacts {
     pub fn of(state: &SriovNetworkNodeState) -> Self {
         let external = state.metadata.annotations.as_ref().and_then(|all| all.get(USE_EXTERNAL_DRAINER));
         let facts = state.status.as_ref().map(Self::of_status).unwrap_or_default();
-        Self { writer: writer(state), is_external: external.is_some_and(|value| value == "true"), ..facts }
+        Self {
+            writer: writer(state),
+            asked_at: asked_at(state),
+            is_external: external.is_some_and(|value| value == "true"),
+            ..facts
+        }
     }
 
     fn of_status(status: &SriovNetworkNodeStateStatus) -> Self {
@@ -36,14 +41,8 @@ impl StateFacts {
 
 /// Who owns the field has written just this value.
 fn writer(state: &SriovNetworkNodeState) -> Writer {
-    let owns = |fields: &serde_json::Value| fields.pointer("/f:status/f:drainStatus").is_some();
-    let is_owned_by = |name: &str| {
-        let mut entries = state.metadata.managed_fields.iter().flatten();
-        entries.any(|entry| {
-            entry.manager.as_deref() == Some(name)
-                && entry.fields_v1.as_ref().is_some_and(|fields| owns(&fields.0))
-        })
-    };
+    let is_owned_by =
+        |name: &str| owners(state, "/f:status/f:drainStatus").any(|(manager, _)| manager == Some(name));
     if is_owned_by(OPERATOR_FIELD_MANAGER) {
         Writer::Operator
     } else if is_owned_by(AGENT_FIELD_MANAGER) {
@@ -51,6 +50,23 @@ fn writer(state: &SriovNetworkNodeState) -> Writer {
     } else {
         Writer::Other
     }
+}
+
+/// When the request was written, by a clock that is the same for all nodes.
+fn asked_at(state: &SriovNetworkNodeState) -> Option<Moment> {
+    owners(state, "/f:status/f:drainRequestedAt").filter_map(|(_, time)| time).max()
+}
+
+/// Who owns a field, and when each of them last wrote something.
+fn owners<'a>(
+    state: &'a SriovNetworkNodeState,
+    field: &'a str,
+) -> impl Iterator<Item = (Option<&'a str>, Option<Moment>)> {
+    let entries = state.metadata.managed_fields.iter().flatten();
+    let owning = entries.filter(move |entry| {
+        entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(field).is_some())
+    });
+    owning.map(|entry| (entry.manager.as_deref(), entry.time.as_ref().map(|time| time.0.into())))
 }
 
 impl NodeFacts {
@@ -62,7 +78,9 @@ impl NodeFacts {
         is_ready: bool,
     ) -> Self {
         let last_request = annotations.get(LAST_DRAIN).and_then(|text| Moment::parse(text));
-        Self { is_cordoned, mark: Mark::of(annotations, namespace), last_request, is_ready }
+        let mark = Mark::of(annotations, namespace);
+        let is_anothers = mark.is_none() && annotations.contains_key(CORDON);
+        Self { is_cordoned, mark, last_request, is_ready, is_anothers }
     }
 }
 

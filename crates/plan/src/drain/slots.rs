@@ -1,11 +1,11 @@
 //! A pool's slots: who has one, who gets one, and which can be taken back.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Ordering;
 
 use vfleet_api::node_state::DrainStatus;
 
-use super::{DrainFacts, Member, Moment, PoolDrain, Rules, is_in_flight};
+use super::{DrainFacts, Limit, Member, Moment, PoolDrain, Rules, is_in_flight};
 use crate::prelude::*;
 
 /// A slot that was given away, as the pool's status lists it.
@@ -55,7 +55,13 @@ fn standing(facts: &DrainFacts, request: Moment, rules: &Rules, now: Moment) -> 
         return Standing::Held;
     }
     let Some(node) = facts.node else {
-        return if facts.is_verified { Standing::Free } else { Standing::Unknown };
+        // Should the Node come back, it must not go on where it was, without a slot.
+        let is_in_flight = facts.state.is_some_and(|state| is_in_flight(state.status));
+        return match facts.is_verified {
+            false => Standing::Unknown,
+            true if is_in_flight => Standing::Held,
+            true => Standing::Free,
+        };
     };
     match facts.state.map(|state| state.request.cmp(&Some(request))) {
         // Or the node state is gone, or was made anew.
@@ -80,16 +86,25 @@ pub(super) fn waits(facts: &DrainFacts, rules: &Rules, now: Moment) -> bool {
 pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> SlotPlan {
     let listed: BTreeMap<&str, Moment> =
         pool.slots.iter().map(|slot| (slot.node.as_str(), slot.request)).collect();
+    let excess = excess(pool);
+    let is_taken_back = |member: &Member<'_>, request: Moment| {
+        member.facts.node.is_some() && (member.is_guest || excess.contains(&(request, member.name)))
+    };
     let mut plan = SlotPlan::default();
     let mut waiting = Vec::new();
     for member in members {
-        let here = listed.get(member.name).copied();
-        let slot = here.max(member.slot_elsewhere);
+        let slot = listed.get(member.name).copied();
         let listing = || slot.map(|request| Slot { node: member.name.to_owned(), request });
         let standing = match slot {
             // Its own pool has it on its list now.
-            Some(_) if member.is_guest && member.slot_elsewhere >= here => Standing::Free,
-            Some(request) => standing(member.facts, request, &pool.rules, now),
+            Some(_) if member.is_guest && member.slot_elsewhere >= slot => Standing::Free,
+            Some(request) => match standing(member.facts, request, &pool.rules, now) {
+                // Not begun with, and it shall not be.
+                Standing::Held if !holds_slot(member.facts) && is_taken_back(member, request) => {
+                    Standing::Over
+                }
+                standing => standing,
+            },
             None if holds_slot(member.facts) => Standing::Held,
             None => Standing::Free,
         };
@@ -118,11 +133,21 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
     plan
 }
 
+/// Slots that are too many, after the limit was lowered: those of the latest requests.
+fn excess<'a>(pool: &PoolDrain<'a>) -> BTreeSet<(Moment, &'a str)> {
+    let most = match pool.limit {
+        Limit::AtMost(most) if pool.slots.len() > most => most,
+        _ => return BTreeSet::new(),
+    };
+    let all: BTreeSet<_> = pool.slots.iter().map(|slot| (slot.request, slot.node.as_str())).collect();
+    all.into_iter().skip(most).collect()
+}
+
 /// A slot that is held on is for the request that the node was drained for last.
 fn held_for(member: &Member<'_>, slot: Option<Moment>) -> Moment {
     let request = member.facts.state.and_then(|state| state.request);
     let mark = member.facts.node.and_then(|node| node.mark);
-    slot.max(request).or(mark.map(|mark| mark.request)).unwrap_or_default()
+    slot.max(member.slot_elsewhere).max(request).or(mark.map(|mark| mark.request)).unwrap_or_default()
 }
 
 /// When a waiting node's turn is: the least comes first. Nodes that are cordoned or not ready come first, as nothing is
@@ -131,7 +156,9 @@ fn held_for(member: &Member<'_>, slot: Option<Moment>) -> Moment {
 pub struct Turn<'a> {
     /// Whether it could serve somebody meanwhile.
     pub costs_something: bool,
-    /// When it asked.
+    /// When it asked, by the API server's clock: nodes' clocks differ.
+    pub asked_at: Moment,
+    /// The request.
     pub request: Moment,
     /// Its name.
     pub node: &'a str,
@@ -140,10 +167,13 @@ pub struct Turn<'a> {
 /// When the node's turn is, if it waits for a slot.
 pub fn turn<'a>(member: &Member<'a>, rules: &Rules, now: Moment) -> Option<Turn<'a>> {
     let (node, state) = (member.facts.node?, member.facts.state?);
-    let is_in_line = !member.is_guest && waits(member.facts, rules, now);
+    // A slot that another pool lists is taken back first.
+    let is_in_line = !member.is_guest && member.slot_elsewhere.is_none() && waits(member.facts, rules, now);
+    let request = state.request?;
     is_in_line.then_some(Turn {
         costs_something: node.is_ready && !node.is_cordoned,
-        request: state.request?,
+        asked_at: state.asked_at.unwrap_or(request),
+        request,
         node: member.name,
     })
 }

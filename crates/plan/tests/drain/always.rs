@@ -38,7 +38,13 @@ fn node() -> impl Strategy<Value = NodeFacts> {
     let mark = (select(vec![Cordon::Ours, Cordon::Found]), moment())
         .prop_map(|(cordon, request)| Mark { cordon, request });
     (any::<bool>(), option::weighted(0.3, mark), option::of(moment()), any::<bool>()).prop_map(
-        |(is_cordoned, mark, last_request, is_ready)| NodeFacts { is_cordoned, mark, last_request, is_ready },
+        |(is_cordoned, mark, last_request, is_ready)| NodeFacts {
+            is_cordoned,
+            mark,
+            last_request,
+            is_ready,
+            is_anothers: false,
+        },
     )
 }
 
@@ -61,6 +67,7 @@ fn state() -> impl Strategy<Value = StateFacts> {
                 writer,
                 scope,
                 request,
+                asked_at: None,
                 draining_since,
                 completed_at,
                 retry,

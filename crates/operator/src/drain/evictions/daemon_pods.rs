@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use tokio::time::timeout;
 use vfleet_plan::drain::restarts_with;
 
@@ -15,18 +17,41 @@ use crate::patch::WriteError;
 /// Then the node is used again, whatever they do.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Deletes the pods, waits until they are gone, and gives their names.
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Restarted {
+    /// Pods that were started again.
+    pub(crate) pods: Vec<String>,
+    /// Pods that could not be, and why.
+    pub(crate) failed: Vec<String>,
+}
+
+/// Which pods may have lost their VFs.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// Resources, without prefix, whose VFs are as they were.
+    pub(crate) kept: Vec<String>,
+    /// Pods that were made later have the VFs as they are now: also those that were started again already.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// Deletes the pods, and waits until they are gone.
 pub(super) async fn restart(
     requests: &Requests,
     feed: &Feed,
     node: &str,
-    kept: &[String],
-) -> Result<Vec<String>, WriteError> {
+    lost: &Lost,
+) -> Result<Restarted, WriteError> {
     let listed = requests.pods_on(node).await?;
-    let restarted = listed.iter().filter(|pod| restarts_with(&facts(pod), kept, &requests.resource_prefix));
+    let has_lost = |pod: &&Pod| {
+        let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let is_new = made.zip(lost.until).is_some_and(|(made, until)| made > until);
+        !is_new && restarts_with(&facts(pod), &lost.kept, &requests.resource_prefix)
+    };
+    let restarted = listed.iter().filter(has_lost);
     let pods: Vec<_> = restarted.filter_map(PodId::of).collect();
     if pods.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Restarted::default());
     }
     let mut follower = feed.join();
     let begun = async { while !matches!(follower.next().await, News::Begun) {} };
@@ -36,14 +61,22 @@ pub(super) async fn restart(
         follower.follow(&pod.uid);
     }
     let deleted = join_all(pods.iter().map(|pod| requests.delete(pod))).await;
-    deleted.into_iter().collect::<Result<Vec<()>, _>>()?;
-    if is_begun && timeout(PATIENCE, gone(requests, &mut follower, node, &pods)).await.is_err() {
+    let mut came = Restarted::default();
+    let mut ending = Vec::new();
+    for (pod, deleted) in pods.into_iter().zip(deleted) {
+        match deleted {
+            Ok(()) => ending.push(pod),
+            Err(error) => came.failed.push(format!("{pod} ({error})")),
+        }
+    }
+    if is_begun && timeout(PATIENCE, gone(requests, &mut follower, node, &ending)).await.is_err() {
         tracing::warn!(
             node,
             "pods of DaemonSets were told to end and are still there; not waited for any more"
         );
     }
-    Ok(pods.iter().map(ToString::to_string).collect())
+    came.pods = ending.iter().map(ToString::to_string).collect();
+    Ok(came)
 }
 
 /// Waits until they are gone. One that was gone before it could be followed shows in a list.

@@ -56,7 +56,7 @@ impl Requests {
     pub(super) async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
         let _place = self.places.acquire().await;
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        self.writer.list(&Api::all(self.client.clone()), &on_node).await
+        self.writer.list_at_once(&Api::all(self.client.clone()), &on_node).await
     }
 
     /// Evicts the pod. `known` is why it was refused last time: what is known of it is not looked up again.

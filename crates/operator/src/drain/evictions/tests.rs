@@ -309,10 +309,10 @@ async fn pods_of_daemon_sets_stay_until_they_are_started_again() {
     let pods = scene.pods().await;
     let [daemon] = pods.as_slice() else { panic!("{pods:?}") };
 
-    let kept = scene.evictions.restart_daemon_pods("daemons-1", vec!["fast".to_owned()]).await.unwrap();
+    let kept = scene.evictions.restart_daemon_pods("daemons-1", lost(&["fast"])).await.unwrap().pods;
     assert_eq!(kept, Vec::<String>::new());
     let before = scene.api::<Pod>().get(daemon).await.unwrap();
-    let restarted = scene.evictions.restart_daemon_pods("daemons-1", Vec::new()).await.unwrap();
+    let restarted = scene.evictions.restart_daemon_pods("daemons-1", lost(&[])).await.unwrap().pods;
     assert_eq!(restarted, [format!("{}/{daemon}", scene.namespace)]);
     let now = scene.api::<Pod>().get_opt(daemon).await.unwrap();
     assert_ne!(now.and_then(|pod| pod.uid()), before.uid(), "it waited until the pod was gone");
@@ -358,4 +358,9 @@ async fn a_drain_survives_a_crash_of_the_api_server() {
     scene.patch_pod("held", json!({ "metadata": { "finalizers": null } })).await;
     scene.gone().await;
     drop(plane);
+}
+
+/// All pods but those of these resources.
+fn lost(kept: &[&str]) -> Lost {
+    Lost { kept: kept.iter().map(|name| (*name).to_owned()).collect(), until: None }
 }

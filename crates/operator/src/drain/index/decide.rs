@@ -113,10 +113,8 @@ impl Index {
         let pool = name.and_then(|name| Some((name, self.pools.get(name)?)));
         let total = name.and_then(|name| self.lines.get(name)).map_or(0, Line::total);
         PoolDrain {
-            // A node without a pool is not begun with, but finished.
-            limit: pool.map_or(Limit::AtMost(1), |(name, pool)| {
-                limit(&NamedPool { name, spec: &pool.spec }, total).0
-            }),
+            limit: pool
+                .map_or(Limit::NoPool, |(name, pool)| limit(&NamedPool { name, spec: &pool.spec }, total).0),
             slots: pool.map_or(&[], |(_, pool)| &pool.slots),
             rules: self.rules(name),
         }

@@ -1,0 +1,75 @@
+//! When something is said about a node's drain.
+
+use kube::runtime::events::EventType;
+use vfleet_plan::drain::{Migration, Moment};
+
+use super::Controller;
+use super::evictions::Obstacle;
+use super::index::{Decided, now};
+use super::migration::unknown_text;
+use super::telling;
+
+/// Once or twice may be the API server's bad day.
+const FAILURES_WORTH_TELLING: u32 = 3;
+
+impl Controller {
+    /// Says once what cannot be moved of what the Go operator left.
+    pub(super) fn tell_unknown(&mut self, node: &str) {
+        let leftover = self.index.leftover(node, self.mcp(node).is_some(), now());
+        let (Some(Migration::Unknown { key, value }), Some(uid)) = (leftover, self.index.state_uid(node))
+        else {
+            self.said_unknown.remove(node);
+            return;
+        };
+        let text = unknown_text(key, &value);
+        if self.said_unknown.insert(node.to_owned(), text.clone()).as_ref() != Some(&text) {
+            self.hands.tell(node, uid, EventType::Warning, "UnknownDrainState", text);
+        }
+    }
+
+    /// Notes what blocks the node's drain, and has it told if that is news.
+    pub(super) fn tell_obstacle(&mut self, node: &str, now: Moment) {
+        let decided = self.index.decide(node, self.mcp(node), now);
+        let Ok(obstacle) = self.obstacle(node, &decided) else { return };
+        let said = decided.state.map(|state| state.blocked.as_ref());
+        let is_news = said.is_some_and(|said| telling::is_news(said, obstacle.as_ref()));
+        self.blocked.count(node, obstacle.as_ref());
+        if is_news {
+            self.news.touch(node.to_owned());
+        }
+    }
+
+    /// What blocks the drain; `Err` when that cannot be told now.
+    fn obstacle(&self, node: &str, decided: &Decided<'_>) -> Result<Option<Obstacle>, ()> {
+        let node = node.to_owned();
+        let failure = self.nodes.failure(&node).or_else(|| self.ends.failure(&node));
+        match failure.filter(|failure| failure.times >= FAILURES_WORTH_TELLING) {
+            Some(failure) => Ok(Some(telling::not_written(failure))),
+            None => telling::obstacle(decided),
+        }
+    }
+
+    /// Writes what is to be said about the node, if it is still news.
+    pub(super) fn report(&mut self, node: String) {
+        let decided = self.index.decide(&node, self.mcp(&node), now());
+        let (Ok(obstacle), Some(state)) = (self.obstacle(&node, &decided), decided.state) else {
+            self.reports.nothing_to_do(&node);
+            return;
+        };
+        if !telling::is_news(state.blocked.as_ref(), obstacle.as_ref()) {
+            self.reports.nothing_to_do(&node);
+            self.news.forget(&node);
+            return;
+        }
+        let said = state.blocked.as_ref().filter(|said| said.status == "True");
+        // Words that change while it is blocked, such as numbers of pods, are not worth another Event.
+        let is_other = |new: &&Obstacle| said.is_none_or(|said| said.reason != new.reason);
+        if let Some(obstacle) = obstacle.as_ref().filter(is_other) {
+            let note = obstacle.message.clone();
+            self.hands.tell(&node, &state.uid, EventType::Warning, obstacle.reason, note);
+        }
+        let said = state.blocked.clone();
+        let writing = telling::write_condition(self.context.clone(), node.clone(), said, obstacle);
+        self.reports.start(node, writing);
+    }
+}
