@@ -124,9 +124,19 @@ fn configurations() -> Vec<(&'static str, Protocol, bool)> {
             false,
         ),
         ("a node changes its pool", Protocol { budget: Budget { moves: 1, ..none }, ..two }, true),
+        (
+            "a node changes its pool, three nodes, one replica",
+            Protocol {
+                nodes: 3,
+                replica_crashes: 1,
+                budget: Budget { moves: 1, withdrawals: 1, ..none },
+                ..alone
+            },
+            false,
+        ),
         ("a drain takes too long", Protocol { budget: Budget { hours: 1, ..none }, ..two }, true),
         (
-            "all of it, one replica",
+            "many troubles, one replica",
             Protocol {
                 replica_crashes: 1,
                 budget: Budget {
