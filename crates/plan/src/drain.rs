@@ -91,11 +91,12 @@ pub fn plan_drain(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> 
 
 /// What to do for one node now: what [`plan_drain`] says for it, whatever the others are like.
 pub fn next(pool: &PoolDrain<'_>, member: &Member<'_>, now: Moment) -> NodeAction {
+    let request = member.facts.state.and_then(|state| state.request);
     let place = pool.slots.binary_search_by(|slot| slot.node.as_str().cmp(member.name));
     let listed = place.ok().and_then(|place| pool.slots.get(place)).map(|slot| slot.request);
     let slot = next::SlotSeen {
-        // Too many have one: nobody begins before that is put right.
-        is_usable: listed.is_some() && pool.limit.allows(pool.slots.len()),
+        // Where too many have one, nobody begins before that is put right.
+        is_usable: request.is_some() && listed == request && pool.limit.allows(pool.slots.len()),
         request: listed.max(member.slot_elsewhere),
     };
     let action = next::next(member, slot, &pool.rules, now);

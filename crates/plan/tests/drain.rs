@@ -14,6 +14,8 @@ mod agent;
 mod always;
 #[path = "drain/limits.rs"]
 mod limits;
+#[path = "drain/mishaps.rs"]
+mod mishaps;
 #[path = "drain/node.rs"]
 mod node;
 #[path = "drain/openshift.rs"]

@@ -132,8 +132,9 @@ impl Index {
     /// Both objects of the node were just read, first the Node, and are in here as they were then.
     pub(super) fn verified(&mut self, node: &str) -> Touched {
         self.verified.insert(node.to_owned());
-        let pools = self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys).cloned();
-        Touched { nodes: BTreeSet::from([node.to_owned()]), pools: pools.collect() }
+        let listing = self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys);
+        let pools = listing.chain(self.member_of.get(node)).cloned().collect();
+        Touched { nodes: BTreeSet::from([node.to_owned()]), pools }
     }
 
     /// Something is due for the node although nothing has changed.

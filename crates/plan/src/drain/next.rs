@@ -73,7 +73,7 @@ pub enum Blocked {
 pub(super) struct SlotSeen {
     /// The request that a pool lists the node for.
     pub(super) request: Option<Moment>,
-    /// It is its own pool that lists it, and not too many others.
+    /// Its own pool lists it, for its request, and not too many others.
     pub(super) is_usable: bool,
 }
 
@@ -170,9 +170,7 @@ pub(super) fn next(member: &Member<'_>, slot: SlotSeen, rules: &Rules, now: Mome
         // The agent's to end, whatever is switched off meanwhile.
         DrainStatus::DrainingComplete => complete(&state, node, facts.is_verified, rules, now),
         _ if rules.refuse(&state) => set(&state, DrainStatus::DrainDisabled),
-        DrainStatus::DrainRequired => {
-            begin(&state, node, slot.is_usable && slot.request == state.request, mcp, now)
-        }
+        DrainStatus::DrainRequired => begin(&state, node, slot.is_usable, mcp, now),
         DrainStatus::DrainingMcpPausing => pause(&state, mcp),
         DrainStatus::DrainingMcpPaused => paused(&state, mcp),
         DrainStatus::Draining => drain(&state, node, member.pods, rules, now),

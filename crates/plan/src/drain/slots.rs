@@ -92,6 +92,7 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
     };
     let mut plan = SlotPlan::default();
     let mut waiting = Vec::new();
+    let mut unlisted = 0;
     for member in members {
         let slot = listed.get(member.name).copied();
         let listing = || slot.map(|request| Slot { node: member.name.to_owned(), request });
@@ -105,6 +106,8 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
                 }
                 standing => standing,
             },
+            // Of a node in flight that nobody lists, what is seen may be old: it was listed until its drain was over.
+            None if holds_slot(member.facts) && !member.facts.is_verified => Standing::Unknown,
             None if holds_slot(member.facts) => Standing::Held,
             None => Standing::Free,
         };
@@ -113,6 +116,7 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
                 plan.slots.push(Slot { node: member.name.to_owned(), request: held_for(member, slot) });
             }
             Standing::Unknown => {
+                unlisted += usize::from(slot.is_none());
                 plan.slots.extend(listing());
                 plan.verify.push(member.name.to_owned());
             }
@@ -124,7 +128,7 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
         }
     }
     waiting.sort_unstable();
-    let free = pool.limit.free(plan.slots.len());
+    let free = pool.limit.free(plan.slots.len() + unlisted);
     for turn in waiting.into_iter().take(free) {
         plan.slots.push(Slot { node: turn.node.to_owned(), request: turn.request });
         plan.granted.push(turn.node.to_owned());

@@ -33,8 +33,11 @@ fn an_update_on_its_way_goes_first() {
     let updates = |mcp| Some(McpFacts { is_updating: true, ..mcp });
     let waits = NodeAction::Wait(Blocked::McpUpdates);
     assert_eq!(action(&pausing, updates(FREE)), waits);
-    assert_eq!(action(&pausing, updates(OURS)), NodeAction::UnpauseMcp);
-    assert_eq!(action(&pausing, updates(McpFacts { others_drain: true, ..OURS })), waits);
+    assert_eq!(
+        action(&pausing, updates(OURS)),
+        sets(DrainingMcpPaused, 5),
+        "it waits for the end of our pause"
+    );
 }
 
 #[test]

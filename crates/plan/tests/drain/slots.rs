@@ -94,8 +94,11 @@ fn a_limit_below_what_drains_lets_nobody_begin_and_stops_nobody() {
 fn a_node_in_flight_counts_whether_it_is_listed_or_not() {
     for held in [node_at(DrainingMcpPausing, 5), node_at(DrainingComplete, 5), cordoned(node_at(Idle, 5), 5)]
     {
-        let nodes = [("a", held), ("b", node_at(DrainRequired, 1))];
-        let planned = plan(Limit::AtMost(1), &[], &nodes).slots;
+        let waits = node_at(DrainRequired, 1);
+        let planned = plan(Limit::AtMost(1), &[], &[("a", held), ("b", waits)]).slots;
+        assert_eq!((planned.slots.len(), planned.granted.len(), planned.verify.len()), (0, 0, 1), "{held:?}");
+        let held = DrainFacts { is_verified: true, ..held };
+        let planned = plan(Limit::AtMost(1), &[], &[("a", held), ("b", waits)]).slots;
         assert_eq!((planned.slots, planned.granted.len()), (slots(&[("a", 5)]), 0), "{held:?}");
     }
 }
@@ -141,6 +144,7 @@ fn an_agent_that_asks_again_before_the_uncordon_keeps_its_slot() {
 #[test]
 fn a_node_that_changes_its_pool_is_listed_there_before_the_old_one_forgets_it() {
     let (moved, waits) = (cordoned(node_at(Draining, 5), 5), node_at(DrainRequired, 1));
+    let moved = DrainFacts { is_verified: true, ..moved };
     let of = |listed: &[(&str, i64)], member: Member<'_>, other: Member<'_>| {
         let pool = PoolDrain { limit: Limit::AtMost(1), slots: &slots(listed), rules: RULES };
         plan_drain(&pool, &[member, other], Moment(9)).slots

@@ -136,7 +136,7 @@ impl Index {
 /// Of a plan for one node.
 fn todo_of(plan: DrainPlan) -> Todo {
     let action = plan.actions.into_iter().next().unwrap_or(NodeAction::Rest);
-    let is_free = matches!(action, NodeAction::Rest | NodeAction::Wait(_));
+    let is_free = matches!(action, NodeAction::Rest | NodeAction::Wait(_) | NodeAction::Evict { .. });
     match plan.slots.conclude.first() {
         Some(slot) if is_free => Todo::Conclude(slot.request),
         None if is_free && !plan.slots.verify.is_empty() => Todo::Act(NodeAction::Verify),
