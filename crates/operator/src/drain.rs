@@ -290,7 +290,11 @@ impl Controller {
             self.reports.nothing_to_do(&node);
             return;
         }
-        if let Some(obstacle) = &obstacle {
+        let said = state.blocked.as_ref().filter(|said| said.status == "True");
+        // Words that change while it is blocked, such as numbers of pods, are not worth another Event.
+        if let Some(obstacle) =
+            obstacle.as_ref().filter(|new| said.is_none_or(|said| said.reason != new.reason))
+        {
             let note = obstacle.message.clone();
             self.hands.tell(&node, &state.uid, EventType::Warning, obstacle.reason, note);
         }

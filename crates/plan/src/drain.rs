@@ -91,11 +91,9 @@ pub fn plan_drain(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> 
 
 /// What to do for one node now: what [`plan_drain`] says for it, whatever the others are like.
 pub fn next(pool: &PoolDrain<'_>, member: &Member<'_>, now: Moment) -> NodeAction {
-    let request = member.facts.state.and_then(|state| state.request);
     let place = pool.slots.binary_search_by(|slot| slot.node.as_str().cmp(member.name));
     let listed = place.ok().and_then(|place| pool.slots.get(place)).map(|slot| slot.request);
-    let is_granted = request.is_some() && (listed == request || member.slot_elsewhere == request);
-    match next::next(member, is_granted, &pool.rules, now) {
+    match next::next(member, listed.max(member.slot_elsewhere), &pool.rules, now) {
         NodeAction::Rest
             if pool.limit == Limit::AtMost(0) && slots::waits(member.facts, &pool.rules, now) =>
         {

@@ -8,55 +8,172 @@
     reason = "in a test a failed expectation is the point"
 )]
 
+#[path = "drain_model/agents.rs"]
+mod agents;
+#[path = "drain_model/bugs.rs"]
+mod bugs;
+#[path = "drain_model/cycles.rs"]
+mod cycles;
+#[path = "drain_model/decisions.rs"]
+mod decisions;
+#[path = "drain_model/properties.rs"]
+mod properties;
+#[path = "drain_model/protocol.rs"]
+mod protocol;
+#[path = "drain_model/sight.rs"]
+mod sight;
 #[path = "drain_model/world.rs"]
 mod world;
 
+use std::fmt::Write;
+use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
+use bugs::Bug;
+use libtest_mimic::{Arguments, Failed, Trial};
+use protocol::{Action, Protocol};
+use sight::Sight;
 use stateright::{Checker, HasDiscoveries, Model};
-use world::{Budget, Bug, Protocol};
+use world::Budget;
 
-fn check(name: &str, protocol: Protocol) -> Vec<&'static str> {
+/// Every state of the protocol is looked at.
+fn check(name: &str, protocol: Protocol, expected: Option<&'static str>) -> Result<(), Failed> {
     let started = Instant::now();
     let threads = available_parallelism().map_or(1, usize::from);
-    let checker = protocol
-        .checker()
-        .threads(threads)
-        .symmetry()
-        .finish_when(HasDiscoveries::AnyFailures)
-        .spawn_dfs()
-        .join();
-    println!(
-        "{name}: {} states ({} different ones) in {:.1} s, depth {}",
+    let checker =
+        protocol.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+    eprintln!(
+        "{name}: {} states, {} of them different, runs of up to {} steps, {:.1} s",
         checker.state_count(),
         checker.unique_state_count(),
-        started.elapsed().as_secs_f64(),
         checker.max_depth(),
+        started.elapsed().as_secs_f64(),
     );
-    let found = checker.discoveries();
-    for (property, path) in &found {
-        println!("{property}:\n{path}");
+    let mut found = checker.discoveries();
+    let is_used = found.remove(properties::USED).is_some();
+    match expected {
+        None if !is_used => Err("no node was ever drained".into()),
+        Some(property) if found.contains_key(property) => Ok(()),
+        Some(property) => Err(format!("{property:?} seems to hold, but not {:?}", found.keys()).into()),
+        None if found.is_empty() => Ok(()),
+        None => {
+            let told = found
+                .into_iter()
+                .map(|(property, path)| format!("does not hold: {property}\n{}", list(&path.into_actions())));
+            Err(told.collect::<String>().into())
+        }
     }
-    found.into_keys().collect()
 }
 
-#[test]
-fn sizes() {
-    let none = Budget { replica_crashes: 0, agent_crashes: 0, withdrawals: 0, escalations: 0, pods: 0 };
-    let all = std::env::var("MODEL").unwrap();
-    let mut words = all.split(' ');
-    let mut number = || words.next().unwrap().parse::<u8>().unwrap();
-    let (nodes, replicas, whole) = (number(), number(), number());
-    let budget = Budget {
-        replica_crashes: number(),
-        agent_crashes: number(),
-        withdrawals: number(),
-        escalations: number(),
-        pods: number(),
-        ..none
+fn check_ends(protocol: &Protocol) -> Result<(), Failed> {
+    match cycles::find_endless(protocol) {
+        None => Ok(()),
+        Some(actions) => Err(format!("this can go on for ever:\n{}", list(&actions)).into()),
+    }
+}
+
+fn list(actions: &[Action]) -> String {
+    actions.iter().fold(String::new(), |mut text, action| {
+        let _ = writeln!(text, "  {action:?}");
+        text
+    })
+}
+
+/// What is looked at: name, protocol, and whether it is also looked at whether every run ends.
+fn configurations() -> Vec<(&'static str, Protocol, bool)> {
+    let two = Protocol {
+        nodes: 2,
+        replicas: 2,
+        replica_crashes: 0,
+        sight: Sight::Whole,
+        finds_cordon: false,
+        sets_clocks_back: false,
+        budget: Budget::default(),
+        bug: Bug::None,
     };
-    let mut protocol = Protocol::new(nodes.into(), replicas.into(), budget, Bug::None);
-    protocol.sees_whole = whole == 1;
-    println!("{:?}", check(&all, protocol));
+    let alone = Protocol { replicas: 1, sight: Sight::Object, ..two };
+    let none = Budget::default();
+    let agent_crash = Budget { agent_crashes: 1, ..none };
+    let deletion = Budget { deletions: 1, ..none };
+    vec![
+        (
+            "three nodes, two pools, each replica and an agent crash",
+            Protocol { nodes: 3, replica_crashes: 1, budget: agent_crash, ..two },
+            false,
+        ),
+        ("kinds of objects are seen one by one", Protocol { sight: Sight::Kind, ..two }, true),
+        ("objects are seen one by one", Protocol { sight: Sight::Object, finds_cordon: true, ..two }, false),
+        ("crashes", Protocol { replica_crashes: 1, budget: agent_crash, ..two }, true),
+        (
+            "a withdrawal and a new wish",
+            Protocol { budget: Budget { withdrawals: 1, wishes: 1, pods: 1, ..none }, ..two },
+            false,
+        ),
+        ("more is needed", Protocol { budget: Budget { escalations: 1, pods: 1, ..none }, ..two }, true),
+        (
+            "a withdrawal, kinds of objects are seen one by one",
+            Protocol { sight: Sight::Kind, budget: Budget { withdrawals: 1, ..none }, ..two },
+            false,
+        ),
+        ("a write comes late", Protocol { budget: Budget { late_writes: 2, ..none }, ..two }, true),
+        ("a node state is made anew", Protocol { budget: deletion, ..two }, false),
+        (
+            "a node state is made anew, clocks are set back",
+            Protocol { budget: deletion, sets_clocks_back: true, ..two },
+            false,
+        ),
+        ("a node changes its pool", Protocol { budget: Budget { moves: 1, ..none }, ..two }, true),
+        ("a drain takes too long", Protocol { budget: Budget { hours: 1, ..none }, ..two }, true),
+        (
+            "all of it, one replica",
+            Protocol {
+                replica_crashes: 1,
+                budget: Budget {
+                    agent_crashes: 1,
+                    withdrawals: 1,
+                    wishes: 1,
+                    pods: 1,
+                    late_writes: 1,
+                    deletions: 1,
+                    ..none
+                },
+                sight: Sight::Kind,
+                ..alone
+            },
+            false,
+        ),
+    ]
+}
+
+/// Which property shows which defect, and in which configuration.
+const DEFECTS: &[(Bug, &str, &str)] = &[
+    (Bug::UnguardedSlots, properties::LIMIT, "kinds of objects are seen one by one"),
+    (Bug::NoConclusion, properties::LIMIT, "a withdrawal and a new wish"),
+    (Bug::NoVerification, properties::LIMIT, "kinds of objects are seen one by one"),
+    (Bug::OldMark, properties::PODS, "more is needed"),
+    (Bug::EndingIsGone, properties::PODS, "crashes"),
+    (Bug::UnguardedStates, properties::WITHDRAWAL, "a withdrawal and a new wish"),
+    (Bug::NoGrant, properties::SERVED, "crashes"),
+    (Bug::NoUncordon, properties::CORDON, "crashes"),
+    (Bug::NoReturn, properties::SLOTS, "crashes"),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each uses all processors.
+    arguments.test_threads = Some(1);
+    let mut trials = Vec::new();
+    for (name, protocol, ends) in configurations() {
+        trials.push(Trial::test(name, move || check(name, protocol, None)));
+        if ends {
+            trials.push(Trial::test(format!("{name}: every run ends"), move || check_ends(&protocol)));
+        }
+        for (bug, property, _) in DEFECTS.iter().filter(|(_, _, found_in)| *found_in == name) {
+            let protocol = Protocol { bug: *bug, ..protocol };
+            let name = format!("{bug:?} is found");
+            trials.push(Trial::test(name.clone(), move || check(&name, protocol, Some(property))));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,5 +1,7 @@
 //! Pools, nodes and node states as the API server tells them: plain data and no client.
 
+mod decide;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::Node;
@@ -7,10 +9,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
-use vfleet_plan::drain::{
-    DrainFacts, DrainPlan, Leftover, Limit, McpFacts, Member, Migration, Moment, NodeAction, PodsSeen,
-    PoolDrain, Rules, Slot, holds_slot, limit, plan_drain, plan_migration, turn,
-};
+use vfleet_plan::drain::{DrainFacts, Member, Moment, PodsSeen, Slot, holds_slot, turn};
 use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 
 use super::evictions::Sighting;
@@ -18,8 +17,7 @@ use super::line::{Line, Place};
 use super::objects::{SeenNode, SeenPool, SeenState};
 use crate::known::{Changed, Known};
 
-/// Seconds that a drain may take where a pool does not say it.
-const DEFAULT_TIMEOUT: i64 = 900;
+pub(super) use decide::{Decided, Todo};
 
 /// All that draining is decided on.
 #[derive(Debug, Default)]
@@ -49,28 +47,6 @@ pub(super) struct Touched {
     pub(super) nodes: BTreeSet<String>,
     /// Pools whose slots may change hands.
     pub(super) pools: BTreeSet<String>,
-}
-
-/// What to do for a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Todo {
-    Act(NodeAction),
-    /// Move what the Go operator left.
-    Migrate(Migration),
-    /// Note on the Node that the request of this slot is over, so that it can be taken back.
-    Conclude(Moment),
-}
-
-/// What to do for a node, and what that was decided on.
-#[derive(Debug)]
-pub(super) struct Decided<'a> {
-    pub(super) todo: Todo,
-    pub(super) node: Option<&'a SeenNode>,
-    pub(super) state: Option<&'a SeenState>,
-    pub(super) sighting: Option<&'a Sighting>,
-    /// The pool whose rules hold.
-    pub(super) pool: Option<&'a str>,
-    pub(super) rules: Rules,
 }
 
 impl Index {
@@ -176,54 +152,6 @@ impl Index {
             && self.is_disabled.is_some()
     }
 
-    /// What to do for the node now. `mcp`: OpenShift's machine config pool of the node.
-    pub(super) fn decide(&self, node: &str, mcp: Option<McpFacts>, now: Moment) -> Decided<'_> {
-        let pool = self.member_of.get(node).map(String::as_str);
-        let rules = self.rules(pool);
-        let facts = self.facts(node);
-        let plan = |pool: Option<&str>| {
-            plan_drain(&self.pool_drain(pool), &[Member { mcp, ..self.member(node, &facts, pool) }], now)
-        };
-        let listing =
-            self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys).map(|name| Some(name.as_str()));
-        // A pool that it belonged to may still list it.
-        let others = listing.filter(|name| *name != pool);
-        let migration = self.migration(node, mcp.is_some(), now);
-        let mut todo = migration.map_or_else(|| todo_of(plan(pool)), Todo::Migrate);
-        for other in others {
-            if matches!(todo, Todo::Act(NodeAction::Rest | NodeAction::Wait(_))) {
-                todo = match todo_of(plan(other)) {
-                    found @ (Todo::Conclude(_) | Todo::Act(NodeAction::Verify)) => found,
-                    Todo::Act(_) | Todo::Migrate(_) => todo,
-                };
-            }
-        }
-        Decided {
-            todo,
-            node: self.nodes.get(node),
-            state: self.states.get(node),
-            sighting: self.sightings.get(node),
-            pool,
-            rules,
-        }
-    }
-
-    /// The pool, and its slots as they shall be; `None` when they are so already.
-    pub(super) fn plan_slots(&self, name: &str, now: Moment) -> Option<(&SeenPool, Vec<Slot>, Vec<String>)> {
-        let pool = self.pools.get(name)?;
-        let drain = self.pool_drain(Some(name));
-        let listed = pool.slots.iter().map(|slot| slot.node.as_str());
-        let line = self.lines.get(name);
-        let candidates: BTreeSet<&str> =
-            line.into_iter().flat_map(|line| line.candidates(drain.limit)).chain(listed).collect();
-        let facts: Vec<(&str, DrainFacts)> =
-            candidates.into_iter().map(|node| (node, self.facts(node))).collect();
-        let members: Vec<_> =
-            facts.iter().map(|(node, facts)| self.member(node, facts, Some(name))).collect();
-        let plan = plan_drain(&drain, &members, now).slots;
-        (plan.slots != pool.slots).then_some((pool, plan.slots, plan.granted))
-    }
-
     /// The unique id of the node's node state.
     pub(super) fn state_uid(&self, node: &str) -> Option<&str> {
         self.states.get(node).map(|state| state.uid.as_str())
@@ -237,24 +165,6 @@ impl Index {
     /// Whether somebody waits for a slot of the pool.
     pub(super) fn has_waiting(&self, pool: &str) -> bool {
         self.lines.get(pool).is_some_and(Line::has_waiting)
-    }
-
-    /// What comes next of what the Go operator left. What means nothing to us is not in the way.
-    fn migration(&self, node: &str, has_mcp: bool, now: Moment) -> Option<Migration> {
-        self.leftover(node, has_mcp, now).filter(|found| !matches!(found, Migration::Unknown { .. }))
-    }
-
-    /// What the Go operator left, and what is to be done about it.
-    pub(super) fn leftover(&self, node: &str, has_mcp: bool, now: Moment) -> Option<Migration> {
-        let (node, state) = (self.nodes.get(node)?, self.states.get(node)?);
-        let leftover = Leftover {
-            node_annotations: &node.leftovers,
-            node: node.facts,
-            state_annotations: &state.leftovers,
-            state: state.facts,
-            has_mcp,
-        };
-        plan_migration(&leftover, now)
     }
 
     fn facts(&self, node: &str) -> DrainFacts {
@@ -280,31 +190,6 @@ impl Index {
             slot_elsewhere: elsewhere.map(|(_, request)| *request).max(),
             pods: sighting.map_or(PodsSeen::No, |sighting| sighting.pods),
             mcp: None,
-        }
-    }
-
-    fn pool_drain(&self, name: Option<&str>) -> PoolDrain<'_> {
-        let pool = name.and_then(|name| Some((name, self.pools.get(name)?)));
-        let total = name.and_then(|name| self.lines.get(name)).map_or(0, Line::total);
-        PoolDrain {
-            // A node without a pool is not begun with, but finished.
-            limit: pool.map_or(Limit::AtMost(1), |(name, pool)| {
-                limit(&NamedPool { name, spec: &pool.spec }, total).0
-            }),
-            slots: pool.map_or(&[], |(_, pool)| &pool.slots),
-            rules: self.rules(name),
-        }
-    }
-
-    fn rules(&self, pool: Option<&str>) -> Rules {
-        let pool = pool.and_then(|name| self.pools.get(name));
-        let config = pool.and_then(|pool| pool.spec.drain_config.as_ref());
-        let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(DEFAULT_TIMEOUT);
-        Rules {
-            is_disabled: self.is_disabled == Some(true),
-            is_single_node: self.nodes.len() == 1,
-            timeout_seconds: (seconds > 0).then_some(seconds),
-            on_timeout: config.and_then(|config| config.on_timeout).unwrap_or_default(),
         }
     }
 
@@ -391,17 +276,6 @@ impl Index {
             Some(pool) => self.member_of.insert(node.to_owned(), pool),
             None => self.member_of.remove(node),
         };
-    }
-}
-
-/// Of a plan for one node.
-fn todo_of(plan: DrainPlan) -> Todo {
-    let action = plan.actions.into_iter().next().unwrap_or(NodeAction::Rest);
-    let is_free = matches!(action, NodeAction::Rest | NodeAction::Wait(_));
-    match plan.slots.conclude.first() {
-        Some(slot) if is_free => Todo::Conclude(slot.request),
-        None if is_free && !plan.slots.verify.is_empty() => Todo::Act(NodeAction::Verify),
-        _ => Todo::Act(action),
     }
 }
 

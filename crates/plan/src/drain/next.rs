@@ -35,6 +35,7 @@ pub enum PodsSeen {
 /// OpenShift: what counts of the node's machine config pool.
 #[allow(clippy::struct_excessive_bools, reason = "four facts, none of which follows from the others")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct McpFacts {
     /// We paused it, or are about to: our annotation.
     pub is_marked: bool,
@@ -125,8 +126,8 @@ pub fn wakes_at(state: &StateFacts, rules: &Rules) -> Option<Moment> {
     }
 }
 
-/// What comes next for a node. `is_granted`: a pool's list has a slot for its request.
-pub(super) fn next(member: &Member<'_>, is_granted: bool, rules: &Rules, now: Moment) -> NodeAction {
+/// What comes next for a node. `slot`: the request that a pool lists it for.
+pub(super) fn next(member: &Member<'_>, slot: Option<Moment>, rules: &Rules, now: Moment) -> NodeAction {
     let (facts, mcp) = (member.facts, member.mcp);
     let Some(node) = facts.node else { return NodeAction::Rest };
     let Some(state) = facts.state else {
@@ -136,10 +137,10 @@ pub(super) fn next(member: &Member<'_>, is_granted: bool, rules: &Rules, now: Mo
     if state.is_external {
         return leave(node, mcp);
     }
-    if is_older(&state, node) && !facts.is_verified {
+    if is_older(&state, node, slot) && !facts.is_verified {
         return NodeAction::Verify;
     }
-    if let Some(action) = put_right(&state, node).or_else(|| name(&state, node, now)) {
+    if let Some(action) = put_right(&state, node).or_else(|| name(&state, node, slot, now)) {
         return action;
     }
     match state.status {
@@ -150,7 +151,7 @@ pub(super) fn next(member: &Member<'_>, is_granted: bool, rules: &Rules, now: Mo
         }
         DrainStatus::DrainingComplete => NodeAction::Rest,
         _ if rules.refuse(&state) => set(&state, DrainStatus::DrainDisabled),
-        DrainStatus::DrainRequired => begin(&state, node, is_granted, mcp, now),
+        DrainStatus::DrainRequired => begin(&state, node, slot == state.request, mcp, now),
         DrainStatus::DrainingMcpPausing => pause(&state, mcp),
         DrainStatus::DrainingMcpPaused => paused(&state, mcp),
         DrainStatus::Draining => drain(&state, node, member.pods, rules, now),
@@ -163,11 +164,16 @@ fn retry_after(times: u32, now: Moment) -> Moment {
     now.plus_seconds(seconds.min(LONGEST_RETRY_SECONDS))
 }
 
-/// Whether the node tells of a later request than its node state.
-fn is_older(state: &StateFacts, node: NodeFacts) -> bool {
+/// Whether the node, or a pool's list, tells of a later request than its node state.
+fn is_older(state: &StateFacts, node: NodeFacts, slot: Option<Moment>) -> bool {
     let is_concluded = node.last_request.is_some() && node.last_request >= state.request;
-    let is_at_rest = matches!(state.status, DrainStatus::Idle | DrainStatus::DrainDisabled);
-    node.mark.is_some_and(|mark| Some(mark.request) > state.request) || is_concluded && !is_at_rest
+    let is_known_later = is_concluded || slot > state.request;
+    node.mark.is_some_and(|mark| Some(mark.request) > state.request)
+        || is_known_later && !is_at_rest(state.status)
+}
+
+const fn is_at_rest(status: DrainStatus) -> bool {
+    matches!(status, DrainStatus::Idle | DrainStatus::DrainDisabled)
 }
 
 /// These are the operator's to write. Of somebody else's word nothing follows: what was done so far shows how far it is.
@@ -181,15 +187,18 @@ fn put_right(state: &StateFacts, node: NodeFacts) -> Option<NodeAction> {
     Some(NodeAction::Set { status, request: state.request, retry: state.retry, puts_right: true })
 }
 
-/// A request that nobody gave a time, or not a new one, has no name yet.
-fn name(state: &StateFacts, node: NodeFacts, now: Moment) -> Option<NodeAction> {
-    let is_at_rest = matches!(state.status, DrainStatus::Idle | DrainStatus::DrainDisabled);
-    if is_at_rest || state.request.is_some() && state.request > node.last_request {
+/// A request that nobody gave a time, or not a new one, has no name yet. It may be that the node state was made anew and
+/// the agent's clock was set back.
+fn name(state: &StateFacts, node: NodeFacts, slot: Option<Moment>, now: Moment) -> Option<NodeAction> {
+    let begun = slot.max(node.mark.map(|mark| mark.request));
+    let is_new = state.request.is_some() && state.request > node.last_request && state.request >= begun;
+    if is_new || is_at_rest(state.status) {
         return None;
     }
+    let known = state.request.max(node.last_request).max(begun);
     Some(NodeAction::Set {
         status: DrainStatus::DrainRequired,
-        request: Some(Moment::later_than(state.request.max(node.last_request), now)),
+        request: Some(Moment::later_than(known, now)),
         retry: state.retry,
         puts_right: is_in_flight(state.status),
     })

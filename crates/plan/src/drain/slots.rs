@@ -45,8 +45,8 @@ enum Standing {
 
 /// Whether a node has a slot, or must have one, whatever its pool lists.
 pub fn holds_slot(facts: &DrainFacts) -> bool {
-    let (Some(node), Some(state)) = (facts.node, facts.state) else { return false };
-    is_in_flight(state.status) || node.mark.is_some()
+    let Some(node) = facts.node else { return false };
+    node.mark.is_some() || facts.state.is_some_and(|state| is_in_flight(state.status))
 }
 
 /// Where the slot for `request` stands.
@@ -54,13 +54,13 @@ fn standing(facts: &DrainFacts, request: Moment, rules: &Rules, now: Moment) -> 
     if holds_slot(facts) {
         return Standing::Held;
     }
-    let (Some(node), Some(state)) = (facts.node, facts.state) else {
+    let Some(node) = facts.node else {
         return if facts.is_verified { Standing::Free } else { Standing::Unknown };
     };
-    match state.request.cmp(&Some(request)) {
-        // Or the node state was made anew.
-        Ordering::Less if !facts.is_verified => Standing::Unknown,
-        Ordering::Equal if waits(facts, rules, now) => Standing::Held,
+    match facts.state.map(|state| state.request.cmp(&Some(request))) {
+        // Or the node state is gone, or was made anew.
+        None | Some(Ordering::Less) if !facts.is_verified => Standing::Unknown,
+        Some(Ordering::Equal) if waits(facts, rules, now) => Standing::Held,
         _ if node.last_request < Some(request) => Standing::Over,
         _ => Standing::Free,
     }
@@ -121,7 +121,8 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
 /// A slot that is held on is for the request that the node was drained for last.
 fn held_for(member: &Member<'_>, slot: Option<Moment>) -> Moment {
     let request = member.facts.state.and_then(|state| state.request);
-    slot.max(request).unwrap_or_default()
+    let mark = member.facts.node.and_then(|node| node.mark);
+    slot.max(request).or(mark.map(|mark| mark.request)).unwrap_or_default()
 }
 
 /// When a waiting node's turn is: the least comes first. Nodes that are cordoned or not ready come first, as nothing is

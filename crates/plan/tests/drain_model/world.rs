@@ -1,571 +1,227 @@
 //! The API server's objects, those who write them, and what each of them sees.
 
-use stateright::{Model, Property, Representative};
+use std::hash::{Hash, Hasher};
+
 use vfleet_api::node_state::{DrainScope, DrainStatus};
-use vfleet_api::pool_config::OnTimeout;
-use vfleet_plan::drain::{
-    AgentMove, DrainFacts, Limit, Member, Moment, NodeAction, NodeFacts, PodsSeen, PoolDrain, Rules, Slot,
-    SlotPlan, StateFacts, Writer, agent_move, is_in_flight, next, plan_drain,
-};
+use vfleet_plan::drain::{Moment, NodeFacts, StateFacts, Writer};
 
-const NOW: Moment = Moment(0);
-const LIMIT: Limit = Limit::AtMost(1);
+/// The most nodes that a model has.
+pub(crate) const NODES: usize = 3;
+/// Nodes 0 and 1 are in the first, node 2 is in the second.
+pub(crate) const POOLS: usize = 2;
+const HOUR: i64 = 3600;
 
-/// A defect that is put in, to see that it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    None,
-    /// The pool's list is written whatever its version.
-    UnguardedSlots,
-    /// Slots are taken back although somebody may still be about to cordon the node.
-    NoConclusion,
-    /// `Draining_Complete` when pods are told to end.
-    EndingIsGone,
-    /// Nothing is uncordoned.
-    NoUncordon,
-    /// A node that asks again is not marked anew.
-    OldMark,
-    /// Nobody who waits is ever looked at.
-    NoGrant,
+/// What may happen besides, and how often at most. Part of the state, so that every run ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Budget {
+    /// An agent is killed in the middle of its work.
+    pub(crate) agent_crashes: u8,
+    /// A node needs no drain any more.
+    pub(crate) withdrawals: u8,
+    /// A node needs a full drain instead of a partial one.
+    pub(crate) escalations: u8,
+    /// A node needs a drain once more.
+    pub(crate) wishes: u8,
+    /// A pod comes to a node that is not cordoned.
+    pub(crate) pods: u8,
+    /// A write is on its way for a while; its sender goes on, or dies.
+    pub(crate) late_writes: u8,
+    /// A node state is deleted. It is made again.
+    pub(crate) deletions: u8,
+    /// Node 1 becomes a member of the other pool.
+    pub(crate) moves: u8,
+    /// An hour passes: longer than a drain may take.
+    pub(crate) hours: u8,
 }
 
-/// What may go wrong, how often at most. Part of the state, so that every run ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Budget {
-    pub replica_crashes: u8,
-    pub agent_crashes: u8,
-    pub withdrawals: u8,
-    pub escalations: u8,
-    pub pods: u8,
+/// A Node, and the pool that its labels choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Node {
+    pub(crate) facts: NodeFacts,
+    pub(crate) pool: usize,
 }
 
-#[derive(Clone, Debug)]
-pub struct Protocol {
-    nodes: usize,
-    replicas: usize,
-    budget: Budget,
-    bug: Bug,
-    /// A replica sees all kinds of objects change at once.
-    pub sees_whole: bool,
-}
+/// For each node, the request that a pool lists it for.
+pub(crate) type Slots = [Option<Moment>; NODES];
 
 /// The objects, as the API server has them or a replica sees them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Objects {
-    nodes: Vec<NodeFacts>,
-    states: Vec<StateFacts>,
-    pools: [Vec<Slot>; 2],
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Objects {
+    pub(crate) nodes: [Node; NODES],
+    pub(crate) states: [Option<StateFacts>; NODES],
+    pub(crate) pools: [Slots; POOLS],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Pod {
+/// A write of a replica to one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Write {
+    Node(usize, NodeFacts),
+    State(usize, StateFacts),
+    Slots(usize, Slots),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Pod {
     None,
     Running,
     Ending,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Replica {
-    sees: Objects,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Agent {
+    /// What its work needs; `None` when there is none.
+    pub(crate) need: Option<DrainScope>,
+    /// It is in the middle of it.
+    pub(crate) works: bool,
+}
+
+/// How far a replica is with reading both objects of a node from the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Verified {
+    No,
+    Node,
+    Both,
+}
+
+/// A replica of the operator. Any of them may act at any time: whether it leads is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Replica {
+    pub(crate) sees: Objects,
     /// For each object, whether it is still as seen: only then a write on top of it succeeds.
-    nodes_current: Vec<bool>,
-    states_current: Vec<bool>,
-    pools_current: [bool; 2],
-    /// Read from the API server after the pool.
-    verified: Vec<bool>,
-    /// The request for which the pods were looked at, and what was seen.
-    pods: Vec<Option<(Moment, bool)>>,
+    pub(crate) nodes_current: [bool; NODES],
+    pub(crate) states_current: [bool; NODES],
+    pub(crate) pools_current: [bool; POOLS],
+    pub(crate) verified: [Verified; NODES],
+    /// The request for which the pods were looked at, and whether all were gone.
+    pub(crate) pods: [Option<(Moment, bool)>; NODES],
+    pub(crate) crashes_left: u8,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World {
-    api: Objects,
-    pods: Vec<Pod>,
-    needs: Vec<Option<DrainScope>>,
-    replicas: Vec<Replica>,
-    budget: Budget,
-    /// An agent worked while a pod was there.
-    disturbed: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    Agent(usize),
-    /// It is killed in the middle of its work.
-    AgentCrash(usize),
-    Withdraw(usize),
-    Escalate(usize),
-    Schedule(usize),
-    PodEnds(usize),
-    SeeNodes(usize),
-    SeeStates(usize),
-    SeePools(usize),
-    SeeAll(usize),
-    Crash(usize),
-    Slots(usize, usize),
-    Verify(usize, usize),
-    Conclude(usize, usize),
-    Node(usize, usize),
-    Look(usize, usize),
-}
-
-fn pool_of(node: usize) -> usize {
-    usize::from(node >= 2)
-}
-
-fn name(node: usize) -> String {
-    format!("n{node}")
-}
-
-fn member<'a>(name: &'a str, facts: &'a DrainFacts, pods: PodsSeen) -> Member<'a> {
-    Member { name, facts, is_guest: false, slot_elsewhere: None, pods, mcp: None }
-}
-
-impl Protocol {
-    pub fn new(nodes: usize, replicas: usize, budget: Budget, bug: Bug) -> Self {
-        Self { nodes, replicas, budget, bug, sees_whole: false }
-    }
-
-    fn rules() -> Rules {
-        Rules {
-            is_disabled: false,
-            is_single_node: false,
-            timeout_seconds: None,
-            on_timeout: OnTimeout::Wait,
-        }
-    }
-}
-
-impl Replica {
-    fn new(api: &Objects) -> Self {
-        let count = api.nodes.len();
-        Self {
-            sees: api.clone(),
-            nodes_current: vec![true; count],
-            states_current: vec![true; count],
-            pools_current: [true; 2],
-            verified: vec![false; count],
-            pods: vec![None; count],
-        }
-    }
-
-    fn facts(&self, node: usize) -> DrainFacts {
-        DrainFacts {
-            node: Some(self.sees.nodes[node]),
-            state: Some(self.sees.states[node]),
-            is_verified: self.verified[node],
-        }
-    }
-
-    fn slot(&self, node: usize) -> Option<Moment> {
-        let pool = &self.sees.pools[pool_of(node)];
-        pool.iter().find(|slot| slot.node == name(node)).map(|slot| slot.request)
-    }
-
-    fn plan_slots(&self, pool: usize, bug: Bug) -> SlotPlan {
-        let facts: Vec<_> = (0..self.sees.nodes.len())
-            .filter(|node| pool_of(*node) == pool)
-            .map(|node| {
-                let mut facts = self.facts(node);
-                if bug == Bug::NoConclusion
-                    && let Some(node) = &mut facts.node
-                {
-                    node.last_request = Some(Moment(i64::MAX));
-                }
-                (name(node), facts)
-            })
-            .collect();
-        let members: Vec<_> = facts.iter().map(|(name, facts)| member(name, facts, PodsSeen::No)).collect();
-        plan_drain(&self.pool(pool), &members, NOW).slots
-    }
-
-    fn pool(&self, pool: usize) -> PoolDrain<'_> {
-        PoolDrain { limit: LIMIT, slots: &self.sees.pools[pool], rules: Protocol::rules() }
-    }
-
-    fn next(&self, node: usize, bug: Bug) -> NodeAction {
-        let facts = self.facts(node);
-        let request = self.sees.states[node].request;
-        let seen = match self.pods[node] {
-            Some((looked_for, is_gone)) if Some(looked_for) == request => {
-                if is_gone {
-                    PodsSeen::Gone
-                } else {
-                    PodsSeen::Left
-                }
-            }
-            _ => PodsSeen::No,
-        };
-        match next(&self.pool(pool_of(node)), &member(&name(node), &facts, seen), NOW) {
-            NodeAction::Uncordon { .. } if bug == Bug::NoUncordon => NodeAction::Rest,
-            NodeAction::Cordon(_)
-                if bug == Bug::OldMark && facts.node.is_some_and(|node| node.mark.is_some()) =>
-            {
-                NodeAction::Evict { is_late: false }
-            }
-            action => action,
-        }
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct World {
+    pub(crate) api: Objects,
+    pub(crate) pods: [Pod; NODES],
+    pub(crate) agents: [Agent; NODES],
+    pub(crate) replicas: [Replica; 2],
+    /// A write that is on its way. Lost when its object changes before.
+    pub(crate) late: Option<Write>,
+    pub(crate) hours: u8,
+    /// How much the agents' clocks are ahead. Changes with a deletion: a request is never named just as a forgotten one,
+    /// but may be before it when a clock is set back.
+    pub(crate) clocks_ahead: i64,
+    pub(crate) budget: Budget,
+    /// Nodes that came to their pool by a move. They may be too many there, which no grant has brought about.
+    pub(crate) moved: [bool; NODES],
+    /// An operator wrote over `Idle`.
+    pub(crate) overwrote: bool,
+    /// Nothing happens any more unless something else goes wrong.
+    pub(crate) at_rest: bool,
 }
 
 impl World {
-    fn state_changed(&mut self, node: usize, state: StateFacts, by: Option<usize>) {
+    /// Each of so many nodes needs a drain.
+    pub(crate) fn new(nodes: usize, finds_cordon: bool, replica_crashes: u8, budget: Budget) -> Self {
+        let facts = |node: usize| NodeFacts {
+            is_ready: true,
+            is_cordoned: finds_cordon && node == 0,
+            ..NodeFacts::default()
+        };
+        let api = Objects {
+            nodes: std::array::from_fn(|node| Node { facts: facts(node), pool: usize::from(node >= 2) }),
+            states: [Some(StateFacts::default()); NODES],
+            pools: [Slots::default(); POOLS],
+        };
+        let need = |node| (node < nodes).then_some(DrainScope::Partial);
+        Self {
+            api,
+            pods: [Pod::Running; NODES],
+            agents: std::array::from_fn(|node| Agent { need: need(node), works: false }),
+            replicas: [Replica::new(&api, replica_crashes); 2],
+            late: None,
+            hours: 0,
+            clocks_ahead: 0,
+            budget,
+            moved: [false; NODES],
+            overwrote: false,
+            at_rest: false,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        Moment(0).plus_seconds(HOUR * i64::from(self.hours))
+    }
+
+    pub(crate) fn agents_now(&self) -> Moment {
+        Moment(self.now().0 + self.clocks_ahead)
+    }
+
+    /// A replica's write, or one whose sender does not know of its success.
+    pub(crate) fn write(&mut self, write: Write, by: Option<usize>) {
+        match write {
+            Write::Node(node, facts) => self.set_node(node, Node { facts, ..self.api.nodes[node] }, by),
+            Write::State(node, state) => {
+                let old = self.api.states[node].map(|state| state.status);
+                self.overwrote |= old == Some(DrainStatus::Idle) && state.writer == Writer::Operator;
+                self.set_state(node, Some(state), by);
+            }
+            Write::Slots(pool, slots) => self.set_slots(pool, slots, by),
+        }
+        for (node, moved) in self.moved.iter_mut().enumerate() {
+            let is_listed = self.api.pools.iter().any(|pool| pool[node].is_some());
+            let is_known = self.replicas.iter().all(|replica| replica.nodes_current[node]);
+            *moved &= is_listed || !is_known || self.api.occupies(node);
+        }
+    }
+
+    pub(crate) fn set_node(&mut self, node: usize, object: Node, by: Option<usize>) {
+        self.api.nodes[node] = object;
+        for (index, replica) in self.replicas.iter_mut().enumerate() {
+            replica.nodes_current[node] = Some(index) == by;
+            if Some(index) == by {
+                replica.sees.nodes[node] = object;
+            }
+        }
+        self.late.take_if(|late| matches!(late, Write::Node(other, _) if *other == node));
+    }
+
+    pub(crate) fn set_state(&mut self, node: usize, state: Option<StateFacts>, by: Option<usize>) {
         self.api.states[node] = state;
         for (index, replica) in self.replicas.iter_mut().enumerate() {
-            replica.states_current[node] = Some(index) == by;
+            replica.states_current[node] = false;
             if Some(index) == by {
-                replica.sees.states[node] = state;
+                replica.sees_state(&self.api, node);
             }
         }
+        self.late.take_if(|late| matches!(late, Write::State(other, _) if *other == node));
     }
 
-    fn node_changed(&mut self, node: usize, facts: NodeFacts, by: usize) {
-        self.api.nodes[node] = facts;
-        for (index, replica) in self.replicas.iter_mut().enumerate() {
-            replica.nodes_current[node] = index == by;
-            if index == by {
-                replica.sees.nodes[node] = facts;
-            }
-        }
-    }
-
-    fn pool_changed(&mut self, pool: usize, slots: Vec<Slot>, by: usize) {
-        for (index, replica) in self.replicas.iter_mut().enumerate() {
-            replica.pools_current[pool] = index == by;
-            if index == by {
-                replica.sees.pools[pool] = slots.clone();
-            }
-        }
+    fn set_slots(&mut self, pool: usize, slots: Slots, by: Option<usize>) {
         self.api.pools[pool] = slots;
-    }
-
-    fn agent_acts(&mut self, node: usize) {
-        let state = self.api.states[node];
-        let need = self.needs[node];
-        match agent_move(&state, need, need.is_some(), NOW) {
-            AgentMove::Wait => {}
-            AgentMove::Proceed => {
-                self.disturbed |= self.pods[node] != Pod::None;
-                self.needs[node] = None;
-            }
-            AgentMove::Ask { scope, request } => {
-                let state = StateFacts {
-                    status: DrainStatus::DrainRequired,
-                    writer: Writer::Agent,
-                    scope,
-                    request: Some(request),
-                    retry: None,
-                    ..state
-                };
-                self.state_changed(node, state, None);
-            }
-            AgentMove::BeIdle => {
-                let state = StateFacts { status: DrainStatus::Idle, writer: Writer::Agent, ..state };
-                self.state_changed(node, state, None);
+        for (index, replica) in self.replicas.iter_mut().enumerate() {
+            replica.pools_current[pool] = false;
+            if Some(index) == by {
+                replica.sees_pool(&self.api, pool);
             }
         }
-    }
-
-    fn agent_can_act(&self, node: usize) -> bool {
-        let need = self.needs[node];
-        match agent_move(&self.api.states[node], need, need.is_some(), NOW) {
-            AgentMove::Wait => false,
-            AgentMove::Proceed => need.is_some(),
-            _ => true,
-        }
-    }
-
-    fn node_acts(&mut self, by: usize, node: usize, bug: Bug) -> bool {
-        let replica = &self.replicas[by];
-        let action = replica.next(node, bug);
-        match action {
-            NodeAction::Set { status, retry, request, .. } => {
-                if !replica.states_current[node] {
-                    return false;
-                }
-                let state = StateFacts {
-                    status,
-                    retry,
-                    request,
-                    writer: Writer::Operator,
-                    ..replica.sees.states[node]
-                };
-                self.state_changed(node, state, Some(by));
-            }
-            NodeAction::Cordon(mark) => {
-                if !replica.nodes_current[node] {
-                    return false;
-                }
-                let facts = NodeFacts { is_cordoned: true, mark: Some(mark), ..replica.sees.nodes[node] };
-                self.node_changed(node, facts, by);
-            }
-            NodeAction::Uncordon { request, stays_cordoned } => {
-                if !replica.nodes_current[node] {
-                    return false;
-                }
-                let facts = NodeFacts {
-                    is_cordoned: stays_cordoned,
-                    mark: None,
-                    last_request: Some(request),
-                    ..replica.sees.nodes[node]
-                };
-                self.node_changed(node, facts, by);
-            }
-            NodeAction::Evict { .. } if replica.pods[node].is_some() && self.pods[node] == Pod::Running => {
-                self.pods[node] = Pod::Ending;
-            }
-            _ => return false,
-        }
-        true
+        self.late.take_if(|late| matches!(late, Write::Slots(other, _) if *other == pool));
     }
 }
 
-impl Model for Protocol {
-    type State = World;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<World> {
-        let api = Objects {
-            nodes: vec![NodeFacts { is_ready: true, ..NodeFacts::default() }; self.nodes],
-            states: vec![StateFacts::default(); self.nodes],
-            pools: [Vec::new(), Vec::new()],
-        };
-        vec![World {
-            replicas: vec![Replica::new(&api); self.replicas],
-            pods: vec![Pod::Running; self.nodes],
-            needs: vec![Some(DrainScope::Partial); self.nodes],
-            budget: self.budget,
-            disturbed: false,
-            api,
-        }]
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        let budget = world.budget;
-        for node in 0..self.nodes {
-            if world.agent_can_act(node) {
-                actions.push(Action::Agent(node));
-            }
-            if world.needs[node].is_some() {
-                if budget.withdrawals > 0 {
-                    actions.push(Action::Withdraw(node));
-                }
-                if budget.escalations > 0 && world.needs[node] == Some(DrainScope::Partial) {
-                    actions.push(Action::Escalate(node));
-                }
-                if budget.agent_crashes > 0 && world.api.states[node].status == DrainStatus::DrainingComplete
-                {
-                    actions.push(Action::AgentCrash(node));
-                }
-            }
-            if budget.pods > 0 && world.pods[node] == Pod::None && !world.api.nodes[node].is_cordoned {
-                actions.push(Action::Schedule(node));
-            }
-            if world.pods[node] == Pod::Ending {
-                actions.push(Action::PodEnds(node));
-            }
-        }
-        for (index, replica) in world.replicas.iter().enumerate() {
-            self.replica_actions(world, index, replica, actions);
-        }
-    }
-
-    fn next_state(&self, last: &World, action: Action) -> Option<World> {
-        let mut world = last.clone();
-        match action {
-            Action::Agent(node) => world.agent_acts(node),
-            Action::AgentCrash(node) => {
-                world.budget.agent_crashes -= 1;
-                world.disturbed |= world.pods[node] != Pod::None;
-            }
-            Action::Withdraw(node) => {
-                world.budget.withdrawals -= 1;
-                world.needs[node] = None;
-            }
-            Action::Escalate(node) => {
-                world.budget.escalations -= 1;
-                world.needs[node] = Some(DrainScope::Full);
-            }
-            Action::Schedule(node) => {
-                world.budget.pods -= 1;
-                world.pods[node] = Pod::Running;
-            }
-            Action::PodEnds(node) => world.pods[node] = Pod::None,
-            Action::SeeNodes(by) => {
-                let api = world.api.nodes.clone();
-                let replica = &mut world.replicas[by];
-                replica.nodes_current.fill(true);
-                replica.verified.fill(false);
-                replica.sees.nodes = api;
-            }
-            Action::SeeStates(by) => {
-                let api = world.api.states.clone();
-                let replica = &mut world.replicas[by];
-                replica.states_current.fill(true);
-                replica.verified.fill(false);
-                replica.sees.states = api;
-            }
-            Action::SeePools(by) => {
-                let api = world.api.pools.clone();
-                let replica = &mut world.replicas[by];
-                replica.pools_current = [true; 2];
-                replica.verified.fill(false);
-                replica.sees.pools = api;
-            }
-            Action::SeeAll(by) => {
-                let pods = world.replicas[by].pods.clone();
-                world.replicas[by] = Replica { pods, ..Replica::new(&world.api) };
-            }
-            Action::Crash(by) => {
-                world.budget.replica_crashes -= 1;
-                world.replicas[by] = Replica::new(&world.api);
-            }
-            Action::Slots(by, pool) => {
-                let replica = &world.replicas[by];
-                if !replica.pools_current[pool] && self.bug != Bug::UnguardedSlots {
-                    return None;
-                }
-                let slots = replica.plan_slots(pool, self.bug).slots;
-                world.pool_changed(pool, slots, by);
-                for node in 0..self.nodes {
-                    if pool_of(node) == pool {
-                        world.replicas[by].verified[node] = false;
-                    }
-                }
-            }
-            Action::Verify(by, node) => {
-                let (facts, state) = (world.api.nodes[node], world.api.states[node]);
-                let replica = &mut world.replicas[by];
-                (replica.sees.nodes[node], replica.sees.states[node]) = (facts, state);
-                (replica.nodes_current[node], replica.states_current[node]) = (true, true);
-                replica.verified[node] = true;
-            }
-            Action::Conclude(by, node) => {
-                let replica = &world.replicas[by];
-                let facts = NodeFacts { last_request: replica.slot(node), ..replica.sees.nodes[node] };
-                world.node_changed(node, facts, by);
-            }
-            Action::Node(by, node) => {
-                if !world.node_acts(by, node, self.bug) {
-                    return None;
-                }
-            }
-            Action::Look(by, node) => {
-                let is_gone = match self.bug {
-                    Bug::EndingIsGone => world.pods[node] != Pod::Running,
-                    _ => world.pods[node] == Pod::None,
-                };
-                let request = world.replicas[by].sees.states[node].request.unwrap_or_default();
-                world.replicas[by].pods[node] = Some((request, is_gone));
-            }
-        }
-        Some(world)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("no pool is above its limit", |_, world: &World| {
-                (0..2).all(|pool| {
-                    let holds = |node: &usize| {
-                        pool_of(*node) == pool
-                            && (is_in_flight(world.api.states[*node].status)
-                                || world.api.nodes[*node].mark.is_some())
-                    };
-                    (0..world.api.nodes.len()).filter(holds).count() <= 1
-                })
-            }),
-            Property::always("a drained node has no pods", |_, world: &World| {
-                let is_drained = |state: &StateFacts| state.status == DrainStatus::DrainingComplete;
-                !world.disturbed
-                    && world
-                        .api
-                        .states
-                        .iter()
-                        .zip(&world.pods)
-                        .all(|(state, pod)| !is_drained(state) || *pod == Pod::None)
-            }),
-            Property::eventually("everybody who asked is served, and left as found", |_, world: &World| {
-                world.needs.iter().all(Option::is_none)
-                    && world.api.states.iter().all(|state| state.status == DrainStatus::Idle)
-                    && world.api.nodes.iter().all(|node| node.mark.is_none() && !node.is_cordoned)
-            }),
-            Property::sometimes("slots are used", |_, world: &World| {
-                world.api.states.iter().any(|state| state.status == DrainStatus::DrainingComplete)
-            }),
-        ]
+impl Objects {
+    /// Whether a node is not as it usually is, by our doing.
+    pub(crate) fn occupies(&self, node: usize) -> bool {
+        let is_in_flight = |state: &StateFacts| vfleet_plan::drain::is_in_flight(state.status);
+        self.nodes[node].facts.mark.is_some() || self.states[node].as_ref().is_some_and(is_in_flight)
     }
 }
 
-impl Protocol {
-    fn replica_actions(&self, world: &World, by: usize, replica: &Replica, actions: &mut Vec<Action>) {
-        if world.budget.replica_crashes > 0 {
-            actions.push(Action::Crash(by));
-        }
-        let (nodes, states, pools) = (
-            replica.nodes_current.contains(&false),
-            replica.states_current.contains(&false),
-            replica.pools_current.contains(&false),
-        );
-        if self.sees_whole && (nodes || states || pools) {
-            actions.push(Action::SeeAll(by));
-        } else if !self.sees_whole {
-            actions.extend(nodes.then_some(Action::SeeNodes(by)));
-            actions.extend(states.then_some(Action::SeeStates(by)));
-            actions.extend(pools.then_some(Action::SeePools(by)));
-        }
-        for pool in 0..2 {
-            let plan = replica.plan_slots(pool, self.bug);
-            let is_new = plan.slots != replica.sees.pools[pool]
-                && (self.bug != Bug::NoGrant || plan.granted.is_empty());
-            if is_new && (replica.pools_current[pool] || self.bug == Bug::UnguardedSlots) {
-                actions.push(Action::Slots(by, pool));
-            }
-            for node in 0..self.nodes {
-                if plan.verify.contains(&name(node)) {
-                    actions.push(Action::Verify(by, node));
-                }
-                if replica.nodes_current[node] && plan.conclude.iter().any(|slot| slot.node == name(node)) {
-                    actions.push(Action::Conclude(by, node));
-                }
-            }
-        }
-        for node in 0..self.nodes {
-            match replica.next(node, self.bug) {
-                NodeAction::Set { .. } if replica.states_current[node] => {
-                    actions.push(Action::Node(by, node))
-                }
-                NodeAction::Cordon(_) | NodeAction::Uncordon { .. } if replica.nodes_current[node] => {
-                    actions.push(Action::Node(by, node));
-                }
-                NodeAction::Verify => actions.push(Action::Verify(by, node)),
-                NodeAction::Evict { .. } => {
-                    if replica.pods[node].is_some_and(|(_, is_gone)| !is_gone)
-                        && world.pods[node] == Pod::Running
-                    {
-                        actions.push(Action::Node(by, node));
-                    }
-                    let request = replica.sees.states[node].request.unwrap_or_default();
-                    let is_news = match replica.pods[node] {
-                        Some((looked_for, is_gone)) => {
-                            looked_for != request || is_gone != (world.pods[node] == Pod::None)
-                        }
-                        None => true,
-                    };
-                    if is_news {
-                        actions.push(Action::Look(by, node));
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-impl Representative for World {
-    /// It does not matter which replica is which.
-    fn representative(&self) -> Self {
-        let mut world = self.clone();
-        world.replicas.sort();
-        world
+/// It does not matter which replica is which.
+impl Hash for World {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let [one, other] = &self.replicas;
+        (one.min(other), one.max(other)).hash(hasher);
+        (&self.api, self.pods, self.agents, self.late, self.hours, self.clocks_ahead, self.budget)
+            .hash(hasher);
+        (self.moved, self.overwrote, self.at_rest).hash(hasher);
     }
 }

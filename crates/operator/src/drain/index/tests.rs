@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use vfleet_plan::drain::Mark;
+use vfleet_plan::drain::{Mark, NodeAction};
 
 use super::*;
 
