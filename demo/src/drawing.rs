@@ -1,10 +1,14 @@
 //! A picture of the fleet as text: two tables, or lines about what changed.
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{LineStyle, Table, TableStyle};
 use vfleet_api::node_state::DrainStatus;
 
 use crate::picture::{NodeRow, Picture, PoolRow};
+
+/// No lines between rows: all of it fits on a screen.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// The tables: pools, nodes.
 pub(crate) fn tables(picture: &Picture) -> String {
@@ -20,8 +24,16 @@ pub(crate) fn tables(picture: &Picture) -> String {
             pool.slots.join(" "),
         ]);
     }
-    let mut nodes =
-        table(["node", "pool", "drain status", "cordon", "pods with VFs", "others", "VFs", "sync status"]);
+    let mut nodes = table([
+        "node",
+        "pool",
+        "drain status",
+        "cordon",
+        "pods with VFs",
+        "others",
+        "VFs/wanted",
+        "sync status",
+    ]);
     for node in &picture.nodes {
         nodes.add_row([
             node.name.clone(),
@@ -40,7 +52,7 @@ pub(crate) fn tables(picture: &Picture) -> String {
 
 fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(STYLE);
     table.set_header(header);
     table
 }

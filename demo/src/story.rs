@@ -25,15 +25,15 @@ pub(crate) async fn tell(screen: &mut Screen, plane: &ControlPlane, keep: bool) 
     for file in ["deploy/rbac.yaml", "deploy/node-scope.yaml", "deploy/sim-rbac.yaml"] {
         apply(plane, file)?;
     }
+    screen.say("demo/pools.yaml: pool1 (a, b, c; one node at a time) and pool2 (c, d, e; two at a time)");
+    apply(plane, "demo/pools.yaml")?;
     screen.say("starting the operator and five simulated nodes, each with two SR-IOV ports");
     let programs = start_programs(plane, keep)?;
     let mut fleet = Fleet::new(plane.client().await?);
     let report = |picture: &Picture| picture.all_report(NODES.len());
     fleet.show_until(screen, "the nodes report their cards", report).await?;
 
-    screen.say("demo/pools.yaml: pool1 (a, b, c; one node at a time) and pool2 (c, d, e; two at a time)");
     screen.say("demo/policy-8-vfs.yaml: 8 VFs on every node. Nobody uses VFs yet, so that nobody waits");
-    apply(plane, "demo/pools.yaml")?;
     apply(plane, "demo/policy-8-vfs.yaml")?;
     fleet.show_until(screen, "all nodes have 8 VFs", |now| now.is_settled(|_| 8)).await?;
 
