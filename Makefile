@@ -5,7 +5,7 @@
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Show a policy become VFs on five simulated nodes (KEEP=1 leaves the cluster running)
+demo: ## Show five simulated nodes in two pools get VFs and be drained (KEEP=1 leaves the cluster running)
 	@tools/setup
 	@tools/demo
 

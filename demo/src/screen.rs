@@ -1,26 +1,24 @@
-//! Where the demo speaks: a table that updates on a terminal, lines otherwise.
+//! Where the demo speaks: tables that update on a terminal, lines otherwise.
 
 use std::io::{IsTerminal, Stdout, Write, stdout};
 use std::time::Instant;
-
-use comfy_table::Table;
 
 /// Standard output.
 pub(crate) struct Screen {
     out: Stdout,
     started: Instant,
     is_terminal: bool,
-    /// Lines of the table that is on the screen.
-    table_lines: usize,
+    /// Lines of the tables that are on the screen.
+    drawn_lines: usize,
 }
 
 impl Screen {
     pub(crate) fn new() -> Self {
-        Self { out: stdout(), started: Instant::now(), is_terminal: stdout().is_terminal(), table_lines: 0 }
+        Self { out: stdout(), started: Instant::now(), is_terminal: stdout().is_terminal(), drawn_lines: 0 }
     }
 
     /// A step of the story.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.print(&format!("[{seconds:5.1} s] {text}\n"));
     }
@@ -32,22 +30,30 @@ impl Screen {
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
-    /// Something changed: on a terminal the table is drawn over the old one, elsewhere the line is printed.
-    pub(crate) fn update(&mut self, line: &str, table: &Table) {
-        if !self.is_terminal {
-            self.say(&format!("  {line}"));
-            return;
+    /// Something changed: on a terminal the tables are drawn over the old ones, elsewhere the lines are printed.
+    pub(crate) fn update(&mut self, lines: &[String], tables: &str) {
+        if self.is_terminal {
+            self.draw(tables);
+        } else {
+            for line in lines {
+                self.say(&format!("  {line}"));
+            }
         }
-        let text = table.to_string();
-        let up = if self.table_lines == 0 { String::new() } else { format!("\x1b[{}A", self.table_lines) };
-        // Each line is cleared to its end: the old one may have been longer.
-        let body = text.replace('\n', "\x1b[K\n") + "\x1b[K\n";
-        self.table_lines = text.lines().count();
+    }
+
+    fn draw(&mut self, tables: &str) {
+        let up = if self.drawn_lines == 0 { String::new() } else { format!("\x1b[{}A", self.drawn_lines) };
+        // Each line is cleared to its end, and all below: the old one may have been longer.
+        let body = tables.replace('\n', "\x1b[K\n") + "\x1b[K\n\x1b[J";
+        self.drawn_lines = tables.lines().count();
         self.print(&format!("{up}{body}"));
     }
 
-    /// The table stays as it is; what comes next goes below.
-    pub(crate) fn finish_table(&mut self) {
-        self.table_lines = 0;
+    /// The tables stay as they are; what comes next goes below.
+    pub(crate) fn finish_tables(&mut self, tables: &str) {
+        if !self.is_terminal {
+            self.print(&format!("{tables}\n"));
+        }
+        self.drawn_lines = 0;
     }
 }

@@ -139,26 +139,33 @@ pub struct SriovNetworkNodeStateStatus {
     pub bridges: Option<Bridges>,
     /// Settings of the whole machine, as found.
     pub system: Option<System>,
-    /// How far the node's drain is.
+    /// How far the node's drain is. The agent writes Drain_Required when a change takes VFs from pods or restarts the
+    /// machine, and Idle when nothing is needed any more. The operator writes the others: Draining_MCP_Pausing and
+    /// Draining_MCP_Paused (OpenShift: its MachineConfigPool is paused), Draining (cordoned, pods are evicted),
+    /// Draining_Complete (they are gone, the agent works) and Drain_Disabled (the agent goes on without a drain). The
+    /// condition Blocked tells why it does not go on.
     pub drain_status: Option<DrainStatus>,
-    /// How much of the node is drained: pods with VFs only, or everything. Partial when absent.
+    /// How much of the node is drained. Partial (when absent): pods that ask for resources of SR-IOV policies. Full: all
+    /// pods, before the machine restarts. Pods of DaemonSets and static pods stay in both.
     pub drain_scope: Option<DrainScope>,
-    /// When the agent last asked for a drain. It is also the name of its request.
+    /// When the agent last asked for a drain. It is also the name of its request, by which the slots of a pool and the
+    /// annotations of the node tell requests apart.
     pub drain_requested_at: Option<MicroTime>,
-    /// Since when the node's pods are being evicted.
+    /// Since when the node's pods are being evicted. The pool's drainConfig.timeoutSeconds counts from here.
     pub draining_since: Option<MicroTime>,
     /// Since when they are all gone. Earlier than `drainRequestedAt`: not this time.
     pub drain_completed_at: Option<MicroTime>,
     /// Resources none of whose VFs were touched while the node was drained last: their pods need no restart. Written by
     /// the agent when it is done.
     pub kept_resources: Option<Vec<String>>,
-    /// After a drain that took too long and was given up for now.
+    /// After a drain that took too long and was given up for now (drainConfig.onTimeout: Release).
     pub drain_retry: Option<DrainRetry>,
     /// Succeeded, InProgress or Failed.
     pub sync_status: Option<String>,
     /// Why the last attempt failed, and what to do about it. Empty after a success.
     pub last_sync_error: Option<String>,
-    /// Ready, Progressing and Degraded, each with its reason.
+    /// Ready, Progressing, Degraded (by the agent) and Blocked (by the operator: what keeps the drain from going on), each
+    /// with its reason.
     pub conditions: Option<Vec<Condition>>,
 }
 

@@ -91,24 +91,26 @@ use serde_with::skip_serializing_none;
     },
 ]))]
 pub struct SriovNetworkPoolConfigSpec {
-    /// Which pool a node belongs to where several select it: the one with the lowest number. 99 when absent.
+    /// Which pool a node belongs to where several select it: the one with the lowest number, of equal ones the first by
+    /// name. 99 when absent. The pool named default is only for nodes that no other pool selects, whatever it says here.
     #[schemars(range(min = 0, max = 99))]
     pub priority: Option<i64>,
     /// OpenShift: the MachineConfigPool whose nodes get Open vSwitch hardware offload.
     pub ovs_hardware_offload_config: Option<OvsHardwareOffloadConfig>,
-    /// The nodes of the pool, by their labels. Absent selects all nodes.
+    /// The nodes of the pool, by their labels. Absent selects all nodes. Not together with nodeSelectorTerms.
     pub node_selector: Option<LabelSelector>,
     /// The nodes of the pool, as in node affinity: a node belongs to it when one of the terms matches. An absent
-    /// or empty list selects all nodes; an empty term selects none.
+    /// or empty list selects all nodes; an empty term selects none. Not together with nodeSelector.
     pub node_selector_terms: Option<Vec<NodeSelectorTerm>>,
     /// How many nodes of the pool may be drained and configured at once: a number, or a percentage of the pool
-    /// such as `10%` (rounded down, but at least 1). 0 is never.
+    /// such as `10%` (rounded down, but at least 1). 0 is never. Not together with
+    /// drainConfig.maxParallelNodeConfiguration; 1 when neither is given.
     #[schemars(extend("x-kubernetes-validations" = [{
         "rule": "type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 0",
         "message": "maxUnavailable is a number from 0 or a percentage from 1% to 100%",
     }]))]
     pub max_unavailable: Option<IntOrString>,
-    /// How the nodes are drained.
+    /// How the nodes are drained, before a change that takes VFs from pods or restarts the machine.
     pub drain_config: Option<DrainConfig>,
     /// Whether network namespaces share the RDMA devices of the pool's nodes.
     pub rdma_mode: Option<RdmaMode>,
@@ -119,15 +121,17 @@ pub struct SriovNetworkPoolConfigSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainConfig {
-    /// How many nodes may be drained and configured at once. 0 is no limit; 1 when neither this nor
-    /// `maxUnavailable` is given.
+    /// How many nodes may be drained and configured at once, from the first step until each is uncordoned. 0 is no limit;
+    /// 1 when neither this nor `maxUnavailable` is given. A lower number holds for those who begin: nodes that are being
+    /// drained go on.
     // No schema default: it would clash with maxUnavailable, which excludes this field.
     #[schemars(range(min = 0))]
     pub max_parallel_node_configuration: Option<i64>,
-    /// Seconds that a drain may take. 900 when absent, 0 is no limit.
+    /// Seconds that the pods of a node may take to go. 900 when absent, 0 is no limit.
     #[schemars(range(min = 0))]
     pub timeout_seconds: Option<i64>,
-    /// What happens when that time is up. Wait when absent.
+    /// What happens when that time is up. Wait (when absent): it goes on, and the node state's condition Blocked says why.
+    /// Release: the node is uncordoned, others go first, and it is tried again after 1 minute, then 2, 4, at most 30.
     pub on_timeout: Option<OnTimeout>,
 }
 
@@ -165,7 +169,7 @@ pub enum RdmaMode {
 pub struct SriovNetworkPoolConfigStatus {
     /// The pool's nodes, counted by state.
     pub nodes: Option<PoolNodes>,
-    /// Nodes that may be drained and configured now. Written by the operator alone.
+    /// Nodes whose turn it is: they may be drained and configured now. Written by the operator alone.
     pub slots: Option<Vec<DrainSlot>>,
     /// Ready, Progressing, Degraded, Limit and (where it is asked for) HardwareOffload, each with its reason.
     pub conditions: Option<Vec<Condition>>,
