@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use vfleet_api::keys::{
     CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, LAST_DRAIN, NODE_DRAIN_STATE, OPERATOR_FIELD_MANAGER,
     USE_EXTERNAL_DRAINER,
@@ -272,8 +273,32 @@ async fn more_is_asked_for_anew_and_a_restart_belongs_to_the_drain() {
 /// A machine at which something happens in the cluster while it is looked at.
 struct Looked {
     host: Arc<SimHost>,
+    was_looked_at: AtomicBool,
     is_armed: AtomicBool,
     happens: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Looked {
+    fn new(host: &Arc<SimHost>, happens: impl Fn(&Handle) + Send + Sync + 'static) -> Arc<Self> {
+        let runtime = Handle::current();
+        Arc::new(Self {
+            host: Arc::clone(host),
+            was_looked_at: AtomicBool::new(false),
+            is_armed: AtomicBool::new(false),
+            happens: Box::new(move || happens(&runtime)),
+        })
+    }
+
+    /// At the next look, not at the first one.
+    async fn arm(&self) {
+        let first = async {
+            while !self.was_looked_at.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, first).await.expect("a first look");
+        self.is_armed.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Host for Looked {
@@ -281,6 +306,7 @@ impl Host for Looked {
         if self.is_armed.swap(false, Ordering::SeqCst) {
             (self.happens)();
         }
+        self.was_looked_at.store(true, Ordering::SeqCst);
         self.host.facts()
     }
 
@@ -299,16 +325,13 @@ async fn the_operators_word_is_not_overwritten_by_an_older_decision() {
     let (scene, agent) = Scene::with_vfs("conflict-1", &host).await;
     agent.end().await;
     let scene = Arc::new(scene);
-    let (then, runtime) = (Arc::clone(&scene), tokio::runtime::Handle::current());
-    let looked = Arc::new(Looked {
-        host: Arc::clone(&host),
-        is_armed: AtomicBool::new(false),
-        happens: Box::new(move || runtime.block_on(then.drain_is(DrainStatus::DrainDisabled))),
-    });
+    let then = Arc::clone(&scene);
+    let looked =
+        Looked::new(&host, move |runtime| runtime.block_on(then.drain_is(DrainStatus::DrainDisabled)));
     let agent = scene.start(&host, |config| config.host = Arc::clone(&looked) as _).await;
     scene.want(wish(3, "netdevice")).await;
     let asked = scene.wait("a request", asks).await;
-    looked.is_armed.store(true, Ordering::SeqCst);
+    looked.arm().await;
     // It would ask for more, but is told to go on meanwhile.
     scene.want(wish(3, "vfio-pci")).await;
     let gone = async {
@@ -319,6 +342,25 @@ async fn the_operators_word_is_not_overwritten_by_an_older_decision() {
     tokio::time::timeout(Duration::from_mins(1), gone).await.expect("it goes on, and restarts the machine");
     let state = scene.wait("the operator's word", is(DrainStatus::DrainDisabled)).await;
     assert_eq!(status(&state).drain_requested_at, status(&asked).drain_requested_at);
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_that_comes_while_it_asks_is_not_missed() {
+    let host = lab();
+    let (scene, agent) = Scene::with_vfs("between-1", &host).await;
+    agent.end().await;
+    let scene = Arc::new(scene);
+    let then = Arc::clone(&scene);
+    let looked = Looked::new(&host, move |runtime| runtime.block_on(then.want(wish(4, "netdevice"))));
+    let agent = scene.start(&host, |config| config.host = Arc::clone(&looked) as _).await;
+    looked.arm().await;
+    scene.want(wish(3, "netdevice")).await;
+    scene
+        .wait("a request for the newer wish", |state| state.metadata.generation >= Some(4) && asks(state))
+        .await;
+    scene.drain_is(DrainStatus::DrainingComplete).await;
+    scene.wait("the newer wish", |state| is_done(state, 4)).await;
     agent.end().await;
 }
 

@@ -95,12 +95,10 @@ impl Agent {
             if let Some(leave) = self.leave(&latest, act) {
                 return Ok(leave);
             }
-            let written = match self.write(state, &latest, act).await {
+            self.state = Some(match self.write(state, &latest, act).await {
                 Err(error) if error.is_conflict() => self.speaker.node_state(&self.config.node).await?,
                 written => written?,
-            };
-            self.seen = Some(Seen::of(&written));
-            self.state = Some(written);
+            });
         }
         Err(ReportError::Contended)
     }
@@ -138,7 +136,7 @@ impl Agent {
                 self.speaker.drain(latest, &self.asking(latest, scope, request).await).await
             }
             AgentAct::Move(_) => {
-                tracing::info!(node, was = ?StateFacts::of(latest).status, "no drain is needed any more");
+                tracing::info!(node, was = ?StateFacts::of(latest).status, "no drain is needed");
                 self.speaker.drain(latest, &self.being_idle(state, latest)).await
             }
             AgentAct::UseExternal(is_used) => {

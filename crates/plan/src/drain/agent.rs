@@ -36,12 +36,11 @@ pub fn need(plan: &Plan) -> Option<DrainScope> {
 pub fn agent_move(state: &StateFacts, need: Option<DrainScope>, has_work: bool, now: Moment) -> AgentMove {
     use DrainStatus::{DrainDisabled, DrainingComplete, Idle};
     match (need, state.status) {
-        (None, Idle) => AgentMove::Proceed,
+        (None, Idle) | (Some(_), DrainDisabled) => AgentMove::Proceed,
         // Still drained: the rest of the work belongs to it.
         (None, DrainingComplete | DrainDisabled) if has_work => AgentMove::Proceed,
         (None, _) => AgentMove::BeIdle,
         (Some(scope), Idle) => AgentMove::Ask { scope, request: Moment::later_than(state.request, now) },
-        (Some(_), DrainDisabled) => AgentMove::Proceed,
         (Some(scope), _) if !covers(state.scope, scope) => AgentMove::BeIdle,
         (Some(_), DrainingComplete) => AgentMove::Proceed,
         (Some(_), _) => AgentMove::Wait,

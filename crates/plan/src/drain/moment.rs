@@ -15,6 +15,7 @@ impl Moment {
     }
 
     /// So many seconds later.
+    #[must_use]
     pub const fn plus_seconds(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
     }
