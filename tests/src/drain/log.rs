@@ -125,7 +125,9 @@ impl Words {
             Word::Drain(status) => Some((node, *status)),
             _ => None,
         });
-        drains.filter(|(node, status)| last.insert(*node, *status).unwrap_or(DrainStatus::Idle) != *status).count()
+        drains
+            .filter(|(node, status)| last.insert(*node, *status).unwrap_or(DrainStatus::Idle) != *status)
+            .count()
     }
 }
 
