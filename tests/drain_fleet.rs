@@ -44,7 +44,7 @@ struct Pool {
 }
 
 const POOLS: [Pool; 4] = [
-    Pool { name: "three", nodes: 30, spec: || json!({ "maxUnavailable": 3 }), limit: Some(3), budget: 12 },
+    Pool { name: "three", nodes: 30, spec: || json!({ "maxUnavailable": 3 }), limit: Some(3), budget: 20 },
     Pool {
         name: "tenth",
         nodes: 60,
@@ -57,14 +57,14 @@ const POOLS: [Pool; 4] = [
         nodes: 50,
         spec: || json!({ "drainConfig": { "maxParallelNodeConfiguration": 8 } }),
         limit: Some(8),
-        budget: 16,
+        budget: 35,
     },
     Pool {
         name: "free",
         nodes: 60,
         spec: || json!({ "drainConfig": { "maxParallelNodeConfiguration": 0 } }),
         limit: None,
-        budget: 24,
+        budget: 30,
     },
 ];
 

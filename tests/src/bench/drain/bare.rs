@@ -43,7 +43,8 @@ impl BareDrain {
         for_each(bare.names(), async |name| {
             let node = fleet::object("v1", "Node", &name);
             nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
-            let state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", &name);
+            let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", &name);
+            state["spec"] = json!({});
             states.create(&PostParams::default(), &serde_json::from_value(state)?).await?;
             Ok(())
         })
