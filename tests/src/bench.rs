@@ -2,6 +2,7 @@
 //! server; and the agent's part on simulated and on real cards, beside bare writes of the same.
 
 mod bare;
+mod drain;
 mod fleet;
 mod measure;
 mod node;

@@ -8,6 +8,7 @@ use fixture_kube::{ControlPlane, network_attachment_crds};
 use kube::Client;
 
 use super::bare::{self, BareLoop};
+use super::drain;
 use super::fleet::{self, Cards};
 use super::node::{self, Programs};
 use super::process::Memory;
@@ -29,6 +30,8 @@ pub struct Options {
     pub in_lab: PathBuf,
     /// What of it all.
     pub parts: Vec<Part>,
+    /// How many nodes are drained.
+    pub drained: usize,
     /// Fleet sizes.
     pub sizes: Vec<usize>,
     /// The Go operator is measured on fleets up to this size.
@@ -44,6 +47,8 @@ pub enum Part {
     Operator,
     /// The agent, on one machine.
     Node,
+    /// Operator and agents, in a change that needs drains.
+    Drain,
 }
 
 struct Bench {
@@ -68,6 +73,9 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
         let Options { vfleet, in_lab, .. } = &bench.options;
         rows.extend(node::rows(&bench.plane, Programs { vfleet, in_lab }, |what| bench.say(what)).await?);
     }
+    if bench.options.parts.contains(&Part::Drain) {
+        rows.extend(bench.drain().await?);
+    }
     if bench.options.parts.contains(&Part::Operator) {
         rows.extend(bench.operator().await?);
     }
@@ -79,13 +87,26 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
 impl Bench {
     async fn new(options: Options) -> Result<Self> {
         let plane = tokio::task::block_in_place(prepare)?;
-        let client = plane.client().await?;
-        let bare_loop = plane.client_for_service_account("default", bare::ACCOUNT, None).await?;
+        let (client, bare_loop) = clients(&plane).await?;
         Ok(Self { plane, client, bare_loop, options, started: Instant::now() })
     }
 
     fn say(&self, what: &str) {
         eprintln!("bench: {:4} s: {what}", self.started.elapsed().as_secs());
+    }
+
+    /// On an API server of its own: the others' nodes are not drained.
+    async fn drain(&self) -> Result<Vec<Row>> {
+        let plane = tokio::task::block_in_place(prepare)?;
+        let (client, bare_loop) = clients(&plane).await?;
+        let scene = drain::Scene {
+            plane: &plane,
+            client: &client,
+            bare_loop: &bare_loop,
+            vfleet: &self.options.vfleet,
+            nodes: self.options.drained,
+        };
+        drain::rows(scene, |what| self.say(what)).await
     }
 
     async fn operator(&self) -> Result<Vec<Row>> {
@@ -171,6 +192,12 @@ impl Bench {
         subject.settle().await?;
         subject.memory()
     }
+}
+
+/// The administrator's, and the bare loop's.
+async fn clients(plane: &ControlPlane) -> Result<(Client, Client)> {
+    let bare_loop = plane.client_for_service_account("default", bare::ACCOUNT, None).await?;
+    Ok((plane.client().await?, bare_loop))
 }
 
 /// The API server with all definitions, and an account for the bare loop: one like the operator's, since the API

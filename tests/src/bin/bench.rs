@@ -20,8 +20,11 @@ struct Arguments {
     #[arg(long)]
     in_lab: PathBuf,
     /// What is measured.
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Node, Part::Operator])]
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Node, Part::Drain, Part::Operator])]
     parts: Vec<Part>,
+    /// How many nodes are drained.
+    #[arg(long, default_value_t = 2000)]
+    drained: usize,
     /// Fleet sizes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     sizes: Vec<usize>,
@@ -36,9 +39,10 @@ struct Arguments {
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "the tables are what it is run for")]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Arguments { vfleet, in_lab, parts, sizes, go_up_to, go_late } = Arguments::parse();
+    let Arguments { vfleet, in_lab, parts, drained, sizes, go_up_to, go_late } = Arguments::parse();
     let measures_go = parts.contains(&Part::Operator) && go_up_to < 5000;
-    let options = Options { vfleet, in_lab, parts, sizes, go_up_to, go_late: Duration::from_secs(go_late) };
+    let options =
+        Options { vfleet, in_lab, parts, drained, sizes, go_up_to, go_late: Duration::from_secs(go_late) };
     let (table, missed) = run(options).await?;
     println!("{table}");
     if measures_go {

@@ -1,0 +1,161 @@
+//! The writes and evictions of all drains, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{EvictParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use vfleet_api::SriovNetworkNodeState;
+use vfleet_api::keys::{AGENT_FIELD_MANAGER, CORDON, DRAIN_REQUEST, LAST_DRAIN, OPERATOR_FIELD_MANAGER};
+
+use super::super::fleet::{self, for_each, states};
+use super::sim::make_pods;
+use super::{BARE, Scene};
+
+/// As many nodes as the operator works on.
+const AT_ONCE: usize = 64;
+
+/// Nodes without agents, and without an operator that looks at them.
+pub(super) struct BareDrain {
+    /// Whose requests count.
+    api: Client,
+    /// Who prepares it.
+    administrator: Client,
+    nodes: usize,
+    example: SriovNetworkNodeState,
+}
+
+impl BareDrain {
+    /// `example`: what their node states look like.
+    pub(super) async fn new(scene: &Scene<'_>, example: &SriovNetworkNodeState) -> Result<Self> {
+        let nodes: Api<Node> = Api::all(scene.client.clone());
+        let states = states(scene.client, BARE);
+        let bare = Self {
+            api: scene.bare_loop.clone(),
+            administrator: scene.client.clone(),
+            nodes: scene.nodes,
+            example: example.clone(),
+        };
+        for_each(bare.names(), async |name| {
+            let node = fleet::object("v1", "Node", &name);
+            nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+            let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", &name);
+            state["spec"] = json!({});
+            states.create(&PostParams::default(), &serde_json::from_value(state)?).await?;
+            Ok(())
+        })
+        .await?;
+        // What is there before the first time is there before the others.
+        bare.run().await?;
+        Ok(bare)
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> + use<> {
+        (1..=self.nodes).map(|number| format!("bare-{number}"))
+    }
+
+    /// Drains all nodes, each with a pod.
+    pub(super) async fn run(&self) -> Result<Duration> {
+        make_pods(&self.administrator, BARE, self.names()).await?;
+        let hand = Hand::new(self);
+        let started = Instant::now();
+        // Each node is a task of its own, as the operator's are: all cores take part.
+        let drains = stream::iter(self.names()).map(|name| tokio::spawn(hand.clone().drain(name)));
+        drains.buffer_unordered(AT_ONCE).map(|drained| drained?).try_collect::<()>().await?;
+        Ok(started.elapsed())
+    }
+}
+
+/// Who does it all.
+#[derive(Clone)]
+struct Hand {
+    states: Api<SriovNetworkNodeState>,
+    nodes: Api<Node>,
+    pods: Api<Pod>,
+    spec: Value,
+    status: Value,
+}
+
+impl Hand {
+    fn new(bare: &BareDrain) -> Self {
+        let mut status = json!(bare.example.status);
+        // They are written by other ways.
+        for field in ["drainStatus", "drainScope", "drainRequestedAt", "drainingSince", "drainCompletedAt"] {
+            status[field] = Value::Null;
+        }
+        if let Some(fields) = status.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        Self {
+            states: states(&bare.api, BARE),
+            nodes: Api::all(bare.api.clone()),
+            pods: Api::namespaced(bare.api.clone(), BARE),
+            spec: json!(bare.example.spec),
+            status,
+        }
+    }
+
+    async fn drain(self, name: String) -> Result<()> {
+        let request = Timestamp::now().to_string();
+        self.plan(&name, &request).await?;
+        let asks = json!({
+            "drainStatus": "Drain_Required", "drainScope": "Partial", "drainRequestedAt": request, "drainRetry": null,
+        });
+        self.set(&name, AGENT_FIELD_MANAGER, asks).await?;
+        self.report(&name, "InProgress", "waits").await?;
+        let now = Timestamp::now().to_string();
+        self.set(&name, OPERATOR_FIELD_MANAGER, json!({ "drainStatus": "Draining", "drainingSince": now }))
+            .await?;
+        let mark = json!({ CORDON: "ours", DRAIN_REQUEST: request });
+        self.mark(&name, mark, json!(true)).await?;
+        self.pods.evict(&name, &EvictParams::default()).await?;
+        let now = Timestamp::now().to_string();
+        let complete = json!({ "drainStatus": "Draining_Complete", "drainCompletedAt": now });
+        self.set(&name, OPERATOR_FIELD_MANAGER, complete).await?;
+        self.report(&name, "InProgress", "works").await?;
+        self.report(&name, "Succeeded", "is done").await?;
+        self.set(&name, AGENT_FIELD_MANAGER, json!({ "drainStatus": "Idle" })).await?;
+        let mark = json!({ CORDON: null, DRAIN_REQUEST: null, LAST_DRAIN: request });
+        self.mark(&name, mark, Value::Null).await
+    }
+
+    /// What the operator wants of the node: something else each time.
+    async fn plan(&self, name: &str, request: &str) -> Result<()> {
+        let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", name);
+        state["spec"] = self.spec.clone();
+        state["spec"]["interfaces"][0]["vfGroups"][0]["policyName"] = json!(request);
+        let params = PatchParams::apply(OPERATOR_FIELD_MANAGER).force();
+        self.states.patch(name, &params, &Patch::Apply(&state)).await?;
+        Ok(())
+    }
+
+    async fn set(&self, name: &str, writer: &str, status: Value) -> Result<()> {
+        let params = PatchParams { field_manager: Some(writer.to_owned()), ..Default::default() };
+        self.states.patch_status(name, &params, &Patch::Merge(json!({ "status": status }))).await?;
+        Ok(())
+    }
+
+    /// The agent's whole status.
+    async fn report(&self, name: &str, sync_status: &str, error: &str) -> Result<()> {
+        let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", name);
+        state["status"] = self.status.clone();
+        state["status"]["syncStatus"] = json!(sync_status);
+        state["status"]["lastSyncError"] = json!(error);
+        let params = PatchParams::apply(AGENT_FIELD_MANAGER).force();
+        self.states.patch_status(name, &params, &Patch::Apply(&state)).await?;
+        Ok(())
+    }
+
+    async fn mark(&self, name: &str, annotations: Value, unschedulable: Value) -> Result<()> {
+        let params =
+            PatchParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..Default::default() };
+        let patch =
+            json!({ "metadata": { "annotations": annotations }, "spec": { "unschedulable": unschedulable } });
+        self.nodes.patch(name, &params, &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+}
