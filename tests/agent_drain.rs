@@ -323,6 +323,29 @@ async fn the_operators_word_is_not_overwritten_by_an_older_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_wish_that_changes_while_it_asks_is_followed() {
+    let host = lab();
+    let (scene, agent) = Scene::with_vfs("changes-1", &host).await;
+    agent.end().await;
+    let scene = Arc::new(scene);
+    let (then, runtime) = (Arc::clone(&scene), tokio::runtime::Handle::current());
+    let looked = Arc::new(Looked {
+        host: Arc::clone(&host),
+        is_armed: AtomicBool::new(false),
+        happens: Box::new(move || runtime.block_on(then.want(wish(4, "netdevice")))),
+    });
+    let agent = scene.start(&host, |config| config.host = Arc::clone(&looked) as _).await;
+    scene.wait("the agent", |state| is_done(state, 2)).await;
+    looked.is_armed.store(true, Ordering::SeqCst);
+    scene.want(wish(3, "netdevice")).await;
+    scene.wait("a request for the later wish", asks).await;
+    assert!(!looked.is_armed.load(Ordering::SeqCst));
+    scene.drain_is(DrainStatus::DrainingComplete).await;
+    scene.wait("the later wish", |state| is_done(state, 4)).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_killed_goes_on_where_it_was() {
     let host = lab();
     let (scene, agent) = Scene::with_vfs("killed-1", &host).await;

@@ -99,7 +99,10 @@ impl Agent {
                 Err(error) if error.is_conflict() => self.speaker.node_state(&self.config.node).await?,
                 written => written?,
             };
-            self.seen = Some(Seen::of(&written));
+            // Another wish is not worked on here: it has to be news when the watch tells of it.
+            if Wish::of(&written) == wish {
+                self.seen = Some(Seen::of(&written));
+            }
             self.state = Some(written);
         }
         Err(ReportError::Contended)
