@@ -194,7 +194,8 @@ async fn drains_under_way_become_ours_and_end() {
     futures::future::join_all(ALL.iter().map(|left| left.finish(&cluster))).await;
     for left in &ALL {
         let object = format!("state {}", left.node(&cluster));
-        let states = ["Idle"].iter().chain(left.becomes).chain(["Idle"].iter().filter(|_| !left.becomes.is_empty()));
+        let states =
+            ["Idle"].iter().chain(left.becomes).chain(["Idle"].iter().filter(|_| !left.becomes.is_empty()));
         let states: Vec<_> = states.copied().collect();
         let is_over = |lines: &[(String, String)]| {
             vfleet_tests::drain::history::of(lines, &object).len() >= states.len()
@@ -215,7 +216,9 @@ async fn an_operator_that_is_killed_again_and_again_ends_the_same() {
     let cluster = Cluster::new("mortal", PROGRAM).await;
     leave_all(&cluster).await;
     let history = History::default()
-        .follow("state", cluster.states(), |state| format!("{} {}", status_of(state).as_str(), is_clean(state)))
+        .follow("state", cluster.states(), |state| {
+            format!("{} {}", status_of(state).as_str(), is_clean(state))
+        })
         .follow("node", cluster.nodes(), |node| format!("{} {:?}", is_clean(node), mark(node)));
     let in_view = |lines: &[(String, String)]| lines.len() >= 2 * ALL.len();
     let mut seen = history.until("all in view", in_view).await.len();
@@ -263,7 +266,8 @@ async fn what_an_external_drainer_does_is_not_moved() {
     let on_state = json!({
         DESIRED_DRAIN_STATE: "Drain_Required", CURRENT_DRAIN_STATE: "Draining", USE_EXTERNAL_DRAINER: "true",
     });
-    make_node(&cluster, "theirs-1", json!({ NODE_DRAIN_STATE: "Drain_Required" }), true, on_state.clone()).await;
+    make_node(&cluster, "theirs-1", json!({ NODE_DRAIN_STATE: "Drain_Required" }), true, on_state.clone())
+        .await;
     let idle = json!({ DESIRED_DRAIN_STATE: "Idle", CURRENT_DRAIN_STATE: "Idle" });
     make_node(&cluster, "theirs-2", json!({ NODE_DRAIN_STATE: "Idle" }), false, idle).await;
     cluster.pool("p", &["theirs-1", "theirs-2"], json!({ "maxUnavailable": 2 })).await;
@@ -271,10 +275,10 @@ async fn what_an_external_drainer_does_is_not_moved() {
     cluster.expect_running("web").await;
     let log = BusyLog::begin(&cluster);
     let _operator = cluster.operator_with(&OWN);
-    // By then it has looked at the other, too; and again when it has an operator's name on it.
+    // By then it has looked at the other, too; and again when that belongs to it.
     cluster.expect_node("theirs-2", "without annotations", |node| is_clean(node)).await;
-    let is_planned = |state: &SriovNetworkNodeState| state.spec.interfaces.is_some();
-    let state = cluster.wait_for("theirs-1", "planned", is_planned).await;
+    let is_owned = |state: &SriovNetworkNodeState| !state.owner_references().is_empty();
+    let state = cluster.wait_for("theirs-1", "owned", is_owned).await;
     for (key, value) in on_state.as_object().unwrap() {
         assert_eq!(state.annotations().get(key).map(String::as_str), value.as_str(), "{key}");
     }

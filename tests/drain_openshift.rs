@@ -180,7 +180,7 @@ async fn a_new_config_goes_first_and_the_slot_is_held() {
     cluster.begin_rollout("rolls", 2).await;
     cluster.ask("rolls-1", "Partial").await;
     let message = cluster.expect_blocked("rolls-1", "MachineConfigPoolUpdates").await;
-    assert!(message.contains("rolls"), "{message}");
+    assert!(message.contains("MachineConfigPool"), "{message}");
     cluster.expect_event("rolls-1", "Warning", "MachineConfigPoolUpdates").await;
     assert_eq!(cluster.drain_status("rolls-1").await, DrainingMcpPausing);
     cluster.ask("rolls-2", "Partial").await;
@@ -249,6 +249,7 @@ async fn an_administrators_pause_stays() {
     let cluster = &scene.cluster;
     scene.wait_for_states(&["kept-1"]).await;
     let history = scene.history();
+    history.until("it in view", |lines| lines.iter().any(|(object, _)| object == "mcp kept")).await;
     cluster.administrator_pauses("kept", true).await;
     // With a config that waits for the end of it, too.
     cluster.begin_rollout("kept", 2).await;
@@ -370,7 +371,8 @@ async fn a_pause_of_the_go_operator_becomes_ours() {
     cluster.expect_drain("taken-1", DrainingComplete).await;
     assert!(!cluster.has_pod("web").await);
     let moved = |node: &Node| {
-        mark(node) == Some("ours") && !node.metadata.annotations.clone().unwrap_or_default().contains_key(state)
+        mark(node) == Some("ours")
+            && !node.metadata.annotations.clone().unwrap_or_default().contains_key(state)
     };
     cluster.expect_node("taken-1", "moved", moved).await;
     assert_eq!(scene.pause().await, "paused Paused");
