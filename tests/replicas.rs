@@ -13,10 +13,15 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::SignedDuration;
+use serde_json::json;
+use vfleet_api::node_state::DrainStatus::DrainingComplete;
 use vfleet_tests::cluster::{Cluster, Program, machine};
+use vfleet_tests::drain::log::BusyLog;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfleet_under_test");
 const PF: &str = "enp1s0";
+/// Another replica works at the latest so long after the leader was killed.
+const TAKE_OVER: Duration = Duration::from_secs(45);
 
 fn replica(cluster: &Cluster, name: &str) -> Program {
     cluster.operator_with(&[("POD_NAME", name)])
@@ -66,9 +71,42 @@ async fn a_replica_that_is_killed_is_followed_by_the_other() {
 
     let held: Lease = cluster.api().get("vfleet-operator").await.unwrap();
     first.kill();
+    let killed = Instant::now();
     let taken = leads(&cluster, "second").await;
+    assert!(killed.elapsed() < TAKE_OVER, "{:?}", killed.elapsed());
     assert!(!taken_before_it_ran_out(&held, &taken), "it might still have led: {held:?} {taken:?}");
     cluster.make_vfs("crash-1", PF, 3).await;
+}
+
+#[tokio::test]
+async fn a_drain_under_way_is_finished_by_the_other() {
+    let cluster = Cluster::new("heir", PROGRAM).await;
+    let first = replica(&cluster, "first");
+    leads(&cluster, "first").await;
+    let _second = replica(&cluster, "second");
+    let nodes = ["heir-1", "heir-2"];
+    cluster.workers(&nodes).await;
+    cluster.pool("p", &nodes, json!({ "drainConfig": { "maxParallelNodeConfiguration": 1 } })).await;
+    cluster.stubborn_pod("web", "heir-1").await;
+    let log = BusyLog::begin(&cluster);
+    cluster.ask("heir-1", "Partial").await;
+    cluster.expect_blocked("heir-1", "EvictionRefused").await;
+    cluster.ask("heir-2", "Partial").await;
+    let mark_before = cluster.nodes().get("heir-1").await.unwrap().metadata.annotations;
+    first.kill();
+    let killed = Instant::now();
+    cluster.kubectl(&["delete", "pdb", "web-budget"]);
+    cluster.expect_drain("heir-1", DrainingComplete).await;
+    assert!(killed.elapsed() < TAKE_OVER, "{:?}", killed.elapsed());
+    leads(&cluster, "second").await;
+    assert!(!cluster.has_pod("web").await);
+    let mark_after = cluster.nodes().get("heir-1").await.unwrap().metadata.annotations;
+    assert_eq!(mark_after, mark_before, "it is the same drain");
+    assert_eq!(cluster.slots("p").await, ["heir-1"]);
+    cluster.be_idle("heir-1").await;
+    cluster.expect_at_rest("heir-1").await;
+    cluster.expect_drain("heir-2", DrainingComplete).await;
+    assert_eq!(log.most_at_once(&nodes.map(str::to_owned)), 1);
 }
 
 #[tokio::test]

@@ -8,8 +8,10 @@
     reason = "in a test a failed expectation is the point"
 )]
 
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::core::DynamicObject;
+use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use vfleet_tests::takeover::{Kind, Scene, interfaces};
 
@@ -102,13 +104,25 @@ async fn what_the_go_operator_wrote_is_what_it_should_be() {
 }
 
 #[tokio::test]
-async fn drain_annotations_stay() {
+async fn drain_annotations_go() {
     let scene = scene();
+    let keys =
+        ["state", "desired-state", "current-state"].map(|key| format!("sriovnetwork.openshift.io/{key}"));
     for role in ["stays", "other"] {
-        let now = scene.now(Kind::State, scene.namespace(), &scene.node(role)).await;
-        for key in ["sriovnetwork.openshift.io/current-state", "sriovnetwork.openshift.io/desired-state"] {
-            assert_eq!(now.annotations().get(key).map(String::as_str), Some("Idle"), "{role}: {key}");
+        let node = scene.node(role);
+        let before = scene.before(Kind::State, scene.namespace(), &node);
+        for key in &keys[1..] {
+            assert_eq!(before.annotations().get(key).map(String::as_str), Some("Idle"), "{role}: {key}");
         }
+        let is_clean =
+            |object: &DynamicObject| keys.iter().all(|key| !object.annotations().contains_key(key));
+        scene.wait(Kind::State, scene.namespace(), &node, "no drain annotations", is_clean).await;
+        let node_is_clean = |node: Option<&Node>| {
+            node.is_some_and(|node| keys.iter().all(|key| !node.annotations().contains_key(key)))
+        };
+        let gone = await_condition(scene.nodes().await, &node, node_is_clean);
+        let gone = tokio::time::timeout(std::time::Duration::from_secs(30), gone).await;
+        assert!(gone.is_ok(), "{role}: its node is still annotated");
     }
 }
 

@@ -25,6 +25,8 @@ use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 use crate::cluster::Cluster;
 use crate::objects::condition;
 
+pub mod history;
+pub mod hold;
 pub mod log;
 
 const DEADLINE: Duration = Duration::from_mins(2);

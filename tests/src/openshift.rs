@@ -90,6 +90,26 @@ impl Cluster {
         api.patch_status(pool, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
+    /// Its administrator pauses the pool, or lets it go on.
+    pub async fn administrator_pauses(&self, pool: &str, is_paused: bool) {
+        let patch = json!({ "spec": { "paused": is_paused } });
+        self.machine_config_pools().patch(pool, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Whether the control plane of this cluster is elsewhere (HyperShift), and with it the machine config operator.
+    pub async fn control_plane_is(&self, topology: &str) {
+        let gvk = GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "infrastructures");
+        let api: Api<DynamicObject> = Api::all_with(self.administrator(), &resource);
+        let mut object = json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": { "name": "cluster" },
+            "spec": {},
+        });
+        api.patch("cluster", &as_its_operator(), &Patch::Apply(&object)).await.unwrap();
+        object["status"] = json!({ "controlPlaneTopology": topology });
+        api.patch_status("cluster", &as_its_operator(), &Patch::Apply(&object)).await.unwrap();
+    }
+
     /// Waits until the pool is paused and marked so, or neither.
     pub async fn wait_for_pause(&self, pool: &str, is_paused: bool) {
         let is_so = |found: Option<&DynamicObject>| {
@@ -142,6 +162,13 @@ impl Cluster {
         let waited = tokio::time::timeout(DEADLINE, found).await;
         waited.unwrap_or_else(|_| panic!("{name} never came to: {what}\n{}", self.log()))
     }
+}
+
+/// Whether a pool goes on, and what our annotation says.
+pub fn pause_of(pool: &DynamicObject) -> String {
+    let paused = pool.data.pointer("/spec/paused").and_then(Value::as_bool).unwrap_or(false);
+    let said = pool.annotations().get("sriovnetwork.openshift.io/state").map_or("", String::as_str);
+    format!("{} {said}", if paused { "paused" } else { "goes on" }).trim_end().to_owned()
 }
 
 fn rendered(pool: &str, number: u32) -> String {

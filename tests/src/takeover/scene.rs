@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fixture_kube::{ControlPlane, network_attachment_crds};
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::wait::await_condition;
@@ -134,6 +135,11 @@ impl Scene {
     /// With a client of the caller's runtime: one of a test that has ended hangs.
     async fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
         kind.api(&self.plane.client().await.unwrap(), namespace)
+    }
+
+    /// The nodes of the cluster, with a client of the caller's runtime, too.
+    pub async fn nodes(&self) -> Api<Node> {
+        Api::all(self.plane.client().await.unwrap())
     }
 
     /// What is there now.
