@@ -381,7 +381,13 @@ async fn a_pause_of_the_go_operator_becomes_ours() {
     cluster.wait_for_pause("taken", false).await;
     let is_over = |lines: &[(String, String)]| lines.iter().any(|(_, text)| text == "goes on Idle");
     history.until("an end", is_over).await;
-    assert_eq!(history.of("mcp taken"), ["paused Paused", "goes on Idle"], "it was never let go in between");
+    assert_eq!(
+        history.of("mcp taken"),
+        ["paused Paused", "goes on Idle"],
+        "{:?} {}",
+        history.of("state taken-1"),
+        cluster.log()
+    );
     let states = history.of("state taken-1");
     assert!(states.contains(&"Draining_MCP_Paused".to_owned()), "{states:?}");
 }

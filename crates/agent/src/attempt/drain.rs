@@ -231,7 +231,7 @@ fn waiting_text(latest: &SriovNetworkNodeState, plan: &Plan) -> String {
     let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
     let text = format!("waits until {what_for}: {count} steps, disruption {disruption}");
     match blocked(latest) {
-        Some(blocked) => format!("{text}; the drain is blocked: {blocked}"),
+        Some(blocked) => format!("{text}; the drain is blocked: {}", blocked.message),
         None => text,
     }
 }

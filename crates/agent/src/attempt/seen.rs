@@ -1,5 +1,6 @@
 //! What of a node state calls for an attempt when it changes.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::conditions::BLOCKED;
@@ -12,6 +13,8 @@ pub(super) struct Seen {
     pub(super) wish: Wish,
     drain: StateFacts,
     external: ExternalFacts,
+    /// Why it is blocked. The words may change all the time.
+    blocked: Option<String>,
 }
 
 /// Which spec it is.
@@ -23,7 +26,12 @@ pub(super) struct Wish {
 
 impl Seen {
     pub(super) fn of(state: &SriovNetworkNodeState) -> Self {
-        Self { wish: Wish::of(state), drain: StateFacts::of(state), external: ExternalFacts::of(state) }
+        Self {
+            wish: Wish::of(state),
+            drain: StateFacts::of(state),
+            external: ExternalFacts::of(state),
+            blocked: blocked(state).map(|condition| condition.reason.clone()),
+        }
     }
 }
 
@@ -34,10 +42,9 @@ impl Wish {
 }
 
 /// What the operator says that keeps the node's drain from going on.
-pub(super) fn blocked(state: &SriovNetworkNodeState) -> Option<&str> {
+pub(super) fn blocked(state: &SriovNetworkNodeState) -> Option<&Condition> {
     let mut conditions = state.status.as_ref()?.conditions.iter().flatten();
-    let blocked = conditions.find(|condition| condition.type_ == BLOCKED && condition.status == "True");
-    blocked.map(|condition| condition.message.as_str())
+    conditions.find(|condition| condition.type_ == BLOCKED && condition.status == "True")
 }
 
 /// Whether `state` is from before `known`. Versions that cannot be compared are taken for new.
