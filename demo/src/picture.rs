@@ -109,6 +109,7 @@ fn pool_row(pool: &SriovNetworkPoolConfig) -> PoolRow {
     PoolRow {
         limit: match most {
             Limit::None => "none".to_owned(),
+            Limit::NoPool => "never".to_owned(),
             Limit::AtMost(most) => most.to_string(),
         },
         total,
