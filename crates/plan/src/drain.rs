@@ -33,7 +33,7 @@ use vfleet_api::node_state::{DrainScope, DrainStatus};
 use crate::prelude::*;
 
 pub use agent::{AgentMove, agent_move, need};
-pub use budgets::{Budget, budgets_of};
+pub use budgets::{Budget, budgets_of, is_let_go};
 pub use external::{AgentAct, Answer, ExternalFacts, agent_act};
 pub use kept::{kept_at_asking, kept_resources};
 pub use limit::{Limit, LimitNote, limit, lowered_below};

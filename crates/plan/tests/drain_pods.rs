@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vfleet_api::node_state::DrainScope::{self, Full, Partial};
 use vfleet_api::pool_config::LabelSelector;
 use vfleet_plan::drain::Treatment::{Evict, Leave, WaitFor};
-use vfleet_plan::drain::{Budget, PodFacts, budgets_of, restarts_with, treatment};
+use vfleet_plan::drain::{Budget, Moment, PodFacts, budgets_of, is_let_go, restarts_with, treatment};
 
 const PREFIX: &str = "openshift.io";
 
@@ -87,7 +87,8 @@ fn budgets(selectors: &[(&str, Value)], labels: &[(&str, &str)]) -> Vec<String> 
         .iter()
         .map(|(name, selector)| (*name, serde_json::from_value(selector.clone()).unwrap()))
         .collect();
-    let all = selectors.iter().map(|(name, selector)| Budget { name, selector: selector.as_ref() });
+    let all =
+        selectors.iter().map(|(name, selector)| Budget { name, selector: selector.as_ref(), let_go: None });
     let labels: BTreeMap<_, _> =
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     budgets_of(all, &labels).into_iter().map(str::to_owned).collect()
@@ -112,4 +113,22 @@ fn a_pod_counts_for_the_budgets_that_select_it() {
     assert_eq!(budgets(&all, &[("app", "a")]), ["absent", "by-expression", "empty-is-all", "z-by-label"]);
     assert_eq!(budgets(&all, &[("tier", "y")]), ["empty-is-all", "not-in"]);
     assert!(budgets(&[], &[("app", "a")]).is_empty());
+}
+
+#[test]
+fn a_pod_that_was_let_go_is_the_one_that_its_budget_means() {
+    let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+    let selector = LabelSelector { match_labels: Some(labels.clone()), ..Default::default() };
+    let other = LabelSelector {
+        match_labels: Some(BTreeMap::from([("app".to_owned(), "db".to_owned())])),
+        ..Default::default()
+    };
+    let budget = |selector, let_go| [Budget { name: "b", selector: Some(selector), let_go }];
+    let made = Some(Moment(5));
+    assert!(is_let_go(&budget(&selector, Some(Moment(6))), &labels, made));
+    // One of its name that came before it, another's budget, one that is counted, one of which nothing is known.
+    assert!(!is_let_go(&budget(&selector, Some(Moment(5))), &labels, made));
+    assert!(!is_let_go(&budget(&other, Some(Moment(6))), &labels, made));
+    assert!(!is_let_go(&budget(&selector, None), &labels, made));
+    assert!(!is_let_go(&budget(&selector, Some(Moment(6))), &labels, None));
 }

@@ -47,6 +47,9 @@ pub(crate) async fn rows(scene: Scene<'_>, say: impl Fn(&str)) -> Result<Vec<Row
     let nodes = scene.nodes;
     for namespace in [NAMESPACE, BARE] {
         fleet::create_namespace(scene.client, namespace).await?;
+        // No controller makes it, and no pod is made without it.
+        let account = ["--namespace", namespace, "create", "serviceaccount", "default"];
+        scene.plane.kubectl(&account)?.into_stdout()?;
     }
     say(&format!("{nodes} simulated nodes get VFs"));
     let first = Subject::start_vfleet(scene.plane, scene.vfleet, NAMESPACE).await?;

@@ -2,6 +2,7 @@
 
 use vfleet_api::pool_config::LabelSelector;
 
+use super::Moment;
 use crate::pool::holds_for;
 use crate::prelude::*;
 
@@ -12,6 +13,16 @@ pub struct Budget<'a> {
     pub name: &'a str,
     /// The pods that it is about: none without a selector, all with an empty one.
     pub selector: Option<&'a LabelSelector>,
+    /// When it let a pod of the name in question go that was not seen to end since (`status.disruptedPods`).
+    pub let_go: Option<Moment>,
+}
+
+/// Whether a pod with these labels, made at this time, was let go already, but was not told to end: whoever asked for it
+/// was cut off in between. Its budget counts it as gone for two minutes, and refuses to let it go once more. An earlier pod
+/// of its name is another.
+pub fn is_let_go(budgets: &[Budget<'_>], labels: &BTreeMap<String, String>, made: Option<Moment>) -> bool {
+    let its_own = budgets.iter().filter(|budget| is_about(budget, labels));
+    made.is_some() && its_own.into_iter().any(|budget| budget.let_go > made)
 }
 
 /// The names of the budgets that a pod with these labels counts for, in order. A selector that cannot be followed
@@ -20,9 +31,12 @@ pub fn budgets_of<'a>(
     budgets: impl IntoIterator<Item = Budget<'a>>,
     labels: &BTreeMap<String, String>,
 ) -> Vec<&'a str> {
-    let is_about =
-        |budget: &Budget<'_>| budget.selector.is_some_and(|selector| holds_for(selector, labels) == Ok(true));
-    let mut names: Vec<_> = budgets.into_iter().filter(is_about).map(|budget| budget.name).collect();
+    let its_own = budgets.into_iter().filter(|budget| is_about(budget, labels));
+    let mut names: Vec<_> = its_own.map(|budget| budget.name).collect();
     names.sort_unstable();
     names
+}
+
+fn is_about(budget: &Budget<'_>, labels: &BTreeMap<String, String>) -> bool {
+    budget.selector.is_some_and(|selector| holds_for(selector, labels) == Ok(true))
 }

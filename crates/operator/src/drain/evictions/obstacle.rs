@@ -108,7 +108,7 @@ mod tests {
 
     fn pod(name: &str) -> PodId {
         let (namespace, uid) = ("team".to_owned(), format!("uid-{name}"));
-        PodId { namespace, name: name.to_owned(), uid, labels: std::collections::BTreeMap::new() }
+        PodId { namespace, name: name.to_owned(), uid, labels: std::collections::BTreeMap::new(), made: None }
     }
 
     fn refusal(is_by_budget: bool, words: &str, budgets: &[&str]) -> Refusal {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use tokio::time::Instant;
-use vfleet_plan::drain::PodFacts;
+use vfleet_plan::drain::{Moment, PodFacts};
 
 use super::obstacle::{Refusal, Trouble};
 
@@ -28,6 +28,8 @@ pub(super) struct PodId {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// When it was made.
+    pub(super) made: Option<Moment>,
 }
 
 /// A pod that is to go.
@@ -67,6 +69,7 @@ impl PodId {
             name: pod.name_any(),
             uid: pod.uid()?,
             labels: pod.labels().clone(),
+            made: pod.creation_timestamp().map(|time| time.0.into()),
         })
     }
 }

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, ObjectMeta};
 use kube::core::Status;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use tokio::sync::Semaphore;
-use vfleet_plan::drain::{Budget, budgets_of};
+use vfleet_plan::drain::{Budget, budgets_of, is_let_go};
 
 use super::obstacle::Refusal;
 use super::pod::PodId;
@@ -74,11 +74,34 @@ impl Requests {
             Err(error) => error,
         };
         let refusal = refusal(&error);
-        self.metrics.evicted(if refusal.is_by_budget { "refused" } else { "failed" });
         match known {
-            Some(known) if known.words == refusal.words => Answer::Refused(known),
-            _ => Answer::Refused(Refusal { budgets: self.budgets_of(pod).await, ..refusal }),
+            Some(known) if known.words == refusal.words => {
+                self.metrics.evicted(if known.is_by_budget { "refused" } else { "failed" });
+                Answer::Refused(known)
+            }
+            _ => self.look_up(pod, refusal).await,
         }
+    }
+
+    /// Finds out what a new refusal is about.
+    async fn look_up(&self, pod: &PodId, refusal: Refusal) -> Answer {
+        let listed = self.budgets_beside(pod).await;
+        let budgets: Vec<_> = listed.iter().map(|budget| as_budget(budget, pod)).collect();
+        // The API server was cut off before it told the pod, perhaps because one of us crashed: that much is left to do.
+        if refusal.is_by_budget && is_let_go(&budgets, &pod.labels, pod.made) {
+            match self.delete(pod).await {
+                Ok(()) => {
+                    tracing::info!(%pod, "its budget had let it go, but it was not told; it is now");
+                    self.metrics.evicted("evicted");
+                    return Answer::Accepted;
+                }
+                Err(error) => tracing::warn!(%pod, %error, "its budget has let it go, but it cannot be told"),
+            }
+        }
+        self.metrics.evicted(if refusal.is_by_budget { "refused" } else { "failed" });
+        let names = budgets_of(budgets, &pod.labels);
+        let budgets = names.into_iter().map(|name| format!("{}/{name}", pod.namespace)).collect();
+        Answer::Refused(Refusal { budgets, ..refusal })
     }
 
     /// Deletes the pod. That it is gone already is fine.
@@ -93,25 +116,29 @@ impl Requests {
         }
     }
 
-    /// The names of the budgets that the pod counts for. They only explain: without them the API server's words must do.
-    async fn budgets_of(&self, pod: &PodId) -> Vec<String> {
+    /// The budgets of its namespace. Without them the API server's words must do.
+    async fn budgets_beside(&self, pod: &PodId) -> Vec<PodDisruptionBudget> {
         let _place = self.places.acquire().await;
         let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &pod.namespace);
         let listed = self.writer.list(&api, &ListParams::default()).await;
-        let all = listed.unwrap_or_else(|error| {
+        listed.unwrap_or_else(|error| {
             tracing::warn!(%pod, %error, "the budgets that the pod counts for cannot be looked up");
             Vec::new()
-        });
-        let named: Vec<_> = all.iter().map(|budget| (budget.name_any(), &budget.spec)).collect();
-        let budgets = named.iter().map(|(name, spec)| Budget {
-            name,
-            selector: spec.as_ref().and_then(|spec| spec.selector.as_ref()),
-        });
-        budgets_of(budgets, &pod.labels).into_iter().map(|name| format!("{}/{name}", pod.namespace)).collect()
+        })
     }
 
     fn pods_beside(&self, pod: &PodId) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &pod.namespace)
+    }
+}
+
+/// What counts of it for the pod.
+fn as_budget<'a>(budget: &'a PodDisruptionBudget, pod: &PodId) -> Budget<'a> {
+    let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
+    Budget {
+        name: budget.metadata.name.as_deref().unwrap_or_default(),
+        selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()),
+        let_go: disrupted.and_then(|pods| pods.get(&pod.name)).map(|time| time.0.into()),
     }
 }
 

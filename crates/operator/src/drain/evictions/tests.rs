@@ -206,6 +206,31 @@ async fn two_budgets_for_one_pod_are_both_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_its_budget_let_go_already_goes() {
+    let mut scene = Scene::new("let-go").await;
+    node("let-go-1").await;
+    let pod = scene.pod("let-go-1", "web", json!({})).await;
+    await_condition(scene.api::<Pod>(), "web", conditions::is_pod_running()).await.unwrap();
+    scene.budget("guard", "web").await;
+    // As the API server leaves it when who asked is killed before the pod is told.
+    let later = pod.creation_timestamp().unwrap().0 + k8s_openapi::jiff::SignedDuration::from_secs(2);
+    let patch = Patch::Merge(json!({ "status": {
+        "disruptedPods": { "web": later.to_string() }, "currentHealthy": 0, "desiredHealthy": 1,
+        "disruptionsAllowed": 0, "expectedPods": 1,
+    } }));
+    let budgets = scene.api::<PodDisruptionBudget>();
+    budgets.patch_status("guard", &PatchParams::default(), &patch).await.unwrap();
+    let counted = |budget: Option<&PodDisruptionBudget>| {
+        let status = budget.and_then(|budget| budget.status.as_ref());
+        status.is_some_and(|status| status.observed_generation == Some(1) && status.disrupted_pods.is_some())
+    };
+    timeout(DEADLINE, await_condition(budgets, "guard", counted)).await.unwrap().unwrap();
+
+    scene.evictions.drain("let-go-1", REQUEST, Partial);
+    scene.gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pods_are_gone_only_when_they_are_not_there_any_more() {
     let mut scene = Scene::new("ends").await;
     node("ends-1").await;
