@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 use vfleet_api::SriovNetworkPoolConfig;
 use vfleet_api::node_state::DrainStatus::{DrainDisabled, DrainRequired, Draining, DrainingComplete, Idle};
 use vfleet_tests::cluster::Cluster;
@@ -385,4 +386,45 @@ async fn a_leader_that_was_asleep_gives_no_slot_when_it_wakes() {
     cluster.be_idle("sleeper-2").await;
     cluster.expect_drain("sleeper-3", DrainingComplete).await;
     assert_eq!(log.most_at_once(&nodes.map(str::to_owned)), 1);
+}
+
+/// Writes something that counts for nobody, again and again, until it is dropped.
+fn nuisance<K>(api: Api<K>, name: &'static str) -> AbortOnDropHandle<()>
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        for number in 0_u64.. {
+            let patch = Patch::Merge(
+                json!({ "metadata": { "annotations": { "test/nuisance": number.to_string() } } }),
+            );
+            let _ = api.patch(name, &PatchParams::default(), &patch).await;
+        }
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_who_write_the_same_objects_hold_up_nobody() {
+    let cluster = Cluster::new("nuisance", PROGRAM).await;
+    let _operator = cluster.operator();
+    let nodes = ["nuisance-1", "nuisance-2"];
+    cluster.workers(&nodes).await;
+    cluster.pool("p", &nodes, limit(1)).await;
+    let _writers = [
+        nuisance(cluster.nodes(), "nuisance-1"),
+        nuisance(cluster.states(), "nuisance-1"),
+        nuisance(cluster.states(), "nuisance-2"),
+        nuisance(cluster.api::<SriovNetworkPoolConfig>(), "p"),
+    ];
+    for round in 0..3 {
+        for node in nodes {
+            cluster.ask(node, "Partial").await;
+        }
+        for node in nodes {
+            cluster.expect_drain(node, DrainingComplete).await;
+            cluster.be_idle(node).await;
+            cluster.expect_at_rest(node).await;
+        }
+        assert!(cluster.log().contains("drain goes on"), "round {round}");
+    }
 }
