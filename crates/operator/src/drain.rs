@@ -256,7 +256,7 @@ impl Controller {
 
     /// OpenShift's machine config pool of the node, if it has one.
     fn mcp(&self, node: &str) -> Option<McpFacts> {
-        self.hands.mcps.facts(node, |node| self.index.is_draining(node))
+        self.hands.mcps.facts(node, self.index.draining())
     }
 
     fn go_on_with(&mut self, node: String) {

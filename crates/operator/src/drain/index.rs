@@ -169,9 +169,9 @@ impl Index {
         self.states.get(node).map(|state| state.uid.as_str())
     }
 
-    /// Whether the node is in flight, or has a slot.
-    pub(super) fn is_draining(&self, node: &str) -> bool {
-        self.listed_in.contains_key(node) || holds_slot(&self.facts(node))
+    /// Nodes that are in flight, or have a slot. One may come twice.
+    pub(super) fn draining(&self) -> impl Iterator<Item = &str> {
+        self.listed_in.keys().map(String::as_str).chain(self.lines.values().flat_map(Line::holders))
     }
 
     /// Whether somebody waits for a slot of the pool.

@@ -45,10 +45,14 @@ impl MachineConfigPools {
         self.lock().is_complete()
     }
 
-    /// What counts of the node's pool; `None` when it has none. `is_draining`: whether a node is in flight or has a slot.
+    /// What counts of the node's pool; `None` when it has none. `draining`: nodes that are in flight or have a slot.
     /// A pool that is not known yet counts as at work.
-    pub(crate) fn facts(&self, node: &str, is_draining: impl Fn(&str) -> bool) -> Option<McpFacts> {
-        self.lock().facts(node, is_draining)
+    pub(crate) fn facts<'a>(
+        &self,
+        node: &str,
+        draining: impl IntoIterator<Item = &'a str>,
+    ) -> Option<McpFacts> {
+        self.lock().facts(node, draining)
     }
 
     /// The name of the node's pool.

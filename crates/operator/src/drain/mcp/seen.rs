@@ -113,18 +113,23 @@ impl Seen {
         self.owners.get(self.nodes.get(node)?)?.as_deref()
     }
 
-    pub(super) fn facts(&self, node: &str, is_draining: impl Fn(&str) -> bool) -> Option<McpFacts> {
+    pub(super) fn facts<'a>(
+        &self,
+        node: &str,
+        draining: impl IntoIterator<Item = &'a str>,
+    ) -> Option<McpFacts> {
         let config = self.nodes.get(node)?;
         let Some(owner) = self.owners.get(config) else { return Some(UNKNOWN) };
         let name = owner.as_deref()?;
         let pool = self.pools.get(name)?;
         let is_marked = pool.is_marked && !pool.is_being_unpaused;
+        let is_another_of_it = |other: &str| other != node && self.pool_of(other) == Some(name);
         Some(McpFacts {
             is_marked,
             is_paused: pool.is_paused && !pool.is_being_unpaused,
             is_updating: pool.is_updating,
-            // Nobody asks otherwise, and there may be many.
-            others_drain: is_marked && self.nodes_of(name).any(|other| other != node && is_draining(other)),
+            // Nobody asks otherwise. Where many drain, one of them is found soon.
+            others_drain: is_marked && draining.into_iter().any(is_another_of_it),
         })
     }
 
