@@ -38,26 +38,19 @@ struct Pool {
     spec: fn() -> Value,
     /// How many nodes may be busy at once; `None` for no limit.
     limit: Option<usize>,
-    /// How many pods may be gone at once. More than nodes are drained: who is killed while it evicts a pod breaks the
-    /// request off, and the API server may then have counted the pod without deleting it, which it notices after 2 min.
+    /// How many pods may be gone at once: fewer than nodes are drained.
     budget: usize,
 }
 
 const POOLS: [Pool; 4] = [
-    Pool { name: "three", nodes: 30, spec: || json!({ "maxUnavailable": 3 }), limit: Some(3), budget: 20 },
-    Pool {
-        name: "tenth",
-        nodes: 60,
-        spec: || json!({ "maxUnavailable": "10%" }),
-        limit: Some(6),
-        budget: 20,
-    },
+    Pool { name: "three", nodes: 30, spec: || json!({ "maxUnavailable": 3 }), limit: Some(3), budget: 2 },
+    Pool { name: "tenth", nodes: 60, spec: || json!({ "maxUnavailable": "10%" }), limit: Some(6), budget: 5 },
     Pool {
         name: "eight",
         nodes: 50,
         spec: || json!({ "drainConfig": { "maxParallelNodeConfiguration": 8 } }),
         limit: Some(8),
-        budget: 35,
+        budget: 6,
     },
     Pool {
         name: "free",

@@ -81,7 +81,8 @@ impl Hands {
                 }
                 NodeAction::Cordon(mark) => Some(self.cordon(name, decided.node?, mark)),
                 NodeAction::Uncordon { request, stays_cordoned } => {
-                    Some(self.uncordon(name, decided, evictions, request, stays_cordoned))
+                    let version = decided.node?.version.clone();
+                    Some(self.uncordon(name, version, decided, evictions, request, stays_cordoned))
                 }
                 NodeAction::PauseMcp => {
                     let (mcps, pool) = (self.mcps.clone(), self.mcps.pool_of(node)?);
@@ -129,6 +130,7 @@ impl Hands {
     fn uncordon(
         &self,
         node: String,
+        version: Version,
         decided: &Decided<'_>,
         evictions: &Evictions,
         request: Moment,
@@ -146,7 +148,7 @@ impl Hands {
                 Some(restart) => restart.await?,
                 None => Restarted::default(),
             };
-            if !hands.writer.uncordon(&node, request, stays_cordoned).await? {
+            if !hands.writer.uncordon(&node, &version, request, stays_cordoned).await? {
                 return Ok(());
             }
             tracing::info!(node, stays_cordoned, ?restarted, "the drain is over");

@@ -116,14 +116,20 @@ impl DrainWriter {
     }
 
     /// Takes the mark off, the cordon with it unless it stays, and notes that the request is over, in one write. Tells
-    /// whether it was written. On top of whatever the Node is now, as long as it is marked for this request: what comes
-    /// before it may take a while, and must not be done twice.
+    /// whether it was written. If the Node is not as it was decided on, on top of whatever it is now, as long as it is
+    /// marked for this request: what comes before it may take a while, and must not be done twice.
     pub(super) async fn uncordon(
         &self,
         node: &str,
+        version: &Version,
         request: Moment,
         stays_cordoned: bool,
     ) -> Result<bool, WriteError> {
+        let annotations = json!({ CORDON: null, DRAIN_REQUEST: null, LAST_DRAIN: request.text() });
+        let spec = (!stays_cordoned).then(|| json!({ "unschedulable": null }));
+        if self.patch_node(node, version, annotations.clone(), spec.clone()).await? {
+            return Ok(true);
+        }
         for _ in 0..TRIES_ON_TOP {
             let Some(found) = self.writer.read(&self.nodes, node).await? else {
                 self.saw(node, Fresh::Node(None));
@@ -134,9 +140,7 @@ impl DrainWriter {
                 self.saw(node, Fresh::Node(Some(Box::new(found))));
                 return Ok(false);
             }
-            let annotations = json!({ CORDON: null, DRAIN_REQUEST: null, LAST_DRAIN: request.text() });
-            let spec = (!stays_cordoned).then(|| json!({ "unschedulable": null }));
-            if self.patch_node(node, &seen.version, annotations, spec).await? {
+            if self.patch_node(node, &seen.version, annotations.clone(), spec.clone()).await? {
                 return Ok(true);
             }
         }
