@@ -21,7 +21,7 @@ use vfleet_api::keys::{
 };
 use vfleet_api::node_state::DrainStatus::{DrainingComplete, Idle};
 use vfleet_tests::cluster::{Cluster, State, machine};
-use vfleet_tests::drain::history::History;
+use vfleet_tests::drain::history::{History, of};
 use vfleet_tests::drain::log::BusyLog;
 use vfleet_tests::drain::{RESOURCE, is_cordoned, mark, status_of};
 
@@ -108,7 +108,7 @@ async fn make_node(cluster: &Cluster, node: &str, on_node: Value, is_cordoned: b
 }
 
 /// Whether nothing of the Go operator's drains is left on an object.
-fn is_clean(object: &impl ResourceExt) -> bool {
+fn is_clean<K: ResourceExt>(object: &K) -> bool {
     [NODE_DRAIN_STATE, DESIRED_DRAIN_STATE, CURRENT_DRAIN_STATE]
         .iter()
         .all(|key| !object.annotations().contains_key(*key))
@@ -157,7 +157,7 @@ impl Left {
             cluster.be_idle(&node).await;
         }
         cluster.expect_at_rest(&node).await;
-        cluster.expect_node(&node, "without annotations", |node| is_clean(node)).await;
+        cluster.expect_node(&node, "without annotations", is_clean).await;
         let is_idle = |state: &SriovNetworkNodeState| is_clean(state) && status_of(state) == Idle;
         cluster.wait_for(&node, "idle, without annotations", is_idle).await;
     }
@@ -197,16 +197,14 @@ async fn drains_under_way_become_ours_and_end() {
         let states =
             ["Idle"].iter().chain(left.becomes).chain(["Idle"].iter().filter(|_| !left.becomes.is_empty()));
         let states: Vec<_> = states.copied().collect();
-        let is_over = |lines: &[(String, String)]| {
-            vfleet_tests::drain::history::of(lines, &object).len() >= states.len()
-        };
+        let is_over = |lines: &[(String, String)]| of(lines, &object).len() >= states.len();
         history.until("an end", is_over).await;
         assert_eq!(history.of(&object), states, "{object}");
     }
     // What an administrator had cordoned stays so.
-    let node = cluster.expect_node(&admins, "without annotations", |node| is_clean(node)).await;
+    let node = cluster.expect_node(&admins, "without annotations", is_clean).await;
     assert!(is_cordoned(&node) && mark(&node).is_none());
-    cluster.wait_for(&admins, "without annotations", |state: &SriovNetworkNodeState| is_clean(state)).await;
+    cluster.wait_for(&admins, "without annotations", is_clean::<SriovNetworkNodeState>).await;
     cluster.kubectl(&["wait", "--for=delete", "--timeout=60s", &format!("lease/{GO_DRAIN_LEASE}")]);
 }
 
@@ -222,13 +220,27 @@ async fn an_operator_that_is_killed_again_and_again_ends_the_same() {
         .follow("node", cluster.nodes(), |node| format!("{} {:?}", is_clean(node), mark(node)));
     let in_view = |lines: &[(String, String)]| lines.len() >= 2 * ALL.len();
     let mut seen = history.until("all in view", in_view).await.len();
+    let is_settled = |lines: &[(String, String)]| {
+        let waits_for_its_agent = |left: &Left| {
+            let said = of(lines, &format!("state {}", left.node(&cluster)));
+            left.becomes.is_empty() || said.last().is_some_and(|last| last == "Draining_Complete true")
+        };
+        ALL.iter().all(waits_for_its_agent)
+    };
     // Each dies in the middle of its writes: as soon as so many more were seen.
+    let mut deaths = 0;
     for writes in [1, 1, 2, 1, 3, 1, 2, 5, 1, 1] {
         let operator = cluster.operator_with(&OWN);
-        history.until("something new", |lines| lines.len() >= seen + writes).await;
+        let has_written = |lines: &[(String, String)]| lines.len() >= seen + writes || is_settled(lines);
+        let lines = history.until("something new", has_written).await;
         operator.kill();
+        if is_settled(&lines) {
+            break;
+        }
+        deaths += 1;
         seen = history.until("what it has done", |_| true).await.len();
     }
+    assert!(deaths > 2, "only {deaths} died with the work half done");
     let _operator = cluster.operator_with(&OWN);
     futures::future::join_all(ALL.iter().map(|left| left.finish(&cluster))).await;
 }
@@ -256,7 +268,7 @@ async fn a_value_that_means_nothing_stays_and_is_in_nobodys_way() {
     assert_eq!(cluster.states().get("odd-2").await.unwrap().annotations()[CURRENT_DRAIN_STATE], "Sleeping");
     // Whoever knows better says so.
     cluster.kubectl(&["annotate", "node", "odd-1", "--overwrite", &format!("{NODE_DRAIN_STATE}=Idle")]);
-    cluster.expect_node("odd-1", "without annotations", |node| is_clean(node)).await;
+    cluster.expect_node("odd-1", "without annotations", is_clean).await;
 }
 
 #[tokio::test]
@@ -276,7 +288,7 @@ async fn what_an_external_drainer_does_is_not_moved() {
     let log = BusyLog::begin(&cluster);
     let _operator = cluster.operator_with(&OWN);
     // By then it has looked at the other, too; and again when that belongs to it.
-    cluster.expect_node("theirs-2", "without annotations", |node| is_clean(node)).await;
+    cluster.expect_node("theirs-2", "without annotations", is_clean).await;
     let is_owned = |state: &SriovNetworkNodeState| !state.owner_references().is_empty();
     let state = cluster.wait_for("theirs-1", "owned", is_owned).await;
     for (key, value) in on_state.as_object().unwrap() {

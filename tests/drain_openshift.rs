@@ -18,7 +18,7 @@ use vfleet_api::node_state::DrainStatus::{
     DrainRequired, Draining, DrainingComplete, DrainingMcpPaused, DrainingMcpPausing, Idle,
 };
 use vfleet_tests::cluster::{Cluster, Program};
-use vfleet_tests::drain::history::History;
+use vfleet_tests::drain::history::{History, of};
 use vfleet_tests::drain::{RESOURCE, is_cordoned, mark, status_of};
 use vfleet_tests::openshift::pause_of;
 
@@ -342,7 +342,7 @@ async fn where_the_control_plane_is_elsewhere_nothing_is_paused() {
                 && lines.len() > 3
         })
         .await;
-    let states = vfleet_tests::drain::history::of(&lines, "state hosted-1");
+    let states = of(&lines, "state hosted-1");
     assert_eq!(states, ["Idle", "Drain_Required", "Draining", "Draining_Complete", "Idle"]);
     assert_eq!(scene.pause().await, "goes on");
 }
