@@ -46,6 +46,7 @@ async fn a_node_is_drained_and_given_back() {
     cluster.expect_event("drain-1", "Normal", "Uncordoned").await;
 }
 
+#[allow(clippy::many_single_char_names, reason = "the names of the example")]
 #[tokio::test]
 async fn the_seeds_example() {
     let cluster = Cluster::new("example", PROGRAM).await;

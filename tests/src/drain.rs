@@ -14,7 +14,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ impl Cluster {
                 json!({ "requests": { resource: "1" }, "limits": { resource: "1" } });
         }
         let pod: Pod = serde_json::from_value(object).unwrap();
-        self.api::<Pod>().create(&Default::default(), &pod).await.unwrap();
+        self.api::<Pod>().create(&PostParams::default(), &pod).await.unwrap();
     }
 
     /// Waits until the pod runs.

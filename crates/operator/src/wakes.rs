@@ -35,12 +35,11 @@ impl<K: Clone + Eq + Hash> Wakes<K> {
         };
         let wait =
             time.duration_since(Timestamp::now()).clamp(SignedDuration::ZERO, LONGEST_WAIT).unsigned_abs();
-        match self.places.get(key) {
-            Some(place) => self.queue.reset(place, wait),
-            None => {
-                let place = self.queue.insert(key.clone(), wait);
-                self.places.insert(key.clone(), place);
-            }
+        if let Some(place) = self.places.get(key) {
+            self.queue.reset(place, wait);
+        } else {
+            let place = self.queue.insert(key.clone(), wait);
+            self.places.insert(key.clone(), place);
         }
     }
 

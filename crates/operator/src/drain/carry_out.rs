@@ -161,29 +161,29 @@ impl Hands {
 
     fn tell_end(&self, node: &str, uid: &str, stays_cordoned: bool, restarted: &Restarted) {
         if !restarted.failed.is_empty() {
-            let note = format!(
+            let text = format!(
                 "their VFs may have changed, but these pods of DaemonSets could not be started again; delete them by hand: {}",
                 restarted.failed.join(", ")
             );
-            self.tell(node, uid, EventType::Warning, "DaemonPodsNotRestarted", note);
+            self.tell(node, uid, EventType::Warning, "DaemonPodsNotRestarted", text);
         }
         if !restarted.pods.is_empty() {
-            let note = format!(
+            let text = format!(
                 "their VFs may have changed, so these pods of DaemonSets were started again: {}",
                 restarted.pods.join(", ")
             );
-            self.tell(node, uid, EventType::Normal, "DaemonPodsRestarted", note);
+            self.tell(node, uid, EventType::Normal, "DaemonPodsRestarted", text);
         }
-        let note = if stays_cordoned {
+        let text = if stays_cordoned {
             "the drain is over; the node stays cordoned, as it was before"
         } else {
             "the drain is over; the node is uncordoned"
         };
-        self.tell(node, uid, EventType::Normal, "Uncordoned", note.to_owned());
+        self.tell(node, uid, EventType::Normal, "Uncordoned", text.to_owned());
     }
 
     /// Writes an Event about the node state, some time soon.
-    pub(super) fn tell(&self, node: &str, uid: &str, type_: EventType, reason: &'static str, note: String) {
+    pub(super) fn tell(&self, node: &str, uid: &str, type_: EventType, reason: &'static str, text: String) {
         let about = ObjectReference {
             api_version: Some(SriovNetworkNodeState::api_version(&()).into_owned()),
             kind: Some(SriovNetworkNodeState::kind(&()).into_owned()),
@@ -192,7 +192,7 @@ impl Hands {
             uid: Some(uid.to_owned()),
             ..Default::default()
         };
-        let _ = self.news.send(News { about, type_, reason, note });
+        let _ = self.news.send(News { about, type_, reason, note: text });
     }
 }
 

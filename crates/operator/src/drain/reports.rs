@@ -65,8 +65,8 @@ impl Controller {
         // Words that change while it is blocked, such as numbers of pods, are not worth another Event.
         let is_other = |new: &&Obstacle| said.is_none_or(|said| said.reason != new.reason);
         if let Some(obstacle) = obstacle.as_ref().filter(is_other) {
-            let note = obstacle.message.clone();
-            self.hands.tell(&node, &state.uid, EventType::Warning, obstacle.reason, note);
+            let text = obstacle.message.clone();
+            self.hands.tell(&node, &state.uid, EventType::Warning, obstacle.reason, text);
         }
         let said = state.blocked.clone();
         let writing = telling::write_condition(self.context.clone(), node.clone(), said, obstacle);

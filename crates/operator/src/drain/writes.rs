@@ -239,12 +239,10 @@ where
     K: Resource<DynamicType = ()> + ResourceExt + Default,
 {
     use kube::runtime::watcher::Event;
-    match found {
-        Some(object) => Event::Apply(DeserializeGuard(Ok(*object))),
-        None => {
-            let mut gone = K::default();
-            gone.meta_mut().name = Some(name.to_owned());
-            Event::Delete(DeserializeGuard(Ok(gone)))
-        }
+    if let Some(object) = found {
+        return Event::Apply(DeserializeGuard(Ok(*object)));
     }
+    let mut gone = K::default();
+    gone.meta_mut().name = Some(name.to_owned());
+    Event::Delete(DeserializeGuard(Ok(gone)))
 }
