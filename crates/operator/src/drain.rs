@@ -19,7 +19,7 @@ mod reports;
 mod telling;
 mod writes;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(crate) async fn run(
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            nodes = mcp_changes.next() => controller.nodes.touch(nodes.ok_or(OperatorError::WatchEnded)?),
+            nodes = mcp_changes.next() => controller.saw_mcps(nodes.ok_or(OperatorError::WatchEnded)?),
             Some(seen) = fresh.recv() => controller.look(seen),
             Some(sighting) = sightings.recv() => controller.saw_pods(sighting),
             () = controller.nodes.progress() => {}
@@ -131,6 +131,8 @@ struct Controller {
     context: Context,
     index: Index,
     hands: Hands,
+    /// Whether all is known about OpenShift's machine config pools.
+    knows_mcps: bool,
     evictions: Evictions,
     /// Nodes whose pods are being evicted.
     evicting: HashSet<String>,
@@ -160,6 +162,7 @@ impl Controller {
             context: context.clone(),
             index: Index::new(&context.config.namespace),
             hands,
+            knows_mcps: false,
             evictions,
             evicting: HashSet::new(),
             nodes: Work::new("drain", NODES_AT_ONCE, metrics()),
@@ -202,6 +205,15 @@ impl Controller {
         self.touch(touched);
     }
 
+    /// Those for which something changed; once all is known, also those that waited for that.
+    fn saw_mcps(&mut self, nodes: BTreeSet<String>) {
+        self.nodes.touch(nodes);
+        if !self.knows_mcps && self.hands.mcps.is_complete() {
+            self.knows_mcps = true;
+            self.nodes.touch(self.index.draining().map(str::to_owned));
+        }
+    }
+
     fn saw_pods(&mut self, sighting: Sighting) {
         if self.evicting.contains(&sighting.node) {
             let touched = self.index.sighting(sighting);
@@ -227,7 +239,7 @@ impl Controller {
     }
 
     fn go_on(&mut self) {
-        if !self.index.is_complete() || !self.hands.mcps.is_complete() {
+        if !self.index.is_complete() || !self.hands.mcps.is_settled() {
             return;
         }
         while let Some(pool) = self.pools.next_touched() {

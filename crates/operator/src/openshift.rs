@@ -1,5 +1,8 @@
 //! OpenShift: its machine config operator, where it is there. It brings configs to the nodes of machine config pools.
 
+use std::pin::pin;
+
+use futures::{Stream, StreamExt};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
@@ -30,17 +33,30 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
 
 /// Whether this cluster has machine config pools. Asks until there is an answer.
 pub(crate) async fn has_machine_config_pools(context: &Context) -> bool {
-    let mut retries = Retries::default();
+    let mut looks = pin!(looks(context));
     loop {
-        match look(context).await {
-            Ok(answer) => return answer,
-            Err(error) => {
-                tracing::warn!(%error, "cannot see whether there are machine config pools, will ask again");
+        if let Some(Ok(answer)) = looks.next().await {
+            return answer;
+        }
+    }
+}
+
+/// Looks whether this cluster has machine config pools, again and again, each time a little later: what was in the way,
+/// and at last the answer.
+pub(crate) fn looks(context: &Context) -> impl Stream<Item = Result<bool, WriteError>> + Send + use<> {
+    futures::stream::unfold(
+        (context.clone(), Retries::default(), false),
+        async |(context, mut retries, is_retry)| {
+            if is_retry {
                 retries.later(());
                 retries.next().await;
             }
-        }
-    }
+            let answer = look(&context).await.inspect_err(|error| {
+                tracing::warn!(%error, "cannot see whether there are machine config pools, will ask again");
+            });
+            Some((answer, (context, retries, true)))
+        },
+    )
 }
 
 async fn look(context: &Context) -> Result<bool, WriteError> {

@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DynamicObject, Patch};
 use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -20,10 +21,11 @@ use vfleet_api::keys::{NODE_DRAIN_STATE, mcp_state};
 use vfleet_plan::drain::McpFacts;
 
 use crate::context::Context;
-use crate::openshift::{has_machine_config_pools, machine_config_pools, machine_configs};
+use crate::openshift::{looks, machine_config_pools, machine_configs};
 use crate::patch::{WriteError, Writer};
 use crate::retry::Retries;
 use crate::watch;
+pub(crate) use seen::AtWork;
 use seen::{Seen, Write};
 
 /// The machine config pools, as last seen. Where there are none, no node has one.
@@ -43,6 +45,16 @@ impl MachineConfigPools {
     /// Whether all is known that there is to know: before that, a node may have a pool that was not seen yet.
     pub(crate) fn is_complete(&self) -> bool {
         self.lock().is_complete()
+    }
+
+    /// Whether there is nothing to wait for: all is known, or it cannot be seen now.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lock().is_settled()
+    }
+
+    /// Why the node's pool counts as at work.
+    pub(crate) fn at_work(&self, node: &str) -> AtWork {
+        self.lock().at_work(node)
     }
 
     /// What counts of the node's pool; `None` when it has none. `draining`: nodes that are in flight or have a slot.
@@ -108,18 +120,24 @@ impl MachineConfigPools {
     /// asked. Never ends, unless the watches do.
     pub(crate) fn changes(&self) -> impl Stream<Item = BTreeSet<String>> + Send + use<> {
         let pools = self.clone();
-        let start = async move {
-            let are_there = has_machine_config_pools(&pools.context).await;
-            pools.lock().begin(are_there);
-            // No node is touched, but where there are none all is known now.
-            let start = futures::stream::iter([BTreeSet::new()]);
-            if are_there {
-                start.chain(Follower::new(&pools).changes()).boxed()
-            } else {
-                start.chain(futures::stream::pending()).boxed()
+        looks(&self.context).flat_map(move |look| {
+            // No node is touched by this, but where there are no pools all is known now.
+            let told = futures::stream::iter([BTreeSet::new()]);
+            match look {
+                Ok(true) => {
+                    pools.lock().begin(true);
+                    told.chain(Follower::new(&pools).changes()).boxed()
+                }
+                Ok(false) => {
+                    pools.lock().begin(false);
+                    told.chain(futures::stream::pending()).boxed()
+                }
+                Err(error) => {
+                    pools.lock().refused(error.to_string());
+                    told.boxed()
+                }
             }
-        };
-        start.flatten_stream()
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -131,6 +149,7 @@ impl MachineConfigPools {
 /// Something changed.
 enum Change {
     Pool(Event<DynamicObject>),
+    Refused(watcher::Error),
     Node(Event<PartialObjectMeta<Node>>),
 }
 
@@ -151,10 +170,10 @@ impl Follower {
         let client = &pools.context.client;
         let resource = machine_config_pools();
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let objects =
-            watch::uninterrupted(resource.kind.into(), watcher(objects, watcher::Config::default()));
+        let objects = watcher(objects, watcher::Config::default()).default_backoff();
+        let objects = objects.map(|change| change.map_or_else(Change::Refused, Change::Pool));
         let nodes = watch::metadata_changes::<Node>(Api::all(client.clone()));
-        let changes = futures::stream::select(objects.map(Change::Pool), nodes.map(Change::Node)).boxed();
+        let changes = futures::stream::select(objects, nodes.map(Change::Node)).boxed();
         Self { pools: pools.clone(), changes, lookups: FuturesUnordered::new(), retries: Retries::default() }
     }
 
@@ -169,6 +188,11 @@ impl Follower {
         let touched = tokio::select! {
             change = self.changes.next() => match change? {
                 Change::Pool(event) => self.pools.lock().pool(event),
+                Change::Refused(error) => {
+                    tracing::warn!(%error, "watching machine config pools is interrupted, will go on");
+                    self.pools.lock().refused(error.to_string());
+                    BTreeSet::new()
+                }
                 Change::Node(event) => self.pools.lock().node(event),
             },
             Some((config, answer)) = self.lookups.next() => self.answered(config, answer),

@@ -45,7 +45,7 @@ impl Controller {
         let failure = self.nodes.failure(&node).or_else(|| self.ends.failure(&node));
         match failure.filter(|failure| failure.times >= FAILURES_WORTH_TELLING) {
             Some(failure) => Ok(Some(telling::not_written(failure))),
-            None => telling::obstacle(decided),
+            None => telling::obstacle(decided, || self.hands.mcps.at_work(&node)),
         }
     }
 

@@ -17,6 +17,7 @@ use vfleet_plan::drain::{Blocked, Moment, NodeAction, StateFacts};
 
 use super::evictions::Obstacle;
 use super::index::{Decided, Todo};
+use super::mcp::AtWork;
 use crate::context::Context;
 use crate::metrics::Metrics;
 use crate::patch::{WriteError, Writer};
@@ -25,13 +26,16 @@ use crate::work::Failure;
 const EVENTS_AT_ONCE: usize = 8;
 
 /// What blocks the drain; `Err` when that cannot be told now.
-pub(super) fn obstacle(decided: &Decided<'_>) -> Result<Option<Obstacle>, ()> {
+pub(super) fn obstacle(
+    decided: &Decided<'_>,
+    at_work: impl FnOnce() -> AtWork,
+) -> Result<Option<Obstacle>, ()> {
     match &decided.todo {
         Todo::Act(NodeAction::Evict { is_late }) => {
             let found = decided.sighting.and_then(|sighting| sighting.obstacle.clone());
             Ok(if *is_late { Some(timed_out(decided, found)) } else { found })
         }
-        Todo::Act(NodeAction::Wait(blocked)) => Ok(Some(waits(*blocked, decided))),
+        Todo::Act(NodeAction::Wait(blocked)) => Ok(Some(waits(*blocked, decided, at_work))),
         Todo::Act(NodeAction::Verify) | Todo::Conclude(_) | Todo::Migrate(_) => Err(()),
         Todo::Act(_) => Ok(None),
     }
@@ -46,19 +50,13 @@ fn timed_out(decided: &Decided<'_>, found: Option<Obstacle>) -> Obstacle {
     Obstacle { reason: "TimedOut", message }
 }
 
-fn waits(blocked: Blocked, decided: &Decided<'_>) -> Obstacle {
+fn waits(blocked: Blocked, decided: &Decided<'_>, at_work: impl FnOnce() -> AtWork) -> Obstacle {
     let seconds = decided.rules.timeout_seconds.unwrap_or_default();
     let pool = decided.pool.unwrap_or_default();
     let (reason, message) = match blocked {
         Blocked::TimedOut => ("TimedOut", format!("the drain takes longer than {seconds} s")),
-        Blocked::McpUpdates => (
-            "MachineConfigPoolUpdates",
-            "its MachineConfigPool brings a new configuration to its nodes; the drain begins when that is done".to_owned(),
-        ),
-        Blocked::AgentSilent => (
-            "AgentSilent",
-            silence(decided),
-        ),
+        Blocked::McpUpdates => mcp_waits(at_work()),
+        Blocked::AgentSilent => ("AgentSilent", silence(decided)),
         Blocked::NoPool => (
             "NoPool",
             "the node belongs to no pool, so that it is not drained; have a SriovNetworkPoolConfig select it, or let \
@@ -76,6 +74,31 @@ fn waits(blocked: Blocked, decided: &Decided<'_>) -> Obstacle {
         ),
     };
     Obstacle { reason, message }
+}
+
+fn mcp_waits(at_work: AtWork) -> (&'static str, String) {
+    match at_work {
+        AtWork::Updates(pool) => (
+            "MachineConfigPoolUpdates",
+            format!(
+                "MachineConfigPool {pool} brings a new configuration to its nodes; the drain begins when that is done"
+            ),
+        ),
+        AtWork::Refused(why) => (
+            "MachineConfigPoolUnknown",
+            format!(
+                "the operator cannot see the MachineConfigPools, which may drain the node, too; the drain begins when it \
+                 can. If it may not read them, apply deploy/rbac.yaml again: {why}"
+            ),
+        ),
+        AtWork::Unknown(config) => (
+            "MachineConfigPoolUnknown",
+            format!(
+                "the node shall have machine config {config}, of which it is not known to which MachineConfigPool it \
+                 belongs; the drain begins when it is"
+            ),
+        ),
+    }
 }
 
 /// What is to be written for the drain is refused again and again.

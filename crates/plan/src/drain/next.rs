@@ -37,9 +37,8 @@ pub enum PodsSeen {
 }
 
 /// OpenShift: what counts of the node's machine config pool.
-#[allow(clippy::struct_excessive_bools, reason = "four facts, none of which follows from the others")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
+#[expect(clippy::struct_excessive_bools, reason = "four facts, none of which follows from the others")]
 pub struct McpFacts {
     /// We paused it, or are about to: our annotation.
     pub is_marked: bool,

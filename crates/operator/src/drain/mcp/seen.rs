@@ -39,6 +39,19 @@ pub(super) struct Seen {
     /// Machine configs that are to be looked at.
     questions: BTreeSet<String>,
     listed: Listed,
+    /// Why the pools could not be seen when they were last looked for.
+    refused: Option<String>,
+}
+
+/// Why a node's pool counts as at work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AtWork {
+    /// It brings a new config to its nodes.
+    Updates(String),
+    /// Nobody can see the pools.
+    Refused(String),
+    /// It is not known yet whose the node's machine config is.
+    Unknown(String),
 }
 
 /// What a list under way has shown, and which lists were complete once.
@@ -108,6 +121,23 @@ impl Seen {
         }
     }
 
+    /// They cannot be seen.
+    pub(super) fn refused(&mut self, why: String) {
+        self.refused = Some(why);
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_complete() || self.refused.is_some()
+    }
+
+    pub(super) fn at_work(&self, node: &str) -> AtWork {
+        match (&self.refused, self.pool_of(node)) {
+            (_, Some(pool)) if self.is_complete() => AtWork::Updates(pool.to_owned()),
+            (Some(why), _) if !self.is_complete() => AtWork::Refused(why.clone()),
+            _ => AtWork::Unknown(self.nodes.get(node).cloned().unwrap_or_default()),
+        }
+    }
+
     /// The node's pool, if it is known.
     pub(super) fn pool_of(&self, node: &str) -> Option<&str> {
         self.owners.get(self.nodes.get(node)?)?.as_deref()
@@ -118,6 +148,9 @@ impl Seen {
         node: &str,
         draining: impl IntoIterator<Item = &'a str>,
     ) -> Option<McpFacts> {
+        if !self.is_complete() {
+            return Some(UNKNOWN);
+        }
         let config = self.nodes.get(node)?;
         let Some(owner) = self.owners.get(config) else { return Some(UNKNOWN) };
         let name = owner.as_deref()?;
