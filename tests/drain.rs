@@ -91,6 +91,29 @@ fn limit_and_timeout(most: u32, seconds: u32, on_timeout: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_slot_that_cannot_be_written_is_told() {
+    let cluster = Cluster::new("unwritten", PROGRAM).await;
+    let nodes = ["unwritten-1", "unwritten-2"];
+    let _operator = cluster.operator();
+    cluster.workers(&nodes).await;
+    cluster.pool("p", &nodes, limit(1)).await;
+    cluster.take_right_away("sriovnetworkpoolconfigs/status").await;
+    for node in nodes {
+        cluster.ask(node, "Partial").await;
+    }
+    for node in nodes {
+        let message = cluster.expect_blocked(node, "WriteRefused").await;
+        assert!(message.contains("forbidden"), "{message}");
+    }
+    cluster.install().unwrap();
+    for node in nodes {
+        cluster.expect_drain(node, DrainingComplete).await;
+        cluster.expect_not_blocked(nodes[1]).await;
+        cluster.be_idle(node).await;
+    }
+}
+
+#[tokio::test]
 async fn a_refused_eviction_is_told_and_a_withdrawal_ends_it_at_once() {
     let cluster = Cluster::new("refused", PROGRAM).await;
     let _operator = cluster.operator();

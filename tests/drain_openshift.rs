@@ -143,6 +143,11 @@ async fn a_machine_config_pool_is_paused_before_anything_else() {
     );
 }
 
+/// Whether we have let the machine config pool go on. Those of other tests are in view, too.
+fn goes_on(lines: &[(String, String)], mcp: &str) -> bool {
+    lines.iter().any(|(object, text)| object == mcp && text == "goes on Idle")
+}
+
 #[tokio::test]
 async fn the_last_of_its_nodes_lets_it_go_on() {
     let nodes = ["last-1", "last-2", "last-3"];
@@ -166,8 +171,7 @@ async fn the_last_of_its_nodes_lets_it_go_on() {
     cluster.be_idle("last-3").await;
     cluster.wait_for_pause("last", false).await;
     cluster.expect_at_rest("last-3").await;
-    let is_over = |lines: &[(String, String)]| lines.iter().any(|(_, text)| text == "goes on Idle");
-    history.until("an end", is_over).await;
+    history.until("an end", |lines| goes_on(lines, "mcp last")).await;
     assert_eq!(history.of("mcp last"), ["goes on", "paused Paused", "goes on Idle"]);
 }
 
@@ -180,7 +184,7 @@ async fn a_new_config_goes_first_and_the_slot_is_held() {
     cluster.begin_rollout("rolls", 2).await;
     cluster.ask("rolls-1", "Partial").await;
     let message = cluster.expect_blocked("rolls-1", "MachineConfigPoolUpdates").await;
-    assert!(message.contains("MachineConfigPool"), "{message}");
+    assert!(message.contains("MachineConfigPool rolls"), "{message}");
     cluster.expect_event("rolls-1", "Warning", "MachineConfigPoolUpdates").await;
     assert_eq!(cluster.drain_status("rolls-1").await, DrainingMcpPausing);
     cluster.ask("rolls-2", "Partial").await;
@@ -347,6 +351,31 @@ async fn where_the_control_plane_is_elsewhere_nothing_is_paused() {
     assert_eq!(scene.pause().await, "goes on");
 }
 
+#[tokio::test]
+async fn an_operator_that_may_not_see_machine_config_pools_says_so_and_ends_what_it_began() {
+    let nodes = ["unseen-1", "unseen-2"];
+    let mut scene = Scene::set("unseen", &nodes, 2).await;
+    scene.wait_for_states(&nodes).await;
+    scene.cluster.ask("unseen-1", "Partial").await;
+    scene.cluster.expect_drain("unseen-1", DrainingComplete).await;
+    scene.kill();
+    scene.cluster.take_right_away("machineconfigpools").await;
+    scene.start();
+    let cluster = &scene.cluster;
+    cluster.ask("unseen-2", "Partial").await;
+    let message = cluster.expect_blocked("unseen-2", "MachineConfigPoolUnknown").await;
+    assert!(message.contains("forbidden") && message.contains("deploy/rbac.yaml"), "{message}");
+    assert_eq!(cluster.drain_status("unseen-2").await, DrainingMcpPausing);
+    cluster.be_idle("unseen-1").await;
+    cluster.expect_at_rest("unseen-1").await;
+
+    cluster.install().unwrap();
+    cluster.expect_drain("unseen-2", DrainingComplete).await;
+    cluster.be_idle("unseen-2").await;
+    cluster.expect_at_rest("unseen-2").await;
+    cluster.wait_for_pause("unseen", false).await;
+}
+
 /// What old versions of the Go operator leave when they are replaced in the middle of a drain.
 #[tokio::test]
 async fn a_pause_of_the_go_operator_becomes_ours() {
@@ -379,8 +408,7 @@ async fn a_pause_of_the_go_operator_becomes_ours() {
     cluster.be_idle("taken-1").await;
     cluster.expect_at_rest("taken-1").await;
     cluster.wait_for_pause("taken", false).await;
-    let is_over = |lines: &[(String, String)]| lines.iter().any(|(_, text)| text == "goes on Idle");
-    history.until("an end", is_over).await;
+    history.until("an end", |lines| goes_on(lines, "mcp taken")).await;
     assert_eq!(
         history.of("mcp taken"),
         ["paused Paused", "goes on Idle"],

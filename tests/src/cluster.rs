@@ -18,9 +18,11 @@ use fixture_kube::ControlPlane;
 use fixture_lab::Vm;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
@@ -131,6 +133,35 @@ impl Cluster {
         // All of them, also when one is refused.
         let applied = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"].map(apply);
         applied.into_iter().try_for_each(|applied| applied.map(drop))
+    }
+
+    /// The operator may not do anything to this resource any more, until the next `install`.
+    pub async fn take_right_away(&self, resource: &str) {
+        let cluster_wide: Api<ClusterRole> = Api::all(self.administrator());
+        let name = format!("{OPERATOR}.{}", self.namespace);
+        let rules = cluster_wide.get(&name).await.unwrap().rules;
+        self.apply_rules(&cluster_wide, &name, rules, resource).await;
+        let home: Api<Role> = self.api();
+        let rules = home.get(OPERATOR).await.unwrap().rules;
+        self.apply_rules(&home, OPERATOR, rules, resource).await;
+    }
+
+    async fn apply_rules<K>(&self, api: &Api<K>, name: &str, rules: Option<Vec<PolicyRule>>, without: &str)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let mut rules = rules.unwrap_or_default();
+        for rule in &mut rules {
+            rule.resources.iter_mut().for_each(|named| named.retain(|named| named != without));
+        }
+        rules.retain(|rule| rule.resources.as_ref().is_some_and(|named| !named.is_empty()));
+        let role = json!({
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()),
+            "metadata": { "name": name }, "rules": rules,
+        });
+        // As the same who has installed them, who can then give them back.
+        let parameters = PatchParams::apply("kubectl").force();
+        api.patch(name, &parameters, &Patch::Apply(role)).await.unwrap();
     }
 
     /// The directory of what `vfleet manifests` writes for this namespace.

@@ -173,16 +173,18 @@ impl Cluster {
 
     /// Waits until the operator says that the drain of `node` is blocked for this reason; gives the message.
     pub async fn expect_blocked(&self, node: &str, reason: &str) -> String {
-        let said = |state: &SriovNetworkNodeState| {
-            let conditions = state.status.as_ref().and_then(|status| status.conditions.as_ref());
-            condition(conditions, "Blocked")
-        };
         let is_it = |state: &SriovNetworkNodeState| {
-            let (status, found, _) = said(state);
+            let (status, found, _) = blocked(state);
             status == "True" && found == reason
         };
         let state = self.wait_for(node, &format!("Blocked: {reason}"), is_it).await;
-        said(&state).2
+        blocked(&state).2
+    }
+
+    /// Waits until the operator says that the drain of `node` is not blocked any more.
+    pub async fn expect_not_blocked(&self, node: &str) {
+        let is_free = |state: &SriovNetworkNodeState| blocked(state).0 == "False";
+        self.wait_for(node, "not blocked", is_free).await;
     }
 
     pub async fn delete_pod(&self, name: &str) {
@@ -195,6 +197,12 @@ impl Cluster {
         let slots = pool.status.and_then(|status| status.slots).unwrap_or_default();
         slots.into_iter().map(|slot| slot.node).collect()
     }
+}
+
+/// The condition `Blocked`: status, reason and message.
+fn blocked(state: &SriovNetworkNodeState) -> (String, String, String) {
+    let conditions = state.status.as_ref().and_then(|status| status.conditions.as_ref());
+    condition(conditions, "Blocked")
 }
 
 pub fn status_of(state: &SriovNetworkNodeState) -> DrainStatus {

@@ -226,7 +226,7 @@ impl Agent {
                 None => self.conclude(state, Outcome::without_steps(facts, plan)).await,
             };
         }
-        match self.may_begin(state, &plan).await? {
+        match self.may_begin(state, &facts, &plan).await? {
             Leave::Granted => {}
             Leave::NotYet => return self.wait_for_drain(state, &facts, &plan).await,
             Leave::Outdated => return Ok(Next::Rest),

@@ -151,6 +151,8 @@ struct Controller {
     /// Nodes for which something is due at a time.
     wakes: Wakes<String>,
     blocked: telling::BlockedCount,
+    /// Pools whose slots cannot be written, of which those who wait were told.
+    refused_pools: BTreeSet<String>,
     /// What was said about annotations that mean nothing to us.
     said_unknown: HashMap<String, String>,
 }
@@ -173,6 +175,7 @@ impl Controller {
             reports: Work::new("drain-reports", REPORTS_AT_ONCE, metrics()),
             wakes: Wakes::default(),
             blocked: telling::BlockedCount::new(metrics()),
+            refused_pools: BTreeSet::new(),
             said_unknown: HashMap::new(),
         }
     }
@@ -245,6 +248,7 @@ impl Controller {
         while let Some(pool) = self.pools.next_touched() {
             self.give_slots(pool);
         }
+        self.look_at_refused_pools();
         while let Some(node) = self.nodes.next_touched() {
             self.go_on_with(node);
         }

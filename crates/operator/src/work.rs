@@ -85,6 +85,11 @@ impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
         self.failures.get(key)
     }
 
+    /// All of them.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (&K, &Failure)> {
+        self.failures.iter()
+    }
+
     /// Does something for `key`. It is not looked at again before that is done.
     pub(crate) fn start(
         &mut self,

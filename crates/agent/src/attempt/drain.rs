@@ -28,6 +28,10 @@ use crate::status::Progress;
 /// quicker.
 const WRITES: usize = 10;
 
+/// What is waited for.
+const FOR_DRAIN: &str = "the node is drained";
+const FOR_LAST_DRAIN: &str = "whoever drains the node is done with the last drain";
+
 /// Whether the machine may be changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Leave {
@@ -59,12 +63,18 @@ impl Agent {
     pub(super) async fn may_begin(
         &mut self,
         state: &SriovNetworkNodeState,
+        facts: &HostFacts,
         plan: &Plan,
     ) -> Result<Leave, ReportError> {
         let need = need(plan);
         let latest = self.state.as_ref().unwrap_or(state);
-        if self.act(latest, need, true) == AgentAct::Move(AgentMove::Proceed) {
-            return Ok(Leave::Granted);
+        match self.act(latest, need, true) {
+            AgentAct::Move(AgentMove::Proceed) => return Ok(Leave::Granted),
+            // Before it asks: whoever answers does so on top of the request, and another write would be in the way.
+            AgentAct::Move(AgentMove::Ask { .. }) => {
+                self.tell_waiting(state, facts, plan, FOR_DRAIN).await?;
+            }
+            _ => {}
         }
         match self.settle_drain(state, need, true).await {
             // That the last drain is not needed any more can be told later as well.
@@ -213,26 +223,29 @@ impl Agent {
         facts: &HostFacts,
         plan: &Plan,
     ) -> Result<Next, AttemptError> {
+        let latest = self.state.as_ref().unwrap_or(state);
+        let is_asked_for = StateFacts::of(latest).status != DrainStatus::Idle;
+        self.tell_waiting(state, facts, plan, if is_asked_for { FOR_DRAIN } else { FOR_LAST_DRAIN }).await?;
+        Ok(Next::Rest)
+    }
+
+    async fn tell_waiting(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        facts: &HostFacts,
+        plan: &Plan,
+        what_for: &str,
+    ) -> Result<(), ReportError> {
         let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
-        let text = waiting_text(latest, plan);
+        let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
+        let mut text = format!("waits until {what_for}: {count} steps, disruption {disruption}");
+        if let Some(blocked) = blocked(latest) {
+            text = format!("{text}; the drain is blocked: {}", blocked.message);
+        }
         tracing::info!(node = self.config.node, text, "the machine is not changed yet");
         let course = Course::begin(plan);
         self.tell(state, Some(facts), &Progress::Waiting { course: &course, text: &text }).await?;
-        Ok(Next::Rest)
-    }
-}
-
-fn waiting_text(latest: &SriovNetworkNodeState, plan: &Plan) -> String {
-    let facts = StateFacts::of(latest);
-    let what_for = match facts.request.filter(|_| facts.status != DrainStatus::Idle) {
-        Some(request) => format!("the node is drained (Drain_Required since {})", request.text()),
-        None => "whoever drains the node is done with the last drain".to_owned(),
-    };
-    let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
-    let text = format!("waits until {what_for}: {count} steps, disruption {disruption}");
-    match blocked(latest) {
-        Some(blocked) => format!("{text}; the drain is blocked: {}", blocked.message),
-        None => text,
+        Ok(())
     }
 }
 

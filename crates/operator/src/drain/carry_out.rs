@@ -215,7 +215,7 @@ fn news(state: &SeenState, new: NewStatus, puts_right: bool) -> Option<(EventTyp
                 DrainScope::Partial => "pods with VFs are evicted",
                 DrainScope::Full => "all pods are evicted",
             };
-            ("Draining", format!("the node is cordoned, and {whom}"))
+            ("Draining", format!("the drain begins: the node is cordoned now, and {whom}"))
         }
         DrainStatus::DrainingComplete => ("Drained", "the pods are gone; the agent may go on".to_owned()),
         DrainStatus::DrainRequired if new.retry != state.facts.retry => {

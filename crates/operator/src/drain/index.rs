@@ -179,6 +179,11 @@ impl Index {
         self.lines.get(pool).is_some_and(Line::has_waiting)
     }
 
+    /// Those who wait for a slot of the pool.
+    pub(super) fn waiting(&self, pool: &str) -> impl Iterator<Item = &str> {
+        self.lines.get(pool).into_iter().flat_map(Line::waiting)
+    }
+
     fn facts(&self, node: &str) -> DrainFacts {
         DrainFacts {
             node: self.nodes.get(node).map(|node| node.facts),

@@ -50,6 +50,11 @@ impl Line {
         !self.waiting.is_empty()
     }
 
+    /// Those who wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &str> {
+        self.waiting.iter().map(|(_, node)| node.as_str())
+    }
+
     /// Those who hold a slot, or must have one.
     pub(super) fn holders(&self) -> impl Iterator<Item = &str> {
         self.holders.iter().map(String::as_str)
@@ -57,8 +62,7 @@ impl Line {
 
     /// Those who count when slots are given away: who holds one, and as many of those who wait as could get one.
     pub(super) fn candidates(&self, limit: Limit) -> impl Iterator<Item = &str> {
-        let next = self.waiting.iter().take(limit.free(0)).map(|(_, node)| node.as_str());
-        self.holders().chain(next)
+        self.holders().chain(self.waiting().take(limit.free(0)))
     }
 
     /// Puts the node in its place, or out of the pool; gives what it was here for before.

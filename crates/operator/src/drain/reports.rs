@@ -1,16 +1,24 @@
 //! When something is said about a node's drain.
 
+use std::collections::BTreeSet;
+
 use kube::runtime::events::EventType;
-use vfleet_plan::drain::{Migration, Moment};
+use vfleet_api::node_state::DrainStatus;
+use vfleet_plan::drain::{Migration, Moment, NodeAction};
 
 use super::Controller;
 use super::evictions::Obstacle;
-use super::index::{Decided, now};
+use super::index::{Decided, Todo, now};
 use super::migration::unknown_text;
 use super::telling;
+use crate::work::Failure;
 
 /// Once or twice may be the API server's bad day.
 const FAILURES_WORTH_TELLING: u32 = 3;
+
+fn is_worth_telling(failure: &Failure) -> bool {
+    failure.times >= FAILURES_WORTH_TELLING
+}
 
 impl Controller {
     /// Says once what cannot be moved of what the Go operator left.
@@ -41,12 +49,30 @@ impl Controller {
 
     /// What blocks the drain; `Err` when that cannot be told now.
     fn obstacle(&self, node: &str, decided: &Decided<'_>) -> Result<Option<Obstacle>, ()> {
-        let node = node.to_owned();
-        let failure = self.nodes.failure(&node).or_else(|| self.ends.failure(&node));
-        match failure.filter(|failure| failure.times >= FAILURES_WORTH_TELLING) {
+        let name = node.to_owned();
+        let failure = self.nodes.failure(&name).or_else(|| self.ends.failure(&name));
+        match failure.filter(|failure| is_worth_telling(failure)).or_else(|| self.refusal_of_pool(decided)) {
             Some(failure) => Ok(Some(telling::not_written(failure))),
-            None => telling::obstacle(decided, || self.hands.mcps.at_work(&node)),
+            None => telling::obstacle(decided, || self.hands.mcps.at_work(node)),
         }
+    }
+
+    /// Why a node that waits for a slot does not get one: it cannot be written.
+    fn refusal_of_pool(&self, decided: &Decided<'_>) -> Option<&Failure> {
+        let waits = decided.state?.facts.status == DrainStatus::DrainRequired;
+        let is_at_rest = decided.todo == Todo::Act(NodeAction::Rest);
+        let pool = decided.pool.filter(|_| waits && is_at_rest)?;
+        self.pools.failure(&pool.to_owned()).filter(|failure| is_worth_telling(failure))
+    }
+
+    /// Has those told who wait for slots that cannot be written, and told again when they can.
+    pub(super) fn look_at_refused_pools(&mut self) {
+        let refused = self.pools.failures().filter(|(_, failure)| is_worth_telling(failure));
+        let refused: BTreeSet<_> = refused.map(|(pool, _)| pool.clone()).collect();
+        for pool in refused.symmetric_difference(&self.refused_pools) {
+            self.nodes.touch(self.index.waiting(pool).map(str::to_owned));
+        }
+        self.refused_pools = refused;
     }
 
     /// Writes what is to be said about the node, if it is still news.

@@ -105,8 +105,8 @@ impl Hand {
         let asks = json!({
             "drainStatus": "Drain_Required", "drainScope": "Partial", "drainRequestedAt": request, "drainRetry": null,
         });
-        self.set(&name, AGENT_FIELD_MANAGER, asks).await?;
         self.report(&name, "InProgress", "waits").await?;
+        self.set(&name, AGENT_FIELD_MANAGER, asks).await?;
         let now = Timestamp::now().to_string();
         self.set(&name, OPERATOR_FIELD_MANAGER, json!({ "drainStatus": "Draining", "drainingSince": now }))
             .await?;

@@ -57,6 +57,27 @@ fn facts(seen: &Seen, draining: &[&str]) -> [bool; 4] {
 }
 
 #[test]
+fn pools_that_cannot_be_seen_count_as_at_work_until_they_can() {
+    let mut seen = Seen::default();
+    assert!(!seen.is_settled(), "it is still to be looked for");
+    seen.refused("forbidden".to_owned());
+    assert!(seen.is_settled() && !seen.is_complete());
+    assert_eq!(seen.facts("a", []), Some(UNKNOWN));
+    assert_eq!(seen.at_work("a"), AtWork::Refused("forbidden".to_owned()));
+    seen.begin(false);
+    assert!(seen.is_complete());
+    assert_eq!(seen.facts("a", []), None);
+}
+
+#[test]
+fn why_a_pool_counts_as_at_work() {
+    let mut seen = seen();
+    assert_eq!(seen.at_work("a"), AtWork::Updates("worker".to_owned()));
+    seen.node(Event::Apply(node("a", Some(NEW))));
+    assert_eq!(seen.at_work("a"), AtWork::Unknown(NEW.to_owned()));
+}
+
+#[test]
 fn where_there_are_none_no_node_has_one() {
     let mut seen = Seen::default();
     assert!(!seen.is_complete(), "not looked for yet");
