@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::Api;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::SriovNetworkPoolConfig;
@@ -14,13 +13,14 @@ use vfleet_api::pool_config::{DrainConfig, SriovNetworkPoolConfigSpec};
 
 use crate::OperatorError;
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::patch::{WriteError, Writer};
 use crate::watch::{Sight, Single, changes, only};
 use crate::work::Work;
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), OperatorError> {
-    let api: Api<DeserializeGuard<SriovNetworkPoolConfig>> =
+    let api: Api<Guarded<SriovNetworkPoolConfig>> =
         Api::namespaced(context.client.clone(), &context.config.namespace);
     let mut changes = pin!(changes(api, only(DEFAULT_POOL)));
     let mut presence = Presence::default();
@@ -56,7 +56,7 @@ struct Presence {
 
 impl Presence {
     /// Takes in a change; says whether the pool is to be made. One that cannot be read is there.
-    fn take(&mut self, event: Event<DeserializeGuard<SriovNetworkPoolConfig>>) -> bool {
+    fn take(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> bool {
         match self.pool.take(event) {
             Sight::Nothing => return false,
             Sight::Gone => self.is_missing = true,
@@ -89,8 +89,8 @@ fn pool() -> SriovNetworkPoolConfig {
 mod tests {
     use super::*;
 
-    fn found() -> DeserializeGuard<SriovNetworkPoolConfig> {
-        DeserializeGuard(Ok(pool()))
+    fn found() -> Guarded<SriovNetworkPoolConfig> {
+        Guarded(Ok(pool()))
     }
 
     #[test]

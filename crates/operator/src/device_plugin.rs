@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch};
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use tokio::sync::{mpsc, watch as channel};
@@ -25,6 +25,7 @@ use vfleet_api::keys::{
 use vfleet_plan::{NicIds, PluginAction};
 
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::pace::Paced;
 use crate::patch::{WriteError, Writer};
 use crate::settings::{Seen, Settings, owner_reference};
@@ -84,8 +85,8 @@ pub(crate) type Problem = Option<String>;
 
 enum Change {
     News(News),
-    ConfigMap(Box<Event<DeserializeGuard<ConfigMap>>>),
-    Pod(Box<Event<DeserializeGuard<Pod>>>),
+    ConfigMap(Box<Event<Guarded<ConfigMap>>>),
+    Pod(Box<Event<Guarded<Pod>>>),
     Settings(Box<Seen>),
 }
 

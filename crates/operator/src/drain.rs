@@ -26,7 +26,6 @@ use std::sync::Arc;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +34,7 @@ use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_plan::drain::{McpFacts, NodeAction, wakes_at};
 
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::pace::Paced;
 use crate::settings::{Seen, Settings};
 use crate::wakes::Wakes;
@@ -56,9 +56,9 @@ const REPORTS_AT_ONCE: usize = 8;
 
 /// Something changed.
 enum Change {
-    Node(Box<Event<DeserializeGuard<Node>>>),
-    State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
-    Pool(Box<Event<DeserializeGuard<SriovNetworkPoolConfig>>>),
+    Node(Box<Event<Guarded<Node>>>),
+    State(Box<Event<Guarded<SriovNetworkNodeState>>>),
+    Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
     Settings(Box<Seen>),
 }
 

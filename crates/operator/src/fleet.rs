@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, OS_LABEL, WORKER_LABEL};
 use vfleet_api::{
@@ -22,6 +22,7 @@ use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_co
 
 use crate::deployed::gates::Gate;
 use crate::device_plugin::{NodeWish, PluginWish};
+use crate::guarded::Guarded;
 use crate::known::{Changed, Counts, Known};
 
 pub(crate) use decision::{Decision, Upkeep};
@@ -83,7 +84,7 @@ impl Counts for Labels {
 
 impl Fleet {
     /// Takes in a change of a policy: it touches the nodes that it selects, or selected.
-    pub(crate) fn policy(&mut self, event: Event<DeserializeGuard<SriovNetworkNodePolicy>>) -> Touched {
+    pub(crate) fn policy(&mut self, event: Event<Guarded<SriovNetworkNodePolicy>>) -> Touched {
         let mut policies: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
         for Changed { name, old, was_unknown } in self.policies.update(event, without_managed_fields) {
@@ -102,7 +103,7 @@ impl Fleet {
     }
 
     /// Takes in a change of a pool: it touches the nodes that it selects, or selected.
-    pub(crate) fn pool(&mut self, event: Event<DeserializeGuard<SriovNetworkPoolConfig>>) -> Touched {
+    pub(crate) fn pool(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> Touched {
         let mut pools: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
         for Changed { name, old, was_unknown } in self.pools.update(event, without_managed_fields) {
@@ -124,7 +125,7 @@ impl Fleet {
     }
 
     /// Takes in a change of a node state.
-    pub(crate) fn state(&mut self, event: Event<DeserializeGuard<SriovNetworkNodeState>>) -> Touched {
+    pub(crate) fn state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) -> Touched {
         let changed = self.states.update(event, State::from);
         let blocked = |state: Option<&State>| state.and_then(|state| state.blocked.clone());
         let is_news = |changed: &&Changed<State>| {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::ResourceExt;
-use kube::api::ObjectMeta;
-use kube::core::{DeserializeGuard, Resource};
+use kube::core::Resource;
 use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
+
+use crate::guarded::{Guarded, Unreadable};
 
 /// What is kept of an object.
 pub(crate) trait Counts {
@@ -28,13 +29,6 @@ pub(crate) struct Known<T> {
     /// Names seen in the list that is under way; the others are gone when it ends.
     listing: BTreeSet<String>,
     listed: bool,
-}
-
-/// An object that cannot be read.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Unreadable {
-    pub(crate) metadata: ObjectMeta,
-    pub(crate) error: String,
 }
 
 /// An object that is not what it was.
@@ -88,17 +82,11 @@ impl<T> Known<T> {
 
 impl<T: Counts> Known<T> {
     /// Takes in a watch event of guarded objects. What cannot be read counts as it was.
-    pub(crate) fn update<K>(
-        &mut self,
-        event: Event<DeserializeGuard<K>>,
-        keep: impl FnOnce(K) -> T,
-    ) -> Vec<Changed<T>>
+    pub(crate) fn update<K>(&mut self, event: Event<Guarded<K>>, keep: impl FnOnce(K) -> T) -> Vec<Changed<T>>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        self.take(event, |guarded| {
-            guarded.0.map(keep).map_err(|bad| Unreadable { metadata: bad.metadata, error: bad.error }.into())
-        })
+        self.take(event, |guarded| guarded.0.map(keep))
     }
 
     /// Takes in a watch event; gives the objects that are different from before. What cannot be `read` counts as it

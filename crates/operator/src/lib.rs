@@ -10,6 +10,7 @@ mod deployed;
 mod device_plugin;
 mod drain;
 mod fleet;
+mod guarded;
 mod health;
 mod known;
 mod leadership;

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use vfleet_plan::{NicIds, PolicyAnswer};
 use crate::context::Context;
 use crate::device_plugin::{News, NodeWish, PluginLine};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
+use crate::guarded::Guarded;
 use crate::offload::Offload;
 use crate::pace::Paced;
 use crate::reports::{About, Reports};
@@ -36,10 +37,10 @@ const REPORTS_AT_ONCE: usize = 4;
 
 /// Something changed.
 enum Change {
-    Policy(Box<Event<DeserializeGuard<SriovNetworkNodePolicy>>>),
-    Pool(Box<Event<DeserializeGuard<SriovNetworkPoolConfig>>>),
+    Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
+    Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
     Node(Box<Event<PartialObjectMeta<Node>>>),
-    State(Box<Event<DeserializeGuard<SriovNetworkNodeState>>>),
+    State(Box<Event<Guarded<SriovNetworkNodeState>>>),
     Settings(Box<Seen>),
     NicIds(Option<NicIds>),
     Offload(Offload),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use kube::api::{DynamicObject, ObjectMeta};
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use tokio::sync::watch as channel;
@@ -20,6 +20,7 @@ use vfleet_plan::offload::{
 
 use crate::OperatorError;
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::openshift::{has_machine_config_pools, machine_config_pools, machine_configs};
 use crate::patch::{WriteError, Writer};
 use crate::watch::{self, publish};
@@ -50,7 +51,7 @@ type Names = PartialObjectMeta<DynamicObject>;
 
 /// Something changed.
 enum Change {
-    Pool(Box<Event<DeserializeGuard<SriovNetworkPoolConfig>>>),
+    Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
     MachineConfigPool(Event<Names>),
     MachineConfig(Event<Names>),
 }

@@ -19,7 +19,7 @@ use vfleet_plan::{
 use crate::context::Context;
 use crate::fleet::tally::Tally;
 use crate::fleet::{Fleet, PoolStanding};
-use crate::known::Unreadable;
+use crate::guarded::Unreadable;
 use crate::offload::Offload;
 use crate::patch::{WriteError, Writer};
 use crate::status::{Subject, report};

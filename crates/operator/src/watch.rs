@@ -4,19 +4,21 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use futures::{Stream, StreamExt};
-use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
+use kube::core::{PartialObjectMeta, Resource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Sender;
 
+use crate::guarded::Guarded;
+
 /// The changes of all objects behind `api`. Objects are guarded: one that cannot be read must not blind us to all
 /// others. An interruption is logged, and the watch goes on.
 pub(crate) fn changes<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     config: watcher::Config,
-) -> impl Stream<Item = Event<DeserializeGuard<K>>> + Send
+) -> impl Stream<Item = Event<Guarded<K>>> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -48,7 +50,7 @@ pub(crate) fn uninterrupted<T: Send>(
 /// The one object of a watch that is narrowed to its name. That it went while nobody watched shows only in the next
 /// list, which does not have it.
 pub(crate) struct Single<K> {
-    listed: Option<DeserializeGuard<K>>,
+    listed: Option<Guarded<K>>,
 }
 
 /// What an event says about the one object.
@@ -58,7 +60,7 @@ pub(crate) enum Sight<K> {
     /// It is not there.
     Gone,
     /// It is there, and so.
-    There(Box<DeserializeGuard<K>>),
+    There(Box<Guarded<K>>),
 }
 
 impl<K> Default for Single<K> {
@@ -69,7 +71,7 @@ impl<K> Default for Single<K> {
 
 impl<K> Single<K> {
     /// Takes in an event of the watch.
-    pub(crate) fn take(&mut self, event: Event<DeserializeGuard<K>>) -> Sight<K> {
+    pub(crate) fn take(&mut self, event: Event<Guarded<K>>) -> Sight<K> {
         match event {
             Event::Init => {
                 self.listed = None;
@@ -103,11 +105,13 @@ pub(crate) fn publish<T: PartialEq>(channel: &Sender<T>, new: T) {
 }
 
 /// The object, if it can be read. One that another version wrote may not be.
-pub(crate) fn readable<K: Resource>(guarded: DeserializeGuard<K>) -> Option<K> {
+pub(crate) fn readable<K: Resource>(guarded: Guarded<K>) -> Option<K> {
     let name = guarded.name_any();
     guarded
         .0
-        .inspect_err(|error| tracing::warn!(name, %error, "an object cannot be read; its last state counts"))
+        .inspect_err(|bad| {
+            tracing::warn!(name, error = bad.error, "an object cannot be read; its last state counts")
+        })
         .ok()
 }
 

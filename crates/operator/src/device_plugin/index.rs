@@ -5,13 +5,13 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DEVICE_PLUGIN_WAITS, DISABLED, ENABLED};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
 use super::config_map::{self, Change};
 use super::{NodeWish, PluginWish};
+use crate::guarded::Guarded;
 use crate::watch::{Sight, Single, readable};
 
 /// Something to work on.
@@ -91,7 +91,7 @@ impl Index {
         vec![Key::ConfigMap, Key::Node(node)]
     }
 
-    pub(super) fn config_map(&mut self, event: Event<DeserializeGuard<ConfigMap>>) -> Vec<Key> {
+    pub(super) fn config_map(&mut self, event: Event<Guarded<ConfigMap>>) -> Vec<Key> {
         let found = match self.only_config_map.take(event) {
             Sight::Nothing => return Vec::new(),
             Sight::Gone => None,
@@ -120,7 +120,7 @@ impl Index {
         changed.into_iter().map(Key::Node).chain([Key::ConfigMap]).collect()
     }
 
-    pub(super) fn pod(&mut self, event: Event<DeserializeGuard<Pod>>) -> Vec<Key> {
+    pub(super) fn pod(&mut self, event: Event<Guarded<Pod>>) -> Vec<Key> {
         match event {
             Event::Init => {
                 self.listing.clear();
@@ -158,7 +158,7 @@ impl Index {
         }
     }
 
-    fn put(&mut self, pod: DeserializeGuard<Pod>) -> Vec<Key> {
+    fn put(&mut self, pod: Guarded<Pod>) -> Vec<Key> {
         let Some(pod) = readable(pod).as_ref().and_then(PodSeen::of) else { return Vec::new() };
         let key = Key::Node(pod.node.clone());
         // Those that started before us are taken to know what is there now.

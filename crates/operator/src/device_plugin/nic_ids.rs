@@ -5,7 +5,6 @@ use std::pin::pin;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch as channel;
 use vfleet_api::keys::SUPPORTED_NIC_IDS;
@@ -13,6 +12,7 @@ use vfleet_plan::NicIds;
 
 use crate::OperatorError;
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::watch::{Sight, Single, changes, only, publish, readable};
 
 /// What it says; `None` until it was looked for.
@@ -29,7 +29,7 @@ pub(crate) async fn follow(context: Context, nic_ids: Said) -> Result<(), Operat
     Err(OperatorError::WatchEnded)
 }
 
-fn take(nic_ids: &Said, map: &mut Single<ConfigMap>, event: Event<DeserializeGuard<ConfigMap>>) {
+fn take(nic_ids: &Said, map: &mut Single<ConfigMap>, event: Event<Guarded<ConfigMap>>) {
     match map.take(event) {
         Sight::Nothing => {}
         Sight::Gone => publish(nic_ids, Some(NicIds::default())),
@@ -38,7 +38,7 @@ fn take(nic_ids: &Said, map: &mut Single<ConfigMap>, event: Event<DeserializeGua
 }
 
 /// When it cannot be read its last state counts.
-fn publish_readable(nic_ids: &Said, found: DeserializeGuard<ConfigMap>) {
+fn publish_readable(nic_ids: &Said, found: Guarded<ConfigMap>) {
     let Some(found) = readable(found) else {
         let last = nic_ids.borrow().clone().unwrap_or_default();
         return publish(nic_ids, Some(last));
@@ -60,7 +60,7 @@ mod tests {
         let mut single = Single::default();
         let mut take = |event| take(&said, &mut single, event);
         let data = [("igb".to_owned(), "8086 10c9 10ca".to_owned())].into();
-        let map = || DeserializeGuard(Ok(ConfigMap { data: Some(data), ..Default::default() }));
+        let map = || Guarded(Ok(ConfigMap { data: Some(data), ..Default::default() }));
         take(Event::Init);
         assert_eq!(*seen.borrow(), None);
         take(Event::InitApply(map()));

@@ -14,7 +14,7 @@ use super::index::{Decided, Todo};
 use super::mcp::MachineConfigPools;
 use super::migration::Place;
 use super::objects::{SeenNode, SeenState, Version};
-use super::telling::{News, herald, seconds_drained};
+use super::telling::{Herald, News, seconds_drained};
 use super::writes::{DrainWriter, Fresh, NewStatus};
 use crate::context::Context;
 use crate::patch::WriteError;
@@ -26,7 +26,7 @@ type Work = BoxFuture<'static, Result<(), WriteError>>;
 pub(super) struct Hands {
     context: Context,
     writer: DrainWriter,
-    news: mpsc::UnboundedSender<News>,
+    herald: Herald,
     pub(super) mcps: MachineConfigPools,
 }
 
@@ -39,7 +39,7 @@ impl Hands {
         Self {
             context: context.clone(),
             writer: DrainWriter::new(context, seen),
-            news: herald(context),
+            herald: Herald::new(context),
             mcps,
         }
     }
@@ -192,7 +192,7 @@ impl Hands {
             uid: Some(uid.to_owned()),
             ..Default::default()
         };
-        let _ = self.news.send(News { about, type_, reason, note: text });
+        self.herald.tell(News { about, type_, reason, note: text });
     }
 }
 

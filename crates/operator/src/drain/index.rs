@@ -5,7 +5,6 @@ mod decide;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
@@ -15,6 +14,7 @@ use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 use super::evictions::Sighting;
 use super::line::{Line, Place};
 use super::objects::{SeenNode, SeenPool, SeenState};
+use crate::guarded::Guarded;
 use crate::known::{Changed, Known};
 
 pub(super) use decide::{Decided, Todo};
@@ -56,7 +56,7 @@ impl Index {
     }
 
     /// Takes in a change of a node.
-    pub(super) fn node(&mut self, event: Event<DeserializeGuard<Node>>) -> Touched {
+    pub(super) fn node(&mut self, event: Event<Guarded<Node>>) -> Touched {
         let was_alone = self.nodes.len() == 1;
         let changed = self.nodes.update(event, |node| SeenNode::of(node, &self.namespace));
         let mut touched = Touched::default();
@@ -75,7 +75,7 @@ impl Index {
     }
 
     /// Takes in a change of a node state.
-    pub(super) fn state(&mut self, event: Event<DeserializeGuard<SriovNetworkNodeState>>) -> Touched {
+    pub(super) fn state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) -> Touched {
         let mut touched = Touched::default();
         for Changed { name, .. } in self.states.update(event, SeenState::from) {
             self.changed(&name, &mut touched);
@@ -84,7 +84,7 @@ impl Index {
     }
 
     /// Takes in a change of a pool.
-    pub(super) fn pool(&mut self, event: Event<DeserializeGuard<SriovNetworkPoolConfig>>) -> Touched {
+    pub(super) fn pool(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> Touched {
         let mut touched = Touched::default();
         for Changed { name, old, .. } in self.pools.update(event, SeenPool::from) {
             let new = self.pools.get(&name);

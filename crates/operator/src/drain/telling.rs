@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::stream::{PollNext, select_with_strategy};
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -23,7 +24,8 @@ use crate::metrics::Metrics;
 use crate::patch::{WriteError, Writer};
 use crate::work::Failure;
 
-const EVENTS_AT_ONCE: usize = 8;
+/// Few: drains come first. Warnings do not wait for the others.
+const EVENTS_AT_ONCE: usize = 2;
 
 /// What blocks the drain; `Err` when that cannot be told now.
 pub(super) fn obstacle(
@@ -165,16 +167,38 @@ pub(super) struct News {
     pub(super) note: String,
 }
 
-/// Writes Events, so that no node waits for them. The channel may be cut off at any time.
-pub(super) fn herald(context: &Context) -> mpsc::UnboundedSender<News> {
+/// Has Events written, so that no node waits for them.
+#[derive(Clone)]
+pub(super) struct Herald {
+    warnings: mpsc::UnboundedSender<News>,
+    others: mpsc::UnboundedSender<News>,
+}
+
+impl Herald {
+    /// Begins to write them. It may be cut off at any time.
+    pub(super) fn new(context: &Context) -> Self {
+        let (warnings, told_warnings) = news();
+        let (others, told_others) = news();
+        let announcer = context.announcer.clone();
+        let both = select_with_strategy(told_warnings, told_others, |(): &mut ()| PollNext::Left);
+        tokio::spawn(both.for_each_concurrent(EVENTS_AT_ONCE, move |news| {
+            let announcer = announcer.clone();
+            async move { announcer.announce(&news.about, news.type_, "Drain", news.reason, &news.note).await }
+        }));
+        Self { warnings, others }
+    }
+
+    /// Has this written, some time soon.
+    pub(super) fn tell(&self, news: News) {
+        let way = if news.type_ == EventType::Warning { &self.warnings } else { &self.others };
+        // When nobody listens any more, the whole process is about to stop.
+        let _ = way.send(news);
+    }
+}
+
+fn news() -> (mpsc::UnboundedSender<News>, impl Stream<Item = News> + Send) {
     let (send, mut news) = mpsc::unbounded_channel::<News>();
-    let announcer = context.announcer.clone();
-    let news = futures::stream::poll_fn(move |context| news.poll_recv(context));
-    tokio::spawn(news.for_each_concurrent(EVENTS_AT_ONCE, move |news| {
-        let announcer = announcer.clone();
-        async move { announcer.announce(&news.about, news.type_, "Drain", news.reason, &news.note).await }
-    }));
-    send
+    (send, futures::stream::poll_fn(move |context| news.poll_recv(context)))
 }
 
 /// How long the pods took to go.

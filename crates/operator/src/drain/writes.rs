@@ -3,7 +3,6 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
-use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -15,6 +14,7 @@ use vfleet_plan::drain::{Mark, Moment, Retry, Slot};
 
 use super::objects::{SeenNode, Version};
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::patch::{WriteError, Writer};
 
 /// Writers who come in between again and again do not hold us up for long.
@@ -231,18 +231,15 @@ impl DrainWriter {
 }
 
 /// What was read, as an event of a watch.
-pub(super) fn as_event<K>(
-    name: &str,
-    found: Option<Box<K>>,
-) -> kube::runtime::watcher::Event<DeserializeGuard<K>>
+pub(super) fn as_event<K>(name: &str, found: Option<Box<K>>) -> kube::runtime::watcher::Event<Guarded<K>>
 where
     K: Resource<DynamicType = ()> + ResourceExt + Default,
 {
     use kube::runtime::watcher::Event;
     if let Some(object) = found {
-        return Event::Apply(DeserializeGuard(Ok(*object)));
+        return Event::Apply(Guarded(Ok(*object)));
     }
     let mut gone = K::default();
     gone.meta_mut().name = Some(name.to_owned());
-    Event::Delete(DeserializeGuard(Ok(gone)))
+    Event::Delete(Guarded(Ok(gone)))
 }

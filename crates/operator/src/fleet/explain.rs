@@ -11,7 +11,7 @@ use vfleet_plan::{
 use super::standing::failure_of;
 use super::tally::Standings;
 use super::{Fleet, PoolStanding};
-use crate::known::Unreadable;
+use crate::guarded::Unreadable;
 
 /// Enough PFs to see the pattern.
 const MOST_PFS: usize = 4;

@@ -41,7 +41,7 @@ fn worker(name: &str) -> PartialObjectMeta<Node> {
     node(name, &[(WORKER_LABEL, ""), (OS_LABEL, "linux")])
 }
 
-fn state(name: &str, status: &serde_json::Value) -> DeserializeGuard<SriovNetworkNodeState> {
+fn state(name: &str, status: &serde_json::Value) -> Guarded<SriovNetworkNodeState> {
     serde_json::from_value(json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
         "metadata": { "name": name, "ownerReferences": [OWNER_REFERENCE.clone()] }, "spec": {}, "status": status,
@@ -49,14 +49,14 @@ fn state(name: &str, status: &serde_json::Value) -> DeserializeGuard<SriovNetwor
     .unwrap()
 }
 
-fn state_with_card(name: &str) -> DeserializeGuard<SriovNetworkNodeState> {
+fn state_with_card(name: &str) -> Guarded<SriovNetworkNodeState> {
     state(
         name,
         &json!({ "interfaces": [{ "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086", "totalvfs": 64 }] }),
     )
 }
 
-fn policy(name: &str, num_vfs: i64) -> DeserializeGuard<SriovNetworkNodePolicy> {
+fn policy(name: &str, num_vfs: i64) -> Guarded<SriovNetworkNodePolicy> {
     serde_json::from_value(json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy",
         "metadata": { "name": name },
@@ -114,7 +114,7 @@ fn a_policy_becomes_a_spec_and_then_nothing_is_left_to_do() {
     let spec = spec_wanted(&fleet, "a");
     assert_eq!(spec.interfaces.as_ref().unwrap()[0].num_vfs, Some(4));
     let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
-    fleet.state(Event::Apply(DeserializeGuard(Ok(written))));
+    fleet.state(Event::Apply(Guarded(Ok(written))));
     assert_eq!(decision(&fleet, "a"), Decision::Nothing);
 }
 
@@ -168,13 +168,13 @@ fn empty_parts_that_the_go_operator_wrote_are_no_difference() {
     fleet.node(Event::Apply(worker("a")));
     let spec = serde_json::from_value(json!({ "interfaces": [], "bridges": {}, "system": {} })).unwrap();
     let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
-    fleet.state(Event::Apply(DeserializeGuard(Ok(written))));
+    fleet.state(Event::Apply(Guarded(Ok(written))));
     assert_eq!(decision(&fleet, "a"), Decision::Nothing);
 }
 
-fn unreadable_policy(name: &str) -> DeserializeGuard<SriovNetworkNodePolicy> {
+fn unreadable_policy(name: &str) -> Guarded<SriovNetworkNodePolicy> {
     let future = json!({ "metadata": { "name": name }, "spec": { "deviceType": "of-the-future" } });
-    let guarded: DeserializeGuard<_> = serde_json::from_value(future).unwrap();
+    let guarded: Guarded<_> = serde_json::from_value(future).unwrap();
     assert!(guarded.0.is_err());
     guarded
 }
@@ -190,7 +190,7 @@ fn a_policy_that_could_never_be_read_keeps_its_vfs() {
     let mut restarted = a_fleet();
     restarted.node(Event::Apply(worker("a")));
     let written = SriovNetworkNodeState { spec, ..state_with_card("a").0.unwrap() };
-    restarted.state(Event::Apply(DeserializeGuard(Ok(written))));
+    restarted.state(Event::Apply(Guarded(Ok(written))));
     restarted.policy(Event::InitApply(unreadable_policy("p")));
     restarted.policy(Event::InitDone);
     assert_eq!(decision(&restarted, "a"), Decision::Nothing);
@@ -213,10 +213,10 @@ fn labelled(name: &str, key: &str, value: &str) -> PartialObjectMeta<Node> {
     node(name, &[(WORKER_LABEL, ""), (OS_LABEL, "linux"), (key, value)])
 }
 
-fn policy_for(name: &str, label: (&str, &str)) -> DeserializeGuard<SriovNetworkNodePolicy> {
+fn policy_for(name: &str, label: (&str, &str)) -> Guarded<SriovNetworkNodePolicy> {
     let mut policy = policy(name, 4).0.unwrap();
     policy.spec.node_selector = [(label.0.to_owned(), label.1.to_owned())].into();
-    DeserializeGuard(Ok(policy))
+    Guarded(Ok(policy))
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_policy_touches_the_nodes_that_it_selects_or_selected() {
     assert_eq!(fleet.policy(Event::Delete(policy_for("p", ("rack", "2")))).nodes, nodes(&["b"]));
 }
 
-fn pool(name: &str, spec: &serde_json::Value) -> DeserializeGuard<SriovNetworkPoolConfig> {
+fn pool(name: &str, spec: &serde_json::Value) -> Guarded<SriovNetworkPoolConfig> {
     serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
 }
 
@@ -268,7 +268,7 @@ fn a_node_state_without_a_node_is_kept_for_a_while_and_then_goes() {
 
     let mut kept = state_with_card("a").0.unwrap();
     kept.metadata.annotations = Some([(KEEP_STATE_UNTIL.to_owned(), until.to_string())].into());
-    fleet.state(Event::Apply(DeserializeGuard(Ok(kept))));
+    fleet.state(Event::Apply(Guarded(Ok(kept))));
     assert_eq!(decision(&fleet, "a"), Decision::LookAgainAt(until));
     let later = fleet.decide("a", SignedDuration::from_mins(30), until).0;
     assert_eq!(later, Decision::Delete { uid: None, version: None });
@@ -283,7 +283,7 @@ fn a_node_state_of_another_owner_is_taken_over() {
     fleet.node(Event::Apply(worker("a")));
     let mut state = state("a", &json!({})).0.unwrap();
     state.metadata.owner_references.as_mut().unwrap()[0].uid = "policy-default".to_owned();
-    fleet.state(Event::Apply(DeserializeGuard(Ok(state))));
+    fleet.state(Event::Apply(Guarded(Ok(state))));
     assert!(matches!(decision(&fleet, "a"), Decision::Update(Upkeep { owner: true, spec: None, .. })));
 }
 
@@ -300,7 +300,7 @@ fn a_link_that_goes_down_is_no_reason_to_plan() {
 
 /// What a policy is said to be on a node whose state is this.
 fn standing(
-    state: DeserializeGuard<SriovNetworkNodeState>,
+    state: Guarded<SriovNetworkNodeState>,
     policies: &[(&str, i64)],
 ) -> Vec<(String, PolicyStanding)> {
     let mut fleet = a_fleet();
@@ -366,7 +366,7 @@ fn a_new_node_state_is_not_filled_while_a_policy_at_fault_may_have_made_the_vfs(
     fleet.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
     let mut bad = policy("p", 4).0.unwrap();
     bad.spec.nic_selector = serde_json::from_value(json!({ "pfNames": ["ens1f0#3-1"] })).unwrap();
-    fleet.policy(Event::Apply(DeserializeGuard(Ok(bad))));
+    fleet.policy(Event::Apply(Guarded(Ok(bad))));
     assert_eq!(decision(&fleet, "a"), Decision::Nothing);
     fleet.policy(Event::Apply(policy("p", 4)));
     spec_wanted(&fleet, "a");
@@ -411,7 +411,7 @@ fn a_status_that_is_older_than_the_spec_says_nothing_about_it() {
             { "manager": "the-go-daemon", "operation": "Update", "subresource": "status", "time": by_daemon },
         ]);
         state.metadata.managed_fields = Some(serde_json::from_value(entries).unwrap());
-        DeserializeGuard(Ok(state))
+        Guarded(Ok(state))
     };
     let early = "2026-01-01T00:00:00Z";
     let late = "2026-01-01T00:00:09Z";
@@ -442,12 +442,12 @@ fn the_plugin_is_told_the_device_that_vfs_are_seen_to_be() {
     fleet.state(Event::Apply(state("a", &json!({ "interfaces": [card] }))));
     let mut wanted = policy("p", 4).0.unwrap();
     wanted.spec.nic_selector = serde_json::from_value(json!({ "deviceID": "1592" })).unwrap();
-    fleet.policy(Event::Apply(DeserializeGuard(Ok(wanted))));
+    fleet.policy(Event::Apply(Guarded(Ok(wanted))));
     let Some(NodeWish::Plugin(wish)) = plugin_wish(&fleet, "a") else { panic!("the plugin is wanted") };
     assert!(wish.config.contains(r#""devices":["1889"]"#), "{}", wish.config);
 }
 
-fn drained(name: &str, drain: &str, blocked: Option<&str>) -> DeserializeGuard<SriovNetworkNodeState> {
+fn drained(name: &str, drain: &str, blocked: Option<&str>) -> Guarded<SriovNetworkNodeState> {
     let conditions: Vec<_> = blocked
         .map(|message| {
             json!({ "type": "Blocked", "status": "True", "reason": "EvictionRefused", "message": message,

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
-use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
+use kube::core::{PartialObjectMeta, Resource};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -16,6 +16,7 @@ use vfleet_api::network::{NetworkAttachmentDefinition, NetworkStatus};
 use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
 use vfleet_plan::network::{NadFacts, NetworkFault, NetworkId, NetworkKind, NetworkSpec, OwnerFacts};
 
+use crate::guarded::Guarded;
 use crate::networks::objects::{Object, Version};
 use crate::watch;
 
@@ -117,7 +118,7 @@ fn networks<K: NetworkObject>(client: &Client) -> impl Stream<Item = Change> + u
 
 /// Guarded: a NAD need not have a spec, and is then unreadable.
 fn nads(client: &Client) -> impl Stream<Item = Change> + use<> {
-    let api: Api<DeserializeGuard<NetworkAttachmentDefinition>> = Api::all(client.clone());
+    let api: Api<Guarded<NetworkAttachmentDefinition>> = Api::all(client.clone());
     watcher(api, watcher::Config::default()).default_backoff().filter_map(async |change| match change {
         Ok(event) => Some(Change::Nad(Box::new(map(event, |nad| SeenNad::from(&nad))))),
         Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
@@ -145,7 +146,7 @@ fn map<A, B>(event: Event<A>, with: impl FnOnce(A) -> B) -> Event<B> {
     }
 }
 
-fn network<K: NetworkObject>(guarded: DeserializeGuard<K>) -> Network {
+fn network<K: NetworkObject>(guarded: Guarded<K>) -> Network {
     let id = NetworkId {
         kind: K::KIND,
         namespace: guarded.namespace().unwrap_or_default(),
@@ -176,8 +177,8 @@ fn network<K: NetworkObject>(guarded: DeserializeGuard<K>) -> Network {
     network
 }
 
-impl From<&DeserializeGuard<NetworkAttachmentDefinition>> for SeenNad {
-    fn from(nad: &DeserializeGuard<NetworkAttachmentDefinition>) -> Self {
+impl From<&Guarded<NetworkAttachmentDefinition>> for SeenNad {
+    fn from(nad: &Guarded<NetworkAttachmentDefinition>) -> Self {
         let place = Place { namespace: nad.namespace().unwrap_or_default(), name: nad.name_any() };
         let facts = NadFacts {
             namespace: place.namespace.clone(),

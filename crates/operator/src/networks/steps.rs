@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::Patch;
-use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta, PartialObjectMetaExt, Resource};
+use kube::core::{ObjectMeta, PartialObjectMeta, PartialObjectMetaExt, Resource};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use vfleet_api::conditions::{READY, Verdict, updated};
@@ -14,6 +14,7 @@ use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
 use vfleet_plan::network::{Nad, NetworkId, NetworkKind, NetworkStep, reasons};
 
 use crate::context::Context;
+use crate::guarded::Guarded;
 use crate::networks::changes::{NetworkObject, SeenNad};
 use crate::networks::known::Todo;
 use crate::networks::objects::Version;
@@ -126,7 +127,7 @@ impl Task {
         };
         let written = self.writer().create(&self.nads(&wanted.namespace), &nad).await?;
         tracing::info!(network = %self.todo.network.id, namespace = wanted.namespace, "NetworkAttachmentDefinition made");
-        self.tell(News::Nad(Box::new(SeenNad::from(&DeserializeGuard(Ok(written))))));
+        self.tell(News::Nad(Box::new(SeenNad::from(&Guarded(Ok(written))))));
         Ok(())
     }
 
@@ -152,7 +153,7 @@ impl Task {
         }
         let written = self.writer().apply(&self.nads(&wanted.namespace), &wanted.name, &object).await?;
         tracing::info!(network = %self.todo.network.id, namespace = wanted.namespace, "NetworkAttachmentDefinition set right");
-        self.tell(News::Nad(Box::new(SeenNad::from(&DeserializeGuard(Ok(written))))));
+        self.tell(News::Nad(Box::new(SeenNad::from(&Guarded(Ok(written))))));
         Ok(())
     }
 

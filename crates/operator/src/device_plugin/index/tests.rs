@@ -11,14 +11,14 @@ fn wish(label: Option<&str>) -> NodeWish {
     })
 }
 
-fn config_map() -> DeserializeGuard<ConfigMap> {
+fn config_map() -> Guarded<ConfigMap> {
     let data = [("a".to_owned(), "c".to_owned())].into();
-    DeserializeGuard(Ok(ConfigMap { data: Some(data), ..Default::default() }))
+    Guarded(Ok(ConfigMap { data: Some(data), ..Default::default() }))
 }
 
-fn pod(name: &str, node: &str) -> DeserializeGuard<Pod> {
+fn pod(name: &str, node: &str) -> Guarded<Pod> {
     let pod = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "containers": [] } });
-    DeserializeGuard(Ok(serde_json::from_value(pod).unwrap()))
+    Guarded(Ok(serde_json::from_value(pod).unwrap()))
 }
 
 fn pod_on(index: &Index, node: &str) -> Option<String> {
@@ -82,7 +82,7 @@ fn a_pod_that_waits_for_vfs_starts_with_what_it_finds_then() {
     let waiting = |status: Value| {
         let spec = json!({ "nodeName": "a", "containers": [], "initContainers": [{ "name": "wait" }] });
         let pod = json!({ "metadata": { "name": "one" }, "spec": spec, "status": status });
-        Event::Apply(DeserializeGuard(Ok(serde_json::from_value(pod).unwrap())))
+        Event::Apply(Guarded(Ok(serde_json::from_value(pod).unwrap())))
     };
     index.pod(waiting(json!({})));
     let mut other = wish(None);

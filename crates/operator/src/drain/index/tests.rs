@@ -5,8 +5,8 @@ use super::*;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-fn apply<K: serde::de::DeserializeOwned>(object: Value) -> Event<DeserializeGuard<K>> {
-    Event::Apply(DeserializeGuard(Ok(serde_json::from_value(object).unwrap())))
+fn apply<K: serde::de::DeserializeOwned>(object: Value) -> Event<Guarded<K>> {
+    Event::Apply(Guarded(Ok(serde_json::from_value(object).unwrap())))
 }
 
 /// An index that has seen these nodes, a pool of all of them, and no request.
@@ -27,7 +27,7 @@ fn index(limit: usize) -> Index {
     index
 }
 
-fn node(name: &str, version: u32, annotations: &Value) -> Event<DeserializeGuard<Node>> {
+fn node(name: &str, version: u32, annotations: &Value) -> Event<Guarded<Node>> {
     apply(json!({
         "metadata": { "name": name, "resourceVersion": version.to_string(), "annotations": annotations },
         "spec": { "unschedulable": annotations.get("vfleet.io/cordon").is_some() },
@@ -35,7 +35,7 @@ fn node(name: &str, version: u32, annotations: &Value) -> Event<DeserializeGuard
     }))
 }
 
-fn state(name: &str, version: u32, status: &Value) -> Event<DeserializeGuard<SriovNetworkNodeState>> {
+fn state(name: &str, version: u32, status: &Value) -> Event<Guarded<SriovNetworkNodeState>> {
     let fields = json!({ "f:status": { "f:drainStatus": {} } });
     let written = json!({ "manager": "vfleet-operator", "fieldsType": "FieldsV1", "fieldsV1": fields, "operation": "Update" });
     apply(json!({
@@ -50,7 +50,7 @@ fn pool(
     version: u32,
     limit: usize,
     slots: &[(&str, i64)],
-) -> Event<DeserializeGuard<SriovNetworkPoolConfig>> {
+) -> Event<Guarded<SriovNetworkPoolConfig>> {
     let slots: Vec<_> =
         slots.iter().map(|(node, at)| json!({ "node": node, "requestedAt": time(*at) })).collect();
     apply(json!({
@@ -117,10 +117,8 @@ fn a_node_that_is_gone_frees_its_slot_after_a_look_at_the_server() {
     index.state(state("a", 2, &required(1)));
     index.pool(pool("p", 2, 1, &[("a", 1)]));
     index.state(state("b", 3, &required(2)));
-    let gone = Event::Delete(DeserializeGuard(Ok(serde_json::from_value(
-        json!({ "metadata": { "name": "a" } }),
-    )
-    .unwrap())));
+    let gone =
+        Event::Delete(Guarded(Ok(serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap())));
     index.node(gone);
     assert_eq!(planned(&index), None, "it may be back already");
     assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Verify));
