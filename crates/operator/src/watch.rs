@@ -110,7 +110,7 @@ pub(crate) fn readable<K: Resource>(guarded: Guarded<K>) -> Option<K> {
     guarded
         .0
         .inspect_err(|bad| {
-            tracing::warn!(name, error = bad.error, "an object cannot be read; its last state counts")
+            tracing::warn!(name, error = bad.error, "an object cannot be read; its last state counts");
         })
         .ok()
 }

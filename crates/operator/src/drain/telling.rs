@@ -25,7 +25,7 @@ use crate::patch::{WriteError, Writer};
 use crate::work::Failure;
 
 /// Few: drains come first. Warnings do not wait for the others.
-const EVENTS_AT_ONCE: usize = 2;
+const EVENTS_AT_ONCE: usize = 8;
 
 /// What blocks the drain; `Err` when that cannot be told now.
 pub(super) fn obstacle(

@@ -1,13 +1,14 @@
-//! The writes and evictions of all drains, and nothing else.
+//! The writes and evictions of all drains, Events among them, and nothing else.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{EvictParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::keys::{AGENT_FIELD_MANAGER, CORDON, DRAIN_REQUEST, LAST_DRAIN, OPERATOR_FIELD_MANAGER};
@@ -76,6 +77,7 @@ struct Hand {
     states: Api<SriovNetworkNodeState>,
     nodes: Api<Node>,
     pods: Api<Pod>,
+    recorder: Recorder,
     spec: Value,
     status: Value,
 }
@@ -94,6 +96,7 @@ impl Hand {
             states: states(&bare.api, BARE),
             nodes: Api::all(bare.api.clone()),
             pods: Api::namespaced(bare.api.clone(), BARE),
+            recorder: Recorder::new(bare.api.clone(), "bare-loop".into()),
             spec: json!(bare.example.spec),
             status,
         }
@@ -110,17 +113,42 @@ impl Hand {
         let now = Timestamp::now().to_string();
         self.set(&name, OPERATOR_FIELD_MANAGER, json!({ "drainStatus": "Draining", "drainingSince": now }))
             .await?;
+        self.tell(&name, "Draining").await?;
         let mark = json!({ CORDON: "ours", DRAIN_REQUEST: request });
         self.mark(&name, mark, json!(true)).await?;
         self.pods.evict(&name, &EvictParams::default()).await?;
         let now = Timestamp::now().to_string();
         let complete = json!({ "drainStatus": "Draining_Complete", "drainCompletedAt": now });
         self.set(&name, OPERATOR_FIELD_MANAGER, complete).await?;
+        self.tell(&name, "Drained").await?;
         self.report(&name, "InProgress", "works").await?;
+        self.tell(&name, "Configuring").await?;
         self.report(&name, "Succeeded", "is done").await?;
+        self.tell(&name, "Succeeded").await?;
         self.set(&name, AGENT_FIELD_MANAGER, json!({ "drainStatus": "Idle" })).await?;
         let mark = json!({ CORDON: null, DRAIN_REQUEST: null, LAST_DRAIN: request });
-        self.mark(&name, mark, Value::Null).await
+        self.mark(&name, mark, Value::Null).await?;
+        self.tell(&name, "Uncordoned").await
+    }
+
+    async fn tell(&self, name: &str, reason: &str) -> Result<()> {
+        let event = Event {
+            type_: EventType::Normal,
+            reason: reason.to_owned(),
+            note: Some("something to read, about as long as what is said otherwise".to_owned()),
+            action: "Drain".to_owned(),
+            secondary: None,
+        };
+        let about = ObjectReference {
+            api_version: Some(SriovNetworkNodeState::api_version(&()).into_owned()),
+            kind: Some(SriovNetworkNodeState::kind(&()).into_owned()),
+            namespace: Some(BARE.to_owned()),
+            name: Some(name.to_owned()),
+            // Another one each time, or it would only be counted.
+            uid: Some(Timestamp::now().to_string()),
+            ..Default::default()
+        };
+        Ok(self.recorder.publish(&event, &about).await?)
     }
 
     /// What the operator wants of the node: something else each time.
