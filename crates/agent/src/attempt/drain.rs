@@ -18,8 +18,8 @@ use vfleet_plan::drain::{
 };
 use vfleet_plan::{HostFacts, Plan};
 
+use super::Agent;
 use super::seen::{Seen, Wish, blocked};
-use super::{Agent, AttemptError, Next};
 use crate::course::Course;
 use crate::report::ReportError;
 use crate::status::Progress;
@@ -206,33 +206,42 @@ impl Agent {
         };
     }
 
-    /// Says what it waits for. Whatever changes about that calls for the next attempt.
+    /// Whether it is somebody else who drains the node, or who did so far.
+    pub(super) fn has_external_drainer(&self, state: &SriovNetworkNodeState) -> bool {
+        self.config.uses_external_drainer || StateFacts::of(state).is_external
+    }
+
+    /// Says what it waits for, and why nobody could be asked for it. Whatever changes about it in the node state calls for
+    /// the next attempt.
     pub(super) async fn wait_for_drain(
         &mut self,
         state: &SriovNetworkNodeState,
         facts: &HostFacts,
         plan: &Plan,
-    ) -> Result<Next, AttemptError> {
+        not_asked: Option<&ReportError>,
+    ) -> Result<(), ReportError> {
         let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
-        let text = waiting_text(latest, plan);
+        let text = waiting_text(latest, plan, not_asked);
         tracing::info!(node = self.config.node, text, "the machine is not changed yet");
         let course = Course::begin(plan);
         self.tell(state, Some(facts), &Progress::Waiting { course: &course, text: &text }).await?;
-        Ok(Next::Rest)
+        Ok(())
     }
 }
 
-fn waiting_text(latest: &SriovNetworkNodeState, plan: &Plan) -> String {
+fn waiting_text(latest: &SriovNetworkNodeState, plan: &Plan, not_asked: Option<&ReportError>) -> String {
     let facts = StateFacts::of(latest);
     let what_for = match facts.request.filter(|_| facts.status != DrainStatus::Idle) {
         Some(request) => format!("the node is drained (Drain_Required since {})", request.text()),
+        None if not_asked.is_some() => "the node is drained".to_owned(),
         None => "whoever drains the node is done with the last drain".to_owned(),
     };
     let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
     let text = format!("waits until {what_for}: {count} steps, disruption {disruption}");
-    match blocked(latest) {
-        Some(blocked) => format!("{text}; the drain is blocked: {}", blocked.message),
-        None => text,
+    match (not_asked, blocked(latest)) {
+        (Some(error), _) => format!("{text}; {}", with_causes(error)),
+        (None, Some(blocked)) => format!("{text}; the drain is blocked: {}", blocked.message),
+        (None, None) => text,
     }
 }
 
