@@ -142,6 +142,19 @@ fn a_node_that_withdrew_is_concluded_before_its_slot_is_free() {
 }
 
 #[test]
+fn who_has_a_slot_begins_when_there_are_no_longer_too_many() {
+    let mut index = index(1);
+    index.state(state("a", 2, &required(1)));
+    index.state(state("b", 2, &required(2)));
+    // The limit was lowered after both were given.
+    index.pool(pool("p", 2, 1, &[("a", 1), ("b", 2)]));
+    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Rest));
+    let touched = index.pool(pool("p", 3, 1, &[("a", 1)]));
+    assert!(touched.nodes.contains("a"), "{touched:?}");
+    assert!(matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Set { .. })));
+}
+
+#[test]
 fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
     let mut index = index(1);
     index.state(state("a", 2, &required(1)));
