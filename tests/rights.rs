@@ -7,6 +7,7 @@
     reason = "in a test a failed expectation is the point"
 )]
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -267,7 +268,13 @@ where
     let patch =
         async |name: &str, patch: Value| api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     until_allowed(async || patch(own, annotation(may[0], Some("Idle"))).await).await;
-    until_in_force(async || patch(own, annotation("other", Some("yes"))).await).await;
+    // Each time another value: what changes nothing is never refused.
+    let tries = AtomicU32::new(0);
+    until_in_force(async || {
+        let value = tries.fetch_add(1, Ordering::Relaxed).to_string();
+        patch(own, annotation("other", Some(&value))).await
+    })
+    .await;
     for name in may {
         for value in [Some("Drain_Required"), Some("Idle"), None] {
             patch(own, annotation(name, value)).await.expect("its own");

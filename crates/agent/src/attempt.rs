@@ -280,7 +280,7 @@ impl Agent {
                 Err(error @ ReportError::DrainerForbidden(_)) => {
                     outcome.failures.push(Failure::DrainerNotTold(with_causes(&error)));
                 }
-                settled => drop(settled?),
+                settled => _ = settled?,
             }
         }
         if self.tell(state, outcome.facts.as_ref(), &Progress::Done(&outcome.failures)).await? {

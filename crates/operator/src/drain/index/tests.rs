@@ -175,10 +175,7 @@ fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
     };
     assert_eq!(slots(&index, "q").unwrap(), ["a"], "it is listed, and b has to wait");
     assert_eq!(slots(&index, "p"), None, "the old pool keeps it until the new one has it");
-    assert!(
-        matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Cordon(_))),
-        "it goes on"
-    );
+    assert!(matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Cordon(_))), "it goes on");
     let listed = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkPoolConfig",
         "metadata": { "name": "q", "resourceVersion": "4" },
