@@ -402,6 +402,7 @@ async fn an_agent_that_is_killed_goes_on_where_it_was() {
 async fn an_external_drainer_is_asked_by_annotations() {
     let host = lab();
     let scene = Scene::set("external-1").await;
+    scene.cluster.allow_external_drainer();
     let agent = scene.start(&host, |config| config.uses_external_drainer = true).await;
     let says = |key: &'static str, value: Option<&'static str>| {
         move |state: &State| state.annotations().get(key).map(String::as_str) == value
@@ -441,5 +442,43 @@ async fn an_external_drainer_is_asked_by_annotations() {
     scene.wait("a request to the operator", |state| unmarked(state) && idle(state) && asks(state)).await;
     scene.drain_is(DrainStatus::DrainingComplete).await;
     scene.wait("the work done", |state| is_done(state, 4)).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_external_drainer_that_may_not_be_told_is_complained_about() {
+    const WHAT_TO_DO: &str = "apply deploy/external-drainer.yaml";
+    let host = lab();
+    let scene = Scene::set("unheard-1").await;
+    let agent = scene.start(&host, |config| config.uses_external_drainer = true).await;
+    // What disturbs nobody is done all the same.
+    scene.want(wish(2, "netdevice")).await;
+    let has_vfs = |state: &State| {
+        let cards = status(state).interfaces.unwrap_or_default();
+        cards.iter().any(|card| card.num_vfs == Some(2))
+    };
+    let complains = |state: &State| {
+        status(state).last_sync_error.is_some_and(|error| error.contains(WHAT_TO_DO)) && has_vfs(state)
+    };
+    let refused = scene.wait("VFs, and a complaint", complains).await;
+    assert_eq!(status(&refused).sync_status.as_deref(), Some("Failed"));
+    let error = status(&refused).last_sync_error.unwrap();
+    assert!(error.contains("cannot patch resource"), "the API server's words: {error}");
+    scene.cluster.expect_event(scene.node, "Warning", "DrainerNotTold").await;
+
+    // What needs a drain waits, and nobody else is asked for it.
+    let before = host.executed();
+    scene.want(wish(3, "netdevice")).await;
+    let says = |state: &State| waiting_text(state).is_some_and(|text| text.contains(WHAT_TO_DO));
+    let waits = scene.wait("that nobody could be asked", says).await;
+    assert_ne!(status(&waits).drain_status, Some(DrainStatus::DrainRequired));
+    assert_eq!(host.executed(), before);
+
+    scene.cluster.allow_external_drainer();
+    let is_told = |state: &State| state.annotations().get(DESIRED_DRAIN_STATE).is_some_and(|it| it != "Idle");
+    scene.wait("a request", |state| asks(state) && is_told(state)).await;
+    scene.annotate(CURRENT_DRAIN_STATE, Some("DrainComplete")).await;
+    let done = scene.wait("the work done", |state| is_done(state, 3)).await;
+    assert_eq!(status(&done).last_sync_error.as_deref(), Some(""));
     agent.end().await;
 }

@@ -7,6 +7,7 @@
     reason = "in a test a failed expectation is the point"
 )]
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -75,6 +76,7 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (OPERATOR, Deed("create", "apps", "daemonsets", Home)),
         (OPERATOR, Deed("create", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
         (OPERATOR, Deed("watch", "", "nodes", All)),
+        (OPERATOR, Deed("get", "", "nodes", All)),
         (OPERATOR, Deed("create", "events.k8s.io", "events", Elsewhere)),
         (OPERATOR, Deed("watch", "", "pods", All)),
         (OPERATOR, Deed("delete", "", "pods", Elsewhere)),
@@ -84,8 +86,6 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("watch", SRIOV, "sriovoperatorconfigs", Home)),
         (AGENT, Deed("delete", "", "pods", Home)),
         (AGENT, Deed("get", "", "nodes", All)),
-        (AGENT, Deed("patch", "", "nodes", All)),
-        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
         (SIM, Deed("create", "", "nodes", All)),
         (SIM, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
     ];
@@ -97,7 +97,6 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (OPERATOR, Deed("list", "", "secrets", All)),
         (OPERATOR, Deed("delete", "", "nodes", All)),
         (OPERATOR, Deed("update", "", "nodes", All)),
-        (OPERATOR, Deed("get", "", "nodes", All)),
         (OPERATOR, Deed("get", "", "namespaces", All)),
         (OPERATOR, Deed("get", SRIOV, "sriovnetworks", Elsewhere)),
         (OPERATOR, Deed("update", SRIOV, "sriovnetworks", Elsewhere)),
@@ -135,6 +134,8 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("list", "", "configmaps", Home)),
         (AGENT, Deed("list", "", "nodes", All)),
         (AGENT, Deed("update", "", "nodes", All)),
+        (AGENT, Deed("patch", "", "nodes", All)),
+        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
         (AGENT, Deed("patch", "", "nodes/status", All)),
         (AGENT, Deed("get", "", "secrets", Home)),
         (AGENT, Deed("create", "events.k8s.io", "events", Elsewhere)),
@@ -146,6 +147,27 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
     for (account, deed) in may_not_do {
         assert!(!may(&cluster, account, deed).await, "{account} may {deed:?}");
     }
+}
+
+#[tokio::test]
+async fn agents_may_tell_an_external_drainer_only_where_there_is_one() {
+    let cluster = Cluster::new("rights-drainer", PROGRAM).await;
+    let telling = [
+        Deed("patch", "", "nodes", Place::Cluster),
+        Deed("patch", SRIOV, "sriovnetworknodestates", Place::Home),
+    ];
+    for deed in telling {
+        assert!(!may(&cluster, AGENT, deed).await, "{deed:?}");
+    }
+    cluster.allow_external_drainer();
+    for deed in telling {
+        // The roles come into force a moment after they are written, and no event says when.
+        let waiting = async { while !may(&cluster, AGENT, deed).await {} };
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("it may now");
+        assert!(!may(&cluster, SIM, deed).await, "{deed:?}");
+    }
+    let elsewhere = Deed("patch", SRIOV, "sriovnetworknodestates", Place::Elsewhere);
+    assert!(!may(&cluster, AGENT, elsewhere).await);
 }
 
 fn status_of(node: &str) -> Value {
@@ -188,6 +210,12 @@ async fn two_nodes(cluster: &Cluster, nodes: [&str; 2]) {
 async fn until_in_force<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
     let waiting = async { while deed().await.is_ok() {} };
     tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the policy comes into force");
+}
+
+/// The same of roles. `deed` is one that they allow.
+async fn until_allowed<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
+    let waiting = async { while deed().await.is_err() {} };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the role comes into force");
 }
 
 #[tokio::test]
@@ -239,7 +267,14 @@ where
 {
     let patch =
         async |name: &str, patch: Value| api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    until_in_force(async || patch(own, annotation("other", Some("yes"))).await).await;
+    until_allowed(async || patch(own, annotation(may[0], Some("Idle"))).await).await;
+    // Each time another value: what changes nothing is never refused.
+    let tries = AtomicU32::new(0);
+    until_in_force(async || {
+        let value = tries.fetch_add(1, Ordering::Relaxed).to_string();
+        patch(own, annotation("other", Some(&value))).await
+    })
+    .await;
     for name in may {
         for value in [Some("Drain_Required"), Some("Idle"), None] {
             patch(own, annotation(name, value)).await.expect("its own");
@@ -260,6 +295,7 @@ where
 #[tokio::test]
 async fn an_agent_changes_only_its_drain_annotations_on_its_node_and_node_state() {
     let cluster = Cluster::new("drain-scope", PROGRAM).await;
+    cluster.allow_external_drainer();
     let names = ["drain-scope-a", "drain-scope-b"];
     two_nodes(&cluster, names).await;
     for (kind, name) in [("node", names[0]), ("sriovnetworknodestate", names[0])] {

@@ -126,13 +126,19 @@ impl Cluster {
             .arg(&directory)
             .status()?;
         assert!(status.success(), "vfleet manifests: {status}");
-        let apply = |file| {
-            let path = directory.join(file).display().to_string();
-            self.plane.kubectl(&["apply", "--server-side", "-f", &path])?.into_stdout()
-        };
         // All of them, also when one is refused.
-        let applied = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"].map(apply);
-        applied.into_iter().try_for_each(|applied| applied.map(drop))
+        let applied = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"].map(|file| self.apply_manifest(file));
+        applied.into_iter().collect()
+    }
+
+    /// Agents may tell an external drainer what they need, from some moment soon on.
+    pub fn allow_external_drainer(&self) {
+        self.apply_manifest("external-drainer.yaml").unwrap();
+    }
+
+    fn apply_manifest(&self, file: &str) -> anyhow::Result<()> {
+        let path = self.manifests().join(file).display().to_string();
+        self.plane.kubectl(&["apply", "--server-side", "-f", &path])?.into_stdout().map(drop)
     }
 
     /// The operator may not do anything to this resource any more, until the next `install`.

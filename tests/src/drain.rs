@@ -191,6 +191,22 @@ impl Cluster {
         self.api::<Pod>().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Waits until these nodes, and no others, have the slots of a pool.
+    pub async fn expect_slots(&self, pool: &str, nodes: &[&str]) {
+        let is_so = |pool: &SriovNetworkPoolConfig| {
+            let slots = pool.status.as_ref().and_then(|status| status.slots.as_deref()).unwrap_or_default();
+            slots.iter().map(|slot| slot.node.as_str()).eq(nodes.iter().copied())
+        };
+        self.wait_for(pool, &format!("slots for {nodes:?}"), is_so).await;
+    }
+
+    /// Waits until the drain of one of `nodes` is so far; gives its name.
+    pub async fn expect_one_drain(&self, nodes: &[String], status: DrainStatus) -> String {
+        let is_it =
+            |state: &SriovNetworkNodeState| nodes.contains(&state.name_any()) && status_of(state) == status;
+        self.wait_for_any("", &format!("{} for one of {nodes:?}", status.as_str()), is_it).await.name_any()
+    }
+
     /// The slots of a pool.
     pub async fn slots(&self, pool: &str) -> Vec<String> {
         let pool: SriovNetworkPoolConfig = self.api().get(pool).await.unwrap();

@@ -226,10 +226,18 @@ impl Agent {
                 None => self.conclude(state, Outcome::without_steps(facts, plan)).await,
             };
         }
-        match self.may_begin(state, &facts, &plan).await? {
-            Leave::Granted => {}
-            Leave::NotYet => return self.wait_for_drain(state, &facts, &plan).await,
-            Leave::Outdated => return Ok(Next::Rest),
+        match self.may_begin(state, &facts, &plan).await {
+            Ok(Leave::Granted) => {}
+            Ok(Leave::NotYet) => {
+                self.wait_for_drain(state, &facts, &plan).await?;
+                return Ok(Next::Rest);
+            }
+            Ok(Leave::Outdated) => return Ok(Next::Rest),
+            Err(error @ ReportError::DrainerForbidden(_)) => {
+                self.tell_not_asked(state, &facts, &plan, &error).await?;
+                return Ok(self.again());
+            }
+            Err(error) => return Err(error.into()),
         }
         if plan.steps.iter().any(|planned| !self.under_way.is_in_the_way_of(&planned.step)) {
             self.tell_beginning(state, &facts, &plan).await;
@@ -259,15 +267,26 @@ impl Agent {
     async fn conclude(
         &mut self,
         state: &SriovNetworkNodeState,
-        outcome: Outcome,
+        mut outcome: Outcome,
     ) -> Result<Next, AttemptError> {
         // Also when something failed: one bad card must not keep the others from pods.
         self.plugin_may_start = true;
+        let goes_on = outcome.failures.iter().any(Failure::keeps_the_node_drained);
+        let is_over = !goes_on && !self.under_way.is_any();
+        let has_drainer = self.has_external_drainer(state);
+        // Whether that could be done belongs to what is reported.
+        if is_over && has_drainer {
+            match self.settle_drain(state, None, false).await {
+                Err(error @ ReportError::DrainerForbidden(_)) => {
+                    outcome.failures.push(Failure::DrainerNotTold(with_causes(&error)));
+                }
+                settled => _ = settled?,
+            }
+        }
         if self.tell(state, outcome.facts.as_ref(), &Progress::Done(&outcome.failures)).await? {
             self.announce(state, &outcome).await;
         }
-        let goes_on = outcome.failures.iter().any(Failure::keeps_the_node_drained);
-        if !goes_on && !self.under_way.is_any() {
+        if is_over && !has_drainer {
             self.settle_drain(state, None, false).await?;
         }
         if outcome.failures.iter().any(Failure::is_worth_a_retry) {

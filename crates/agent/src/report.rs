@@ -29,12 +29,25 @@ pub(crate) enum ReportError {
     Deadline(#[from] tokio::time::error::Elapsed),
     #[error("others changed the node state each time before what is to be said about its drain was written")]
     Contended,
+    #[error(
+        "the external drainer cannot be told: agents need more rights for that; apply deploy/external-drainer.yaml \
+         (`vfleet manifests --dir` writes it)"
+    )]
+    DrainerForbidden(#[source] kube::Error),
 }
 
 impl ReportError {
     /// Whether somebody else changed the object meanwhile.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_conflict())
+    }
+
+    /// Why something for an external drainer could not be written.
+    fn to_drainer(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.is_forbidden() => Self::DrainerForbidden(error),
+            _ => Self::Api(error),
+        }
     }
 }
 
@@ -94,7 +107,7 @@ impl Speaker {
         self.patch_status(&state.name_any(), &by_us(), &patch).await
     }
 
-    /// Writes annotations of the node state, unless somebody changed `state` meanwhile.
+    /// Writes annotations of the node state for an external drainer, unless somebody changed `state` meanwhile.
     pub(crate) async fn annotate(
         &self,
         state: &SriovNetworkNodeState,
@@ -103,15 +116,17 @@ impl Speaker {
         let version = &state.metadata.resource_version;
         let metadata = json!({ "resourceVersion": version, "annotations": annotations });
         let (name, patch) = (state.name_any(), Patch::Merge(json!({ "metadata": metadata })));
-        Ok(tokio::time::timeout(DEADLINE, self.states.patch(&name, &by_us(), &patch)).await??)
+        let written = tokio::time::timeout(DEADLINE, self.states.patch(&name, &by_us(), &patch)).await?;
+        written.map_err(ReportError::to_drainer)
     }
 
     /// Writes on the node what an external drainer is asked for.
     pub(crate) async fn annotate_node(&self, node: &str, request: &str) -> Result<(), ReportError> {
         let annotations = json!({ NODE_DRAIN_STATE: request, DESIRED_DRAIN_STATE: request });
         let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
-        tokio::time::timeout(DEADLINE, self.nodes.patch_metadata(node, &by_us(), &patch)).await??;
-        Ok(())
+        let written =
+            tokio::time::timeout(DEADLINE, self.nodes.patch_metadata(node, &by_us(), &patch)).await?;
+        written.map(drop).map_err(ReportError::to_drainer)
     }
 
     /// The node state as it is now.

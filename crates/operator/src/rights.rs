@@ -78,7 +78,7 @@ const AGENTS: &[Account] = &[Account::Agent, Account::Sim];
 const READ: &[&str] = &["get", "list", "watch"];
 const FOLLOW: &[&str] = &["list", "watch"];
 
-/// All rights of all programs.
+/// All rights of all programs, but for [`FOR_EXTERNAL_DRAINER`].
 pub const RIGHTS: &[Right] = &[
     // The operator, everywhere.
     cluster(
@@ -232,14 +232,7 @@ pub const RIGHTS: &[Right] = &[
         "one of several replicas leads; a lock of older versions of the Go operator goes",
     ),
     // Agents.
-    at_home(
-        &[Account::Agent],
-        SRIOV,
-        &["sriovnetworknodestates"],
-        &["get", "list", "watch", "patch"],
-        "what its node shall be like; annotations for an external drainer, to which node-scope.yaml narrows it",
-    ),
-    at_home(&[Account::Sim], SRIOV, &["sriovnetworknodestates"], READ, "what its nodes shall be like"),
+    at_home(AGENTS, SRIOV, &["sriovnetworknodestates"], READ, "what its node shall be like"),
     at_home(
         AGENTS,
         SRIOV,
@@ -266,13 +259,7 @@ pub const RIGHTS: &[Right] = &[
         names: &[SUPPORTED_NIC_IDS],
         ..at_home(&[Account::Agent], "", &["configmaps"], FOLLOW, "the kinds of cards that are reported")
     },
-    cluster(
-        &[Account::Agent],
-        "",
-        &["nodes"],
-        &["get", "patch"],
-        "its node's cloud, addresses and last drain; annotations for an external drainer: node-scope.yaml narrows it",
-    ),
+    cluster(&[Account::Agent], "", &["nodes"], &["get"], "its node's cloud, addresses and last drain"),
     at_home(
         &[Account::DevicePlugin],
         "",
@@ -298,6 +285,27 @@ pub const RIGHTS: &[Right] = &[
         "simulated nodes are made and removed",
     ),
 ];
+
+/// What agents may do as well where somebody else drains nodes. Only such a cluster is given it.
+pub const FOR_EXTERNAL_DRAINER: &[Right] = &[
+    at_home(
+        &[Account::Agent],
+        SRIOV,
+        &["sriovnetworknodestates"],
+        &["patch"],
+        "annotations for an external drainer, to which node-scope.yaml narrows it",
+    ),
+    cluster(
+        &[Account::Agent],
+        "",
+        &["nodes"],
+        &["patch"],
+        "annotations for an external drainer, to which node-scope.yaml narrows it",
+    ),
+];
+
+/// The name of the roles with [`FOR_EXTERNAL_DRAINER`].
+pub const EXTERNAL_DRAINER_ROLE: &str = "vfleet-agent-external-drainer";
 
 const fn cluster(
     accounts: &'static [Account],
@@ -325,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_right_has_a_reason_and_names_all_it_gives() {
-        for right in RIGHTS {
+        for right in RIGHTS.iter().chain(FOR_EXTERNAL_DRAINER) {
             assert!(right.why.split(' ').count() > 2, "{right:?}: say what for");
             assert!(
                 !right.accounts.is_empty() && !right.resources.is_empty() && !right.verbs.is_empty(),

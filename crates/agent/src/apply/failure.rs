@@ -38,6 +38,9 @@ pub enum Failure {
         /// The step and its reason, in one line.
         step: String,
     },
+    /// All is as wanted, but an external drainer cannot be told so.
+    #[error("{0}")]
+    DrainerNotTold(String),
 }
 
 impl Failure {
@@ -48,6 +51,7 @@ impl Failure {
             Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
             Self::RestartPutOff { .. } => "RestartPutOff",
             Self::StillToDo { .. } => "NotVerified",
+            Self::DrainerNotTold(_) => "DrainerNotTold",
         }
     }
 
@@ -56,7 +60,7 @@ impl Failure {
         match self {
             Self::Impossible(problem) => problem.pf,
             Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
-            Self::Unreadable(_) | Self::RestartPutOff { .. } => None,
+            Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::DrainerNotTold(_) => None,
         }
     }
 
@@ -68,6 +72,7 @@ impl Failure {
             Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
                 true
             }
+            Self::DrainerNotTold(_) => false,
         }
     }
 
@@ -75,9 +80,7 @@ impl Failure {
     pub fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Impossible(problem) => problem.is_worth_a_retry(),
-            Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
-                true
-            }
+            _ => true,
         }
     }
 }

@@ -18,8 +18,8 @@ use vfleet_plan::drain::{
 };
 use vfleet_plan::{HostFacts, Plan};
 
+use super::Agent;
 use super::seen::{Seen, Wish, blocked};
-use super::{Agent, AttemptError, Next};
 use crate::course::Course;
 use crate::report::ReportError;
 use crate::status::Progress;
@@ -72,7 +72,7 @@ impl Agent {
             AgentAct::Move(AgentMove::Proceed) => return Ok(Leave::Granted),
             // Before it asks: whoever answers does so on top of the request, and another write would be in the way.
             AgentAct::Move(AgentMove::Ask { .. }) => {
-                self.tell_waiting(state, facts, plan, FOR_DRAIN).await?;
+                self.tell_waiting(state, facts, plan, FOR_DRAIN, None).await?;
             }
             _ => {}
         }
@@ -216,17 +216,34 @@ impl Agent {
         };
     }
 
-    /// Says what it waits for. Whatever changes about that calls for the next attempt.
+    /// Whether it is somebody else who drains the node, or who did so far.
+    pub(super) fn has_external_drainer(&self, state: &SriovNetworkNodeState) -> bool {
+        self.config.uses_external_drainer || StateFacts::of(state).is_external
+    }
+
+    /// Says what it waits for. Whatever changes about that in the node state calls for the next attempt.
     pub(super) async fn wait_for_drain(
         &mut self,
         state: &SriovNetworkNodeState,
         facts: &HostFacts,
         plan: &Plan,
-    ) -> Result<Next, AttemptError> {
-        let latest = self.state.as_ref().unwrap_or(state);
+    ) -> Result<(), ReportError> {
+        let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let is_asked_for = StateFacts::of(latest).status != DrainStatus::Idle;
-        self.tell_waiting(state, facts, plan, if is_asked_for { FOR_DRAIN } else { FOR_LAST_DRAIN }).await?;
-        Ok(Next::Rest)
+        let what_for = if is_asked_for { FOR_DRAIN } else { FOR_LAST_DRAIN };
+        let trouble = blocked(latest).map(|blocked| format!("the drain is blocked: {}", blocked.message));
+        self.tell_waiting(state, facts, plan, what_for, trouble).await
+    }
+
+    /// Says why nobody could be asked for a drain.
+    pub(super) async fn tell_not_asked(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        facts: &HostFacts,
+        plan: &Plan,
+        error: &ReportError,
+    ) -> Result<(), ReportError> {
+        self.tell_waiting(state, facts, plan, FOR_DRAIN, Some(with_causes(error))).await
     }
 
     async fn tell_waiting(
@@ -235,12 +252,12 @@ impl Agent {
         facts: &HostFacts,
         plan: &Plan,
         what_for: &str,
+        trouble: Option<String>,
     ) -> Result<(), ReportError> {
-        let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let (count, disruption) = (plan.steps.len(), plan.disruption().as_str());
         let mut text = format!("waits until {what_for}: {count} steps, disruption {disruption}");
-        if let Some(blocked) = blocked(latest) {
-            text = format!("{text}; the drain is blocked: {}", blocked.message);
+        if let Some(trouble) = trouble {
+            text = format!("{text}; {trouble}");
         }
         tracing::info!(node = self.config.node, text, "the machine is not changed yet");
         let course = Course::begin(plan);

@@ -225,6 +225,11 @@ impl Index {
             self.listed_in.entry(slot.node.clone()).or_default().insert(pool.to_owned(), slot.request);
             self.changed(&slot.node, touched);
         }
+        if after.len() < before.len() {
+            // There may have been too many for any of them to begin.
+            let not_begun = after.iter().filter(|slot| !holds_slot(&self.facts(&slot.node)));
+            touched.nodes.extend(not_begun.map(|slot| slot.node.clone()));
+        }
     }
 
     /// Something of the node is not as it was.

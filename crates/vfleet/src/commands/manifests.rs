@@ -18,8 +18,8 @@ use vfleet_operator::rights::Account;
 /// `vfleet manifests | kubectl apply --server-side -f -` installs it, after the CustomResourceDefinitions.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Write them into this directory instead, one file for each purpose. There is also sim-rbac.yaml then, for
-    /// clusters in which `vfleet sim` plays nodes.
+    /// Write them into this directory instead, one file for each purpose. There are two more files then: for clusters
+    /// in which somebody else drains nodes, external-drainer.yaml; where `vfleet sim` plays nodes, sim-rbac.yaml.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// The namespace to install into.
@@ -58,6 +58,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         },
     ];
     if arguments.dir.is_some() {
+        files.push(File {
+            name: "external-drainer.yaml",
+            purpose: "What agents may do as well where somebody else drains nodes (USE_EXTERNAL_DRAINER).",
+            objects: rbac::for_external_drainer(namespace)?,
+        });
         files.push(File {
             name: "sim-rbac.yaml",
             purpose: "The account of `vfleet sim`. Not for a cluster that does real work.",

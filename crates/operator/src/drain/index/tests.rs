@@ -140,11 +140,25 @@ fn a_node_that_withdrew_is_concluded_before_its_slot_is_free() {
 }
 
 #[test]
+fn who_has_a_slot_begins_when_there_are_no_longer_too_many() {
+    let mut index = index(1);
+    index.state(state("a", 2, &required(1)));
+    index.state(state("b", 2, &required(2)));
+    // The limit was lowered after both were given.
+    index.pool(pool("p", 2, 1, &[("a", 1), ("b", 2)]));
+    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Rest));
+    let touched = index.pool(pool("p", 3, 1, &[("a", 1)]));
+    assert!(touched.nodes.contains("a"), "{touched:?}");
+    assert!(matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Set { .. })));
+}
+
+#[test]
 fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
     let mut index = index(1);
     index.state(state("a", 2, &required(1)));
     index.state(state("b", 2, &required(2)));
     index.pool(pool("p", 2, 1, &[("a", 1)]));
+    index.state(state("a", 3, &json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) })));
     // Another pool with a better priority takes all of them.
     let other = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkPoolConfig",
@@ -152,16 +166,14 @@ fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
         "spec": { "priority": 1, "drainConfig": { "maxParallelNodeConfiguration": 1 } },
     });
     index.pool(apply(other));
+    index.verified("a");
     let slots = |index: &Index, pool: &str| {
         let planned = index.plan_slots(pool, Moment(i64::MAX));
         planned.map(|(_, slots, _)| slots.into_iter().map(|slot| slot.node).collect::<Vec<_>>())
     };
     assert_eq!(slots(&index, "q").unwrap(), ["a"], "it is listed, and b has to wait");
     assert_eq!(slots(&index, "p"), None, "the old pool keeps it until the new one has it");
-    assert!(
-        matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Set { .. })),
-        "its slot still counts"
-    );
+    assert!(matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Cordon(_))), "it goes on");
     let listed = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkPoolConfig",
         "metadata": { "name": "q", "resourceVersion": "4" },

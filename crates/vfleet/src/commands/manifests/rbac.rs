@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
-use vfleet_operator::rights::{Account, RIGHTS, Right, Scope};
+use vfleet_operator::rights::{Account, EXTERNAL_DRAINER_ROLE, FOR_EXTERNAL_DRAINER, RIGHTS, Right, Scope};
 
 use super::{cluster_wide, named, words};
 
@@ -21,15 +21,20 @@ pub(super) fn for_installation(namespace: &str) -> anyhow::Result<Vec<Value>> {
     for account in [Account::Operator, Account::Agent] {
         objects.extend(for_account(account, namespace)?);
     }
-    objects.extend(roles(Account::DevicePlugin, namespace)?);
+    objects.extend(usual_roles(Account::DevicePlugin, namespace)?);
     Ok(objects)
+}
+
+/// What agents may do as well where somebody else drains nodes.
+pub(super) fn for_external_drainer(namespace: &str) -> anyhow::Result<Vec<Value>> {
+    roles(EXTERNAL_DRAINER_ROLE, FOR_EXTERNAL_DRAINER, Account::Agent, namespace)
 }
 
 /// An account with its rights.
 pub(super) fn for_account(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
     let service_account = ServiceAccount { metadata: named(account.name(), namespace), ..Default::default() };
     let mut objects = vec![object(&service_account)?];
-    objects.extend(roles(account, namespace)?);
+    objects.extend(usual_roles(account, namespace)?);
     Ok(objects)
 }
 
@@ -47,7 +52,12 @@ fn home(namespace: &str) -> Namespace {
     }
 }
 
-fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
+fn usual_roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
+    roles(account.role_name(), RIGHTS, account, namespace)
+}
+
+/// Roles of this name with those of `rights` that are the account's, and their bindings.
+fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
     let subjects = Some(vec![Subject {
         kind: "ServiceAccount".to_owned(),
         name: account.name().to_owned(),
@@ -55,8 +65,8 @@ fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
         ..Default::default()
     }]);
     let mut objects = Vec::new();
-    if let Some(rules) = rules(account, Scope::Cluster) {
-        let metadata = cluster_wide(account.role_name(), namespace);
+    if let Some(rules) = rules(rights, account, Scope::Cluster) {
+        let metadata = cluster_wide(name, namespace);
         let role_ref = role_ref("ClusterRole", &metadata);
         objects.push(object(&ClusterRole {
             metadata: metadata.clone(),
@@ -65,8 +75,8 @@ fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
         })?);
         objects.push(object(&ClusterRoleBinding { metadata, role_ref, subjects: subjects.clone() })?);
     }
-    if let Some(rules) = rules(account, Scope::OwnNamespace) {
-        let metadata = named(account.role_name(), namespace);
+    if let Some(rules) = rules(rights, account, Scope::OwnNamespace) {
+        let metadata = named(name, namespace);
         let role_ref = role_ref("Role", &metadata);
         objects.push(object(&Role { metadata: metadata.clone(), rules: Some(rules) })?);
         objects.push(object(&RoleBinding { metadata, role_ref, subjects })?);
@@ -75,8 +85,8 @@ fn roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 /// `None` when there are none.
-fn rules(account: Account, scope: Scope) -> Option<Vec<PolicyRule>> {
-    let given = RIGHTS.iter().filter(|right| right.scope == scope && right.accounts.contains(&account));
+fn rules(rights: &[Right], account: Account, scope: Scope) -> Option<Vec<PolicyRule>> {
+    let given = rights.iter().filter(|right| right.scope == scope && right.accounts.contains(&account));
     let rules: Vec<_> = given.map(rule).collect();
     (!rules.is_empty()).then_some(rules)
 }
