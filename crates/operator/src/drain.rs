@@ -25,8 +25,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::GO_DRAIN_LEASE;
@@ -37,6 +36,7 @@ use crate::context::Context;
 use crate::guarded::Guarded;
 use crate::pace::Paced;
 use crate::settings::{Seen, Settings};
+use crate::shared::Shared;
 use crate::wakes::Wakes;
 use crate::work::Work;
 use crate::{OperatorError, watch};
@@ -65,10 +65,11 @@ enum Change {
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
+    seen: Shared,
     settings: Settings,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes(&context, settings));
+    let mut changes = pin!(changes(seen, settings));
     let (tell, mut fresh) = mpsc::unbounded_channel();
     let (evictions, mut sightings) = Evictions::new(&context);
     let mcps = MachineConfigPools::new(&context);
@@ -113,16 +114,11 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn changes(context: &Context, settings: Settings) -> impl futures::Stream<Item = Change> + use<> {
-    let (client, namespace) = (&context.client, context.config.namespace.as_str());
-    let all = watcher::Config::default;
-    let nodes = watch::changes::<Node>(Api::all(client.clone()), all());
-    let states = watch::changes(Api::namespaced(client.clone(), namespace), all());
-    let pools = watch::changes(Api::namespaced(client.clone(), namespace), all());
+fn changes(seen: Shared, settings: Settings) -> impl futures::Stream<Item = Change> {
     futures::stream::select_all([
-        nodes.map(|event| Change::Node(Box::new(event))).boxed(),
-        states.map(|event| Change::State(Box::new(event))).boxed(),
-        pools.map(|event| Change::Pool(Box::new(event))).boxed(),
+        seen.nodes.map(|event| Change::Node(Box::new(event))).boxed(),
+        seen.states.map(|event| Change::State(Box::new(event))).boxed(),
+        seen.pools.map(|event| Change::Pool(Box::new(event))).boxed(),
         watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
     ])
 }

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, OS_LABEL, WORKER_LABEL};
 use vfleet_api::{
@@ -120,7 +119,7 @@ impl Fleet {
     }
 
     /// Takes in a change of a node.
-    pub(crate) fn node(&mut self, event: Event<PartialObjectMeta<Node>>) -> Touched {
+    pub(crate) fn node(&mut self, event: Event<Guarded<Node>>) -> Touched {
         Touched::nodes(&self.nodes.take(event, |node| Ok(node.labels().clone())))
     }
 

@@ -28,6 +28,7 @@ mod retry;
 pub mod rights;
 mod server;
 mod settings;
+mod shared;
 mod state_writer;
 mod status;
 mod wakes;
@@ -122,12 +123,13 @@ async fn lead(context: &Context, stop: CancellationToken) -> Result<(), Operator
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
     let (offload, offload_seen) = tokio::sync::watch::channel(Offload::default());
     controllers.spawn(offload::run(context.clone(), offload, stop.clone()));
+    let ([seen, drain_seen], tell_both) = shared::follow(context);
+    controllers.spawn(stopped_by(stop.clone(), tell_both));
     let inputs = Inputs { settings: settings.clone(), plugin, offload: offload_seen };
-    controllers.spawn(node_states::run(context.clone(), inputs, stop.clone()));
-    let drain_settings = settings.clone();
+    controllers.spawn(node_states::run(context.clone(), seen, inputs, stop.clone()));
+    controllers.spawn(drain::run(context.clone(), drain_seen, settings.clone(), stop.clone()));
     controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
-    controllers.spawn(drain::run(context.clone(), drain_settings, stop.clone()));
     controllers.spawn(default_pool::run(context.clone(), stop.clone()));
     let mut result = Ok(());
     while let Some(ended) = controllers.join_next().await {

@@ -9,7 +9,6 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +24,7 @@ use crate::offload::Offload;
 use crate::pace::Paced;
 use crate::reports::{About, Reports};
 use crate::settings::{Seen, Settings};
+use crate::shared::Shared;
 use crate::state_writer::StateWriter;
 use crate::wakes::Wakes;
 use crate::work::Work;
@@ -39,7 +39,7 @@ const REPORTS_AT_ONCE: usize = 4;
 enum Change {
     Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
     Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
-    Node(Box<Event<PartialObjectMeta<Node>>>),
+    Node(Box<Event<Guarded<Node>>>),
     State(Box<Event<Guarded<SriovNetworkNodeState>>>),
     Settings(Box<Seen>),
     NicIds(Option<NicIds>),
@@ -57,6 +57,7 @@ pub(crate) struct Inputs {
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
+    seen: Shared,
     inputs: Inputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
@@ -64,7 +65,7 @@ pub(crate) async fn run(
     // Nobody asks for them without the plugin.
     let nothing = || channel::channel(Some(NicIds::default())).1;
     let nic_ids = plugin.as_ref().map_or_else(nothing, |plugin| plugin.nic_ids.clone());
-    let mut changes = pin!(changes(&context, settings, nic_ids, offload));
+    let mut changes = pin!(changes(&context, seen, settings, nic_ids, offload));
     let mut controller = Controller::new(&context, plugin.map(|plugin| plugin.news));
     loop {
         tokio::select! {
@@ -86,21 +87,18 @@ pub(crate) async fn run(
 
 fn changes(
     context: &Context,
+    seen: Shared,
     settings: Settings,
     nic_ids: channel::Receiver<Option<NicIds>>,
     offload: channel::Receiver<Offload>,
 ) -> impl futures::Stream<Item = Change> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
-    let all = watcher::Config::default;
-    let nodes = watch::metadata_changes::<Node>(Api::all(client.clone()));
-    let policies = watch::changes(Api::namespaced(client.clone(), namespace), all());
-    let pools = watch::changes(Api::namespaced(client.clone(), namespace), all());
-    let states = watch::changes(Api::namespaced(client.clone(), namespace), all());
+    let policies = watch::changes(Api::namespaced(client.clone(), namespace), watcher::Config::default());
     futures::stream::select_all([
         policies.map(|event| Change::Policy(Box::new(event))).boxed(),
-        pools.map(|event| Change::Pool(Box::new(event))).boxed(),
-        states.map(|event| Change::State(Box::new(event))).boxed(),
-        nodes.map(|event| Change::Node(Box::new(event))).boxed(),
+        seen.pools.map(|event| Change::Pool(Box::new(event))).boxed(),
+        seen.states.map(|event| Change::State(Box::new(event))).boxed(),
+        seen.nodes.map(|event| Change::Node(Box::new(event))).boxed(),
         watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
         watch::values(nic_ids).map(Change::NicIds).chain(futures::stream::pending()).boxed(),
         watch::values(offload).map(Change::Offload).chain(futures::stream::pending()).boxed(),

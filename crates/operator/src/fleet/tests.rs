@@ -31,13 +31,13 @@ fn a_fleet() -> Fleet {
     fleet
 }
 
-fn node(name: &str, labels: &[(&str, &str)]) -> PartialObjectMeta<Node> {
+fn node(name: &str, labels: &[(&str, &str)]) -> Guarded<Node> {
     let labels: BTreeMap<_, _> = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..Default::default() };
-    kube::core::PartialObjectMetaExt::into_response_partial(metadata)
+    Guarded(Ok(Node { metadata, ..Default::default() }))
 }
 
-fn worker(name: &str) -> PartialObjectMeta<Node> {
+fn worker(name: &str) -> Guarded<Node> {
     node(name, &[(WORKER_LABEL, ""), (OS_LABEL, "linux")])
 }
 
@@ -209,7 +209,7 @@ fn a_policy_that_cannot_be_read_counts_as_it_was() {
     assert_eq!(spec.interfaces.unwrap()[0].num_vfs, Some(4));
 }
 
-fn labelled(name: &str, key: &str, value: &str) -> PartialObjectMeta<Node> {
+fn labelled(name: &str, key: &str, value: &str) -> Guarded<Node> {
     node(name, &[(WORKER_LABEL, ""), (OS_LABEL, "linux"), (key, value)])
 }
 
