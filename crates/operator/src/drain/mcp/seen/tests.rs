@@ -88,11 +88,10 @@ fn where_there_are_none_no_node_has_one() {
 
 #[test]
 fn a_pool_that_is_not_known_yet_counts_as_at_work() {
-    let mut seen = Seen::default();
-    seen.begin(true);
-    seen.node(Event::Apply(node("a", Some(OLD))));
+    let mut seen = seen();
+    seen.node(Event::Apply(node("a", Some(NEW))));
     assert_eq!(facts(&seen, &[]), [false, false, true, false]);
-    seen.learn(OLD.to_owned(), None);
+    seen.learn(NEW.to_owned(), None);
     assert_eq!(seen.facts("a", []), None, "the machine config is nobody's");
 }
 
