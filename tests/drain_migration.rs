@@ -309,6 +309,7 @@ async fn what_an_external_drainer_does_is_not_moved() {
 async fn an_external_drainer_serves_the_agent_and_the_operator_leaves_it_alone() {
     let _alone = ALONE.lock().await;
     let cluster = Cluster::new("outside", PROGRAM).await;
+    cluster.allow_external_drainer();
     let node = "outside-1";
     let _operator = cluster.operator_with(&OWN);
     let file = cluster.file("machine.yaml", &machine());

@@ -37,7 +37,7 @@ pub use budgets::{Budget, budgets_of, is_let_go};
 pub use external::{AgentAct, Answer, ExternalFacts, agent_act};
 pub use kept::{kept_at_asking, kept_resources};
 pub use limit::{Limit, LimitNote, limit, lowered_below};
-pub use migration::{Leftover, Migration, MovedStatus, plan_migration};
+pub use migration::{Leftover, Migration, MovedStatus, is_left_in_the_middle, plan_migration};
 pub use moment::Moment;
 pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};
 pub use pods::{PodFacts, Treatment, restarts_with, treatment};

@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
-use vfleet_plan::drain::{DrainFacts, Member, Moment, PodsSeen, Slot, holds_slot, turn};
+use vfleet_plan::drain::{
+    DrainFacts, Member, Moment, PodsSeen, Slot, holds_slot, is_left_in_the_middle, turn,
+};
 use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 
 use super::evictions::Sighting;
@@ -36,6 +38,8 @@ pub(super) struct Index {
     listed_in: HashMap<String, BTreeMap<String, Moment>>,
     /// Nodes whose objects were read from the API server itself, and have not changed since.
     verified: HashSet<String>,
+    /// Nodes of which the Go operator has left a drain in the middle.
+    left_in_the_middle: BTreeSet<String>,
     /// What was last seen of the pods of nodes that are being drained.
     sightings: HashMap<String, Sighting>,
 }
@@ -169,9 +173,10 @@ impl Index {
         self.states.get(node).map(|state| state.uid.as_str())
     }
 
-    /// Nodes that are in flight, or have a slot. One may come twice.
+    /// Nodes that are in flight, or have a slot, also of the Go operator. One may come twice.
     pub(super) fn draining(&self) -> impl Iterator<Item = &str> {
-        self.listed_in.keys().map(String::as_str).chain(self.lines.values().flat_map(Line::holders))
+        let listed = self.listed_in.keys().chain(&self.left_in_the_middle).map(String::as_str);
+        listed.chain(self.lines.values().flat_map(Line::holders))
     }
 
     /// Whether somebody waits for a slot of the pool.
@@ -235,8 +240,21 @@ impl Index {
     /// Something of the node is not as it was.
     fn changed(&mut self, node: &str, touched: &mut Touched) {
         self.verified.remove(node);
+        self.note_leftovers(node);
         self.place(node, touched);
         touched.nodes.insert(node.to_owned());
+    }
+
+    fn note_leftovers(&mut self, name: &str) {
+        let (node, state) = (self.nodes.get(name), self.states.get(name));
+        let is_ours_to_end = state.is_none_or(|state| !state.facts.is_external);
+        let is_left = node
+            .is_some_and(|node| is_left_in_the_middle(&node.leftovers, state.map(|state| &state.leftovers)));
+        if is_left && is_ours_to_end {
+            self.left_in_the_middle.insert(name.to_owned());
+        } else {
+            self.left_in_the_middle.remove(name);
+        }
     }
 
     /// Puts the node in its place in its pool's line, and notes which pools' slots may change hands with that.

@@ -98,6 +98,22 @@ pub fn plan_migration(leftover: &Leftover<'_>, now: Moment) -> Option<Migration>
     Some(Migration::State)
 }
 
+/// Whether the Go operator has a drain of this node under way, or had when it was stopped. Its node state may not be there.
+pub fn is_left_in_the_middle(
+    node_annotations: &Annotations,
+    state_annotations: Option<&Annotations>,
+) -> bool {
+    let nothing = Annotations::new();
+    let leftover = Leftover {
+        node_annotations,
+        node: NodeFacts::default(),
+        state_annotations: state_annotations.unwrap_or(&nothing),
+        state: StateFacts::default(),
+        has_mcp: false,
+    };
+    told(&leftover).is_ok_and(|told| told.status != DrainStatus::Idle || told.is_cordoned_by_it)
+}
+
 fn told(leftover: &Leftover<'_>) -> Result<Told, (&'static str, String)> {
     let on_node = leftover.node_annotations.get(NODE_DRAIN_STATE).map(|value| (NODE_DRAIN_STATE, value));
     let on_state =
@@ -131,6 +147,30 @@ mod tests {
     use super::*;
 
     const NOW: Moment = Moment(1000);
+
+    #[test]
+    fn what_is_left_in_the_middle() {
+        for ([state, desired, current], expected) in [
+            (["", "", ""], false),
+            (["Idle", "Idle", "Idle"], false),
+            (["Drain_Required", "", ""], true),
+            (["Draining_MCP_Paused", "", ""], true),
+            (["", "Reboot_Required", ""], true),
+            // It is still to be uncordoned.
+            (["Idle", "Idle", "DrainComplete"], true),
+            (["Something", "", ""], false),
+        ] {
+            let Scene { node_annotations, state_annotations, .. } =
+                Scene::new([state, desired, current], false);
+            assert_eq!(
+                is_left_in_the_middle(&node_annotations, Some(&state_annotations)),
+                expected,
+                "{state} {desired} {current}"
+            );
+        }
+        let Scene { node_annotations, .. } = Scene::new(["Draining", "", ""], true);
+        assert!(is_left_in_the_middle(&node_annotations, None), "its node state is still to be made");
+    }
 
     /// A node and its node state in a test's cluster.
     #[derive(Clone)]

@@ -61,6 +61,10 @@ impl Index {
                 };
             }
         }
+        // Its node state is still to be made, and with that it goes on.
+        if todo == Todo::Act(NodeAction::UnpauseMcp) && self.left_in_the_middle.contains(node) {
+            todo = Todo::Act(NodeAction::Rest);
+        }
         Decided {
             todo,
             node: self.nodes.get(node),

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use vfleet_plan::drain::{Mark, NodeAction};
+use vfleet_plan::drain::{Mark, McpFacts, NodeAction};
 
 use super::*;
 
@@ -197,4 +197,20 @@ fn nobody_is_cordoned_without_a_slot() {
         matches!(cordon, Todo::Act(NodeAction::Cordon(Mark { request: Moment(1_000_000), .. }))),
         "{cordon:?}"
     );
+}
+
+#[test]
+fn what_the_go_operator_left_in_the_middle_keeps_its_machine_config_pool_paused() {
+    let paused = McpFacts { is_marked: true, is_paused: true, is_updating: false, others_drain: false };
+    let mut index = index(1);
+    index.state(state("b", 2, &json!({ "drainStatus": "Idle" })));
+    let unpause = Todo::Act(NodeAction::UnpauseMcp);
+    // As the operator starts: the node state is still to be made.
+    index.node(node("new", 2, &json!({ "sriovnetwork.openshift.io/state": "Draining_MCP_Paused" })));
+    assert!(index.draining().any(|node| node == "new"), "it counts for the other nodes of the pool");
+    assert_eq!(index.decide("new", Some(paused), now()).todo, Todo::Act(NodeAction::Rest));
+    assert_eq!(index.decide("b", Some(paused), now()).todo, unpause);
+    index.node(node("new", 3, &json!({})));
+    assert!(!index.draining().any(|node| node == "new"));
+    assert_eq!(index.decide("new", Some(paused), now()).todo, unpause);
 }
