@@ -10,7 +10,6 @@ use kube::Api;
 use kube::core::Resource;
 use kube::runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 
 use crate::OperatorError;
@@ -52,7 +51,7 @@ fn twice<K>(api: Api<Guarded<K>>) -> ([Changes<K>; 2], impl Future<Output = ()> 
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let ((tell, follow), (tell_other, follow_other)) = (channel(), channel());
+    let ((tell, follow), (tell_other, follow_other)) = (watch::channel(), watch::channel());
     let telling = async move {
         let mut changes = pin!(watch::changes(api, watcher::Config::default()));
         while let Some(event) = changes.next().await {
@@ -61,13 +60,5 @@ where
             let _ = tell.send(event);
         }
     };
-    ([follow, follow_other], telling)
-}
-
-fn channel<K>() -> (mpsc::UnboundedSender<Event<Guarded<K>>>, Changes<K>)
-where
-    K: Send + 'static,
-{
-    let (tell, mut follow) = mpsc::unbounded_channel();
-    (tell, futures::stream::poll_fn(move |context| follow.poll_recv(context)).boxed())
+    ([follow.boxed(), follow_other.boxed()], telling)
 }

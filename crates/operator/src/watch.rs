@@ -9,6 +9,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 use tokio::sync::watch::Sender;
 
 use crate::guarded::Guarded;
@@ -113,6 +114,12 @@ pub(crate) fn readable<K: Resource>(guarded: Guarded<K>) -> Option<K> {
             tracing::warn!(name, error = bad.error, "an object cannot be read; its last state counts");
         })
         .ok()
+}
+
+/// A channel whose other end is a stream. It ends when nobody can send any more.
+pub(crate) fn channel<T: Send>() -> (mpsc::UnboundedSender<T>, impl Stream<Item = T> + Send) {
+    let (send, mut receive) = mpsc::unbounded_channel();
+    (send, futures::stream::poll_fn(move |context| receive.poll_recv(context)))
 }
 
 /// The values of a channel, from the one that it holds now.

@@ -80,7 +80,11 @@ impl Failure {
     pub fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::Impossible(problem) => problem.is_worth_a_retry(),
-            _ => true,
+            Self::Step { .. }
+            | Self::Unreadable(_)
+            | Self::RestartPutOff { .. }
+            | Self::StillToDo { .. }
+            | Self::DrainerNotTold(_) => true,
         }
     }
 }

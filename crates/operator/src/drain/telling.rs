@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use futures::stream::{PollNext, select_with_strategy};
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -22,6 +22,7 @@ use super::mcp::AtWork;
 use crate::context::Context;
 use crate::metrics::Metrics;
 use crate::patch::{WriteError, Writer};
+use crate::watch;
 use crate::work::Failure;
 
 /// Few: drains come first. Warnings do not wait for the others.
@@ -177,8 +178,8 @@ pub(super) struct Herald {
 impl Herald {
     /// Begins to write them. It may be cut off at any time.
     pub(super) fn new(context: &Context) -> Self {
-        let (warnings, told_warnings) = news();
-        let (others, told_others) = news();
+        let (warnings, told_warnings) = watch::channel::<News>();
+        let (others, told_others) = watch::channel();
         let announcer = context.announcer.clone();
         let both = select_with_strategy(told_warnings, told_others, |(): &mut ()| PollNext::Left);
         tokio::spawn(both.for_each_concurrent(EVENTS_AT_ONCE, move |news| {
@@ -194,11 +195,6 @@ impl Herald {
         // When nobody listens any more, the whole process is about to stop.
         let _ = way.send(news);
     }
-}
-
-fn news() -> (mpsc::UnboundedSender<News>, impl Stream<Item = News> + Send) {
-    let (send, mut news) = mpsc::unbounded_channel::<News>();
-    (send, futures::stream::poll_fn(move |context| news.poll_recv(context)))
 }
 
 /// How long the pods took to go.
