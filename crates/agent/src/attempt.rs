@@ -16,8 +16,10 @@ use kube::runtime::watcher::Event;
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use vfleet_api::node_state::DrainScope;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::{HostError, with_causes};
+use vfleet_plan::drain::need;
 use vfleet_plan::{HostFacts, NicIds, Plan, Step};
 
 use crate::Config;
@@ -63,7 +65,7 @@ pub(crate) struct Agent {
     config: Config,
     speaker: Speaker,
     /// The node state as last seen, or written; `None` while there is none.
-    state: Option<SriovNetworkNodeState>,
+    state: Option<Arc<SriovNetworkNodeState>>,
     /// What counts of the one that was last worked on.
     seen: Option<Seen>,
     /// Whether the list that is under way has it.
@@ -81,6 +83,8 @@ pub(crate) struct Agent {
     /// Whether it may look for devices.
     plugin_may_start: bool,
     under_way: UnderWay,
+    /// The drain that the last attempt waits for.
+    waits_for: Option<DrainScope>,
     /// What was done since the node was drained; `None` when that is not known.
     drained: Option<Drained>,
     /// Steps that failed, and that the machine can do without: not tried again for the same wish.
@@ -123,6 +127,7 @@ impl Agent {
             plugin,
             plugin_may_start: false,
             under_way: UnderWay::new(move || wake.notify_one()),
+            waits_for: None,
             drained: None,
             done_without: Vec::new(),
             config,
@@ -153,18 +158,25 @@ impl Agent {
         }
     }
 
-    /// Our own writes come back here, and call for nothing: they are in what was seen.
+    /// Our own writes come back here, and call for nothing: they are in what was seen. Nor does a drain that goes on,
+    /// before it is complete.
     fn replace(&mut self, state: SriovNetworkNodeState) -> bool {
         let new = Seen::of(&state);
         let known = self.seen.as_ref();
-        let is_news = known != Some(&new);
+        let is_news = known.is_none_or(|known| !self.is_waiting_still(known, &new, &state));
         if known.map(|known| &known.wish) != Some(&new.wish) {
             self.failures = 0;
             self.repairs = Repairs::default();
             self.done_without.clear();
         }
-        self.state = Some(state);
+        self.remember(state);
         is_news
+    }
+
+    /// Without what nobody here asks for, and which is as long as all the rest: who owns which field.
+    fn remember(&mut self, mut state: SriovNetworkNodeState) {
+        state.metadata.managed_fields = None;
+        self.state = Some(Arc::new(state));
     }
 
     /// Takes in which kinds of cards are reported; tells whether that is news.
@@ -183,6 +195,7 @@ impl Agent {
     pub(crate) async fn attempt(&mut self) -> Next {
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
+        self.waits_for = None;
         self.seen = Some(Seen::of(&state));
         match self.sync(&state).await {
             Ok(next @ (Next::Again { .. } | Next::StillAtIt)) => next,
@@ -229,6 +242,7 @@ impl Agent {
         match self.may_begin(state, &facts, &plan).await {
             Ok(Leave::Granted) => {}
             Ok(Leave::NotYet) => {
+                self.waits_for = need(&plan);
                 self.wait_for_drain(state, &facts, &plan).await?;
                 return Ok(Next::Rest);
             }

@@ -26,7 +26,7 @@ use vfleet_plan::{NicIds, PluginAction};
 
 use crate::context::Context;
 use crate::guarded::Guarded;
-use crate::pace::Paced;
+use crate::pace::{Paced, READABLE};
 use crate::patch::{WriteError, Writer};
 use crate::settings::{Seen, Settings, owner_reference};
 use crate::work::Work;
@@ -171,7 +171,7 @@ impl Controller {
         };
         for key in touched {
             match key {
-                Key::ConfigMap => self.rewrite.touch(key),
+                Key::ConfigMap => self.rewrite.touch(key, READABLE),
                 Key::Node(_) => self.work.touch([key]),
             }
         }

@@ -34,7 +34,7 @@ use vfleet_plan::drain::{McpFacts, NodeAction, wakes_at};
 
 use crate::context::Context;
 use crate::guarded::Guarded;
-use crate::pace::Paced;
+use crate::pace::{self, Paced};
 use crate::settings::{Seen, Settings};
 use crate::shared::Shared;
 use crate::wakes::Wakes;
@@ -94,7 +94,8 @@ pub(crate) async fn run(
                 }
             }
             node = controller.news.next() => controller.reports.touch([node]),
-            pool = controller.paced.next() => controller.pools.touch([pool]),
+            pool = controller.grants.next() => controller.pools.touch([pool]),
+            pool = controller.returns.next() => controller.pools.touch([pool]),
             node = controller.wakes.next() => {
                 let touched = controller.index.is_due(&node);
                 controller.touch(touched);
@@ -138,8 +139,9 @@ struct Controller {
     ends: Work<String>,
     /// Pools whose slots may change hands.
     pools: Work<String>,
-    /// The same, where nobody waits for it.
-    paced: Paced<String>,
+    /// The same: pools in which somebody waits for a slot, and those in which nobody does.
+    grants: Paced<String>,
+    returns: Paced<String>,
     /// Nodes about which there may be something new to say.
     news: Paced<String>,
     /// Of those, the ones whose turn it is.
@@ -166,7 +168,8 @@ impl Controller {
             nodes: Work::new("drain", NODES_AT_ONCE, metrics()),
             ends: Work::new("drain-ends", ENDS_AT_ONCE, metrics()),
             pools: Work::new("drain-slots", POOLS_AT_ONCE, metrics()),
-            paced: Paced::default(),
+            grants: Paced::default(),
+            returns: Paced::default(),
             news: Paced::default(),
             reports: Work::new("drain-reports", REPORTS_AT_ONCE, metrics()),
             wakes: Wakes::default(),
@@ -192,9 +195,10 @@ impl Controller {
             Fresh::Node(found) => self.index.node(as_event(&name, found)),
             Fresh::State(found) => self.index.state(as_event(&name, found)),
             Fresh::Pool(found) => {
+                let mut touched = self.index.pool(as_event(&name, found));
                 // Whoever was too late decides again, also when nothing changed that counts.
-                self.pools.touch([name.clone()]);
-                self.index.pool(as_event(&name, found))
+                touched.pools.insert(name.clone());
+                touched
             }
             Fresh::Verified => self.index.verified(&name),
         };
@@ -229,10 +233,11 @@ impl Controller {
         }
         self.nodes.touch(touched.nodes);
         for pool in touched.pools {
+            let pace = pace::of_list(self.index.slots_of(&pool));
             if self.index.has_waiting(&pool) {
-                self.pools.touch([pool]);
+                self.grants.touch(pool, pace);
             } else {
-                self.paced.touch(pool);
+                self.returns.touch(pool, pace.max(pace::READABLE));
             }
         }
     }

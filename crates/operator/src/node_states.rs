@@ -21,7 +21,7 @@ use crate::device_plugin::{News, NodeWish, PluginLine};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
 use crate::guarded::Guarded;
 use crate::offload::Offload;
-use crate::pace::Paced;
+use crate::pace::{self, Paced};
 use crate::reports::{About, Reports};
 use crate::settings::{Seen, Settings};
 use crate::shared::Shared;
@@ -169,8 +169,12 @@ impl Controller {
     }
 
     fn tell(&mut self, policies: BTreeSet<String>, pools: BTreeSet<String>) {
-        for about in policies.into_iter().map(About::Policy).chain(pools.into_iter().map(About::Pool)) {
-            self.news.touch(about);
+        for policy in policies {
+            self.news.touch(About::Policy(policy), pace::READABLE);
+        }
+        for pool in pools {
+            let pace = pace::of_list(self.fleet.slots_of(&pool)).max(pace::READABLE);
+            self.news.touch(About::Pool(pool), pace);
         }
     }
 

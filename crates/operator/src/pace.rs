@@ -1,4 +1,5 @@
-//! Reports that others change all the time: the first one at once, the next ones not more often than people can read.
+//! What others change all the time is written at once for the first time, and then not more often than is good for its
+//! readers and for the API server.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,10 +9,16 @@ use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 
-/// Each key comes at once, and then at most once in this time.
-const PACE: Duration = Duration::from_secs(1);
+/// As often as people can read.
+pub(crate) const READABLE: Duration = Duration::from_secs(1);
 
-/// Keys that are to be reported on.
+/// How often a list of `length` may be written: what a write costs the API server grows with the list, so that a long one
+/// which changes all the time would keep it busy.
+pub(crate) fn of_list(length: usize) -> Duration {
+    Duration::from_millis(u64::try_from(length).unwrap_or(u64::MAX))
+}
+
+/// Keys that are to be written about.
 #[derive(Debug)]
 pub(crate) struct Paced<K> {
     /// When a key last came, or is to come.
@@ -26,12 +33,12 @@ impl<K> Default for Paced<K> {
 }
 
 impl<K: Clone + Eq + Hash> Paced<K> {
-    /// There is news about `key`.
-    pub(crate) fn touch(&mut self, key: K) {
+    /// There is news about `key`, which comes at once, or `pace` after it last came.
+    pub(crate) fn touch(&mut self, key: K, pace: Duration) {
         let now = Instant::now();
         let turn = match self.turns.get(&key) {
             Some(coming) if *coming > now => return,
-            Some(last) => now.max(*last + PACE),
+            Some(last) => now.max(*last + pace),
             None => now,
         };
         self.queue.insert_at(key.clone(), turn);
@@ -64,26 +71,26 @@ mod tests {
     async fn the_first_comes_at_once_and_the_others_together_later() {
         let mut paced = Paced::default();
         let start = Instant::now();
-        paced.touch("a".to_owned());
+        paced.touch("a".to_owned(), READABLE);
         assert_eq!(paced.next().await, "a");
-        assert!(start.elapsed() < PACE / 10);
+        assert!(start.elapsed() < READABLE / 10);
         for _ in 0..5 {
-            paced.touch("a".to_owned());
+            paced.touch("a".to_owned(), READABLE);
         }
         assert_eq!(paced.next().await, "a");
-        assert!(start.elapsed() >= PACE);
-        assert!(timeout(PACE * 3, paced.next()).await.is_err(), "five changes are one report");
+        assert!(start.elapsed() >= READABLE);
+        assert!(timeout(READABLE * 3, paced.next()).await.is_err(), "five changes are one report");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_that_rested_comes_at_once_again() {
         let mut paced = Paced::default();
-        paced.touch("a".to_owned());
+        paced.touch("a".to_owned(), READABLE);
         paced.next().await;
-        tokio::time::advance(PACE * 2).await;
+        tokio::time::advance(READABLE * 2).await;
         let start = Instant::now();
-        paced.touch("a".to_owned());
+        paced.touch("a".to_owned(), READABLE);
         paced.next().await;
-        assert!(start.elapsed() < PACE / 10);
+        assert!(start.elapsed() < READABLE / 10);
     }
 }

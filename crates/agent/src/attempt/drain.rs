@@ -67,7 +67,7 @@ impl Agent {
         plan: &Plan,
     ) -> Result<Leave, ReportError> {
         let need = need(plan);
-        let latest = self.state.as_ref().unwrap_or(state);
+        let latest = self.state.as_deref().unwrap_or(state);
         match self.act(latest, need, true) {
             AgentAct::Move(AgentMove::Proceed) => return Ok(Leave::Granted),
             // Before it asks: whoever answers does so on top of the request, and another write would be in the way.
@@ -85,6 +85,12 @@ impl Agent {
             }
             settled => settled,
         }
+    }
+
+    /// Whether nothing is new in `state` for an agent that waits for a drain.
+    pub(super) fn is_waiting_still(&self, known: &Seen, new: &Seen, state: &SriovNetworkNodeState) -> bool {
+        let waits = || self.act(state, self.waits_for, true) == AgentAct::Move(AgentMove::Wait);
+        known == new || (self.waits_for.is_some() && known.differs_by_drain_only(new) && waits())
     }
 
     /// Writes all that is to be written about the drain now. `has_work`: there is something to do on the machine.
@@ -105,10 +111,11 @@ impl Agent {
             if let Some(leave) = self.leave(&latest, act) {
                 return Ok(leave);
             }
-            self.state = Some(match self.write(state, &latest, act).await {
+            let now = match self.write(state, &latest, act).await {
                 Err(error) if error.is_conflict() => self.speaker.node_state(&self.config.node).await?,
                 written => written?,
-            });
+            };
+            self.remember(now);
         }
         Err(ReportError::Contended)
     }
@@ -228,7 +235,7 @@ impl Agent {
         facts: &HostFacts,
         plan: &Plan,
     ) -> Result<(), ReportError> {
-        let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
+        let latest = self.state.as_deref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let is_asked_for = StateFacts::of(latest).status != DrainStatus::Idle;
         let what_for = if is_asked_for { FOR_DRAIN } else { FOR_LAST_DRAIN };
         let trouble = blocked(latest).map(|blocked| format!("the drain is blocked: {}", blocked.message));

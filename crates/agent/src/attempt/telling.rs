@@ -63,7 +63,7 @@ impl Agent {
     ) -> Result<bool, ReportError> {
         self.config.metrics.found(facts, progress);
         // The latest status seen, so that transition times are kept; the spec is the one worked on.
-        let latest = self.state.as_ref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
+        let latest = self.state.as_deref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
         let new = status(&base, facts, self.narrow.as_ref(), progress);
         if !is_news(&base, &new) {
@@ -72,7 +72,7 @@ impl Agent {
         let changed = base.status.as_ref().map(result) != Some(result(&new));
         let written = self.speaker.status(&self.config.node, &new).await?;
         if self.state.as_ref().is_some_and(|latest| latest.uid() == written.uid()) {
-            self.state = Some(written);
+            self.remember(written);
         }
         Ok(changed)
     }

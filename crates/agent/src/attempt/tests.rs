@@ -34,3 +34,37 @@ async fn an_api_server_that_does_not_answer_does_not_keep_the_machine_waiting() 
     assert!(attempt.is_err(), "that it is done cannot be told");
     assert_eq!(host.kernel().pf(Machine::lab().pfs[0].address).unwrap().vfs.len(), 2);
 }
+
+fn asked(status: &str) -> SriovNetworkNodeState {
+    let mut state = wish();
+    let at = "2026-01-01T00:00:00.000000Z";
+    let asked = json!({ "drainStatus": status, "drainScope": "Partial", "drainRequestedAt": at });
+    state.status = Some(serde_json::from_value(asked).unwrap());
+    state
+}
+
+#[tokio::test]
+async fn a_drain_that_goes_on_calls_for_no_attempt_before_it_is_complete() {
+    let (_listener, client) = client_of_a_silent_server().await;
+    let host = Arc::new(SimHost::new(&Machine::lab(), "waits").unwrap());
+    let config = Config::new("silent-1".to_owned(), "ns".to_owned(), host);
+    let mut agent = Agent::new(&client, config, &Arc::default());
+    let waits = |agent: &mut Agent, need| {
+        agent.seen = Some(Seen::of(&asked("Drain_Required")));
+        agent.waits_for = need;
+    };
+    waits(&mut agent, Some(DrainScope::Partial));
+    for status in ["Drain_Required", "Draining_MCP_Pausing", "Draining_MCP_Paused", "Draining"] {
+        assert!(!agent.take(Event::Apply(asked(status))), "{status}");
+    }
+    for status in ["Draining_Complete", "Drain_Disabled", "Idle"] {
+        assert!(agent.take(Event::Apply(asked(status))), "{status}");
+    }
+    let mut other = asked("Draining");
+    other.metadata.generation = Some(2);
+    assert!(agent.take(Event::Apply(other)), "something else is wanted");
+    waits(&mut agent, Some(DrainScope::Full));
+    assert!(agent.take(Event::Apply(asked("Draining"))), "a narrower drain than is needed");
+    waits(&mut agent, None);
+    assert!(agent.take(Event::Apply(asked("Draining"))), "nobody waits for it");
+}

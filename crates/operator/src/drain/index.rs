@@ -179,6 +179,11 @@ impl Index {
         listed.chain(self.lines.values().flat_map(Line::holders))
     }
 
+    /// How many slots the pool has given, as it was last seen.
+    pub(super) fn slots_of(&self, pool: &str) -> usize {
+        self.pools.get(pool).map_or(0, |pool| pool.slots.len())
+    }
+
     /// Whether somebody waits for a slot of the pool.
     pub(super) fn has_waiting(&self, pool: &str) -> bool {
         self.lines.get(pool).is_some_and(Line::has_waiting)

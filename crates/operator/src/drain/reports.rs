@@ -11,6 +11,7 @@ use super::evictions::Obstacle;
 use super::index::{Decided, Todo, now};
 use super::migration::unknown_text;
 use super::telling;
+use crate::pace::READABLE;
 use crate::work::Failure;
 
 /// Once or twice may be the API server's bad day.
@@ -43,7 +44,7 @@ impl Controller {
         let is_news = said.is_some_and(|said| telling::is_news(said, obstacle.as_ref()));
         self.blocked.count(node, obstacle.as_ref());
         if is_news {
-            self.news.touch(node.to_owned());
+            self.news.touch(node.to_owned(), READABLE);
         }
     }
 

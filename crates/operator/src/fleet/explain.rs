@@ -29,6 +29,12 @@ impl Fleet {
         self.pools.get(name)
     }
 
+    /// How many slots the pool has given.
+    pub(crate) fn slots_of(&self, pool: &str) -> usize {
+        let slots = self.pools.get(pool).and_then(|pool| pool.status.as_ref()?.slots.as_ref());
+        slots.map_or(0, Vec::len)
+    }
+
     /// The nodes of a policy, counted, with an example of the worst that needs an explanation.
     pub(crate) fn count_policy(
         &self,
