@@ -27,7 +27,12 @@ pub(super) struct BareDrain {
     /// Who prepares it.
     administrator: Client,
     nodes: usize,
-    example: SriovNetworkNodeState,
+}
+
+/// What the node states look like before and after a change.
+pub(super) struct Examples<'a> {
+    pub(super) before: &'a SriovNetworkNodeState,
+    pub(super) after: &'a SriovNetworkNodeState,
 }
 
 impl BareDrain {
@@ -35,12 +40,8 @@ impl BareDrain {
     pub(super) async fn new(scene: &Scene<'_>, example: &SriovNetworkNodeState) -> Result<Self> {
         let nodes: Api<Node> = Api::all(scene.client.clone());
         let states = states(scene.client, BARE);
-        let bare = Self {
-            api: scene.bare_loop.clone(),
-            administrator: scene.client.clone(),
-            nodes: scene.nodes,
-            example: example.clone(),
-        };
+        let bare =
+            Self { api: scene.bare_loop.clone(), administrator: scene.client.clone(), nodes: scene.nodes };
         for_each(bare.names(), async |name| {
             let node = fleet::object("v1", "Node", &name);
             nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
@@ -51,7 +52,7 @@ impl BareDrain {
         })
         .await?;
         // What is there before the first time is there before the others.
-        bare.run().await?;
+        bare.run(&Examples { before: example, after: example }).await?;
         Ok(bare)
     }
 
@@ -59,10 +60,10 @@ impl BareDrain {
         (1..=self.nodes).map(|number| format!("bare-{number}"))
     }
 
-    /// Drains all nodes, each with a pod.
-    pub(super) async fn run(&self) -> Result<Duration> {
+    /// Drains all nodes, each with a pod, and writes of them what the agents write.
+    pub(super) async fn run(&self, examples: &Examples<'_>) -> Result<Duration> {
         make_pods(&self.administrator, BARE, self.names()).await?;
-        let hand = Hand::new(self);
+        let hand = Hand::new(self, examples);
         let started = Instant::now();
         // Each node is a task of its own, as the operator's are: all cores take part.
         let drains = stream::iter(self.names()).map(|name| tokio::spawn(hand.clone().drain(name)));
@@ -79,26 +80,19 @@ struct Hand {
     pods: Api<Pod>,
     recorder: Recorder,
     spec: Value,
-    status: Value,
+    /// Before and after the change.
+    statuses: [Value; 2],
 }
 
 impl Hand {
-    fn new(bare: &BareDrain) -> Self {
-        let mut status = json!(bare.example.status);
-        // They are written by other ways.
-        for field in ["drainStatus", "drainScope", "drainRequestedAt", "drainingSince", "drainCompletedAt"] {
-            status[field] = Value::Null;
-        }
-        if let Some(fields) = status.as_object_mut() {
-            fields.retain(|_, value| !value.is_null());
-        }
+    fn new(bare: &BareDrain, examples: &Examples<'_>) -> Self {
         Self {
             states: states(&bare.api, BARE),
             nodes: Api::all(bare.api.clone()),
             pods: Api::namespaced(bare.api.clone(), BARE),
             recorder: Recorder::new(bare.api.clone(), "bare-loop".into()),
-            spec: json!(bare.example.spec),
-            status,
+            spec: json!(examples.after.spec),
+            statuses: [examples.before, examples.after].map(written_by_agents),
         }
     }
 
@@ -108,7 +102,8 @@ impl Hand {
         let asks = json!({
             "drainStatus": "Drain_Required", "drainScope": "Partial", "drainRequestedAt": request, "drainRetry": null,
         });
-        self.report(&name, "InProgress", "waits").await?;
+        let [before, after] = &self.statuses;
+        self.report(&name, before, "InProgress", "waits").await?;
         self.set(&name, AGENT_FIELD_MANAGER, asks).await?;
         let now = Timestamp::now().to_string();
         self.set(&name, OPERATOR_FIELD_MANAGER, json!({ "drainStatus": "Draining", "drainingSince": now }))
@@ -121,9 +116,9 @@ impl Hand {
         let complete = json!({ "drainStatus": "Draining_Complete", "drainCompletedAt": now });
         self.set(&name, OPERATOR_FIELD_MANAGER, complete).await?;
         self.tell(&name, "Drained").await?;
-        self.report(&name, "InProgress", "works").await?;
+        self.report(&name, before, "InProgress", "works").await?;
         self.tell(&name, "Configuring").await?;
-        self.report(&name, "Succeeded", "is done").await?;
+        self.report(&name, after, "Succeeded", "is done").await?;
         self.tell(&name, "Succeeded").await?;
         self.set(&name, AGENT_FIELD_MANAGER, json!({ "drainStatus": "Idle" })).await?;
         let mark = json!({ CORDON: null, DRAIN_REQUEST: null, LAST_DRAIN: request });
@@ -168,9 +163,9 @@ impl Hand {
     }
 
     /// The agent's whole status.
-    async fn report(&self, name: &str, sync_status: &str, error: &str) -> Result<()> {
+    async fn report(&self, name: &str, status: &Value, sync_status: &str, error: &str) -> Result<()> {
         let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", name);
-        state["status"] = self.status.clone();
+        state["status"] = status.clone();
         state["status"]["syncStatus"] = json!(sync_status);
         state["status"]["lastSyncError"] = json!(error);
         let params = PatchParams::apply(AGENT_FIELD_MANAGER).force();
@@ -186,4 +181,16 @@ impl Hand {
         self.nodes.patch(name, &params, &Patch::Merge(patch)).await?;
         Ok(())
     }
+}
+
+/// The part of a status that agents write as a whole.
+fn written_by_agents(state: &SriovNetworkNodeState) -> Value {
+    let mut status = json!(state.status);
+    for field in ["drainStatus", "drainScope", "drainRequestedAt", "drainingSince", "drainCompletedAt"] {
+        status[field] = Value::Null;
+    }
+    if let Some(fields) = status.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    status
 }
