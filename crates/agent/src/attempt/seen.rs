@@ -36,8 +36,7 @@ impl Seen {
 
     /// Whether both are of one request, which is only further than it was.
     pub(super) fn differs_by_drain_only(&self, other: &Self) -> bool {
-        let rest = |seen: &Self| (seen.wish.clone(), seen.external, seen.blocked.clone());
-        self.drain.request == other.drain.request && rest(self) == rest(other)
+        self.drain.request == other.drain.request && *other == Self { drain: other.drain, ..self.clone() }
     }
 }
 
