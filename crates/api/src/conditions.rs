@@ -10,6 +10,11 @@ pub const PROGRESSING: &str = "Progressing";
 /// Something is wrong; the reason says what.
 pub const DEGRADED: &str = "Degraded";
 
+/// Nothing of what it says is wrong: the verdict of admission, also where no admission is.
+pub const VALID: &str = "Valid";
+/// Of the operator config: whether objects are checked and changed at admission.
+pub const ADMISSION: &str = "Admission";
+
 /// Of a node state: something keeps its drain from going on; the reason says what, the message what to do.
 pub const BLOCKED: &str = "Blocked";
 /// Of a pool: whether it says how many nodes may be drained at once.

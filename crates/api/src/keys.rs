@@ -168,6 +168,23 @@ pub mod agent_environment {
     pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
 }
 
+/// The Service by which the API server reaches the operator's webhooks.
+pub const WEBHOOK_SERVICE: &str = "vfleet-webhook";
+
+/// The Secret with the certificates of the operator's webhooks.
+pub const WEBHOOK_SECRET: &str = "vfleet-webhook-cert";
+
+/// The webhook configurations (validating and mutating) for our own kinds are called so, a dot, and the operator's
+/// namespace: each installation has its own.
+pub const ADMISSION_CONFIGURATION: &str = "vfleet-admission";
+
+/// The mutating webhook configuration for pods is called so, a dot, and the operator's namespace.
+pub const INJECTOR_CONFIGURATION: &str = "vfleet-injector";
+
+/// On the namespace of an operator, with its own name: objects in there are that installation's business. So are machine
+/// configs with it.
+pub const INSTALLATION_LABEL: &str = "vfleet.io/installation";
+
 /// On a network in the operator's namespace, as long as its NetworkAttachmentDefinition may exist.
 pub const NETWORK_FINALIZER: &str = "netattdef.finalizers.sriovnetwork.openshift.io";
 
@@ -179,3 +196,12 @@ pub const NAD_OWNER: &str = "sriovnetwork.openshift.io/owner-ref";
 
 /// On a NetworkAttachmentDefinition: the resource that its devices are taken from.
 pub const NAD_RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
+
+/// On a NetworkAttachmentDefinition: the label of the nodes that its devices are on, as in `rack=a`.
+pub const NAD_NODE_SELECTOR: &str = "k8s.v1.cni.cncf.io/nodeSelector";
+
+/// On a pod: the networks that it is attached to besides the cluster's own.
+pub const POD_NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+
+/// On a pod: the network that it has in place of the cluster's own.
+pub const POD_DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";

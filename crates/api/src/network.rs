@@ -275,7 +275,7 @@ pub struct TrunkConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
-    /// Ready, with its reason.
+    /// Ready and Valid, each with its reason.
     pub conditions: Option<Vec<Condition>>,
 }
 

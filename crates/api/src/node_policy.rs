@@ -145,7 +145,7 @@ pub struct NicSelector {
     /// Names or alternative names of PFs, each with a range of VFs if only those are meant: `ens1f0`, `ens1f0#0-3`.
     #[schemars(length(max = 1024))]
     #[schemars(extend("x-kubernetes-validations" = [{
-        "rule": "self.all(name, !name.contains('#') || int(name.split('#')[1].split('-')[0]) <= int(name.split('#')[1].split('-')[1]))",
+        "rule": "self.all(name, !name.matches('^[^#]+#[0-9]{1,5}-[0-9]{1,5}$') || int(name.split('#')[1].split('-')[0]) <= int(name.split('#')[1].split('-')[1]))",
         "message": "a range of VFs goes from a lower to a higher index, as in ens1f0#0-3",
     }]))]
     pub pf_names: Option<Vec<Written<PfSelector>>>,
@@ -205,7 +205,7 @@ pub struct SriovNetworkNodePolicyStatus {
     pub ready_node_count: Option<i64>,
     /// Of those, nodes that report an error, that cannot follow the policy, or whose VFs one of equal priority has.
     pub failed_node_count: Option<i64>,
-    /// Ready, Progressing and Degraded, each with its reason.
+    /// Ready, Progressing, Degraded and Valid, each with its reason.
     pub conditions: Option<Vec<Condition>>,
 }
 

@@ -88,6 +88,6 @@ pub struct SriovOperatorConfigStatus {
     pub injector: Option<String>,
     /// Not written; kept for objects that carry it.
     pub operator_webhook: Option<String>,
-    /// Ready, with its reason.
+    /// Ready, Degraded, Valid and Admission, each with its reason.
     pub conditions: Option<Vec<Condition>>,
 }

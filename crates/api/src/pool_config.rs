@@ -1,6 +1,6 @@
 //! `SriovNetworkPoolConfig`: how many nodes of a pool may be drained and configured at once.
 
-use k8s_openapi::api::core::v1::NodeSelectorTerm;
+pub use k8s_openapi::api::core::v1::NodeSelectorTerm;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -171,7 +171,7 @@ pub struct SriovNetworkPoolConfigStatus {
     pub nodes: Option<PoolNodes>,
     /// Nodes whose turn it is: they may be drained and configured now. Written by the operator alone.
     pub slots: Option<Vec<DrainSlot>>,
-    /// Ready, Progressing, Degraded, Limit and (where it is asked for) HardwareOffload, each with its reason.
+    /// Ready, Progressing, Degraded, Limit, Valid and (where it is asked for) HardwareOffload, each with its reason.
     pub conditions: Option<Vec<Condition>>,
 }
 
