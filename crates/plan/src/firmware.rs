@@ -4,7 +4,7 @@
 mod decide;
 mod parse;
 
-pub use decide::{FirmwareChange, FirmwareFault, MELLANOX, WantedPort, card_of, plan_port};
+pub use decide::{FirmwareChange, FirmwareFault, MELLANOX, MOST_VFS, WantedPort, card_of, plan_port};
 pub use parse::{FirmwareError, parse_query};
 
 use core::fmt;

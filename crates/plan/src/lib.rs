@@ -1,5 +1,6 @@
 //! Every decision, as pure functions over plain data: facts in, plan out.
 //!
+//! - [`admission`]: an object that is about to be written => what is wrong with it, and what is added to it
 //! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
 //! - [`pool`]: which pool a node belongs to
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
@@ -11,6 +12,7 @@
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`offload`]: pools that ask for Open vSwitch hardware offload => machine configs (OpenShift)
 //! - [`schedule`]: steps => what of them may be done at once
+//! - [`certificates`]: when a certificate of the webhooks is made, trusted and served
 //! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
 //!
@@ -21,13 +23,16 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod boot;
+pub mod certificates;
 pub mod drain;
 pub mod external;
 pub mod facts;
 pub mod files;
 pub mod fingerprint;
 pub mod firmware;
+pub mod gates;
 pub mod guids;
 pub mod kernel_arguments;
 pub mod modules;
@@ -43,10 +48,12 @@ pub mod schedule;
 pub mod standing;
 pub mod step;
 
+mod agent_nodes;
 mod mac;
 mod prelude;
 mod vendor;
 
+pub use agent_nodes::runs_agent;
 pub use boot::{
     BootConfig, BootPhase, BootResult, BootWish, NodeSettings, plan_boot, plan_no_boot, plan_phase,
 };
@@ -61,7 +68,7 @@ pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_w
 pub use plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
-    PolicyAnswer, PolicyFault, plan_node_spec, why_not_node,
+    PolicyAnswer, PolicyFault, plan_node_spec, selects_node, wants_bridge, why_not_node,
 };
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};

@@ -1,9 +1,11 @@
 //! What a network becomes: a NetworkAttachmentDefinition (NAD), the object that pods name and Multus reads.
 
+mod check;
 mod config;
 mod decide;
 mod fault;
 mod json;
+mod vlans;
 
 use core::fmt;
 
@@ -11,11 +13,13 @@ use vfleet_api::network::{BridgeNetworkSpec, OVSNetworkSpec, SriovIBNetworkSpec,
 
 use crate::prelude::*;
 
+pub(crate) use check::has_ipam_without_type;
 pub use decide::{
     Decision, NadFacts, NamespaceFacts, NetworkFacts, NetworkStep, OwnerFacts, Surroundings, decide, reasons,
     remembered_namespace,
 };
 pub use fault::NetworkFault;
+pub(crate) use vlans::{bad_ranges, is_vlan_unused};
 
 const GROUP: &str = "sriovnetwork.openshift.io";
 
@@ -97,6 +101,11 @@ macro_rules! common {
 }
 
 impl NetworkSpec {
+    /// The name of the resource that VFs are taken from, without its prefix.
+    pub fn resource_name(&self) -> &str {
+        self.common().resource_name
+    }
+
     fn common(&self) -> Common<'_> {
         match self {
             Self::Sriov(spec) => common!(spec),
@@ -139,24 +148,41 @@ pub struct Nad {
     pub owner_reference: bool,
 }
 
-/// The NAD of the network `id`. `resource_prefix` stands before the names of resources, as in `openshift.io`.
+/// The NAD of the network `id`, or all that is wrong with it. `resource_prefix` stands before the names of resources, as
+/// in `openshift.io`.
 pub fn plan_nad(
     id: &NetworkId,
     spec: &NetworkSpec,
     resource_prefix: &str,
     operator_namespace: &str,
-) -> Result<Nad, NetworkFault> {
-    let common = spec.common();
-    if common.network_namespace.is_some() && id.namespace != operator_namespace {
-        return Err(NetworkFault::NamespaceNotAllowed { operator_namespace: operator_namespace.to_owned() });
-    }
+) -> Result<Nad, Vec<NetworkFault>> {
+    let config = checked_config(id, spec, operator_namespace)
+        .map_err(|faults| faults.into_iter().map(|(_, fault)| fault).collect::<Vec<_>>())?;
     let namespace = target_namespace(id, Some(spec), operator_namespace);
     Ok(Nad {
         namespace: namespace.to_owned(),
         name: id.name.clone(),
-        resource: format!("{resource_prefix}/{}", common.resource_name),
+        resource: format!("{resource_prefix}/{}", spec.resource_name()),
         owner: id.to_string(),
-        config: config::render(&id.name, spec, &common)?,
+        config,
         owner_reference: namespace == id.namespace,
     })
+}
+
+/// All that is wrong with the network `id`, each with its field.
+pub fn faults(id: &NetworkId, spec: &NetworkSpec, operator_namespace: &str) -> Vec<(String, NetworkFault)> {
+    checked_config(id, spec, operator_namespace).err().unwrap_or_default()
+}
+
+fn checked_config(
+    id: &NetworkId,
+    spec: &NetworkSpec,
+    operator_namespace: &str,
+) -> Result<String, Vec<(String, NetworkFault)>> {
+    let common = spec.common();
+    let faults = check::faults(id, spec, &common, operator_namespace);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    config::render(&id.name, spec, &common).map_err(|fault| vec![("spec".to_owned(), fault)])
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vfleet_api::conditions::{HARDWARE_OFFLOAD, Verdict};
-use vfleet_api::keys::{MACHINE_CONFIG_ROLE, MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
+use vfleet_api::keys::{INSTALLATION_LABEL, MACHINE_CONFIG_ROLE, MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 
 use crate::prelude::*;
@@ -97,13 +97,18 @@ pub fn machine_config_pool_of(name: &str) -> Option<&str> {
     name.strip_prefix("00-")?.strip_suffix("-ovs-hw-offload")
 }
 
-/// The machine config for a machine config pool: it brings a drop-in for the unit of Open vSwitch.
-pub fn machine_config(mcp: &str) -> Value {
+/// The machine config for a machine config pool: it brings a drop-in for the unit of Open vSwitch. It says which
+/// `installation` wants it (the operator's namespace): others must not take it away because none of their pools does.
+pub fn machine_config(mcp: &str, installation: &str) -> Value {
     json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {
             "name": machine_config_name(mcp),
-            "labels": { MACHINE_CONFIG_ROLE: mcp, MANAGED_BY_LABEL: OPERATOR_FIELD_MANAGER },
+            "labels": {
+                MACHINE_CONFIG_ROLE: mcp,
+                MANAGED_BY_LABEL: OPERATOR_FIELD_MANAGER,
+                INSTALLATION_LABEL: installation,
+            },
         },
         "spec": { "config": {
             "ignition": { "version": "3.2.0" },
@@ -151,7 +156,9 @@ mod tests {
 
     #[test]
     fn its_name_tells_whose_it_is() {
-        assert_eq!(machine_config("worker")["metadata"]["name"], "00-worker-ovs-hw-offload");
+        let config = machine_config("worker", "home");
+        assert_eq!(config["metadata"]["name"], "00-worker-ovs-hw-offload");
+        assert_eq!(config["metadata"]["labels"][INSTALLATION_LABEL], "home");
         assert_eq!(machine_config_pool_of("00-worker-ovs-hw-offload"), Some("worker"));
         assert_eq!(machine_config_pool_of("99-worker-ssh"), None);
     }

@@ -6,11 +6,13 @@ mod bridges;
 mod fault;
 mod merge;
 mod pf;
+mod rival;
 mod rule;
 mod select;
 mod wish;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::cmp::Ordering;
 
 use vfleet_api::node_state::{InterfaceExt, System};
 use vfleet_api::pool_config::RdmaMode;
@@ -18,14 +20,16 @@ use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 
 use crate::prelude::*;
 pub use answer::{LossReason, LostGroup, PfAnswer, PfVerdict, PolicyAnswer};
-pub use fault::PolicyFault;
+pub use fault::{PolicyFault, wants_bridge};
 use pf::{Outcome, plan_pf};
+pub(crate) use rival::{Clash, Rival, claim, rival};
 pub use rule::{NodeRule, PfRule};
-pub use select::why_not_node;
-pub(crate) use select::{has_name, is_on_network};
+pub(crate) use select::{SelectedBy, has_name, is_empty, is_on_network, is_pci_id, selects};
+pub use select::{selects_node, why_not_node};
+pub(crate) use wish::wish;
 
 /// The priority of a policy that gives none.
-const DEFAULT_PRIORITY: i64 = 99;
+pub(crate) const DEFAULT_PRIORITY: i64 = 99;
 
 /// A policy, by name.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,11 @@ pub struct NamedPolicy<'a> {
 impl NamedPolicy<'_> {
     fn priority(&self) -> i64 {
         self.spec.priority.unwrap_or(DEFAULT_PRIORITY)
+    }
+
+    /// The one that wins comes last.
+    fn in_order(&self, other: &Self) -> Ordering {
+        other.priority().cmp(&self.priority()).then_with(|| self.name.cmp(other.name))
     }
 }
 
@@ -115,13 +124,23 @@ pub fn plan_node_spec(
     NodePlan { spec, answers }
 }
 
+/// All that keeps a policy from being followed, wherever it selects a PF: each with its field in the policy's spec.
+pub(crate) fn faults(
+    spec: &SriovNetworkNodePolicySpec,
+    manage_software_bridges: bool,
+) -> impl Iterator<Item = (String, PolicyFault)> {
+    let together = fault::faults(spec, manage_software_bridges);
+    select::faults(&spec.nic_selector)
+        .chain(wish::faults(spec))
+        .chain(together.map(|(field, fault)| (field.to_owned(), fault)))
+}
+
 /// Policies that select the node; the one that wins comes last.
 pub(crate) fn in_order_of_application<'a>(
     policies: &[NamedPolicy<'a>],
     labels: &BTreeMap<String, String>,
 ) -> Vec<NamedPolicy<'a>> {
-    let mut list: Vec<_> =
-        policies.iter().copied().filter(|policy| why_not_node(policy, labels).is_none()).collect();
-    list.sort_by(|a, b| b.priority().cmp(&a.priority()).then_with(|| a.name.cmp(b.name)));
+    let mut list: Vec<_> = policies.iter().copied().filter(|policy| selects_node(policy, labels)).collect();
+    list.sort_by(NamedPolicy::in_order);
     list
 }

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 
 use thiserror::Error;
 use vfleet_api::keys::DEFAULT_POOL;
-use vfleet_api::pool_config::{LabelSelector, SriovNetworkPoolConfigSpec};
+use vfleet_api::pool_config::{LabelSelector, NodeSelectorTerm, SriovNetworkPoolConfigSpec};
 
 use crate::offload::offload_wanted;
 use crate::prelude::*;
@@ -53,13 +53,23 @@ impl PoolFault {
     }
 }
 
+/// Whether two pools come into each other's way on a node that both select: only their names decide then.
+pub fn are_rivals(one: &NamedPool<'_>, other: &NamedPool<'_>) -> bool {
+    one.name != other.name
+        && ![one.name, other.name].contains(&DEFAULT_POOL)
+        && priority(one.spec) == priority(other.spec)
+}
+
 /// The pool that the node belongs to: of those that select it, the one with the lowest priority number, and of equal
 /// ones the first by name. The pool named `default` is for nodes that no other pool selects.
 pub fn pool_of<'p, 'a>(pools: &'p [NamedPool<'a>], node: NodeIdentity<'_>) -> Option<&'p NamedPool<'a>> {
-    let rank = |pool: &&NamedPool<'a>| {
-        (pool.name == DEFAULT_POOL, pool.spec.priority.unwrap_or(DEFAULT_PRIORITY), pool.name)
-    };
+    let rank = |pool: &&NamedPool<'a>| (pool.name == DEFAULT_POOL, priority(pool.spec), pool.name);
     pools.iter().filter(|pool| selects(pool, node) == Ok(true)).min_by_key(rank)
+}
+
+/// Of several pools that select a node, the one with the lowest number has it.
+fn priority(spec: &SriovNetworkPoolConfigSpec) -> i64 {
+    spec.priority.unwrap_or(DEFAULT_PRIORITY)
 }
 
 /// Whether the pool selects the node. Of several terms one is enough, whatever is wrong with the others.
@@ -104,22 +114,44 @@ fn by_terms(spec: &SriovNetworkPoolConfigSpec, node: NodeIdentity<'_>) -> Result
     }
     let mut fault = None;
     for term in terms {
-        let expressions = term.match_expressions.iter().flatten().map(|expression| {
-            Requirement::new(&expression.key, &expression.operator, expression.values.as_deref())
-                .holds_in_term(node.labels.get(&expression.key))
-        });
-        let fields = term.match_fields.iter().flatten().map(|field| {
-            Requirement::new(&field.key, &field.operator, field.values.as_deref()).holds_for_field(node.name)
-        });
-        let mut requirements = expressions.chain(fields).peekable();
-        let is_empty = requirements.peek().is_none();
-        match all(requirements) {
-            Ok(true) if !is_empty => return Ok(true),
-            Ok(_) => {}
+        match by_term(term, node) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
             Err(found) => fault = fault.or(Some(found)),
         }
     }
     fault.map_or(Ok(false), Err)
+}
+
+fn by_term(term: &NodeSelectorTerm, node: NodeIdentity<'_>) -> Result<bool, PoolFault> {
+    let expressions = term.match_expressions.iter().flatten().map(|expression| {
+        Requirement::new(&expression.key, &expression.operator, expression.values.as_deref())
+            .holds_in_term(node.labels.get(&expression.key))
+    });
+    let fields = term.match_fields.iter().flatten().map(|field| {
+        Requirement::new(&field.key, &field.operator, field.values.as_deref()).holds_for_field(node.name)
+    });
+    Ok(all(expressions.chain(fields))? && !is_empty(term))
+}
+
+/// Whether a term says nothing. It selects no node.
+pub(crate) fn is_empty(term: &NodeSelectorTerm) -> bool {
+    term.match_expressions.iter().flatten().next().is_none()
+        && term.match_fields.iter().flatten().next().is_none()
+}
+
+/// What is wrong with a pool's selectors, each with its field.
+pub fn faults(spec: &SriovNetworkPoolConfigSpec) -> Vec<(String, PoolFault)> {
+    // A fault shows whatever the node is like.
+    let labels = BTreeMap::new();
+    let node = NodeIdentity { name: "", labels: &labels };
+    let by_labels = by_labels(spec, node).err().map(|fault| ("spec.nodeSelector".to_owned(), fault));
+    let terms = spec.node_selector_terms.iter().flatten().enumerate();
+    let by_terms = terms.filter_map(|(at, term)| {
+        let fault = by_term(term, node).err()?;
+        Some((format!("spec.nodeSelectorTerms[{at}]"), fault))
+    });
+    by_labels.into_iter().chain(by_terms).collect()
 }
 
 /// Whether all hold. One that does not hold is not the last that is looked at: a fault shows whatever the node is like.

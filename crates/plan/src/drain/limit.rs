@@ -114,12 +114,18 @@ fn max_parallel(spec: &SriovNetworkPoolConfigSpec) -> Option<i64> {
 fn max_unavailable(given: &IntOrString, total: usize) -> (usize, Option<LimitNote>) {
     match given {
         IntOrString::Int(0) => (0, Some(LimitNote::Never)),
+        IntOrString::Int(most) if *most < 0 => (1, Some(LimitNote::Unreadable(most.to_string()))),
         IntOrString::Int(most) => (count(i64::from(*most)), None),
         IntOrString::String(text) => match percentage(text) {
-            Some(percent) => ((total * percent / 100).max(1), None),
+            Some(percent) => (percent_of(total, percent).max(1), None),
             None => (1, Some(LimitNote::Unreadable(text.clone()))),
         },
     }
+}
+
+/// Admission takes the total from a status in which anybody may have written any number: nothing may overflow.
+fn percent_of(total: usize, percent: usize) -> usize {
+    total / 100 * percent + total % 100 * percent / 100
 }
 
 fn percentage(text: &str) -> Option<usize> {

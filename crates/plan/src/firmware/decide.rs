@@ -10,6 +10,9 @@ use crate::prelude::*;
 /// The vendor of cards that are set this way.
 pub const MELLANOX: u16 = 0x15b3;
 
+/// As many VFs as each of their PFs can have.
+pub const MOST_VFS: u16 = 128;
+
 /// A port of a card, as wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedPort<'a> {

@@ -12,33 +12,15 @@ use crate::prelude::*;
 
 const CNI_VERSION: &str = "1.0.0";
 
-const AN_IPAM: &str = r#"a JSON object such as {"type": "dhcp"}"#;
-const CAPABILITIES: &str = r#"a JSON object such as {"mac": true}"#;
-const META_PLUGINS: &str =
-    r#"JSON objects with commas between them, such as {"type": "tuning"}, {"type": "rdma"}"#;
-
-/// Parts that users gave as JSON, checked.
-struct Checked<'a> {
-    capabilities: Option<&'a str>,
-    ipam: &'a str,
-}
-
-/// The configuration of the network `name`.
+/// The configuration of the network `name`, whose parts in JSON were checked.
 pub(super) fn render(name: &str, spec: &NetworkSpec, common: &Common<'_>) -> Result<String, NetworkFault> {
-    let capabilities = common.capabilities.map(|text| json::object("capabilities", CAPABILITIES, text));
-    let ipam = common.ipam.map(|text| json::object("ipam", AN_IPAM, text));
-    let chained =
-        common.meta_plugins.map(|text| json::objects("metaPlugins", META_PLUGINS, text)).transpose()?;
-    let checked =
-        Checked { capabilities: capabilities.transpose()?, ipam: ipam.transpose()?.unwrap_or("{}") };
-
     let mut whole = Object::new();
     whole.text("cniVersion", Some(CNI_VERSION)).text("name", Some(name));
-    match chained {
-        None => plugin(&mut whole, spec, &checked),
+    match common.meta_plugins {
+        None => plugin(&mut whole, spec, common),
         Some(chained) => {
             let mut first = Object::new();
-            plugin(&mut first, spec, &checked);
+            plugin(&mut first, spec, common);
             whole.json("plugins", &format!("[{},{chained}]", first.end()));
         }
     }
@@ -46,17 +28,17 @@ pub(super) fn render(name: &str, spec: &NetworkSpec, common: &Common<'_>) -> Res
 }
 
 /// The keys of the network's own CNI plugin.
-fn plugin(object: &mut Object, spec: &NetworkSpec, checked: &Checked<'_>) {
+fn plugin(object: &mut Object, spec: &NetworkSpec, common: &Common<'_>) {
     match spec {
-        NetworkSpec::Sriov(spec) => sriov(object, spec, checked),
-        NetworkSpec::InfiniBand(spec) => infiniband(object, spec, checked),
-        NetworkSpec::Ovs(spec) => ovs(object, spec, checked),
-        NetworkSpec::Bridge(spec) => bridge(object, spec, checked),
+        NetworkSpec::Sriov(spec) => sriov(object, spec, common),
+        NetworkSpec::InfiniBand(spec) => infiniband(object, spec, common),
+        NetworkSpec::Ovs(spec) => ovs(object, spec, common),
+        NetworkSpec::Bridge(spec) => bridge(object, spec, common),
     }
-    object.json("ipam", checked.ipam);
+    object.json("ipam", common.ipam.unwrap_or("{}"));
 }
 
-fn sriov(object: &mut Object, spec: &SriovNetworkSpec, checked: &Checked<'_>) {
+fn sriov(object: &mut Object, spec: &SriovNetworkSpec, common: &Common<'_>) {
     object
         .text("type", Some("sriov"))
         .number("vlan", Some(spec.vlan.unwrap_or(0)))
@@ -66,22 +48,22 @@ fn sriov(object: &mut Object, spec: &SriovNetworkSpec, checked: &Checked<'_>) {
         .text("vlanProto", spec.vlan_proto.map(VlanProto::as_str))
         .number("min_tx_rate", spec.min_tx_rate)
         .number("max_tx_rate", spec.max_tx_rate);
-    capabilities(object, checked);
+    capabilities(object, common);
     object
         .text("link_state", spec.link_state.map(VfLinkState::as_str))
         .text("logLevel", spec.log_level.map(CniLogLevel::as_str))
         .text("logFile", spec.log_file.as_deref());
 }
 
-fn infiniband(object: &mut Object, spec: &SriovIBNetworkSpec, checked: &Checked<'_>) {
+fn infiniband(object: &mut Object, spec: &SriovIBNetworkSpec, common: &Common<'_>) {
     object.text("type", Some("ib-sriov"));
-    capabilities(object, checked);
+    capabilities(object, common);
     object.text("link_state", spec.link_state.map(VfLinkState::as_str));
 }
 
-fn ovs(object: &mut Object, spec: &OVSNetworkSpec, checked: &Checked<'_>) {
+fn ovs(object: &mut Object, spec: &OVSNetworkSpec, common: &Common<'_>) {
     object.text("type", Some("ovs"));
-    capabilities(object, checked);
+    capabilities(object, common);
     object
         .text("bridge", spec.bridge.as_deref())
         .number("vlan", not_zero(spec.vlan))
@@ -90,9 +72,9 @@ fn ovs(object: &mut Object, spec: &OVSNetworkSpec, checked: &Checked<'_>) {
     object.text("interface_type", spec.interface_type.as_deref());
 }
 
-fn bridge(object: &mut Object, spec: &BridgeNetworkSpec, checked: &Checked<'_>) {
+fn bridge(object: &mut Object, spec: &BridgeNetworkSpec, common: &Common<'_>) {
     object.text("type", Some("accelerated-bridge"));
-    capabilities(object, checked);
+    capabilities(object, common);
     object
         .text("bridge", spec.bridge.as_deref())
         .number("vlan", not_zero(spec.vlan))
@@ -103,8 +85,8 @@ fn bridge(object: &mut Object, spec: &BridgeNetworkSpec, checked: &Checked<'_>) 
     }
 }
 
-fn capabilities(object: &mut Object, checked: &Checked<'_>) {
-    if let Some(capabilities) = checked.capabilities {
+fn capabilities(object: &mut Object, common: &Common<'_>) {
+    if let Some(capabilities) = common.capabilities {
         object.json("capabilities", capabilities);
     }
 }

@@ -146,7 +146,7 @@ impl Decision {
 /// network away from pods.
 pub fn decide(
     network: &NetworkFacts<'_>,
-    wanted: &Result<Nad, NetworkFault>,
+    wanted: &Result<Nad, Vec<NetworkFault>>,
     around: &Surroundings<'_>,
 ) -> Decision {
     if belongs_to_another_operator(network, around) {
@@ -156,7 +156,7 @@ pub fn decide(
         return farewell(network, around);
     }
     match wanted {
-        Err(fault) => Decision::only(faulty(network, fault, around)),
+        Err(faults) => Decision::only(faulty(network, faults, around)),
         Ok(nad) => place(network, nad, around),
     }
 }
@@ -194,9 +194,10 @@ fn farewell(network: &NetworkFacts<'_>, around: &Surroundings<'_>) -> Decision {
     Decision { steps, verdict: held }
 }
 
-fn faulty(network: &NetworkFacts<'_>, fault: &NetworkFault, around: &Surroundings<'_>) -> Verdict {
-    let message = and_what_stays(fault.to_string(), network, around.nads.unwrap_or_default());
-    failing(fault.reason(), message)
+fn faulty(network: &NetworkFacts<'_>, faults: &[NetworkFault], around: &Surroundings<'_>) -> Verdict {
+    let texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    let message = and_what_stays(texts.join("; "), network, around.nads.unwrap_or_default());
+    failing(reasons::INVALID, message)
 }
 
 /// The NAD is made, or set right.

@@ -51,26 +51,23 @@ impl Object {
     }
 }
 
-/// `text`, if it is one JSON object.
-pub(super) fn object<'a>(
+/// What `text` says, if it is one JSON object.
+pub(super) fn object(
     field: &'static str,
     wanted: &'static str,
-    text: &'a str,
-) -> Result<&'a str, NetworkFault> {
-    match serde_json::from_str::<Map<String, Value>>(text) {
-        Ok(_) => Ok(text),
-        Err(error) => Err(fault(field, wanted, &error, error.column())),
-    }
+    text: &str,
+) -> Result<Map<String, Value>, NetworkFault> {
+    serde_json::from_str(text).map_err(|error| fault(field, wanted, &error, error.column()))
 }
 
-/// `text`, if it is one or more JSON objects with commas between them.
-pub(super) fn objects<'a>(
+/// What `text` says, if it is one or more JSON objects with commas between them.
+pub(super) fn objects(
     field: &'static str,
     wanted: &'static str,
-    text: &'a str,
-) -> Result<&'a str, NetworkFault> {
-    match serde_json::from_str::<Vec<Map<String, Value>>>(&format!("[{text}]")) {
-        Ok(_) => Ok(text),
+    text: &str,
+) -> Result<Vec<Map<String, Value>>, NetworkFault> {
+    match serde_json::from_str(&format!("[{text}]")) {
+        Ok(objects) => Ok(objects),
         // The bracket is ours.
         Err(error) if error.line() == 1 => {
             Err(fault(field, wanted, &error, error.column().saturating_sub(1)))

@@ -7,6 +7,9 @@ use vfleet_api::{PciAddress, VfRange, Written};
 use super::{PfRule, PolicyFault};
 use crate::prelude::*;
 
+/// Enough PFs to see the pattern.
+const MOST_PFS: usize = 4;
+
 /// One policy that selects the node (by its labels), answered for each card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyAnswer {
@@ -20,6 +23,18 @@ impl PolicyAnswer {
     /// Whether it selects any PF of the node, also where it cannot be followed.
     pub fn selects(&self) -> bool {
         self.pfs.iter().any(|pf| !matches!(pf.verdict, PfVerdict::NotSelected(_)))
+    }
+
+    /// Why a policy that selects no PF of the node does not.
+    pub fn why_no_pf(&self) -> String {
+        if self.pfs.is_empty() {
+            return "it has no network card that can have VFs".to_owned();
+        }
+        let mut reasons: Vec<_> = self.pfs.iter().take(MOST_PFS).map(ToString::to_string).collect();
+        if let more @ 1.. = self.pfs.len().saturating_sub(MOST_PFS) {
+            reasons.push(format!("and {more} more PFs"));
+        }
+        reasons.join("; ")
     }
 }
 

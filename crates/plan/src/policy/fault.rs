@@ -1,7 +1,6 @@
 //! Policies that cannot be followed.
 
 use thiserror::Error;
-use vfleet_api::bridge::Bridge;
 use vfleet_api::node_policy::{DeviceType, EswitchMode};
 use vfleet_api::{Invalid, SriovNetworkNodePolicySpec, VfRange};
 
@@ -60,35 +59,40 @@ impl PolicyFault {
     }
 }
 
+/// Whether the policy wants a software bridge of either kind.
+pub fn wants_bridge(spec: &SriovNetworkNodePolicySpec) -> bool {
+    spec.bridge.as_ref().is_some_and(|bridge| bridge.ovs.is_some() || bridge.linux.is_some())
+}
+
+/// All that does not go together in what the policy wants of any PF, each with its field.
+pub(super) fn faults(
+    spec: &SriovNetworkNodePolicySpec,
+    manage_software_bridges: bool,
+) -> impl Iterator<Item = (&'static str, PolicyFault)> {
+    let switchdev = spec.e_switch_mode == Some(EswitchMode::Switchdev);
+    let kernel_driver = spec.device_type.unwrap_or_default() == DeviceType::Netdevice;
+    let wants_bridge = wants_bridge(spec);
+    let two_bridges =
+        spec.bridge.as_ref().is_some_and(|bridge| bridge.ovs.is_some() && bridge.linux.is_some());
+    let outside = spec.externally_managed == Some(true);
+    let other_link = spec.link_type.is_some_and(|kind| kind.upper() != "ETH");
+    [
+        (two_bridges, "bridge", PolicyFault::TwoBridges),
+        (wants_bridge && !switchdev, "bridge", PolicyFault::BridgeWithoutSwitchdev),
+        (wants_bridge && outside, "bridge", PolicyFault::BridgeManagedOutside),
+        (wants_bridge && !manage_software_bridges, "bridge", PolicyFault::FeatureGateOff),
+        (switchdev && other_link, "linkType", PolicyFault::SwitchdevNotEthernet),
+        (spec.is_rdma == Some(true) && !kernel_driver, "isRdma", PolicyFault::RdmaWithoutKernelDriver),
+        (spec.vdpa_type.is_some() && !(switchdev && kernel_driver), "vdpaType", PolicyFault::VdpaNotPossible),
+    ]
+    .into_iter()
+    .filter_map(|(is_so, field, fault)| is_so.then_some((field, fault)))
+}
+
 /// Whether what the policy wants of any PF goes together.
 pub(super) fn check(
     spec: &SriovNetworkNodePolicySpec,
     manage_software_bridges: bool,
 ) -> Result<(), PolicyFault> {
-    let switchdev = spec.e_switch_mode == Some(EswitchMode::Switchdev);
-    let kernel_driver = spec.device_type.unwrap_or_default() == DeviceType::Netdevice;
-    if let Some(bridge) = spec.bridge.as_ref().filter(|bridge| **bridge != Bridge::default()) {
-        if bridge.ovs.is_some() && bridge.linux.is_some() {
-            return Err(PolicyFault::TwoBridges);
-        }
-        if !switchdev {
-            return Err(PolicyFault::BridgeWithoutSwitchdev);
-        }
-        if spec.externally_managed == Some(true) {
-            return Err(PolicyFault::BridgeManagedOutside);
-        }
-        if !manage_software_bridges {
-            return Err(PolicyFault::FeatureGateOff);
-        }
-    }
-    if switchdev && spec.link_type.is_some_and(|kind| kind.upper() != "ETH") {
-        return Err(PolicyFault::SwitchdevNotEthernet);
-    }
-    if spec.is_rdma == Some(true) && !kernel_driver {
-        return Err(PolicyFault::RdmaWithoutKernelDriver);
-    }
-    if spec.vdpa_type.is_some() && !(switchdev && kernel_driver) {
-        return Err(PolicyFault::VdpaNotPossible);
-    }
-    Ok(())
+    faults(spec, manage_software_bridges).next().map_or(Ok(()), |(_, fault)| Err(fault))
 }

@@ -3,7 +3,9 @@
 use alloc::collections::BTreeMap;
 
 use vfleet_api::keys::IGNORED_POLICY;
+use vfleet_api::node_policy::NicSelector;
 use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::written::Grammar;
 use vfleet_api::{Invalid, PciAddress, PfSelector, VfRange, Written};
 
 use super::{NamedPolicy, NodeRule, PfRule, PfVerdict, PolicyFault};
@@ -14,9 +16,21 @@ pub fn why_not_node(policy: &NamedPolicy<'_>, labels: &BTreeMap<String, String>)
     if policy.name == IGNORED_POLICY {
         return Some(NodeRule::Ignored);
     }
-    let (key, wanted) =
-        policy.spec.node_selector.iter().find(|(key, wanted)| labels.get(*key) != Some(*wanted))?;
+    let (key, wanted) = missing_label(policy, labels)?;
     Some(NodeRule::Label { key: key.clone(), wanted: wanted.clone(), found: labels.get(key).cloned() })
+}
+
+/// Whether a policy selects a node with these labels.
+pub fn selects_node(policy: &NamedPolicy<'_>, labels: &BTreeMap<String, String>) -> bool {
+    policy.name != IGNORED_POLICY && missing_label(policy, labels).is_none()
+}
+
+/// The first label that the policy asks for and that is not among these.
+fn missing_label<'a>(
+    policy: &NamedPolicy<'a>,
+    labels: &BTreeMap<String, String>,
+) -> Option<(&'a String, &'a String)> {
+    policy.spec.node_selector.iter().find(|(key, wanted)| labels.get(*key) != Some(*wanted))
 }
 
 /// Which VFs of a PF a policy names.
@@ -28,89 +42,192 @@ pub(super) struct Selection {
     pub(super) all: bool,
 }
 
-type Check<T = ()> = Result<T, PfVerdict>;
-
 /// Which VFs of `card` the policy names. Every field of the selector that is given must match. A field that cannot be
 /// read is a fault only where no other field says that another card is meant.
-pub(super) fn select(policy: &NamedPolicy<'_>, card: &InterfaceExt) -> Check<Selection> {
+pub(super) fn select(policy: &NamedPolicy<'_>, card: &InterfaceExt) -> Result<Selection, PfVerdict> {
     let nic = &policy.spec.nic_selector;
-    let names = nic.pf_names.as_deref().unwrap_or_default();
-    let addresses = nic.root_devices.as_deref().unwrap_or_default();
-    let (vendor, device) = (given(nic.vendor.as_deref()), given(nic.device_id.as_deref()));
-    let network = given(nic.net_filter.as_deref());
-    if names.is_empty() && addresses.is_empty() && vendor.or(device).or(network).is_none() {
+    if is_empty(nic) {
         return Err(PfRule::EmptySelector.into());
     }
-    let by_name = by_name(names, card);
-    let checks = [
-        by_id("vendor", vendor, card.vendor.as_deref(), |wanted, found| PfRule::Vendor { wanted, found }),
-        by_id("deviceID", device, card.device_id.as_deref(), |wanted, found| PfRule::DeviceId {
-            wanted,
-            found,
-        }),
-        by_network(network, card),
-        by_address(addresses, card),
-        by_name.as_ref().map(|_| ()).map_err(Clone::clone),
-    ];
-    let is_rule = |check: &&Check| matches!(check, Err(PfVerdict::NotSelected(_)));
-    match checks.iter().find(is_rule).or_else(|| checks.iter().find(|check| check.is_err())) {
-        Some(Err(verdict)) => Err(verdict.clone()),
-        _ => by_name,
-    }
-}
-
-fn by_id(
-    field: &'static str,
-    wanted: Option<&str>,
-    found: Option<&str>,
-    rule: impl Fn(String, Option<String>) -> PfRule,
-) -> Check {
-    let Some(wanted) = wanted else { return Ok(()) };
-    if wanted.len() != 4 || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(invalid(field, Invalid::new(wanted, "a PCI id of four hexadecimal digits such as 8086")));
-    }
-    if found.is_some_and(|found| wanted.eq_ignore_ascii_case(found)) {
-        return Ok(());
-    }
-    Err(rule(wanted.to_owned(), found.map(str::to_owned)).into())
-}
-
-fn by_network(wanted: Option<&str>, card: &InterfaceExt) -> Check {
-    let Some(wanted) = wanted else { return Ok(()) };
-    if network(wanted).is_none() {
-        let expected = "a network such as openstack/NetworkID:<id>";
-        return Err(invalid("netFilter", Invalid::new(wanted, expected)));
-    }
-    if is_on_network(card, wanted) {
-        return Ok(());
-    }
-    Err(PfRule::NetFilter { wanted: wanted.to_owned(), found: card.net_filter.clone() }.into())
-}
-
-fn by_address(wanted: &[Written<PciAddress>], card: &InterfaceExt) -> Check {
-    if let Some(error) = wanted.iter().find_map(|address| address.value().err()) {
-        return Err(invalid("rootDevices", error.clone()));
-    }
-    if wanted.is_empty() || wanted.iter().any(|address| address.value() == card.pci_address.value()) {
-        return Ok(());
-    }
-    Err(PfRule::RootDevices { wanted: texts(wanted), found: card.pci_address.text().to_owned() }.into())
-}
-
-fn by_name(wanted: &[Written<PfSelector>], card: &InterfaceExt) -> Check<Selection> {
-    let mut selection = Selection { ranges: Vec::new(), all: wanted.is_empty() };
-    for written in wanted {
-        let selector = written.value().map_err(|error| invalid("pfNames", error.clone()))?;
-        if has_name(card, &selector.name) {
-            selection.all |= selector.range.is_none();
-            selection.ranges.extend(selector.range);
+    let mut fault = None;
+    for field in FIELDS {
+        match field.matches(nic, card) {
+            Ok(true) => {}
+            Ok(false) => return Err(field.why_not(nic, card).into()),
+            Err(error) => fault = fault.or(Some(error)),
         }
     }
-    if selection.all || !selection.ranges.is_empty() {
-        return Ok(selection);
+    fault.map_or_else(|| Ok(selection(nic, card)), |fault| Err(fault.into()))
+}
+
+/// Whether `card` is selected for certain: all that is given can be read, and matches.
+pub(crate) fn selects(nic: &NicSelector, card: &InterfaceExt) -> bool {
+    !is_empty(nic) && FIELDS.iter().all(|field| field.matches(nic, card) == Ok(true))
+}
+
+/// Whether nothing is given, so that no card is selected.
+pub(crate) fn is_empty(nic: &NicSelector) -> bool {
+    FIELDS.iter().all(|field| !field.is_given(nic))
+}
+
+/// All that cannot be read, each with its field.
+pub(super) fn faults(nic: &NicSelector) -> impl Iterator<Item = (String, PolicyFault)> {
+    FIELDS.into_iter().flat_map(|field| field.faults(nic))
+}
+
+/// All of a card that decides which policies select it, and which of its VFs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SelectedBy<'a> {
+    pci_address: &'a str,
+    names: (Option<&'a str>, Option<&'a [String]>),
+    kind: (Option<&'a str>, Option<&'a str>),
+    net_filter: Option<&'a str>,
+}
+
+impl<'a> From<&'a InterfaceExt> for SelectedBy<'a> {
+    fn from(card: &'a InterfaceExt) -> Self {
+        Self {
+            pci_address: card.pci_address.text(),
+            names: (card.name.as_deref(), card.alt_names.as_deref()),
+            kind: (card.vendor.as_deref(), card.device_id.as_deref()),
+            net_filter: card.net_filter.as_deref(),
+        }
     }
-    let found = card.name.iter().chain(card.alt_names.iter().flatten()).cloned().collect();
-    Err(PfRule::PfNames { wanted: texts(wanted), found }.into())
+}
+
+/// A field of the selector.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    Vendor,
+    DeviceId,
+    NetFilter,
+    RootDevices,
+    PfNames,
+}
+
+/// The first that does not match is what people are told.
+const FIELDS: [Field; 5] =
+    [Field::Vendor, Field::DeviceId, Field::NetFilter, Field::RootDevices, Field::PfNames];
+
+impl Field {
+    fn is_given(self, nic: &NicSelector) -> bool {
+        match self {
+            Self::Vendor => given(nic.vendor.as_deref()).is_some(),
+            Self::DeviceId => given(nic.device_id.as_deref()).is_some(),
+            Self::NetFilter => given(nic.net_filter.as_deref()).is_some(),
+            Self::RootDevices => !addresses(nic).is_empty(),
+            Self::PfNames => !names(nic).is_empty(),
+        }
+    }
+
+    /// What of it cannot be read, and where that stands in a policy.
+    fn faults(self, nic: &NicSelector) -> Vec<(String, PolicyFault)> {
+        match self {
+            Self::Vendor => nic.vendor.as_deref().and_then(|id| id_fault("vendor", id)).into_iter().collect(),
+            Self::DeviceId => {
+                nic.device_id.as_deref().and_then(|id| id_fault("deviceID", id)).into_iter().collect()
+            }
+            Self::NetFilter => nic.net_filter.as_deref().and_then(network_fault).into_iter().collect(),
+            Self::RootDevices => list_faults("rootDevices", addresses(nic)),
+            Self::PfNames => list_faults("pfNames", names(nic)),
+        }
+    }
+
+    fn matches(self, nic: &NicSelector, card: &InterfaceExt) -> Result<bool, PolicyFault> {
+        if let Some((_, fault)) = self.faults(nic).into_iter().next() {
+            return Err(fault);
+        }
+        let has_id = |wanted: &Option<String>, found: &Option<String>| {
+            let is_it =
+                |wanted: &str| found.as_deref().is_some_and(|found| wanted.eq_ignore_ascii_case(found));
+            given(wanted.as_deref()).is_none_or(is_it)
+        };
+        Ok(match self {
+            Self::Vendor => has_id(&nic.vendor, &card.vendor),
+            Self::DeviceId => has_id(&nic.device_id, &card.device_id),
+            Self::NetFilter => {
+                given(nic.net_filter.as_deref()).is_none_or(|wanted| is_on_network(card, wanted))
+            }
+            Self::RootDevices => {
+                let wanted = addresses(nic);
+                wanted.is_empty() || wanted.iter().any(|address| address.value() == card.pci_address.value())
+            }
+            Self::PfNames => {
+                let means_card = |name: &Written<PfSelector>| {
+                    name.value().is_ok_and(|selector| has_name(card, &selector.name))
+                };
+                names(nic).is_empty() || names(nic).iter().any(means_card)
+            }
+        })
+    }
+
+    /// What a card that does not match is told.
+    fn why_not(self, nic: &NicSelector, card: &InterfaceExt) -> PfRule {
+        let text = |wanted: &Option<String>| wanted.clone().unwrap_or_default();
+        match self {
+            Self::Vendor => PfRule::Vendor { wanted: text(&nic.vendor), found: card.vendor.clone() },
+            Self::DeviceId => {
+                PfRule::DeviceId { wanted: text(&nic.device_id), found: card.device_id.clone() }
+            }
+            Self::NetFilter => {
+                PfRule::NetFilter { wanted: text(&nic.net_filter), found: card.net_filter.clone() }
+            }
+            Self::RootDevices => PfRule::RootDevices {
+                wanted: texts(addresses(nic)),
+                found: card.pci_address.text().to_owned(),
+            },
+            Self::PfNames => {
+                let found = card.name.iter().chain(card.alt_names.iter().flatten()).cloned().collect();
+                PfRule::PfNames { wanted: texts(names(nic)), found }
+            }
+        }
+    }
+}
+
+/// The VFs of a card that is selected.
+fn selection(nic: &NicSelector, card: &InterfaceExt) -> Selection {
+    let mut selection = Selection { ranges: Vec::new(), all: names(nic).is_empty() };
+    let selectors = names(nic).iter().filter_map(|name| name.value().ok());
+    for selector in selectors.filter(|selector| has_name(card, &selector.name)) {
+        selection.all |= selector.range.is_none();
+        selection.ranges.extend(selector.range);
+    }
+    selection
+}
+
+fn addresses(nic: &NicSelector) -> &[Written<PciAddress>] {
+    nic.root_devices.as_deref().unwrap_or_default()
+}
+
+fn names(nic: &NicSelector) -> &[Written<PfSelector>] {
+    nic.pf_names.as_deref().unwrap_or_default()
+}
+
+/// Whether it is a vendor's or a device's id.
+pub(crate) fn is_pci_id(text: &str) -> bool {
+    text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn id_fault(field: &'static str, text: &str) -> Option<(String, PolicyFault)> {
+    let expected = "a PCI id of four hexadecimal digits such as 8086";
+    (!text.is_empty() && !is_pci_id(text)).then(|| invalid(field, field, Invalid::new(text, expected)))
+}
+
+fn network_fault(text: &str) -> Option<(String, PolicyFault)> {
+    let expected = "a network such as openstack/NetworkID:<id>";
+    let is_fault = !text.is_empty() && network(text).is_none();
+    is_fault.then(|| invalid("netFilter", "netFilter", Invalid::new(text, expected)))
+}
+
+fn list_faults<T: Grammar>(field: &'static str, list: &[Written<T>]) -> Vec<(String, PolicyFault)> {
+    let fault = |(at, written): (usize, &Written<T>)| {
+        Some(invalid(field, &format!("{field}[{at}]"), written.value().err()?.clone()))
+    };
+    list.iter().enumerate().filter_map(fault).collect()
+}
+
+fn invalid(field: &'static str, place: &str, invalid: Invalid) -> (String, PolicyFault) {
+    (format!("nicSelector.{place}"), PolicyFault::Invalid { field, invalid })
 }
 
 /// Whether the PF goes by this name, or has it as an alternative one.
@@ -135,10 +252,6 @@ fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
-fn invalid(field: &'static str, invalid: Invalid) -> PfVerdict {
-    PolicyFault::Invalid { field, invalid }.into()
-}
-
-fn texts<T: vfleet_api::written::Grammar>(written: &[Written<T>]) -> Vec<String> {
+fn texts<T: Grammar>(written: &[Written<T>]) -> Vec<String> {
     written.iter().map(|written| written.text().to_owned()).collect()
 }

@@ -9,8 +9,10 @@ use crate::prelude::*;
 pub struct NicIds {
     /// VF device ids by PF device id.
     vf_devices: BTreeMap<String, String>,
-    /// All kinds of PFs and VFs, by vendor and device.
-    kinds: BTreeSet<(String, String)>,
+    /// All kinds of PFs, by vendor and device.
+    pfs: BTreeSet<(String, String)>,
+    /// All kinds of VFs, by vendor and device.
+    vfs: BTreeSet<(String, String)>,
 }
 
 /// An entry of the ConfigMap that is not used.
@@ -34,8 +36,8 @@ impl NicIds {
             let words: Vec<String> = value.split_whitespace().map(str::to_ascii_lowercase).collect();
             match words.as_slice() {
                 [vendor, pf, vf] if [vendor, pf, vf].iter().all(|word| is_id(word)) => {
-                    ids.kinds.insert((vendor.clone(), pf.clone()));
-                    ids.kinds.insert((vendor.clone(), vf.clone()));
+                    ids.pfs.insert((vendor.clone(), pf.clone()));
+                    ids.vfs.insert((vendor.clone(), vf.clone()));
                     ids.vf_devices.entry(pf.clone()).or_insert_with(|| vf.clone());
                 }
                 _ => bad.push(BadNicId { key: key.clone(), value: value.clone() }),
@@ -46,7 +48,21 @@ impl NicIds {
 
     /// Whether such cards are listed: PFs, or VFs that a hypervisor gave without their PF.
     pub fn lists(&self, vendor: u16, device: u16) -> bool {
-        self.kinds.contains(&(format!("{vendor:04x}"), format!("{device:04x}")))
+        let kind = (format!("{vendor:04x}"), format!("{device:04x}"));
+        self.pfs.contains(&kind) || self.vfs.contains(&kind)
+    }
+
+    /// Whether no card is listed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pfs.is_empty()
+    }
+
+    /// Whether a PF of this vendor, of this device id, or of both is listed. Ids are written in either case.
+    pub(crate) fn lists_pf(&self, vendor: Option<&str>, device: Option<&str>) -> bool {
+        let is_it = |wanted: Option<&str>, listed: &str| {
+            wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(listed))
+        };
+        self.pfs.iter().any(|(pf_vendor, pf)| is_it(vendor, pf_vendor) && is_it(device, pf))
     }
 
     /// The device id of VFs of such a PF.
