@@ -19,7 +19,7 @@ const OPERATOR_NAMESPACE: &str = "sriov-network-operator";
 
 fn as_go(file: &Path) -> TestResult {
     let (id, nad) = outcome(file)?;
-    let nad = nad?;
+    let nad = nad.map_err(|faults| told(&faults))?;
     // The Go operator of that version has no owner annotation yet; the next one has.
     assert_eq!(nad.owner, id.to_string());
     assert_eq!(nad.owner_reference, nad.namespace == id.namespace);
@@ -28,13 +28,14 @@ fn as_go(file: &Path) -> TestResult {
 
 fn ours(file: &Path) -> TestResult {
     let (_, nad) = outcome(file)?;
-    written(file, &shown(&nad?))
+    written(file, &shown(&nad.map_err(|faults| told(&faults))?))
 }
 
 fn fault(file: &Path) -> TestResult {
     let (_, nad) = outcome(file)?;
-    let fault = nad.err().ok_or("a NetworkAttachmentDefinition was made of it")?;
-    written(file, &format!("{}: {fault}\n", fault.reason()))
+    let faults = nad.err().ok_or("a NetworkAttachmentDefinition was made of it")?;
+    let lines = faults.iter().map(|fault| format!("{}: {fault}\n", fault.reason()));
+    written(file, &lines.collect::<String>())
 }
 
 fn written(file: &Path, found: &str) -> TestResult {
@@ -53,7 +54,13 @@ fn compare(expected: &Path, found: &str) -> TestResult {
     Err(format!("{} does not match:\n--- expected\n{wanted}\n--- found\n{found}", expected.display()).into())
 }
 
-fn outcome(file: &Path) -> Result<(NetworkId, Result<Nad, NetworkFault>), Box<dyn std::error::Error>> {
+fn told(faults: &[NetworkFault]) -> String {
+    format!("it cannot be followed: {faults:?}")
+}
+
+type Outcome = (NetworkId, Result<Nad, Vec<NetworkFault>>);
+
+fn outcome(file: &Path) -> Result<Outcome, Box<dyn std::error::Error>> {
     let object: Value = serde_saphyr::from_str(&std::fs::read_to_string(file)?)?;
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let spec = object["spec"].clone();

@@ -57,7 +57,7 @@ fn outside() -> Case {
 }
 
 impl Case {
-    fn nad(&self) -> Result<Nad, NetworkFault> {
+    fn nad(&self) -> Result<Nad, Vec<NetworkFault>> {
         plan_nad(&self.id, &self.spec, "openshift.io", OPERATOR)
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use vfleet_api::network::SriovNetworkSpec;
 use vfleet_plan::network::{Nad, NetworkFault, NetworkId, NetworkKind, NetworkSpec, plan_nad};
 
-fn nad(capabilities: &str, ipam: &str, meta_plugins: &str) -> Result<Nad, NetworkFault> {
+fn nad(capabilities: &str, ipam: &str, meta_plugins: &str) -> Result<Nad, Vec<NetworkFault>> {
     let id = NetworkId { kind: NetworkKind::Sriov, namespace: "own".into(), name: "net".into() };
     let spec = NetworkSpec::Sriov(SriovNetworkSpec {
         resource_name: "nics".into(),
@@ -42,11 +42,48 @@ fn any_object() -> impl Strategy<Value = Value> {
     prop::collection::btree_map(".*", any_json(), 0..4).prop_map(Value::from_iter)
 }
 
+/// What plugins can be told: each capability is on or off.
+fn any_capabilities() -> impl Strategy<Value = Value> {
+    let flag = any::<bool>().prop_map(Value::from);
+    prop::collection::btree_map(".*", flag, 0..4).prop_map(Value::from_iter)
+}
+
+/// A plugin that can be started.
+fn any_plugin() -> impl Strategy<Value = Value> {
+    (any_object(), ".+").prop_map(|(mut plugin, type_)| {
+        plugin["type"] = Value::from(type_);
+        plugin
+    })
+}
+
 /// Texts that are nearly JSON, where a careless program goes wrong.
 fn nearly_json() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
-        "{", "}", "[", "]", ",", ":", "\"", "\\", "'", " ", "\n", "\"a\"", "\"b c\"", "1", "1.0e5", "true",
-        "null", "{}", "\"a\":1", "}]", "\u{a0}", "\\u00e9", "//",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "'",
+        " ",
+        "\n",
+        "\"a\"",
+        "\"b c\"",
+        "1",
+        "1.0e5",
+        "true",
+        "null",
+        "{}",
+        "\"a\":1",
+        "}]",
+        "\u{a0}",
+        "\\u00e9",
+        "//",
+        "{\"type\":\"t\"}",
+        "{\"m\":true}",
     ]);
     prop_oneof![prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat()), ".*"]
 }
@@ -84,7 +121,10 @@ proptest! {
     fn any_text_gives_a_fault_or_what_it_says(
         capabilities in nearly_json(), ipam in nearly_json(), meta_plugins in nearly_json()
     ) {
-        let wanted = (object(&capabilities), object(&ipam), objects(&meta_plugins));
+        let flags = object(&capabilities).filter(|all| all.as_object().unwrap().values().all(Value::is_boolean));
+        let can_start = |plugin: &Value| plugin["type"].as_str().is_some_and(|type_| !type_.is_empty());
+        let plugins_wanted = objects(&meta_plugins).filter(|all| all.iter().all(can_start));
+        let wanted = (flags, object(&ipam), plugins_wanted);
         match (nad(&capabilities, &ipam, &meta_plugins), wanted) {
             (Ok(nad), (Some(capabilities), Some(ipam), Some(chained))) => {
                 let (own, others) = plugins(&nad.config);
@@ -100,7 +140,9 @@ proptest! {
 
     #[test]
     fn good_json_is_never_refused(
-        capabilities in any_object(), ipam in any_object(), chained in prop::collection::vec(any_object(), 1..4)
+        capabilities in any_capabilities(),
+        ipam in any_object(),
+        chained in prop::collection::vec(any_plugin(), 1..4)
     ) {
         let meta_plugins: Vec<_> = chained.iter().map(|plugin| serde_json::to_string_pretty(plugin).unwrap()).collect();
         let nad = nad(&capabilities.to_string(), &ipam.to_string(), &meta_plugins.join(" ,\n")).unwrap();
@@ -114,7 +156,7 @@ proptest! {
 #[test]
 fn a_text_that_grows_beyond_bounds_is_refused_in_time() {
     let deep = format!("{{\"a\":{}{}{}}}", "[".repeat(100), vec!["1"; 100_000].join(","), "]".repeat(100));
-    assert!(matches!(nad("", &deep, ""), Err(NetworkFault::TooLong { .. })));
+    assert!(matches!(nad("", &deep, "").unwrap_err()[..], [NetworkFault::TooLong { .. }]));
     let deeper = format!("{{\"a\":{}{}}}", "[".repeat(500_000), "]".repeat(500_000));
-    assert!(matches!(nad("", &deeper, ""), Err(NetworkFault::Json { field: "ipam", .. })));
+    assert!(matches!(nad("", &deeper, "").unwrap_err()[..], [NetworkFault::Json { field: "ipam", .. }]));
 }

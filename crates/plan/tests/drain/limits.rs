@@ -20,6 +20,8 @@ fn a_limit_is_a_number_a_percentage_or_one() {
         ("{maxUnavailable: 100%}", 9, Limit::AtMost(9)),
         ("{maxUnavailable: 10%}", 9, Limit::AtMost(1)),
         ("{maxUnavailable: 10%}", 0, Limit::AtMost(1)),
+        ("{maxUnavailable: 33%}", 1199, Limit::AtMost(395)),
+        ("{maxUnavailable: 100%}", usize::MAX, Limit::AtMost(usize::MAX)),
         ("{maxUnavailable: 5, drainConfig: {maxParallelNodeConfiguration: 2}}", 9, Limit::AtMost(2)),
         ("{maxUnavailable: 2, drainConfig: {maxParallelNodeConfiguration: 5}}", 9, Limit::AtMost(2)),
         ("{maxUnavailable: 2, drainConfig: {maxParallelNodeConfiguration: 0}}", 9, Limit::AtMost(2)),
