@@ -4,7 +4,6 @@ mod agent;
 mod cni;
 mod device_plugin;
 mod environment;
-pub(crate) mod gates;
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,6 @@ use vfleet_api::keys::{MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 
 use crate::settings::owner_reference;
 
-pub(crate) use self::agent::FIXED_VARIABLES;
 pub use self::environment::{ClusterType, CniImages, DeployConfig};
 
 /// Webhook configurations that the Go operator makes; the last one is an old version's.

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::{
     DEVICE_PLUGIN_CONFIG_MAP, DEVICE_PLUGIN_DAEMON_SET, DEVICE_PLUGIN_LABEL, DEVICE_PLUGIN_STARTED_WITH,
 };
-use vfleet_plan::{NicIds, PluginAction};
+use vfleet_plan::PluginAction;
 
 use crate::context::Context;
 use crate::guarded::Guarded;
@@ -71,13 +71,6 @@ pub(crate) enum News {
     Node(String, Option<NodeWish>),
     /// Every node was told once.
     Complete,
-}
-
-/// What connects this controller with that of the fleet.
-pub(crate) struct PluginLine {
-    pub(crate) news: mpsc::UnboundedSender<News>,
-    /// Which devices the VFs of which cards are; `None` until that was looked for.
-    pub(crate) nic_ids: channel::Receiver<Option<NicIds>>,
 }
 
 /// Why the ConfigMap is not written, if it is not.

@@ -3,6 +3,7 @@
 
 mod decision;
 mod explain;
+mod judge;
 mod standing;
 mod state;
 pub(crate) mod tally;
@@ -12,14 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use vfleet_api::keys::{DEVICE_PLUGIN_LABEL, OS_LABEL, WORKER_LABEL};
+use vfleet_api::keys::DEVICE_PLUGIN_LABEL;
 use vfleet_api::{
     SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig,
 };
+use vfleet_plan::gates::Gate;
 use vfleet_plan::offload::offload_wanted;
-use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, why_not_node};
+use vfleet_plan::{
+    NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, runs_agent, selects_node,
+};
 
-use crate::deployed::gates::Gate;
 use crate::device_plugin::{NodeWish, PluginWish};
 use crate::guarded::Guarded;
 use crate::known::{Changed, Counts, Known};
@@ -38,6 +41,8 @@ pub(crate) struct Fleet {
     settings: Option<FleetSettings>,
     /// `None`: not looked for yet.
     nic_ids: Option<NicIds>,
+    /// Another number whenever rules for policies may find something else.
+    policy_rules: u64,
 }
 
 type Labels = BTreeMap<String, String>;
@@ -86,17 +91,19 @@ impl Fleet {
     pub(crate) fn policy(&mut self, event: Event<Guarded<SriovNetworkNodePolicy>>) -> Touched {
         let mut policies: BTreeSet<_> = name(&event).into_iter().collect();
         let mut nodes = BTreeSet::new();
-        for Changed { name, old, was_unknown } in self.policies.update(event, without_managed_fields) {
-            let new = self.policies.get(&name);
-            let versions =
-                || old.iter().chain(new).map(|policy| NamedPolicy { name: &name, spec: &policy.spec });
-            let selected = |labels: &Labels| {
-                was_unknown || versions().any(|policy| why_not_node(&policy, labels).is_none())
-            };
+        let changed = self.policies.update(event, without_managed_fields);
+        for Changed { name, old, was_unknown } in &changed {
+            let new = self.policies.get(name);
+            let versions = || old.iter().chain(new).map(|policy| NamedPolicy { name, spec: &policy.spec });
+            let selected =
+                |labels: &Labels| *was_unknown || versions().any(|policy| selects_node(&policy, labels));
             nodes.extend(
                 self.nodes.iter().filter(|(_, labels)| selected(labels)).map(|(name, _)| name.clone()),
             );
-            policies.insert(name);
+            policies.insert(name.clone());
+        }
+        if !changed.is_empty() {
+            self.policy_rules += 1;
         }
         Touched { nodes, policies, ..Default::default() }
     }
@@ -113,6 +120,8 @@ impl Fleet {
             };
             let selected = self.nodes.iter().filter(|(name, labels)| selected(NodeIdentity { name, labels }));
             nodes.extend(selected.map(|(name, _)| name.clone()));
+            // Each tells of those that it shares nodes with.
+            pools.extend(self.pools.names().cloned());
             pools.insert(name);
         }
         Touched { nodes, pools, ..Default::default() }
@@ -120,12 +129,19 @@ impl Fleet {
 
     /// Takes in a change of a node.
     pub(crate) fn node(&mut self, event: Event<Guarded<Node>>) -> Touched {
-        Touched::nodes(&self.nodes.take(event, |node| Ok(node.labels().clone())))
+        let changed = self.nodes.take(event, |node| Ok(node.labels().clone()));
+        if !changed.is_empty() {
+            self.policy_rules += 1;
+        }
+        Touched::nodes(&changed)
     }
 
     /// Takes in a change of a node state.
     pub(crate) fn state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) -> Touched {
         let changed = self.states.update(event, State::from);
+        if changed.iter().any(|changed| self.is_new_to_rules(changed)) {
+            self.policy_rules += 1;
+        }
         let blocked = |state: Option<&State>| state.and_then(|state| state.blocked.clone());
         let is_news = |changed: &&Changed<State>| {
             blocked(changed.old.as_ref()) != blocked(self.states.get(&changed.name))
@@ -142,6 +158,7 @@ impl Fleet {
             return Touched::default();
         }
         self.settings = settings;
+        self.policy_rules += 1;
         let nodes = self.nodes.names().chain(self.states.names()).cloned().collect();
         Touched { nodes, ..Default::default() }
     }
@@ -152,7 +169,9 @@ impl Fleet {
             return Touched::default();
         }
         self.nic_ids = nic_ids;
-        Touched { nodes: self.nodes.names().cloned().collect(), ..Default::default() }
+        self.policy_rules += 1;
+        let nodes = self.nodes.names().cloned().collect();
+        Touched { nodes, ..Default::default() }
     }
 
     /// There is news about Open vSwitch hardware offload, which some pools ask for.
@@ -220,11 +239,7 @@ impl Touched {
 
 impl FleetSettings {
     fn selects(&self, labels: &Labels) -> bool {
-        if self.node_selector.is_empty() {
-            labels.contains_key(WORKER_LABEL) && labels.get(OS_LABEL).is_some_and(|os| os == "linux")
-        } else {
-            self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-        }
+        runs_agent(&self.node_selector, labels)
     }
 }
 

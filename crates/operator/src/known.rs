@@ -69,6 +69,11 @@ impl<T> Known<T> {
         self.unreadable.get(name)
     }
 
+    /// All objects that cannot be read as they are now.
+    pub(crate) fn unreadable_ones(&self) -> impl Iterator<Item = (&String, &Unreadable)> {
+        self.unreadable.iter()
+    }
+
     /// Names of objects that cannot be read and never could.
     pub(crate) fn unknown(&self) -> BTreeSet<String> {
         self.unreadable.keys().filter(|name| !self.items.contains_key(*name)).cloned().collect()

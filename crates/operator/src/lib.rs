@@ -3,6 +3,7 @@
 //! One loop per controller: watch events change an in-memory index, which answers at once which objects are touched;
 //! those are planned and written, several at a time ([`work::Work`]), and nothing else is done.
 
+mod admission;
 mod announce;
 mod context;
 mod default_pool;
@@ -43,9 +44,9 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Standing;
 use crate::announce::Announcer;
 use crate::context::Context;
-use crate::device_plugin::PluginLine;
 use crate::leadership::Leadership;
 use crate::lease::Candidate;
 use crate::metrics::Metrics;
@@ -53,6 +54,7 @@ use crate::node_states::Inputs;
 use crate::offload::Offload;
 use crate::settings::{Seen, Settings};
 
+pub use crate::admission::{BadAuthority, BadUrl, CertificateSource, WebhookConfig, WebhookUrl, authority};
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
 pub use server::{BadAddress, BindAddress, BindError};
 
@@ -71,6 +73,8 @@ pub struct Config {
     pub metrics: BindAddress,
     /// Where `/healthz` and `/readyz` are served.
     pub health: BindAddress,
+    /// How admission is served.
+    pub webhook: WebhookConfig,
     /// What is deployed, and how.
     pub deploy: DeployConfig,
 }
@@ -95,6 +99,9 @@ pub enum OperatorError {
         /// Where, and why not.
         source: BindError,
     },
+    /// No TLS.
+    #[error("cannot serve webhooks: TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
 }
 
 /// Runs until `stop`, or until the API server cannot be watched at all.
@@ -109,35 +116,70 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         health: Arc::default(),
     };
     server::start(&context, &stop).await?;
-    Box::pin(Candidate::new(context.clone()).run(|stop| lead(&context, stop), stop)).await?;
+    // Whatever ends takes the rest with it.
+    let stop = stop.child_token();
+    let mut always = JoinSet::new();
+    let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
+    always.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
+    let admission = admission::start(&context, settings, &mut always, &stop).await?;
+    let candidate = Candidate::new(context.clone());
+    let may_lead = async {
+        let led = Box::pin(candidate.run(|stop| lead(&context, &admission, stop), stop.clone())).await;
+        stop.cancel();
+        led
+    };
+    let (led, others) = tokio::join!(may_lead, all_of(&mut always, &stop));
     tracing::info!("operator stops");
-    Ok(())
+    led.and(others)
+}
+
+/// Waits until all have ended. The first that ends takes the others with it, each of which finishes what it has begun.
+async fn all_of(
+    tasks: &mut JoinSet<Result<(), OperatorError>>,
+    stop: &CancellationToken,
+) -> Result<(), OperatorError> {
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        let is_stopping = stop.is_cancelled();
+        stop.cancel();
+        match ended? {
+            // When all stop, whoever follows another may notice the end of that one first.
+            Err(OperatorError::WatchEnded) if is_stopping => {}
+            ended => result = result.and(ended),
+        }
+    }
+    result
 }
 
 /// Runs all controllers until `stop`, or until one of them cannot go on.
-async fn lead(context: &Context, stop: CancellationToken) -> Result<(), OperatorError> {
-    let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
+async fn lead(
+    context: &Context,
+    admission: &admission::Inputs,
+    stop: CancellationToken,
+) -> Result<(), OperatorError> {
+    let settings = admission.settings.clone();
     let mut controllers = JoinSet::new();
-    controllers.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
+    let (tell, standing) = tokio::sync::watch::channel(Standing::Unknown);
+    let certificates =
+        admission::look_after_certificates(context.clone(), admission.clone(), tell, stop.clone());
+    controllers.spawn(certificates);
     let (problem, plugin_problem) = tokio::sync::watch::channel(None);
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
+    let (publish, nic_ids) = tokio::sync::watch::channel(None);
+    let follow = device_plugin::follow_nic_ids(context.clone(), publish);
+    controllers.spawn(stopped_by(stop.clone(), follow));
     let (offload, offload_seen) = tokio::sync::watch::channel(Offload::default());
     controllers.spawn(offload::run(context.clone(), offload, stop.clone()));
     let ([seen, drain_seen], tell_both) = shared::follow(context);
     controllers.spawn(stopped_by(stop.clone(), tell_both));
-    let inputs = Inputs { settings: settings.clone(), plugin, offload: offload_seen };
+    let inputs = Inputs { settings: settings.clone(), plugin, nic_ids, offload: offload_seen };
     controllers.spawn(node_states::run(context.clone(), seen, inputs, stop.clone()));
     controllers.spawn(drain::run(context.clone(), drain_seen, settings.clone(), stop.clone()));
-    controllers.spawn(operator_config::run(context.clone(), settings, plugin_problem, stop.clone()));
+    let inputs = operator_config::Inputs { settings, plugin_problem, admission: standing };
+    controllers.spawn(operator_config::run(context.clone(), inputs, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
     controllers.spawn(default_pool::run(context.clone(), stop.clone()));
-    let mut result = Ok(());
-    while let Some(ended) = controllers.join_next().await {
-        // The first that ends takes the others with it, each of which finishes what it has begun.
-        stop.cancel();
-        result = result.and(ended?);
-    }
-    result
+    all_of(&mut controllers, &stop).await
 }
 
 /// Looks after the separate device plugin, where it is deployed, or after what it left behind.
@@ -147,17 +189,14 @@ fn spawn_device_plugin(
     settings: &Settings,
     problem: tokio::sync::watch::Sender<device_plugin::Problem>,
     stop: &CancellationToken,
-) -> Option<PluginLine> {
+) -> Option<tokio::sync::mpsc::UnboundedSender<device_plugin::News>> {
     if context.config.deploy.device_plugin_image.is_none() {
         controllers.spawn(device_plugin::clean_up(context.clone(), settings.clone(), stop.clone()));
         return None;
     }
-    let (publish, nic_ids) = tokio::sync::watch::channel(None);
     let (tell, news) = tokio::sync::mpsc::unbounded_channel();
-    let follow = device_plugin::follow_nic_ids(context.clone(), publish);
-    controllers.spawn(stopped_by(stop.clone(), follow));
     controllers.spawn(device_plugin::run(context.clone(), settings.clone(), news, problem, stop.clone()));
-    Some(PluginLine { news: tell, nic_ids })
+    Some(tell)
 }
 
 async fn stopped_by(

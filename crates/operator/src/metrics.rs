@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,6 +25,28 @@ pub(crate) struct Metrics {
     drain_duration: Histogram,
     blocked: Family<ByBlockedReason, Gauge>,
     evictions: Family<ByAnswer, Counter>,
+    admission_requests: Family<ByVerdict, Counter>,
+    admission_duration: Histogram,
+    certificate_expires: Family<Nothing, Gauge>,
+}
+
+/// Kinds that admission is asked about. Whoever asks about others must not fill the memory with them.
+const ASKED_ABOUT: [&str; 8] = [
+    "SriovNetworkNodePolicy",
+    "SriovNetworkPoolConfig",
+    "SriovOperatorConfig",
+    "SriovNetwork",
+    "SriovIBNetwork",
+    "OVSNetwork",
+    "BridgeNetwork",
+    "Pod",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByVerdict {
+    webhook: &'static str,
+    kind: &'static str,
+    verdict: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,6 +58,10 @@ struct ByBlockedReason {
 struct ByAnswer {
     result: &'static str,
 }
+
+/// There is only one, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Nothing {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByController {
@@ -110,6 +137,18 @@ impl Metrics {
         all.register_with_unit("drain_duration", text, Unit::Seconds, drain_duration.clone());
         all.register("drains_blocked", "Nodes whose drain is blocked, by reason", Family::clone(&blocked));
         all.register("evictions", "Evictions of pods, by what came of them", Family::clone(&evictions));
+        let admission_requests = Family::default();
+        let text = "Questions of the API server about objects, by what it was answered";
+        all.register("admission_requests", text, Family::clone(&admission_requests));
+        // Five milliseconds is what an answer may take.
+        let admission_duration =
+            Histogram::new([5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 1e-1, 1.0]);
+        let text = "Judging an object, without the network";
+        all.register_with_unit("admission_duration", text, Unit::Seconds, admission_duration.clone());
+        let certificate_expires = Family::default();
+        let text = "When the certificate of the webhooks ends that this replica serves";
+        let name = "webhook_certificate_expires_timestamp";
+        all.register_with_unit(name, text, Unit::Seconds, Family::clone(&certificate_expires));
         Self {
             registry: all,
             reconciles,
@@ -123,6 +162,9 @@ impl Metrics {
             drain_duration,
             blocked,
             evictions,
+            admission_requests,
+            admission_duration,
+            certificate_expires,
         }
     }
 
@@ -189,6 +231,25 @@ impl Metrics {
         self.evictions.get_or_create(&ByAnswer { result }).inc();
     }
 
+    /// The API server asked, and was answered so.
+    pub(crate) fn asked(&self, webhook: &'static str, kind: &str, verdict: &'static str) {
+        let kind = ASKED_ABOUT.into_iter().find(|known| *known == kind).unwrap_or("other");
+        self.admission_requests.get_or_create(&ByVerdict { webhook, kind, verdict }).inc();
+    }
+
+    /// An answer took so long.
+    pub(crate) fn admission_took(&self, took: Duration) {
+        self.admission_duration.observe(took.as_secs_f64());
+    }
+
+    /// The certificate of the webhooks ends then. There is no such line while none is served.
+    pub(crate) fn certificate_expires(&self, time: Option<Timestamp>) {
+        match time {
+            Some(time) => drop(self.certificate_expires.get_or_create(&Nothing {}).set(time.as_second())),
+            None => self.certificate_expires.clear(),
+        }
+    }
+
     /// All of them, in Prometheus' text form.
     pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
@@ -200,6 +261,18 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_certificate_is_shown_while_one_is_served() {
+        const NAME: &str = "\nvfleet_webhook_certificate_expires_timestamp_seconds";
+        let metrics = Metrics::new();
+        let shown = |line: &str| metrics.text().unwrap().contains(line);
+        assert!(!shown(NAME), "{}", metrics.text().unwrap());
+        metrics.certificate_expires(Timestamp::from_second(1_234).ok());
+        assert!(shown(&format!("{NAME}{{}} 1234\n")), "{}", metrics.text().unwrap());
+        metrics.certificate_expires(None);
+        assert!(!shown(NAME));
+    }
 
     #[test]
     fn the_nodes_of_a_pool_are_shown_until_it_is_gone() {

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 16;
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes::all(&context.client));
+    let mut changes = pin!(changes::all(&context.client, &context.config.namespace));
     let (tell, news) = unbounded_channel();
     let mut controller = Controller {
         known: Known::new(&context.config.namespace, &context.config.resource_prefix),

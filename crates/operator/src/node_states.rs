@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -17,7 +17,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPool
 use vfleet_plan::{NicIds, PolicyAnswer};
 
 use crate::context::Context;
-use crate::device_plugin::{News, NodeWish, PluginLine};
+use crate::device_plugin::{News, NodeWish};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
 use crate::guarded::Guarded;
 use crate::offload::Offload;
@@ -50,7 +50,9 @@ enum Change {
 pub(crate) struct Inputs {
     pub(crate) settings: Settings,
     /// Who looks after the separate device plugin, where there is one.
-    pub(crate) plugin: Option<PluginLine>,
+    pub(crate) plugin: Option<mpsc::UnboundedSender<News>>,
+    /// Which kinds of cards there are, and of which kind their VFs; `None` until that was looked for.
+    pub(crate) nic_ids: channel::Receiver<Option<NicIds>>,
     pub(crate) offload: channel::Receiver<Offload>,
 }
 
@@ -61,12 +63,9 @@ pub(crate) async fn run(
     inputs: Inputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let Inputs { settings, plugin, offload } = inputs;
-    // Nobody asks for them without the plugin.
-    let nothing = || channel::channel(Some(NicIds::default())).1;
-    let nic_ids = plugin.as_ref().map_or_else(nothing, |plugin| plugin.nic_ids.clone());
+    let Inputs { settings, plugin, nic_ids, offload } = inputs;
     let mut changes = pin!(changes(&context, seen, settings, nic_ids, offload));
-    let mut controller = Controller::new(&context, plugin.map(|plugin| plugin.news));
+    let mut controller = Controller::new(&context, plugin);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -74,6 +73,7 @@ pub(crate) async fn run(
             () = controller.states.progress() => {}
             () = controller.reports.progress() => {}
             about = controller.news.next() => controller.reports.touch([about]),
+            () = controller.judgements.next() => controller.judge(),
             node = controller.away.next() => { controller.changed.insert(node); }
         }
         controller.go_on();
@@ -83,6 +83,14 @@ pub(crate) async fn run(
     controller.reports.finish().await;
     controller.forget_counts();
     Ok(())
+}
+
+/// Does what takes a while. Other tasks of the same thread are looked after by another one, where there are several.
+fn without_holding_up_others<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::current().runtime_flavor() {
+        tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 fn changes(
@@ -115,7 +123,10 @@ struct Controller {
     states: Work<String>,
     /// Policies and pools that there may be something new to say about.
     news: Paced<About>,
-    /// Of those, the ones whose turn it is.
+    /// When rules are asked about all policies: to look at thousands of nodes takes its time.
+    judgements: Paced<()>,
+    judging_took: Duration,
+    /// Of those that there may be something new to say about, the ones whose turn it is.
     reports: Work<About>,
     reporter: Reports,
     /// Nodes that are away: each comes when its time is over.
@@ -137,6 +148,8 @@ impl Controller {
             changed: BTreeSet::new(),
             states: Work::new("node-states", WRITES_AT_ONCE, metrics()),
             news: Paced::default(),
+            judgements: Paced::default(),
+            judging_took: Duration::ZERO,
             reports: Work::new("reports", REPORTS_AT_ONCE, metrics()),
             reporter: Reports::new(context),
             away: Wakes::default(),
@@ -195,6 +208,9 @@ impl Controller {
             let (decision, _) = self.decide(&node);
             self.write(node, decision);
         }
+        if self.reporter.is_to_judge(&self.fleet) {
+            self.judgements.touch((), pace::of_work(self.judging_took).max(pace::READABLE));
+        }
         while let Some(about) = self.reports.next_touched() {
             if let Some(writing) = self.reporter.about(&about, &self.fleet) {
                 self.reports.start(about, writing);
@@ -202,6 +218,15 @@ impl Controller {
                 self.reports.nothing_to_do(&about);
                 self.news.forget(&about);
             }
+        }
+    }
+
+    fn judge(&mut self) {
+        if self.reporter.is_to_judge(&self.fleet) {
+            let started = Instant::now();
+            let policies = without_holding_up_others(|| self.reporter.judge(&self.fleet));
+            self.judging_took = started.elapsed();
+            self.tell(policies, BTreeSet::new());
         }
     }
 

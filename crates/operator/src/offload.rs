@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::SriovNetworkPoolConfig;
-use vfleet_api::keys::{MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
+use vfleet_api::keys::{INSTALLATION_LABEL, MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 use vfleet_plan::offload::{
     OffloadAction, OffloadStanding, machine_config, machine_config_name, machine_config_pool_of,
     offload_action, offload_standing, offload_wanted,
@@ -103,7 +103,10 @@ fn changes(context: &Context) -> impl Stream<Item = Change> + use<> {
         let api: Api<Names> = Api::all_with(client.clone(), &resource);
         watch::uninterrupted(resource.kind.into(), watcher(api, config))
     };
-    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={OPERATOR_FIELD_MANAGER}"));
+    let labels =
+        [(MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER), (INSTALLATION_LABEL, &context.config.namespace)];
+    let ours =
+        watcher::Config::default().labels(&labels.map(|(key, value)| format!("{key}={value}")).join(","));
     futures::stream::select_all([
         pools.map(|event| Change::Pool(Box::new(event))).boxed(),
         follow(machine_config_pools(), watcher::Config::default()).map(Change::MachineConfigPool).boxed(),
@@ -123,7 +126,8 @@ async fn carry_out(context: Context, write: Write) -> Result<(), WriteError> {
     match write {
         Write::Apply { mcp } => {
             let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &machine_configs());
-            writer.apply(&api, &machine_config_name(&mcp), &machine_config(&mcp)).await.map(drop)
+            let config = machine_config(&mcp, &context.config.namespace);
+            writer.apply(&api, &machine_config_name(&mcp), &config).await.map(drop)
         }
         Write::Delete(metadata) => {
             tracing::info!(name = metadata.name, "no pool wants this machine config any more");

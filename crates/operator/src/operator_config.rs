@@ -18,20 +18,30 @@ use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::OPERATOR_CONFIG;
 
 use crate::OperatorError;
+use crate::admission::Standing;
 use crate::context::Context;
 use crate::device_plugin::Problem;
 use crate::operator_config::found::Found;
-use crate::operator_config::settling::{Memory, settle};
+use crate::operator_config::settling::{Known, Memory, settle};
 use crate::settings::{Seen, Settings};
 use crate::work::Work;
+
+/// What this depends on.
+pub(crate) struct Inputs {
+    pub(crate) settings: Settings,
+    /// What keeps the separate device plugin from being told what it should know.
+    pub(crate) plugin_problem: tokio::sync::watch::Receiver<Problem>,
+    /// How admission stands.
+    pub(crate) admission: tokio::sync::watch::Receiver<Standing>,
+}
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
-    mut settings: Settings,
-    mut plugin_problem: tokio::sync::watch::Receiver<Problem>,
+    inputs: Inputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
+    let Inputs { mut settings, mut plugin_problem, mut admission } = inputs;
     let mut changes = pin!(found::changes(&context));
     let mut found = Found::default();
     let memory = Arc::new(Memory::default());
@@ -51,6 +61,7 @@ pub(crate) async fn run(
             },
             // When its sender is gone there is no separate device plugin, or all ends.
             Ok(()) = plugin_problem.changed() => work.touch([OPERATOR_CONFIG]),
+            Ok(()) = admission.changed() => work.touch([OPERATOR_CONFIG]),
             () = work.progress() => {}
         }
         let seen = settings.borrow().clone();
@@ -58,8 +69,12 @@ pub(crate) async fn run(
             continue;
         }
         if let Some(key) = work.next_touched() {
-            let problem = plugin_problem.borrow_and_update().clone();
-            work.start(key, settle(context.clone(), seen, found.clone(), problem, Arc::clone(&memory)));
+            let known = Known {
+                found: found.clone(),
+                plugin_problem: plugin_problem.borrow_and_update().clone(),
+                admission: admission.borrow_and_update().clone(),
+            };
+            work.start(key, settle(context.clone(), seen, known, Arc::clone(&memory)));
         }
     }
     // What is under way is short, and finished rather than cut.

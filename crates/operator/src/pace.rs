@@ -18,6 +18,11 @@ pub(crate) fn of_list(length: usize) -> Duration {
     Duration::from_millis(u64::try_from(length).unwrap_or(u64::MAX))
 }
 
+/// How often something may be done that takes so long: it must not keep from their turn those who wait for answers.
+pub(crate) fn of_work(took: Duration) -> Duration {
+    took.saturating_mul(50)
+}
+
 /// Keys that are to be written about.
 #[derive(Debug)]
 pub(crate) struct Paced<K> {

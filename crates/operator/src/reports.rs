@@ -1,6 +1,6 @@
 //! What policies and pools say about themselves in their status.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use vfleet_api::conditions::Verdict;
 use vfleet_api::keys::{GO_POOL_FINALIZER, IGNORED_POLICY};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
+use vfleet_plan::admission::{self, Installation, valid};
 use vfleet_plan::offload::{offload_verdict, offload_wanted};
 use vfleet_plan::{
     PolicyStanding, ignored_policy_verdicts, policy_verdicts, pool_verdicts, unreadable_policy_verdicts,
@@ -51,8 +52,19 @@ pub(crate) struct Reports {
     pub(crate) pool_tally: Tally<PoolStanding>,
     /// How far Open vSwitch hardware offload is.
     pub(crate) offload: Offload,
+    /// What rules say of each policy.
+    judged: HashMap<String, Judged>,
+    /// The state of the fleet's rules when they were asked.
+    judged_at: Option<u64>,
     /// The status of such a policy cannot be read either, so that we have to remember what we wrote.
     said_unreadable: Arc<Mutex<HashMap<String, Unreadable>>>,
+}
+
+/// What rules say of a version of a policy.
+#[derive(Debug, PartialEq)]
+struct Judged {
+    generation: Option<i64>,
+    verdict: Verdict,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,6 +84,8 @@ impl Reports {
             policy_tally: Tally::default(),
             pool_tally: Tally::default(),
             offload: Offload::default(),
+            judged: HashMap::new(),
+            judged_at: None,
             said_unreadable: Arc::default(),
         }
     }
@@ -90,9 +104,12 @@ impl Reports {
     fn policy(&mut self, name: &str, fleet: &Fleet) -> Option<Writing> {
         lock(&self.said_unreadable).remove(name);
         let policy = fleet.find_policy(name)?.clone();
+        // Who is not judged yet is told all at once, as soon as that is done.
+        let judged = self.judged.get(name);
+        let valid = judged.filter(|judged| judged.generation == policy.metadata.generation)?.verdict.clone();
         let count = fleet.count_policy(name, self.policy_tally.of(name));
-        let verdicts =
-            if name == IGNORED_POLICY { ignored_policy_verdicts() } else { policy_verdicts(&count) };
+        let course = if name == IGNORED_POLICY { ignored_policy_verdicts() } else { policy_verdicts(&count) };
+        let verdicts: Vec<_> = course.into_iter().chain([valid]).collect();
         let new = count.status();
         let old = policy.status.clone().unwrap_or_default();
         let rest_is_same =
@@ -105,6 +122,32 @@ impl Reports {
         }))
     }
 
+    /// Whether rules may say something else of policies than when they were last asked.
+    pub(crate) fn is_to_judge(&self, fleet: &Fleet) -> bool {
+        self.judged_at != Some(fleet.policy_rules())
+    }
+
+    /// Asks the rules about all policies. Gives those that there is something new to say about.
+    pub(crate) fn judge(&mut self, fleet: &Fleet) -> BTreeSet<String> {
+        let findings = fleet.judge_policies(&self.home());
+        let judged: HashMap<_, _> = findings
+            .into_iter()
+            .map(|(policy, findings)| {
+                let judged = Judged { generation: policy.metadata.generation, verdict: valid(&findings) };
+                (policy.name_any(), judged)
+            })
+            .collect();
+        let is_news = |(name, judged): &(&String, &Judged)| self.judged.get(*name) != Some(*judged);
+        let news = judged.iter().filter(is_news).map(|(name, _)| name.clone()).collect();
+        (self.judged, self.judged_at) = (judged, Some(fleet.policy_rules()));
+        news
+    }
+
+    fn home(&self) -> Installation<'_> {
+        let config = &self.context.config;
+        Installation { namespace: &config.namespace, dev_mode: config.deploy.dev_mode }
+    }
+
     fn unreadable_policy(&mut self, name: &str, unreadable: &Unreadable) -> Option<Writing> {
         let generation = |unreadable: &Unreadable| unreadable.metadata.generation;
         let said = lock(&self.said_unreadable).get(name).map(generation);
@@ -114,7 +157,9 @@ impl Reports {
         let context = self.context.clone();
         let api: Api<PartialObjectMeta<SriovNetworkNodePolicy>> =
             Api::namespaced(context.client.clone(), &context.config.namespace);
-        let verdicts = unreadable_policy_verdicts(&unreadable.error);
+        let course = unreadable_policy_verdicts(&unreadable.error);
+        let said_valid = valid(&admission::unreadable(&unreadable.error));
+        let verdicts: Vec<_> = course.into_iter().chain([said_valid]).collect();
         let object = unreadable.metadata.clone().into_response_partial();
         let (said, name, unreadable) =
             (Arc::clone(&self.said_unreadable), name.to_owned(), unreadable.clone());
@@ -160,6 +205,7 @@ impl Reports {
         let sight = fleet.see_pool(name, &pool, self.pool_tally.of(name));
         let mut verdicts = pool_verdicts(&sight);
         verdicts.extend(self.offload_verdict(&pool));
+        verdicts.push(valid(&fleet.judge_pool(name, &pool, &self.home())));
         let nodes = sight.nodes;
         self.context.metrics.pool_nodes(name, &nodes);
         let old = pool.status.clone().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Who may do what in the cluster, and why. This is the one list: `vfleet manifests` writes the roles from it.
 
-use vfleet_api::keys::SUPPORTED_NIC_IDS;
+use vfleet_api::keys::{SUPPORTED_NIC_IDS, WEBHOOK_SECRET};
 
 /// A service account that a program of vfleet runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +58,21 @@ pub struct Right {
     pub group: &'static str,
     /// The resources.
     pub resources: &'static [&'static str],
-    /// Only objects of these names; all when empty.
+    /// Only objects of these names; all when empty. [`OWN_NAMESPACE`] stands for the name of the namespace that vfleet is
+    /// installed in.
     pub names: &'static [&'static str],
     /// What they may do.
     pub verbs: &'static [&'static str],
     /// What for.
     pub why: &'static str,
 }
+
+/// In names of objects: the namespace that vfleet is installed in.
+pub const OWN_NAMESPACE: &str = "{namespace}";
+
+/// The Secret with a certificate for webhooks that charts for the Go operator use. Whoever takes another one gives the
+/// operator a role for it.
+const PROVIDED_SECRET: &str = "operator-webhook-cert";
 
 const SRIOV: &str = "sriovnetwork.openshift.io";
 const MACHINE_CONFIGURATION: &str = "machineconfiguration.openshift.io";
@@ -101,8 +109,8 @@ pub const RIGHTS: &[Right] = &[
         OPERATOR,
         "k8s.cni.cncf.io",
         &["network-attachment-definitions"],
-        &["list", "watch", "create", "patch", "delete"],
-        "what networks become, in whatever namespace they name",
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "what networks become, in whatever namespace they name; the one that a pod names",
     ),
     cluster(
         OPERATOR,
@@ -135,6 +143,26 @@ pub const RIGHTS: &[Right] = &[
             &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
             &["get", "delete"],
             "webhooks that the Go operator left and nobody serves would block every write",
+        )
+    },
+    Right {
+        names: &["vfleet-admission.{namespace}"],
+        ..cluster(
+            OPERATOR,
+            "admissionregistration.k8s.io",
+            &["validatingwebhookconfigurations"],
+            &["list", "watch", "patch"],
+            "the API server is told to ask the operator about objects, and whom to trust",
+        )
+    },
+    Right {
+        names: &["vfleet-admission.{namespace}", "vfleet-injector.{namespace}"],
+        ..cluster(
+            OPERATOR,
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations"],
+            &["list", "watch", "patch"],
+            "the same for what is added to objects and pods",
         )
     },
     cluster(
@@ -231,6 +259,26 @@ pub const RIGHTS: &[Right] = &[
         &["get", "list", "watch", "create", "update", "delete"],
         "one of several replicas leads; a lock of older versions of the Go operator goes",
     ),
+    Right {
+        names: &[WEBHOOK_SECRET],
+        ..at_home(
+            OPERATOR,
+            "",
+            &["secrets"],
+            &["get", "list", "watch", "patch"],
+            "its own certificate of the webhooks, renewed before it ends",
+        )
+    },
+    Right {
+        names: &[PROVIDED_SECRET],
+        ..at_home(
+            OPERATOR,
+            "",
+            &["secrets"],
+            &["get", "list", "watch"],
+            "the certificate of the webhooks that somebody provides instead",
+        )
+    },
     // Agents.
     at_home(AGENTS, SRIOV, &["sriovnetworknodestates"], READ, "what its node shall be like"),
     at_home(
@@ -354,7 +402,8 @@ mod tests {
                 let same = same_account
                     && right.group == other.group
                     && shares(right.resources, other.resources)
-                    && (right.scope == other.scope || shares(right.verbs, other.verbs));
+                    && (right.scope == other.scope || shares(right.verbs, other.verbs))
+                    && (right.names.is_empty() || other.names.is_empty() || shares(right.names, other.names));
                 assert!(!same, "{right:?} and {other:?} speak about the same thing");
             }
         }

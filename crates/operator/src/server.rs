@@ -54,6 +54,11 @@ impl fmt::Display for BindAddress {
 }
 
 impl BindAddress {
+    /// Whether nothing is served.
+    pub fn is_nowhere(self) -> bool {
+        self.0.is_none()
+    }
+
     /// A socket that listens there; `None` for nowhere.
     pub async fn listen(self) -> Result<Option<TcpListener>, BindError> {
         match self.0 {

@@ -11,8 +11,9 @@ use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::agent_environment as name;
 use vfleet_api::keys::{AGENT_DAEMON_SET, OS_LABEL, WORKER_LABEL};
 use vfleet_api::operator_config::{ConfigurationMode, PluginName, SriovOperatorConfigSpec};
+use vfleet_plan::admission::FIXED_VARIABLES;
+use vfleet_plan::gates::Gate;
 
-use super::gates::Gate;
 use super::{Site, cni, device_plugin, host_path, mount, on_nodes, pod_field, privileged, requests, words};
 
 /// Where the agent sees the host's file tree.
@@ -20,9 +21,6 @@ const HOST: &str = "/host";
 
 /// The agents' pods share the network of their hosts, where the ports of the Go operator's are free.
 const METRICS: &str = ":9110";
-
-/// Variables that the operator config must not set: an agent that takes itself for another node's would do harm.
-pub(crate) const FIXED_VARIABLES: [&str; 3] = [name::NODE_NAME, name::NAMESPACE, name::HOST_IPS];
 
 /// The agent on every node that the config selects.
 pub(super) fn daemon_set(config: &SriovOperatorConfig, site: &Site<'_>, image: &str) -> DaemonSet {

@@ -12,8 +12,8 @@ use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::{
     DEVICE_PLUGIN_CONFIG_MAP, DEVICE_PLUGIN_DAEMON_SET, DEVICE_PLUGIN_LABEL, ENABLED, OS_LABEL,
 };
+use vfleet_plan::gates::Gate;
 
-use super::gates::Gate;
 use super::{Site, host_path, map, mount, on_nodes, owned, pod_field, privileged, requests, words};
 
 /// A directory of the host that the plugin uses: volume, path, and whether it is made when it is missing.

@@ -1,20 +1,16 @@
 //! What is to be said about a policy or a pool, with one node as the example for those like it.
 
-use vfleet_api::keys::{OS_LABEL, WORKER_LABEL};
 use vfleet_api::pool_config::PoolNodes;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
 use vfleet_plan::{
-    BlockedNode, Example, NamedPool, NodeIdentity, PfAnswer, PfVerdict, PolicyAnswer, PolicyCount,
-    PolicyStanding, PoolFault, PoolSight, drain, pool,
+    BlockedNode, Example, NamedPool, PfAnswer, PfVerdict, PolicyAnswer, PolicyCount, PolicyStanding,
+    PoolSight, drain, pool,
 };
 
 use super::standing::failure_of;
 use super::tally::Standings;
 use super::{Fleet, PoolStanding};
 use crate::guarded::Unreadable;
-
-/// Enough PFs to see the pattern.
-const MOST_PFS: usize = 4;
 
 impl Fleet {
     pub(crate) fn find_policy(&self, name: &str) -> Option<&SriovNetworkNodePolicy> {
@@ -71,7 +67,7 @@ impl Fleet {
                 let failure = failure_of(answer, state)?;
                 ("NodesFailed", format!("{}: {}", failure.reason, failure.message))
             }
-            PolicyStanding::NoPf => ("NoMatchingPf", why_no_pf(answer)),
+            PolicyStanding::NoPf => ("NoMatchingPf", answer.why_no_pf()),
             PolicyStanding::Pending | PolicyStanding::NoFacts | PolicyStanding::Ready => return None,
         };
         Some(Example { node: node.to_owned(), reason, text })
@@ -89,7 +85,7 @@ impl Fleet {
         let total = usize::try_from(nodes.total.unwrap_or(0)).unwrap_or(0);
         let blocked = standings.and_then(|standings| standings.get(&PoolStanding::Blocked)?.first());
         PoolSight {
-            fault: pool_fault(&named),
+            fault: pool::faults(&pool.spec).into_iter().map(|(_, fault)| fault).next(),
             blocked: blocked.and_then(|node| {
                 let message = self.states.get(node)?.blocked.clone()?;
                 Some(BlockedNode { node: node.to_string(), message })
@@ -115,23 +111,6 @@ fn count_pool(standings: Option<&Standings<PoolStanding>>) -> PoolNodes {
     }
 }
 
-/// What is wrong with the pool's selector. Any node shows it.
-fn pool_fault(pool: &NamedPool<'_>) -> Option<PoolFault> {
-    let labels = [WORKER_LABEL, OS_LABEL].map(|label| (label.to_owned(), String::new())).into();
-    pool::selects(pool, NodeIdentity { name: "", labels: &labels }).err()
-}
-
 fn first(answer: &PolicyAnswer, is_it: fn(&PfVerdict) -> bool) -> Option<String> {
     answer.pfs.iter().find(|pf| is_it(&pf.verdict)).map(ToString::to_string)
-}
-
-fn why_no_pf(answer: &PolicyAnswer) -> String {
-    if answer.pfs.is_empty() {
-        return "it has no network card that can have VFs".to_owned();
-    }
-    let mut reasons: Vec<_> = answer.pfs.iter().take(MOST_PFS).map(ToString::to_string).collect();
-    if let more @ 1.. = answer.pfs.len().saturating_sub(MOST_PFS) {
-        reasons.push(format!("and {more} more PFs"));
-    }
-    reasons.join("; ")
 }

@@ -32,7 +32,7 @@ impl Fleet {
         let is_written = !matches!(decision, Decision::Update(Upkeep { spec: Some(_), .. }));
         let selecting = self.named_policies().into_iter();
         selecting
-            .filter(|policy| vfleet_plan::why_not_node(policy, labels).is_none())
+            .filter(|policy| vfleet_plan::selects_node(policy, labels))
             .map(|policy| {
                 let answer = answers.iter().find(|answer| answer.policy == policy.name);
                 let standing = match (state, answer) {

@@ -6,8 +6,9 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 use vfleet_api::SriovNetworkNodeStateSpec;
 
-use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER};
+use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER, OS_LABEL, WORKER_LABEL};
 use vfleet_plan::PolicyStanding;
+use vfleet_plan::admission::Installation;
 
 use super::*;
 
@@ -499,4 +500,55 @@ fn a_pool_for_offload_only_has_no_limit() {
     let mut fleet = a_fleet();
     fleet.pool(Event::Apply(pool("p", &json!({ "ovsHardwareOffloadConfig": { "name": "worker" } }))));
     assert_eq!(fleet.see_pool("p", fleet.find_pool("p").unwrap(), None).limit, None);
+}
+
+#[test]
+fn policies_are_judged_again_when_something_that_counts_is_new() {
+    let card = |name: &str, value: serde_json::Value| {
+        let mut card =
+            json!({ "name": "ens1f0", "pciAddress": "0000:3b:00.0", "vendor": "8086", "totalvfs": 64 });
+        card[name] = value;
+        Event::Apply(state("a", &json!({ "interfaces": [card] })))
+    };
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    fleet.policy(Event::Apply(policy("p", 4)));
+    let mut last = fleet.policy_rules();
+    let mut is_news =
+        |fleet: &Fleet| std::mem::replace(&mut last, fleet.policy_rules()) != fleet.policy_rules();
+    fleet.state(card("totalvfs", json!(64)));
+    assert!(is_news(&fleet), "its cards are known now");
+    fleet.state(card("numVfs", json!(4)));
+    assert!(!is_news(&fleet), "that is what agents do");
+    fleet.state(card("totalvfs", json!(2)));
+    assert!(is_news(&fleet));
+    fleet.node(Event::Apply(node("a", &[(WORKER_LABEL, ""), (OS_LABEL, "linux"), ("rack", "1")])));
+    assert!(is_news(&fleet));
+    fleet.policy(Event::Apply(policy("q", 4)));
+    assert!(is_news(&fleet), "what is wrong with one may be because of the other");
+    fleet.policy(Event::Apply(policy("q", 4)));
+    assert!(!is_news(&fleet));
+}
+
+#[test]
+fn pools_tell_of_others_with_the_same_nodes() {
+    let home = Installation { namespace: "home", dev_mode: false };
+    let said = |fleet: &Fleet, name: &str| -> Vec<_> {
+        let findings = fleet.judge_pool(name, fleet.find_pool(name).unwrap(), &home);
+        findings.iter().map(|finding| finding.rule).collect()
+    };
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    let here = json!({ "maxUnavailable": 1, "priority": 5, "nodeSelector": { "matchLabels": { OS_LABEL: "linux" } } });
+    let nowhere =
+        json!({ "maxUnavailable": 1, "priority": 5, "nodeSelector": { "matchLabels": { "rack": "1" } } });
+    fleet.pool(Event::Apply(pool("p", &here)));
+    assert!(said(&fleet, "p").is_empty());
+    let touched = fleet.pool(Event::Apply(pool("q", &nowhere)));
+    assert_eq!((touched.pools, said(&fleet, "q")), (nodes(&["p", "q"]), vec!["S16"]));
+    assert!(said(&fleet, "p").is_empty());
+    fleet.pool(Event::Apply(pool("q", &here)));
+    assert_eq!([said(&fleet, "p"), said(&fleet, "q")], [["S15"], ["S15"]]);
+    fleet.pool(Event::Apply(pool("default", &json!({ "priority": 5, "maxUnavailable": 1 }))));
+    assert_eq!(said(&fleet, "default"), ["S12"]);
 }

@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use vfleet_api::keys::{LAST_NETWORK_NAMESPACE, NAD_OWNER, NAD_RESOURCE};
 use vfleet_api::network::{NetworkAttachmentDefinition, NetworkStatus};
-use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
+use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy};
 use vfleet_plan::network::{NadFacts, NetworkFault, NetworkId, NetworkKind, NetworkSpec, OwnerFacts};
 
 use crate::guarded::Guarded;
@@ -27,6 +27,8 @@ pub(super) enum Change {
     /// The cluster does not know what a NAD is.
     NoNads,
     Namespace(Event<SeenNamespace>),
+    /// Of the operator's namespace.
+    Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
 }
 
 /// What counts of a network.
@@ -99,8 +101,10 @@ network_object!(SriovIBNetwork, InfiniBand);
 network_object!(OVSNetwork, Ovs);
 network_object!(BridgeNetwork, Bridge);
 
-/// All changes, in all namespaces.
-pub(super) fn all(client: &Client) -> impl Stream<Item = Change> + use<> {
+/// All changes: of policies in the operator's namespace, of everything else in all of them.
+pub(super) fn all(client: &Client, operator_namespace: &str) -> impl Stream<Item = Change> + use<> {
+    let policies = Api::namespaced(client.clone(), operator_namespace);
+    let policies = watch::changes(policies, watcher::Config::default());
     futures::stream::select_all([
         networks::<SriovNetwork>(client).boxed(),
         networks::<SriovIBNetwork>(client).boxed(),
@@ -108,6 +112,7 @@ pub(super) fn all(client: &Client) -> impl Stream<Item = Change> + use<> {
         networks::<BridgeNetwork>(client).boxed(),
         nads(client).boxed(),
         namespaces(client).boxed(),
+        policies.map(|event| Change::Policy(Box::new(event))).boxed(),
     ])
 }
 

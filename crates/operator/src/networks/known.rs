@@ -5,13 +5,18 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::Event;
+use vfleet_api::SriovNetworkNodePolicy;
 use vfleet_api::conditions::{Verdict, updated};
 use vfleet_api::keys::NETWORK_FINALIZER;
+use vfleet_plan::NamedPolicy;
+use vfleet_plan::admission::{Installation, ResourceFacts, check_network, valid};
 use vfleet_plan::network::{
     Decision, NadFacts, NamespaceFacts, NetworkFacts, NetworkId, NetworkKind, Surroundings, decide, plan_nad,
     remembered_namespace, target_namespace,
 };
 
+use crate::guarded::Guarded;
+use crate::known::Known as ByName;
 use crate::networks::changes::{Change, Network, Place, SeenNad, SeenNamespace};
 use crate::networks::objects::{Objects, Version};
 use crate::networks::steps::News;
@@ -28,6 +33,8 @@ pub(super) struct Known {
     /// The cluster does not know what a NAD is.
     no_nads: bool,
     namespaces: Objects<SeenNamespace>,
+    /// They offer the resources that networks name.
+    policies: ByName<SriovNetworkNodePolicy>,
     /// What we last said of networks outside our namespace. An operator of another installation may say something else
     /// of them; each says it once, or both would write for ever.
     said: HashMap<NetworkId, Said>,
@@ -44,6 +51,15 @@ pub(super) struct Todo {
     /// The NADs that were there when it was decided.
     pub(super) nads: HashMap<String, Version>,
     pub(super) decision: Decision,
+    /// What admission would say of it; nothing about what cannot be read.
+    pub(super) valid: Option<Verdict>,
+}
+
+impl Todo {
+    /// All that is said together with `verdict`. What we leave out would be taken off the network.
+    pub(super) fn with_valid(&self, verdict: &Verdict) -> Vec<Verdict> {
+        [verdict].into_iter().chain(&self.valid).cloned().collect()
+    }
 }
 
 impl Known {
@@ -57,6 +73,7 @@ impl Known {
             nads: Objects::default(),
             no_nads: false,
             namespaces: Objects::default(),
+            policies: ByName::default(),
             said: HashMap::new(),
         }
     }
@@ -68,6 +85,7 @@ impl Known {
             Change::Nad(event) => self.nad(*event),
             Change::NoNads => self.no_nads(),
             Change::Namespace(event) => self.namespace(event),
+            Change::Policy(event) => self.policy(*event),
         }
     }
 
@@ -115,13 +133,28 @@ impl Known {
         touched.flat_map(|(_, networks)| networks).cloned().collect()
     }
 
+    /// It touches the networks that name a resource which it offers, or offered.
+    fn policy(&mut self, event: Event<Guarded<SriovNetworkNodePolicy>>) -> BTreeSet<NetworkId> {
+        let changed = self.policies.update(event, |mut policy| {
+            policy.metadata.managed_fields = None;
+            policy
+        });
+        let versions = changed.iter().flat_map(|one| one.old.iter().chain(self.policies.get(&one.name)));
+        let resources: BTreeSet<_> = versions.map(|policy| policy.spec.resource_name.as_str()).collect();
+        let names_one = |id: &&NetworkId| {
+            let spec = self.get(id).and_then(|network| network.spec.as_ref().ok());
+            spec.is_some_and(|spec| resources.contains(spec.resource_name()))
+        };
+        self.networks.values().flat_map(Objects::keys).filter(names_one).cloned().collect()
+    }
+
     fn all(&self) -> BTreeSet<NetworkId> {
         self.networks.values().flat_map(Objects::keys).cloned().collect()
     }
 
     /// Whether enough is known to decide: before that, an absent NAD or namespace may just not have been seen.
     pub(super) fn is_complete(&self) -> bool {
-        self.namespaces.is_listed() && (self.no_nads || self.nads.is_listed())
+        self.namespaces.is_listed() && (self.no_nads || self.nads.is_listed()) && self.policies.is_listed()
     }
 
     /// Takes in what was written.
@@ -197,17 +230,34 @@ impl Known {
         let network = self.get(id)?;
         let places = self.places.get(id).map(Vec::as_slice).unwrap_or_default();
         let nads: Vec<_> = places.iter().filter_map(|place| self.nads.get(place)).collect();
-        let mut decision = self.decision(network, &nads);
-        decision.verdict = decision.verdict.filter(|verdict| !self.is_said(network, verdict));
-        let nothing = decision.steps.is_empty() && decision.verdict.is_none();
+        let decision = self.decision(network, &nads);
         let nads = nads.iter().map(|nad| (nad.place.namespace.clone(), nad.version.clone())).collect();
-        (!nothing).then(|| Todo { network: network.clone(), nads, decision })
+        let mut todo = Todo { network: network.clone(), nads, decision, valid: self.valid(network) };
+        let verdict = todo.decision.verdict.take();
+        todo.decision.verdict = verdict.filter(|verdict| !self.is_said(network, &todo.with_valid(verdict)));
+        let nothing = todo.decision.steps.is_empty() && todo.decision.verdict.is_none();
+        (!nothing).then_some(todo)
+    }
+
+    /// What admission would say of the network.
+    fn valid(&self, network: &Network) -> Option<Verdict> {
+        let spec = network.spec.as_ref().ok()?;
+        let mut offered_by: Vec<_> = self
+            .policies
+            .iter()
+            .filter(|(_, policy)| policy.spec.resource_name == spec.resource_name())
+            .map(|(name, policy)| NamedPolicy { name, spec: &policy.spec })
+            .collect();
+        offered_by.sort_unstable_by_key(|policy| policy.name);
+        // Which cards are reported is no matter of networks.
+        let home = Installation { namespace: &self.operator_namespace, dev_mode: false };
+        Some(valid(&check_network(&network.id, spec, &home, Some(&ResourceFacts { offered_by }))))
     }
 
     fn decision(&self, network: &Network, nads: &[&SeenNad]) -> Decision {
         let wanted = match &network.spec {
             Ok(spec) => plan_nad(&network.id, spec, &self.resource_prefix, &self.operator_namespace),
-            Err(fault) => Err(fault.clone()),
+            Err(fault) => Err(vec![fault.clone()]),
         };
         let facts: Vec<&NadFacts> = nads.iter().map(|nad| &nad.facts).collect();
         let around = Surroundings {
@@ -227,12 +277,11 @@ impl Known {
 
     /// Whether the network's conditions say so already, or did when we last wrote them. Where they cannot be read nobody
     /// could tell: better silence than to say it for ever.
-    fn is_said(&self, network: &Network, verdict: &Verdict) -> bool {
+    fn is_said(&self, network: &Network, verdicts: &[Verdict]) -> bool {
         let Some(found) = &network.conditions else { return true };
         let ours = self.said.get(&network.id).filter(|said| said.uid == network.version.uid);
         let says = |conditions: &[Condition]| {
-            let verdict = std::slice::from_ref(verdict);
-            updated(conditions, verdict, network.generation, Timestamp::now()) == *conditions
+            updated(conditions, verdicts, network.generation, Timestamp::now()) == *conditions
         };
         says(found) || ours.is_some_and(|said| says(&said.conditions))
     }

@@ -49,13 +49,13 @@ impl Task {
         for step in &self.todo.decision.steps {
             if let Err(error) = self.step::<K>(step).await {
                 if let Some(verdict) = refusal(step, &error) {
-                    self.say::<K>(verdict).await?;
+                    self.say::<K>(&verdict).await?;
                 }
                 return Err(error);
             }
         }
         match &self.todo.decision.verdict {
-            Some(verdict) => self.say::<K>(verdict.clone()).await,
+            Some(verdict) => self.say::<K>(verdict).await,
             None => Ok(()),
         }
     }
@@ -182,8 +182,8 @@ impl Task {
         Ok(())
     }
 
-    /// Writes the Ready condition.
-    async fn say<K: NetworkObject>(&self, verdict: Verdict) -> Result<(), WriteError> {
+    /// Writes the conditions Ready and Valid.
+    async fn say<K: NetworkObject>(&self, ready: &Verdict) -> Result<(), WriteError> {
         let network = &self.todo.network;
         let Some(conditions) = &network.conditions else { return Ok(()) };
         let metadata = ObjectMeta {
@@ -199,7 +199,7 @@ impl Task {
             conditions,
             rest_is_same: true,
         };
-        let verdicts = [verdict];
+        let verdicts = self.todo.with_valid(ready);
         match report(&self.context, &subject, &verdicts, json!({})).await {
             // It went meanwhile, and nobody asks any more.
             Err(error) if error.is_not_found() => return Ok(()),

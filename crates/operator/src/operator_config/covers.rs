@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Whether `found` has all of `wanted`. What else it has is the API server's, or somebody else's. A list of plain values,
 /// such as a command line, is one value: it has an owner as a whole, and one word more means something else.
-pub(super) fn covers(found: &Value, wanted: &Value) -> bool {
+pub(crate) fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             wanted.iter().all(|(key, value)| found.get(key).is_some_and(|found| covers(found, value)))

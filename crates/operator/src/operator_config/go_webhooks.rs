@@ -1,7 +1,7 @@
 //! Webhooks that the Go operator left behind.
 //!
-//! Their servers are DaemonSets of their own and go on without it. As long as a feature is on and its server is there,
-//! it stays. A configuration without a server is dangerous: the API server would refuse every write that it is about.
+//! Their servers are DaemonSets of their own and go on without it. As long as a feature is on, its server is there, and
+//! our own webhooks are not served yet, it stays. Then it goes: its configurations first. A configuration without a server is dangerous: the API server would refuse every write that it is about.
 //! See `docs/decisions/0005-taking-over-from-the-go-operator.md`.
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -32,25 +32,36 @@ fn server_of(configuration: &str) -> &'static str {
     if configuration.starts_with("network-resources-injector") { INJECTOR_SERVER } else { WEBHOOK_SERVER }
 }
 
-/// The servers that stay.
-pub(super) fn staying(config: &SriovOperatorConfig, found: &Found) -> Vec<&'static str> {
-    let is_deleted = config.metadata.deletion_timestamp.is_some();
-    servers(&config.spec)
-        .into_iter()
-        .filter(|(name, enabled)| *enabled && !is_deleted && found.daemon_set(name).is_some())
-        .map(|(name, _)| name)
-        .collect()
+/// What is known of them.
+pub(super) struct GoWebhooks<'a> {
+    pub(super) config: &'a SriovOperatorConfig,
+    pub(super) found: &'a Found,
+    /// Whether all that the config wants is served by us.
+    pub(super) ours_serve: bool,
 }
 
-/// Servers that the config controls and whose feature is off.
-pub(super) fn unwanted_servers<'a>(config: &SriovOperatorConfig, found: &'a Found) -> Vec<&'a DynamicObject> {
-    let owner = config.metadata.uid.as_deref().unwrap_or_default();
-    servers(&config.spec)
-        .into_iter()
-        .filter(|(_, enabled)| !enabled)
-        .filter_map(|(name, _)| found.daemon_set(name))
-        .filter(|server| is_controlled_by(server, owner))
-        .collect()
+impl<'a> GoWebhooks<'a> {
+    /// The servers that stay.
+    pub(super) fn staying(&self) -> Vec<&'static str> {
+        let is_deleted = self.config.metadata.deletion_timestamp.is_some();
+        servers(&self.config.spec)
+            .into_iter()
+            .filter(|(_, enabled)| *enabled && !is_deleted && !self.ours_serve)
+            .filter(|(name, _)| self.found.daemon_set(name).is_some())
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// Servers that the config controls, and whose feature is off or served by us.
+    pub(super) fn unwanted_servers(&self) -> Vec<&'a DynamicObject> {
+        let owner = self.config.metadata.uid.as_deref().unwrap_or_default();
+        servers(&self.config.spec)
+            .into_iter()
+            .filter(|(_, enabled)| !enabled || self.ours_serve)
+            .filter_map(|(name, _)| self.found.daemon_set(name))
+            .filter(|server| is_controlled_by(server, owner))
+            .collect()
+    }
 }
 
 /// Deletes the configurations whose server is not among those that stay.

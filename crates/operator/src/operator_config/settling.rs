@@ -18,8 +18,10 @@ use vfleet_api::operator_config::SriovOperatorConfigSpec;
 
 use super::covers::covers;
 use super::found::{Found, Id, Kind};
+use super::go_webhooks::GoWebhooks;
 use super::verdict::{Outcome, verdicts};
 use super::{go_webhooks, take_over};
+use crate::admission::Standing;
 use crate::context::Context;
 use crate::deployed::{self, Site};
 use crate::device_plugin::Problem;
@@ -51,20 +53,28 @@ impl Memory {
     }
 }
 
-/// Does what is to be done, with what was `found`.
+/// What is known besides the config.
+pub(super) struct Known {
+    pub(super) found: Found,
+    /// What keeps the separate device plugin from being told what it should know.
+    pub(super) plugin_problem: Problem,
+    /// How admission stands.
+    pub(super) admission: Standing,
+}
+
+/// Does what is to be done.
 pub(super) async fn settle(
     context: Context,
     seen: Seen,
-    found: Found,
-    plugin_problem: Problem,
+    known: Known,
     memory: Arc<Memory>,
 ) -> Result<(), WriteError> {
     let pass = Pass {
         writer: Writer::new(context.leadership.clone()),
         configs: Api::namespaced(context.client.clone(), &context.config.namespace),
         context: &context,
-        found: &found,
-        plugin_problem,
+        found: &known.found,
+        known: &known,
         memory: &memory,
     };
     match &seen {
@@ -82,8 +92,7 @@ struct Pass<'a> {
     writer: Writer,
     configs: Api<SriovOperatorConfig>,
     found: &'a Found,
-    /// What keeps the separate device plugin from being told what it should know.
-    plugin_problem: Problem,
+    known: &'a Known,
     memory: &'a Memory,
 }
 
@@ -133,9 +142,10 @@ impl Pass<'_> {
         let outcome = Outcome {
             site: &site,
             failure: result.as_ref().err().map(ToString::to_string),
-            plugin_problem: self.plugin_problem.clone(),
+            plugin_problem: self.known.plugin_problem.clone(),
             foreign_device_plugin: self.has_foreign_device_plugin(&site),
-            go_webhook_servers: go_webhooks::staying(config, self.found),
+            admission: &self.known.admission,
+            go_webhook_servers: self.go_webhooks(config).staying(),
         };
         let status = config.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -217,7 +227,8 @@ impl Pass<'_> {
     }
 
     async fn look_after_go_webhooks(&self, config: &SriovOperatorConfig) -> Result<(), Failure> {
-        let staying = go_webhooks::staying(config, self.found);
+        let go_webhooks = self.go_webhooks(config);
+        let staying = go_webhooks.staying();
         if self.memory.lock().webhooks_checked_with.as_ref() != Some(&staying) {
             // Configurations first: without their server they would refuse what they are about.
             let failed = |error| Failure {
@@ -228,11 +239,16 @@ impl Pass<'_> {
             go_webhooks::delete_unserved(self.context, &self.writer, &staying).await.map_err(failed)?;
             self.memory.lock().webhooks_checked_with = Some(staying);
         }
-        for server in go_webhooks::unwanted_servers(config, self.found) {
+        for server in go_webhooks.unwanted_servers() {
             let id = Id { kind: Kind::DaemonSet, name: server.name_any() };
             self.delete(&id, server).await?;
         }
         Ok(())
+    }
+
+    fn go_webhooks<'b>(&'b self, config: &'b SriovOperatorConfig) -> GoWebhooks<'b> {
+        let ours_serve = matches!(self.known.admission, Standing::Serving { .. });
+        GoWebhooks { config, found: self.found, ours_serve }
     }
 
     fn has_foreign_device_plugin(&self, site: &Site<'_>) -> bool {

@@ -1,15 +1,14 @@
 //! What is said about the operator config.
 
 use vfleet_api::SriovOperatorConfig;
-use vfleet_api::conditions::{DEGRADED, READY, Verdict};
-use vfleet_api::keys::{AGENT_DAEMON_SET, DEVICE_PLUGIN_DAEMON_SET};
+use vfleet_api::conditions::{ADMISSION, DEGRADED, READY, Verdict};
+use vfleet_api::keys::{AGENT_DAEMON_SET, DEVICE_PLUGIN_DAEMON_SET, OPERATOR_CONFIG};
+use vfleet_api::node_state::Timestamp;
+use vfleet_plan::admission::{ConfigFacts, Findings, Installation, Request, check_operator_config, valid};
 
-use crate::deployed::gates::{self, Gate};
-use crate::deployed::{CniImages, FIXED_VARIABLES, Site};
+use crate::admission::Standing;
+use crate::deployed::{CniImages, Site};
 use crate::device_plugin::Problem;
-
-/// The condition about checking and changing objects at admission.
-const ADMISSION: &str = "Admission";
 
 /// What is known besides the config.
 pub(super) struct Outcome<'a> {
@@ -20,6 +19,8 @@ pub(super) struct Outcome<'a> {
     pub(super) plugin_problem: Problem,
     /// Whether the Go operator's device plugin runs, without us having been given its image.
     pub(super) foreign_device_plugin: bool,
+    /// How admission stands.
+    pub(super) admission: &'a Standing,
     /// Servers of webhooks that the Go operator deployed and that still run.
     pub(super) go_webhook_servers: Vec<&'static str>,
 }
@@ -33,10 +34,19 @@ pub(super) fn verdicts(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> V
     } else {
         (true, "OperatorConfigReady", deployed(outcome.site))
     };
-    let message = [vec![message], notes(config, outcome)].concat().join("; ");
+    let message = [vec![message], notes(outcome)].concat().join("; ");
     let ready = Verdict { type_: READY, holds, reason, message };
     let degraded = Verdict { type_: DEGRADED, holds: !holds, ..ready.clone() };
-    vec![ready, degraded, admission(config, outcome)]
+    let mut verdicts = vec![ready, degraded, valid(&judged(config, outcome.site))];
+    verdicts.extend(admission(config, outcome));
+    verdicts
+}
+
+/// What is wrong with what it says. As it is there, nothing of it is about to change: no rule about that looks at facts.
+fn judged(config: &SriovOperatorConfig, site: &Site<'_>) -> Findings {
+    let home = Installation { namespace: site.namespace, dev_mode: site.deploy.dev_mode };
+    let request = Request::creation(site.namespace, OPERATOR_CONFIG, &config.spec);
+    check_operator_config(&request, &home, Some(&ConfigFacts::default()))
 }
 
 fn deployed(site: &Site<'_>) -> String {
@@ -50,8 +60,7 @@ fn deployed(site: &Site<'_>) -> String {
 }
 
 /// What one should know besides; nothing fails for it.
-fn notes(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Vec<String> {
-    let spec = &config.spec;
+fn notes(outcome: &Outcome<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if outcome.site.agent_image.is_none() {
         notes.push(
@@ -73,22 +82,6 @@ fn notes(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if spec.disable_drain == Some(true) {
-        notes.push("disableDrain is set: nodes are changed, and restarted, without being drained".to_owned());
-    }
-    let unknown = gates::unknown(spec);
-    if !unknown.is_empty() {
-        notes.push(format!("featureGates has names that no feature has: {}", unknown.join(", ")));
-    }
-    if Gate::MetricsExporter.is_on(spec) {
-        notes.push(
-            "the metrics exporter (featureGates.metricsExporter) is not deployed by this version".to_owned(),
-        );
-    }
-    let chosen = |name: &&str| spec.config_daemon_env_vars.iter().flatten().any(|(chosen, _)| chosen == name);
-    for name in FIXED_VARIABLES.iter().filter(|name| chosen(name)) {
-        notes.push(format!("{name} in configDaemonEnvVars is left out: it comes from the agent's pod"));
-    }
     if outcome.foreign_device_plugin {
         notes.push(format!(
             "the DaemonSet {DEVICE_PLUGIN_DAEMON_SET} of the Go operator is left as it is; set \
@@ -98,34 +91,50 @@ fn notes(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Vec<String> {
     notes
 }
 
-fn admission(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Verdict {
-    let wanted = [
-        ("enableOperatorWebhook", config.spec.enable_operator_webhook),
-        ("enableInjector", config.spec.enable_injector),
-    ];
-    let wanted: Vec<_> =
-        wanted.iter().filter(|(_, enabled)| *enabled == Some(true)).map(|(name, _)| *name).collect();
-    let (reason, message) = if wanted.is_empty() {
-        ("Disabled", "neither enableOperatorWebhook nor enableInjector is set".to_owned())
-    } else {
-        ("NotServedYet", format!("this version serves no webhooks, which {} asks for", wanted.join(", as ")))
+/// `None` as long as nobody has looked: another replica that begins to lead is no change of what is served.
+fn admission(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Option<Verdict> {
+    let spec = &config.spec;
+    let (checks, injects) = (spec.enable_operator_webhook == Some(true), spec.enable_injector == Some(true));
+    let (holds, reason, message) = match outcome.admission {
+        _ if !checks && !injects => {
+            (false, "Disabled", "neither enableOperatorWebhook nor enableInjector is set".to_owned())
+        }
+        Standing::Unknown => return None,
+        // Nobody has looked since it was switched on.
+        Standing::Disabled | Standing::Starting => {
+            (false, "Starting", "the API server is not told to ask before it can be answered".to_owned())
+        }
+        Standing::Serving { until, ends_soon } => {
+            (true, "Serving", served(checks, injects, until.as_ref(), *ends_soon))
+        }
+        Standing::Trouble { reason, message } => (false, *reason, message.clone()),
     };
     let stay = match outcome.go_webhook_servers.as_slice() {
         [] => String::new(),
-        servers => format!("; those of the Go operator stay: {}", servers.join(", ")),
+        servers => format!("; those of the Go operator stay until then: {}", servers.join(", ")),
     };
-    let message = message + &stay;
-    Verdict { type_: ADMISSION, holds: false, reason, message }
+    Some(Verdict { type_: ADMISSION, holds, reason, message: message + &stay })
+}
+
+fn served(checks: bool, injects: bool, until: Option<&Timestamp>, ends_soon: bool) -> String {
+    let what = [(checks, "objects are checked"), (injects, "pods get their resources")];
+    let mut parts: Vec<_> =
+        what.into_iter().filter(|(is_on, _)| *is_on).map(|(_, what)| what.to_owned()).collect();
+    parts.extend(until.map(|until| format!("the certificate is valid until {until}")));
+    parts.extend(ends_soon.then(|| "that is soon: put another one into its Secret".to_owned()));
+    parts.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
+    use vfleet_api::conditions::VALID;
     use vfleet_api::operator_config::SriovOperatorConfigSpec;
 
     use super::*;
     use crate::deployed::DeployConfig;
 
-    fn ready(spec: SriovOperatorConfigSpec, deploy: &DeployConfig) -> String {
+    /// What is said in conditions Ready and Valid.
+    fn told(spec: SriovOperatorConfigSpec, deploy: &DeployConfig) -> [String; 2] {
         let site =
             Site { namespace: "ns", resource_prefix: "openshift.io", deploy, agent_image: Some("vfleet:1") };
         let outcome = Outcome {
@@ -133,26 +142,89 @@ mod tests {
             failure: None,
             plugin_problem: None,
             foreign_device_plugin: false,
+            admission: &Standing::Disabled,
             go_webhook_servers: Vec::new(),
         };
-        let ready = verdicts(&SriovOperatorConfig::new("default", spec), &outcome).remove(0);
-        assert!(ready.holds, "{ready:?}");
-        ready.message
+        let verdicts = verdicts(&SriovOperatorConfig::new("default", spec), &outcome);
+        [READY, VALID].map(|type_| {
+            let verdict = verdicts.iter().find(|verdict| verdict.type_ == type_).unwrap();
+            assert!(verdict.holds, "{verdict:?}");
+            verdict.message.clone()
+        })
     }
 
     #[test]
     fn what_a_default_install_lacks_is_said() {
-        let message = ready(SriovOperatorConfigSpec::default(), &DeployConfig::default());
+        let [message, valid] = told(SriovOperatorConfigSpec::default(), &DeployConfig::default());
         assert!(message.contains("no CNI plugins") && message.contains("SRIOV_CNI_IMAGE, "), "{message}");
         assert!(message.contains("SRIOV_DEVICE_PLUGIN_IMAGE"), "{message}");
-        assert!(!message.contains("disableDrain"), "{message}");
+        assert!(!valid.contains("disableDrain"), "{valid}");
 
         let mut deploy =
             DeployConfig { device_plugin_image: Some("plugin:1".to_owned()), ..Default::default() };
         deploy.cni_images.ovs = Some("ovs:1".to_owned());
         let spec = SriovOperatorConfigSpec { disable_drain: Some(true), ..Default::default() };
-        let message = ready(spec, &deploy);
+        let [message, valid] = told(spec, &deploy);
         assert!(!message.contains("CNI") && !message.contains("IMAGE"), "{message}");
-        assert!(message.contains("disableDrain is set"), "{message}");
+        assert!(valid.contains("note: spec.disableDrain: disableDrain is set"), "{valid}");
+    }
+
+    #[test]
+    fn as_long_as_nobody_has_looked_what_was_said_of_admission_stays() {
+        let deploy = DeployConfig::default();
+        let site = Site { namespace: "ns", resource_prefix: "p", deploy: &deploy, agent_image: None };
+        let outcome = Outcome {
+            site: &site,
+            failure: None,
+            plugin_problem: None,
+            foreign_device_plugin: false,
+            admission: &Standing::Unknown,
+            go_webhook_servers: vec![],
+        };
+        let on = SriovOperatorConfigSpec { enable_operator_webhook: Some(true), ..Default::default() };
+        let types = |spec| {
+            let verdicts = verdicts(&SriovOperatorConfig::new("default", spec), &outcome);
+            verdicts.iter().map(|verdict| verdict.type_).collect::<Vec<_>>()
+        };
+        assert!(!types(on).contains(&ADMISSION));
+        assert!(types(SriovOperatorConfigSpec::default()).contains(&ADMISSION), "that it is off is known");
+    }
+
+    #[test]
+    fn how_admission_stands_is_said() {
+        let said = |spec: SriovOperatorConfigSpec, admission: &Standing, servers: Vec<&'static str>| {
+            let deploy = DeployConfig::default();
+            let site = Site { namespace: "ns", resource_prefix: "p", deploy: &deploy, agent_image: None };
+            let outcome = Outcome {
+                site: &site,
+                failure: None,
+                plugin_problem: None,
+                foreign_device_plugin: false,
+                admission,
+                go_webhook_servers: servers,
+            };
+            let verdict = super::admission(&SriovOperatorConfig::new("default", spec), &outcome).unwrap();
+            (verdict.holds, verdict.reason, verdict.message)
+        };
+        let on = SriovOperatorConfigSpec { enable_operator_webhook: Some(true), ..Default::default() };
+        let until = Timestamp::from_second(0).ok();
+        assert_eq!(said(SriovOperatorConfigSpec::default(), &Standing::Starting, vec![]).1, "Disabled");
+        assert_eq!(
+            said(on.clone(), &Standing::Serving { until, ends_soon: false }, vec![]),
+            (
+                true,
+                "Serving",
+                "objects are checked; the certificate is valid until 1970-01-01T00:00:00Z".to_owned()
+            )
+        );
+        let (holds, _, message) = said(on.clone(), &Standing::Serving { until, ends_soon: true }, vec![]);
+        assert!(holds && message.contains("soon: put another one"), "{message}");
+        let (holds, reason, message) = said(on.clone(), &Standing::Disabled, vec!["operator-webhook"]);
+        assert!(
+            !holds && reason == "Starting" && message.ends_with("until then: operator-webhook"),
+            "{message}"
+        );
+        let trouble = Standing::Trouble { reason: "NoConfiguration", message: "why".to_owned() };
+        assert_eq!(said(on, &trouble, vec![]), (false, "NoConfiguration", "why".to_owned()));
     }
 }

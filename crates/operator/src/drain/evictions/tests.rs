@@ -54,6 +54,13 @@ impl Scene {
             stale_state_after: Duration::ZERO,
             metrics: "0".parse().unwrap(),
             health: "0".parse().unwrap(),
+            webhook: crate::WebhookConfig {
+                at: "0".parse().unwrap(),
+                url: None,
+                certificates: crate::CertificateSource::default(),
+                lifetime: Duration::from_hours(1),
+                only_tls13: false,
+            },
             deploy: crate::DeployConfig::default(),
         };
         let context = Context {

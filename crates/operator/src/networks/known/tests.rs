@@ -18,6 +18,7 @@ fn complete() -> Known {
     }
     known.take(Change::Namespace(Event::InitDone));
     known.take(Change::Nad(Box::new(Event::InitDone)));
+    known.take(Change::Policy(Box::new(Event::InitDone)));
     known
 }
 
@@ -70,6 +71,34 @@ fn steps(known: &Known, name: &str) -> Vec<NetworkStep> {
     known.decide(&id(name)).map(|todo| todo.decision.steps).unwrap_or_default()
 }
 
+/// What is to be said of a network.
+fn said(known: &Known, id: &NetworkId) -> Vec<Verdict> {
+    let todo = known.decide(id).unwrap();
+    todo.with_valid(todo.decision.verdict.as_ref().unwrap())
+}
+
+fn policy(name: &str, resource: &str) -> Guarded<SriovNetworkNodePolicy> {
+    serde_json::from_value(serde_json::json!({
+        "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy",
+        "metadata": { "name": name },
+        "spec": { "resourceName": resource, "numVfs": 1, "nodeSelector": {}, "nicSelector": { "vendor": "8086" } },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_policy_touches_the_networks_that_name_its_resource_and_they_say_who_offers_it() {
+    let mut known = complete();
+    put(&mut known, network("net", "apps", 1));
+    let note = |known: &Known| said(known, &id("net")).remove(1).message;
+    assert!(note(&known).contains("no policy offers the resource nics yet"), "{}", note(&known));
+    let apply = |known: &mut Known, policy| known.take(Change::Policy(Box::new(Event::Apply(policy))));
+    assert_eq!(apply(&mut known, policy("p", "others")), BTreeSet::new());
+    assert_eq!(apply(&mut known, policy("p", "nics")), BTreeSet::from([id("net")]));
+    assert!(!note(&known).contains("note"), "{}", note(&known));
+    assert_eq!(apply(&mut known, policy("p", "others")), BTreeSet::from([id("net")]));
+}
+
 #[test]
 fn nothing_is_decided_before_nads_and_namespaces_were_listed() {
     let mut known = known();
@@ -77,6 +106,8 @@ fn nothing_is_decided_before_nads_and_namespaces_were_listed() {
     known.take(Change::Namespace(Event::InitDone));
     assert!(!known.is_complete());
     known.take(Change::Nad(Box::new(Event::InitDone)));
+    assert!(!known.is_complete());
+    known.take(Change::Policy(Box::new(Event::InitDone)));
     assert!(known.is_complete());
 }
 
@@ -131,9 +162,9 @@ fn what_was_written_counts_before_the_watch_tells_it() {
     known.learn(News::Nad(Box::new(made)));
     assert_eq!(steps(&known, "net"), []);
 
-    let verdict = known.decide(&id("net")).unwrap().decision.verdict.unwrap();
-    assert_eq!((verdict.holds, verdict.reason), (true, reasons::READY));
-    let conditions = updated(&[], &[verdict], Some(1), Timestamp::now());
+    let verdicts = said(&known, &id("net"));
+    assert_eq!((verdicts[0].holds, verdicts[0].reason), (true, reasons::READY));
+    let conditions = updated(&[], &verdicts, Some(1), Timestamp::now());
     known.learn(News::Said { id: id("net"), uid: "net".into(), conditions });
     assert!(known.decide(&id("net")).is_none());
 
@@ -210,8 +241,7 @@ fn of_a_network_elsewhere_we_say_a_thing_once_whatever_others_say_and_at_home_al
         let network = |number| Network { id: id.clone(), ..network("net", "nowhere", number) };
         let verdict = |known: &Known| known.decide(&id).and_then(|todo| todo.decision.verdict);
         put(&mut known, network(1));
-        let said = verdict(&known).unwrap();
-        let conditions = updated(&[], &[said], Some(1), Timestamp::now());
+        let conditions = updated(&[], &said(&known, &id), Some(1), Timestamp::now());
         known.learn(News::Said { id: id.clone(), uid: "net".into(), conditions });
         assert_eq!(verdict(&known), None);
 
@@ -241,6 +271,7 @@ fn without_nads_all_networks_say_so_once_and_go_on_when_they_come() {
     let mut known = known();
     known.take(Change::Namespace(Event::InitApply(namespace("apps", false))));
     known.take(Change::Namespace(Event::InitDone));
+    known.take(Change::Policy(Box::new(Event::InitDone)));
     put(&mut known, network("net", "apps", 1));
     let none = || Change::NoNads;
     assert_eq!(known.take(none()), BTreeSet::from([id("net")]));

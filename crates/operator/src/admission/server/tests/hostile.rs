@@ -1,0 +1,195 @@
+//! Those who do not want an answer, but want others to have none.
+
+use tokio::net::TcpSocket;
+
+use super::*;
+
+/// Few, so that a test can open more. Nobody is sent away by time: only by number.
+const FEW: Limits = Limits {
+    open: 24,
+    handshake: Duration::from_mins(5),
+    idle: Duration::from_mins(5),
+    last_answers: Duration::from_secs(1),
+};
+
+/// What somebody does, and then says no more.
+#[derive(Clone, Copy, Debug)]
+enum Silent {
+    FromTheStart,
+    AfterTheHandshake,
+    WithinTheHead,
+    WithinTheBody,
+    WithinALargeBody,
+}
+
+const ALL: [Silent; 5] = [
+    Silent::FromTheStart,
+    Silent::AfterTheHandshake,
+    Silent::WithinTheHead,
+    Silent::WithinTheBody,
+    Silent::WithinALargeBody,
+];
+
+/// An open connection: it stays until it is dropped.
+type Held = Box<dyn std::any::Any + Send>;
+
+impl Silent {
+    /// From an address of its own.
+    async fn open(self, server: &Server, generation: &Generation, from: &str) -> Held {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        let stream = socket.connect(server.address).await.unwrap();
+        if matches!(self, Self::FromTheStart) {
+            return Box::new(stream);
+        }
+        let mut client = shake_hands(stream, trusting(usual_versions(), generation)).await.unwrap();
+        match self {
+            Self::FromTheStart | Self::AfterTheHandshake => {}
+            Self::WithinTheHead => client.0.write_all(b"POST /mutate HTTP/1.1\r\nHost").await.unwrap(),
+            Self::WithinTheBody => client.send_head(PODS, 100).await,
+            Self::WithinALargeBody => client.send_head(PODS, LARGEST_REVIEW).await,
+        }
+        Box::new(client)
+    }
+}
+
+async fn at_once<T>(what: impl Future<Output = T>) -> T {
+    // Less than any question may take that is not complete.
+    tokio::time::timeout(Duration::from_secs(2), what).await.expect("in time")
+}
+
+#[tokio::test]
+async fn somebody_silent_holds_up_nobody_else() {
+    for silent in ALL {
+        for from in ["127.0.0.1", "127.0.0.2"] {
+            let (server, generation) = Server::certified(FEW).await;
+            let mut before = server.connect(&generation).await.unwrap();
+            assert_eq!(before.post(PODS, &review("u", "good")).await.0, 200);
+            let mut held = Vec::new();
+            for _ in 0..FEW.open * 2 {
+                held.push(silent.open(&server, &generation, from).await);
+            }
+            let after = at_once(async {
+                server.connect(&generation).await.unwrap().post(PODS, &review("u", "good")).await.0
+            });
+            assert_eq!(after.await, 200, "{silent:?} from {from}");
+            if from != "127.0.0.1" {
+                let again = at_once(before.post(PODS, &review("u", "good"))).await.0;
+                assert_eq!(again, 200, "{silent:?}: who has few connections keeps them");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn as_many_connections_are_open_as_may_be() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut clients = Vec::new();
+    for _ in 0..FEW.open {
+        clients.push(server.connect(&generation).await.unwrap());
+    }
+    for client in &mut clients {
+        assert_eq!(client.post(PODS, &review("u", "good")).await.0, 200);
+    }
+    let mut one_more = server.connect(&generation).await.unwrap();
+    assert_eq!(one_more.post(PODS, &review("u", "good")).await.0, 200);
+    assert!(at_once(clients[0].answer()).await.is_err(), "the one that was silent for longest is closed");
+    assert_eq!(clients[1].post(PODS, &review("u", "good")).await.0, 200);
+}
+
+#[tokio::test]
+async fn whoever_is_silent_for_too_long_is_sent_away() {
+    let short = Duration::from_millis(200);
+    let (server, generation) = Server::certified(Limits { handshake: short, idle: short, ..FEW }).await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let mut nothing = Vec::new();
+    let _ = at_once(silent.read_to_end(&mut nothing)).await;
+    let mut idle = server.connect(&generation).await.unwrap();
+    assert_eq!(idle.post(PODS, &review("u", "good")).await.0, 200);
+    assert!(at_once(idle.answer()).await.is_err());
+    let mut half = server.connect(&generation).await.unwrap();
+    half.0.write_all(b"POST /mutate HTTP/1.1\r\nHost").await.unwrap();
+    let said = at_once(half.answer()).await;
+    assert!(said.as_ref().map_or(true, |(status, _)| *status == 408), "{said:?}");
+}
+
+#[tokio::test]
+async fn half_a_question_is_not_waited_for() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut half = server.connect(&generation).await.unwrap();
+    half.send_head(PODS, 100).await;
+    let (status, text) = half.answer().await.unwrap();
+    assert!(status == 408 && text.contains("try again"), "{status} {text}");
+    assert!(half.answer().await.is_err(), "and the connection ends");
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_come_is_not_waited_for() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut client = server.connect(&generation).await.unwrap();
+    assert_eq!(client.post(PODS, &review("u", "good-later")).await.0, 408);
+}
+
+#[tokio::test]
+async fn only_http_1_is_spoken() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut only_2 = trusting(usual_versions(), &generation);
+    only_2.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    assert!(shake_hands(stream, only_2).await.is_err());
+    let mut client = server.connect(&generation).await.unwrap();
+    client.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let said = at_once(client.answer()).await;
+    assert!(said.as_ref().map_or(true, |(status, _)| *status == 400), "{said:?}");
+    let mut no_tls = TcpStream::connect(server.address).await.unwrap();
+    no_tls.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut said = Vec::new();
+    let _ = at_once(no_tls.read_to_end(&mut said)).await;
+    assert!(!said.starts_with(b"HTTP"), "{said:?}");
+}
+
+#[tokio::test]
+async fn questions_that_come_together_are_answered_one_by_one() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut client = server.connect(&generation).await.unwrap();
+    let mut all = Vec::new();
+    for number in 0..50 {
+        let body = review(&format!("u{number}"), "bad").to_string();
+        let head = format!(
+            "POST {VALIDATE} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        all.extend([head, body].concat().into_bytes());
+    }
+    all.extend(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    client.0.write_all(&all).await.unwrap();
+    let mut answers = String::new();
+    at_once(client.0.read_to_string(&mut answers)).await.unwrap();
+    let uids: Vec<_> =
+        answers.split("\"uid\":\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let expected: Vec<_> = (0..50).map(|number| format!("u{number}")).collect();
+    assert_eq!(uids, expected);
+    assert!(answers.ends_with("ok"), "{answers}");
+}
+
+#[tokio::test]
+async fn heads_and_bodies_have_an_end() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut client = server.connect(&generation).await.unwrap();
+    let head = format!("GET /readyz HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(1024 * 1024));
+    let _ = client.0.write_all(head.as_bytes()).await;
+    let said = at_once(client.answer()).await;
+    assert!(said.as_ref().map_or(true, |(status, _)| *status == 431), "{said:?}");
+
+    // One that does not say how long it is.
+    let begin = "HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let body = review("u", "good").to_string();
+    let mut client = server.connect(&generation).await.unwrap();
+    let all = format!("POST {VALIDATE} {begin}{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    client.0.write_all(all.as_bytes()).await.unwrap();
+    assert_eq!(client.answer().await.unwrap().0, 200);
+    let too_much = " ".repeat(LARGEST_REVIEW + 1);
+    let all = format!("POST {VALIDATE} {begin}{:x}\r\n{too_much}\r\n0\r\n\r\n", too_much.len());
+    let _ = client.0.write_all(all.as_bytes()).await;
+    assert_eq!(client.answer().await.unwrap().0, 413);
+}
