@@ -256,3 +256,31 @@ fn changing_the_machine_takes_root() {
         assert!(said.contains("takes root: run it with sudo"), "{said}");
     }
 }
+
+#[test]
+fn plan_says_what_a_cluster_would_refuse() {
+    let select = json!({ "pfNames": ["ens1f0"] });
+    let policies = policy("four", 4, &select) + &policy("with.dot", 4, &json!({ "pfNames": ["ens9"] }));
+    let output = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &policies);
+    let told = told(&output);
+    let finding = &told["findings"][0];
+    assert_eq!((&finding["policy"], &finding["refused"]), (&json!("with.dot"), &json!(true)), "{told}");
+    assert_eq!(finding["field"], "spec.resourceName");
+    assert!(finding["says"].as_str().unwrap().contains("only letters, digits"), "{told}");
+    assert_eq!(told["findings"].as_array().unwrap().len(), 1, "the other one is fine: {told}");
+    assert_eq!(output.status.code(), Some(0), "this machine can be as they want: {told}");
+
+    let mut with_bridge: Value =
+        serde_json::from_str(policy("with-bridge", 4, &select).trim_start_matches("---\n")).unwrap();
+    with_bridge["spec"]["eSwitchMode"] = json!("switchdev");
+    with_bridge["spec"]["bridge"] = json!({ "ovs": {} });
+    let output = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &with_bridge.to_string());
+    let told = self::told(&output);
+    assert!(told["findings"].is_null(), "whether a cluster has bridges switched on is not known: {told}");
+
+    let output = node(&["plan", "-f", "-"], &machine(0, 0), &policy("many", 9, &select));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line =
+        text.lines().find(|line| line.contains("WOULD BE REFUSED")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("spec.numVfs") && line.contains("ens1f0 on this machine"), "{line}");
+}

@@ -1,5 +1,6 @@
 //! `vfleet manifests`: what has to be in a cluster before the operator can run there, and the operator itself.
 
+mod admission;
 mod node_scope;
 mod operator;
 mod rbac;
@@ -50,6 +51,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             name: "node-scope.yaml",
             purpose: "An agent may write only what belongs to its own node.",
             objects: node_scope::policies(namespace)?,
+        },
+        File {
+            name: "admission.yaml",
+            purpose: "What the API server asks the operator by. The operator fills it in when that is switched on.",
+            objects: admission::objects(namespace)?,
         },
         File {
             name: "operator.yaml",

@@ -1,5 +1,6 @@
 //! `vfleet operator`: the controllers.
 
+mod admission;
 mod environment;
 
 use std::convert::Infallible;
@@ -46,9 +47,8 @@ pub(crate) struct Arguments {
     /// Where /healthz and /readyz are served; 0 is nowhere.
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8081")]
     health_probe_bind_address: BindAddress,
-    /// Where admission is to be served; 0 is nowhere. Nothing is served there yet, whatever is given.
-    #[arg(long, value_name = "[HOST]:PORT", default_value = ":9443")]
-    webhook_bind_address: BindAddress,
+    #[command(flatten)]
+    admission: admission::Admission,
     #[command(flatten)]
     log: log::LogArguments,
     #[command(flatten)]
@@ -67,6 +67,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         stale_state_after: Duration::from_mins(minutes(&arguments.stale_node_state_cleanup_delay_minutes)),
         metrics: arguments.metrics_bind_address,
         health: arguments.health_probe_bind_address,
+        webhook: arguments.admission.into_config(),
     };
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;

@@ -20,6 +20,9 @@ use super::{named, words};
 
 const METRICS_PORT: i32 = 8080;
 const HEALTH_PORT: i32 = 8081;
+const WEBHOOK_PORT: i32 = 9443;
+/// The name of the port that webhooks are served at.
+pub(super) const WEBHOOK_PORT_NAME: &str = "webhook";
 /// Nobody in particular, by convention.
 const NOBODY: i64 = 65532;
 
@@ -52,7 +55,8 @@ pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Val
     Ok(vec![object(&deployment)?, object(&budget)?])
 }
 
-fn labels() -> BTreeMap<String, String> {
+/// The labels of the operator's pods.
+pub(super) fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("app".to_owned(), Account::Operator.name().to_owned())])
 }
 
@@ -112,7 +116,11 @@ fn container(image: &str) -> Container {
         command: Some(words(&["/usr/bin/vfleet"])),
         args: Some(words(&["operator"])),
         env: Some(vec![field("NAMESPACE", "metadata.namespace"), field("POD_NAME", "metadata.name")]),
-        ports: Some(vec![port("metrics", METRICS_PORT), port("health", HEALTH_PORT)]),
+        ports: Some(vec![
+            port("metrics", METRICS_PORT),
+            port("health", HEALTH_PORT),
+            port(WEBHOOK_PORT_NAME, WEBHOOK_PORT),
+        ]),
         liveness_probe: Some(probe("/healthz")),
         readiness_probe: Some(probe("/readyz")),
         resources: Some(ResourceRequirements {

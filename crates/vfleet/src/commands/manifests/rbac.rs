@@ -1,7 +1,5 @@
 //! Accounts and roles, from the one list of rights.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{
@@ -10,7 +8,10 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
-use vfleet_operator::rights::{Account, EXTERNAL_DRAINER_ROLE, FOR_EXTERNAL_DRAINER, RIGHTS, Right, Scope};
+use vfleet_api::keys::INSTALLATION_LABEL;
+use vfleet_operator::rights::{
+    Account, EXTERNAL_DRAINER_ROLE, FOR_EXTERNAL_DRAINER, OWN_NAMESPACE, RIGHTS, Right, Scope,
+};
 
 use super::{cluster_wide, named, words};
 
@@ -38,14 +39,15 @@ pub(super) fn for_account(account: Account, namespace: &str) -> anyhow::Result<V
     Ok(objects)
 }
 
-/// Agents are privileged: they change the machine that they run on.
+/// Agents are privileged: they change the machine that they run on. No other operator judges what is in here.
 fn home(namespace: &str) -> Namespace {
     let levels = ["enforce", "audit", "warn"];
     let label = |level| (format!("pod-security.kubernetes.io/{level}"), "privileged".to_owned());
+    let installation = (INSTALLATION_LABEL.to_owned(), namespace.to_owned());
     Namespace {
         metadata: ObjectMeta {
             name: Some(namespace.to_owned()),
-            labels: Some(BTreeMap::from(levels.map(label))),
+            labels: Some(levels.map(label).into_iter().chain([installation]).collect()),
             ..Default::default()
         },
         ..Default::default()
@@ -65,7 +67,7 @@ fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> any
         ..Default::default()
     }]);
     let mut objects = Vec::new();
-    if let Some(rules) = rules(rights, account, Scope::Cluster) {
+    if let Some(rules) = rules(rights, account, Scope::Cluster, namespace) {
         let metadata = cluster_wide(name, namespace);
         let role_ref = role_ref("ClusterRole", &metadata);
         objects.push(object(&ClusterRole {
@@ -75,7 +77,7 @@ fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> any
         })?);
         objects.push(object(&ClusterRoleBinding { metadata, role_ref, subjects: subjects.clone() })?);
     }
-    if let Some(rules) = rules(rights, account, Scope::OwnNamespace) {
+    if let Some(rules) = rules(rights, account, Scope::OwnNamespace, namespace) {
         let metadata = named(name, namespace);
         let role_ref = role_ref("Role", &metadata);
         objects.push(object(&Role { metadata: metadata.clone(), rules: Some(rules) })?);
@@ -85,17 +87,18 @@ fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> any
 }
 
 /// `None` when there are none.
-fn rules(rights: &[Right], account: Account, scope: Scope) -> Option<Vec<PolicyRule>> {
+fn rules(rights: &[Right], account: Account, scope: Scope, namespace: &str) -> Option<Vec<PolicyRule>> {
     let given = rights.iter().filter(|right| right.scope == scope && right.accounts.contains(&account));
-    let rules: Vec<_> = given.map(rule).collect();
+    let rules: Vec<_> = given.map(|right| rule(right, namespace)).collect();
     (!rules.is_empty()).then_some(rules)
 }
 
-fn rule(right: &Right) -> PolicyRule {
+fn rule(right: &Right, namespace: &str) -> PolicyRule {
+    let named = |name: &&str| name.replace(OWN_NAMESPACE, namespace);
     PolicyRule {
         api_groups: Some(words(&[right.group])),
         resources: Some(words(right.resources)),
-        resource_names: (!right.names.is_empty()).then(|| words(right.names)),
+        resource_names: (!right.names.is_empty()).then(|| right.names.iter().map(named).collect()),
         verbs: words(right.verbs),
         ..Default::default()
     }

@@ -49,7 +49,7 @@ fn wanted_by_policies(host: &dyn Host, source: &Source) -> anyhow::Result<Job> {
     let facts = host.facts().context("cannot read the machine")?;
     let wish = source.wish(&facts);
     let plan = plan_node(&wish.spec, &facts);
-    let report = Report::new(&facts, &plan).with_policies(wish.policies, wish.notes);
+    let report = Report::new(&facts, &plan).with_policies(wish.policies, wish.findings, wish.notes);
     Ok(Job { facts, spec: wish.spec, plan, report })
 }
 

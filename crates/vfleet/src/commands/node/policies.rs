@@ -6,17 +6,23 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
+use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
+use vfleet_plan::admission::{Classes, Finding, Installation, Request, check_policy};
 use vfleet_plan::report::View;
 use vfleet_plan::{
-    HostFacts, NamedPolicy, NodeInput, PfVerdict, PolicyAnswer, plan_node_spec, report, why_not_node,
+    HostFacts, NamedPolicy, NodeInput, PfVerdict, PolicyAnswer, plan_node_spec, report, selects_node,
+    why_not_node,
 };
 
-use super::report::PolicyLine;
+use super::report::{FindingLine, PolicyLine};
 
 const API_VERSION: &str = "sriovnetwork.openshift.io/v1";
 const KIND: &str = "SriovNetworkNodePolicy";
 const LIST_KIND: &str = "SriovNetworkNodePolicyList";
+
+/// Rules about what a policy selects: that is told for each card.
+const ABOUT_MATCHING: [&str; 4] = ["D02", "D03", "D04", "D05"];
 
 /// Policies, and the labels of the machine.
 #[derive(Debug, Default)]
@@ -35,6 +41,8 @@ pub(super) struct Wish {
     pub(super) spec: SriovNetworkNodeStateSpec,
     /// What each policy is told.
     pub(super) policies: Vec<PolicyLine>,
+    /// What a cluster's admission would say of each.
+    pub(super) findings: Vec<FindingLine>,
     /// What one should know.
     pub(super) notes: Vec<String>,
 }
@@ -142,7 +150,7 @@ impl Source {
     /// The policies that are for this machine.
     pub(super) fn for_this_machine(&self) -> impl Iterator<Item = NamedPolicy<'_>> {
         let all = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec });
-        all.filter(|policy| why_not_node(policy, &self.labels).is_none())
+        all.filter(|policy| selects_node(policy, &self.labels))
     }
 
     /// What the policies want of the machine.
@@ -168,7 +176,30 @@ impl Source {
         let unreadable = self.unreadable.iter();
         lines.extend(unreadable.map(|(name, error)| PolicyLine::at_fault(name, None, error.clone())));
         lines.sort_by(|a, b| a.policy.cmp(&b.policy));
-        Wish { spec: plan.spec, policies: lines, notes: self.notes.clone() }
+        let findings = policies.iter().flat_map(|policy| self.judged(*policy, &policies, &cards)).collect();
+        Wish { spec: plan.spec, policies: lines, findings, notes: self.notes.clone() }
+    }
+
+    /// What a cluster's admission would say of `policy`, if all its nodes were like this machine.
+    fn judged(
+        &self,
+        policy: NamedPolicy<'_>,
+        policies: &[NamedPolicy<'_>],
+        cards: &[InterfaceExt],
+    ) -> Vec<FindingLine> {
+        let mut classes = Classes::among(policy, policies);
+        classes.add("this machine", &self.labels, true, Some(cards));
+        // There is no cluster, and so no feature gate and no namespace, and every card is looked at.
+        let facts = classes.facts_of(policy.name, true, None);
+        let home = Installation { namespace: "", dev_mode: true };
+        let request = Request::creation("", policy.name, policy.spec);
+        let findings = check_policy(&request, &home, Some(&facts));
+        let told_already = |finding: &&Finding| ABOUT_MATCHING.contains(&finding.rule);
+        findings
+            .iter()
+            .filter(|finding| !told_already(finding))
+            .map(|one| FindingLine::new(policy.name, one))
+            .collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use vfleet_agent::apply::Outcome;
+use vfleet_plan::admission::{Finding, Severity};
 use vfleet_plan::{HostFacts, Plan};
 
 use super::exit::Exit;
@@ -22,6 +23,9 @@ pub(super) struct Report {
     /// What each policy is told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) policies: Vec<PolicyLine>,
+    /// What a cluster's admission would say of each policy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) findings: Vec<FindingLine>,
     /// What is to be done, or was to be.
     pub(super) steps: Vec<StepLine>,
     /// How much the steps disturb.
@@ -88,6 +92,29 @@ impl PolicyLine {
     }
 }
 
+/// What a cluster's admission would say of a policy.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FindingLine {
+    pub(super) policy: String,
+    /// Whether the policy would be refused for it.
+    pub(super) refused: bool,
+    /// The field that is to be changed; empty for all of it.
+    pub(super) field: String,
+    pub(super) says: String,
+}
+
+impl FindingLine {
+    pub(super) fn new(policy: &str, finding: &Finding) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            refused: finding.severity == Severity::Error,
+            field: finding.field.clone(),
+            says: finding.message.clone(),
+        }
+    }
+}
+
 /// A step.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -122,6 +149,7 @@ impl Report {
             exit: if problems.is_empty() { Exit::Done } else { Exit::Failed },
             notes: Vec::new(),
             policies: Vec::new(),
+            findings: Vec::new(),
             steps: plan.steps.iter().map(step).collect(),
             disruption: plan.disruption().as_str(),
             problems,
@@ -133,8 +161,13 @@ impl Report {
     }
 
     /// With what policies are told.
-    pub(super) fn with_policies(mut self, policies: Vec<PolicyLine>, notes: Vec<String>) -> Self {
-        (self.policies, self.notes) = (policies, notes);
+    pub(super) fn with_policies(
+        mut self,
+        policies: Vec<PolicyLine>,
+        findings: Vec<FindingLine>,
+        notes: Vec<String>,
+    ) -> Self {
+        (self.policies, self.findings, self.notes) = (policies, findings, notes);
         self.exit = self.verdict();
         self
     }

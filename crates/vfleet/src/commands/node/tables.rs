@@ -14,6 +14,7 @@ const NONE: &str = "-";
 pub(super) fn text(report: &Report) -> String {
     let mut parts: Vec<String> = report.notes.iter().map(|note| format!("note: {note}\n")).collect();
     parts.push(policies(report));
+    parts.push(findings(report));
     parts.push(steps(report));
     parts.extend(report.problems.iter().map(|problem| format!("{}: {}\n", problem.reason, problem.says)));
     parts.push(cards(&report.cards));
@@ -29,6 +30,15 @@ fn policies(report: &Report) -> String {
         vec![line.policy.clone(), or_none(line.pf.as_ref()), format!("{mark}{}", line.says)]
     });
     table(&["POLICY", "PF", "SAYS"], rows)
+}
+
+/// It is no matter of this machine alone whether a cluster takes a policy, so nothing fails for it here.
+fn findings(report: &Report) -> String {
+    let rows = report.findings.iter().map(|line| {
+        let mark = if line.refused { "WOULD BE REFUSED: " } else { "" };
+        vec![line.policy.clone(), line.field.clone(), format!("{mark}{}", line.says)]
+    });
+    table(&["POLICY", "FIELD", "A CLUSTER SAYS"], rows)
 }
 
 fn steps(report: &Report) -> String {

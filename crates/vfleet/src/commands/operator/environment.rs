@@ -7,8 +7,10 @@ use crate::log::Format;
 /// Printed after the options.
 pub(super) const IGNORED: &str = "\
 Variables of the Go operator without effect in this version:
-  because no webhooks are served: SRIOV_NETWORK_WEBHOOK_IMAGE, NETWORK_RESOURCES_INJECTOR_IMAGE,
-    ADMISSION_CONTROLLERS_CERTIFICATES_*, *_NETWORK_POLICY_PORT, TLS_*
+  because the operator serves webhooks itself: SRIOV_NETWORK_WEBHOOK_IMAGE, NETWORK_RESOURCES_INJECTOR_IMAGE,
+    *_NETWORK_POLICY_PORT
+  because one certificate is for all of them: ADMISSION_CONTROLLERS_CERTIFICATES_INJECTOR_*
+  because nothing weak is spoken anyway: TLS_CIPHER_SUITES, TLS_CURVE_PREFERENCES
   because no exporter is deployed: METRICS_EXPORTER_*
   because it is only a description: RELEASE_VERSION, RELEASEVERSION";
 

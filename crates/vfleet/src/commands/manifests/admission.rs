@@ -1,0 +1,54 @@
+//! What admission needs in a cluster. All of it is shipped empty, and filled in by the operator when it is switched on:
+//! so the operator needs no right to create any of it, and it goes when vfleet is uninstalled.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{Secret, Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+use vfleet_api::keys::{ADMISSION_CONFIGURATION, INJECTOR_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE};
+
+use super::operator::{WEBHOOK_PORT_NAME, labels};
+use super::rbac::object;
+use super::{cluster_wide, named};
+
+/// The Service by which the API server asks, the Secret for certificates, and the webhook configurations.
+pub(super) fn objects(namespace: &str) -> anyhow::Result<Vec<Value>> {
+    let secret = Secret {
+        metadata: named(WEBHOOK_SECRET, namespace),
+        type_: Some("Opaque".to_owned()),
+        ..Default::default()
+    };
+    let validating = ValidatingWebhookConfiguration {
+        metadata: cluster_wide(ADMISSION_CONFIGURATION, namespace),
+        ..Default::default()
+    };
+    let mutating =
+        |name| MutatingWebhookConfiguration { metadata: cluster_wide(name, namespace), ..Default::default() };
+    Ok(vec![
+        object(&service(namespace))?,
+        object(&secret)?,
+        object(&validating)?,
+        object(&mutating(ADMISSION_CONFIGURATION))?,
+        object(&mutating(INJECTOR_CONFIGURATION))?,
+    ])
+}
+
+/// Every replica that is ready answers, whether it leads or not.
+fn service(namespace: &str) -> Service {
+    Service {
+        metadata: named(WEBHOOK_SERVICE, namespace),
+        spec: Some(ServiceSpec {
+            selector: Some(labels()),
+            ports: Some(vec![ServicePort {
+                name: Some(WEBHOOK_PORT_NAME.to_owned()),
+                port: 443,
+                target_port: Some(IntOrString::String(WEBHOOK_PORT_NAME.to_owned())),
+                ..Default::default()
+            }]),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
