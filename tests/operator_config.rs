@@ -403,13 +403,18 @@ async fn what_cannot_be_had_is_said() {
     let gates = json!({ "unheardOf": true, "metricsExporter": true });
     let spec = json!({ "featureGates": gates, "enableOperatorWebhook": true });
     deployment.configure(spec).await;
-    let ready = |config: &SriovOperatorConfig| has_reason(config, "Ready", "OperatorConfigReady");
-    let config = deployment.config("ready, with notes", ready).await;
-    let message = condition(&config, "Ready").unwrap().2;
-    assert!(message.contains("unheardOf") && message.contains("metrics exporter"), "{message}");
-    let (status, reason, message) = condition(&config, "Admission").unwrap();
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotServedYet"));
-    assert!(message.contains("enableOperatorWebhook"), "{message}");
+    let has_notes = |config: &SriovOperatorConfig| {
+        let noted = |valid: (String, String, String)| {
+            valid.0 == "True" && valid.2.contains("unheardOf") && valid.2.contains("metrics exporter")
+        };
+        has_reason(config, "Ready", "OperatorConfigReady")
+            && has_reason(config, "Admission", "NotListening")
+            && condition(config, "Valid").is_some_and(noted)
+    };
+    let config = deployment.config("ready, with notes", has_notes).await;
+    let (status, _, message) = condition(&config, "Admission").unwrap();
+    assert_eq!(status, "False");
+    assert!(message.contains("--webhook-bind-address"), "{message}");
 
     operator.kill();
     let _operator = deployment.0.operator_with(&[NAME]);
@@ -461,7 +466,7 @@ async fn webhooks_of_the_go_operator_stay_while_they_are_wanted_and_served() {
     let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
     let config = deployment.config("ready", |config| condition(config, "Admission").is_some()).await;
     let message = condition(&config, "Admission").unwrap().2;
-    assert!(message.contains("Go operator stay: operator-webhook"), "{message}");
+    assert!(message.contains("Go operator stay until then: operator-webhook"), "{message}");
     webhooks.get(GO_WEBHOOK).await.expect("wanted and served: it stays");
 
     deployment.configure(json!({ "enableOperatorWebhook": false })).await;

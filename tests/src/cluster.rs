@@ -127,8 +127,8 @@ impl Cluster {
             .status()?;
         assert!(status.success(), "vfleet manifests: {status}");
         // All of them, also when one is refused.
-        let applied = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml"].map(|file| self.apply_manifest(file));
-        applied.into_iter().collect()
+        let files = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml", "admission.yaml"];
+        files.map(|file| self.apply_manifest(file)).into_iter().collect()
     }
 
     /// Agents may tell an external drainer what they need, from some moment soon on.
@@ -252,9 +252,13 @@ impl Cluster {
 
     /// The operator with metrics and probes at this address.
     pub fn operator_serving(&self, address: &str, environment: &[(&str, &str)]) -> Program {
-        let arguments =
-            ["operator", "--metrics-bind-address", address, "--health-probe-bind-address", address];
-        self.start(&self.kubeconfig(OPERATOR, None), &arguments, environment)
+        let addresses = ["--metrics-bind-address", address, "--health-probe-bind-address", address];
+        self.operator_told(&[&addresses[..], &["--webhook-bind-address", "0"]].concat(), environment)
+    }
+
+    /// The operator with these arguments.
+    pub fn operator_told(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
+        self.start(&self.kubeconfig(OPERATOR, None), &[&["operator"], arguments].concat(), environment)
     }
 
     /// The control plane that the test's namespace is on.

@@ -112,8 +112,24 @@ pub(crate) async fn create_states(
 
 /// Reports the cards of a node, as its agent would.
 pub(crate) async fn report(client: &Client, namespace: &str, name: &str, cards: Cards) -> Result<()> {
+    report_kind(client, namespace, name, cards, 0).await
+}
+
+/// Reports the cards of a node of one of several kinds.
+pub(crate) async fn report_kind(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    cards: Cards,
+    kind: usize,
+) -> Result<()> {
     let mut state = object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", name);
-    let interfaces: Vec<_> = (0..cards.count).map(|card| interface(card, cards.vfs_each)).collect();
+    let interface = |card: usize| {
+        let mut interface = interface(card, cards.vfs_each);
+        interface["totalvfs"] = json!(64 + kind);
+        interface
+    };
+    let interfaces: Vec<_> = (0..cards.count).map(interface).collect();
     state["status"] = json!({ "interfaces": interfaces, "syncStatus": "Succeeded" });
     let params = PatchParams::apply("agent").force();
     states(client, namespace).patch_status(name, &params, &Patch::Apply(&state)).await?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use fixture_kube::{ControlPlane, network_attachment_crds};
 use kube::Client;
 
+use super::admission;
 use super::bare::{self, BareLoop};
 use super::drain;
 use super::fleet::{self, Cards};
@@ -49,6 +50,8 @@ pub enum Part {
     Node,
     /// Operator and agents, in a change that needs drains.
     Drain,
+    /// Policies at admission, in a large fleet.
+    Admission,
 }
 
 struct Bench {
@@ -75,6 +78,9 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
     }
     if bench.options.parts.contains(&Part::Drain) {
         rows.extend(bench.drain().await?);
+    }
+    if bench.options.parts.contains(&Part::Admission) {
+        rows.extend(bench.admission().await?);
     }
     if bench.options.parts.contains(&Part::Operator) {
         rows.extend(bench.operator().await?);
@@ -107,6 +113,15 @@ impl Bench {
             nodes: self.options.drained,
         };
         drain::rows(scene, |what| self.say(what)).await
+    }
+
+    /// On an API server of its own: it asks about objects.
+    async fn admission(&self) -> Result<Vec<Row>> {
+        let plane = tokio::task::block_in_place(prepare)?;
+        let (client, _) = clients(&plane).await?;
+        let nodes = self.options.sizes.iter().copied().max().unwrap_or(SMALLEST);
+        let scene = admission::Scene { plane: &plane, client: &client, vfleet: &self.options.vfleet, nodes };
+        admission::rows(scene, |what| self.say(what)).await
     }
 
     async fn operator(&self) -> Result<Vec<Row>> {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, interval};
 use super::process::{self, Memory};
 
 /// The service account that vfleet's operator is.
-const VFLEET: &str = "vfleet-operator";
+pub(crate) const VFLEET: &str = "vfleet-operator";
 /// The user that the Go operator is.
 pub(crate) const GO: &str = "sriov-network-operator";
 
@@ -161,7 +161,7 @@ impl Drop for Subject {
 }
 
 /// The shipped accounts and roles, for this namespace.
-fn grant_roles(plane: &ControlPlane, program: &Path, namespace: &str) -> Result<()> {
+pub(crate) fn grant_roles(plane: &ControlPlane, program: &Path, namespace: &str) -> Result<()> {
     let directory = plane.directory().join(format!("deploy-{namespace}"));
     std::fs::create_dir_all(&directory)?;
     let mut command = Command::new(program);

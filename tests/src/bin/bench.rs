@@ -20,7 +20,7 @@ struct Arguments {
     #[arg(long)]
     in_lab: PathBuf,
     /// What is measured.
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Node, Part::Drain, Part::Operator])]
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Node, Part::Drain, Part::Admission, Part::Operator])]
     parts: Vec<Part>,
     /// How many nodes are drained.
     #[arg(long, default_value_t = 2000)]
