@@ -62,8 +62,9 @@ pub(crate) async fn tell(screen: &mut Screen, plane: &ControlPlane, keep: bool) 
 
 fn start_programs(plane: &ControlPlane, keep: bool) -> Result<Programs> {
     let mut programs = Programs::new(plane, keep)?;
-    // The ports for metrics and probes may be somebody else's on this machine.
-    let operator = ["operator", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"];
+    // The ports for metrics, probes and webhooks may be somebody else's on this machine.
+    let nowhere = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-bind-address=0"];
+    let operator = [&["operator"], &nowhere[..]].concat();
     programs.start("operator", "vfleet-operator", &operator)?;
     let machine = programs::project().join("demo/machine.yaml").display().to_string();
     let names = NODES.join(",");
