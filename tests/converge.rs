@@ -21,8 +21,9 @@ use std::fmt;
 
 use proptest::prelude::*;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
-use vfleet_host::sim::{Machine, MachinePf};
+use vfleet_host::sim::{CardFirmware, HexId, Machine, MachinePf};
 use vfleet_host::{Host, SimHost};
+use vfleet_plan::firmware::MELLANOX;
 use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
 use vfleet_tests::contract::specs::{group, spec, with_groups};
 
@@ -153,14 +154,7 @@ proptest! {
 
     #[test]
     fn a_plan_that_is_cut_off_anywhere_ends_the_same(scenario in scenario()) {
-        let host = begin(&scenario);
-        let first = plan(&host, &scenario.wanted);
-        converge(&host, &scenario.wanted, Pace::OneByOne);
-        let whole = lasting(&host);
-        for cut in 0..first.steps.len() {
-            let cut_off = lasting(&cut_and_start_over(&scenario, cut));
-            prop_assert_eq!(&cut_off, &whole, "cut after {} of {:#?}", cut, lines(&first));
-        }
+        cut_anywhere(&scenario)?;
     }
 
     #[test]
@@ -222,6 +216,44 @@ fn a_machine_that_restarts_in_vain_restarts_twice() {
     };
     assert_eq!(restarts, 2);
     assert!(problems.iter().any(|problem| problem.cause.reason() == "RebootsDidNotHelp"), "{problems:?}");
+}
+
+/// Two cards need new settings of their firmware. What one of them speaks stays unknown without a driver, so that its
+/// restarts are remembered: how many those are depends on the cut.
+#[test]
+fn restarts_that_are_remembered_make_no_difference() {
+    let mut machine = Machine::lab();
+    let card = machine.pfs.remove(0);
+    let with_firmware = |number, driver: Option<&str>, sriov, num_vfs| MachinePf {
+        name: format!("ens{number}"),
+        address: machine::address(number),
+        vendor: HexId(MELLANOX),
+        driver: driver.map(str::to_owned),
+        num_vfs: 0,
+        firmware: Some(CardFirmware { sriov: Some(sriov), num_vfs: Some(num_vfs), link_types: Vec::new() }),
+        ..card.clone()
+    };
+    machine.pfs = vec![with_firmware(1, Some("mlx5_core"), false, 3), with_firmware(2, None, true, 3)];
+    let [speaks_already, unknown] = [&machine.pfs[0], &machine.pfs[1]].map(|pf| pf.address);
+    let mut wanted =
+        vec![with_groups(speaks_already, 1, None, Vec::new()), with_groups(unknown, 5, None, Vec::new())];
+    wanted[1].link_type = Some("ETH".to_owned());
+    let before = SriovNetworkNodeStateSpec::default();
+    let scenario = Scenario { machine, before, cut_before: 0, mishaps: Vec::new(), wanted: spec(wanted) };
+    cut_anywhere(&scenario).expect("the same machine");
+}
+
+/// Cut after any step and start over: the same machine in the end.
+fn cut_anywhere(scenario: &Scenario) -> Result<(), TestCaseError> {
+    let host = begin(scenario);
+    let first = plan(&host, &scenario.wanted);
+    converge(&host, &scenario.wanted, Pace::OneByOne);
+    let whole = lasting(&host);
+    for cut in 0..first.steps.len() {
+        let cut_off = lasting(&cut_and_start_over(scenario, cut));
+        prop_assert_eq!(&cut_off, &whole, "cut after {} of {:#?}", cut, lines(&first));
+    }
+    Ok(())
 }
 
 /// With the process killed before step number `cut`.

@@ -6,7 +6,7 @@ use std::thread;
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::sim::{Kernel, Pf};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{ModuleState, Plan, PlannedStep, Reboots, Record, Stage, Step, plan_node, schedule};
+use vfleet_plan::{ModuleState, Plan, PlannedStep, Record, Stage, Step, plan_node, schedule};
 
 /// How steps are executed.
 #[derive(Clone, Copy, Debug)]
@@ -98,12 +98,12 @@ pub(crate) struct Lasting {
     modules: BTreeMap<String, ModuleState>,
     units: BTreeSet<String>,
     arguments: [String; 2],
-    reboots: Option<Reboots>,
 }
 
-/// All that lasts of the machine.
+/// All that lasts of the machine, but its past: restarts that are still remembered, because it is not known whether they
+/// helped, were more or fewer from one course to another.
 pub(crate) fn lasting(host: &SimHost) -> Lasting {
-    let Kernel { pfs, records, files, modules, enabled_units, reboots, .. } = host.kernel();
+    let Kernel { pfs, records, files, modules, enabled_units, .. } = host.kernel();
     let Kernel { command_line, next_command_line, .. } = host.kernel();
     Lasting {
         pfs,
@@ -112,6 +112,5 @@ pub(crate) fn lasting(host: &SimHost) -> Lasting {
         modules,
         units: enabled_units,
         arguments: [command_line, next_command_line],
-        reboots,
     }
 }
