@@ -250,6 +250,65 @@ async fn a_certificate_that_somebody_provides_is_served_as_long_as_it_is_good() 
     door.admission("NoCertificateSecret").await;
 }
 
+fn provided(authority: &Authority, seconds: i64) -> Value {
+    let (chain, key) = authority.certificate(&["127.0.0.1"], seconds);
+    json!({ "tls.crt": base64(&chain), "tls.key": base64(&key), "ca.crt": base64(&authority.certificate) })
+}
+
+/// With operators that serve a provided certificate, which ends in so many seconds.
+async fn with_provided(door: &Door, names: &[&str], authority: &Authority, seconds: i64) -> Vec<Replica> {
+    let secret = json!({ "metadata": { "name": PROVIDED }, "data": provided(authority, seconds) });
+    let secrets: Api<Secret> = door.cluster.api();
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let environment = [("ADMISSION_CONTROLLERS_CERTIFICATES_OPERATOR_SECRET_NAME", PROVIDED)];
+    let replicas = names.iter().map(|name| door.replica(name, &[], &environment)).collect();
+    door.configure(json!({ "enableOperatorWebhook": true })).await;
+    door.validating("refusing", can_refuse).await;
+    door.admission("Serving").await;
+    replicas
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provided_certificate_of_another_authority_comes_without_a_gap() {
+    let door = Door::new("provided-next", PROGRAM).await;
+    let [old, new] = [Authority::new(), Authority::new()];
+    let _replicas = with_provided(&door, &["first", "second"], &old, 3600).await;
+    wait_for_write(&door, 1).await;
+    let load = Load::start(&door);
+    door.put(PROVIDED, provided(&new, 3600)).await;
+    let trusts = |now: &ValidatingWebhookConfiguration, authority: &Authority| {
+        bundles(now).iter().all(|bundle| bundle.contains(authority.certificate.trim()))
+    };
+    door.validating("both are trusted", |now| trusts(now, &old) && trusts(now, &new)).await;
+    let is_served = async { while accepts(door.service.port(), &new.certificate).await.is_err() {} };
+    tokio::time::timeout(LONG * 2, is_served).await.expect("the next one is served");
+
+    // Renewed by somebody who forgets whom to trust for it: it is not taken.
+    let mut forgotten = provided(&Authority::new(), 3600);
+    forgotten["ca.crt"] = json!(null);
+    door.put(PROVIDED, forgotten).await;
+    let message = door.admission("CertificateNotTrusted").await;
+    assert!(message.contains("ca.crt"), "{message}");
+    accepts(door.service.port(), &new.certificate).await.unwrap();
+    door.validating("still refusing", can_refuse).await;
+    let (writes, failed) = load.end().await;
+    assert!(failed.is_empty(), "{} of {writes}: {failed:?}\n{}", failed.len(), door.cluster.log());
+}
+
+#[tokio::test]
+async fn a_provided_certificate_that_ends_holds_up_nobody() {
+    let door = Door::new("provided-end", PROGRAM).await;
+    let authority = Authority::new();
+    let _replicas = with_provided(&door, &["operator"], &authority, 20).await;
+    door.validating("letting through", |now| !can_refuse(now)).await;
+    let message = door.admission("CertificateNotTrusted").await;
+    assert!(message.contains("xpired"), "{message}");
+    wait_for_write(&door, 1).await;
+    door.put(PROVIDED, provided(&authority, 3600)).await;
+    door.validating("refusing again", can_refuse).await;
+    door.admission("Serving").await;
+}
+
 #[tokio::test]
 async fn one_whose_time_has_not_come_is_served_when_it_has() {
     let door = Door::new("early", PROGRAM).await;

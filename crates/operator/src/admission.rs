@@ -102,12 +102,17 @@ pub(crate) async fn start(
 /// while, but not a certificate.
 async fn tell_health(context: Context, mut inputs: Inputs) -> Result<(), OperatorError> {
     let end_of_patience = Instant::now() + PATIENCE;
+    let mut was_ready = false;
     loop {
         let settings = inputs.settings.borrow_and_update().clone();
         let is_served = inputs.served.borrow_and_update().is_some();
         let ready = *inputs.ready.borrow_and_update();
         let is_over = Instant::now() >= end_of_patience;
-        context.health.waits_for(missing(&settings, is_served, ready, is_over));
+        // What is switched on later is not asked about before it can be answered; all else is.
+        let ready = if was_ready { Ready::ALL } else { ready };
+        let missing = missing(&settings, is_served, ready, is_over);
+        was_ready |= missing.is_none();
+        context.health.waits_for(missing);
         tokio::select! {
             Ok(()) = inputs.settings.changed() => {}
             Ok(()) = inputs.served.changed() => {}

@@ -14,6 +14,8 @@ const CUT_OFF_AFTER: Duration = Duration::from_mins(1);
 pub(crate) struct Health {
     seen: Mutex<Option<Instant>>,
     missing: Mutex<Option<&'static str>>,
+    /// Since when nothing has been.
+    since: Mutex<Option<Instant>>,
 }
 
 impl Health {
@@ -25,6 +27,13 @@ impl Health {
     /// Something is missing to answer those who ask; nothing, with `None`.
     pub(crate) fn waits_for(&self, what: Option<&'static str>) {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = if what.is_some() { None } else { Some(since.unwrap_or_else(Instant::now)) };
+    }
+
+    /// For how long nothing has been missing to answer those who ask.
+    pub(crate) fn ready_for(&self) -> Option<Duration> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 
     /// Whether it can work; if not, why.
@@ -54,5 +63,18 @@ mod tests {
         assert_eq!(health.ready(), Err("a certificate"));
         health.waits_for(None);
         assert_eq!(health.ready(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_long_nothing_has_been_missing_is_known() {
+        let health = Health::default();
+        assert_eq!(health.ready_for(), None);
+        for _ in 0..2 {
+            health.waits_for(None);
+            tokio::time::advance(Duration::from_secs(3)).await;
+        }
+        assert_eq!(health.ready_for(), Some(Duration::from_secs(6)));
+        health.waits_for(Some("a certificate"));
+        assert_eq!(health.ready_for(), None);
     }
 }

@@ -101,6 +101,7 @@ pub(crate) async fn look_after_certificates(
                 found: followed.found(),
                 ready: *inputs.ready.borrow_and_update(),
                 is_overdue: start.elapsed() >= PATIENCE,
+                ready_for: context.health.ready_for(),
             };
             work.start(key, Pass::new(context.clone(), known).settle(Arc::clone(&tell)));
         }

@@ -163,6 +163,12 @@ impl Found {
         })
     }
 
+    /// Whether one of these refuses writes that nobody answers about.
+    pub(super) fn refuse_without_an_answer(&self, these: &[Which]) -> bool {
+        let mut webhooks = these.iter().flat_map(|which| self.webhooks(*which));
+        webhooks.any(|webhook| webhook["failurePolicy"] == "Fail")
+    }
+
     fn webhooks(&self, which: Which) -> impl Iterator<Item = &Value> {
         self.get(which).and_then(|found| found.data["webhooks"].as_array()).into_iter().flatten()
     }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Bytes, HttpBody};
-use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures::StreamExt;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -36,8 +37,11 @@ pub(crate) const PODS: &str = "/mutate";
 const LARGEST_REVIEW: usize = 8 * 1024 * 1024;
 
 /// Nearly all questions are smaller. Of larger ones only a few are read at once, since all of each is kept in memory.
-const LARGEST_OF_MANY: u64 = 128 * 1024;
+const LARGEST_OF_MANY: usize = 128 * 1024;
 const MOST_LARGE_ONES: usize = 8;
+
+/// Why something is not even read.
+type Refusal = (StatusCode, &'static str);
 
 /// API servers learn only after a while that this replica is none to ask any more.
 const TIME_TO_BE_FORGOTTEN: Duration = Duration::from_secs(10);
@@ -142,7 +146,6 @@ fn router<A: Answers>(answers: Arc<A>, metrics: Arc<Metrics>, stop: Cancellation
         .route(MUTATE, at(Question::Mutate))
         .route(PODS, at(Question::Pod))
         .route("/readyz", get(ready))
-        .layer(DefaultBodyLimit::max(LARGEST_REVIEW))
         .with_state(Served::new(answers, metrics, stop))
 }
 
@@ -167,12 +170,9 @@ impl<A: Answers> Served<A> {
 
     async fn read(&self, question: Question, request: Request) -> Response {
         let is_json = is_json(request.headers());
-        let is_large = request.body().size_hint().upper().is_none_or(|size| size > LARGEST_OF_MANY);
-        // The semaphore is never closed.
-        let _large = if is_large { self.large.acquire().await.ok() } else { None };
-        let body = match Bytes::from_request(request, &()).await {
+        let (body, _large) = match self.body(request.into_body()).await {
             Ok(body) => body,
-            Err(rejection) => return rejection.into_response(),
+            Err(refusal) => return refusal.into_response(),
         };
         if is_json {
             self.answer(question, body).await
@@ -180,6 +180,30 @@ impl<A: Answers> Served<A> {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, "an AdmissionReview comes as application/json")
                 .into_response()
         }
+    }
+
+    /// All of it, and the permit for a large one, which is taken when it turns out to be one: whoever only announces much
+    /// is in nobody's way.
+    async fn body(&self, body: Body) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Refusal> {
+        let too_large = (StatusCode::PAYLOAD_TOO_LARGE, "it is larger than anything the API server stores");
+        if body.size_hint().lower() > LARGEST_REVIEW as u64 {
+            return Err(too_large);
+        }
+        let mut parts = body.into_data_stream();
+        let (mut whole, mut large) = (Vec::new(), None);
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|_| (StatusCode::BAD_REQUEST, "it was not sent to its end"))?;
+            let size = whole.len() + part.len();
+            if size > LARGEST_REVIEW {
+                return Err(too_large);
+            }
+            if size > LARGEST_OF_MANY && large.is_none() {
+                // The semaphore is never closed.
+                large = self.large.acquire().await.ok();
+            }
+            whole.extend_from_slice(&part);
+        }
+        Ok((whole.into(), large))
     }
 
     /// In a task of its own: a fault in a rule ends that one answer, and nothing else.

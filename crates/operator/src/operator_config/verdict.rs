@@ -96,18 +96,19 @@ fn admission(config: &SriovOperatorConfig, outcome: &Outcome<'_>) -> Option<Verd
     let spec = &config.spec;
     let (checks, injects) = (spec.enable_operator_webhook == Some(true), spec.enable_injector == Some(true));
     let (holds, reason, message) = match outcome.admission {
+        // Also when nothing is wanted: the API server may still ask.
+        Standing::Trouble { reason, message } => (false, *reason, message.clone()),
         _ if !checks && !injects => {
             (false, "Disabled", "neither enableOperatorWebhook nor enableInjector is set".to_owned())
         }
         Standing::Unknown => return None,
         // Nobody has looked since it was switched on.
         Standing::Disabled | Standing::Starting => {
-            (false, "Starting", "the API server is not told to ask before it can be answered".to_owned())
+            (false, "Starting", "nothing is refused for want of an answer before one can come".to_owned())
         }
         Standing::Serving { until, ends_soon } => {
             (true, "Serving", served(checks, injects, until.as_ref(), *ends_soon))
         }
-        Standing::Trouble { reason, message } => (false, *reason, message.clone()),
     };
     let stay = match outcome.go_webhook_servers.as_slice() {
         [] => String::new(),
@@ -226,5 +227,7 @@ mod tests {
         );
         let trouble = Standing::Trouble { reason: "NoConfiguration", message: "why".to_owned() };
         assert_eq!(said(on, &trouble, vec![]), (false, "NoConfiguration", "why".to_owned()));
+        let off = SriovOperatorConfigSpec::default();
+        assert_eq!(said(off, &trouble, vec![]).1, "NoConfiguration", "the API server may still ask");
     }
 }

@@ -3,13 +3,13 @@
 mod certificate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use tokio::sync::watch;
 
-use self::certificate::Certificate;
 use super::followed::{SecretSeen, Served};
 use super::pem;
 use crate::admission::Standing;
@@ -26,6 +26,10 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// What should come by itself is looked at again after this time, should it not come.
 const LOOK_AGAIN_SOON: SignedDuration = SignedDuration::from_mins(1);
+
+/// From being ready until the API server is led to us by our Service: a kubelet asks every 10 s, and the rest is told by
+/// watches.
+const TIME_TO_BE_FOUND: Duration = Duration::from_secs(30);
 
 /// So long before its end somebody is told of a certificate that is not renewed by us.
 const ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -47,6 +51,8 @@ pub(super) struct Known {
     pub(super) ready: Ready,
     /// What is still not known should have been, long ago.
     pub(super) is_overdue: bool,
+    /// So long this replica has been ready for whoever asks.
+    pub(super) ready_for: Option<Duration>,
 }
 
 /// One pass over all of it.
@@ -88,6 +94,7 @@ impl Pass {
     /// Makes one step, and tells how it stands.
     pub(super) async fn settle(self, tell: Arc<Tell>) -> Result<(), WriteError> {
         let mut alarm = None;
+        self.wake_at(&mut alarm, self.served_until());
         let standing = match self.step(&mut alarm).await {
             Ok(standing) => Some(standing),
             Err(Not::Yet) => {
@@ -106,7 +113,9 @@ impl Pass {
             Err(Not::Written(error)) => {
                 // Nothing is wrong when somebody else was quicker, or leads.
                 if !error.is_conflict() && !matches!(error, WriteError::NotLeading) {
-                    let message = format!("cannot be written ({error}); it is tried again");
+                    let message = format!(
+                        "what the API server asks about cannot be written ({error}); it is tried again"
+                    );
                     publish(&tell.standing, Standing::Trouble { reason: "ConfigurationFailed", message });
                 }
                 return Err(error);
@@ -121,23 +130,45 @@ impl Pass {
 
     /// Sets the alarm, if it would not come earlier anyway.
     fn wake(&self, alarm: &mut Option<Timestamp>, after: SignedDuration) {
-        let time = self.now.checked_add(after).ok();
+        self.wake_at(alarm, self.now.checked_add(after).ok());
+    }
+
+    /// The same, at a time; not at one that is over.
+    fn wake_at(&self, alarm: &mut Option<Timestamp>, time: Option<Timestamp>) {
+        let time = time.filter(|time| *time > self.now);
         *alarm = [*alarm, time].into_iter().flatten().min();
     }
 
+    /// The first moment at which what this replica serves is over.
+    fn served_until(&self) -> Option<Timestamp> {
+        let until = self.known.served.as_ref()?.until?;
+        until.checked_add(SignedDuration::from_secs(1)).ok()
+    }
+
     async fn step(&self, alarm: &mut Option<Timestamp>) -> Result<Standing, Not> {
-        let (config, found) = (&self.context.config, &self.known.found);
-        let is_served = !config.webhook.at.is_nowhere();
+        let is_served = !self.context.config.webhook.at.is_nowhere();
         let wanted = if is_served { self.known.wanted.configurations() } else { Vec::new() };
+        let is_off = |which| !wanted.contains(&which);
         // Before all that may stand in the way of the rest: what is switched off must not be asked about.
-        configurations::empty(&self.context.client, &self.writer, found, |which| !wanted.contains(&which))
-            .await?;
-        if wanted.is_empty() {
-            return self.nothing_is_served();
+        let emptied =
+            configurations::empty(&self.context.client, &self.writer, &self.known.found, is_off).await;
+        let standing = if wanted.is_empty() {
+            self.nothing_is_served()
+        } else {
+            self.have_it_asked(&wanted, alarm).await
+        };
+        if let Err(Not::Trouble { .. } | Not::Written(_)) = standing {
+            self.hold_up_nobody(&wanted).await?;
         }
-        self.wait_for_what_is_read(&wanted)?;
+        emptied?;
+        standing
+    }
+
+    async fn have_it_asked(&self, wanted: &[Which], alarm: &mut Option<Timestamp>) -> Result<Standing, Not> {
+        let (config, found) = (&self.context.config, &self.known.found);
+        self.wait_for_what_is_read(wanted)?;
         let certificate = self.certificate().await?;
-        *alarm = certificate.look_again;
+        self.wake_at(alarm, certificate.look_again);
         // What is asked about already is kept right, whatever is missing.
         let can_be_filled = |which: &Which| {
             let is_ready = match which {
@@ -147,21 +178,51 @@ impl Pass {
             is_ready || found.is_filled(*which)
         };
         let filled: Vec<_> = wanted.iter().copied().filter(can_be_filled).collect();
-        let trusted = self.is_trusted(&certificate, &filled);
-        self.fill(&certificate, &filled, trusted.is_ok()).await?;
-        if let Some(missing) = found.missing(&wanted, &config.namespace) {
+        let trusted = match &certificate.bundle {
+            Some(bundle) => self.is_trusted(std::slice::from_ref(bundle)),
+            None => self.is_trusted(&found.bundles(&filled).collect::<Vec<_>>()),
+        };
+        let reached = self.is_reached(&filled);
+        self.fill(certificate.bundle.as_deref(), &filled, trusted.is_ok() && reached.is_ok()).await?;
+        if let Some(missing) = found.missing(wanted, &config.namespace) {
             let message = format!("{missing} is not there: apply the manifests of vfleet again");
             return Err(trouble("NoConfiguration", message));
         }
         trusted?;
+        if let Err(settled) = reached {
+            self.wake(alarm, settled);
+            return Err(Not::Starting);
+        }
         if filled.len() < wanted.len() {
             return Err(Not::Starting);
         }
         Ok(self.serving())
     }
 
+    /// Whether the API server finds somebody who answers; if not, when it should.
+    fn is_reached(&self, filled: &[Which]) -> Result<(), SignedDuration> {
+        let is_by_url = self.context.config.webhook.url.is_some();
+        if is_by_url || self.known.found.refuse_without_an_answer(filled) {
+            return Ok(());
+        }
+        time_until_reached(self.known.ready_for).map_or(Ok(()), Err)
+    }
+
+    /// Whatever is the matter with what should be served next: without an answer that the API server accepts nothing is
+    /// refused.
+    async fn hold_up_nobody(&self, wanted: &[Which]) -> Result<(), WriteError> {
+        let found = &self.known.found;
+        let filled: Vec<_> = wanted.iter().copied().filter(|which| found.is_filled(*which)).collect();
+        if filled.is_empty() || self.is_trusted(&found.bundles(&filled).collect::<Vec<_>>()).is_ok() {
+            return Ok(());
+        }
+        let differences = self.wish(None, &filled, false).differences(found);
+        configurations::settle(&self.context.client, &self.writer, &differences).await
+    }
+
     fn nothing_is_served(&self) -> Result<Standing, Not> {
         if self.known.wanted.is_nothing() {
+            self.wait_for_configurations(&Which::ALL)?;
             return Ok(Standing::Disabled);
         }
         let message = "nothing is served at --webhook-bind-address 0: give a port, as in :9443";
@@ -170,13 +231,17 @@ impl Pass {
 
     /// What is not read for long never will be, as it is.
     fn wait_for_what_is_read(&self, wanted: &[Which]) -> Result<(), Not> {
-        let config = &self.context.config;
-        let secret = || format!("Secret {}", config.webhook.secret());
-        let unread = match self.known.found.unread(wanted, &config.namespace) {
-            Some(configuration) => configuration,
-            None if self.known.secret == SecretSeen::Unknown => secret(),
-            None => return Ok(()),
-        };
+        self.wait_for_configurations(wanted)?;
+        let is_unknown = self.known.secret == SecretSeen::Unknown;
+        self.wait_for(is_unknown.then(|| format!("Secret {}", self.context.config.webhook.secret())))
+    }
+
+    fn wait_for_configurations(&self, wanted: &[Which]) -> Result<(), Not> {
+        self.wait_for(self.known.found.unread(wanted, &self.context.config.namespace))
+    }
+
+    fn wait_for(&self, unread: Option<String>) -> Result<(), Not> {
+        let Some(unread) = unread else { return Ok(()) };
         if !self.known.is_overdue {
             return Err(Not::Yet);
         }
@@ -187,17 +252,13 @@ impl Pass {
         Err(trouble("NotReadable", message))
     }
 
-    /// Whether the API server accepts what this replica serves, as far as it was told whom to trust, or is about to be.
-    fn is_trusted(&self, certificate: &Certificate, filled: &[Which]) -> Result<(), Not> {
+    /// Whether the API server accepts what this replica serves, when it trusts each of these.
+    fn is_trusted(&self, bundles: &[String]) -> Result<(), Not> {
         let Some(served) = &self.known.served else {
             return Err(trouble(
                 "CertificateNotLoaded",
                 "the certificate is not served yet: the operator's log says why",
             ));
-        };
-        let bundles: Vec<_> = match &certificate.bundle {
-            Some(bundle) => vec![bundle.clone()],
-            None => self.known.found.bundles(filled).collect(),
         };
         if bundles.is_empty() || bundles.iter().any(String::is_empty) {
             return Err(trouble(
@@ -212,23 +273,8 @@ impl Pass {
     }
 
     /// Tells the API server to ask, and whom to trust. Ends the pass if that was news.
-    async fn fill(&self, certificate: &Certificate, filled: &[Which], is_trusted: bool) -> Result<(), Not> {
-        let config = &self.context.config;
-        let wish = Wish {
-            filled,
-            frame: Frame {
-                namespace: &config.namespace,
-                url: config.webhook.url.as_ref(),
-                bundle: certificate.bundle.as_deref(),
-                is_trusted,
-                pods_need_us: self.known.wanted.pods_need_us,
-            },
-            inject_from: match &config.webhook.certificates {
-                CertificateSource::CertManager { secret } => Some(format!("{}/{secret}", config.namespace)),
-                CertificateSource::Own | CertificateSource::Provided { .. } => None,
-            },
-        };
-        let differences = wish.differences(&self.known.found);
+    async fn fill(&self, bundle: Option<&str>, filled: &[Which], is_answered: bool) -> Result<(), Not> {
+        let differences = self.wish(bundle, filled, is_answered).differences(&self.known.found);
         if differences.is_empty() {
             return Ok(());
         }
@@ -236,6 +282,22 @@ impl Pass {
             configurations::settle(&self.context.client, &self.writer, &differences).await?;
         }
         Err(Not::Yet)
+    }
+
+    fn wish<'a>(&'a self, bundle: Option<&'a str>, filled: &'a [Which], is_answered: bool) -> Wish<'a> {
+        let config = &self.context.config;
+        let frame = Frame {
+            namespace: &config.namespace,
+            url: config.webhook.url.as_ref(),
+            bundle,
+            is_answered,
+            pods_need_us: self.known.wanted.pods_need_us,
+        };
+        let inject_from = match &config.webhook.certificates {
+            CertificateSource::CertManager { secret } => Some(format!("{}/{secret}", config.namespace)),
+            CertificateSource::Own | CertificateSource::Provided { .. } => None,
+        };
+        Wish { filled, frame, inject_from }
     }
 
     /// A watch may stall: what comes from a Secret of yesterday must not be told as what to trust.
@@ -275,5 +337,25 @@ impl Pass {
             "the certificate in the Secret {secret} cannot be used for {name}: {error}; put a valid one there"
         );
         trouble("CertificateNotTrusted", message)
+    }
+}
+
+/// How long the kubelet and the endpoints of our Service may still take to lead the API server to us.
+fn time_until_reached(ready_for: Option<Duration>) -> Option<SignedDuration> {
+    let rest = TIME_TO_BE_FOUND.checked_sub(ready_for.unwrap_or_default())?;
+    SignedDuration::try_from(rest).ok().filter(SignedDuration::is_positive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_insists_on_an_answer_before_the_service_leads_to_us() {
+        let rest = |seconds: Option<u64>| time_until_reached(seconds.map(Duration::from_secs));
+        assert_eq!(rest(None), Some(SignedDuration::from_secs(30)));
+        assert_eq!(rest(Some(10)), Some(SignedDuration::from_secs(20)));
+        assert_eq!(rest(Some(30)), None);
+        assert_eq!(rest(Some(300)), None);
     }
 }

@@ -1,13 +1,15 @@
 //! Certificates in PEM, and what they are good for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use thiserror::Error;
@@ -27,6 +29,8 @@ pub(crate) enum Unusable {
     Authority(String),
     #[error("as the API server sees it: {0}")]
     Untrusted(rustls::Error),
+    #[error("the certificate cannot be read")]
+    Unreadable,
 }
 
 /// A chain and its key, to be served. Fails when they do not belong together.
@@ -43,8 +47,13 @@ pub(crate) fn check(
     name: &str,
     now: Timestamp,
 ) -> Result<(), Unusable> {
+    let trusted = certificates(bundle, "ca.crt")?;
+    // It needs nobody to vouch for it then, and may be an authority itself.
+    if chain.first().is_some_and(|leaf| trusted.contains(leaf)) {
+        return check_alone(chain, name, now);
+    }
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(bundle, "ca.crt")? {
+    for certificate in trusted {
         roots.add(certificate).map_err(|error| Unusable::Authority(error.to_string()))?;
     }
     let verifier =
@@ -52,11 +61,42 @@ pub(crate) fn check(
             .build()
             .map_err(|error| Unusable::Authority(error.to_string()))?;
     let (leaf, others) = chain.split_first().ok_or(Unusable::Missing("tls.crt"))?;
-    let name = ServerName::try_from(name)
-        .map_err(|_| Unusable::Untrusted(rustls::Error::General(format!("{name} is no name"))))?;
-    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
-    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+    let name = server_name(name)?;
+    let now = unix_time(now.as_second());
     verifier.verify_server_cert(leaf, others, &name, &[], now).map(drop).map_err(Unusable::Untrusted)
+}
+
+/// Whether `chain` is one for a server with this `name`, and its time is now. Whoever signed it.
+pub(crate) fn check_alone(chain: &[CertificateDer<'_>], name: &str, now: Timestamp) -> Result<(), Unusable> {
+    let leaf = chain.first().ok_or(Unusable::Missing("tls.crt"))?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|_| Unusable::Unreadable)?;
+    let untrusted = |error: CertificateError| Err(Unusable::Untrusted(error.into()));
+    let time = unix_time(now.as_second());
+    let [not_before, not_after] =
+        [parsed.validity().not_before, parsed.validity().not_after].map(|time| unix_time(time.timestamp()));
+    if time < not_before {
+        return untrusted(CertificateError::NotValidYetContext { time, not_before });
+    }
+    if time > not_after {
+        return untrusted(CertificateError::ExpiredContext { time, not_after });
+    }
+    if let Ok(Some(usage)) = parsed.extended_key_usage()
+        && !usage.value.server_auth
+        && !usage.value.any
+    {
+        return untrusted(CertificateError::InvalidPurpose);
+    }
+    let leaf = ParsedCertificate::try_from(leaf).map_err(Unusable::Untrusted)?;
+    verify_server_name(&leaf, &server_name(name)?).map_err(Unusable::Untrusted)
+}
+
+fn server_name(name: &str) -> Result<ServerName<'_>, Unusable> {
+    ServerName::try_from(name)
+        .map_err(|_| Unusable::Untrusted(rustls::Error::General(format!("{name} is no name"))))
+}
+
+fn unix_time(seconds: i64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
 /// When a certificate ends.
@@ -86,4 +126,50 @@ pub(crate) fn blocks(text: &str) -> Vec<String> {
         .filter(|block| block.trim_end().ends_with(END))
         .filter(can_be_trusted)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    /// As `openssl req -x509` makes them: its own authority.
+    fn its_own_authority(purpose: Option<ExtendedKeyUsagePurpose>) -> (Vec<CertificateDer<'static>>, String) {
+        let mut params = CertificateParams::new(vec!["here.svc".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.extended_key_usages = purpose.into_iter().collect();
+        params.not_before = OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(100);
+        params.not_after = OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(200);
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        (vec![made.der().clone()], made.pem())
+    }
+
+    #[test]
+    fn one_that_is_trusted_itself_needs_no_other() {
+        let (chain, bundle) = its_own_authority(None);
+        let at = |second, name| {
+            let now = Timestamp::from_second(second).unwrap();
+            check(&chain, bundle.as_bytes(), name, now).map_err(|error| error.to_string())
+        };
+        assert_eq!(at(150, "here.svc"), Ok(()));
+        assert!(at(99, "here.svc").unwrap_err().contains("not valid yet"));
+        assert!(at(201, "here.svc").unwrap_err().contains("xpired"));
+        assert!(at(150, "there.svc").unwrap_err().contains("not valid for"));
+        let (_, another) = its_own_authority(None);
+        let now = Timestamp::from_second(150).unwrap();
+        assert!(check(&chain, another.as_bytes(), "here.svc", now).is_err());
+    }
+
+    #[test]
+    fn one_for_clients_is_none_for_servers() {
+        let now = Timestamp::from_second(150).unwrap();
+        for (purpose, is_good) in
+            [(ExtendedKeyUsagePurpose::ServerAuth, true), (ExtendedKeyUsagePurpose::ClientAuth, false)]
+        {
+            let (chain, _) = its_own_authority(Some(purpose));
+            assert_eq!(check_alone(&chain, "here.svc", now).is_ok(), is_good);
+        }
+    }
 }

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn wanted(bundle: Option<&str>) -> Vec<Value> {
-        let frame = Frame { namespace: "home", url: None, bundle, is_trusted: true, pods_need_us: false };
+        let frame = Frame { namespace: "home", url: None, bundle, is_answered: true, pods_need_us: false };
         frame.validating().iter().map(|webhook| json!(webhook)).collect()
     }
 

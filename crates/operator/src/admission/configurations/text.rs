@@ -44,9 +44,9 @@ pub(crate) struct Frame<'a> {
     pub(crate) url: Option<&'a WebhookUrl>,
     /// Whom it shall trust, in PEM. `None` when somebody else tells it: what is not said here is not touched.
     pub(crate) bundle: Option<&'a str>,
-    /// Whether the API server accepts the certificate that it is shown. Nothing is refused for want of an answer before
-    /// an answer can come.
-    pub(crate) is_trusted: bool,
+    /// Whether the API server finds us, and accepts the certificate that it is shown. Nothing is refused for want of an
+    /// answer before an answer can come.
+    pub(crate) is_answered: bool,
     /// Whether a pod that names a network is refused while nobody can give it its resource.
     pub(crate) pods_need_us: bool,
 }
@@ -87,7 +87,7 @@ impl Frame<'_> {
                 rules: Some(home),
                 namespace_selector: Some(self.at_home()),
                 match_conditions: Some(self.conditions()),
-                failure_policy: Some(self.where_trusted(Failure::Refuse).policy()),
+                failure_policy: Some(self.where_answered(Failure::Refuse).policy()),
                 timeout_seconds: Some(5),
                 ..self.validating_webhook("home")
             },
@@ -129,13 +129,13 @@ impl Frame<'_> {
             rules: Some(vec![rule("", &["pods"], &["CREATE"])]),
             namespace_selector: Some(selector(NAMESPACE_NAME, "NotIn", Some(others))),
             match_conditions: Some(vec![names_a_network()]),
-            failure_policy: Some(self.where_trusted(failure).policy()),
+            failure_policy: Some(self.where_answered(failure).policy()),
             ..self.mutating_webhook("network-resources-injector-config.k8s.io".to_owned(), PODS)
         }]
     }
 
-    fn where_trusted(&self, failure: Failure) -> Failure {
-        if self.is_trusted { failure } else { Failure::LetThrough }
+    fn where_answered(&self, failure: Failure) -> Failure {
+        if self.is_answered { failure } else { Failure::LetThrough }
     }
 
     fn validating_webhook(&self, name: &str) -> ValidatingWebhook {
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     fn frame(pods_need_us: bool) -> Frame<'static> {
-        Frame { namespace: "home", url: None, bundle: Some("pem"), is_trusted: true, pods_need_us }
+        Frame { namespace: "home", url: None, bundle: Some("pem"), is_answered: true, pods_need_us }
     }
 
     /// One webhook, by what decides whom it can hold up.
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn nothing_is_refused_for_want_of_an_answer_before_the_certificate_is_trusted() {
         assert_eq!(failures(&frame(true)), ["Fail", "Ignore", "Ignore", "Ignore", "Fail"]);
-        let not_yet = Frame { is_trusted: false, ..frame(true) };
+        let not_yet = Frame { is_answered: false, ..frame(true) };
         assert!(failures(&not_yet).iter().all(|failure| failure == "Ignore"));
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
+    pub(crate) const ALL: Self = Self { webhook: true, injector: true };
+
     /// Whether all that is wanted can be answered.
     pub(crate) fn is_for(self, wanted: Wanted) -> bool {
         (self.webhook || !wanted.webhook) && (self.injector || !wanted.injector)

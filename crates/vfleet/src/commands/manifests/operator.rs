@@ -48,6 +48,8 @@ pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Val
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
             selector: Some(selector()),
+            // Replicas that wait for a certificate must not keep their nodes from being drained.
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..Default::default()
         }),
         ..Default::default()

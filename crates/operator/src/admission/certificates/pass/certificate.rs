@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::Patch;
 use serde_json::json;
@@ -51,7 +51,9 @@ impl Pass {
             CertificateSource::Own => self.own(contents).await,
             CertificateSource::Provided { authority, .. } => self.provided(contents, authority.as_deref()),
             CertificateSource::CertManager { .. } => {
-                followed::read(&contents.data).map_err(|error| self.not_trusted(&error))?;
+                followed::read(&contents.data)
+                    .and_then(|pair| pem::check_alone(&pair.cert, &self.server_name(), self.now))
+                    .map_err(|error| self.not_trusted(&error))?;
                 Ok(Certificate { bundle: None, look_again: self.now.checked_add(LOOK_AGAIN).ok() })
             }
         }
@@ -119,6 +121,11 @@ impl Pass {
         followed::read(&contents.data)
             .and_then(|pair| pem::check(&pair.cert, bundle.as_bytes(), &self.server_name(), self.now))
             .map_err(|error| self.not_trusted(&error))?;
-        Ok(Certificate { bundle: Some(bundle), look_again: self.now.checked_add(LOOK_AGAIN).ok() })
+        let (bundle, left) = match &self.known.served {
+            Some(served) => served.trusted_with(bundle),
+            None => (bundle, None),
+        };
+        let left = left.and_then(|left| SignedDuration::try_from(left).ok()).unwrap_or(LOOK_AGAIN);
+        Ok(Certificate { bundle: Some(bundle), look_again: self.now.checked_add(left.min(LOOK_AGAIN)).ok() })
     }
 }

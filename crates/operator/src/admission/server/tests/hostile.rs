@@ -82,6 +82,19 @@ async fn somebody_silent_holds_up_nobody_else() {
 }
 
 #[tokio::test]
+async fn who_only_announces_much_keeps_nobody_from_sending_much() {
+    let (server, generation) = Server::certified(FEW).await;
+    let mut held = Vec::new();
+    for _ in 0..MOST_LARGE_ONES * 2 {
+        held.push(Silent::WithinALargeBody.open(&server, &generation, "127.0.0.2").await);
+    }
+    let mut large = review("u", "good");
+    large["request"]["object"]["much"] = json!("x".repeat(2 * LARGEST_OF_MANY));
+    let mut client = server.connect(&generation).await.unwrap();
+    assert_eq!(at_once(client.post(PODS, &large)).await.0, 200);
+}
+
+#[tokio::test]
 async fn as_many_connections_are_open_as_may_be() {
     let (server, generation) = Server::certified(FEW).await;
     let mut clients = Vec::new();
