@@ -294,6 +294,16 @@ impl Cluster {
         }
     }
 
+    /// A node goes, if it is there.
+    pub async fn remove_worker(&self, node: &str) {
+        let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        match api.delete(node, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{node} cannot be deleted: {error}"),
+        }
+    }
+
     /// A simulated agent, and its node.
     pub async fn agent(&self, node: &str, machine: &str) -> Program {
         let file = self.file("machine.yaml", machine);

@@ -24,6 +24,8 @@ pub(super) struct Scene<'a> {
 impl<'a> Scene<'a> {
     pub(super) async fn set(vm: &'a Vm, programs: Programs) -> Self {
         let cluster = Cluster::new("lab", programs.vfleet).await;
+        // The operator of the story before may have ended in the middle of a drain.
+        cluster.remove_worker(NODE).await;
         cluster.create_worker(NODE).await;
         let kubeconfig = cluster.kubeconfig_in_the_lab(vm, NODE);
         let guest = Guest::new(vm);
