@@ -28,7 +28,7 @@ const PAGE: u32 = 500;
 pub(crate) enum WriteError {
     #[error("the API server refused it: {0}")]
     Api(#[from] kube::Error),
-    #[error("the API server did not answer within {DEADLINE:?}")]
+    #[error("the API server did not answer in time")]
     Deadline(#[from] tokio::time::error::Elapsed),
     #[error("the write ended in the middle: {0}")]
     Thread(tokio::task::JoinError),
