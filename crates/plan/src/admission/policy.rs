@@ -190,6 +190,7 @@ fn rule_of(fault: &PolicyFault) -> &'static str {
         PolicyFault::TooManyVfs { .. } => "P22",
         PolicyFault::NegativeVfs { .. } => "P23",
         PolicyFault::RdmaWithoutKernelDriver => "P24",
+        PolicyFault::RdmaWithVdpa => "P32",
         PolicyFault::SwitchdevNotEthernet => "P25",
         PolicyFault::VdpaNotPossible => "P26",
         PolicyFault::TwoBridges => "P27",

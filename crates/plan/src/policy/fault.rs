@@ -33,6 +33,10 @@ pub enum PolicyFault {
     SwitchdevNotEthernet,
     #[error("isRdma needs VFs with the kernel's own driver: set deviceType to netdevice, or isRdma to false")]
     RdmaWithoutKernelDriver,
+    #[error(
+        "a VF is a vDPA device or goes along with its RDMA device, and the device plugin stops at both: set isRdma to false, or remove vdpaType"
+    )]
+    RdmaWithVdpa,
     #[error("vdpaType needs eSwitchMode switchdev and deviceType netdevice")]
     VdpaNotPossible,
     #[error(
@@ -52,7 +56,7 @@ impl PolicyFault {
             Self::TwoBridges | Self::BridgeWithoutSwitchdev | Self::BridgeManagedOutside => "InvalidBridge",
             Self::FeatureGateOff => "FeatureGateOff",
             Self::SwitchdevNotEthernet => "LinkTypeNotPossible",
-            Self::RdmaWithoutKernelDriver => "RdmaNotPossible",
+            Self::RdmaWithoutKernelDriver | Self::RdmaWithVdpa => "RdmaNotPossible",
             Self::VdpaNotPossible => "VdpaNotPossible",
             Self::HeldBack { .. } => "OtherPolicyAtFault",
         }
@@ -71,6 +75,7 @@ pub(super) fn faults(
 ) -> impl Iterator<Item = (&'static str, PolicyFault)> {
     let switchdev = spec.e_switch_mode == Some(EswitchMode::Switchdev);
     let kernel_driver = spec.device_type.unwrap_or_default() == DeviceType::Netdevice;
+    let rdma = spec.is_rdma == Some(true);
     let wants_bridge = wants_bridge(spec);
     let two_bridges =
         spec.bridge.as_ref().is_some_and(|bridge| bridge.ovs.is_some() && bridge.linux.is_some());
@@ -82,7 +87,8 @@ pub(super) fn faults(
         (wants_bridge && outside, "bridge", PolicyFault::BridgeManagedOutside),
         (wants_bridge && !manage_software_bridges, "bridge", PolicyFault::FeatureGateOff),
         (switchdev && other_link, "linkType", PolicyFault::SwitchdevNotEthernet),
-        (spec.is_rdma == Some(true) && !kernel_driver, "isRdma", PolicyFault::RdmaWithoutKernelDriver),
+        (rdma && !kernel_driver, "isRdma", PolicyFault::RdmaWithoutKernelDriver),
+        (rdma && spec.vdpa_type.is_some(), "isRdma", PolicyFault::RdmaWithVdpa),
         (spec.vdpa_type.is_some() && !(switchdev && kernel_driver), "vdpaType", PolicyFault::VdpaNotPossible),
     ]
     .into_iter()
