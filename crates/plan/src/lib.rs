@@ -36,6 +36,7 @@ pub mod gates;
 pub mod guids;
 pub mod kernel_arguments;
 pub mod modules;
+mod mtu;
 pub mod network;
 pub mod node;
 pub mod offload;

@@ -193,6 +193,7 @@ fn rule_of(fault: &PolicyFault) -> &'static str {
         PolicyFault::RdmaWithVdpa => "P32",
         PolicyFault::SwitchdevNotEthernet => "P25",
         PolicyFault::VdpaNotPossible => "P26",
+        PolicyFault::MtuNotPossible { .. } => "P33",
         PolicyFault::TwoBridges => "P27",
         PolicyFault::BridgeWithoutSwitchdev => "P28",
         PolicyFault::BridgeManagedOutside => "P29",
