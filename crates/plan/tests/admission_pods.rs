@@ -90,7 +90,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
 }
 
 fn any_nads() -> impl Strategy<Value = Vec<(NetworkRef, NadSight)>> {
-    let resource = prop::sample::select(vec!["openshift.io/a", "openshift.io/b", "x.io/a~b", ""]);
+    let resource = prop::sample::select(vec!["openshift.io/a", "openshift.io/b", "x.io/a~b", "cpu", ""]);
     let selector = prop::sample::select(vec!["rack=a", "rack=b", "zone", "a/b~c=a", "x=y=z", "", "="]);
     let nad = (any_name(), prop::option::of(resource), prop::option::of(selector));
     prop::collection::vec(nad, 0..6).prop_map(|nads| {
@@ -181,7 +181,7 @@ proptest! {
         }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         // With a name that no resource can have the API server would refuse the pod.
-        let can_be = |name: &&str| !name.is_empty() && !name.contains('~');
+        let can_be = |name: &&str| name.contains('/') && !name.contains('~');
         for resource in nads.iter().filter_map(|(_, nad)| nad.resource.as_deref()).filter(can_be) {
             *counts.entry(resource).or_default() += 1;
         }

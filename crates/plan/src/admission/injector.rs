@@ -10,7 +10,7 @@ use vfleet_api::keys::{POD_DEFAULT_NETWORK, POD_NETWORKS};
 
 use self::annotation::Unsaid;
 use super::PatchOperation;
-use super::names::{is_label_value, is_qualified};
+use super::names::{is_extended_resource, is_label_value, is_qualified};
 use crate::prelude::*;
 
 /// A NetworkAttachmentDefinition that a pod names.
@@ -89,10 +89,11 @@ pub fn inject(pod: &Value, networks: &[(NetworkRef, NadSight)]) -> Injection {
     let Some(first) = containers.first() else { return injection };
     let mut missing = BTreeMap::new();
     for (resource, count) in counted(networks) {
-        // With it the API server would refuse the pod.
-        if !is_qualified(resource) {
-            let warning =
-                format!("{resource:?} cannot be the name of a resource, so nothing of it is requested");
+        // With it the API server would refuse the pod, or take it for a resource of its own.
+        if !is_extended_resource(resource) {
+            let warning = format!(
+                "{resource:?} cannot be the name of a device's resource, as in openshift.io/nics, so nothing of it is requested"
+            );
             injection.warnings.push(warning);
             continue;
         }
