@@ -78,7 +78,12 @@ fn any_pod() -> impl Strategy<Value = Value> {
     let label =
         (prop::sample::select(vec!["rack", "zone", "a/b~c"]), prop::sample::select(vec!["a", "b", ""]));
     let selector = prop::option::of(prop::collection::btree_map(label.0, label.1, 0..3));
-    (prop::collection::vec(container(), 0..4), prop::collection::vec(container(), 0..2), selector).prop_map(
+    let policy = prop::sample::select(vec![Value::Null, json!("Always"), json!("Never")]);
+    let init = (container(), policy).prop_map(|(mut container, policy)| {
+        container["restartPolicy"] = policy;
+        container
+    });
+    (prop::collection::vec(container(), 0..4), prop::collection::vec(init, 0..2), selector).prop_map(
         |(containers, init, selector)| {
             let mut spec = json!({ "containers": containers, "initContainers": init });
             if let Some(selector) = selector {
@@ -127,7 +132,9 @@ fn containers(pod: &Value) -> &[Value] {
 fn asks(pod: &Value, resource: &str) -> bool {
     let asks =
         |container| ["requests", "limits"].iter().any(|part| said(container, part, resource).is_some());
-    containers(pod).iter().any(asks)
+    let init = pod["spec"]["initContainers"].as_array().into_iter().flatten();
+    let sidecars = init.filter(|container| container["restartPolicy"] == "Always");
+    containers(pod).iter().chain(sidecars).any(asks)
 }
 
 proptest! {

@@ -97,7 +97,7 @@ pub fn inject(pod: &Value, networks: &[(NetworkRef, NadSight)]) -> Injection {
             injection.warnings.push(warning);
             continue;
         }
-        match asked_for(containers, resource) {
+        match asked_for(pod, resource) {
             None => drop(missing.insert(resource, count.to_string())),
             Some(asked) if asked < count => injection
                 .warnings
@@ -121,13 +121,18 @@ fn counted(networks: &[(NetworkRef, NadSight)]) -> BTreeMap<&str, u64> {
 }
 
 /// How much of a resource the containers ask for; `None` when none of them does. Init containers do not count: what they
-/// are given is gone when the others start.
-fn asked_for(containers: &[Value], resource: &str) -> Option<u64> {
+/// are given is gone when the others start. Sidecars do: they are init containers that go on.
+fn asked_for(pod: &Value, resource: &str) -> Option<u64> {
+    let all = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+    let is_sidecar = |container: &&Value| {
+        container.get("restartPolicy").is_some_and(|policy| policy.as_str() == Some("Always"))
+    };
+    let containers = all("/spec/containers").chain(all("/spec/initContainers").filter(is_sidecar));
     let asked = |container: &Value| {
         let of = |part: &str| container.get("resources")?.get(part)?.get(resource);
         of("limits").or_else(|| of("requests")).map(quantity)
     };
-    let asked: Vec<u64> = containers.iter().filter_map(asked).collect();
+    let asked: Vec<u64> = containers.filter_map(asked).collect();
     (!asked.is_empty()).then(|| asked.iter().fold(0, |sum, one| one.saturating_add(sum)))
 }
 
