@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use vfleet_plan::admission::{BadNetworks, Injection, NadSight, NetworkRef, inject, networks_of_pod};
+use vfleet_plan::admission::{
+    BadNetworks, Injection, NadSight, NamedNetwork, NetworkRef, inject, networks_of_pod,
+};
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
@@ -94,7 +96,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
     )
 }
 
-fn any_nads() -> impl Strategy<Value = Vec<(NetworkRef, NadSight)>> {
+fn any_nads() -> impl Strategy<Value = Vec<(NamedNetwork, NadSight)>> {
     let resource = prop::sample::select(vec!["openshift.io/a", "openshift.io/b", "x.io/a~b", "cpu", ""]);
     let selector = prop::sample::select(vec!["rack=a", "rack=b", "zone", "a/b~c=a", "x=y=z", "", "="]);
     let nad = (any_name(), prop::option::of(resource), prop::option::of(selector));
@@ -107,7 +109,10 @@ fn any_nads() -> impl Strategy<Value = Vec<(NetworkRef, NadSight)>> {
             .map(|(name, (resource, node_selector))| {
                 let network = NetworkRef { namespace: "ns".to_owned(), name: name.clone() };
                 let text = |text: Option<&str>| text.map(str::to_owned);
-                (network, NadSight { resource: text(*resource), node_selector: text(*node_selector) })
+                (
+                    NamedNetwork { network, may_be_elsewhere: false },
+                    NadSight { resource: text(*resource), node_selector: text(*node_selector) },
+                )
             })
             .collect()
     })

@@ -33,7 +33,7 @@ impl fmt::Display for NetworkRef {
 pub struct NamedNetwork {
     /// Where it is looked for.
     pub network: NetworkRef,
-    /// It may also be in Multus' own namespace, which is not known here: that it is not found means nothing.
+    /// Multus looks for it in its own namespace, which is not known here: that it is not found means nothing.
     pub may_be_elsewhere: bool,
 }
 
@@ -81,12 +81,13 @@ pub fn networks_of_pod(pod: &Value, namespace: &str) -> Result<Vec<NamedNetwork>
 
 /// What is added to a pod that names these networks: the resources of those that have one, each as often as it is named,
 /// in the first container; and where the nodes with such devices are.
-pub fn inject(pod: &Value, networks: &[(NetworkRef, NadSight)]) -> Injection {
+pub fn inject(pod: &Value, networks: &[(NamedNetwork, NadSight)]) -> Injection {
     let mut injection = Injection::default();
     let Some(containers) = pod.pointer("/spec/containers").and_then(Value::as_array) else {
         return injection;
     };
     let Some(first) = containers.first() else { return injection };
+    injection.warnings.extend(networks.iter().filter_map(|(named, _)| found_elsewhere(named)));
     let mut missing = BTreeMap::new();
     for (resource, count) in counted(networks) {
         // With it the API server would refuse the pod, or take it for a resource of its own.
@@ -110,8 +111,17 @@ pub fn inject(pod: &Value, networks: &[(NetworkRef, NadSight)]) -> Injection {
     injection
 }
 
+/// What was found in the pod's namespace, while Multus looks for it in another.
+fn found_elsewhere(NamedNetwork { network, may_be_elsewhere }: &NamedNetwork) -> Option<String> {
+    may_be_elsewhere.then(|| {
+        format!(
+            "network {network} is meant here, but Multus looks for a default network without a namespace in its own only: name the namespace"
+        )
+    })
+}
+
 /// How often each resource is named.
-fn counted(networks: &[(NetworkRef, NadSight)]) -> BTreeMap<&str, u64> {
+fn counted(networks: &[(NamedNetwork, NadSight)]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     let resources = networks.iter().filter_map(|(_, nad)| nad.resource.as_deref());
     for resource in resources.filter(|resource| !resource.is_empty()) {
@@ -175,11 +185,13 @@ fn requests(first: &Value, missing: &BTreeMap<&str, String>) -> Vec<PatchOperati
 }
 
 /// Where the nodes with the devices of these networks are.
-fn node_selectors(pod: &Value, networks: &[(NetworkRef, NadSight)], injection: &mut Injection) {
+fn node_selectors(pod: &Value, networks: &[(NamedNetwork, NadSight)], injection: &mut Injection) {
     let given = pod.pointer("/spec/nodeSelector").filter(|selector| !selector.is_null());
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for (network, nad) in networks.iter().filter(|(network, _)| seen.insert(network)) {
+    for (NamedNetwork { network, .. }, nad) in
+        networks.iter().filter(|(named, _)| seen.insert(&named.network))
+    {
         let Some(text) = nad.node_selector.as_deref().filter(|text| !text.trim().is_empty()) else {
             continue;
         };
