@@ -97,6 +97,14 @@ async fn the_api_server_asks_about_what_is_wanted_and_about_nothing_else() {
     run("what the operator writes", [0, 0, 0], &|| {
         home_do(&["delete", "sriovnetworkpoolconfig", "q", &as_operator, "--as-group=system:masters"])
     });
+    // The API server asks about each of them, without its name.
+    run("pools that are deleted together, default among them", [1, 0, 0], &|| {
+        let pools = format!("/apis/sriovnetwork.openshift.io/v1/namespaces/{home}/sriovnetworkpoolconfigs");
+        match kubectl(&door, &["delete", "--raw", &pools]) {
+            Err(error) if error.contains("change it instead of deleting it") => Ok(()),
+            other => Err(format!("it is not kept: {other:?}")),
+        }
+    });
     run("the operator config", [1, 0, 0], &|| {
         patch("sriovoperatorconfig/default", &json!({ "spec": { "logLevel": 1 } }))
     });

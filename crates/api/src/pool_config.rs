@@ -85,7 +85,7 @@ use serde_with::skip_serializing_none;
         "fieldPath": ".maxUnavailable",
     },
     {
-        "rule": "!has(self.nodeSelector) || !has(self.nodeSelectorTerms)",
+        "rule": "!has(self.nodeSelector) || !has(self.nodeSelectorTerms) || size(self.nodeSelectorTerms) == 0",
         "message": "nodeSelector and nodeSelectorTerms both select the nodes: set one of them",
         "fieldPath": ".nodeSelectorTerms",
     },

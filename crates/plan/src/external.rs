@@ -12,7 +12,7 @@ pub struct ExternalWish {
     /// How many VFs it must have at least.
     pub num_vfs: u16,
     /// The MTU that it must have at least.
-    pub mtu: Option<u32>,
+    pub mtu: Option<i64>,
     /// The link type that it must have, in either case: ETH or IB. Empty when any will do.
     pub link_type: String,
     /// The mode that its embedded switch must have.
@@ -68,7 +68,7 @@ pub enum ExternalFault {
     #[error(
         "MTU {asked} is wanted on a PF that is managed outside, but it has {found}: raise it there, or lower mtu"
     )]
-    Mtu { asked: u32, found: u32 },
+    Mtu { asked: i64, found: u32 },
     #[error(
         "link type {asked} is wanted on a PF that is managed outside, but the port is {found}: select another PF, or correct linkType"
     )]
@@ -96,7 +96,7 @@ pub fn check(wanted: &ExternalWish, found: &ExternalFound) -> Vec<ExternalFault>
     let vfs = (usize::from(wanted.num_vfs) > found.num_vfs)
         .then_some(ExternalFault::TooFewVfs { asked: wanted.num_vfs, found: found.num_vfs });
     let mtu = match (wanted.mtu, found.mtu) {
-        (Some(asked), Some(found)) if asked > found => Some(ExternalFault::Mtu { asked, found }),
+        (Some(asked), Some(found)) if asked > i64::from(found) => Some(ExternalFault::Mtu { asked, found }),
         _ => None,
     };
     let is_known = !wanted.link_type.is_empty() && !found.link_type.is_empty();

@@ -36,6 +36,7 @@ pub mod gates;
 pub mod guids;
 pub mod kernel_arguments;
 pub mod modules;
+mod mtu;
 pub mod network;
 pub mod node;
 pub mod offload;
@@ -67,8 +68,9 @@ pub use guids::{GuidFileError, GuidSource};
 pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
 pub use plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use policy::{
-    LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, PfAnswer, PfRule, PfVerdict,
-    PolicyAnswer, PolicyFault, plan_node_spec, selects_node, wants_bridge, why_not_node,
+    LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, Overruled, PfAnswer, PfRule,
+    PfSetting, PfVerdict, PolicyAnswer, PolicyFault, plan_node_spec, selects_node, wants_bridge,
+    why_not_node,
 };
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};

@@ -9,6 +9,7 @@ mod pf;
 mod rival;
 mod rule;
 mod select;
+mod setting;
 mod wish;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,13 +20,14 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 
 use crate::prelude::*;
-pub use answer::{LossReason, LostGroup, PfAnswer, PfVerdict, PolicyAnswer};
+pub use answer::{LossReason, LostGroup, Overruled, PfAnswer, PfVerdict, PolicyAnswer};
 pub use fault::{PolicyFault, wants_bridge};
 use pf::{Outcome, plan_pf};
 pub(crate) use rival::{Clash, Rival, claim, rival};
 pub use rule::{NodeRule, PfRule};
 pub(crate) use select::{SelectedBy, has_name, is_empty, is_on_network, is_pci_id, selects};
 pub use select::{selects_node, why_not_node};
+pub use setting::PfSetting;
 pub(crate) use wish::wish;
 
 /// The priority of a policy that gives none.

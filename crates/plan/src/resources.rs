@@ -4,7 +4,8 @@
 //! same, so that a take-over starts no plugin anew. Selection goes by what policies say, not by what was configured.
 //!
 //! Two things are other than with the Go operator, which drops a selector that it cannot express, so that every device
-//! matches: a policy whose VFs' device id is not known, and one for a network that no card of the node is on.
+//! matches: a policy whose VFs' device id is not known, and one for a network that no card of the node is on. And what
+//! makes the plugin stop, and all other resources of the node with it, is not written.
 
 mod nic_ids;
 
@@ -112,7 +113,8 @@ impl Resource {
             name: spec.resource_name.clone(),
             exclude_topology: false,
             selectors: Selectors {
-                is_rdma: spec.is_rdma.unwrap_or(false),
+                // The plugin stops at both. The policy is at fault, and says so.
+                is_rdma: spec.is_rdma.unwrap_or(false) && spec.vdpa_type.is_none(),
                 need_vhost_net: spec.need_vhost_net.unwrap_or(false),
                 vdpa_type: spec.vdpa_type.map(VdpaType::as_str),
                 ..Selectors::default()

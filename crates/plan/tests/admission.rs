@@ -151,10 +151,11 @@ fn pod_outcome(case: &Case, world: &World) -> TestResult<Outcome> {
         Ok(networks) => {
             let nads: TestResult<Vec<_>> = networks
                 .into_iter()
-                .map(|NamedNetwork { network, .. }| {
-                    let nad = world.nads.get(&network);
+                .map(|named| {
+                    let NamedNetwork { network, .. } = &named;
+                    let nad = world.nads.get(network);
                     let nad = nad.ok_or_else(|| format!("{network} is not in the world (by: look-up?)"))?;
-                    Ok((network, nad.clone()))
+                    Ok((named, nad.clone()))
                 })
                 .collect();
             inject(pod, &nads?)

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use vfleet_plan::admission::{BadNetworks, Injection, NadSight, NetworkRef, inject, networks_of_pod};
+use vfleet_plan::admission::{
+    BadNetworks, Injection, NadSight, NamedNetwork, NetworkRef, inject, networks_of_pod,
+};
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
@@ -78,7 +80,12 @@ fn any_pod() -> impl Strategy<Value = Value> {
     let label =
         (prop::sample::select(vec!["rack", "zone", "a/b~c"]), prop::sample::select(vec!["a", "b", ""]));
     let selector = prop::option::of(prop::collection::btree_map(label.0, label.1, 0..3));
-    (prop::collection::vec(container(), 0..4), prop::collection::vec(container(), 0..2), selector).prop_map(
+    let policy = prop::sample::select(vec![Value::Null, json!("Always"), json!("Never")]);
+    let init = (container(), policy).prop_map(|(mut container, policy)| {
+        container["restartPolicy"] = policy;
+        container
+    });
+    (prop::collection::vec(container(), 0..4), prop::collection::vec(init, 0..2), selector).prop_map(
         |(containers, init, selector)| {
             let mut spec = json!({ "containers": containers, "initContainers": init });
             if let Some(selector) = selector {
@@ -89,8 +96,8 @@ fn any_pod() -> impl Strategy<Value = Value> {
     )
 }
 
-fn any_nads() -> impl Strategy<Value = Vec<(NetworkRef, NadSight)>> {
-    let resource = prop::sample::select(vec!["openshift.io/a", "openshift.io/b", "x.io/a~b", ""]);
+fn any_nads() -> impl Strategy<Value = Vec<(NamedNetwork, NadSight)>> {
+    let resource = prop::sample::select(vec!["openshift.io/a", "openshift.io/b", "x.io/a~b", "cpu", ""]);
     let selector = prop::sample::select(vec!["rack=a", "rack=b", "zone", "a/b~c=a", "x=y=z", "", "="]);
     let nad = (any_name(), prop::option::of(resource), prop::option::of(selector));
     prop::collection::vec(nad, 0..6).prop_map(|nads| {
@@ -102,7 +109,10 @@ fn any_nads() -> impl Strategy<Value = Vec<(NetworkRef, NadSight)>> {
             .map(|(name, (resource, node_selector))| {
                 let network = NetworkRef { namespace: "ns".to_owned(), name: name.clone() };
                 let text = |text: Option<&str>| text.map(str::to_owned);
-                (network, NadSight { resource: text(*resource), node_selector: text(*node_selector) })
+                (
+                    NamedNetwork { network, may_be_elsewhere: false },
+                    NadSight { resource: text(*resource), node_selector: text(*node_selector) },
+                )
             })
             .collect()
     })
@@ -127,7 +137,9 @@ fn containers(pod: &Value) -> &[Value] {
 fn asks(pod: &Value, resource: &str) -> bool {
     let asks =
         |container| ["requests", "limits"].iter().any(|part| said(container, part, resource).is_some());
-    containers(pod).iter().any(asks)
+    let init = pod["spec"]["initContainers"].as_array().into_iter().flatten();
+    let sidecars = init.filter(|container| container["restartPolicy"] == "Always");
+    containers(pod).iter().chain(sidecars).any(asks)
 }
 
 proptest! {
@@ -181,7 +193,7 @@ proptest! {
         }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         // With a name that no resource can have the API server would refuse the pod.
-        let can_be = |name: &&str| !name.is_empty() && !name.contains('~');
+        let can_be = |name: &&str| name.contains('/') && !name.contains('~');
         for resource in nads.iter().filter_map(|(_, nad)| nad.resource.as_deref()).filter(can_be) {
             *counts.entry(resource).or_default() += 1;
         }

@@ -336,11 +336,11 @@ proptest! {
         let differ = candidate.priority.unwrap_or(99) != other.priority.unwrap_or(99);
         if differ && names_pf(&candidate) && names_pf(other) {
             // There priorities settle nothing about VFs that both want.
-            prop_assert!(!said(&["D14", "D15"]));
-            prop_assert_eq!(said(&["D13", "D16", "D17"]), is_conflict || is_outranked);
+            prop_assert!(!said(&["D14", "D15", "D21", "D23"]));
+            prop_assert_eq!(said(&["D13", "D16", "D17", "D22", "D24"]), is_conflict || is_outranked);
         } else {
-            prop_assert_eq!(said(&["D13", "D15", "D17"]), is_conflict);
-            prop_assert_eq!(said(&["D14", "D16"]), is_outranked);
+            prop_assert_eq!(said(&["D13", "D15", "D17", "D21", "D23"]), is_conflict);
+            prop_assert_eq!(said(&["D14", "D16", "D22", "D24"]), is_outranked);
         }
     }
 }

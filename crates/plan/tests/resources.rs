@@ -79,6 +79,14 @@ fn of_a_card_that_is_not_in_the_list_nothing_is_offered_before_it_has_vfs() {
 }
 
 /// Where the Go operator writes a resource without selectors, so that every device matches.
+/// With both the plugin stops.
+#[test]
+fn a_vdpa_device_goes_without_its_rdma_device() {
+    let found = selectors("{pfNames: [ens1f0]}, eSwitchMode: switchdev, vdpaType: virtio, isRdma: true");
+    assert_eq!((found.vdpa_type, found.is_rdma), (Some("virtio"), false));
+    assert!(selectors("{pfNames: [ens1f0]}, isRdma: true").is_rdma);
+}
+
 #[test]
 fn a_network_that_no_card_is_on_is_no_resource() {
     let network = "{netFilter: 'openstack/NetworkID:aaaa'}";

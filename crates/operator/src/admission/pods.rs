@@ -86,7 +86,7 @@ impl Pods {
         }
         let known = |named: NamedNetwork| {
             let nad = looked.get(&named.network)?.as_ref().ok()?.clone();
-            Some((named.network, nad))
+            Some((named, nad))
         };
         let known: Vec<_> = networks.into_iter().filter_map(known).collect();
         let injection = inject(&pod, &known);

@@ -120,8 +120,12 @@ impl<'a> Review<'a> {
             return Err(NoReview::OtherKind { api_version, kind });
         }
         // Only now: what another version asks may look different.
-        let request: RequestText<'a> =
+        let mut request: RequestText<'a> =
             serde_json::from_str(review.request.ok_or(NoReview::NoRequest)?.get())?;
+        // Of objects that are deleted together the API server asks one by one, but says the name of none.
+        if request.operation == Operation::Delete && request.name.is_empty() {
+            request.name = request.old_object.and_then(name_of).unwrap_or_default();
+        }
         if request.uid.is_empty() { Err(NoReview::NoRequest) } else { Ok(Self(request)) }
     }
 
@@ -138,6 +142,23 @@ impl<'a> Review<'a> {
             old: *old_object,
         }
     }
+}
+
+/// An object, as far as its name.
+#[derive(Deserialize)]
+struct NamedText<'a> {
+    #[serde(borrow)]
+    metadata: MetadataText<'a>,
+}
+
+#[derive(Deserialize)]
+struct MetadataText<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+}
+
+fn name_of(object: &RawValue) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<NamedText<'_>>(object.get()).ok().map(|object| object.metadata.name)
 }
 
 /// Not more of it than a person reads.

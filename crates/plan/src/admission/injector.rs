@@ -10,7 +10,7 @@ use vfleet_api::keys::{POD_DEFAULT_NETWORK, POD_NETWORKS};
 
 use self::annotation::Unsaid;
 use super::PatchOperation;
-use super::names::{is_label_value, is_qualified};
+use super::names::{is_extended_resource, is_label_value, is_qualified};
 use crate::prelude::*;
 
 /// A NetworkAttachmentDefinition that a pod names.
@@ -33,7 +33,7 @@ impl fmt::Display for NetworkRef {
 pub struct NamedNetwork {
     /// Where it is looked for.
     pub network: NetworkRef,
-    /// It may also be in Multus' own namespace, which is not known here: that it is not found means nothing.
+    /// Multus looks for it in its own namespace, which is not known here: that it is not found means nothing.
     pub may_be_elsewhere: bool,
 }
 
@@ -81,22 +81,24 @@ pub fn networks_of_pod(pod: &Value, namespace: &str) -> Result<Vec<NamedNetwork>
 
 /// What is added to a pod that names these networks: the resources of those that have one, each as often as it is named,
 /// in the first container; and where the nodes with such devices are.
-pub fn inject(pod: &Value, networks: &[(NetworkRef, NadSight)]) -> Injection {
+pub fn inject(pod: &Value, networks: &[(NamedNetwork, NadSight)]) -> Injection {
     let mut injection = Injection::default();
     let Some(containers) = pod.pointer("/spec/containers").and_then(Value::as_array) else {
         return injection;
     };
     let Some(first) = containers.first() else { return injection };
+    injection.warnings.extend(networks.iter().filter_map(|(named, _)| found_elsewhere(named)));
     let mut missing = BTreeMap::new();
     for (resource, count) in counted(networks) {
-        // With it the API server would refuse the pod.
-        if !is_qualified(resource) {
-            let warning =
-                format!("{resource:?} cannot be the name of a resource, so nothing of it is requested");
+        // With it the API server would refuse the pod, or take it for a resource of its own.
+        if !is_extended_resource(resource) {
+            let warning = format!(
+                "{resource:?} cannot be the name of a device's resource, as in openshift.io/nics, so nothing of it is requested"
+            );
             injection.warnings.push(warning);
             continue;
         }
-        match asked_for(containers, resource) {
+        match asked_for(pod, resource) {
             None => drop(missing.insert(resource, count.to_string())),
             Some(asked) if asked < count => injection
                 .warnings
@@ -109,8 +111,17 @@ pub fn inject(pod: &Value, networks: &[(NetworkRef, NadSight)]) -> Injection {
     injection
 }
 
+/// What was found in the pod's namespace, while Multus looks for it in another.
+fn found_elsewhere(NamedNetwork { network, may_be_elsewhere }: &NamedNetwork) -> Option<String> {
+    may_be_elsewhere.then(|| {
+        format!(
+            "network {network} is meant here, but Multus looks for a default network without a namespace in its own only: name the namespace"
+        )
+    })
+}
+
 /// How often each resource is named.
-fn counted(networks: &[(NetworkRef, NadSight)]) -> BTreeMap<&str, u64> {
+fn counted(networks: &[(NamedNetwork, NadSight)]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     let resources = networks.iter().filter_map(|(_, nad)| nad.resource.as_deref());
     for resource in resources.filter(|resource| !resource.is_empty()) {
@@ -120,13 +131,18 @@ fn counted(networks: &[(NetworkRef, NadSight)]) -> BTreeMap<&str, u64> {
 }
 
 /// How much of a resource the containers ask for; `None` when none of them does. Init containers do not count: what they
-/// are given is gone when the others start.
-fn asked_for(containers: &[Value], resource: &str) -> Option<u64> {
+/// are given is gone when the others start. Sidecars do: they are init containers that go on.
+fn asked_for(pod: &Value, resource: &str) -> Option<u64> {
+    let all = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+    let is_sidecar = |container: &&Value| {
+        container.get("restartPolicy").is_some_and(|policy| policy.as_str() == Some("Always"))
+    };
+    let containers = all("/spec/containers").chain(all("/spec/initContainers").filter(is_sidecar));
     let asked = |container: &Value| {
         let of = |part: &str| container.get("resources")?.get(part)?.get(resource);
         of("limits").or_else(|| of("requests")).map(quantity)
     };
-    let asked: Vec<u64> = containers.iter().filter_map(asked).collect();
+    let asked: Vec<u64> = containers.filter_map(asked).collect();
     (!asked.is_empty()).then(|| asked.iter().fold(0, |sum, one| one.saturating_add(sum)))
 }
 
@@ -169,11 +185,13 @@ fn requests(first: &Value, missing: &BTreeMap<&str, String>) -> Vec<PatchOperati
 }
 
 /// Where the nodes with the devices of these networks are.
-fn node_selectors(pod: &Value, networks: &[(NetworkRef, NadSight)], injection: &mut Injection) {
+fn node_selectors(pod: &Value, networks: &[(NamedNetwork, NadSight)], injection: &mut Injection) {
     let given = pod.pointer("/spec/nodeSelector").filter(|selector| !selector.is_null());
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for (network, nad) in networks.iter().filter(|(network, _)| seen.insert(network)) {
+    for (NamedNetwork { network, .. }, nad) in
+        networks.iter().filter(|(named, _)| seen.insert(&named.network))
+    {
         let Some(text) = nad.node_selector.as_deref().filter(|text| !text.trim().is_empty()) else {
             continue;
         };

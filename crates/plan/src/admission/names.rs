@@ -10,6 +10,9 @@ const LONGEST: usize = 63;
 /// As long as its prefix may be.
 const LONGEST_DOMAIN: usize = 253;
 
+/// What stands before the name of a resource in a quota.
+const QUOTA_PREFIX: &str = "requests.";
+
 /// Why a text is not the name of a resource. Each says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameFault {
@@ -58,6 +61,15 @@ pub(super) fn is_qualified(name: &str) -> bool {
     prefix.is_none_or(is_domain) && name.len() <= LONGEST && is_made_of(name, "-_.")
 }
 
+/// Whether a container can ask for a device by such a name, as Kubernetes has it: what has no prefix, or one of its own,
+/// is not for devices, and a name must leave room for the one that quotas know it by.
+pub(super) fn is_extended_resource(name: &str) -> bool {
+    name.contains('/')
+        && !name.contains("kubernetes.io/")
+        && !name.starts_with(QUOTA_PREFIX)
+        && is_qualified(&format!("{QUOTA_PREFIX}{name}"))
+}
+
 /// Whether a label may have such a value.
 pub(super) fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= LONGEST && is_made_of(value, "-_."))
@@ -100,6 +112,26 @@ mod tests {
             ["", "/a", "a/", "a/b/c", "a b", "rack in (a)", "rack!", "A.b/c", "a..b/c", &"n".repeat(64)]
         {
             assert!(!is_qualified(name), "{name}");
+        }
+        let long = |domain: usize| format!("{}/a", "d".repeat(domain));
+        for name in ["openshift.io/nics", "a/b", "x.y/Z_1", "my-kubernetes.io.example/a", &long(244)] {
+            assert!(is_extended_resource(name), "{name}");
+        }
+        for name in [
+            "",
+            "sriov_nics",
+            "cpu",
+            "memory",
+            "hugepages-2Mi",
+            "kubernetes.io/x",
+            "sub.kubernetes.io/x",
+            "requests.openshift.io/nics",
+            "a/b/c",
+            "A.b/c",
+            "a b/c",
+            &long(245),
+        ] {
+            assert!(!is_extended_resource(name), "{name}");
         }
         assert!(["", "a", "v1.2_3-x"].into_iter().all(is_label_value));
         assert!(!["a b", "-a", "a=b", &"n".repeat(64)].into_iter().any(is_label_value));

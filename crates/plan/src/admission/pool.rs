@@ -140,7 +140,7 @@ fn lowered(request: &Request<'_, SriovNetworkPoolConfig>, new: &NamedPool<'_>, f
 
 /// S03, S09, S17.
 fn selectors(spec: &SriovNetworkPoolConfigSpec, findings: &mut Findings) {
-    if spec.node_selector.is_some() && spec.node_selector_terms.is_some() {
+    if spec.node_selector.is_some() && has_terms(spec) {
         let text = "nodeSelector and nodeSelectorTerms both select the nodes: set one of them";
         findings.error("S03", "TwoSelectors", "spec.nodeSelectorTerms", text);
     }
@@ -204,8 +204,12 @@ fn selector_field(spec: &SriovNetworkPoolConfigSpec) -> Option<&'static str> {
     if spec.node_selector.is_some() {
         return Some("spec.nodeSelector");
     }
-    let has_terms = spec.node_selector_terms.as_ref().is_some_and(|terms| !terms.is_empty());
-    has_terms.then_some("spec.nodeSelectorTerms")
+    has_terms(spec).then_some("spec.nodeSelectorTerms")
+}
+
+/// An empty list is as good as none.
+fn has_terms(spec: &SriovNetworkPoolConfigSpec) -> bool {
+    spec.node_selector_terms.as_ref().is_some_and(|terms| !terms.is_empty())
 }
 
 fn slots(pool: &SriovNetworkPoolConfig) -> &[DrainSlot] {

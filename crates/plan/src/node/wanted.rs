@@ -7,6 +7,7 @@ use super::problem::{Cause, Problem};
 use crate::external::ExternalWish;
 use crate::facts::{EswitchMode, VdpaKind};
 use crate::modules;
+use crate::mtu::read_mtu;
 use crate::prelude::*;
 use crate::step::VfDriver;
 
@@ -89,7 +90,7 @@ impl WantedPf {
     pub(super) fn external_wish(&self) -> ExternalWish {
         ExternalWish {
             num_vfs: self.num_vfs,
-            mtu: self.highest_mtu(),
+            mtu: self.highest_mtu().map(i64::from),
             link_type: self.link_type().to_owned(),
             eswitch: self.eswitch,
         }
@@ -184,12 +185,8 @@ fn unknown_word(field: &'static str, word: &str, known: &'static str) -> Cause {
     Cause::UnknownWord { field, word: word.to_owned(), known }
 }
 
-/// Zero is "not given", as the Go API writes it.
 fn mtu(value: Option<i64>) -> Result<Option<u32>, Cause> {
-    match value {
-        None | Some(0) => Ok(None),
-        Some(value) => u32::try_from(value).map(Some).map_err(|_| Cause::OutOfRange { what: "MTU", value }),
-    }
+    read_mtu(value).map_err(|value| Cause::OutOfRange { what: "MTU", value })
 }
 
 fn problem(interface: &Interface, pf: Option<PciAddress>, cause: Cause) -> Problem {

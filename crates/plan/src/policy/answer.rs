@@ -4,7 +4,7 @@ use core::fmt;
 
 use vfleet_api::{PciAddress, VfRange, Written};
 
-use super::{PfRule, PolicyFault};
+use super::{PfRule, PfSetting, PolicyFault};
 use crate::prelude::*;
 
 /// Enough PFs to see the pattern.
@@ -67,6 +67,8 @@ pub enum PfVerdict {
     Selected {
         /// The groups that it did not get.
         lost: Vec<LostGroup>,
+        /// The settings in which the PF is not as it wants.
+        overruled: Vec<Overruled>,
         /// A policy that says otherwise about whether the PF is managed outside.
         disagrees_with: Option<String>,
     },
@@ -77,7 +79,7 @@ pub enum PfVerdict {
 impl PfVerdict {
     /// The policy got all it asked for.
     pub(super) const fn as_asked() -> Self {
-        Self::Selected { lost: Vec::new(), disagrees_with: None }
+        Self::Selected { lost: Vec::new(), overruled: Vec::new(), disagrees_with: None }
     }
 
     /// Whether the policy got all it asked for.
@@ -89,17 +91,22 @@ impl PfVerdict {
     /// whether the PF is managed outside.
     pub fn is_conflict(&self) -> bool {
         match self {
-            Self::Selected { lost, disagrees_with } => {
-                disagrees_with.is_some() || lost.iter().any(|lost| lost.equal_priority)
+            Self::Selected { lost, overruled, disagrees_with } => {
+                disagrees_with.is_some()
+                    || lost.iter().any(|lost| lost.equal_priority)
+                    || overruled.iter().any(|setting| setting.equal_priority)
             }
             Self::NotSelected(_) | Self::Invalid(_) => false,
         }
     }
 
-    /// Whether VFs went to a policy that outranks this one.
+    /// Whether VFs went to a policy that outranks this one, or the PF is as that one wants.
     pub fn is_outranked(&self) -> bool {
         match self {
-            Self::Selected { lost, .. } => lost.iter().any(|lost| !lost.equal_priority),
+            Self::Selected { lost, overruled, .. } => {
+                lost.iter().any(|lost| !lost.equal_priority)
+                    || overruled.iter().any(|setting| !setting.equal_priority)
+            }
             Self::NotSelected(_) | Self::Invalid(_) => false,
         }
     }
@@ -122,10 +129,11 @@ impl fmt::Display for PfVerdict {
         match self {
             Self::NotSelected(rule) => rule.fmt(f),
             Self::Invalid(fault) => fault.fmt(f),
-            Self::Selected { lost, disagrees_with } => {
+            Self::Selected { lost, overruled, disagrees_with } => {
                 let lost = lost.iter().map(ToString::to_string);
+                let overruled = overruled.iter().map(ToString::to_string);
                 let disagrees = disagrees_with.iter().map(|other| disagreement(other));
-                let sentences: Vec<_> = lost.chain(disagrees).collect();
+                let sentences: Vec<_> = lost.chain(overruled).chain(disagrees).collect();
                 match sentences.as_slice() {
                     [] => f.write_str("the PF is as the policy wants"),
                     several => f.write_str(&several.join("; ")),
@@ -161,26 +169,53 @@ impl fmt::Display for LostGroup {
         f.write_str(match why {
             LossReason::SameResource => "has the same resourceName on this PF",
             LossReason::Overlap => "wants some of them",
+            LossReason::NeedsSwitchdev => "does not want switchdev, without which there is no vDPA",
         })?;
-        f.write_str(if *equal_priority {
-            ", with equal priority and a later name"
-        } else {
-            ", with a lower priority number"
-        })?;
+        f.write_str(rank(*equal_priority))?;
         f.write_str(match why {
             LossReason::SameResource => {
                 ": put both ranges into one policy, or give the two different resources"
             }
             LossReason::Overlap => ": give the two ranges that do not overlap",
+            LossReason::NeedsSwitchdev => ": set eSwitchMode to switchdev in both, or remove vdpaType",
         })
     }
 }
 
-/// What two groups of VFs of which only one can stay have in common.
+/// A setting in which a PF is as another policy wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overruled {
+    /// Which, and how the two want it.
+    pub setting: PfSetting,
+    /// The policy that decides on the PF.
+    pub by: String,
+    /// Neither outranks the other: only their names decided.
+    pub equal_priority: bool,
+}
+
+impl fmt::Display for Overruled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, by, equal_priority } = self;
+        let (field, (asked, given), rank) = (setting.field(), setting.words(), rank(*equal_priority));
+        write!(
+            f,
+            "{field} is {given} and not {asked}, as policy {by} wants it for the whole PF{rank}: set {field} alike in both"
+        )
+    }
+}
+
+/// Why the other one has its way.
+const fn rank(equal_priority: bool) -> &'static str {
+    if equal_priority { ", with equal priority and a later name" } else { ", with a lower priority number" }
+}
+
+/// What two groups of VFs of which only one can stay have in common, or why else it cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossReason {
     /// The resource that they are given out as.
     SameResource,
     /// One or more VFs.
     Overlap,
+    /// Nothing: the PF itself is in a mode in which the one that goes is not possible.
+    NeedsSwitchdev,
 }

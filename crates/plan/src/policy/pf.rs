@@ -5,8 +5,9 @@ use alloc::collections::BTreeSet;
 use vfleet_api::node_state::{Interface, InterfaceExt};
 
 use super::merge::{Displaced, merge};
+use super::setting::differing;
 use super::wish::wish;
-use super::{LostGroup, NamedPolicy, NodeInput, PfVerdict, PolicyFault};
+use super::{LostGroup, NamedPolicy, NodeInput, Overruled, PfVerdict, PolicyFault};
 use crate::prelude::*;
 
 /// What becomes of a PF.
@@ -119,6 +120,9 @@ fn merged<'a>(
         pf = Some((interface, *policy));
     }
     sides.tell(policies, &mut verdicts);
+    if let Some((interface, winner)) = &pf {
+        tell_overruled(&mut verdicts, policies, winner, interface);
+    }
     let outcome = pf.map_or(Outcome::Nobodys, |(interface, winner)| Outcome::Wanted {
         interface: sides.settle(with_spelling_of(current, interface)),
         winner,
@@ -172,6 +176,26 @@ fn tell_losers(
                 let equal_priority = loser.priority() == winner.priority();
                 lost.push(LostGroup { range, to: winner.name.to_owned(), why, equal_priority });
             }
+        }
+    }
+}
+
+/// Tells those who have VFs on the PF in which of its settings it is not as they want.
+fn tell_overruled(
+    verdicts: &mut [PfVerdict],
+    policies: &[NamedPolicy<'_>],
+    winner: &NamedPolicy<'_>,
+    interface: &Interface,
+) {
+    let groups = interface.vf_groups.iter().flatten();
+    for (policy, verdict) in policies.iter().zip(verdicts) {
+        let has_vfs = groups.clone().any(|group| group.policy_name.as_deref() == Some(policy.name));
+        if let PfVerdict::Selected { overruled, .. } = verdict
+            && has_vfs
+        {
+            let equal_priority = policy.priority() == winner.priority();
+            let told = |setting| Overruled { setting, by: winner.name.to_owned(), equal_priority };
+            overruled.extend(differing(policy.spec, winner.spec).map(told));
         }
     }
 }

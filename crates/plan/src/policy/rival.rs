@@ -5,6 +5,7 @@ use core::cmp::Ordering;
 use vfleet_api::VfRange;
 use vfleet_api::node_state::InterfaceExt;
 
+use super::setting::{PfSetting, differing, vdpa_has_no_switchdev};
 use super::wish::{is_outside, wanted_vfs};
 use super::{LossReason, NamedPolicy};
 use crate::prelude::*;
@@ -39,6 +40,8 @@ pub(crate) enum Clash {
         /// Why it does not get them.
         why: LossReason,
     },
+    /// The loser's wish for the PF itself, which is as the winner wants. The loser has VFs there all the same.
+    Setting(PfSetting),
     /// Only one of them says that the PF is managed outside.
     Outside,
 }
@@ -59,16 +62,23 @@ pub(crate) fn rival<'a>(one: &Claim<'a>, other: &Claim<'a>) -> Rival<'a> {
     let (below, above) = if is_below { (one, other) } else { (other, one) };
     let (loser, winner) = (below.policy, above.policy);
     let same_resource = loser.spec.resource_name == winner.spec.resource_name;
-    let vfs = below.ranges.iter().filter_map(|range| {
+    let needs_switchdev = vdpa_has_no_switchdev(loser.spec, winner.spec);
+    let loss = |range: &VfRange| {
         let overlaps = above.ranges.iter().any(|above| above.overlaps(*range));
-        let why = if overlaps { LossReason::Overlap } else { LossReason::SameResource };
-        (overlaps || same_resource).then_some(Clash::Vfs { range: *range, why })
-    });
+        let others = same_resource
+            .then_some(LossReason::SameResource)
+            .or(needs_switchdev.then_some(LossReason::NeedsSwitchdev));
+        if overlaps { Some(LossReason::Overlap) } else { others }
+    };
+    let vfs = below.ranges.iter().filter_map(|range| Some(Clash::Vfs { range: *range, why: loss(range)? }));
+    // Who has no VFs left there has no say in the PF, and is told of the VFs.
+    let keeps_some = below.ranges.iter().any(|range| loss(range).is_none());
+    let settings = differing(loser.spec, winner.spec).filter(|_| keeps_some).map(Clash::Setting);
     let outside = (is_outside(loser.spec) != is_outside(winner.spec)).then_some(Clash::Outside);
     Rival {
         loser: loser.name,
         winner: winner.name,
         equal_priority: loser.priority() == winner.priority(),
-        clashes: vfs.chain(outside).collect(),
+        clashes: vfs.chain(settings).chain(outside).collect(),
     }
 }

@@ -24,6 +24,28 @@ fn a_question_is_read() {
     assert!(request.old.is_none());
 }
 
+/// As when a whole collection is deleted.
+#[test]
+fn what_is_deleted_without_its_name_is_called_as_it_is_stored() {
+    let name = |operation: &str, name: &str, object: Value, old: Value| {
+        let mut review = review();
+        review["request"]["operation"] = json!(operation);
+        review["request"]["name"] = json!(name);
+        (review["request"]["object"], review["request"]["oldObject"]) = (object, old);
+        let text = review.to_string();
+        Review::read(text.as_bytes()).unwrap().request().name.to_owned()
+    };
+    let stored = json!({ "metadata": { "name": "default", "namespace": "ns" }, "spec": {} });
+    assert_eq!(name("DELETE", "", json!(null), stored.clone()), "default");
+    assert_eq!(name("DELETE", "x", json!(null), stored.clone()), "x");
+    assert_eq!(name("DELETE", "", json!(null), json!({ "metadata": {} })), "");
+    assert_eq!(name("DELETE", "", json!(null), json!(null)), "");
+    // The API server is still to make up a name.
+    let unnamed = json!({ "metadata": { "generateName": "pool-" } });
+    assert_eq!(name("CREATE", "", unnamed, json!(null)), "");
+    assert_eq!(name("UPDATE", "", json!({}), stored), "");
+}
+
 #[test]
 fn what_is_no_question_is_said_to_be_none() {
     let with = |change: fn(&mut Value)| {

@@ -1,6 +1,9 @@
 //! How a pod names its networks: by words, or in JSON.
 
-use serde::Deserialize;
+use core::fmt;
+
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use super::{NamedNetwork, NetworkRef};
@@ -26,10 +29,42 @@ pub(super) enum Problem {
 }
 
 /// A network in JSON. It has more keys, for others.
-#[derive(Deserialize)]
 struct Element {
     name: String,
     namespace: Option<String>,
+}
+
+/// As Multus reads it, which is written in Go: keys may be in any case, the last of the same key counts, and a null says
+/// nothing.
+impl<'de> Deserialize<'de> for Element {
+    fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+        text.deserialize_map(Members)
+    }
+}
+
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Element;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Element, A::Error> {
+        let (mut name, mut namespace) = (None, None);
+        while let Some(key) = members.next_key::<String>()? {
+            if key.eq_ignore_ascii_case("name") {
+                name = members.next_value::<Option<String>>()?.or(name);
+            } else if key.eq_ignore_ascii_case("namespace") {
+                namespace = members.next_value::<Option<String>>()?.or(namespace);
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
+        Ok(Element { name, namespace })
+    }
 }
 
 /// Where a network is of which no namespace is said.
@@ -63,34 +98,26 @@ fn in_json(text: &str, unsaid: Unsaid<'_>) -> Result<Vec<NamedNetwork>, Problem>
         serde_json::from_str(text).map_err(|error| Problem::Json(error.to_string()))?;
     elements
         .into_iter()
-        .map(|Element { name, namespace }| {
-            let namespace = namespace.filter(|namespace| !namespace.is_empty());
-            network(namespace.as_deref(), &name, unsaid)
-        })
+        .map(|Element { name, namespace }| network(namespace.as_deref(), &name, unsaid))
         .collect()
 }
 
-/// `[namespace/]name[@interface]`.
+/// `[namespace/]name[@interface]`, with blanks between them, as Multus reads it.
 fn in_words(word: &str, unsaid: Unsaid<'_>) -> Result<NamedNetwork, Problem> {
-    let bad = || Problem::Word(word.to_owned());
-    let (network_word, interface) = match word.split_once('@') {
-        Some((network, interface)) => (network, Some(interface)),
-        None => (word, None),
-    };
-    if interface.is_some_and(|interface| interface.is_empty() || interface.contains(['@', '/'])) {
-        return Err(bad());
-    }
+    let (network_word, interface) = word.split_once('@').unwrap_or((word, ""));
     let (namespace, name) = match network_word.split_once('/') {
-        Some((namespace, name)) => (Some(namespace), name),
-        None => (None, network_word),
+        Some((namespace, name)) => (Some(namespace.trim()), name.trim()),
+        None => (None, network_word.trim()),
     };
-    if name.is_empty() || name.contains('/') || namespace == Some("") {
-        return Err(bad());
+    if name.is_empty() || name.contains('/') || interface.contains(['@', '/']) {
+        return Err(Problem::Word(word.to_owned()));
     }
     network(namespace, name, unsaid)
 }
 
+/// An empty namespace is none.
 fn network(namespace: Option<&str>, name: &str, unsaid: Unsaid<'_>) -> Result<NamedNetwork, Problem> {
+    let namespace = namespace.filter(|namespace| !namespace.is_empty());
     let may_be_elsewhere = namespace.is_none() && unsaid.or_elsewhere;
     let namespace = namespace.unwrap_or(unsaid.namespace);
     for word in [namespace, name] {
@@ -128,6 +155,7 @@ mod tests {
             ("a", true),
             ("a@eth0", true),
             ("own/a", false),
+            ("/a", true),
             (r#"[{"name":"a"}]"#, true),
             (r#"[{"name":"a","namespace":""}]"#, true),
             (r#"[{"name":"a","namespace":"own"}]"#, false),
@@ -158,6 +186,13 @@ mod tests {
             ),
             (r#"[{"name":"a","namespace":""}]"#, vec!["own/a"]),
             ("[]", vec![]),
+            // As Multus reads them.
+            ("a@", vec!["own/a"]),
+            ("/a", vec!["own/a"]),
+            (" / a @ ,ns / b @ net1", vec!["own/a", "ns/b"]),
+            (r#"[{"Name":"a","NAMESPACE":"ns","Interface":1}]"#, vec!["ns/a"]),
+            (r#"[{"name":"a","Name":"b"},{"Name":"b","name":"a"}]"#, vec!["own/b", "own/a"]),
+            (r#"[{"name":"a","name":"b","Name":null,"namespace":null}]"#, vec!["own/b"]),
         ] {
             assert_eq!(shown(text).unwrap(), expected, "{text:?}");
         }
@@ -165,10 +200,11 @@ mod tests {
 
     #[test]
     fn what_names_no_network_is_a_fault() {
-        for text in ["a,", ",", "a//b", "/a", "ns/", "a/b/c", "a@", "a@x@y", "@x", "a@b/c", "ns/@x"] {
+        for text in ["a,", ",", "a//b", "//a", "ns/", "a/b/c", "a@x@y", "@x", "a@b/c", "ns/@x"] {
             assert!(matches!(shown(text), Err(Problem::Word(_))), "{text}: {:?}", shown(text));
         }
-        for text in ["A", "-a", "a-", "ä", "a b", &"a".repeat(254), r#"[{"name":""}]"#, "ns /a,b_"] {
+        for text in ["A", "-a", "a-", "ä", "a b", &"a".repeat(254), r#"[{"name":""}]"#, "ns /a,b_", "n s/a"]
+        {
             assert!(matches!(shown(text), Err(Problem::Name(_))), "{text}: {:?}", shown(text));
         }
         for text in ["[{", "{\"name\":\"a\"}", "\"a\"", "[1]", "[{\"namespace\":\"a\"}]", "[\"a\"]"] {

@@ -6,7 +6,7 @@ use vfleet_api::{SriovNetworkNodePolicySpec, VfRange};
 
 use super::super::Severity;
 use super::fleet::{Meaning, Said, name_of};
-use crate::policy::{Clash, Rival, SelectedBy, claim, rival, selects};
+use crate::policy::{Clash, PfSetting, Rival, SelectedBy, claim, rival, selects};
 use crate::prelude::*;
 use crate::{LossReason, NamedPolicy};
 
@@ -131,6 +131,21 @@ fn say(pair: Pair<'_>, pf: &str, clash: &Clash) -> (Said, Meaning) {
             );
             ("D16", OUTRANKED, Warning, "spec.resourceName", (format!("on {pf} of "), after))
         }
+        (Clash::Vfs { why: LossReason::NeedsSwitchdev, .. }, is_equal) => {
+            let rank = if is_equal { "of the same priority" } else { "with a lower priority number" };
+            let after = format!(
+                ": {loser} makes vDPA devices, which need switchdev, and {winner}, {rank}, does not want it: set eSwitchMode to switchdev in both, or give the vDPA devices another PF"
+            );
+            let (rule, reason, severity) = of_mode(is_equal);
+            (rule, reason, severity, "spec.eSwitchMode", (format!("on {pf} of "), after))
+        }
+        (Clash::Setting(setting), is_equal) => {
+            let ((rule, reason, severity), field) = match setting {
+                PfSetting::EswitchMode { .. } => (of_mode(is_equal), "spec.eSwitchMode"),
+                PfSetting::LinkType { .. } => (of_link_type(is_equal), "spec.linkType"),
+            };
+            (rule, reason, severity, field, (format!("on {pf} of "), other_setting(&pair, *setting)))
+        }
         (Clash::Outside, _) => {
             let before = format!("policy {other} says otherwise about externallyManaged on {pf} of ");
             let after = ": set it in both, or in neither".to_owned();
@@ -138,6 +153,28 @@ fn say(pair: Pair<'_>, pf: &str, clash: &Clash) -> (Said, Meaning) {
         }
     };
     (Said { rule, before, after }, Meaning { reason, severity, field, subject: Some(subject) })
+}
+
+const fn of_mode(equal_priority: bool) -> (&'static str, &'static str, Severity) {
+    if equal_priority { ("D21", CONFLICT, Severity::Error) } else { ("D22", OUTRANKED, Severity::Warning) }
+}
+
+const fn of_link_type(equal_priority: bool) -> (&'static str, &'static str, Severity) {
+    if equal_priority { ("D23", CONFLICT, Severity::Error) } else { ("D24", OUTRANKED, Severity::Warning) }
+}
+
+fn other_setting(pair: &Pair<'_>, setting: PfSetting) -> String {
+    let (field, (asked, given)) = (setting.field(), setting.words());
+    let (loser, winner) = (pair.name(pair.rival.loser), pair.name(pair.rival.winner));
+    if pair.rival.equal_priority {
+        format!(
+            ": {loser} wants {field} {asked} and {winner}, of the same priority, {given}, and a PF has one: set {field} alike in both"
+        )
+    } else {
+        format!(
+            ": {field} is {given} for the whole PF, as {winner} wants with a lower priority number, and not {asked}, as {loser} wants: set {field} alike in both"
+        )
+    }
 }
 
 fn overlap(pair: &Pair<'_>, range: VfRange) -> String {

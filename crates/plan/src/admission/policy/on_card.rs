@@ -55,7 +55,7 @@ fn outside(spec: &SriovNetworkNodePolicySpec, card: &InterfaceExt) -> Vec<CardFi
     let Ok(num_vfs) = u16::try_from(spec.num_vfs) else { return Vec::new() };
     let wish = ExternalWish {
         num_vfs,
-        mtu: spec.mtu.and_then(|mtu| u32::try_from(mtu).ok()),
+        mtu: spec.mtu,
         link_type: spec.link_type.map(|kind| kind.upper().to_owned()).unwrap_or_default(),
         eswitch: match spec.e_switch_mode.unwrap_or_default() {
             WantedMode::Legacy => EswitchMode::Legacy,

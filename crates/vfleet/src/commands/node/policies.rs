@@ -237,7 +237,7 @@ fn answered(answer: &PolicyAnswer) -> Vec<PolicyLine> {
             let text = pf.verdict.to_string();
             match &pf.verdict {
                 PfVerdict::NotSelected(_) => PolicyLine::not_selected(&answer.policy, Some(name), text),
-                PfVerdict::Selected { lost, disagrees_with: None } if lost.is_empty() => {
+                verdict if verdict.is_as_asked() => {
                     PolicyLine::selected(&answer.policy, Some(name), "selected".to_owned())
                 }
                 PfVerdict::Selected { .. } => PolicyLine::selected(&answer.policy, Some(name), text),
