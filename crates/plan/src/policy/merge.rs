@@ -18,8 +18,8 @@ pub(super) struct Displaced {
 }
 
 /// `new` on top of `old`, and which groups had to go. Old groups stay unless a new one has their resource or one of
-/// their VFs, or the new mode makes them impossible. The PF's own settings are the new policy's; VF count and MTU must be enough for all groups that stay, and
-/// for both policies where neither outranks the other.
+/// their VFs, or the new mode makes them impossible. The PF's own settings are the new policy's; VF count and MTU must be
+/// enough for all groups that stay, and for both policies where neither outranks the other.
 pub(super) fn merge(old: Interface, new: Interface, equal_priority: bool) -> (Interface, Vec<Displaced>) {
     let mut groups = new.vf_groups.clone().unwrap_or_default();
     let new_groups = groups.len();
