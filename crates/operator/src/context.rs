@@ -22,3 +22,38 @@ pub(crate) struct Context {
     /// Writes Events.
     pub(crate) announcer: Announcer,
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Of an operator that serves nothing and does not lead.
+    pub(crate) fn context(client: Client, namespace: &str, identity: &str) -> Context {
+        let config = Config {
+            namespace: namespace.to_owned(),
+            identity: identity.to_owned(),
+            resource_prefix: "openshift.io".to_owned(),
+            stale_state_after: Duration::ZERO,
+            metrics: "0".parse().unwrap(),
+            health: "0".parse().unwrap(),
+            webhook: crate::WebhookConfig {
+                at: "0".parse().unwrap(),
+                url: None,
+                certificates: crate::CertificateSource::default(),
+                lifetime: Duration::from_hours(1),
+                only_tls13: false,
+            },
+            deploy: crate::DeployConfig::default(),
+        };
+        Context {
+            announcer: Announcer::new(client.clone(), identity),
+            client,
+            config: Arc::new(config),
+            leadership: Leadership::none(),
+            metrics: Arc::new(Metrics::new()),
+            health: Arc::default(),
+        }
+    }
+}

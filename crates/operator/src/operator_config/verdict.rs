@@ -134,19 +134,24 @@ mod tests {
     use super::*;
     use crate::deployed::DeployConfig;
 
+    /// Nothing failed.
+    fn outcome<'a>(site: &'a Site<'a>, admission: &'a Standing) -> Outcome<'a> {
+        Outcome {
+            site,
+            failure: None,
+            plugin_problem: None,
+            foreign_device_plugin: false,
+            admission,
+            go_webhook_servers: Vec::new(),
+        }
+    }
+
     /// What is said in conditions Ready and Valid.
     fn told(spec: SriovOperatorConfigSpec, deploy: &DeployConfig) -> [String; 2] {
         let site =
             Site { namespace: "ns", resource_prefix: "openshift.io", deploy, agent_image: Some("vfleet:1") };
-        let outcome = Outcome {
-            site: &site,
-            failure: None,
-            plugin_problem: None,
-            foreign_device_plugin: false,
-            admission: &Standing::Disabled,
-            go_webhook_servers: Vec::new(),
-        };
-        let verdicts = verdicts(&SriovOperatorConfig::new("default", spec), &outcome);
+        let verdicts =
+            verdicts(&SriovOperatorConfig::new("default", spec), &outcome(&site, &Standing::Disabled));
         [READY, VALID].map(|type_| {
             let verdict = verdicts.iter().find(|verdict| verdict.type_ == type_).unwrap();
             assert!(verdict.holds, "{verdict:?}");
@@ -174,14 +179,7 @@ mod tests {
     fn as_long_as_nobody_has_looked_what_was_said_of_admission_stays() {
         let deploy = DeployConfig::default();
         let site = Site { namespace: "ns", resource_prefix: "p", deploy: &deploy, agent_image: None };
-        let outcome = Outcome {
-            site: &site,
-            failure: None,
-            plugin_problem: None,
-            foreign_device_plugin: false,
-            admission: &Standing::Unknown,
-            go_webhook_servers: vec![],
-        };
+        let outcome = outcome(&site, &Standing::Unknown);
         let on = SriovOperatorConfigSpec { enable_operator_webhook: Some(true), ..Default::default() };
         let types = |spec| {
             let verdicts = verdicts(&SriovOperatorConfig::new("default", spec), &outcome);
@@ -196,14 +194,7 @@ mod tests {
         let said = |spec: SriovOperatorConfigSpec, admission: &Standing, servers: Vec<&'static str>| {
             let deploy = DeployConfig::default();
             let site = Site { namespace: "ns", resource_prefix: "p", deploy: &deploy, agent_image: None };
-            let outcome = Outcome {
-                site: &site,
-                failure: None,
-                plugin_problem: None,
-                foreign_device_plugin: false,
-                admission,
-                go_webhook_servers: servers,
-            };
+            let outcome = Outcome { go_webhook_servers: servers, ..outcome(&site, admission) };
             let verdict = super::admission(&SriovOperatorConfig::new("default", spec), &outcome).unwrap();
             (verdict.holds, verdict.reason, verdict.message)
         };

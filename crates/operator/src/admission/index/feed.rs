@@ -193,42 +193,13 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::admission::wanted::testing::config;
-    use crate::announce::Announcer;
-    use crate::leadership::Leadership;
-    use crate::metrics::Metrics;
 
     /// Of a cluster that never answers.
     fn context() -> Context {
-        let client =
-            kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let config = crate::Config {
-            namespace: "ns".to_owned(),
-            identity: "test".to_owned(),
-            resource_prefix: "openshift.io".to_owned(),
-            stale_state_after: Duration::ZERO,
-            metrics: "0".parse().unwrap(),
-            health: "0".parse().unwrap(),
-            webhook: crate::WebhookConfig {
-                at: "0".parse().unwrap(),
-                url: None,
-                certificates: crate::CertificateSource::default(),
-                lifetime: Duration::from_hours(1),
-                only_tls13: false,
-            },
-            deploy: crate::DeployConfig::default(),
-        };
-        Context {
-            announcer: Announcer::new(client.clone(), "test"),
-            client,
-            config: Arc::new(config),
-            leadership: Leadership::none(),
-            metrics: Arc::new(Metrics::new()),
-            health: Arc::default(),
-        }
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        crate::context::testing::context(kube::Client::try_from(nowhere).unwrap(), "ns", "test")
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,10 +17,6 @@ use tokio::time::{Instant, timeout};
 use vfleet_api::node_state::DrainScope::{Full, Partial};
 
 use super::*;
-use crate::Config;
-use crate::announce::Announcer;
-use crate::leadership::Leadership;
-use crate::metrics::Metrics;
 use crate::patch::Writer;
 
 /// Generous: the machine may be busy.
@@ -45,32 +41,8 @@ impl Scene {
     async fn on(plane: &ControlPlane, name: &str) -> Self {
         let namespace = plane.namespace(name).await.unwrap();
         let client = client(plane).await;
-        let leadership = Leadership::none();
-        leadership.extend(Instant::now() + Duration::from_hours(1));
-        let config = Config {
-            namespace: namespace.clone(),
-            identity: name.to_owned(),
-            resource_prefix: "openshift.io".to_owned(),
-            stale_state_after: Duration::ZERO,
-            metrics: "0".parse().unwrap(),
-            health: "0".parse().unwrap(),
-            webhook: crate::WebhookConfig {
-                at: "0".parse().unwrap(),
-                url: None,
-                certificates: crate::CertificateSource::default(),
-                lifetime: Duration::from_hours(1),
-                only_tls13: false,
-            },
-            deploy: crate::DeployConfig::default(),
-        };
-        let context = Context {
-            announcer: Announcer::new(client.clone(), name),
-            client: client.clone(),
-            config: Arc::new(config),
-            leadership,
-            metrics: Arc::new(Metrics::new()),
-            health: Arc::default(),
-        };
+        let context = crate::context::testing::context(client.clone(), &namespace, name);
+        context.leadership.extend(Instant::now() + Duration::from_hours(1));
         let (evictions, sightings) = Evictions::new(&context);
         Self { client, namespace, context, evictions, sightings }
     }
