@@ -69,6 +69,13 @@ impl Door {
 
     /// An operator of this name, with more arguments and more in its environment.
     pub fn replica(&self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Replica {
+        let replica = self.start(name, "0", arguments, environment);
+        self.put_in(&replica);
+        replica
+    }
+
+    /// The same, not to be asked yet; it says at `health` whether it is ready.
+    fn start(&self, name: &str, health: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Replica {
         let [port, metrics] = own_ports().unwrap();
         let url = format!("https://127.0.0.1:{}", self.service.port());
         let (at, metrics_at) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{metrics}"));
@@ -80,11 +87,10 @@ impl Door {
             "--metrics-bind-address",
             &metrics_at,
             "--health-probe-bind-address",
-            "0",
+            health,
         ];
         let environment = [environment, &[("POD_NAME", name)]].concat();
         let program = self.cluster.operator_told(&[&usual[..], arguments].concat(), &environment);
-        self.service.add(port);
         Replica { program, port, metrics }
     }
 

@@ -142,21 +142,8 @@ impl Stage {
 
     /// An operator that knows what is there and answers; it leads nothing.
     pub async fn follower(&self, environment: &[(&str, &str)]) -> Replica {
-        let [port, metrics, health] = own_ports().unwrap();
-        let url = format!("https://127.0.0.1:{}", self.door.service.port());
-        let [at, metrics_at, health_at] = [port, metrics, health].map(|port| format!("127.0.0.1:{port}"));
-        let arguments = [
-            "--webhook-bind-address",
-            &at,
-            "--webhook-url",
-            &url,
-            "--metrics-bind-address",
-            &metrics_at,
-            "--health-probe-bind-address",
-            &health_at,
-        ];
-        let environment = [environment, &[("POD_NAME", "follower")]].concat();
-        let program = self.door.cluster.operator_told(&arguments, &environment);
+        let [health] = own_ports().unwrap();
+        let replica = self.door.start("follower", &format!("127.0.0.1:{health}"), &[], environment);
         let ready = async {
             let mut ticks = tokio::time::interval(Duration::from_millis(20));
             while !is_ready(health).await {
@@ -165,8 +152,8 @@ impl Stage {
         };
         let in_time = tokio::time::timeout(DEADLINE, ready).await;
         in_time.unwrap_or_else(|_| panic!("it is never ready\n{}", self.door.cluster.log()));
-        self.door.service.add(port);
-        Replica { program, port, metrics }
+        self.door.put_in(&replica);
+        replica
     }
 
     /// Ends an operator.

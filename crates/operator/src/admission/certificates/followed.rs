@@ -192,14 +192,14 @@ impl Serving<'_> {
 }
 
 /// What can be served.
-struct Usable {
+pub(super) struct Usable {
     pair: CertifiedKey,
     /// Whom the API server has to trust for it, of a provided one.
     authorities: Option<String>,
 }
 
 /// Checked for what the API server will say, as far as it is known whom that trusts.
-fn usable(context: &Context, data: &Data) -> Result<Usable, Unusable> {
+pub(super) fn usable(context: &Context, data: &Data) -> Result<Usable, Unusable> {
     let config = &context.config.webhook;
     let (pair, name, now) = (read(data)?, config.server_name(&context.config.namespace), Timestamp::now());
     let trusted = |authority| bundle(data, authority).ok_or(Unusable::Missing(AUTHORITIES));
@@ -229,7 +229,7 @@ pub(super) fn bundle(data: &Data, authority: Option<&str>) -> Option<String> {
 }
 
 /// The certificate in the Secret, with its key.
-pub(super) fn read(data: &Data) -> Result<CertifiedKey, Unusable> {
+fn read(data: &Data) -> Result<CertifiedKey, Unusable> {
     let get = |key| data.get(key).map(|ByteString(bytes)| bytes.as_slice()).ok_or(Unusable::Missing(key));
     pair(get(CHAIN)?, get(KEY)?)
 }

@@ -51,9 +51,7 @@ impl Pass {
             CertificateSource::Own => self.own(contents).await,
             CertificateSource::Provided { authority, .. } => self.provided(contents, authority.as_deref()),
             CertificateSource::CertManager { .. } => {
-                followed::read(&contents.data)
-                    .and_then(|pair| pem::check_alone(&pair.cert, &self.server_name(), self.now))
-                    .map_err(|error| self.not_trusted(&error))?;
+                followed::usable(&self.context, &contents.data).map_err(|error| self.not_trusted(&error))?;
                 Ok(Certificate { bundle: None, look_again: self.now.checked_add(LOOK_AGAIN).ok() })
             }
         }
@@ -118,9 +116,7 @@ impl Pass {
             );
             return Err(trouble("CertificateNotTrusted", message));
         };
-        followed::read(&contents.data)
-            .and_then(|pair| pem::check(&pair.cert, bundle.as_bytes(), &self.server_name(), self.now))
-            .map_err(|error| self.not_trusted(&error))?;
+        followed::usable(&self.context, &contents.data).map_err(|error| self.not_trusted(&error))?;
         let (bundle, left) = match &self.known.served {
             Some(served) => served.trusted_with(bundle),
             None => (bundle, None),
