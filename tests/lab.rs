@@ -4,21 +4,21 @@
 
 use std::env;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use vfleet_tests::contract::sim::SimBench;
 use vfleet_tests::contract::suite::{defect_name, run_case};
 use vfleet_tests::contract::{Case, Ending, Report, all_cases, all_defects, find_case};
-use vfleet_tests::lab::kernel_suite::KernelSuite;
+use vfleet_tests::lab::kernel_suite::{KernelSuite, Selection};
 use vfleet_tests::on_kernel::{Programs, TRIALS};
+use vfleet_tests::programs::vfleet;
 
 const CONTRACT: &str = env!("CARGO_BIN_EXE_contract");
-const PROGRAMS: Programs = Programs {
-    vfleet: env!("CARGO_BIN_EXE_vfleet_under_test"),
-    mortal_agent: env!("CARGO_BIN_EXE_mortal_agent"),
-};
+const HOST_TESTS: &str = "host::its_tests_that_change_a_machine_hold";
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     }
     let mut trials = stories();
     trials.extend(suite_names().into_iter().map(|name| kernel_trial(&run, name)));
+    trials.push(host_tests_trial(&run));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Err(error) = run.print_table() {
         eprintln!("the table could not be printed: {error}");
@@ -45,7 +46,11 @@ fn stories() -> Vec<Trial> {
                 return left_out(&reason);
             }
             let vm = vfleet_tests::lab::machine()?;
-            tokio::runtime::Runtime::new()?.block_on(told.run(&vm, PROGRAMS));
+            let mortal_agent = Path::new(env!("CARGO_BIN_EXE_mortal_agent"));
+            let programs = Programs { vfleet: vfleet(), mortal_agent };
+            let start = Instant::now();
+            tokio::runtime::Runtime::new()?.block_on(told.run(&vm, programs));
+            eprintln!("{} took {:.1} s", told.name, start.elapsed().as_secs_f64());
             Ok(Completion::Completed)
         })
     };
@@ -69,37 +74,51 @@ fn kernel_trial(run: &Arc<Run>, name: String) -> Trial {
     Trial::ignorable_test(trial_name(&name), move || run.conclude(&name))
 }
 
+fn host_tests_trial(run: &Arc<Run>) -> Trial {
+    let run = Arc::clone(run);
+    Trial::ignorable_test(HOST_TESTS, move || {
+        if let Some(reason) = fixture_lab::unavailable() {
+            return left_out(&reason);
+        }
+        let output = run.suite().wait_for_host_tests().map_err(|error| format!("{error:?}"))?;
+        eprint!("{output}");
+        Ok(Completion::Completed)
+    })
+}
+
 fn trial_name(name: &str) -> String {
     format!("kernel::{name}")
 }
 
 /// The one run of the suite, and what came of it so far.
 struct Run {
-    /// The names of the trials that were asked for.
-    chosen: Vec<String>,
+    selection: Selection,
     suite: OnceLock<Arc<KernelSuite>>,
     reports: Mutex<Vec<Report>>,
 }
 
 impl Run {
     fn new(arguments: &Arguments) -> Self {
-        let is_chosen = |name: &String| {
-            let trial = Trial::test(trial_name(name), || Ok(()));
+        let is_chosen = |name: String| {
+            let trial = Trial::test(name, || Ok(()));
             !arguments.is_filtered_out(&trial)
         };
-        let chosen = suite_names().into_iter().filter(is_chosen).collect();
-        Self { chosen, suite: OnceLock::new(), reports: Mutex::default() }
+        let cases = suite_names().into_iter().filter(|name| is_chosen(trial_name(name))).collect();
+        let selection = Selection { cases, host_tests: is_chosen(HOST_TESTS.to_owned()) };
+        Self { selection, suite: OnceLock::new(), reports: Mutex::default() }
     }
 
     /// Begins with what was chosen, if anything was and a machine can run here.
     fn begin(&self) {
-        if !self.chosen.is_empty() && fixture_lab::unavailable().is_none() {
+        if (self.selection.host_tests || !self.selection.cases.is_empty())
+            && fixture_lab::unavailable().is_none()
+        {
             self.suite();
         }
     }
 
     fn suite(&self) -> &KernelSuite {
-        self.suite.get_or_init(|| KernelSuite::start(CONTRACT.into(), self.chosen.clone()))
+        self.suite.get_or_init(|| KernelSuite::start(CONTRACT.into(), self.selection.clone()))
     }
 
     fn conclude(&self, name: &str) -> Result<Completion, Failed> {

@@ -11,7 +11,6 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Once;
 use std::time::Duration;
 
 use fixture_kube::ControlPlane;
@@ -27,6 +26,9 @@ use serde_json::{Value, json};
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState};
 use vfleet_host::sim::Machine;
+
+use crate::plane::Plane;
+use crate::programs::vfleet;
 
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
 const DEADLINE: Duration = Duration::from_mins(3);
@@ -48,7 +50,6 @@ pub fn machine() -> String {
 }
 
 pub struct Cluster {
-    program: &'static Path,
     plane: &'static ControlPlane,
     client: Client,
     namespace: String,
@@ -94,34 +95,25 @@ impl Drop for Program {
 }
 
 impl Cluster {
-    /// A new namespace with vfleet's accounts and roles; `program` is vfleet.
-    pub async fn new(name: &str, program: &'static str) -> Self {
-        let cluster = Self::before_install(name, program).await;
+    /// Makes a namespace on `plane` with vfleet's accounts and roles.
+    pub async fn new(name: &str, plane: Plane) -> Self {
+        let cluster = Self::before_install(name, plane).await;
         cluster.install().unwrap();
         cluster
     }
 
     /// A new namespace in which nothing of vfleet was installed yet.
-    pub async fn before_install(name: &str, program: &'static str) -> Self {
-        static CRDS: Once = Once::new();
-        let plane = tokio::task::spawn_blocking(ControlPlane::shared).await.unwrap();
+    pub async fn before_install(name: &str, plane: Plane) -> Self {
+        let plane = tokio::task::spawn_blocking(move || plane.get()).await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
-        let cluster = Self {
-            program: Path::new(program),
-            plane,
-            client: plane.client().await.unwrap(),
-            namespace,
-            files: tempfile::tempdir().unwrap(),
-        };
-        CRDS.call_once(|| plane.apply_crds(&root().join("deploy/crds")).unwrap());
-        cluster
+        Self { plane, client: plane.client().await.unwrap(), namespace, files: tempfile::tempdir().unwrap() }
     }
 
     /// The shipped accounts, roles and admission policies, for this namespace.
     pub fn install(&self) -> anyhow::Result<()> {
         let directory = self.manifests();
         std::fs::create_dir_all(&directory)?;
-        let status = Command::new(self.program)
+        let status = Command::new(vfleet())
             .args(["manifests", "--namespace", &self.namespace, "--dir"])
             .arg(&directory)
             .status()?;
@@ -232,7 +224,7 @@ impl Cluster {
 
     fn start(&self, kubeconfig: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(self.program).args(arguments);
+        command.args(["--pdeathsig", "KILL"]).arg(vfleet()).args(arguments);
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file()).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         command.env("KUBECONFIG", kubeconfig).env("NAMESPACE", &self.namespace);
@@ -269,10 +261,6 @@ impl Cluster {
     /// What all programs have logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_file()).unwrap_or_default()
-    }
-
-    pub fn program(&self) -> &Path {
-        self.program
     }
 
     pub fn namespace(&self) -> &str {
@@ -409,10 +397,6 @@ impl Cluster {
             .await
             .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}\n{}", self.log()));
     }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A node state, with what the tests ask of it.

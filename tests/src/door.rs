@@ -32,6 +32,7 @@ use vfleet_api::SriovOperatorConfig;
 
 use crate::cluster::{Cluster, Program};
 use crate::objects::condition;
+use crate::plane::Plane;
 use crate::ports::own_ports;
 
 pub use load::Load;
@@ -61,8 +62,8 @@ pub struct Replica {
 
 impl Door {
     /// A namespace with the shipped manifests, and no operator yet.
-    pub async fn new(name: &str, program: &'static str) -> Self {
-        let cluster = Cluster::new(name, program).await;
+    pub async fn new(name: &str, plane: Plane) -> Self {
+        let cluster = Cluster::new(name, plane).await;
         let service = tokio::task::spawn_blocking(Service::start).await.unwrap();
         Self { cluster, service }
     }

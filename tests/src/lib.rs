@@ -11,5 +11,8 @@ pub mod networks;
 pub mod objects;
 pub mod on_kernel;
 pub mod openshift;
+pub mod plane;
+pub mod pools;
 pub mod ports;
+pub mod programs;
 pub mod takeover;

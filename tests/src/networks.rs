@@ -33,6 +33,8 @@ use vfleet_api::network::NetworkAttachmentDefinition as Nad;
 
 use keeper::Keeper;
 
+use crate::plane::{Plane, root};
+
 /// Generous: the machine that runs the tests may be busy.
 const DEADLINE: Duration = Duration::from_mins(2);
 
@@ -61,19 +63,19 @@ enum Turn {
 }
 
 impl World {
-    /// Together with other tests. `program` is vfleet.
-    pub async fn shared(program: &'static str) -> Self {
-        Self::new(program, Turn::Shared(TURN.read().await)).await
+    /// Together with other tests.
+    pub async fn shared() -> Self {
+        Self::new(Turn::Shared(TURN.read().await)).await
     }
 
     /// With no other test at the same time.
-    pub async fn alone(program: &'static str) -> Self {
-        Self::new(program, Turn::Alone(TURN.write().await)).await
+    pub async fn alone() -> Self {
+        Self::new(Turn::Alone(TURN.write().await)).await
     }
 
-    async fn new(program: &'static str, turn: Turn) -> Self {
-        let keeper = tokio::task::spawn_blocking(|| Keeper::get(program)).await.unwrap();
-        let plane = ControlPlane::shared();
+    async fn new(turn: Turn) -> Self {
+        let keeper = tokio::task::spawn_blocking(Keeper::get).await.unwrap();
+        let plane = Plane::Networks.get();
         Self { keeper, plane, client: plane.client().await.unwrap(), turn }
     }
 
@@ -253,10 +255,6 @@ impl Drop for World {
             self.keeper.start();
         }
     }
-}
-
-fn root() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A network, with what the tests ask of it.

@@ -20,6 +20,8 @@ mod scene;
 mod standalone;
 mod systemd;
 
+use std::path::Path;
+
 use fixture_lab::Vm;
 use futures::future::LocalBoxFuture;
 
@@ -35,10 +37,10 @@ pub struct Trial {
 /// The programs of this package that run in the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs {
-    /// vfleet.
-    pub vfleet: &'static str,
+    /// vfleet, as it is shipped.
+    pub vfleet: &'static Path,
     /// An agent that dies at some kinds of steps.
-    pub mortal_agent: &'static str,
+    pub mortal_agent: &'static Path,
 }
 
 /// All stories. Those that reboot the machine come last, in an order that needs the fewest reboots.

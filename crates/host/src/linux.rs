@@ -14,8 +14,6 @@ mod facts;
 mod files;
 mod firmware;
 mod genl;
-#[cfg(test)]
-mod in_the_lab;
 mod kept;
 mod modules;
 mod netdev;

@@ -74,8 +74,8 @@ impl Answered {
 
 impl Stage {
     /// A namespace whose webhooks are known to the API server, and in which nobody leads.
-    pub async fn new(name: &str, program: &'static str) -> Self {
-        let door = Door::new(name, program).await;
+    pub async fn new(name: &str, plane: Plane) -> Self {
+        let door = Door::new(name, plane).await;
         door.cluster.plane().apply_crds(network_attachment_crds()).unwrap();
         let leader = door.replica("leader", &[], &[]);
         door.open().await;

@@ -1,4 +1,5 @@
-//! The contract suite in a machine of its own: one run of the program `contract`, whose reports can be waited for one by one.
+//! All that needs a kernel and no API server, in one boot of one machine: a run of the program `contract`, whose reports
+//! can be waited for one by one, and then the tests of `vfleet-host` that change the machine.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,10 +12,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use fixture_lab::{Job, Options, Vm};
 
+use super::host_tests;
 use crate::contract::Report;
 
 /// Of the whole run. Generous: the host may be slow, and busy with another machine.
 const DEADLINE: Duration = Duration::from_hours(1);
+
+/// The part of the suite that is asked for.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Names of cases and defects of the contract.
+    pub cases: Vec<String>,
+    /// Run the tests of `vfleet-host`, too.
+    pub host_tests: bool,
+}
 
 /// A run of the suite, under way or over.
 #[derive(Default)]
@@ -26,18 +37,20 @@ pub struct KernelSuite {
 #[derive(Default)]
 struct Progress {
     reports: BTreeMap<String, Report>,
+    /// The output of the tests of `vfleet-host`, or how they failed.
+    host_tests: Option<Result<String, String>>,
     /// How the run ended; what is not reported by then never will be.
     end: Option<Result<(), String>>,
 }
 
 impl KernelSuite {
-    /// Boots a machine, and begins to run the cases of these names.
-    pub fn start(program: PathBuf, names: Vec<String>) -> Arc<Self> {
+    /// Boots a machine, and begins to run what was selected. `program` is `contract`.
+    pub fn start(program: PathBuf, selection: Selection) -> Arc<Self> {
         let suite = Arc::new(Self::default());
         let running = Arc::clone(&suite);
         thread::spawn(move || {
             // Whoever waits for a report must hear of the end, also of a sudden one.
-            let end = catch_unwind(AssertUnwindSafe(|| running.run(&program, names)));
+            let end = catch_unwind(AssertUnwindSafe(|| running.run(&program, selection)));
             let end = end.unwrap_or_else(|_| Err(anyhow!("the run panicked; see above")));
             let end = end.map_err(|error| format!("{error:?}"));
             running.lock().end = Some(end);
@@ -46,8 +59,19 @@ impl KernelSuite {
         suite
     }
 
-    fn run(&self, program: &Path, names: Vec<String>) -> Result<()> {
+    fn run(&self, program: &Path, selection: Selection) -> Result<()> {
         let vm = Vm::boot(&Options::default())?;
+        if !selection.cases.is_empty() {
+            self.run_cases(&vm, program, selection.cases)?;
+        }
+        if selection.host_tests {
+            let host_tests = host_tests::run(&vm).map_err(|error| format!("{error:?}"));
+            self.lock().host_tests = Some(host_tests);
+        }
+        Ok(())
+    }
+
+    fn run_cases(&self, vm: &Vm, program: &Path, names: Vec<String>) -> Result<()> {
         let job = Job::new(vm.put(program)?)
             .args(["--change-this-machine", "--format", "json"])
             .args(names)
@@ -57,16 +81,26 @@ impl KernelSuite {
         Ok(())
     }
 
+    /// Waits for the end of the tests of `vfleet-host`, and returns their output.
+    pub fn wait_for_host_tests(&self) -> Result<String> {
+        self.wait("the tests of vfleet-host", |progress| progress.host_tests.clone())?
+            .map_err(|error| anyhow!(error))
+    }
+
     /// Waits for the report of a case.
     pub fn wait_for(&self, name: &str) -> Result<Report> {
+        self.wait(name, |progress| progress.reports.get(name).cloned())
+    }
+
+    fn wait<T>(&self, what: &str, find: impl Fn(&Progress) -> Option<T>) -> Result<T> {
         let mut progress = self.lock();
         loop {
-            if let Some(report) = progress.reports.get(name) {
-                return Ok(report.clone());
+            if let Some(found) = find(&progress) {
+                return Ok(found);
             }
             if let Some(end) = &progress.end {
-                let how = end.as_ref().err().map_or("the suite ended without a word of it", String::as_str);
-                return Err(anyhow!("{how}")).context("it was not tried");
+                let how = end.as_ref().err().map_or("the run ended without a report of it", String::as_str);
+                return Err(anyhow!("{how}")).with_context(|| format!("{what}: not tried"));
             }
             progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }

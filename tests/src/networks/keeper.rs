@@ -4,13 +4,12 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use fixture_kube::ControlPlane;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
-use super::root;
 use crate::cluster::{Cluster, Program};
+use crate::plane::{Plane, root};
 
 /// The kernel ends a program with the *thread* that started it, and each test is a thread of its own. So one thread that
 /// lives as long as the process starts the operator for all of them.
@@ -29,15 +28,15 @@ enum Order {
 }
 
 impl Keeper {
-    /// The one, with the operator running. `program` is vfleet.
-    pub(super) fn get(program: &'static str) -> &'static Self {
+    /// The one, with the operator running.
+    pub(super) fn get() -> &'static Self {
         static KEEPER: OnceLock<Keeper> = OnceLock::new();
         KEEPER.get_or_init(|| {
             let (orders, received) = channel();
             let (tell, namespace) = channel();
             let (fail, failed) = watch::channel(false);
             let own = orders.clone();
-            thread::spawn(move || keep(program, &tell, &received, &own, &fail));
+            thread::spawn(move || keep(&tell, &received, &own, &fail));
             let keeper = Keeper { namespace: namespace.recv().unwrap(), orders, failed };
             keeper.start();
             keeper
@@ -75,15 +74,14 @@ impl Keeper {
 }
 
 fn keep(
-    program: &'static str,
     namespace: &Sender<String>,
     orders: &Receiver<(Order, Sender<String>)>,
     own_orders: &Sender<(Order, Sender<String>)>,
     fail: &watch::Sender<bool>,
 ) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cluster = runtime.block_on(Cluster::new("networks", program));
-    ControlPlane::shared().apply_crds(&root().join("fixtures/kube/crds/multus")).unwrap();
+    let cluster = runtime.block_on(Cluster::new("networks", Plane::Networks));
+    Plane::Networks.get().apply_crds(&root().join("fixtures/kube/crds/multus")).unwrap();
     namespace.send(cluster.namespace().to_owned()).unwrap();
     let mut operator: Option<Program> = None;
     for (order, reply) in orders {

@@ -18,8 +18,8 @@ impl<'a> Guest<'a> {
     }
 
     /// Brings a program into the machine; gives its path there.
-    pub(super) fn install(&self, program: &str) -> String {
-        self.vm.install(Path::new(program)).expect("the program reaches the machine")
+    pub(super) fn install(&self, program: &Path) -> String {
+        self.vm.install(program).expect("the program reaches the machine")
     }
 
     /// Runs a script, which must succeed; gives what it wrote.

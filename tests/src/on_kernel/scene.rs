@@ -3,6 +3,7 @@ use fixture_lab::{Job, RunningJob, Vm};
 use super::Programs;
 use super::guest::{AGENT_LOG, Guest};
 use crate::cluster::{Cluster, Program, State};
+use crate::plane::Plane;
 
 pub(super) const NODE: &str = "lab";
 /// The machine's cards.
@@ -23,7 +24,7 @@ pub(super) struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     pub(super) async fn set(vm: &'a Vm, programs: Programs) -> Self {
-        let cluster = Cluster::new("lab", programs.vfleet).await;
+        let cluster = Cluster::new("lab", Plane::Lab).await;
         // The operator of the story before may have ended in the middle of a drain.
         cluster.remove_worker(NODE).await;
         cluster.create_worker(NODE).await;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::Kind;
 use crate::cluster::{Cluster, Program};
+use crate::plane::Plane;
 
 /// Generous: other tests run at the same time.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -55,16 +56,15 @@ pub struct Scene {
     operator: Option<Program>,
 }
 
-/// Whoever asks first makes it. `program` is vfleet.
+/// Whoever asks first makes it.
 ///
 /// Made by a thread that never ends: the operator's life is tied to the thread that starts it.
-fn shared(program: &'static str) -> &'static Scene {
-    static PROGRAM: std::sync::OnceLock<&str> = std::sync::OnceLock::new();
+fn shared() -> &'static Scene {
     static SCENE: LazyLock<&'static Scene> = LazyLock::new(|| {
         let (sender, made) = channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let scene = runtime.block_on(Scene::make(PROGRAM.get().unwrap()));
+            let scene = runtime.block_on(Scene::make());
             sender.send(&*Box::leak(Box::new(scene))).unwrap();
             loop {
                 std::thread::park();
@@ -72,19 +72,18 @@ fn shared(program: &'static str) -> &'static Scene {
         });
         made.recv().expect("the take-over, see above")
     });
-    PROGRAM.get_or_init(|| program);
     &SCENE
 }
 
 impl Scene {
-    /// The one scene of all tests of a process; `program` is vfleet.
-    pub fn shared(program: &'static str) -> &'static Self {
-        shared(program)
+    /// The one scene of all tests of a process.
+    pub fn shared() -> &'static Self {
+        shared()
     }
 
-    async fn make(program: &'static str) -> Self {
-        let cluster = Cluster::before_install("takeover", program).await;
-        let plane = ControlPlane::shared();
+    async fn make() -> Self {
+        let cluster = Cluster::before_install("takeover", Plane::TakeOver).await;
+        let plane = Plane::TakeOver.get();
         let mut scene = Self {
             cluster,
             plane,

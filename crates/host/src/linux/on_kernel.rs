@@ -1,4 +1,4 @@
-//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. `in_the_lab` runs them there.
+//! On a kernel that has netdevsim, vdpa_sim and soft RDMA. The program `lab` of `vfleet-tests` runs them there.
 
 use std::collections::BTreeSet;
 use std::fs;

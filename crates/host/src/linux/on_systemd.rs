@@ -1,5 +1,5 @@
 //! Tests that need a machine that systemd runs, and that change it: for the lab. There its own tree is mounted at
-//! `/host` too, as a pod sees it. `in_the_lab` runs them there.
+//! `/host` too, as a pod sees it. The program `lab` of `vfleet-tests` runs them there.
 
 use std::fs;
 use std::process;

@@ -1,0 +1,114 @@
+//! The texts of systemd mode: whatever stands there is read or refused, and what vfleet writes it reads back.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_plan::boot::{BootConfig, NodeSettings, config_text, read_config};
+use vfleet_plan::{BootResult, HostUse, NodeOptions};
+
+/// Any text that says something, more often than not one that means something in YAML.
+fn text() -> impl Strategy<Value = String> {
+    let tricky = vec![
+        "yes", "null", "~", "1", "0x1f", "- a", "a: b", "a #b", "'", "\"", "{}", "&a", "*a", "!a", "%", "@",
+        "\u{85}", "\u{2028}", "\u{7f}", "\u{feff}", "a\nb", "\t", " a ", "---", "😀",
+    ];
+    prop_oneof![prop::sample::select(tricky).prop_map(str::to_owned), any::<String>(), "[a-z: #-]{1,9}"]
+        .prop_filter("an empty text says nothing", |text| !text.is_empty())
+}
+
+fn pairs() -> impl Strategy<Value = Value> {
+    btree_map(prop_oneof![any::<String>(), "[a-zA-Z: #-]{0,5}"], any::<String>(), 0..3)
+        .prop_map(|pairs| json!(pairs))
+}
+
+fn group() -> impl Strategy<Value = Value> {
+    (text(), text(), text(), any::<i64>(), any::<bool>()).prop_map(|(resource, range, policy, mtu, rdma)| {
+        json!({"resourceName": resource, "vfRange": range, "policyName": policy, "mtu": mtu, "isRdma": rdma})
+    })
+}
+
+fn interface() -> impl Strategy<Value = Value> {
+    (text(), option::of(text()), any::<i64>(), option::of(any::<bool>()), vec(group(), 0..3)).prop_map(
+        |(address, name, num_vfs, external, groups)| {
+            json!({"pciAddress": address, "name": name, "numVfs": num_vfs, "externallyManaged": external,
+                "eSwitchMode": name, "vfGroups": groups})
+        },
+    )
+}
+
+fn bridge() -> impl Strategy<Value = Value> {
+    (text(), pairs(), pairs(), any::<i64>()).prop_map(|(name, ids, others, mtu)| {
+        json!({"name": name, "bridge": {"externalIDs": ids, "otherConfig": others}, "uplinks": [
+            {"pciAddress": name, "interface": {"options": others, "externalIDs": ids, "mtuRequest": mtu}}]})
+    })
+}
+
+fn spec() -> impl Strategy<Value = SriovNetworkNodeStateSpec> {
+    (vec(interface(), 0..3), option::of(vec(bridge(), 0..3)), any::<bool>()).prop_map(
+        |(interfaces, ovs, shared)| {
+            let mode = if shared { "shared" } else { "exclusive" };
+            let bridges = ovs.map(|ovs| json!({"ovs": ovs}));
+            let spec = json!({"interfaces": interfaces, "bridges": bridges, "system": {"rdmaMode": mode}});
+            serde_json::from_value(spec).unwrap()
+        },
+    )
+}
+
+fn settings() -> impl Strategy<Value = NodeSettings> {
+    (any::<[bool; 4]>(), vec(any::<std::net::IpAddr>(), 0..3)).prop_map(
+        |([firmware_reset, mellanox, one_card_at_a_time, has_lone_vfs], node_addresses)| NodeSettings {
+            options: NodeOptions { firmware_reset, mellanox },
+            one_card_at_a_time,
+            has_lone_vfs,
+            node_addresses,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_config_is_read_back(spec in spec(), settings in settings(), is_in_use: bool) {
+        let in_use = is_in_use.then(|| ("0000:3b:00.0".parse().unwrap(), HostUse::NodeAddress));
+        let config = BootConfig { spec, settings, in_use: in_use.into_iter().collect() };
+        let text = config_text(&config);
+        prop_assert_eq!(&text, &config_text(&config), "always the same");
+        let read: Value = serde_saphyr::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(read_config(read).unwrap(), config, "{}", text);
+    }
+
+    #[test]
+    fn a_result_is_read_back(error in prop_oneof![any::<String>(), text()]) {
+        for result in [BootResult::failed(error.clone()), BootResult::succeeded(), BootResult::in_progress()] {
+            let text = result.file().text;
+            prop_assert_eq!(text.lines().count(), 2);
+            let read: BootResult =
+                serde_saphyr::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+            prop_assert_eq!(read, result);
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in r"(spec|interfaces|numvfs|syncStatus|lastSyncError|: |- |\n|  |\PC){0,40}") {
+        let _ = serde_saphyr::from_str::<BootResult>(&text);
+        if let Ok(config) = serde_saphyr::from_str::<Value>(&text) {
+            let _ = read_config(config);
+        }
+    }
+
+    /// Names of the API with values of any kind.
+    #[test]
+    fn any_config_is_read_or_refused(
+        name in prop::sample::select(vec!["interfaces", "numvfs", "numVfs", "vfgroups", "system", "bridges", "x"]),
+        value in prop_oneof![Just(json!(null)), any::<i64>().prop_map(Value::from), any::<String>().prop_map(Value::from),
+            Just(json!([])), Just(json!([{"pciaddress": 1}])), Just(json!({"vfgroups": {}}))],
+        is_list in any::<bool>(),
+    ) {
+        let inner = json!({ (name): value });
+        let spec = if is_list { json!({"interfaces": [inner]}) } else { inner };
+        let _ = (read_config(json!({"spec": spec})), read_config(spec));
+    }
+}

@@ -1,0 +1,29 @@
+//! The rules of the planner one by one. Decisions that a machine file and policies can describe are cases (`../cases.rs`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
+
+mod admission_pods;
+mod admission_policies;
+mod any_policies;
+mod boot_texts;
+mod drain;
+mod drain_pods;
+mod firmware;
+mod guids;
+mod in_use;
+mod kept_macs;
+mod kernel_arguments;
+mod network_decisions;
+mod network_json;
+mod node;
+mod pools;
+mod properties;
+mod resources;
+mod restarts;
+mod system;
+mod udev;

@@ -1,0 +1,11 @@
+//! What is done on a machine whose state no machine file can describe: VFs in use, VFs that changed behind our back,
+//! cards that cannot be read.
+
+mod before_network;
+mod disruption;
+mod external;
+mod infiniband;
+mod machine;
+mod protection;
+mod report;
+mod vdpa;

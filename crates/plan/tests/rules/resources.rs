@@ -1,0 +1,105 @@
+//! Where the Go operator's device plugin config would not give the VFs that the user meant.
+
+use std::collections::BTreeMap;
+
+use vfleet_api::SriovNetworkNodePolicySpec;
+use vfleet_api::node_state::InterfaceExt;
+use vfleet_plan::resources::{Resource, Selectors};
+use vfleet_plan::{NamedPolicy, NicIds, device_plugin_config};
+
+fn resources_on(cards: &str, nic_selector: &str) -> Option<Vec<Resource>> {
+    let spec: SriovNetworkNodePolicySpec = serde_saphyr::from_str(&format!(
+        "{{resourceName: r, nodeSelector: {{}}, numVfs: 8, nicSelector: {nic_selector}}}"
+    ))
+    .unwrap();
+    let cards: Vec<InterfaceExt> = serde_saphyr::from_str(cards).unwrap();
+    let (ids, bad) = NicIds::parse(&BTreeMap::from([("i40e".to_owned(), "8086 158B 154c".to_owned())]));
+    assert!(bad.is_empty(), "{bad:?}");
+    let policies = [NamedPolicy { name: "p", spec: &spec }];
+    device_plugin_config(&policies, &BTreeMap::new(), &cards, &ids).resources
+}
+
+fn selectors_on(cards: &str, nic_selector: &str) -> Selectors {
+    resources_on(cards, nic_selector).unwrap().remove(0).selectors
+}
+
+fn selectors(nic_selector: &str) -> Selectors {
+    selectors_on("[{name: ens1f0, altNames: [storage0], pciAddress: '0000:3b:00.0'}]", nic_selector)
+}
+
+#[test]
+fn an_alternative_name_becomes_the_name_that_the_plugin_knows() {
+    assert_eq!(selectors("{pfNames: ['storage0#0-3']}").pf_names, ["ens1f0#0-3"]);
+    assert_eq!(selectors("{pfNames: [storage0]}").pf_names, ["ens1f0"]);
+    assert_eq!(selectors("{pfNames: [elsewhere0]}").pf_names, ["elsewhere0"]);
+}
+
+#[test]
+fn several_ranges_of_one_pf_are_one_entry() {
+    assert_eq!(
+        selectors("{pfNames: ['ens1f0#0-1', 'storage0#4-5', ens2f0]}").pf_names,
+        ["ens1f0#0-1,4-5", "ens2f0"]
+    );
+    assert_eq!(selectors("{pfNames: ['ens1f0#0-1', ens1f0, 'ens1f0#4-5']}").pf_names, ["ens1f0"]);
+}
+
+#[test]
+fn a_range_that_cannot_be_read_does_not_become_all_pfs() {
+    assert_eq!(selectors("{pfNames: ['ens1f0#3']}").pf_names, ["ens1f0#3"]);
+}
+
+#[test]
+fn ids_and_addresses_are_written_as_the_kernel_does() {
+    let found = selectors("{vendor: '15B3', deviceID: 158B, rootDevices: ['0000:3B:00.0']}");
+    assert_eq!((found.vendors, found.devices), (vec!["15b3".to_owned()], vec!["154c".to_owned()]));
+    assert_eq!(found.root_devices, ["0000:3b:00.0"]);
+}
+
+const E810: &str = "vendor: '8086', deviceID: '1592', pciAddress: '0000:5e:00.0'";
+
+/// Where the Go operator leaves the device out, so that all devices of the vendor match.
+#[test]
+fn the_vfs_of_a_card_that_is_not_in_the_list_have_the_id_that_they_are_seen_with() {
+    let vfs = "Vfs: [{vfID: 0, pciAddress: '0000:5e:01.0', deviceID: '1889'}]";
+    let other = "{vendor: '15b3', deviceID: '1592', pciAddress: '0000:86:00.0',
+                  Vfs: [{vfID: 0, pciAddress: '0000:86:00.1', deviceID: '101e'}]}";
+    let cards = format!("[{{{E810}, {vfs}}}, {other}]");
+    let found = selectors_on(&cards, "{vendor: '8086', deviceID: '1592'}");
+    assert_eq!((found.vendors, found.devices), (vec!["8086".to_owned()], vec!["1889".to_owned()]));
+    assert_eq!(selectors_on(&cards, "{deviceID: '1592'}").devices, ["1889", "101e"]);
+}
+
+#[test]
+fn of_a_card_that_is_not_in_the_list_nothing_is_offered_before_it_has_vfs() {
+    for cards in ["[]".to_owned(), format!("[{{{E810}}}]")] {
+        assert_eq!(selectors_on(&cards, "{vendor: '8086', deviceID: '1592'}").devices, ["ffff"], "{cards}");
+    }
+}
+
+/// Where the Go operator writes a resource without selectors, so that every device matches.
+/// With both the plugin stops.
+#[test]
+fn a_vdpa_device_goes_without_its_rdma_device() {
+    let found = selectors("{pfNames: [ens1f0]}, eSwitchMode: switchdev, vdpaType: virtio, isRdma: true");
+    assert_eq!((found.vdpa_type, found.is_rdma), (Some("virtio"), false));
+    assert!(selectors("{pfNames: [ens1f0]}, isRdma: true").is_rdma);
+}
+
+#[test]
+fn a_network_that_no_card_is_on_is_no_resource() {
+    let network = "{netFilter: 'openstack/NetworkID:aaaa'}";
+    let on = |network: &str| format!("[{{pciAddress: '0000:00:05.0', netFilter: '{network}'}}]");
+    assert_eq!(resources_on("[]", network), None);
+    assert_eq!(resources_on(&on("openstack/NetworkID:bbbb"), network), None);
+    assert_eq!(selectors_on(&on("openstack/NetworkID:aaaa"), network).pci_addresses, ["0000:00:05.0"]);
+}
+
+#[test]
+fn ids_that_cannot_be_read_are_named_and_the_others_count() {
+    let data = [("a", "8086 158b"), ("b", "8086 158b 154c extra"), ("c", "8086 xyz 154c"), ("d", "8086 1 2")];
+    let data = data.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let (ids, bad) = NicIds::parse(&data);
+    assert_eq!(ids, NicIds::default());
+    assert_eq!(bad.iter().map(|bad| bad.key.as_str()).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert!(bad[0].to_string().contains("8086 158b 154c"), "{}", bad[0]);
+}

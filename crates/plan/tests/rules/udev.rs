@@ -1,0 +1,224 @@
+//! Rules for udev, on simulated machines; and what their scripts say, asked by a real shell.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_host::{Host, SimHost};
+use vfleet_plan::files::{DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, is_our_rule};
+use vfleet_plan::{EswitchMode, HostFacts, Plan, Step, plan_node};
+
+const RULES: &str = "/etc/udev/rules.d";
+
+fn machine(more: &str) -> SimHost {
+    let text = format!(
+        "pfs:\n- {{address: \"0000:3b:00.0\", name: ens1f0, vendor: \"15b3\", device: \"1017\", vfDevice: \"1018\", \
+         driver: mlx5_core, vfDriver: mlx5_core, totalVfs: 8, eswitch: legacy}}\n{more}"
+    );
+    SimHost::from_yaml(&text, "udev").unwrap()
+}
+
+fn spec(more: &str) -> SriovNetworkNodeStateSpec {
+    let text = format!(
+        "interfaces: [{{pciAddress: \"0000:3b:00.0\", name: ens1f0, numVfs: 2{more}, vfGroups: [{{vfRange: \"0-1\", \
+         policyName: p, resourceName: r}}]}}]"
+    );
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+const SWITCHDEV: &str = ", eSwitchMode: switchdev";
+
+/// Looks and acts until nothing is left to do.
+fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
+    for _ in 0..3 {
+        let facts = host.facts().unwrap();
+        let plan = plan_node(spec, &facts);
+        assert!(plan.problems.is_empty(), "{:?}", plan.problems);
+        if plan.steps.is_empty() {
+            return facts;
+        }
+        for planned in &plan.steps {
+            host.execute(&planned.step).unwrap();
+        }
+    }
+    panic!("no end: {:?}", plan_node(spec, &host.facts().unwrap()).steps);
+}
+
+fn files(facts: &HostFacts) -> Vec<&str> {
+    facts.files.keys().map(String::as_str).collect()
+}
+
+/// A rule without its first line, which says who wrote it.
+fn rule<'a>(facts: &'a HostFacts, kind: &str) -> &'a str {
+    let text = &facts.files[&format!("{RULES}/{kind}-0000:3b:00.0.rules")];
+    text.split_once('\n').unwrap().1
+}
+
+fn steps(plan: &Plan) -> Vec<String> {
+    plan.steps.iter().map(|planned| planned.step.to_string()).collect()
+}
+
+#[test]
+fn network_manager_leaves_vfs_alone() {
+    let facts = settle(&machine(""), &spec(""));
+    assert_eq!(files(&facts), [DISABLE_NM_SCRIPT, "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules"]);
+    let expected = "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", TEST==\"device/physfn\", \
+        IMPORT{program}=\"/etc/udev/disable-nm-sriov.sh %k 0000:3b:00.0\"\n";
+    assert_eq!(rule(&facts, "10-nm-disable"), expected);
+}
+
+#[test]
+fn switchdev_has_rules_for_names() {
+    let host = machine("");
+    let facts = settle(&host, &spec(SWITCHDEV));
+    let (switch, port) = facts.pfs[0].link.as_ref().unwrap().switch_port.clone().unwrap();
+    assert_eq!(port, "p0");
+    assert_eq!(
+        rule(&facts, "20-switchdev"),
+        format!(
+            "SUBSYSTEM==\"net\", ACTION==\"add\", ATTR{{phys_switch_id}}==\"{switch}\", \
+             ATTR{{phys_port_name}}==\"pf0vf*\", \
+             IMPORT{{program}}=\"/etc/udev/switchdev-vf-link-name.sh $attr{{phys_port_name}}\", \
+             NAME=\"ens1f0_$env{{VFLEET_VF}}\"\n"
+        )
+    );
+    assert_eq!(
+        rule(&facts, "10-pf-name"),
+        "SUBSYSTEM!=\"net\", GOTO=\"end\"\n\
+         ATTR{phys_port_name}==\"pf*|c*pf*\", GOTO=\"end\"\n\
+         ACTION==\"add\", KERNELS==\"0000:3b:00.0\", NAME=\"ens1f0\"\n\
+         LABEL=\"end\"\n"
+    );
+    let replayed = host.executed().iter().filter(|step| step.starts_with("have udev look")).count();
+    assert_eq!(replayed, 1, "once the switch is known");
+    for path in facts.files.keys().filter_map(|path| path.strip_prefix("/etc/udev/rules.d/")) {
+        assert!(is_our_rule(path), "{path}");
+    }
+
+    // Back in legacy mode only the rule for NetworkManager is left.
+    let facts = settle(&host, &spec(""));
+    assert_eq!(files(&facts), [DISABLE_NM_SCRIPT, "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules"]);
+}
+
+#[test]
+fn rules_are_there_before_the_next_boot_makes_representors() {
+    let host = machine("");
+    let before = settle(&host, &spec(SWITCHDEV));
+    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    host.restart();
+    let facts = host.facts().unwrap();
+    assert_eq!(facts.pfs[0].eswitch, Some(EswitchMode::Legacy));
+    let plan = plan_node(&spec(SWITCHDEV), &facts);
+    assert!(!steps(&plan).iter().any(|step| step.contains("udev")), "{:?}", steps(&plan));
+    assert_eq!(settle(&host, &spec(SWITCHDEV)).files, before.files);
+}
+
+#[test]
+fn all_goes_with_the_pf() {
+    let host = machine("");
+    settle(&host, &spec(SWITCHDEV));
+    let nothing: SriovNetworkNodeStateSpec = serde_saphyr::from_str("interfaces: []").unwrap();
+    let plan = plan_node(&nothing, &host.facts().unwrap());
+    for planned in &plan.steps {
+        host.execute(&planned.step).unwrap();
+    }
+    let facts = host.facts().unwrap();
+    assert_eq!(files(&facts), [""; 0]);
+    assert!(plan_node(&nothing, &facts).is_done(), "all of it in one go");
+}
+
+#[test]
+fn scripts_stay_while_a_rule_runs_them() {
+    let host = machine("");
+    let mut facts = settle(&host, &spec(SWITCHDEV));
+    let other = format!("{RULES}/10-nm-disable-0000:5e:00.0.rules");
+    facts.files.insert(other, "somebody's".to_owned());
+    let nothing: SriovNetworkNodeStateSpec = serde_saphyr::from_str("interfaces: []").unwrap();
+    let gone = steps(&plan_node(&nothing, &facts));
+    assert!(gone.contains(&format!("remove {REPRESENTOR_SCRIPT}")), "{gone:?}");
+    assert!(!gone.contains(&format!("remove {DISABLE_NM_SCRIPT}")), "{gone:?}");
+}
+
+#[test]
+fn a_pf_that_is_managed_outside_has_no_rules() {
+    let host = machine("");
+    settle(&host, &spec(""));
+    let facts = settle(&host, &spec(", externallyManaged: true"));
+    assert_eq!(files(&facts), [""; 0]);
+}
+
+#[test]
+fn what_the_go_daemon_left_is_replaced() {
+    let old = format!("{RULES}/10-nm-unmanaged.rules");
+    let more = format!(
+        "files: {{\"{old}\": \"x\", \"{DISABLE_NM_SCRIPT}\": \"old\", \
+         \"{RULES}/10-nm-disable-0000:3b:00.0.rules\": \"old\"}}\n"
+    );
+    let facts = settle(&machine(&more), &spec(""));
+    assert_eq!(facts.files, settle(&machine(""), &spec("")).files);
+}
+
+#[test]
+fn a_name_that_means_something_to_udev_is_in_no_rule() {
+    let mut facts = machine("").facts().unwrap();
+    facts.pfs[0].eswitch = Some(EswitchMode::Switchdev);
+    for name in ["a\\\"b", "$(reboot)", "%N", "a b", "x*"] {
+        let mut wanted = spec(SWITCHDEV);
+        wanted.interfaces.as_mut().unwrap()[0].name = Some(name.to_owned());
+        let plan = plan_node(&wanted, &facts);
+        let texts = plan.steps.iter().filter_map(|planned| match &planned.step {
+            Step::WriteFile { file, .. } => Some(file),
+            _ => None,
+        });
+        let rules: Vec<_> = texts.filter(|file| file.path.starts_with(RULES)).collect();
+        assert_eq!(rules.len(), 1, "only the one for NetworkManager");
+        assert!(!rules[0].text.contains(name), "{name}");
+    }
+}
+
+/// A script of the plan, as a file, with another place for sysfs.
+fn script(path: &str, sysfs: &str) -> PathBuf {
+    let host = machine("");
+    let text = settle(&host, &spec(SWITCHDEV)).files[path].replace("/sys/", sysfs);
+    let name = path.rsplit('/').next().unwrap();
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+/// What a script prints, and whether it succeeds.
+fn ask(script: &PathBuf, words: &[&str]) -> (String, bool) {
+    let output = Command::new("sh").arg(script).args(words).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.success())
+}
+
+#[test]
+fn a_representor_is_named_by_its_vf() {
+    let script = script(REPRESENTOR_SCRIPT, "/sys/");
+    for (port, vf) in [("pf0vf3", "3"), ("pf1vf127", "127"), ("c1pf0vf12", "12")] {
+        assert_eq!(ask(&script, &[port]), (format!("VFLEET_VF={vf}\n"), true), "{port}");
+    }
+    for port in ["p0", "pf0", "pf0sf1", "pf0vf", "pf0vf3x", "vf3", "", "pf0vf$(echo 1)"] {
+        assert_eq!(ask(&script, &[port]), (String::new(), false), "{port}");
+    }
+}
+
+#[test]
+fn only_vfs_of_the_pf_are_told_apart_for_network_manager() {
+    let sysfs = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sysfs");
+    let _ = std::fs::remove_dir_all(&sysfs);
+    for (interface, physfn) in
+        [("vf", Some("../0000:3b:00.0")), ("other", Some("../0000:3b:00.1")), ("pf", None)]
+    {
+        let device = sysfs.join("class/net").join(interface).join("device");
+        std::fs::create_dir_all(&device).unwrap();
+        if let Some(physfn) = physfn {
+            std::os::unix::fs::symlink(physfn, device.join("physfn")).unwrap();
+        }
+    }
+    let script = script(DISABLE_NM_SCRIPT, &format!("{}/", sysfs.display()));
+    assert_eq!(ask(&script, &["vf", "0000:3b:00.0"]), ("NM_UNMANAGED=1\n".to_owned(), true));
+    for interface in ["other", "pf", "none"] {
+        assert_eq!(ask(&script, &[interface, "0000:3b:00.0"]), (String::new(), true), "{interface}");
+    }
+}

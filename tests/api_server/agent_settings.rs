@@ -1,0 +1,102 @@
+//! What the operator and the Node object tell an agent, and that it follows it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
+
+use std::path::Path;
+
+use serde_json::json;
+use vfleet_api::SriovNetworkNodeState;
+use vfleet_tests::cluster::{Cluster, State, machine};
+use vfleet_tests::plane::Plane;
+
+/// A PF whose interface is the loopback, which every kernel has, with 127.0.0.1.
+const PF: &str = "0000:01:00.0";
+/// A network card that can have no VFs: in a cloud it is one itself.
+const LONE: &str = "0000:02:00.0";
+
+fn write(root: &Path, card: &str, file: &str, text: &str) {
+    let path = root.join("sys/bus/pci/devices").join(card).join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn two_cards() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for card in [PF, LONE] {
+        for (file, text) in [("class", "0x020000\n"), ("vendor", "0x8086\n"), ("device", "0x10c9\n")] {
+            write(root.path(), card, file, text);
+        }
+    }
+    for (file, text) in [
+        ("sriov_totalvfs", "7\n"),
+        ("sriov_numvfs", "0\n"),
+        ("sriov_drivers_autoprobe", "1\n"),
+        ("net/lo/ifindex", "1\n"),
+        ("net/lo/dev_port", "0\n"),
+        ("net/lo/phys_port_name", "\n"),
+        ("net/lo/speed", "-1\n"),
+    ] {
+        write(root.path(), PF, file, text);
+    }
+    root
+}
+
+/// The cards of a node state, each with what the node uses it for.
+fn cards(state: &SriovNetworkNodeState) -> Vec<(String, Option<String>)> {
+    let cards = state.status.iter().flat_map(|status| status.interfaces.iter().flatten());
+    cards.map(|card| (card.pci_address.to_string(), card.in_use_by.clone())).collect()
+}
+
+#[tokio::test]
+async fn the_node_says_which_cloud_it_is_in_and_which_addresses_are_its_own() {
+    let cluster = Cluster::new("told", Plane::Fleet).await;
+    let _operator = cluster.operator();
+    let root = two_cards();
+    let arguments = ["--host-root", root.path().to_str().unwrap()];
+
+    let _plain = cluster.agent_with("told-1", &arguments, &[]).await;
+    let only_pf = |state: &SriovNetworkNodeState| cards(state) == [(PF.to_owned(), None)];
+    cluster.wait_for("told-1", "the PF, used for nothing", only_pf).await;
+
+    cluster.create_worker("told-2").await;
+    let provider = json!({ "spec": { "providerID": "openstack:///d8e02d56" } });
+    cluster.kubectl(&["patch", "node", "told-2", "-p", &provider.to_string()]);
+    let _told = cluster.agent_with("told-2", &arguments, &[("HOST_IPS", "192.0.2.7,127.0.0.1")]).await;
+    let both = |state: &SriovNetworkNodeState| {
+        cards(state) == [(PF.to_owned(), Some("the node's own address".to_owned())), (LONE.to_owned(), None)]
+    };
+    cluster.wait_for("told-2", "a protected PF and a lone VF", both).await;
+
+    // An agent that somebody started by hand: the kubelet told the cluster.
+    cluster.create_worker("told-3").await;
+    let addresses = json!([{ "type": "Hostname", "address": "told-3" }, { "type": "InternalIP", "address": "127.0.0.1" }]);
+    let status = json!({ "status": { "addresses": addresses } }).to_string();
+    cluster.kubectl(&["patch", "node", "told-3", "--subresource=status", "-p", &status]);
+    let _by_hand = cluster.agent_with("told-3", &arguments, &[]).await;
+    let protected = |state: &SriovNetworkNodeState| {
+        cards(state) == [(PF.to_owned(), Some("the node's own address".to_owned()))]
+    };
+    cluster.wait_for("told-3", "a protected PF", protected).await;
+}
+
+#[tokio::test]
+async fn cards_are_worked_on_one_after_the_other_where_that_is_wanted() {
+    let cluster = Cluster::new("slow", Plane::Fleet).await;
+    let _operator = cluster.operator();
+    let file = cluster.file("machine.yaml", &machine());
+    let environment = [("PARALLEL_NIC_CONFIG", "false"), ("DISABLE_PLUGINS", "mellanox")];
+    let _agent = cluster.agent_with("slow-1", &["--sim", &file], &environment).await;
+    cluster.apply_policy("p", json!({ "numVfs": 7, "nicSelector": { "vendor": "8086" } })).await;
+    let done = |state: &State| {
+        let cards = state.cards();
+        state.is_synced() && cards.len() == 2 && cards.iter().all(|card| state.vfs(card).len() == 7)
+    };
+    cluster.wait("slow-1", "7 VFs on both cards", done).await;
+    let log = cluster.log();
+    assert!(log.contains("one_card_at_a_time: true") && log.contains("mellanox: false"), "{log}");
+    let steps = log.lines().filter(|line| line.contains("executing"));
+    let mut order: Vec<&str> =
+        steps.filter_map(|line| line.split(" pf=").nth(1)?.split(' ').next()).collect();
+    order.dedup();
+    assert_eq!(order.len(), 2, "no way back to a card that was left: {order:?}");
+}

@@ -1,0 +1,43 @@
+//! The tests of `vfleet-host` that need a kernel or a systemd of their own. Elsewhere they are ignored.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use fixture_lab::{Job, Vm};
+use serde_json::Value;
+
+/// The variable with the path of the unit tests of `vfleet-host`. `make test` has built them with all others.
+const VARIABLE: &str = "VFLEET_HOST_TESTS";
+
+/// As a pod sees it, the machine's tree is at `/host` too.
+const SCRIPT: &str = "mkdir -p /host && mount --rbind / /host && exec \"$0\" --ignored --test-threads 1";
+
+/// Runs them in the machine; returns their output.
+pub(super) fn run(vm: &Vm) -> Result<String> {
+    let program = vm.put(&program()?)?;
+    let output = vm.run(&Job::new("bash").args(["-ec", SCRIPT, program.as_str()]))?.success()?;
+    ensure!(output.contains("test result: ok. "), "the machine ran no test: {output}");
+    ensure!(!output.contains("running 0 tests"), "the machine ran no test: {output}");
+    Ok(output)
+}
+
+fn program() -> Result<PathBuf> {
+    env::var_os(VARIABLE).map_or_else(build, |path| Ok(path.into()))
+}
+
+fn build() -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments =
+        ["test", "--locked", "--package", "vfleet-host", "--lib", "--no-run", "--message-format", "json"];
+    let output = Command::new(cargo).args(arguments).output().context("cargo")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for line in output.stdout.split(|byte| *byte == b'\n') {
+        let message: Value = serde_json::from_slice(line).unwrap_or_default();
+        if let Some(executable) = message["executable"].as_str() {
+            return Ok(executable.into());
+        }
+    }
+    bail!("cargo names no program for the unit tests of vfleet-host")
+}

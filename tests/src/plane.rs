@@ -1,0 +1,63 @@
+//! Control planes that the tests of one process share.
+//!
+//! An operator watches the nodes and networks of its whole cluster, and some tests change the whole cluster. Tests that
+//! would disturb each other have different planes. Each plane starts with the first test that needs it.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use fixture_kube::{ControlPlane, Options};
+
+/// A control plane with vfleet's CustomResourceDefinitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plane {
+    /// Small fleets: a few nodes for each test, with policies that select them by name.
+    Fleet,
+    /// Drains of a few nodes.
+    Drains,
+    /// Drains of hundreds of nodes: every operator of the cluster would follow them.
+    LargeFleet,
+    /// A cluster that has one node only.
+    SingleNode,
+    /// Labels of nodes and what is deployed beside the agent.
+    Deployment,
+    /// Webhook configurations.
+    Admission,
+    /// NetworkAttachmentDefinitions, which one operator serves in all namespaces.
+    Networks,
+    /// An API server that is restarted and refuses requests.
+    Troubles,
+    /// A cluster that the Go operator has worked in.
+    TakeOver,
+    /// A cluster with the definitions of OpenShift.
+    OpenShift,
+    /// The cluster of which the machine of the lab is a node.
+    Lab,
+}
+
+const COUNT: usize = Plane::Lab as usize + 1;
+
+static PLANES: [OnceLock<ControlPlane>; COUNT] = [const { OnceLock::new() }; COUNT];
+
+impl Plane {
+    /// Returns the control plane, which lives as long as the process.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[expect(clippy::panic, reason = "without a control plane no test that asks for it can go on")]
+    pub fn get(self) -> &'static ControlPlane {
+        PLANES[self as usize].get_or_init(|| {
+            let start = || {
+                let plane = ControlPlane::start(Options::default())?;
+                plane.apply_crds(&root().join("deploy/crds"))?;
+                anyhow::Ok(plane)
+            };
+            start().unwrap_or_else(|error| panic!("no control plane {self:?}: {error:?}"))
+        })
+    }
+}
+
+/// Returns the root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}

@@ -1,0 +1,61 @@
+//! The programs under test.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+
+use crate::plane::root;
+
+/// The variable with the path of the `vfleet` that is tested.
+const VARIABLE: &str = "VFLEET_PROGRAM";
+
+/// Returns the path of the `vfleet` that is tested: the shipped program, unless `VFLEET_PROGRAM` names another one.
+///
+/// # Panics
+/// When it is missing, or older than one of the files that it was built from.
+#[expect(clippy::panic, reason = "without the program there is no test")]
+pub fn vfleet() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| find().unwrap_or_else(|error| panic!("no vfleet to test: {error:#}")))
+}
+
+fn find() -> Result<PathBuf> {
+    let path = env::var_os(VARIABLE).map_or_else(shipped, PathBuf::from);
+    let remedy = format!("build it with `make release`, or name another program in {VARIABLE}");
+    let path = path.canonicalize().with_context(|| format!("{}: {remedy}", path.display()))?;
+    if let Some(source) = newer_source(&path)? {
+        bail!("{} is older than {source}: {remedy}", path.display());
+    }
+    Ok(path)
+}
+
+/// Returns the place where `tools/release` puts the program.
+fn shipped() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join(format!("{}-unknown-linux-gnu/release/vfleet", env::consts::ARCH))
+}
+
+/// Returns a source file that has changed since the program was built, by the list that cargo leaves beside it.
+fn newer_source(program: &Path) -> Result<Option<String>> {
+    let list = program.with_extension("d");
+    let Ok(text) = fs::read_to_string(&list) else { return Ok(None) };
+    let built = modified(program)?;
+    let sources = text.split_once(": ").map_or("", |(_, sources)| sources).split_whitespace();
+    for source in sources {
+        // A file that is gone has changed, too.
+        if modified(Path::new(source)).is_ok_and(|changed| changed <= built) {
+            continue;
+        }
+        return Ok(Some(source.to_owned()));
+    }
+    Ok(None)
+}
+
+fn modified(path: &Path) -> Result<SystemTime> {
+    let read = || fs::metadata(path)?.modified();
+    read().with_context(|| path.display().to_string())
+}
