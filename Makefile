@@ -1,6 +1,6 @@
 # Two targets are all a newcomer needs: `make demo` and `make test`.
 
-.PHONY: help demo demo-stop test bench crds manifests release
+.PHONY: help demo demo-stop check test soak bench crds manifests release
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,9 +12,17 @@ demo: ## Show five simulated nodes in two pools get VFs and be drained (KEEP=1 l
 demo-stop: ## End what `KEEP=1 make demo` left running
 	@tools/demo --stop
 
+check: ## The inner loop: format, lints, quick tests, a few on an API server (no lab, no release build)
+	@tools/setup
+	@tools/check
+
 test: ## Run every check and test
 	@tools/setup
 	@tools/test
+
+soak: ## Long runs with fresh seeds: properties, fuzzing, kills, all defects (MINUTES=30)
+	@tools/setup
+	@tools/soak
 
 bench: ## Measure the operator beside a bare loop and the Go operator (ARGS=--help says what can be chosen)
 	@tools/setup

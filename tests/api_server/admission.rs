@@ -79,7 +79,7 @@ async fn every_case_is_answered_as_it_says() {
         }
     }
     eprintln!("left to the planner's own test, since an API server knows its cluster: {left_out:?}");
-    let mut stage = Stage::new("cases", Plane::Admission).await;
+    let mut stage = Stage::new("cases", Plane::AdmissionCases).await;
     let (mut tried, mut failed) = (0, Vec::new());
     for (scene, cases) in scenes {
         tried += cases.len();
@@ -200,7 +200,7 @@ fn touched(object: &Value) -> Value {
 /// Each answer is about its own object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_at_once_are_told_apart() {
-    let mut stage = Stage::new("many", Plane::Admission).await;
+    let mut stage = Stage::new("many", Plane::AdmissionCases).await;
     let config = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovOperatorConfig",
         "metadata": { "name": "default" }, "spec": { "enableOperatorWebhook": true },

@@ -50,7 +50,7 @@ async fn bad_then_good<K: Watched + Serialize>(
 
 #[tokio::test]
 async fn status_says_what_admission_would() {
-    let cluster = Cluster::new("admission-off", Plane::Admission).await;
+    let cluster = Cluster::new("admission-off", Plane::AdmissionUnasked).await;
     let _operator = cluster.operator();
     let _agent = cluster.agent(NODE, &machine()).await;
     tokio::join!(policies(&cluster), pools(&cluster), operator_config(&cluster), networks(&cluster));

@@ -54,7 +54,7 @@ fn refused() -> BTreeMap<String, Vec<(String, Case)>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_stored_all_the_same_is_told() {
-    let mut stage = Stage::new("status", Plane::Admission).await;
+    let mut stage = Stage::new("status", Plane::AdmissionStatus).await;
     let mut said = 0;
     for (world, cases) in refused() {
         for batch in cases.chunks(BATCH) {

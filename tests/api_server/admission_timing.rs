@@ -148,7 +148,7 @@ fn world() -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_true_a_moment_ago_is_no_reason() {
-    let mut stage = Stage::new("timing", Plane::Admission).await;
+    let mut stage = Stage::new("timing", Plane::AdmissionUnasked).await;
     stage.set(&world()).await;
     let operator = stage.follower(&[]).await;
     let mut script = Script::new(&stage, operator).await;

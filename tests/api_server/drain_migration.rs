@@ -167,7 +167,7 @@ async fn leave_all(cluster: &Cluster) {
 #[tokio::test]
 async fn drains_under_way_become_ours_and_end() {
     let _alone = ALONE.lock().await;
-    let cluster = Cluster::new("shift", Plane::Drains).await;
+    let cluster = Cluster::new("shift", Plane::DrainMigration).await;
     leave_all(&cluster).await;
     let admins = format!("{}-admins", cluster.namespace());
     let idle = json!({ DESIRED_DRAIN_STATE: "Idle", CURRENT_DRAIN_STATE: "Idle" });
@@ -204,7 +204,7 @@ async fn drains_under_way_become_ours_and_end() {
 #[tokio::test]
 async fn an_operator_that_is_killed_again_and_again_ends_the_same() {
     let _alone = ALONE.lock().await;
-    let cluster = Cluster::new("mortal", Plane::Drains).await;
+    let cluster = Cluster::new("mortal", Plane::DrainMigration).await;
     leave_all(&cluster).await;
     let history = History::default()
         .follow("state", cluster.states(), |state| {
@@ -241,7 +241,7 @@ async fn an_operator_that_is_killed_again_and_again_ends_the_same() {
 #[tokio::test]
 async fn a_value_that_means_nothing_stays_and_is_in_nobodys_way() {
     let _alone = ALONE.lock().await;
-    let cluster = Cluster::new("odd", Plane::Drains).await;
+    let cluster = Cluster::new("odd", Plane::DrainMigration).await;
     make_node(&cluster, "odd-1", json!({ NODE_DRAIN_STATE: "Sleeping" }), false, json!({})).await;
     make_node(&cluster, "odd-2", json!({}), false, json!({ CURRENT_DRAIN_STATE: "Sleeping" })).await;
     cluster.pool("p", &["odd-1", "odd-2"], json!({ "maxUnavailable": 2 })).await;
@@ -267,7 +267,7 @@ async fn a_value_that_means_nothing_stays_and_is_in_nobodys_way() {
 #[tokio::test]
 async fn what_an_external_drainer_does_is_not_moved() {
     let _alone = ALONE.lock().await;
-    let cluster = Cluster::new("theirs", Plane::Drains).await;
+    let cluster = Cluster::new("theirs", Plane::DrainMigration).await;
     let on_state = json!({
         DESIRED_DRAIN_STATE: "Drain_Required", CURRENT_DRAIN_STATE: "Draining", USE_EXTERNAL_DRAINER: "true",
     });
@@ -301,7 +301,7 @@ async fn what_an_external_drainer_does_is_not_moved() {
 #[tokio::test]
 async fn an_external_drainer_serves_the_agent_and_the_operator_leaves_it_alone() {
     let _alone = ALONE.lock().await;
-    let cluster = Cluster::new("outside", Plane::Drains).await;
+    let cluster = Cluster::new("outside", Plane::DrainMigration).await;
     cluster.allow_external_drainer();
     let node = "outside-1";
     let _operator = cluster.operator_with(&OWN);

@@ -2,8 +2,8 @@
 //! them. The real operator against a real API server.
 
 use kube::ResourceExt;
-use kube::api::{DeleteParams, DynamicObject};
-use serde_json::{Value, json};
+use kube::api::DeleteParams;
+use serde_json::json;
 use vfleet_api::SriovNetworkPoolConfig;
 use vfleet_tests::cluster::Cluster;
 use vfleet_tests::objects::condition;

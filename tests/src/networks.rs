@@ -14,7 +14,6 @@
 mod keeper;
 
 use std::fmt::Debug;
-use std::path::Path;
 use std::time::Duration;
 
 use fixture_kube::ControlPlane;

@@ -15,14 +15,22 @@ pub enum Plane {
     Fleet,
     /// Drains of a few nodes.
     Drains,
+    /// Drains that the Go operator has begun: its annotations on nodes belong to every operator of the cluster.
+    DrainMigration,
     /// Drains of hundreds of nodes: every operator of the cluster would follow them.
     LargeFleet,
     /// A cluster that has one node only.
     SingleNode,
     /// Labels of nodes and what is deployed beside the agent.
     Deployment,
-    /// Webhook configurations.
+    /// Webhooks, their certificates and their connections, without NetworkAttachmentDefinitions.
     Admission,
+    /// The cases of admission, which have clusters of their own.
+    AdmissionCases,
+    /// The same cases, stored without admission.
+    AdmissionStatus,
+    /// Objects that admission has not refused, by switch or by time.
+    AdmissionUnasked,
     /// NetworkAttachmentDefinitions, which one operator serves in all namespaces.
     Networks,
     /// An API server that is restarted and refuses requests.

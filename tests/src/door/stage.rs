@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{DEADLINE, Door, Replica};
 use crate::cluster::OPERATOR;
+use crate::plane::Plane;
 use crate::ports::own_ports;
 
 const OURS: &str = "/apis/sriovnetwork.openshift.io/v1";

@@ -50,7 +50,7 @@ fn node() -> impl Strategy<Value = NodeFacts> {
 
 fn state() -> impl Strategy<Value = StateFacts> {
     let retry = (0..4_u32, moment()).prop_map(|(times, not_before)| Retry { times, not_before });
-    let status = prop_oneof![select(crate::STATUSES.to_vec()), Just(DrainStatus::DrainRequired)];
+    let status = prop_oneof![select(super::STATUSES.to_vec()), Just(DrainStatus::DrainRequired)];
     (
         status,
         select(vec![Writer::Operator, Writer::Operator, Writer::Agent, Writer::Other]),

@@ -7,7 +7,7 @@ use vfleet_plan::drain::{
     StateFacts, next, plan_drain,
 };
 
-use crate::{RULES, action, cordoned, member, node_at, plan, sets, slots, with_node, with_state};
+use super::{RULES, action, cordoned, member, node_at, plan, sets, slots, with_node, with_state};
 
 const NOW: Moment = Moment(1_000);
 

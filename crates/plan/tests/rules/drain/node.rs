@@ -10,7 +10,7 @@ use vfleet_plan::drain::{
     Rules, StateFacts, Writer, next, wakes_at,
 };
 
-use crate::{RULES, action, cordoned, member, node_at, retry, sets, slots, with_node, with_state};
+use super::{RULES, action, cordoned, member, node_at, retry, sets, slots, with_node, with_state};
 
 const NOW: Moment = Moment(1_000);
 const LATE: Moment = Moment(900_000_000);
@@ -186,7 +186,7 @@ fn nothing_is_undone_for_a_request_that_may_be_newer_than_what_is_seen() {
 
 #[test]
 fn what_an_external_drainer_drains_is_left_alone() {
-    for status in crate::STATUSES {
+    for status in super::STATUSES {
         let external = with_state(node_at(status, 5), |state| StateFacts { is_external: true, ..state });
         assert_eq!(action(&external, Some(5), RULES, NOW), NodeAction::Rest);
         assert_eq!(action(&cordoned(external, 5), Some(5), RULES, NOW), uncordons(5));

@@ -5,7 +5,7 @@ use vfleet_api::node_state::DrainStatus::{
 };
 use vfleet_plan::drain::{Blocked, DrainFacts, Limit, McpFacts, Member, Moment, NodeAction, PoolDrain, next};
 
-use crate::{RULES, cordoned, member, node_at, sets, slots};
+use super::{RULES, cordoned, member, node_at, sets, slots};
 
 const FREE: McpFacts =
     McpFacts { is_marked: false, is_paused: false, is_updating: false, others_drain: false };

@@ -11,7 +11,7 @@ use vfleet_plan::drain::{
 };
 use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 
-use crate::{RULES, cordoned, member, node_at, plan, retry, slots, with_node, with_state};
+use super::{RULES, cordoned, member, node_at, plan, retry, slots, with_node, with_state};
 
 #[test]
 fn those_who_asked_first_come_first_and_then_the_name_counts() {

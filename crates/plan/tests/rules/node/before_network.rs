@@ -4,7 +4,7 @@ use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::{Plan, Step, plan_before_network, plan_node};
 
-use crate::machine::{machine, pf, spec};
+use super::machine::{machine, pf, spec};
 
 fn wanted() -> vfleet_api::SriovNetworkNodeStateSpec {
     serde_saphyr::from_str(

@@ -3,7 +3,7 @@
 use vfleet_api::MacAddr;
 use vfleet_plan::{Disruption, VfFacts};
 
-use crate::machine::{expect, machine, pf, spec, to_vfio, two};
+use super::machine::{expect, machine, pf, spec, to_vfio, two};
 
 const BIND_0: &str = "bind 0000:3b:00.0 vf 0 to the kernel's driver";
 const MTU_0: &str = "set 0000:3b:00.0 vf 0 mtu 1400";

@@ -5,7 +5,7 @@ use vfleet_plan::external::{ExternalFault, ExternalFound, ExternalWish, check};
 use vfleet_plan::report::{View, interfaces};
 use vfleet_plan::{Disruption, EswitchMode, HostFacts, Step, plan_node};
 
-use crate::machine::{expect, machine, nothing, pf, reasons, recorded, spec, two};
+use super::machine::{expect, machine, nothing, pf, reasons, recorded, spec, two};
 
 fn outside() -> vfleet_api::SriovNetworkNodeStateSpec {
     spec("numVfs: 2, externallyManaged: true, vfGroups: [{vfRange: 0-1, policyName: p}]")

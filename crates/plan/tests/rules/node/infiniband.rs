@@ -3,7 +3,7 @@
 use vfleet_api::{Guid, SriovNetworkNodeStateSpec};
 use vfleet_plan::{Disruption, HostFacts, LinkKind, PfFacts, plan_node};
 
-use crate::machine::{expect, machine, pf, rdma, steps, to_vfio, two};
+use super::machine::{expect, machine, pf, rdma, steps, to_vfio, two};
 
 const OLD: [u8; 8] = [2, 0, 0, 0, 0, 0, 0, 9];
 const ZERO: [u8; 8] = [0; 8];

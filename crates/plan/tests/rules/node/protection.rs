@@ -2,7 +2,7 @@
 
 use vfleet_plan::{Disruption, EswitchMode, HostUse, Step, Unread, plan_node};
 
-use crate::machine::{
+use super::machine::{
     PF, address, expect, machine, nothing, pf, reasons, recorded, spec, steps, two, use_vf,
 };
 

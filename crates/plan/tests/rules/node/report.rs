@@ -6,7 +6,7 @@ use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::report::{View, interfaces};
 use vfleet_plan::{EswitchMode, HostFacts, HostUse, NicIds, Unread, VdpaKind};
 
-use crate::machine::{PF, address, link, machine, pf, rdma, recorded, two, use_vf};
+use super::machine::{PF, address, link, machine, pf, rdma, recorded, two, use_vf};
 
 #[test]
 fn everything_is_said() {

@@ -2,7 +2,7 @@
 
 use vfleet_plan::{Disruption, EswitchMode, PfFacts, VdpaKind, plan_node};
 
-use crate::machine::{expect, machine, pf, reasons, spec, two};
+use super::machine::{expect, machine, pf, reasons, spec, two};
 
 fn switchdev(vdpa: Option<VdpaKind>) -> PfFacts {
     let mut pf = pf(1);
