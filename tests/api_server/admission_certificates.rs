@@ -33,7 +33,7 @@ async fn write(door: &Door, vfs: usize) -> Result<(), kube::Error> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_renewed_under_load_and_no_request_fails() {
-    let door = Door::new("rotation", Plane::Admission).await;
+    let door = Door::new("rotation", Plane::Certificates).await;
     // The next one is trusted for 3 s before it is served: also a machine that is busy sees it in time.
     let lifetime = ["--webhook-certificate-lifetime", "36"];
     let replicas = ["first", "second"].map(|name| door.replica(name, &lifetime, &[]));
@@ -78,7 +78,7 @@ async fn certificates_are_renewed_under_load_and_no_request_fails() {
 
 #[tokio::test]
 async fn what_somebody_breaks_in_the_secret_is_made_again() {
-    let door = Door::new("healing", Plane::Admission).await;
+    let door = Door::new("healing", Plane::Certificates).await;
     let _operator = door.replica("operator", &[], &[]);
     door.open().await;
     wait_for_write(&door, 0).await;
@@ -133,7 +133,7 @@ async fn wait_for_write(door: &Door, vfs: usize) {
 
 #[tokio::test]
 async fn without_the_secret_what_is_served_goes_on_and_somebody_is_told() {
-    let door = Door::new("no-secret", Plane::Admission).await;
+    let door = Door::new("no-secret", Plane::Certificates).await;
     let _operator = door.replica("operator", &[], &[]);
     door.open().await;
     let secrets: Api<Secret> = door.cluster.api();
@@ -148,7 +148,7 @@ async fn without_the_secret_what_is_served_goes_on_and_somebody_is_told() {
 
 #[tokio::test]
 async fn a_bundle_that_somebody_changes_is_put_right() {
-    let door = Door::new("bundle", Plane::Admission).await;
+    let door = Door::new("bundle", Plane::Certificates).await;
     let _operator = door.replica("operator", &[], &[]);
     door.open().await;
     let trusted = door.secret("there", |_| true).await.text("ca.crt");
@@ -186,7 +186,7 @@ async fn a_bundle_that_somebody_changes_is_put_right() {
 
 #[tokio::test]
 async fn a_certificate_that_somebody_provides_is_served_as_long_as_it_is_good() {
-    let door = Door::new("provided", Plane::Admission).await;
+    let door = Door::new("provided", Plane::Certificates).await;
     let environment = [("ADMISSION_CONTROLLERS_CERTIFICATES_OPERATOR_SECRET_NAME", PROVIDED)];
     let operator = door.replica("operator", &[], &environment);
     door.configure(json!({ "enableOperatorWebhook": true })).await;
@@ -263,7 +263,7 @@ async fn with_provided(door: &Door, names: &[&str], authority: &Authority, secon
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provided_certificate_of_another_authority_comes_without_a_gap() {
-    let door = Door::new("provided-next", Plane::Admission).await;
+    let door = Door::new("provided-next", Plane::Certificates).await;
     let [old, new] = [Authority::new(), Authority::new()];
     let _replicas = with_provided(&door, &["first", "second"], &old, 3600).await;
     wait_for_write(&door, 1).await;
@@ -290,7 +290,7 @@ async fn a_provided_certificate_of_another_authority_comes_without_a_gap() {
 
 #[tokio::test]
 async fn a_provided_certificate_that_ends_holds_up_nobody() {
-    let door = Door::new("provided-end", Plane::Admission).await;
+    let door = Door::new("provided-end", Plane::Certificates).await;
     let authority = Authority::new();
     let _replicas = with_provided(&door, &["operator"], &authority, 20).await;
     door.validating("letting through", |now| !can_refuse(now)).await;
@@ -304,7 +304,7 @@ async fn a_provided_certificate_that_ends_holds_up_nobody() {
 
 #[tokio::test]
 async fn one_whose_time_has_not_come_is_served_when_it_has() {
-    let door = Door::new("early", Plane::Admission).await;
+    let door = Door::new("early", Plane::Certificates).await;
     let authority = Authority::new();
     let (chain, key) = authority.certificate_from(&["127.0.0.1"], 8, 3600);
     let data = json!({
@@ -325,7 +325,7 @@ async fn one_whose_time_has_not_come_is_served_when_it_has() {
 /// Where the API server cannot reach us, and everything at home is refused, there are two ways out.
 #[tokio::test]
 async fn whoever_switched_it_on_can_switch_it_off_when_nobody_answers() {
-    let door = Door::new("exit", Plane::Admission).await;
+    let door = Door::new("exit", Plane::Certificates).await;
     let operator = door.replica("operator", &[], &[]);
     door.take_out(&operator);
     door.open().await;
@@ -349,7 +349,7 @@ async fn whoever_switched_it_on_can_switch_it_off_when_nobody_answers() {
 /// A configuration that somebody deleted: the others are kept right, also over a renewal.
 #[tokio::test]
 async fn a_configuration_that_is_missing_does_not_hold_up_the_others() {
-    let door = Door::new("missing", Plane::Admission).await;
+    let door = Door::new("missing", Plane::Certificates).await;
     let _operator = door.replica("operator", &["--webhook-certificate-lifetime", "24"], &[]);
     door.open().await;
     wait_for_write(&door, 0).await;
@@ -381,7 +381,7 @@ fn encoded(text: &str) -> String {
 
 #[tokio::test]
 async fn with_cert_manager_the_bundle_is_left_to_it() {
-    let door = Door::new("cert-manager", Plane::Admission).await;
+    let door = Door::new("cert-manager", Plane::Certificates).await;
     let environment = [
         ("ADMISSION_CONTROLLERS_CERTIFICATES_OPERATOR_SECRET_NAME", PROVIDED),
         ("ADMISSION_CONTROLLERS_CERTIFICATES_CERT_MANAGER_ENABLED", "true"),

@@ -23,8 +23,10 @@ pub enum Plane {
     SingleNode,
     /// Labels of nodes and what is deployed beside the agent.
     Deployment,
-    /// Webhooks, their certificates and their connections, without NetworkAttachmentDefinitions.
+    /// Webhooks and who is asked by them, without NetworkAttachmentDefinitions.
     Admission,
+    /// Certificates of webhooks, under load.
+    Certificates,
     /// The cases of admission, which have clusters of their own.
     AdmissionCases,
     /// The same cases, stored without admission.
