@@ -29,7 +29,7 @@ fn config(map: &ConfigMap, node: &str) -> Option<String> {
 }
 
 fn told(resource: &str) -> String {
-    // To the byte as the Go operator writes it.
+    // In the Go operator's form, which `crates/plan/tests/device_plugin` has from that operator's own code.
     format!(
         r#"{{"resourceList":[{{"resourceName":"{resource}","selectors":{{"vendors":["8086"],"devices":["10ca"],"pfNames":["{PF}"],"IsRdma":false,"NeedVhostNet":false}},"SelectorObj":null}}]}}"#
     )

@@ -24,7 +24,8 @@ const PF: &str = "enp1s0";
 
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// A node as the Go operator left it.
+/// A node as the Go operator may leave it. The annotations are set by the test: that operator's own daemon, which asks
+/// for drains, needs a machine.
 struct Left {
     name: &'static str,
     /// The node's annotation, and the two of the node state; an empty one is not there.

@@ -301,7 +301,8 @@ async fn the_separate_device_plugin_comes_and_goes_with_its_image() {
     deployment.daemon_set(AGENT, "still there", |pod| image(pod) == "vfleet:test").await;
 }
 
-/// The agent's DaemonSet as the Go operator writes it, as far as it matters here.
+/// A DaemonSet like the one that the Go operator writes for its daemon, by hand: what that operator really writes is
+/// taken over in `tests/takeover.rs`.
 fn go_daemon_set(owner: &SriovOperatorConfig) -> DaemonSet {
     let object = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",

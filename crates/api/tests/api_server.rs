@@ -2,7 +2,8 @@
 //! with an error that names the field.
 //!
 //! Add a file to `server/accepted/` or `server/refused/` to add a case. The first line of a refused one is
-//! `# expect: ` and a part of the error.
+//! `# expect: ` and a part of the error. All are written by hand; that those with `go-` in front are objects of the Go
+//! operator's API is checked by `fixtures/kube/go-operator/files/regenerate --check`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed expectation is the point")]
 

@@ -1,7 +1,7 @@
 //! Objects of the Go operator survive a round trip through our types unchanged.
 //!
-//! The files in `go_objects/` were written by the Go API's own types (v1.6.0, `json.Marshal`): each kind once
-//! empty and once with every field set.
+//! The files in `go_objects/` are written by the Go API's own types (v1.6.0): each kind once empty and once with every
+//! field set. `fixtures/kube/go-operator/files/regenerate` writes them; never write them by any other means.
 
 #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 

@@ -1,6 +1,6 @@
-//! What the Go device plugin is told, byte by byte. The `expected.json` of each folder was written by the Go operator's
-//! own code (v1.6.0, `renderDevicePluginConfigData` and `json.Marshal`) from the same policies, cards and
-//! `supported-nic-ids`, for a node with the label `rack: a`. Where ours is other on purpose, see `resources.rs`.
+//! What the Go device plugin is told, byte by byte. The `expected.json` of each folder is written by the Go operator's
+//! own controller (v1.6.0) from the same policies, cards and `supported-nic-ids`, for a node with the label `rack: a`:
+//! run `fixtures/kube/go-operator/files/regenerate`. Where ours is other on purpose, see `resources.rs`.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,9 +1,8 @@
 //! A network gives this NetworkAttachmentDefinition, to the byte. Add a file to `networks/` to add a test.
 //!
-//! - `as-go/*.yaml` with a `.txt` beside it: what the Go operator v1.6.0 makes of it. The texts were written by a small
-//!   Go program: it calls `RenderNetAttDef` of `api/v1` for each file with that version's own templates and
-//!   `RESOURCE_PREFIX=openshift.io`, and indents `spec.config` with `json.Indent(.., "", "    ")`, as its controller
-//!   does. Never write them by any other means.
+//! - `as-go/*.yaml` with a `.txt` beside it: what the Go operator v1.6.0 makes of it. The texts are written by its own
+//!   code and templates, with `RESOURCE_PREFIX=openshift.io`: after a change of a `.yaml`, run
+//!   `fixtures/kube/go-operator/files/regenerate`. Never write them by any other means.
 //! - `ours/*.yaml` with a `.txt`: where the Go operator has no such kind, or breaks what the user wrote. Written by
 //!   `UPDATE_CASES=1 cargo test -p vfleet-plan --test network`; read them before committing.
 //! - `faults/*.yaml` with a `.txt`: what is said about a network that cannot be followed. Written in the same way.

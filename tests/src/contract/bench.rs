@@ -111,7 +111,8 @@ pub trait Outsider: Send + Sync {
     fn lead_default_route(&self, port: Port, way: Way) -> Shown;
     /// Removes that route, and what it went through.
     fn remove_default_route(&self) -> Shown;
-    /// Writes the Go daemon's record of a PF.
+    /// Writes a record of a PF in the Go daemon's place and form: that the form is the same to the byte is shown by the
+    /// tests of `vfleet-host`, with records of the Go daemon's own code.
     fn write_go_record(&self, interface: &Interface) -> Shown;
     /// Writes a file, or removes it.
     fn write_file(&self, path: &str, text: Option<&str>) -> Shown;

@@ -6,6 +6,8 @@ use super::scene::{PF, PF_ADDRESS, Scene, kill};
 
 /// Where the Go daemon keeps what it has applied.
 const GO_RECORDS: &str = "/etc/sriov-operator/pci";
+/// The record that the Go daemon's own code writes of three VFs.
+const GO_RECORD: &str = include_str!("../../../crates/host/tests/go_daemon/lab/record-enp1s0.json");
 
 /// VFs that the Go daemon made are ours without a change of the card; after a reboot the VFs that we made come again with
 /// the addresses that they had. Leaves the machine without an IOMMU.
@@ -13,8 +15,7 @@ pub(super) async fn outlive_the_go_daemon_and_a_reboot(scene: &Scene<'_>) {
     let Scene { cluster, guest, .. } = scene;
     guest.make_vfs(PF, 3);
     guest.run("modprobe --all tun vhost_net"); // which the agent would load for pods
-    guest
-        .run(&format!("mkdir -p {GO_RECORDS}; cat >{GO_RECORDS}/{PF_ADDRESS} <<'EOF'\n{}\nEOF", go_record()));
+    guest.run(&format!("mkdir -p {GO_RECORDS}; printf %s '{GO_RECORD}' >{GO_RECORDS}/{PF_ADDRESS}"));
     let before = guest.snapshot(PF, 0..3);
     cluster.apply_policy("taken", policy(3)).await;
     let agent = scene.start_agent();
@@ -62,16 +63,6 @@ pub(super) const WITHOUT_IOMMU: &str = "intel_iommu=off";
 /// Puts the machine back to what the lab's machines are like.
 pub(super) fn with_iommu() -> String {
     Options::default().arguments
-}
-
-/// As the Go daemon writes it.
-fn go_record() -> Value {
-    json!({
-        "pciAddress": PF_ADDRESS, "numVfs": 3, "name": PF, "linkType": "eth",
-        "vfGroups": [{
-            "resourceName": "nics", "deviceType": "netdevice", "vfRange": "0-2", "policyName": "taken",
-        }],
-    })
 }
 
 fn policy(count: u32) -> Value {

@@ -157,25 +157,14 @@ fn a_config_that_cannot_be_read_changes_nothing_and_is_told() {
     }
 }
 
-/// As the Go daemon's YAML library writes it: lower case, and with all that was not said.
+/// A config by the Go daemon's own code, with names in lower case and with all that was not said.
 #[test]
 fn a_config_of_the_go_daemon_is_followed() {
     let host = machine();
-    with_config(
-        &host,
-        &format!(
-            "spec:\n    interfaces:\n        - pciaddress: {}\n          numvfs: 2\n          mtu: 0\n          \
-             name: eth0\n          linktype: \"\"\n          eswitchmode: legacy\n          vfgroups:\n            \
-             - resourcename: a\n              devicetype: netdevice\n              vfrange: 0-1\n              \
-             policyname: p\n              mtu: 0\n              isrdma: false\n              vdpatype: \"\"\n          \
-             externallymanaged: false\n    bridges:\n        ovs: []\n    system:\n        rdmamode: \"\"\n\
-             unsupportedNics: false\nplatformType: 0\nmanageSoftwareBridges: false\novsdbSocketPath: \"\"\n",
-            pf()
-        ),
-    );
+    with_config(&host, include_str!("../../../host/tests/go_daemon/lab/config.yaml"));
     run(&host, BootPhase::BeforeNetwork).unwrap();
     run(&host, BootPhase::AfterNetwork).unwrap();
-    assert_eq!(host.facts().unwrap().pf(pf()).unwrap().vfs.len(), 2);
+    assert_eq!(host.facts().unwrap().pf(pf()).unwrap().vfs.len(), 3);
 }
 
 #[test]

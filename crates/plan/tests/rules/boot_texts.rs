@@ -1,5 +1,7 @@
 //! The texts of systemd mode: whatever stands there is read or refused, and what vfleet writes it reads back.
 
+use std::path::{Path, PathBuf};
+
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -65,6 +67,57 @@ fn settings() -> impl Strategy<Value = NodeSettings> {
             node_addresses,
         },
     )
+}
+
+/// Files that the Go operator's own code has written.
+fn go_daemon() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/tests/go_daemon")
+}
+
+fn read<T: serde::de::DeserializeOwned>(file: &Path) -> T {
+    serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// Without what says nothing: YAML of the Go daemon has every field, JSON of the Go operator only those that were set.
+fn said(value: Value) -> Value {
+    let says = |value: &Value| {
+        ![json!(null), json!(0), json!(false), json!(""), json!([]), json!({})].contains(value)
+    };
+    match value {
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (name, said(value)))
+            .filter(|(_, value)| says(value))
+            .collect(),
+        Value::Array(items) => items.into_iter().map(said).collect(),
+        other => other,
+    }
+}
+
+#[test]
+fn a_config_of_the_go_daemon_says_what_the_go_operator_wanted() {
+    let mut nodes = 0;
+    for entry in std::fs::read_dir(go_daemon()).unwrap() {
+        let folder = entry.unwrap().path();
+        if !folder.is_dir() {
+            continue;
+        }
+        let config = read_config(read(&folder.join("config.yaml"))).unwrap();
+        let found = said(serde_json::to_value(&config.spec).unwrap());
+        assert_eq!(found, said(read(&folder.join("spec.json"))), "{}", folder.display());
+        assert_eq!(config.settings, NodeSettings::default());
+        nodes += 1;
+    }
+    assert!(nodes > 0);
+}
+
+#[test]
+fn results_of_the_go_daemon_are_read() {
+    let found = |status: &str| read::<BootResult>(&go_daemon().join(format!("result-{status}.yaml")));
+    assert_eq!(found("Succeeded"), BootResult::succeeded());
+    assert_eq!(found("InProgress"), BootResult::in_progress());
+    let error = "pre: ens1f0: device or resource busy\nno \"ens1f1\"";
+    assert_eq!(found("Failed"), BootResult::failed(error));
 }
 
 proptest! {

@@ -10,8 +10,8 @@ use crate::linux::tree::Tree;
 const PF: &str = "0000:3b:00.0";
 const OURS: &str = "/etc/sriov-operator/vfleet/pci/0000:3b:00.0";
 const THEIRS: &str = "/etc/sriov-operator/pci/0000:3b:00.0";
-/// As the Go daemon writes it.
-const WRITTEN_BY_GO: &str = r#"{"pciAddress":"0000:3b:00.0","numVfs":4,"mtu":9000,"name":"ens1f0","linkType":"ETH","eSwitchMode":"legacy","vfGroups":[{"resourceName":"fast","deviceType":"netdevice","vfRange":"0-3","policyName":"p1","mtu":9000}]}"#;
+/// A record by the Go daemon's own code, as all in `go_daemon`.
+const WRITTEN_BY_GO: &str = include_str!("../../../tests/go_daemon/one-policy/record-ens1f0.json");
 
 fn record(num_vfs: i64) -> Record {
     let interface = json!({"pciAddress": PF, "numVfs": num_vfs, "name": "ens1f0"});
@@ -59,6 +59,26 @@ fn a_card_of_the_go_daemon_is_taken_over() {
     assert_eq!(found, Record::taken_over(PF.parse().unwrap(), serde_json::from_str(WRITTEN_BY_GO).unwrap()));
     assert_eq!((found.interface.num_vfs, found.is_external()), (Some(4), false));
     assert_eq!(found.interface.vf_groups.unwrap()[0].resource_name.as_deref(), Some("fast"));
+}
+
+#[test]
+fn the_go_daemon_gets_its_record_back_as_it_wrote_it() {
+    let written = [
+        WRITTEN_BY_GO,
+        include_str!("../../../tests/go_daemon/every-field/record-ens1f0.json"),
+        include_str!("../../../tests/go_daemon/every-field/record-ens2f0.json"),
+        include_str!("../../../tests/go_daemon/lab/record-enp1s0.json"),
+    ];
+    for text in written {
+        let address = serde_json::from_str::<Interface>(text).unwrap().pci_address.to_string();
+        let path = format!("/etc/sriov-operator/pci/{address}");
+        let tree = Tree::new();
+        tree.write(&path, text);
+        let [found] = records(&tree).try_into().unwrap();
+        fs::remove_file(tree.path(&path)).unwrap();
+        write(tree.root(), &found).unwrap();
+        assert_eq!(tree.read(&path), text);
+    }
 }
 
 #[test]
