@@ -47,7 +47,12 @@ fn api_words() {
             assert!(range.first() <= range.last());
         }
         let address = word::<PciAddress>(text);
-        assert!(address.is_none_or(|address| text.eq_ignore_ascii_case(&address.to_string())), "{address:?}");
+        if let Some(address) = address {
+            // Zeros before the domain say nothing.
+            let [printed, text] =
+                [&*address.to_string(), text].map(|text| text.trim_start_matches('0').to_lowercase());
+            assert_eq!(printed, text);
+        }
         let (mac, guid) = (word::<MacAddr>(text), word::<Guid>(text));
         assert!(mac.is_none_or(|mac| text.eq_ignore_ascii_case(&mac.to_string())));
         Verdict::of(range.is_some() || address.is_some() || mac.is_some() || guid.is_some())

@@ -96,8 +96,8 @@ fn an_input_that_takes_long_is_caught() {
 
 #[test]
 fn a_target_whose_corpus_is_refused_shows_nothing_and_fails() {
-    let probe = || Target::new("bites").with_input(*b"a").probe(|_| Verdict::Refused);
-    assert!(std::panic::catch_unwind(probe).is_err());
+    let failure = Target::new("bites").with_input(*b"a").probe(|_| Verdict::Refused).unwrap_err();
+    assert!(failure.reason.contains("no input of the corpus is accepted"), "{}", failure.reason);
 }
 
 #[test]

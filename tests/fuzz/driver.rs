@@ -195,7 +195,10 @@ impl Target {
         for input in &self.corpus {
             statistics.count(worker.try_input(input)?);
         }
-        assert!(statistics.accepted > 0, "no input in the corpus of {} is accepted", self.name);
+        if statistics.accepted == 0 {
+            let reason = "no input of the corpus is accepted: the target shows nothing".to_owned();
+            return Err(Failure { reason, input: self.corpus[0].clone() });
+        }
         let begin = Instant::now();
         let mut mutator = Mutator::new(seed ^ hash_of(self.name), self.corpus, self.words);
         let is_over = |inputs: u64| match budget {
