@@ -100,7 +100,9 @@ const fn name(phase: BootPhase) -> &'static str {
     }
 }
 
-fn parse(config: &str) -> Result<BootConfig, String> {
+/// Parses the text of [`BOOT_CONFIG`].
+#[doc(hidden)] // public for tests/fuzz.rs
+pub fn parse(config: &str) -> Result<BootConfig, String> {
     let refused =
         |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", with_causes(error));
     let config: serde_json::Value = serde_saphyr::from_str(config).map_err(|error| refused(&error))?;
@@ -119,9 +121,14 @@ fn why_unprepared(facts: &HostFacts) -> Option<String> {
 
 /// What the units left, when they left something.
 pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
-    let text = facts.files.get(BOOT_RESULT)?;
+    facts.files.get(BOOT_RESULT).map(|text| parse_result(text))
+}
+
+/// Parses the text of [`BOOT_RESULT`]. A text that cannot be read is a failure.
+#[doc(hidden)] // public for tests/fuzz.rs
+pub fn parse_result(text: &str) -> BootResult {
     let result = serde_saphyr::from_str(text);
-    Some(result.unwrap_or_else(|error| BootResult::failed(format!("{BOOT_RESULT} cannot be read: {error}"))))
+    result.unwrap_or_else(|error| BootResult::failed(format!("{BOOT_RESULT} cannot be read: {error}")))
 }
 
 /// Makes the machine what is wanted in this phase; gives what is not.

@@ -10,6 +10,9 @@ mod linux;
 pub mod sim;
 mod watch;
 
+#[doc(hidden)]
+pub use linux::fuzzing;
+
 pub use error::{HostError, with_causes};
 pub use linux::{HostRoot, LinuxHost, Platform};
 pub use sim::SimHost;

@@ -13,6 +13,7 @@ mod events;
 mod facts;
 mod files;
 mod firmware;
+pub mod fuzzing;
 mod genl;
 mod kept;
 mod modules;

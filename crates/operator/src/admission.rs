@@ -8,6 +8,7 @@ mod catch_up;
 mod certificates;
 mod config;
 mod configurations;
+pub mod fuzzing;
 mod index;
 mod pods;
 mod review;

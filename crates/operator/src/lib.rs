@@ -54,6 +54,8 @@ use crate::node_states::Inputs;
 use crate::offload::Offload;
 use crate::settings::{Seen, Settings};
 
+#[doc(hidden)]
+pub use crate::admission::fuzzing;
 pub use crate::admission::{BadAuthority, BadUrl, CertificateSource, WebhookConfig, WebhookUrl, authority};
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
 pub use server::{BadAddress, BindAddress, BindError};

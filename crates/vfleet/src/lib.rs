@@ -3,6 +3,8 @@
 
 mod client;
 mod commands;
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod log_level;
 mod stop;

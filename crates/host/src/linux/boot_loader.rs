@@ -10,7 +10,7 @@
 //! With systemd-boot the entries themselves could be edited, but the next kernel's entry would be written without, and a
 //! unified kernel image has no entry. `/etc/kernel/cmdline` is what both are made from.
 
-mod arguments;
+pub(super) mod arguments;
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ pub(super) fn eswitch(device: &Handle) -> Result<Option<EswitchMode>, HostError>
     }
 }
 
-fn eswitch_mode(answer: &[u8]) -> Option<EswitchMode> {
+pub(super) fn eswitch_mode(answer: &[u8]) -> Option<EswitchMode> {
     let mode = find(&attributes(answer)?, DEVLINK_ATTR_ESWITCH_MODE)?;
     match u16::from_ne_bytes(mode.try_into().ok()?) {
         0 => Some(EswitchMode::Legacy),
@@ -117,7 +117,7 @@ fn try_to_set_text(device: &Handle, parameter: &str, value: &str, attempt: &str)
 }
 
 /// The first value of a parameter, and when it counts (the kernel's number for at once, at the next load...).
-fn text_parameter(answer: &[u8]) -> Option<(u8, String)> {
+pub(super) fn text_parameter(answer: &[u8]) -> Option<(u8, String)> {
     fn inside(bytes: &[u8], kind: u16) -> Option<&[u8]> {
         find(&attributes(bytes)?, kind)
     }

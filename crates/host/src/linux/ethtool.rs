@@ -66,13 +66,13 @@ fn tc_offload_request(index: u32, on: bool) -> Attributes {
 
 /// Something that a card can do by itself.
 #[derive(Debug, PartialEq, Eq)]
-struct Feature {
-    can_switch: bool,
-    is_on: bool,
+pub(super) struct Feature {
+    pub(super) can_switch: bool,
+    pub(super) is_on: bool,
 }
 
 /// The feature of this name; one that the kernel does not list cannot be switched on.
-fn feature(answer: &[u8], name: &str) -> Option<Feature> {
+pub(super) fn feature(answer: &[u8], name: &str) -> Option<Feature> {
     let sets = attributes(answer)?;
     let is_in = |kind| find(&sets, kind).map_or(Some(false), |set| is_set(set, name));
     Some(Feature { can_switch: is_in(ETHTOOL_A_FEATURES_HW)?, is_on: is_in(ETHTOOL_A_FEATURES_ACTIVE)? })

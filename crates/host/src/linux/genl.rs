@@ -59,7 +59,7 @@ pub(super) fn body(command: u8, what: &Attributes) -> Vec<u8> {
     what.after(&[command, 1, 0, 0])
 }
 
-fn family_id(answer: &[u8]) -> Option<u16> {
+pub(super) fn family_id(answer: &[u8]) -> Option<u16> {
     let id = find(&attributes(answer.get(HEADER..)?)?, CTRL_ATTR_FAMILY_ID)?;
     Some(u16::from_ne_bytes(id.try_into().ok()?))
 }

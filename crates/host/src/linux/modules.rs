@@ -132,7 +132,7 @@ fn listed(path: &Path) -> Result<BTreeSet<&'static str>, HostError> {
 }
 
 /// The known modules in a list: a path on each line, with what it needs behind a colon.
-fn known_in(list: &str) -> BTreeSet<&'static str> {
+pub(super) fn known_in(list: &str) -> BTreeSet<&'static str> {
     let names: BTreeSet<String> = list.lines().filter_map(name).collect();
     KNOWN.into_iter().filter(|module| names.contains(*module)).collect()
 }

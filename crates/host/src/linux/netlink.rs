@@ -4,13 +4,12 @@ mod attribute;
 mod reply;
 
 pub(super) use attribute::{Attribute, Attributes, attributes, find, text};
-pub(super) use reply::{Message, messages};
+pub(super) use reply::{Message, Reply, messages};
 
 use std::io;
 
 use netlink_sys::{Socket, SocketAddr};
 
-use self::reply::Reply;
 use crate::HostError;
 
 const NLM_F_REQUEST: u16 = 0x1;

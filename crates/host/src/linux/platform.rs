@@ -1,9 +1,9 @@
 //! Clouds: which network a card is on, as the cloud says. A virtual machine sees only its VFs there, and this is all
 //! that a policy can choose by.
 
-mod aws;
-mod http;
-mod openstack;
+pub(super) mod aws;
+pub(super) mod http;
+pub(super) mod openstack;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -57,8 +57,8 @@ impl Platform {
 /// The networks of a machine's cards, as a node state's `netFilter` spells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Networks {
-    by_mac: BTreeMap<MacAddr, String>,
-    by_address: BTreeMap<PciAddress, String>,
+    pub(super) by_mac: BTreeMap<MacAddr, String>,
+    pub(super) by_address: BTreeMap<PciAddress, String>,
 }
 
 /// The network of a card. It is asked for once, and remembered by the card's address: a card that is given to a program

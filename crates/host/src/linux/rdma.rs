@@ -29,7 +29,7 @@ pub(super) fn mode(root: &HostRoot) -> Result<Option<RdmaMode>, HostError> {
 }
 
 /// Kernels before 5.2 do not say: their namespaces share. `None` for nonsense.
-fn netns_mode(answer: &[u8]) -> Option<RdmaMode> {
+pub(super) fn netns_mode(answer: &[u8]) -> Option<RdmaMode> {
     match find(&attributes(answer)?, RDMA_NLDEV_SYS_ATTR_NETNS_MODE) {
         None | Some([1]) => Some(RdmaMode::Shared),
         Some([0]) => Some(RdmaMode::Exclusive),

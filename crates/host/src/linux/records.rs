@@ -52,20 +52,32 @@ fn read(root: &HostRoot, name: &str) -> Result<Record, HostError> {
 }
 
 fn read_ours(path: &Path, name: &str) -> Result<Option<Record>, HostError> {
-    let Some(bytes) = durable::read(path)? else { return Ok(None) };
-    let record: Record = serde_json::from_slice(&bytes).map_err(|source| damaged(path, source))?;
+    durable::read(path)?.map(|bytes| parse_ours(&bytes, path, name)).transpose()
+}
+
+/// Returns what the file `path` of ours says, whose name is `name`.
+pub(super) fn parse_ours(bytes: &[u8], path: &Path, name: &str) -> Result<Record, HostError> {
+    let record: Record = serde_json::from_slice(bytes).map_err(|source| damaged(path, source))?;
     require_name(path, name, &record.pf.to_string())?;
-    Ok(Some(record))
+    Ok(record)
 }
 
 /// A file that is empty or half written is damaged: the Go daemon does not write them in one go.
 fn read_theirs(path: &Path, name: &str) -> Result<Option<(PciAddress, Interface)>, HostError> {
-    let Some(bytes) = durable::read(path)? else { return Ok(None) };
-    let interface: Interface = serde_json::from_slice(&bytes).map_err(|source| damaged(path, source))?;
+    durable::read(path)?.map(|bytes| parse_theirs(&bytes, path, name)).transpose()
+}
+
+/// Returns what the file `path` of the Go daemon says, whose name is `name`.
+pub(super) fn parse_theirs(
+    bytes: &[u8],
+    path: &Path,
+    name: &str,
+) -> Result<(PciAddress, Interface), HostError> {
+    let interface: Interface = serde_json::from_slice(bytes).map_err(|source| damaged(path, source))?;
     let written = interface.pci_address.to_string();
     require_name(path, name, &written)?;
     let pf = name.parse().map_err(|_| wrong_name(path, &written))?;
-    Ok(Some((pf, interface)))
+    Ok((pf, interface))
 }
 
 fn damaged(path: &Path, source: serde_json::Error) -> HostError {

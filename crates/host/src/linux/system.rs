@@ -33,7 +33,7 @@ fn proc(root: &HostRoot, name: &str) -> Result<String, HostError> {
     sysfs::read(&path).map_err(|source| sysfs::failed("read", &path, source))
 }
 
-fn processor(info: &str) -> Processor {
+pub(super) fn processor(info: &str) -> Processor {
     let vendor =
         info.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "vendor_id");
     match vendor.map(|(_, vendor)| vendor.trim()) {
@@ -49,7 +49,7 @@ fn is_locked_down(root: &HostRoot) -> Result<bool, HostError> {
     Ok(sysfs::read_if_there(&path, "the level of lockdown", locks_down)?.unwrap_or(false))
 }
 
-fn locks_down(levels: &str) -> Option<bool> {
+pub(super) fn locks_down(levels: &str) -> Option<bool> {
     let level = levels.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(level != "none")
 }

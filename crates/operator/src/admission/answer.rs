@@ -51,10 +51,7 @@ impl Answers for Answering {
     }
 
     fn mutate(&self, request: &ReviewRequest<'_>) -> Answer {
-        // What cannot be read is refused by others.
-        let object = request.object.and_then(|object| serde_json::from_str::<Value>(object.get()).ok());
-        let policy = object.filter(|_| request.kind == "SriovNetworkNodePolicy");
-        admit(Vec::new(), policy.as_ref().map(policy_defaults).unwrap_or_default())
+        with_defaults(request)
     }
 
     async fn pod(&self, request: ReviewRequest<'_>) -> Answer {
@@ -91,7 +88,15 @@ impl Answering {
     }
 }
 
-fn answer(findings: Findings) -> Answer {
+/// Adds to a policy what its user left out.
+pub(super) fn with_defaults(request: &ReviewRequest<'_>) -> Answer {
+    // What cannot be read is refused by others.
+    let object = request.object.and_then(|object| serde_json::from_str::<Value>(object.get()).ok());
+    let policy = object.filter(|_| request.kind == "SriovNetworkNodePolicy");
+    admit(Vec::new(), policy.as_ref().map(policy_defaults).unwrap_or_default())
+}
+
+pub(super) fn answer(findings: Findings) -> Answer {
     match findings.refusal() {
         None => admit(findings.warnings(), Vec::new()),
         Some(_) => Answer::Refuse { code: 422, reason: "Invalid", findings },
@@ -102,7 +107,7 @@ pub(super) fn admit(warnings: Vec<String>, patch: Vec<PatchOperation>) -> Answer
     Answer::Admit { warnings, patch }
 }
 
-fn is_going(object: &RawValue) -> bool {
+pub(super) fn is_going(object: &RawValue) -> bool {
     let read = serde_json::from_str::<OnlyDeletion>(object.get()).ok();
     read.and_then(|object| object.metadata?.deletion_timestamp).is_some()
 }

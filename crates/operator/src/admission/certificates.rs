@@ -6,10 +6,10 @@
 //! which then comes back as a change.
 
 mod followed;
-mod kept;
+pub(super) mod kept;
 mod make;
 mod pass;
-mod pem;
+pub(super) mod pem;
 #[cfg(test)]
 pub(super) mod testing;
 

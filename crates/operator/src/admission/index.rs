@@ -4,6 +4,7 @@
 mod cards;
 mod facts;
 mod feed;
+pub(super) mod fuzzing;
 mod interned;
 mod nads;
 mod nodes;

@@ -15,6 +15,7 @@ use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
 use vfleet_operator::BindAddress;
 use vfleet_plan::NodeSettings;
 
+pub(crate) use self::settings::node_addresses;
 use crate::{client, log, log_level, stop};
 
 /// Threads for work on the machine end soon after it: an idle agent is one thread.

@@ -17,6 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub(crate) use exit::Exit;
 use machine::MachineArguments;
 use policies::Source;
+pub(crate) use policies::{label, wanted_spec};
 use report::Report;
 
 /// Look after the network cards of this machine by hand, without a cluster.

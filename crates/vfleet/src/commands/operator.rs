@@ -10,6 +10,7 @@ use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
 use vfleet_operator::BindAddress;
 
+pub(crate) use self::admission::lifetime;
 use crate::{client, log, log_level, stop};
 
 /// Run the operator: it turns policies into what each node shall be like.
@@ -95,7 +96,7 @@ fn or(default: &'static str) -> impl Fn(&str) -> Result<String, Infallible> + Cl
 }
 
 /// As the Go operator reads it: what cannot be meant is the default.
-fn minutes(text: &str) -> u64 {
+pub(crate) fn minutes(text: &str) -> u64 {
     text.parse::<u32>().map_or_else(
         |_| {
             tracing::warn!(

@@ -2,11 +2,11 @@
 
 /// What our file for GRUB says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct DropIn {
+pub(in super::super) struct DropIn {
     /// Arguments that come after all others, so that they count.
-    pub(super) with: Vec<String>,
+    pub(in super::super) with: Vec<String>,
     /// Arguments that go, whoever set them: with some of them there, no other counts (`iommu=off`).
-    pub(super) without: Vec<String>,
+    pub(in super::super) without: Vec<String>,
 }
 
 const WITH: &str = "vfleet_with='";
@@ -33,13 +33,13 @@ GRUB_CMDLINE_LINUX_DEFAULT="$(vfleet_all_but "${GRUB_CMDLINE_LINUX_DEFAULT-}" $v
 "#;
 
 /// Whether an argument means itself everywhere that it is put: nothing in it that a shell would read otherwise.
-pub(super) fn is_plain(argument: &str) -> bool {
+pub(in super::super) fn is_plain(argument: &str) -> bool {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._=,:@/+-".contains(char);
     !argument.is_empty() && !argument.starts_with('-') && argument.chars().all(is_plain)
 }
 
 /// `found` without `remove` and with `add`, each once, in their order.
-pub(super) fn merged(found: &[String], add: &[String], remove: &[String]) -> Vec<String> {
+pub(in super::super) fn merged(found: &[String], add: &[String], remove: &[String]) -> Vec<String> {
     let kept = found.iter().filter(|argument| !remove.contains(argument));
     let new = add.iter().filter(|argument| !found.contains(argument));
     kept.chain(new).cloned().collect()
@@ -47,7 +47,7 @@ pub(super) fn merged(found: &[String], add: &[String], remove: &[String]) -> Vec
 
 impl DropIn {
     /// The same with `add`, and without what of `remove` we added ourselves; what went for its sake comes back.
-    pub(super) fn changed(&self, add: &[String], remove: &[String]) -> Self {
+    pub(in super::super) fn changed(&self, add: &[String], remove: &[String]) -> Self {
         let taken_back = |name: &str| {
             let mut ours = self.with.iter().filter(|argument| remove.contains(argument));
             ours.any(|argument| name_of(argument) == name)
@@ -57,12 +57,12 @@ impl DropIn {
         Self { with: merged(&self.with, add, remove), without }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in super::super) fn is_empty(&self) -> bool {
         self.with.is_empty() && self.without.is_empty()
     }
 
     /// As a file.
-    pub(super) fn text(&self) -> String {
+    pub(in super::super) fn text(&self) -> String {
         let (with, without) = (self.with.join(" "), self.without.join(" "));
         format!(
             "# Written by vfleet: what SR-IOV needs from the kernel.\n\
@@ -71,7 +71,7 @@ impl DropIn {
     }
 
     /// Read from our file. What somebody wrote into it that could not be from us is not read.
-    pub(super) fn read(text: &str) -> Self {
+    pub(in super::super) fn read(text: &str) -> Self {
         let words = |start: &str| {
             let line = text.lines().find_map(|line| line.trim().strip_prefix(start)?.strip_suffix(END));
             let words = line.unwrap_or_default().split_whitespace();
@@ -87,13 +87,13 @@ fn name_of(argument: &str) -> &str {
 
 /// The arguments in GRUB's own config, of the entry that is started when nobody chooses another: the first one. Others
 /// may be for other systems on the disk.
-pub(super) fn of_first_entry(config: &str) -> String {
+pub(in super::super) fn of_first_entry(config: &str) -> String {
     let is_linux = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.starts_with("linux"));
     config.lines().find(is_linux).unwrap_or_default().trim().to_owned()
 }
 
 /// The arguments in what grubby tells about a kernel: `args="ro quiet"`.
-pub(super) fn quoted_arguments(info: &str) -> String {
+pub(in super::super) fn quoted_arguments(info: &str) -> String {
     let arguments = info.lines().find_map(|line| line.trim().strip_prefix("args="));
     arguments.unwrap_or_default().trim_matches('"').to_owned()
 }

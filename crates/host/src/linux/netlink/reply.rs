@@ -37,7 +37,7 @@ fn first(bytes: &[u8]) -> Option<(Message<'_>, usize)> {
 
 /// What the kernel answers to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(in super::super) enum Reply<'a> {
     Data(&'a [u8]),
     Done,
     /// Things changed while they were listed, so that the list may not be whole.
@@ -49,7 +49,7 @@ pub(super) enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    pub(super) fn of(message: &Message<'a>) -> Self {
+    pub(in super::super) fn of(message: &Message<'a>) -> Self {
         if message.flags & NLM_F_DUMP_INTR != 0 {
             return Self::Interrupted;
         }

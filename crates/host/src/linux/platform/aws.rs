@@ -23,11 +23,11 @@ pub(super) fn networks(service: Service) -> Result<Networks, HostError> {
 }
 
 /// One on each line, with a slash behind it.
-fn macs(list: &str) -> Vec<MacAddr> {
+pub(in super::super) fn macs(list: &str) -> Vec<MacAddr> {
     list.lines().filter_map(|line| line.trim().trim_end_matches('/').parse().ok()).collect()
 }
 
-fn network(subnet: &str) -> String {
+pub(in super::super) fn network(subnet: &str) -> String {
     let id = subnet.trim();
     format!("aws/NetworkID:{}", id.strip_prefix("subnet-").unwrap_or(id))
 }

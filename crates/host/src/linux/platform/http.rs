@@ -71,7 +71,7 @@ impl Service {
 }
 
 /// The body of an answer that says that all is well.
-fn body(answer: &[u8]) -> io::Result<String> {
+pub(in super::super) fn body(answer: &[u8]) -> io::Result<String> {
     let nonsense = || io::Error::other("the answer is no HTTP");
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or_else(nonsense)?;
     let (head, body) = (String::from_utf8_lossy(&answer[..end]), &answer[end + 4..]);

@@ -58,9 +58,12 @@ pub(super) fn networks(root: &HostRoot, service: Service) -> Result<Networks, Ho
         Some(drive) => file(&drive.join(DIRECTORY).join(name)),
         None => service.get(&format!("/{DIRECTORY}/{name}"), &[]),
     };
-    let network_data = parse(&read("network_data.json")?, "network_data.json")?;
-    let meta_data = parse(&read("meta_data.json")?, "meta_data.json")?;
-    Ok(joined(&network_data, &meta_data))
+    from_texts(&read("network_data.json")?, &read("meta_data.json")?)
+}
+
+/// Returns the networks that both files together describe.
+pub(in super::super) fn from_texts(network_data: &str, meta_data: &str) -> Result<Networks, HostError> {
+    Ok(joined(&parse(network_data, "network_data.json")?, &parse(meta_data, "meta_data.json")?))
 }
 
 fn parse<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, HostError> {
@@ -108,7 +111,7 @@ fn mounted_drive(root: &HostRoot) -> Result<Option<PathBuf>, HostError> {
     Ok(mount_point(&mounts, &format!("/dev/{device}")).map(|path| root.at(path)))
 }
 
-fn mount_point<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
+pub(in super::super) fn mount_point<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
     let mut words = mounts.lines().map(str::split_whitespace);
     words.find_map(|mut words| (words.next()? == device).then(|| words.next()).flatten())
 }
@@ -141,13 +144,9 @@ mod tests {
         ]
     }"#;
 
-    fn read(network_data: &str, meta_data: &str) -> Result<Networks, HostError> {
-        Ok(joined(&parse(network_data, "network_data.json")?, &parse(meta_data, "meta_data.json")?))
-    }
-
     #[test]
     fn networks_are_found_by_mac_and_by_address() {
-        let networks = read(NETWORK_DATA, META_DATA).unwrap();
+        let networks = from_texts(NETWORK_DATA, META_DATA).unwrap();
         let mac = |last: u8| MacAddr([0xfa, 0x16, 0x3e, 0, 0, last]);
         let second = "openstack/NetworkID:78a0b4a2-0b75-4b5a-a2d4-1a4f2a6e9a11";
         assert_eq!(networks.by_mac.len(), 2);
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_named() {
-        let error = read("{", "{}").unwrap_err();
+        let error = from_texts("{", "{}").unwrap_err();
         assert_eq!(error.to_string(), "cannot get network_data.json");
     }
 
@@ -177,8 +176,8 @@ mod tests {
             let mut text = NETWORK_DATA.as_bytes().to_vec();
             text[at] = byte;
             let damaged = String::from_utf8(text).unwrap();
-            let _ = read(&damaged, META_DATA);
-            let _ = read(&damaged[..length], META_DATA);
+            let _ = from_texts(&damaged, META_DATA);
+            let _ = from_texts(&damaged[..length], META_DATA);
             let _ = mount_point(&damaged, "/dev/vdb");
         }
     }

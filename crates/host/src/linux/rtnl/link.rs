@@ -58,7 +58,7 @@ pub(in super::super) struct Link {
 
 impl Link {
     /// The interface that the payload of an `RTM_NEWLINK` describes.
-    pub(super) fn parse(payload: &[u8]) -> Option<Self> {
+    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

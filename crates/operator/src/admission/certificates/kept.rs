@@ -26,9 +26,9 @@ pub(crate) type Data = BTreeMap<String, ByteString>;
 
 /// Own certificates, as kept. They have keys, so they cannot be printed.
 #[derive(Clone, Default)]
-pub(super) struct Kept {
+pub(in super::super) struct Kept {
     /// When what was made. What cannot be served as it is counts as not there.
-    pub(super) times: KeptTimes,
+    pub(in super::super) times: KeptTimes,
     current: Pair,
     next: Pair,
     /// Whom the API server shall trust, each in PEM.
@@ -43,7 +43,7 @@ struct Pair {
 
 impl Kept {
     /// Reads what is kept, to be served as `name`.
-    pub(super) fn read(data: &Data, name: &str, now: Timestamp) -> Self {
+    pub(in super::super) fn read(data: &Data, name: &str, now: Timestamp) -> Self {
         let text = |key: &str| {
             data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).unwrap_or_default()
         };
@@ -68,7 +68,7 @@ impl Kept {
     }
 
     /// Whom the API server shall trust.
-    pub(super) fn bundle(&self) -> String {
+    pub(in super::super) fn bundle(&self) -> String {
         self.authorities.concat()
     }
 

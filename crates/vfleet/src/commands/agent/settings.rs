@@ -49,7 +49,7 @@ impl Settings {
             },
             one_card_at_a_time: !self.parallel_nic_config,
             has_lone_vfs: false,
-            node_addresses: words(&self.host_ips).filter_map(address).collect(),
+            node_addresses: node_addresses(&self.host_ips),
         }
     }
 
@@ -71,6 +71,11 @@ fn mode(text: &str) -> Mode {
             Mode::Daemon
         }
     }
+}
+
+/// Parses addresses, separated by commas.
+pub(crate) fn node_addresses(text: &str) -> Vec<IpAddr> {
+    words(text).filter_map(address).collect()
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {

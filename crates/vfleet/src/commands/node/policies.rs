@@ -48,12 +48,21 @@ pub(super) struct Wish {
 }
 
 /// `KEY=VALUE`.
-pub(super) fn label(text: &str) -> Result<(String, String), String> {
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("{text} is not KEY=VALUE"))?;
     if key.is_empty() {
         return Err(format!("{text} has no key"));
     }
     Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Returns what the policies in `text` want of the machine `facts`, which has these labels.
+pub(crate) fn wanted_spec(
+    text: &str,
+    labels: &[(String, String)],
+    facts: &HostFacts,
+) -> anyhow::Result<SriovNetworkNodeStateSpec> {
+    Ok(Source::parse(text, labels)?.wish(facts).spec)
 }
 
 impl Source {

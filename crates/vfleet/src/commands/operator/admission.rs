@@ -57,7 +57,7 @@ fn authority(text: &str) -> Result<Authority, String> {
     vfleet_operator::authority(text).map(|pem| Authority(Some(pem))).map_err(|error| error.to_string())
 }
 
-fn lifetime(text: &str) -> Result<Duration, String> {
+pub(crate) fn lifetime(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.strip_suffix('d').map_or((text, 1), |number| (number, 24 * 60 * 60));
     let time =
         number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).map(Duration::from_secs);

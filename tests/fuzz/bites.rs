@@ -1,0 +1,118 @@
+//! The driver finds what it is for: faulty parsers are caught within the budget of a short run.
+
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::driver::{Target, Verdict};
+
+/// Values with a length before each, as many protocols have them. Trusts the length.
+fn sum_of_lengths(mut bytes: &[u8]) -> usize {
+    let mut sum = 0;
+    while let [length, rest @ ..] = bytes {
+        let length = usize::from(*length);
+        sum += rest[..length].len();
+        bytes = &rest[length..];
+    }
+    sum
+}
+
+#[test]
+fn an_index_without_a_bounds_check_is_caught_and_the_input_made_small() {
+    let target = Target::new("bites").with_input(*b"\x03abc\x02de\x00").with_input(*b"\x01x");
+    let failure = target
+        .probe(|input| {
+            sum_of_lengths(input);
+            Verdict::Accepted
+        })
+        .unwrap_err();
+    assert!(
+        failure.reason.contains("out of range") && failure.reason.contains("bites.rs"),
+        "{}",
+        failure.reason
+    );
+    assert_eq!(failure.input.len(), 1, "one length without its value is enough: {:?}", failure.input);
+}
+
+#[test]
+fn a_number_that_is_cut_off_is_caught() {
+    #[expect(clippy::cast_possible_truncation, reason = "this is the fault")]
+    let parse = |text: &str| text.trim().parse::<u64>().ok().map(|number| number as u16);
+    let check = move |input: &[u8]| {
+        let text = String::from_utf8_lossy(input);
+        let Some(number) = parse(&text) else { return Verdict::Refused };
+        assert_eq!(u128::from(number), text.trim().parse().unwrap());
+        Verdict::Accepted
+    };
+    let failure = Target::new("bites").with_input(*b"8\n").probe(check).unwrap_err();
+    assert!(failure.reason.contains("assertion"), "{}", failure.reason);
+}
+
+/// A document whose fields are expected to be of one type.
+#[test]
+fn an_unexpected_type_in_a_document_is_caught() {
+    let check = |input: &[u8]| {
+        let Ok(document) = serde_json::from_slice::<serde_json::Value>(input) else {
+            return Verdict::Refused;
+        };
+        let Some(member) = document.get("spec").and_then(|spec| spec.get("numVfs")) else {
+            return Verdict::Refused;
+        };
+        assert!(member.as_u64().unwrap() < 1 << 40, "too many");
+        Verdict::Accepted
+    };
+    let document = *br#"{"kind": "Policy", "spec": {"numVfs": 4, "mtu": 1500}}"#;
+    assert!(Target::new("bites").with_input(document).probe(check).is_err());
+}
+
+#[test]
+fn an_input_that_does_not_end_is_caught() {
+    let (end, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let check = move |input: &[u8]| {
+        if input.contains(&0xff) {
+            let _ = wait.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        }
+        Verdict::Accepted
+    };
+    let target = Target::new("bites").with_input(*b"abcdef").with_deadline(Duration::from_millis(200));
+    let failure = target.probe(check).unwrap_err();
+    assert!(failure.reason.contains("does not end") && failure.input.contains(&0xff), "{failure:?}");
+    drop(end);
+}
+
+#[test]
+fn an_input_that_takes_long_is_caught() {
+    let check = |input: &[u8]| {
+        let (is_long, begin) = (input.len() > 100, Instant::now());
+        while is_long && begin.elapsed() < Duration::from_millis(400) {
+            std::hint::spin_loop();
+        }
+        Verdict::Accepted
+    };
+    let target = Target::new("bites").with_input(*b"a\n").with_processor_time(Duration::from_millis(50));
+    let failure = target.probe(check).unwrap_err();
+    assert!(failure.reason.contains("of processor time") && failure.input.len() > 100, "{failure:?}");
+}
+
+#[test]
+fn a_target_whose_corpus_is_refused_shows_nothing_and_fails() {
+    let failure = Target::new("bites").with_input(*b"a").probe(|_| Verdict::Refused).unwrap_err();
+    assert!(failure.reason.contains("no input of the corpus is accepted"), "{}", failure.reason);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_inputs() {
+    let run = || {
+        let seen = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let kept = std::sync::Arc::clone(&seen);
+        let check = move |input: &[u8]| {
+            kept.lock().unwrap().push(input.to_vec());
+            Verdict::of(input.len() < 100)
+        };
+        let statistics = Target::new("bites").with_input(*b"abc: 12").probe(check).unwrap();
+        assert!(statistics.inputs > 1000 && statistics.accepted < statistics.inputs, "{statistics:?}");
+        let seen = seen.lock().unwrap().clone();
+        seen
+    };
+    assert!(run() == run());
+}

@@ -1,0 +1,119 @@
+//! What the kernel answers through netlink.
+
+use vfleet_host::fuzzing;
+
+use crate::driver::{Target, Verdict};
+
+/// An attribute of a kind that nobody knows.
+fn unknown_attribute() -> Vec<u8> {
+    fuzzing::encode_attributes(&[(0x3ffe, vec![1, 2, 3, 4])])
+}
+
+/// Asserts that an attribute which nobody knows does not change what is read of a message.
+fn ignores_unknown_attributes<T: std::fmt::Debug>(
+    parse: impl Fn(&[u8]) -> Option<T>,
+    payload: &[u8],
+) -> Verdict {
+    let found = parse(payload);
+    if found.is_some() && payload.len().is_multiple_of(4) {
+        let longer = parse(&[payload, &unknown_attribute()].concat());
+        assert_eq!(format!("{found:?}"), format!("{longer:?}"));
+    }
+    Verdict::of(found.is_some())
+}
+
+#[test]
+fn attributes() {
+    Target::new("attributes").run(|bytes| {
+        let Some(found) = fuzzing::attributes(bytes) else { return Verdict::Refused };
+        let consumed: usize = found.iter().map(|(_, value)| (4 + value.len()).next_multiple_of(4)).sum();
+        assert!(consumed + 4 > bytes.len(), "{consumed} of {} bytes were read", bytes.len());
+        let encoded = fuzzing::encode_attributes(&found);
+        assert_eq!(fuzzing::attributes(&encoded).as_ref(), Some(&found));
+        Verdict::Accepted
+    });
+}
+
+#[test]
+fn netlink_reply() {
+    Target::new("netlink_reply").run(|bytes| {
+        let replies = fuzzing::replies(bytes);
+        assert!(replies.len() * 16 <= bytes.len(), "more messages than there is room for");
+        for reply in &replies {
+            assert!(
+                reply.as_ref().map_or_else(|errno| *errno > 0, |length| *length < bytes.len()),
+                "{reply:?}"
+            );
+        }
+        Verdict::of(!replies.is_empty())
+    });
+}
+
+#[test]
+fn link() {
+    Target::new("link").run(|payload| {
+        if let Some(link) = fuzzing::link(payload) {
+            assert!(link.max_mtu != Some(0), "{link:?}");
+            assert!(!link.name.contains('\0') && !link.alt_names.iter().any(|name| name.contains('\0')));
+            // A MAC is in 8 bytes with its header at least, a GUID in 20.
+            assert!(link.vf_macs.len() * 8 + link.vf_guids.len() * 20 <= payload.len(), "{link:?}");
+        }
+        ignores_unknown_attributes(fuzzing::link, payload)
+    });
+}
+
+#[test]
+fn route() {
+    Target::new("route").run(|payload| {
+        let hops = fuzzing::route(payload).map_or(0, |interfaces| interfaces.len());
+        assert!(hops * 8 <= payload.len(), "{hops} hops in {} bytes", payload.len());
+        ignores_unknown_attributes(fuzzing::route, payload)
+    });
+}
+
+#[test]
+fn address() {
+    Target::new("address").run(|payload| ignores_unknown_attributes(fuzzing::address, payload));
+}
+
+#[test]
+fn genl_family() {
+    Target::new("genl_family").run(|answer| ignores_unknown_attributes(fuzzing::family_id, answer));
+}
+
+#[test]
+fn devlink_eswitch() {
+    Target::new("devlink_eswitch").run(|answer| ignores_unknown_attributes(fuzzing::eswitch_mode, answer));
+}
+
+#[test]
+fn devlink_parameter() {
+    Target::new("devlink_parameter").run(|answer| {
+        if let Some((_, value)) = fuzzing::devlink_parameter(answer) {
+            assert!(!value.contains('\0'), "{value:?}");
+        }
+        ignores_unknown_attributes(fuzzing::devlink_parameter, answer)
+    });
+}
+
+#[test]
+fn ethtool_features() {
+    Target::new("ethtool_features")
+        .run(|answer| ignores_unknown_attributes(|answer| fuzzing::feature(answer, "hw-tc-offload"), answer));
+}
+
+#[test]
+fn rdma_mode() {
+    Target::new("rdma_mode").run(|answer| ignores_unknown_attributes(fuzzing::rdma_mode, answer));
+}
+
+#[test]
+fn uevent() {
+    Target::new("uevent").run(|bytes| {
+        let Some((device, subsystem)) = fuzzing::uevent(bytes) else { return Verdict::Refused };
+        assert!(!device.contains('\0') && !subsystem.contains('\0'), "{device:?} {subsystem:?}");
+        let printed = format!("add@{device}\0SUBSYSTEM={subsystem}\0");
+        assert_eq!(fuzzing::uevent(printed.as_bytes()), Some((device, subsystem)));
+        Verdict::Accepted
+    });
+}
