@@ -43,6 +43,8 @@ pub trait Witness: Send + Sync {
     fn file(&self, path: &str) -> Result<Option<SeenFile>, Stop>;
     /// Whether there is a program at `path` that may be started.
     fn has_program(&self, path: &str) -> Result<bool, Stop>;
+    /// Whether systemd starts a unit at boot.
+    fn is_enabled(&self, unit: &str) -> Result<bool, Stop>;
     /// Whether a module of the kernel is at work.
     fn is_loaded(&self, module: &str) -> Result<bool, Stop>;
     /// The arguments that the kernel was started with.

@@ -119,6 +119,14 @@ impl Witness for LinuxWitness {
         Ok(Path::new(path).metadata().is_ok_and(is_executable))
     }
 
+    /// By the links that `systemctl enable` makes.
+    fn is_enabled(&self, unit: &str) -> Result<bool, Stop> {
+        let entries =
+            fs::read_dir("/etc/systemd/system").map_err(|error| failed("units of systemd", &error))?;
+        let wants = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".wants"));
+        Ok(wants.map(|entry| entry.path().join(unit)).any(|link| link.is_symlink()))
+    }
+
     fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
         Ok(Path::new("/sys/module").join(module).exists())
     }

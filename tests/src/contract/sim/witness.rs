@@ -31,7 +31,7 @@ impl Witness for SimBench {
                         device: pf.vf_device,
                         driver: vf.driver.clone(),
                         driver_override: vf.driver_override.clone(),
-                        admin_mac: Some(vf.admin_mac),
+                        admin_mac: pf.link.as_ref().map(|_| vf.admin_mac),
                         link: vf.link.as_ref().filter(|_| !vf.is_held_elsewhere).map(see),
                     })
                     .collect(),
@@ -53,6 +53,10 @@ impl Witness for SimBench {
 
     fn has_program(&self, path: &str) -> Result<bool, Stop> {
         Ok(self.host.kernel().programs.contains(path))
+    }
+
+    fn is_enabled(&self, unit: &str) -> Result<bool, Stop> {
+        Ok(self.host.kernel().enabled_units.contains(unit))
     }
 
     fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
