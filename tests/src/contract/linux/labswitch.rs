@@ -15,7 +15,7 @@ pub(super) fn load(pf: PciAddress, rule: &str) -> Shown {
     run("udevadm", &["settle"]).map(drop)
 }
 
-/// Takes it away again, if it is there. Rules of udev that named its ports are forgotten.
+/// Takes it away again, if it is there.
 pub(super) fn unload() -> Shown {
     if Path::new("/sys/module").join(MODULE).exists() {
         run("modprobe", &["-r", MODULE])?;
