@@ -5,16 +5,15 @@
 //! `contract` on the kernel of the machine that it runs on (`lab.rs` runs it in the VM lab). Deliberately
 //! [`broken`] hosts show that the suite bites.
 //!
-//! Cards with an embedded switch are not on the lab's kernel: netdevsim has switchdev mode and representors, but is no
-//! PCI device. A host finds cards below `/sys/bus/pci`, and facts, steps and devlink name them by their PCI address,
-//! which netdevsim has not; its VFs are a number, without devices that drivers could be bound to. So the parts of
-//! `LinuxHost` that talk to such cards are tried on netdevsim one by one (`on_kernel` in `crates/host`), and the cases
-//! that are given a `SwitchCard` on `SimHost` alone.
+//! Embedded switches are on the lab's kernel, too: the lab's module labswitch gives its PCI card one, of each kind that
+//! the planner knows an order for. Not there are InfiniBand, RDMA, vDPA on VFs, firmware settings and VFs without their
+//! PF: [`coverage`] has the table of what cannot run where, and every run is held to it.
 
 pub mod bench;
 pub mod broken;
 pub mod cases;
 pub mod check;
+pub mod coverage;
 pub mod linux;
 pub mod seen;
 pub mod sim;
@@ -22,6 +21,7 @@ pub mod specs;
 pub mod suite;
 
 pub use bench::{Bench, Outsider, Port, SeenFile, Shown, Stop, Way, Witness};
-pub use broken::{Defect, all_defects};
+pub use broken::{Defect, all_defects, defects_for_kernel};
 pub use cases::{Case, GIVEN_VFS, Given, all_cases, find_case};
+pub use coverage::Environment;
 pub use suite::{Ending, Report};

@@ -21,6 +21,8 @@ mod steps;
 
 pub use host::SimHost;
 pub use kernel::Kernel;
-pub use machine::{CardFirmware, CardLinkKind, HexId, Machine, MachineError, MachineKernel, MachinePf};
+pub use machine::{
+    CardFirmware, CardLinkKind, EswitchRule, HexId, Machine, MachineError, MachineKernel, MachinePf,
+};
 pub use parts::{Link, Pf, Rdma, Vf};
 pub use requests::Refusal;

@@ -6,9 +6,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Parser, ValueEnum};
+use vfleet_tests::contract::coverage::{hold_to_table, table};
 use vfleet_tests::contract::linux::LinuxBench;
 use vfleet_tests::contract::suite::{catch, defect_name, run_case};
-use vfleet_tests::contract::{Case, Defect, Ending, Given, Report, Stop, all_cases, all_defects, find_case};
+use vfleet_tests::contract::{
+    Case, Defect, Ending, Environment, Given, Report, Stop, all_cases, all_defects, defects_for_kernel,
+    find_case,
+};
 
 /// Try the contract of hosts on this machine, as root. Its first two network cards that can have VFs are changed
 /// and left without VFs, and vfleet's records are removed: run it in a throw-away machine.
@@ -16,19 +20,23 @@ use vfleet_tests::contract::{Case, Defect, Ending, Given, Report, Stop, all_case
 /// One line for each case, then a summary in JSON. The exit status is 1 when a case has failed.
 #[derive(Parser)]
 #[command(name = "contract")]
+#[expect(clippy::struct_excessive_bools, reason = "they are the switches of a command line")]
 struct Arguments {
     /// Yes, change the network cards of this machine
     #[arg(long, required_unless_present = "list")]
     change_this_machine: bool,
-    /// Only these cases and defects (defect::NAME); all of them when none is named
+    /// Only these cases and defects (defect::NAME); when none is named, all cases and one defect of each kind
     names: Vec<String>,
     /// Leave out the broken hosts that each must be noticed
     #[arg(long)]
     no_defects: bool,
+    /// Try all broken hosts, and not only one of each kind: this takes long
+    #[arg(long, conflicts_with = "no_defects")]
+    all_defects: bool,
     /// How to print
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Print the names of all cases and defects, and do nothing
+    /// Print the names of the cases and defects, and which cases cannot run where; do nothing
     #[arg(long)]
     list: bool,
 }
@@ -67,7 +75,7 @@ fn main() -> Result<ExitCode> {
     let trials = choose(&arguments)?;
     if arguments.list {
         let names: Vec<&str> = trials.iter().map(|trial| trial.name.as_str()).collect();
-        writeln!(io::stdout(), "{}", names.join("\n"))?;
+        writeln!(io::stdout(), "{}\n\n{}", names.join("\n"), table())?;
         return Ok(ExitCode::SUCCESS);
     }
     let start = Instant::now();
@@ -87,8 +95,12 @@ fn choose(arguments: &Arguments) -> Result<Vec<Trial>> {
     for name in &arguments.names {
         ensure!(all.iter().any(|trial| trial.name == *name), "there is no case {name}: see --list");
     }
+    let is_tried = |defect: &Defect| {
+        let is_one_of_its_kind = || defects_for_kernel().any(|chosen| chosen.name == defect.name);
+        arguments.all_defects || (!arguments.no_defects && is_one_of_its_kind())
+    };
     let is_chosen = |trial: &Trial| match &arguments.names[..] {
-        [] => trial.defect.is_none() || !arguments.no_defects,
+        [] => trial.defect.is_none_or(is_tried),
         names => names.contains(&trial.name),
     };
     Ok(all.into_iter().filter(is_chosen).collect())
@@ -97,7 +109,9 @@ fn choose(arguments: &Arguments) -> Result<Vec<Trial>> {
 fn try_on(bench: &mut LinuxBench, trial: &Trial) -> Report {
     let start = Instant::now();
     let ending = match (bench.begin(trial.case.given), trial.defect) {
-        (Err(Stop::CannotShow(why)), _) => Ending::CannotShow(why),
+        (Err(Stop::CannotShow(why)), _) => {
+            hold_to_table(trial.case.name, Environment::Kernel, Ending::CannotShow(why))
+        }
         (Err(stop), _) => Ending::Failed(format!("the bench is not clean: {stop:?}")),
         (Ok(()), None) => run_case(trial.case, bench),
         (Ok(()), Some(defect)) => catch(defect, trial.case, bench),

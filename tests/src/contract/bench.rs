@@ -2,8 +2,10 @@ use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
 use vfleet_host::{Host, HostError, with_causes};
+use vfleet_plan::{FirmwareFacts, VdpaKind};
 
-use super::seen::SeenPf;
+use super::coverage::Environment;
+use super::seen::{SeenGuids, SeenPf, SeenSwitch};
 
 /// Where a case is tried: a machine with two cards, each with MTU 1500 and autoprobe on, set down, and without
 /// records. Neither has VFs, unless the case wants to be given some (`Case::given`): then [`Bench::pf`] has them.
@@ -20,8 +22,13 @@ pub trait Bench {
     fn witness(&self) -> &dyn Witness;
     /// Changes the machine.
     fn outsider(&self) -> &dyn Outsider;
+    /// Where this is.
+    fn environment(&self) -> Environment;
+
     /// Whether changes cost milliseconds, so that a case can try all of something and not only some.
-    fn is_fast(&self) -> bool;
+    fn is_fast(&self) -> bool {
+        self.environment() == Environment::Sim
+    }
 }
 
 /// Looks at the machine by means of its own, never through a host's facts.
@@ -36,6 +43,8 @@ pub trait Witness: Send + Sync {
     fn file(&self, path: &str) -> Result<Option<SeenFile>, Stop>;
     /// Whether there is a program at `path` that may be started.
     fn has_program(&self, path: &str) -> Result<bool, Stop>;
+    /// Whether systemd starts a unit at boot.
+    fn is_enabled(&self, unit: &str) -> Result<bool, Stop>;
     /// Whether a module of the kernel is at work.
     fn is_loaded(&self, module: &str) -> Result<bool, Stop>;
     /// The arguments that the kernel was started with.
@@ -46,6 +55,14 @@ pub trait Witness: Send + Sync {
     fn has_iommu(&self) -> Result<bool, Stop>;
     /// The address that a card was made with.
     fn permanent_mac(&self, pf: PciAddress) -> Result<Option<MacAddr>, Stop>;
+    /// The embedded switch of a card.
+    fn switch(&self, pf: PciAddress) -> Result<SeenSwitch, Stop>;
+    /// The GUIDs of a card and its VFs.
+    fn guids(&self, pf: PciAddress) -> Result<SeenGuids, Stop>;
+    /// The vDPA devices of a card's VFs, by index.
+    fn vdpa(&self, pf: PciAddress) -> Result<Vec<Option<VdpaKind>>, Stop>;
+    /// The settings in the firmware of a card, where a tool can read them.
+    fn firmware(&self, pf: PciAddress) -> Result<Option<FirmwareFacts>, Stop>;
 
     /// One card.
     fn pf(&self, pf: PciAddress) -> Result<SeenPf, Stop> {

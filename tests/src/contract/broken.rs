@@ -11,6 +11,7 @@ use vfleet_host::{Host, HostError, Wake, Watch};
 use vfleet_plan::{HostFacts, Step};
 
 use super::bench::{Bench, Outsider, Witness};
+use super::coverage::Environment;
 
 /// A list of defects, each with the case that notices it the quickest.
 macro_rules! defects {
@@ -24,6 +25,22 @@ use defects;
 /// All defects.
 pub fn all_defects() -> impl Iterator<Item = &'static Defect> {
     [cards::DEFECTS, steps::DEFECTS, facts::DEFECTS].into_iter().flatten()
+}
+
+/// One defect of each kind, those that a kernel shows the quickest. How a defect is noticed does not depend on what is
+/// skipped, changed or told, so the others are left to `SimHost`.
+const FOR_KERNEL: [&str; 6] = [
+    "record_is_not_written",
+    "mtu_is_one_off",
+    "override_is_left_behind",
+    "facts_with_all_up",
+    "errors_are_kept_secret",
+    "nobody_is_woken",
+];
+
+/// One defect of each kind.
+pub fn defects_for_kernel() -> impl Iterator<Item = &'static Defect> {
+    all_defects().filter(|defect| FOR_KERNEL.contains(&defect.name))
 }
 
 /// A way to be broken.
@@ -90,8 +107,8 @@ impl Bench for BrokenBench<'_> {
         self.bench.outsider()
     }
 
-    fn is_fast(&self) -> bool {
-        self.bench.is_fast()
+    fn environment(&self) -> Environment {
+        self.bench.environment()
     }
 }
 
@@ -148,5 +165,39 @@ impl Host for BrokenHost<'_> {
             Wrong::Wakes => self.inner.on_change(Box::new(|| {})),
             _ => self.inner.on_change(wake),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::mem::{Discriminant, discriminant};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_given_one_defect_of_each_kind() {
+        let kinds = |defects: &mut dyn Iterator<Item = &'static Defect>| {
+            let mut kinds: Vec<(Discriminant<Wrong>, Vec<&str>)> = Vec::new();
+            for defect in defects {
+                let kind = discriminant(&defect.wrong);
+                match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                    Some((_, names)) => names.push(defect.name),
+                    None => kinds.push((kind, vec![defect.name])),
+                }
+            }
+            kinds
+        };
+        let chosen = kinds(&mut defects_for_kernel());
+        assert!(chosen.iter().all(|(_, names)| names.len() == 1), "{chosen:?}");
+        assert_eq!(chosen.len(), kinds(&mut all_defects()).len());
+        assert_eq!(chosen.len(), FOR_KERNEL.len());
+    }
+
+    #[test]
+    fn every_defect_has_a_name_of_its_own() {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        all_defects().for_each(|defect| *names.entry(defect.name).or_default() += 1);
+        assert!(names.values().all(|count| *count == 1), "{names:?}");
     }
 }

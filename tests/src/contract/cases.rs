@@ -6,6 +6,7 @@ mod bind;
 mod discovery;
 mod elsewhere;
 mod eswitch;
+mod eswitch_plans;
 mod external;
 mod files;
 mod firmware;
@@ -35,35 +36,32 @@ pub struct Case {
     pub run: fn(&dyn Bench) -> Shown,
 }
 
-/// The VFs that somebody else made on a card, and nobody has touched since.
+/// The card that a case is given, with the VFs that somebody else made on it and nobody has touched since. In an order
+/// in which few VFs are made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Given {
     NoVfs,
+    /// A card that is down, without VFs, whose embedded switch changes its mode only then, as those of ice.
+    SwitchForNoVfs,
+    /// A card that is down, without VFs, whose embedded switch refuses to change its mode.
+    StuckSwitch,
     /// [`GIVEN_VFS`], made while the card was down, as it still is: their drivers could not talk to it.
     VfsMadeDown,
     /// [`GIVEN_VFS`], made while the card was up, as it still is.
     VfsMadeUp,
-    /// [`GIVEN_VFS`] on a card that is up and has an embedded switch (in legacy mode), RDMA and settings in its
-    /// firmware.
+    /// [`GIVEN_VFS`] on a card that is up and has an embedded switch, in legacy mode.
     SwitchCard,
+    /// As [`Given::SwitchCard`], but into switchdev mode it goes only while no driver holds a VF, as mlx5 may want it.
+    SwitchForFreeVfs,
+    /// As [`Given::SwitchCard`], but it has a mode only while there are VFs, as mlx5 before Linux 6.0.
+    SwitchForVfs,
+    /// [`GIVEN_VFS`] on a card that is up and has an embedded switch (in legacy mode), RDMA, vDPA and settings in its
+    /// firmware.
+    RdmaCard,
     /// [`GIVEN_VFS`] on a card that is up and speaks InfiniBand.
     InfinibandCard,
     /// A VF whose PF is not on the machine, as the card.
     LoneVf,
-}
-
-impl Given {
-    /// Why no such card can be had on a machine with the lab's cards.
-    pub const fn is_missing_in_the_lab(self) -> Option<&'static str> {
-        match self {
-            Self::NoVfs | Self::VfsMadeDown | Self::VfsMadeUp => None,
-            Self::SwitchCard => {
-                Some("no card in the lab has PCI VFs and an embedded switch (netdevsim is no PCI device)")
-            }
-            Self::InfinibandCard => Some("nothing emulates InfiniBand"),
-            Self::LoneVf => Some("no hypervisor gives the lab a VF without its PF"),
-        }
-    }
 }
 
 /// How many VFs are given.
@@ -91,6 +89,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         external::CASES,
         plans::CASES,
         eswitch::CASES,
+        eswitch_plans::CASES,
         vdpa::CASES,
         guids::CASES,
         firmware::CASES,

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 
 use vfleet_api::VfRef;
 use vfleet_host::{HostError, with_causes};
-use vfleet_plan::{PfFacts, Step, VfDriver};
+use vfleet_plan::{FirmwareFacts, PfFacts, Step, VdpaKind, VfDriver};
 
 use super::bench::{Bench, Shown, Stop};
-use super::seen::{SeenLink, SeenPf, SeenVf};
+use super::seen::{SeenGuids, SeenLink, SeenPf, SeenSwitch, SeenVf};
 
 /// The case has failed unless `condition` holds.
 pub fn ensure(condition: bool, what: impl Into<String>) -> Shown {
@@ -71,6 +71,36 @@ pub fn facts(bench: &dyn Bench) -> Result<PfFacts, Stop> {
 pub fn agree(bench: &dyn Bench) -> Result<SeenPf, Stop> {
     let seen = look(bench)?;
     same("the facts", &SeenPf::told(&facts(bench)?), &seen.clone().as_told())?;
+    Ok(seen)
+}
+
+/// The host tells the switch that the witness sees. Gives what the witness sees.
+pub fn agree_on_switch(bench: &dyn Bench) -> Result<SeenSwitch, Stop> {
+    bench.outsider().settle()?;
+    let seen = bench.witness().switch(bench.pf())?;
+    same("the switch in the facts", &SeenSwitch::told(&facts(bench)?), &seen.clone().as_told())?;
+    Ok(seen)
+}
+
+/// The host tells the GUIDs that the witness sees. Gives what both agree on.
+pub fn agree_on_guids(bench: &dyn Bench) -> Result<SeenGuids, Stop> {
+    let seen = bench.witness().guids(bench.pf())?;
+    same("the GUIDs in the facts", &SeenGuids::told(&facts(bench)?), &seen)?;
+    Ok(seen)
+}
+
+/// The host tells the vDPA devices that the witness sees, by VF. Gives what both agree on.
+pub fn agree_on_vdpa(bench: &dyn Bench) -> Result<Vec<Option<VdpaKind>>, Stop> {
+    let seen = bench.witness().vdpa(bench.pf())?;
+    let told: Vec<_> = facts(bench)?.vfs.into_iter().map(|vf| vf.vdpa).collect();
+    same("the vDPA devices in the facts", &told, &seen)?;
+    Ok(seen)
+}
+
+/// The host tells the firmware settings that the witness sees. Gives what both agree on.
+pub fn agree_on_firmware(bench: &dyn Bench) -> Result<Option<FirmwareFacts>, Stop> {
+    let seen = bench.witness().firmware(bench.pf())?;
+    same("the firmware in the facts", &facts(bench)?.firmware, &seen)?;
     Ok(seen)
 }
 

@@ -1,9 +1,11 @@
 //! The bench of `LinuxHost`: the machine that this runs on. It changes the machine's network cards.
 
 mod carrier;
+mod labswitch;
 mod leftovers;
 mod outsider;
 mod routes;
+mod switch;
 mod tools;
 mod witness;
 
@@ -15,6 +17,7 @@ use self::tools::run;
 use self::witness::LinuxWitness;
 use super::bench::{Bench, Outsider, Shown, Stop, Witness};
 use super::cases::{GIVEN_VFS, Given};
+use super::coverage::Environment;
 use super::seen::SeenPf;
 
 /// Two cards of this machine.
@@ -43,9 +46,18 @@ impl LinuxBench {
 
     /// Makes a clean bench.
     pub fn begin(&mut self, given: Given) -> Shown {
-        if let Some(why) = given.is_missing_in_the_lab() {
-            return Err(Stop::CannotShow(why.to_owned()));
-        }
+        let (given, switch) = match given {
+            Given::NoVfs | Given::VfsMadeDown | Given::VfsMadeUp => (given, None),
+            Given::SwitchForNoVfs => (Given::NoVfs, Some("no_vfs=Y")),
+            Given::StuckSwitch => (Given::NoVfs, Some("fail_mode_set=16")),
+            Given::SwitchCard => (Given::VfsMadeUp, Some("need_vfs=N")),
+            Given::SwitchForFreeVfs => (Given::VfsMadeUp, Some("free_vfs=Y")),
+            Given::SwitchForVfs => (Given::VfsMadeUp, Some("need_vfs=Y")),
+            Given::RdmaCard => return missing("no card in the lab has RDMA, vDPA or firmware settings"),
+            Given::InfinibandCard => return missing("nothing in the lab emulates InfiniBand"),
+            Given::LoneVf => return missing("no hypervisor gives the lab a VF without its PF"),
+        };
+        labswitch::unload()?;
         leftovers::clear()?;
         LinuxOutsider.settle()?;
         self.host = new_host();
@@ -54,7 +66,7 @@ impl LinuxBench {
         if given == Given::VfsMadeUp {
             carrier::wait_for(self.pf)?;
         }
-        Ok(())
+        switch.map_or(Ok(()), |rule| labswitch::load(self.pf, rule))
     }
 
     fn prepare(&mut self, pf: PciAddress, given: Given) -> Shown {
@@ -81,6 +93,10 @@ impl LinuxBench {
         let is_it = |(what, as_new): &&(Given, SeenPf)| *what == given && as_new.address == pf;
         self.as_new.iter().find(is_it).map(|(_, as_new)| as_new)
     }
+}
+
+fn missing(why: &str) -> Shown {
+    Err(Stop::CannotShow(why.to_owned()))
 }
 
 fn new_host() -> LinuxHost {
@@ -112,7 +128,7 @@ impl Bench for LinuxBench {
         &LinuxOutsider
     }
 
-    fn is_fast(&self) -> bool {
-        false
+    fn environment(&self) -> Environment {
+        Environment::Kernel
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bench::{Bench, Stop};
 use super::broken::{BrokenBench, Defect};
 use super::cases::{Case, Given, all_cases};
+use super::coverage::hold_to_table;
 
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +39,12 @@ pub fn defect_name(defect: &Defect) -> String {
     format!("defect::{}", defect.name)
 }
 
-/// Runs one case.
+/// Runs one case. Where it cannot be shown, and only there, the table of gaps says so.
 pub fn run_case(case: &Case, bench: &dyn Bench) -> Ending {
+    hold_to_table(case.name, bench.environment(), attempt(case, bench))
+}
+
+fn attempt(case: &Case, bench: &dyn Bench) -> Ending {
     let run = AssertUnwindSafe(|| (case.run)(bench));
     match catch_unwind(run) {
         Ok(Ok(())) => Ending::Ok,
@@ -51,10 +56,10 @@ pub fn run_case(case: &Case, bench: &dyn Bench) -> Ending {
 
 /// Whether `case` notices a defect.
 pub fn catch(defect: &'static Defect, case: &Case, bench: &dyn Bench) -> Ending {
-    match run_case(case, &BrokenBench::new(bench, defect)) {
+    match attempt(case, &BrokenBench::new(bench, defect)) {
         Ending::Failed(_) => Ending::Ok,
         Ending::Ok => Ending::Failed(format!("{} does not notice {}", case.name, defect.name)),
-        Ending::CannotShow(why) => Ending::CannotShow(why),
+        cannot_show @ Ending::CannotShow(_) => hold_to_table(case.name, bench.environment(), cannot_show),
     }
 }
 
@@ -66,7 +71,7 @@ pub fn count_catchers<B: Bench, E>(
     let mut count = 0;
     for case in all_cases() {
         let bench = new_bench(case.given)?;
-        let ending = run_case(case, &BrokenBench::new(&bench, defect));
+        let ending = attempt(case, &BrokenBench::new(&bench, defect));
         count += usize::from(matches!(ending, Ending::Failed(_)));
     }
     Ok(count)

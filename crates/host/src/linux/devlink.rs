@@ -73,11 +73,15 @@ pub(super) fn eswitch_mode(answer: &[u8]) -> Option<EswitchMode> {
 pub(super) fn set_eswitch(device: &Handle, mode: EswitchMode, attempt: &str) -> Result<(), HostError> {
     let no_switch = || HostError::NoEswitch { device: device.name.clone() };
     let mut devlink = Family::open("devlink")?.ok_or_else(no_switch)?;
-    let set = devlink.change(DEVLINK_CMD_ESWITCH_SET, &eswitch_request(device, mode), attempt);
-    set.map_err(|error| match error.errno() {
-        Some(ENODEV | EOPNOTSUPP) => no_switch(),
-        _ => error,
-    })
+    match devlink.change(DEVLINK_CMD_ESWITCH_SET, &eswitch_request(device, mode), attempt) {
+        Err(error) if error.errno() == Some(ENODEV) => Err(no_switch()),
+        // Drivers that change the mode only at certain times (ice: without VFs) refuse it with EOPNOTSUPP, too.
+        Err(error) if error.errno() == Some(EOPNOTSUPP) => match eswitch(device)? {
+            None => Err(no_switch()),
+            Some(_) => Err(error),
+        },
+        set => set,
+    }
 }
 
 fn eswitch_request(device: &Handle, mode: EswitchMode) -> Attributes {

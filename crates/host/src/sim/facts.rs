@@ -70,7 +70,7 @@ fn pf_facts(kernel: &Kernel, pf: &Pf) -> PfFacts {
         numa_node: pf.numa_node,
         total_vfs: u16::try_from(pf.vf_addresses.len()).unwrap_or(u16::MAX),
         drivers_autoprobe: pf.autoprobe,
-        eswitch: pf.eswitch,
+        eswitch: kernel.eswitch_mode(pf.address),
         tc_offload: pf.tc_offload,
         rdma: pf.rdma.as_ref().map(rdma_facts),
         firmware: pf.firmware.clone(),

@@ -2,7 +2,7 @@ mod card;
 mod lab;
 mod system;
 
-pub use card::{CardFirmware, CardLinkKind, HexId, MachinePf};
+pub use card::{CardFirmware, CardLinkKind, EswitchRule, HexId, MachinePf};
 pub use system::MachineKernel;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,7 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///     numaNode: 0                # default: none
 ///     linkKind: ETH              # or IB; default ETH
 ///     eswitch: legacy            # or switchdev; default: it has no embedded switch
+///     eswitchRule: ofDriver      # or anyTime, needsVfs, noVfs, freeVfs, never: when its mode can be changed
 ///     tcOffload: false           # default: it cannot be switched
 ///     rdma: true                 # whether it and its VFs are RDMA devices; default false, true for IB
 ///     nodeGuid: 3c:fd:fe:03:00:00:00:01 # of its RDMA device; default: made from the seed

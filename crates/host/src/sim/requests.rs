@@ -1,7 +1,8 @@
 //! What a process can ask of the kernel, and what the kernel answers.
 //!
-//! VFs and interfaces: seen on Linux 6.12 with igb and igbvf; the contract suite holds both to it. Embedded switches,
-//! InfiniBand, vDPA and firmware: as the sources and the manuals of drivers say, never seen on hardware.
+//! VFs and interfaces: seen on Linux 6.12 with igb and igbvf; embedded switches: with igb and the lab's labswitch. The
+//! contract suite holds both to it. InfiniBand, vDPA and firmware: as the sources and the manuals of drivers say, never
+//! seen on hardware.
 
 mod bind;
 mod eswitch;

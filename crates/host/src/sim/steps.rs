@@ -118,7 +118,8 @@ fn unless(harmless: i32, done: Result<(), Refusal>) -> Result<(), Refusal> {
 }
 
 fn set_eswitch(kernel: &mut Kernel, pf: PciAddress, mode: EswitchMode, step: &Step) -> Result<(), HostError> {
-    if require_pf(kernel, pf)?.eswitch.is_none() {
+    require_pf(kernel, pf)?;
+    if kernel.eswitch_mode(pf).is_none() {
         return Err(HostError::NoEswitch { device: pf.to_string() });
     }
     kernel.set_eswitch_mode(pf, mode).map_err(|refusal| netlink(step, &refusal))

@@ -5,7 +5,9 @@ use vfleet_plan::{EswitchMode, HostFile, Step};
 
 use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{ensure, execute, facts, look, refused, same, there, vf};
+use crate::contract::check::{
+    agree, agree_on_switch, ensure, execute, facts, look, refused, same, there, vf,
+};
 
 cases! {
     tells_no_eswitch_of_a_card_without_one: VfsMadeDown,
@@ -13,31 +15,42 @@ cases! {
     refuses_to_offload_to_a_card_that_cannot: NoVfs,
     a_card_that_steers_in_no_other_way_is_well: NoVfs,
     sets_the_eswitch_mode: SwitchCard,
-    an_eswitch_mode_is_not_changed_under_bound_vfs: SwitchCard,
+    an_eswitch_mode_may_be_changed_under_bound_vfs: SwitchCard,
+    an_eswitch_mode_is_not_changed_under_bound_vfs: SwitchForFreeVfs,
     representors_come_and_go_with_the_mode: SwitchCard,
     udev_names_representors_by_its_rule: SwitchCard,
-    new_vfs_have_representors: SwitchCard,
+    steers_by_software_only_from_legacy_mode_on: SwitchCard,
     switches_offloading: SwitchCard,
+    offloading_comes_and_goes_with_the_mode: SwitchCard,
+    a_switch_for_vfs_has_no_mode_without_them: SwitchForVfs,
+    new_vfs_have_representors: SwitchForNoVfs,
+    an_eswitch_mode_that_vfs_forbid_is_refused_with_the_kernels_reason: SwitchForNoVfs,
+    an_eswitch_mode_that_is_refused_is_an_error_with_the_kernels_reason: StuckSwitch,
 }
 
 fn set_mode(bench: &dyn Bench, mode: EswitchMode) -> Step {
     Step::SetEswitchMode { pf: bench.pf(), mode }
 }
 
+fn set_num_vfs(bench: &dyn Bench, count: u16) -> Step {
+    Step::SetNumVfs { pf: bench.pf(), count }
+}
+
 fn unbind_all(bench: &dyn Bench) -> Shown {
     (0..GIVEN_VFS).try_for_each(|index| bench.outsider().unbind(vf(bench, index)))
 }
 
+/// The names of the representors that host and witness agree on.
 fn representors(bench: &dyn Bench) -> Result<Vec<String>, Stop> {
-    Ok(facts(bench)?.vfs.into_iter().filter_map(|vf| vf.representor).collect())
+    Ok(agree_on_switch(bench)?.representors.into_iter().flatten().collect())
 }
 
 fn tells_no_eswitch_of_a_card_without_one(bench: &dyn Bench) -> Shown {
-    same("the representors", &representors(bench)?, &Vec::new())?;
-    let facts = facts(bench)?;
-    same("the mode", &facts.eswitch, &None)?;
-    same("whether offloading is on", &facts.tc_offload, &None)?;
-    same("the port of a switch", &there("the interface", facts.link)?.switch_port, &None)
+    let switch = agree_on_switch(bench)?;
+    same("the representors", &switch.representors, &vec![None; GIVEN_VFS.into()])?;
+    same("the mode", &switch.mode, &None)?;
+    same("whether offloading is on", &switch.tc_offload, &None)?;
+    same("the port of a switch", &switch.port, &None)
 }
 
 fn refuses_an_eswitch_mode_of_a_card_without_one(bench: &dyn Bench) -> Shown {
@@ -51,7 +64,7 @@ fn refuses_an_eswitch_mode_of_a_card_without_one(bench: &dyn Bench) -> Shown {
 fn refuses_to_offload_to_a_card_that_cannot(bench: &dyn Bench) -> Shown {
     match bench.host().execute(&Step::SetTcOffload { pf: bench.pf(), on: true }) {
         Ok(()) => Err(Stop::Failed("it succeeded".to_owned())),
-        Err(_) => same("whether offloading is on", &facts(bench)?.tc_offload, &None),
+        Err(_) => same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &None),
     }
 }
 
@@ -63,54 +76,120 @@ fn sets_the_eswitch_mode(bench: &dyn Bench) -> Shown {
     unbind_all(bench)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Switchdev, EswitchMode::Legacy] {
         execute(bench, &[set_mode(bench, mode)])?;
-        same("the mode", &facts(bench)?.eswitch, &Some(mode))?;
+        same("the mode", &agree_on_switch(bench)?.mode, &Some(mode))?;
+    }
+    Ok(())
+}
+
+fn an_eswitch_mode_may_be_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
+    let before = look(bench)?;
+    for mode in [EswitchMode::Switchdev, EswitchMode::Legacy] {
+        execute(bench, &[set_mode(bench, mode)])?;
+        same("the mode", &agree_on_switch(bench)?.mode, &Some(mode))?;
+        same("the card", &agree(bench)?, &before)?;
     }
     Ok(())
 }
 
 fn an_eswitch_mode_is_not_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
-    refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
-    same("the mode", &facts(bench)?.eswitch, &Some(EswitchMode::Legacy))?;
-    execute(bench, &[set_mode(bench, EswitchMode::Legacy)])
+    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+    ensure(text.contains("A driver holds a VF") && text.contains("Invalid argument"), text)?;
+    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Legacy))?;
+    execute(bench, &[set_mode(bench, EswitchMode::Legacy)])?;
+    unbind_all(bench)?;
+    execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
+    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Switchdev))
 }
 
 fn representors_come_and_go_with_the_mode(bench: &dyn Bench) -> Shown {
-    unbind_all(bench)?;
     same("the representors", &representors(bench)?, &Vec::new())?;
     execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
-    let mut names = representors(bench)?;
-    same("the number of representors", &names.len(), &GIVEN_VFS.into())?;
-    names.dedup();
-    same("the number of their names", &names.len(), &GIVEN_VFS.into())?;
-    ensure(facts(bench)?.link.is_some_and(|link| link.switch_port.is_some()), "the PF is a port, too")?;
+    let pf = there("the interface", facts(bench)?.link)?.name;
+    let expected: Vec<String> = (0..GIVEN_VFS).map(|index| format!("{pf}r{index}")).collect();
+    same("the representors", &representors(bench)?, &expected)?;
+    ensure(agree_on_switch(bench)?.port.is_some_and(|(_, port)| port == "p0"), "the PF is a port, too")?;
     execute(bench, &[set_mode(bench, EswitchMode::Legacy)])?;
     same("the representors", &representors(bench)?, &Vec::new())
 }
 
-fn udev_names_representors_by_its_rule(bench: &dyn Bench) -> Shown {
-    unbind_all(bench)?;
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
-    let before = representors(bench)?;
+/// A rule that names the representors of a switch, and keeps the name of its PF.
+fn rule(bench: &dyn Bench) -> Result<Step, Stop> {
+    let pf = there("the interface", look(bench)?.link)?.name;
+    let (switch, port) = there("the port", bench.witness().switch(bench.pf())?.port)?;
+    let line = |port: &str, name: &str| {
+        format!(
+            "SUBSYSTEM==\"net\", ACTION==\"add\", ATTR{{phys_switch_id}}==\"{switch}\", \
+             ATTR{{phys_port_name}}==\"{port}\", NAME=\"{name}\"\n"
+        )
+    };
+    let of_vfs = (0..GIVEN_VFS).map(|index| line(&format!("pf0vf{index}"), &format!("{pf}_{index}")));
+    let text = std::iter::once(line(&port, &pf)).chain(of_vfs).collect();
     let path = format!("{UDEV_RULES}/20-switchdev-{}.rules", bench.pf());
-    let file = HostFile { path, text: "# names representors\n".to_owned(), is_program: false };
-    execute(bench, &[Step::WriteFile { pf: Some(bench.pf()), file }])?;
-    same("the representors, when only the rule was written", &representors(bench)?, &before)?;
-    execute(bench, &[Step::ReplayUdev { pf: bench.pf() }])?;
-    let pf = there("the interface", facts(bench)?.link)?.name;
-    let expected: Vec<String> = (0..GIVEN_VFS).map(|index| format!("{pf}_{index}")).collect();
-    same("the representors", &representors(bench)?, &expected)
+    Ok(Step::WriteFile { pf: Some(bench.pf()), file: HostFile { path, text, is_program: false } })
 }
 
-fn new_vfs_have_representors(bench: &dyn Bench) -> Shown {
-    let set_num_vfs = |count| Step::SetNumVfs { pf: bench.pf(), count };
-    execute(bench, &[set_num_vfs(0), set_mode(bench, EswitchMode::Switchdev), set_num_vfs(2)])?;
-    same("the number of representors", &representors(bench)?.len(), &2)
+fn udev_names_representors_by_its_rule(bench: &dyn Bench) -> Shown {
+    let pf = there("the interface", look(bench)?.link)?.name;
+    execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
+    let before = representors(bench)?;
+    execute(bench, &[rule(bench)?])?;
+    same("the representors, when only the rule was written", &representors(bench)?, &before)?;
+    execute(bench, &[Step::ReplayUdev { pf: bench.pf() }])?;
+    let expected: Vec<String> = (0..GIVEN_VFS).map(|index| format!("{pf}_{index}")).collect();
+    same("the representors", &representors(bench)?, &expected)?;
+    same("the name of the PF", &look(bench)?.link.map(|link| link.name), &Some(pf))
+}
+
+fn steers_by_software_only_from_legacy_mode_on(bench: &dyn Bench) -> Shown {
+    let steering = || Ok::<_, Stop>(agree_on_switch(bench)?.software_steering);
+    let steer = Step::SetSoftwareSteering { pf: bench.pf() };
+    execute(bench, &[set_mode(bench, EswitchMode::Switchdev), steer.clone()])?;
+    same("whether software steers, chosen too late", &steering()?, &Some(false))?;
+    execute(bench, &[set_mode(bench, EswitchMode::Legacy), steer.clone(), steer])?;
+    same("whether software steers", &steering()?, &Some(true))
 }
 
 fn switches_offloading(bench: &dyn Bench) -> Shown {
     for on in [true, true, false] {
         execute(bench, &[Step::SetTcOffload { pf: bench.pf(), on }])?;
-        same("whether offloading is on", &facts(bench)?.tc_offload, &Some(on))?;
+        same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &Some(on))?;
     }
     Ok(())
+}
+
+fn offloading_comes_and_goes_with_the_mode(bench: &dyn Bench) -> Shown {
+    same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &Some(false))?;
+    for (mode, on) in [(EswitchMode::Switchdev, true), (EswitchMode::Legacy, false)] {
+        execute(bench, &[set_mode(bench, mode)])?;
+        same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &Some(on))?;
+    }
+    Ok(())
+}
+
+fn a_switch_for_vfs_has_no_mode_without_them(bench: &dyn Bench) -> Shown {
+    execute(bench, &[set_mode(bench, EswitchMode::Switchdev), set_num_vfs(bench, 0)])?;
+    same("the mode without VFs", &agree_on_switch(bench)?.mode, &None)?;
+    refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NoEswitch")?;
+    execute(bench, &[set_num_vfs(bench, 2)])?;
+    let switch = agree_on_switch(bench)?;
+    same("the mode of new VFs", &switch.mode, &Some(EswitchMode::Legacy))?;
+    same("their representors", &switch.representors, &vec![None; 2])
+}
+
+fn new_vfs_have_representors(bench: &dyn Bench) -> Shown {
+    execute(bench, &[set_mode(bench, EswitchMode::Switchdev), set_num_vfs(bench, 2)])?;
+    same("the number of representors", &representors(bench)?.len(), &2)
+}
+
+fn an_eswitch_mode_that_vfs_forbid_is_refused_with_the_kernels_reason(bench: &dyn Bench) -> Shown {
+    execute(bench, &[set_num_vfs(bench, 1)])?;
+    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+    ensure(text.contains("VFs") && text.contains("not supported"), text)?;
+    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Legacy))
+}
+
+fn an_eswitch_mode_that_is_refused_is_an_error_with_the_kernels_reason(bench: &dyn Bench) -> Shown {
+    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+    ensure(text.contains("Asked to fail") && text.contains("busy"), text)?;
+    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Legacy))
 }

@@ -108,7 +108,11 @@ fn enables_and_disables_a_unit(bench: &dyn Bench) -> Shown {
     let unit = UNITS[0].to_owned();
     let path = format!("{UNIT_DIRECTORY}/{unit}");
     let text = "[Service]\nType=oneshot\nExecStart=/bin/true\n\n[Install]\nWantedBy=multi-user.target\n";
-    let is_enabled = || Ok::<_, Stop>(bench.host().facts()?.enabled_units.contains(&unit));
+    let is_enabled = || {
+        let seen = bench.witness().is_enabled(&unit)?;
+        same("whether it is enabled", &bench.host().facts()?.enabled_units.contains(&unit), &seen)?;
+        Ok::<_, Stop>(seen)
+    };
     let (enable, disable) =
         (Step::EnableUnit { unit: unit.clone() }, Step::DisableUnit { unit: unit.clone() });
     execute(bench, &[write(&path, text)])?;

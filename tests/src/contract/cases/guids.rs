@@ -5,7 +5,7 @@ use vfleet_plan::{LinkKind, Step};
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{bind, ensure, execute, facts, refused, same, there, vf};
+use crate::contract::check::{agree_on_guids, bind, ensure, execute, facts, refused, same, there, vf};
 
 const NONE: Guid = Guid([0; 8]);
 const GUID: Guid = Guid([2, 0, 0, 3, 0, 0, 0, 9]);
@@ -18,7 +18,7 @@ cases! {
     a_guid_reaches_the_vf_at_the_next_bind: InfinibandCard,
     a_guid_survives_other_drivers: InfinibandCard,
     refuses_an_ethernet_address_on_infiniband: InfinibandCard,
-    an_rdma_vf_has_a_guid_once_it_is_bound_with_an_address: SwitchCard,
+    an_rdma_vf_has_a_guid_once_it_is_bound_with_an_address: RdmaCard,
 }
 
 fn set_guid(bench: &dyn Bench, index: u16) -> Step {
@@ -26,11 +26,11 @@ fn set_guid(bench: &dyn Bench, index: u16) -> Step {
 }
 
 fn kept(bench: &dyn Bench) -> Result<Vec<Option<Guid>>, Stop> {
-    Ok(facts(bench)?.vfs.into_iter().map(|vf| vf.admin_guid).collect())
+    Ok(agree_on_guids(bench)?.kept)
 }
 
 fn of_devices(bench: &dyn Bench) -> Result<Vec<Option<Guid>>, Stop> {
-    Ok(facts(bench)?.vfs.into_iter().map(|vf| vf.rdma.map(|rdma| rdma.node_guid)).collect())
+    Ok(agree_on_guids(bench)?.of_vfs)
 }
 
 fn refuses_a_guid_on_ethernet(bench: &dyn Bench) -> Shown {
@@ -39,7 +39,7 @@ fn refuses_a_guid_on_ethernet(bench: &dyn Bench) -> Shown {
 }
 
 fn tells_no_rdma_of_a_card_without(bench: &dyn Bench) -> Shown {
-    same("the RDMA device of the PF", &facts(bench)?.rdma, &None)?;
+    same("the RDMA device of the PF", &agree_on_guids(bench)?.of_pf, &None)?;
     same("the RDMA devices of the VFs", &of_devices(bench)?, &vec![None; 3])
 }
 
@@ -48,7 +48,7 @@ fn new_infiniband_vfs_have_no_guid(bench: &dyn Bench) -> Shown {
     same("what it speaks, and its Ethernet address", &(link.kind, link.mac), &(LinkKind::Infiniband, None))?;
     same("the GUIDs", &kept(bench)?, &vec![Some(NONE); 3])?;
     same("the GUIDs of the devices", &of_devices(bench)?, &vec![Some(NONE); 3])?;
-    ensure(facts(bench)?.rdma.is_some_and(|rdma| rdma.node_guid != NONE), "the PF has a GUID")
+    ensure(agree_on_guids(bench)?.of_pf.is_some_and(|guid| guid != NONE), "the PF has a GUID")
 }
 
 fn sets_the_guid_of_the_right_vf(bench: &dyn Bench) -> Shown {

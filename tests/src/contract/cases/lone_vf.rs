@@ -4,7 +4,7 @@ use vfleet_plan::Step;
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown};
-use crate::contract::check::{bind, ensure, execute, facts, same};
+use crate::contract::check::{agree, bind, ensure, execute, facts, look, same};
 
 cases! {
     no_pf_is_a_lone_vf: VfsMadeDown,
@@ -29,18 +29,18 @@ fn tells_a_lone_vf_as_its_own_vf(bench: &dyn Bench) -> Shown {
 }
 
 fn binds_a_lone_vf_and_back(bench: &dyn Bench) -> Shown {
-    let before = facts(bench)?;
+    let before = agree(bench)?;
     execute(bench, &[bind(bench, 0, Some("vfio-pci"))])?;
-    let bound = facts(bench)?;
+    let bound = agree(bench)?;
     same("the driver", &bound.driver.as_deref(), &Some("vfio-pci"))?;
     same("the interface", &bound.link, &None)?;
     execute(bench, &[bind(bench, 0, None)])?;
-    same("the facts", &facts(bench)?, &before)
+    same("the card", &agree(bench)?, &before)
 }
 
 fn a_lone_vf_makes_no_vfs(bench: &dyn Bench) -> Shown {
-    let before = facts(bench)?;
+    let before = look(bench)?;
     let done = bench.host().execute(&Step::SetNumVfs { pf: bench.pf(), count: 0 });
     ensure(done.is_err(), "it succeeded")?;
-    same("the facts", &facts(bench)?, &before)
+    same("the card", &look(bench)?, &before)
 }

@@ -3,16 +3,16 @@
 use vfleet_plan::{EswitchMode, Step, VdpaKind};
 
 use super::cases;
-use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{bind, execute, facts, refused, same, vf};
+use crate::contract::bench::{Bench, Shown};
+use crate::contract::check::{agree_on_vdpa, bind, execute, refused, same, vf};
 
 cases! {
     tells_no_vdpa_where_there_is_none: VfsMadeDown,
     removing_a_vdpa_device_that_is_not_there_is_harmless: VfsMadeDown,
-    makes_and_removes_vdpa_devices: SwitchCard,
-    a_vdpa_device_needs_its_driver: SwitchCard,
-    a_vdpa_device_needs_switchdev: SwitchCard,
-    a_vdpa_device_goes_with_the_driver_of_its_vf: SwitchCard,
+    makes_and_removes_vdpa_devices: RdmaCard,
+    a_vdpa_device_needs_its_driver: RdmaCard,
+    a_vdpa_device_needs_switchdev: RdmaCard,
+    a_vdpa_device_goes_with_the_driver_of_its_vf: RdmaCard,
 }
 
 fn make(bench: &dyn Bench, index: u16, kind: VdpaKind) -> Step {
@@ -21,10 +21,6 @@ fn make(bench: &dyn Bench, index: u16, kind: VdpaKind) -> Step {
 
 fn load(kind: VdpaKind) -> Step {
     Step::LoadModule { module: kind.driver().to_owned(), options: Vec::new() }
-}
-
-fn told(bench: &dyn Bench) -> Result<Vec<Option<VdpaKind>>, Stop> {
-    Ok(facts(bench)?.vfs.into_iter().map(|vf| vf.vdpa).collect())
 }
 
 /// In switchdev mode, with bound VFs and both drivers.
@@ -37,7 +33,7 @@ fn prepare(bench: &dyn Bench) -> Shown {
 }
 
 fn tells_no_vdpa_where_there_is_none(bench: &dyn Bench) -> Shown {
-    same("the vDPA devices", &told(bench)?, &vec![None; 3])
+    same("the vDPA devices", &agree_on_vdpa(bench)?, &vec![None; 3])
 }
 
 fn removing_a_vdpa_device_that_is_not_there_is_harmless(bench: &dyn Bench) -> Shown {
@@ -48,24 +44,30 @@ fn makes_and_removes_vdpa_devices(bench: &dyn Bench) -> Shown {
     prepare(bench)?;
     let (vhost, virtio) = (make(bench, 0, VdpaKind::Vhost), make(bench, 2, VdpaKind::Virtio));
     execute(bench, &[vhost.clone(), virtio, vhost])?;
-    same("the vDPA devices", &told(bench)?, &vec![Some(VdpaKind::Vhost), None, Some(VdpaKind::Virtio)])?;
+    same(
+        "the vDPA devices",
+        &agree_on_vdpa(bench)?,
+        &vec![Some(VdpaKind::Vhost), None, Some(VdpaKind::Virtio)],
+    )?;
     let remove = Step::RemoveVdpa { vf: vf(bench, 0) };
     execute(bench, &[remove.clone(), remove])?;
-    same("the vDPA devices", &told(bench)?, &vec![None, None, Some(VdpaKind::Virtio)])
+    same("the vDPA devices", &agree_on_vdpa(bench)?, &vec![None, None, Some(VdpaKind::Virtio)])
 }
 
 fn a_vdpa_device_needs_its_driver(bench: &dyn Bench) -> Shown {
-    refused(bench, &make(bench, 0, VdpaKind::Vhost), "DriverNotLoaded").map(drop)
+    refused(bench, &make(bench, 0, VdpaKind::Vhost), "DriverNotLoaded")?;
+    same("the vDPA devices", &agree_on_vdpa(bench)?, &vec![None; 3])
 }
 
 fn a_vdpa_device_needs_switchdev(bench: &dyn Bench) -> Shown {
     execute(bench, &[load(VdpaKind::Vhost)])?;
-    refused(bench, &make(bench, 0, VdpaKind::Vhost), "NetlinkRefused").map(drop)
+    refused(bench, &make(bench, 0, VdpaKind::Vhost), "NetlinkRefused")?;
+    same("the vDPA devices", &agree_on_vdpa(bench)?, &vec![None; 3])
 }
 
 fn a_vdpa_device_goes_with_the_driver_of_its_vf(bench: &dyn Bench) -> Shown {
     prepare(bench)?;
     execute(bench, &[make(bench, 0, VdpaKind::Vhost)])?;
     bench.outsider().unbind(vf(bench, 0))?;
-    same("the vDPA devices", &told(bench)?, &vec![None; 3])
+    same("the vDPA devices", &agree_on_vdpa(bench)?, &vec![None; 3])
 }

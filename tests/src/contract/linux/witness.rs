@@ -4,10 +4,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 use vfleet_api::{MacAddr, PciAddress};
+use vfleet_plan::{FirmwareFacts, VdpaKind};
 
+use super::switch;
 use super::tools::{device, failed, read, run, target};
 use crate::contract::bench::{SeenFile, Stop, Witness};
-use crate::contract::seen::{SeenLink, SeenPf, SeenVf};
+use crate::contract::seen::{SeenGuids, SeenLink, SeenPf, SeenSwitch, SeenVf};
 
 pub(super) const RECORDS: &str = "/etc/sriov-operator/vfleet/pci";
 pub(super) const GO_RECORDS: &str = "/etc/sriov-operator/pci";
@@ -31,6 +33,8 @@ pub(super) struct IpLink {
     flags: Vec<String>,
     /// The PCI address of its card.
     parentdev: Option<String>,
+    phys_port_name: Option<String>,
+    phys_switch_id: Option<String>,
     #[serde(default)]
     vfinfo_list: Vec<IpVf>,
 }
@@ -42,6 +46,20 @@ impl IpLink {
 
     pub(super) fn has_carrier(&self) -> bool {
         self.has_flag("LOWER_UP")
+    }
+
+    pub(super) fn is_ethernet(&self) -> bool {
+        self.link_type == "ether"
+    }
+
+    /// Which switch it is a port of, and which port.
+    pub(super) fn switch_port(&self) -> Option<(String, String)> {
+        self.phys_switch_id.clone().zip(self.phys_port_name.clone())
+    }
+
+    /// Whether it stands for a VF on its card's switch.
+    fn is_representor(&self) -> bool {
+        self.phys_port_name.as_deref().is_some_and(|name| name.contains("vf"))
     }
 
     fn has_flag(&self, flag: &str) -> bool {
@@ -61,9 +79,10 @@ pub(super) fn links() -> Result<Vec<IpLink>, Stop> {
     serde_json::from_str(&text).map_err(|error| failed("ip -json", &error))
 }
 
-/// The interface of a card.
+/// The interface of a card. Those that stand for its VFs have the same parent.
 pub(super) fn link_of(links: &[IpLink], address: PciAddress) -> Option<&IpLink> {
-    links.iter().find(|link| link.parentdev.as_deref() == Some(&address.to_string()))
+    let is_of_card = |link: &&IpLink| link.parentdev.as_deref() == Some(&address.to_string());
+    links.iter().filter(is_of_card).find(|link| !link.is_representor())
 }
 
 impl Witness for LinuxWitness {
@@ -100,6 +119,14 @@ impl Witness for LinuxWitness {
         Ok(Path::new(path).metadata().is_ok_and(is_executable))
     }
 
+    /// By the links that `systemctl enable` makes.
+    fn is_enabled(&self, unit: &str) -> Result<bool, Stop> {
+        let entries =
+            fs::read_dir("/etc/systemd/system").map_err(|error| failed("units of systemd", &error))?;
+        let wants = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".wants"));
+        Ok(wants.map(|entry| entry.path().join(unit)).any(|link| link.is_symlink()))
+    }
+
     fn is_loaded(&self, module: &str) -> Result<bool, Stop> {
         Ok(Path::new("/sys/module").join(module).exists())
     }
@@ -123,6 +150,32 @@ impl Witness for LinuxWitness {
         let link = link_of(&links, pf);
         Ok(link.and_then(|link| link.permaddr.as_deref().or(link.address.as_deref())).and_then(mac))
     }
+
+    fn switch(&self, pf: PciAddress) -> Result<SeenSwitch, Stop> {
+        switch::see(pf, link_of(&links()?, pf), vf_addresses(pf)?.len())
+    }
+
+    fn guids(&self, pf: PciAddress) -> Result<SeenGuids, Stop> {
+        switch::guids(pf, link_of(&links()?, pf), &vf_addresses(pf)?)
+    }
+
+    fn vdpa(&self, pf: PciAddress) -> Result<Vec<Option<VdpaKind>>, Stop> {
+        switch::vdpa(&vf_addresses(pf)?)
+    }
+
+    /// Without the tool nobody can tell, and with it nobody has tried.
+    fn firmware(&self, _: PciAddress) -> Result<Option<FirmwareFacts>, Stop> {
+        if Path::new("/usr/bin/mstconfig").exists() {
+            return Err(Stop::CannotShow("no firmware was read by mstconfig yet".to_owned()));
+        }
+        Ok(None)
+    }
+}
+
+fn vf_addresses(pf: PciAddress) -> Result<Vec<PciAddress>, Stop> {
+    let path = device(pf);
+    let links = (0..).map_while(|index| target(&path.join(format!("virtfn{index}"))));
+    links.map(|name| address_of(&name)).collect()
 }
 
 fn see_file(path: &Path) -> Result<Option<SeenFile>, Stop> {
@@ -180,7 +233,7 @@ fn see_link(link: &IpLink) -> SeenLink {
     SeenLink {
         name: link.ifname.clone(),
         alt_names: link.altnames.clone(),
-        is_ethernet: link.link_type == "ether",
+        is_ethernet: link.is_ethernet(),
         mac: link.address.as_deref().and_then(mac),
         mtu: link.mtu,
         max_mtu: Some(link.max_mtu).filter(|max| *max > 0),

@@ -1,4 +1,4 @@
-use vfleet_host::sim::{CardFirmware, CardLinkKind, HexId, Machine, MachinePf};
+use vfleet_host::sim::{CardFirmware, CardLinkKind, EswitchRule, HexId, Machine, MachinePf};
 use vfleet_plan::{EswitchMode, ModuleState};
 
 use crate::contract::cases::{GIVEN_VFS, Given};
@@ -16,13 +16,34 @@ pub(super) fn machine(given: Given) -> Machine {
         Given::NoVfs => {}
         Given::VfsMadeDown => first.num_vfs = GIVEN_VFS,
         Given::VfsMadeUp => (first.num_vfs, first.up) = (GIVEN_VFS, true),
-        Given::SwitchCard => *first = mellanox(first),
+        Given::SwitchCard => *first = switch(first, EswitchRule::AnyTime),
+        Given::SwitchForFreeVfs => *first = switch(first, EswitchRule::FreeVfs),
+        Given::SwitchForVfs => *first = switch(first, EswitchRule::NeedsVfs),
+        Given::SwitchForNoVfs => *first = without_vfs(switch(first, EswitchRule::NoVfs)),
+        Given::StuckSwitch => *first = without_vfs(switch(first, EswitchRule::Never)),
+        Given::RdmaCard => *first = mellanox(first),
         Given::InfinibandCard => {
             *first = MachinePf { link_kind: CardLinkKind::Infiniband, eswitch: None, ..mellanox(first) };
         }
         Given::LoneVf => first.lone_vf = true,
     }
     machine
+}
+
+/// The lab's card with an embedded switch; with VFs, and up.
+fn switch(place: &MachinePf, eswitch_rule: EswitchRule) -> MachinePf {
+    MachinePf {
+        eswitch: Some(EswitchMode::Legacy),
+        eswitch_rule,
+        tc_offload: Some(false),
+        num_vfs: GIVEN_VFS,
+        up: true,
+        ..place.clone()
+    }
+}
+
+fn without_vfs(card: MachinePf) -> MachinePf {
+    MachinePf { num_vfs: 0, up: false, ..card }
 }
 
 /// A card with an embedded switch, RDMA, and firmware that shows fewer VFs than it could; with VFs, and up.

@@ -67,6 +67,9 @@ pub struct MachinePf {
     /// Mode of its embedded switch, if it has one.
     #[serde(default)]
     pub eswitch: Option<EswitchMode>,
+    /// When the mode of its embedded switch can be changed.
+    #[serde(default)]
+    pub eswitch_rule: EswitchRule,
     /// Whether traffic control is offloaded to it, if that can be switched.
     #[serde(default)]
     pub tc_offload: Option<bool>,
@@ -139,6 +142,37 @@ const fn mtu() -> u32 {
 
 const fn yes() -> bool {
     true
+}
+
+/// When the mode of an embedded switch can be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EswitchRule {
+    /// As the card's driver has it: with ice as [`Self::NoVfs`], with mlx5 as [`Self::FreeVfs`], else at any time.
+    #[default]
+    OfDriver,
+    /// At any time.
+    AnyTime,
+    /// While there are VFs. Without them the mode is legacy and not even told, as mlx5 did before Linux 6.0.
+    NeedsVfs,
+    /// While there are no VFs.
+    NoVfs,
+    /// Into switchdev mode while no driver holds a VF.
+    FreeVfs,
+    /// Never: every change is refused with EBUSY.
+    Never,
+}
+
+impl EswitchRule {
+    /// The rule that a card of `driver` follows.
+    pub(in crate::sim) fn with_driver(self, driver: Option<&str>) -> Self {
+        match (self, driver) {
+            (Self::OfDriver, Some("ice")) => Self::NoVfs,
+            (Self::OfDriver, Some("mlx5_core")) => Self::FreeVfs,
+            (Self::OfDriver, _) => Self::AnyTime,
+            (rule, _) => rule,
+        }
+    }
 }
 
 /// What a card speaks, as node states spell it.

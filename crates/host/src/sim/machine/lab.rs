@@ -1,6 +1,6 @@
 use vfleet_api::{MacAddr, PciAddress};
 
-use super::{CardLinkKind, HexId, MachinePf};
+use super::{CardLinkKind, EswitchRule, HexId, MachinePf};
 
 /// An Intel 82576 as QEMU emulates it, in the VM lab's slot of this number.
 pub(super) fn card(number: u8) -> Option<MachinePf> {
@@ -27,6 +27,7 @@ pub(super) fn card(number: u8) -> Option<MachinePf> {
         numa_node: None,
         link_kind: CardLinkKind::Ethernet,
         eswitch: None,
+        eswitch_rule: EswitchRule::OfDriver,
         tc_offload: None,
         rdma: false,
         node_guid: None,

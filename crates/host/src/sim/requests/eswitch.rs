@@ -2,29 +2,41 @@ use vfleet_api::PciAddress;
 use vfleet_plan::EswitchMode;
 use vfleet_plan::files::UDEV_RULES;
 
-use super::{EBUSY, ENODEV, EOPNOTSUPP, Refusal, refuse};
+use super::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
 use crate::sim::kernel::Kernel;
+use crate::sim::machine::EswitchRule;
+use crate::sim::parts::Pf;
 
 impl Kernel {
-    /// Set the mode of the embedded switch (devlink). Representors come and go with it. ice changes it only without
-    /// VFs; others while no driver holds one.
+    /// Set the mode of the embedded switch (devlink), when its [`EswitchRule`] allows that. Representors and
+    /// `hw-tc-offload` come and go with switchdev mode.
     pub fn set_eswitch_mode(&mut self, pf: PciAddress, mode: EswitchMode) -> Result<(), Refusal> {
+        let rule = self.eswitch_rule(pf);
         let found = self.expect_pf(pf)?;
         let before = found.eswitch.ok_or(refuse(ENODEV))?;
+        if rule == EswitchRule::NeedsVfs && found.vfs.is_empty() {
+            return Err(refuse(EOPNOTSUPP));
+        }
         if before == mode {
             return Ok(());
         }
-        if found.driver.as_deref() == Some("ice") && !found.vfs.is_empty() {
-            let message = Some("Changing eswitch mode is allowed only if there is no VFs created");
-            return Err(Refusal { errno: EOPNOTSUPP, message });
-        }
-        if found.vfs.iter().any(|vf| vf.driver.is_some()) {
-            return Err(refuse(EBUSY));
-        }
-        found.eswitch = Some(mode);
+        allow_change(rule, found, mode)?;
+        found.enter_mode(mode);
         self.show_representors(pf);
         self.announced += 1;
         Ok(())
+    }
+
+    /// The mode of the embedded switch as the kernel tells it.
+    pub fn eswitch_mode(&self, pf: PciAddress) -> Option<EswitchMode> {
+        let found = self.pf(pf)?;
+        let is_hidden = self.eswitch_rule(pf) == EswitchRule::NeedsVfs && found.vfs.is_empty();
+        found.eswitch.filter(|_| !is_hidden)
+    }
+
+    pub(super) fn eswitch_rule(&self, pf: PciAddress) -> EswitchRule {
+        let rule = self.card(pf).map(|card| card.eswitch_rule).unwrap_or_default();
+        rule.with_driver(self.pf(pf).and_then(|pf| pf.driver.as_deref()))
     }
 
     /// In switchdev mode each VF has a representor, and udev names it at once, by the rules that there are.
@@ -33,11 +45,10 @@ impl Kernel {
         let Some(found) = self.pf_mut(pf) else { return };
         let is_on = found.eswitch == Some(EswitchMode::Switchdev);
         let name = found.link.as_ref().map(|link| link.name.clone()).filter(|_| is_on);
-        let port = function(pf);
         for (index, vf) in found.vfs.iter_mut().enumerate() {
-            vf.representor = name.as_ref().map(|name| {
-                if has_rule { format!("{name}_{index}") } else { format!("{name}npf{port}vf{index}") }
-            });
+            vf.representor = name
+                .as_ref()
+                .map(|name| if has_rule { format!("{name}_{index}") } else { format!("{name}r{index}") });
         }
     }
 
@@ -56,23 +67,47 @@ impl Kernel {
         Ok(())
     }
 
-    /// Let software steer flows (devlink parameter `flow_steering_mode`), which only mlx5 has.
+    /// Let software steer flows (devlink parameter `flow_steering_mode`), which ice does not have, and which cannot be
+    /// chosen in switchdev mode.
     pub fn set_software_steering(&mut self, pf: PciAddress) -> Result<(), Refusal> {
         let found = self.expect_pf(pf)?;
-        if found.driver.as_deref() != Some("mlx5_core") {
+        if found.eswitch != Some(EswitchMode::Legacy) || found.driver.as_deref() == Some("ice") {
             return Err(refuse(EOPNOTSUPP));
         }
         found.software_steering = true;
         Ok(())
     }
 
-    /// Which switch an interface in switchdev mode is a port of, and which port.
+    /// Which switch an interface is a port of, and which port: in legacy mode, too.
     pub(in crate::sim) fn switch_port(&self, pf: PciAddress) -> Option<(String, String)> {
         let found = self.pf(pf)?;
-        found.eswitch.filter(|mode| *mode == EswitchMode::Switchdev)?;
+        found.eswitch?;
         let id = found.link.as_ref()?.mac.to_string().replace(':', "");
         Some((id, format!("p{}", function(pf))))
     }
+}
+
+impl Pf {
+    /// The switch is in this mode from now on.
+    pub(super) fn enter_mode(&mut self, mode: EswitchMode) {
+        self.eswitch = Some(mode);
+        self.tc_offload = self.tc_offload.map(|_| mode == EswitchMode::Switchdev);
+    }
+}
+
+fn allow_change(rule: EswitchRule, pf: &Pf, mode: EswitchMode) -> Result<(), Refusal> {
+    let is_held = || pf.vfs.iter().any(|vf| vf.driver.is_some());
+    let (errno, message) = match rule {
+        EswitchRule::NoVfs if !pf.vfs.is_empty() => {
+            (EOPNOTSUPP, "Changing eswitch mode is allowed only if there is no VFs created")
+        }
+        EswitchRule::FreeVfs if mode == EswitchMode::Switchdev && is_held() => {
+            (EINVAL, "A driver holds a VF")
+        }
+        EswitchRule::Never => (EBUSY, "Asked to fail"),
+        _ => return Ok(()),
+    };
+    Err(Refusal { errno, message: Some(message) })
 }
 
 /// The number of the port of a card with several.

@@ -1,13 +1,16 @@
 use vfleet_api::{PciAddress, VfRef};
+use vfleet_plan::EswitchMode;
 
 use super::{EBUSY, ENOENT, ERANGE, Refusal, refuse};
 use crate::sim::kernel::Kernel;
+use crate::sim::machine::EswitchRule;
 use crate::sim::parts::Vf;
 
 impl Kernel {
     /// Write to `sriov_numvfs`.
     pub fn set_num_vfs(&mut self, pf: PciAddress, count: u16) -> Result<(), Refusal> {
         let count = usize::from(count);
+        let rule = self.eswitch_rule(pf);
         let found = self.expect_pf(pf)?;
         if found.is_lone_vf {
             return Err(refuse(ENOENT));
@@ -25,6 +28,9 @@ impl Kernel {
             return Err(refuse(EBUSY));
         }
         found.vfs = found.vf_addresses.iter().take(count).map(|address| Vf::new(*address)).collect();
+        if count == 0 && rule == EswitchRule::NeedsVfs && found.eswitch.is_some() {
+            found.enter_mode(EswitchMode::Legacy);
+        }
         self.show_representors(pf);
         self.announced += 1;
         (0..).take(count).try_for_each(|index| self.probe(VfRef { pf, index }))
