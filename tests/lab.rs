@@ -12,12 +12,16 @@ use std::time::Instant;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use vfleet_tests::contract::sim::SimBench;
 use vfleet_tests::contract::suite::{defect_name, run_case};
-use vfleet_tests::contract::{Case, Ending, Report, all_cases, all_defects, find_case};
+use vfleet_tests::contract::{
+    Case, Defect, Ending, Report, all_cases, all_defects, defects_for_kernel, find_case,
+};
 use vfleet_tests::lab::kernel_suite::{KernelSuite, Selection};
 use vfleet_tests::on_kernel::{Programs, TRIALS};
 use vfleet_tests::programs::vfleet;
 
 const CONTRACT: &str = env!("CARGO_BIN_EXE_contract");
+/// The variable that has all defects tried on the kernel, and not only one of each kind.
+const ALL_DEFECTS: &str = "ALL_DEFECTS";
 const HOST_TESTS: &str = "host::its_tests_that_change_a_machine_hold";
 
 fn main() -> ExitCode {
@@ -60,7 +64,10 @@ fn stories() -> Vec<Trial> {
 /// In the order in which `contract` tries them, so that each is waited for when it is its turn.
 fn suite_names() -> Vec<String> {
     let cases = all_cases().map(|case| (case.given, case.name.to_owned()));
-    let defects = all_defects().filter_map(|defect| {
+    let is_tried = |defect: &&Defect| {
+        env::var_os(ALL_DEFECTS).is_some() || defects_for_kernel().any(|chosen| chosen.name == defect.name)
+    };
+    let defects = all_defects().filter(is_tried).filter_map(|defect| {
         let case = find_case(defect.caught_by)?;
         Some((case.given, defect_name(defect)))
     });

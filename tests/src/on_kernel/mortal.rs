@@ -32,7 +32,7 @@ pub(super) const OF_UNITS: [&str; 3] = ["InstallProgram", "EnableUnit", "Disable
 /// Kinds of steps at which nobody is killed in the lab, and why. `SimHost` has all of them.
 #[cfg(test)]
 const NOT_IN_THE_LAB: [(&str, &str); 9] = [
-    ("SetEswitchMode", "no card there has PCI VFs and an embedded switch"),
+    ("SetEswitchMode", "only for a card with an embedded switch, which no story has"),
     ("SetTcOffload", "only for a card with an embedded switch"),
     ("SetSoftwareSteering", "only for a card with an embedded switch"),
     ("ReplayUdev", "only for a card with an embedded switch"),
