@@ -90,3 +90,7 @@ mod node_files;
 mod objects;
 #[path = "fuzz/programs.rs"]
 mod programs;
+#[path = "fuzz/settings.rs"]
+mod settings;
+#[path = "fuzz/worker.rs"]
+mod worker;

@@ -1,5 +1,6 @@
 //! The driver finds what it is for: faulty parsers are caught within the budget of a short run.
 
+use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -115,4 +116,26 @@ fn the_same_seed_gives_the_same_inputs() {
         seen
     };
     assert!(run() == run());
+}
+
+/// A folder without a target would never be read, and a target that the table lacks would be hard to find.
+#[test]
+fn every_folder_of_the_corpus_has_a_target_and_every_target_is_in_the_table() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let names = |path: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(directory.join(path)).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let read = |path: String| std::fs::read_to_string(directory.join(path)).unwrap();
+    let sources = names("fuzz").into_iter().filter(|name| name.ends_with(".rs") && name != "bites.rs");
+    let sources: String = sources.map(|name| read(format!("fuzz/{name}"))).collect();
+    let table = read("fuzz.rs".to_owned());
+    let targets: Vec<&str> =
+        sources.split("Target::new(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    for folder in names("fuzz/corpus").iter().filter(|name| *name != "README.md") {
+        assert!(targets.contains(&folder.as_str()), "{folder} has no target");
+    }
+    for target in targets {
+        assert!(table.contains(&format!("`{target}`")), "the table in fuzz.rs lacks {target}");
+    }
 }

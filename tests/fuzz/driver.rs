@@ -1,34 +1,23 @@
 //! Runs one target: replays its corpus, then mutates it until the budget is used up.
 
-use std::cell::RefCell;
-use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::time::{ClockId, clock_gettime};
-
 use crate::mutate::Mutator;
+use crate::settings::{Budget, SEED, Settings};
+use crate::worker::{Failure, Parser, Worker, findings_directory, hash_of, quiet_panics, report, watch};
 
-/// The seed of runs that nobody gave one: `make test` tries the same inputs every time.
-const SEED: u64 = 15;
 /// Mutated inputs per target, unless the target or the environment says otherwise.
 const CASES: u64 = 1500;
 /// The processor time that one input may take.
 const SLOW: Duration = Duration::from_secs(2);
 /// The time after which an input counts as never ending. Longer than [`SLOW`]: the machine may be busy.
 const HANGING: Duration = Duration::from_secs(20);
-/// The memory of the whole test program, in bytes, that no input may push it above.
-const MOST_MEMORY: usize = 2 << 30;
 /// How often a running input is looked at.
 const TICK: Duration = Duration::from_millis(50);
-/// The effort spent on making a failing input smaller.
-const SHRINKING: Duration = Duration::from_secs(5);
 
 /// The result of a parser for one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,27 +51,6 @@ pub(crate) struct Statistics {
     pub(crate) inputs: u64,
     pub(crate) accepted: u64,
     pub(crate) seconds: f64,
-}
-
-/// An input that a parser did not survive.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) reason: String,
-    pub(crate) input: Vec<u8>,
-}
-
-/// The environment's settings, documented in `tests/fuzz.rs`.
-struct Settings {
-    seed: u64,
-    budget: Budget,
-    replayed: Option<PathBuf>,
-    is_traced: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Budget {
-    Cases(u64),
-    Time(Duration),
 }
 
 impl Target {
@@ -227,157 +195,6 @@ impl Statistics {
     }
 }
 
-impl Settings {
-    fn read(cases: u64) -> Self {
-        let seconds = variable::<f64>("FUZZ_SECONDS").map(Duration::from_secs_f64);
-        let budget = match seconds {
-            Some(seconds) => Budget::Time(seconds),
-            None => Budget::Cases(variable("FUZZ_CASES").unwrap_or(cases)),
-        };
-        let fresh = || if seconds.is_some() { RandomState::new().build_hasher().finish() } else { SEED };
-        Self {
-            seed: variable("FUZZ_SEED").unwrap_or_else(fresh),
-            budget,
-            replayed: variable("FUZZ_INPUT"),
-            is_traced: variable::<String>("FUZZ_TRACE").is_some(),
-        }
-    }
-}
-
-fn variable<T: FromStr<Err: fmt::Debug>>(name: &str) -> Option<T> {
-    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{name}={text} cannot be read: {error:?}")))
-}
-
-type Parser = dyn Fn(&[u8]) -> Verdict + Send + Sync;
-
-/// The input that is being tried, and since when.
-type Current = Arc<Mutex<Option<(Vec<u8>, Instant)>>>;
-
-struct Worker {
-    parse: Arc<Parser>,
-    slow: Duration,
-    current: Current,
-    trace: Option<PathBuf>,
-}
-
-impl Worker {
-    fn try_input(&self, input: &[u8]) -> Result<Verdict, Failure> {
-        if let Some(path) = &self.trace {
-            std::fs::write(path, input).expect("the trace can be written");
-        }
-        *lock(&self.current) = Some((input.to_vec(), Instant::now()));
-        let begin = processor_time();
-        let verdict = self.parse(input);
-        let taken = processor_time().saturating_sub(begin);
-        *lock(&self.current) = None;
-        match verdict {
-            Ok(_) if taken > self.slow => {
-                let reason = format!("it took {taken:?} of processor time, and {:?} are enough", self.slow);
-                Err(Failure { reason, input: input.to_vec() })
-            }
-            Ok(verdict) => Ok(verdict),
-            Err(reason) => Err(Failure { reason, input: self.shrunk(input) }),
-        }
-    }
-
-    fn parse(&self, input: &[u8]) -> Result<Verdict, String> {
-        PANIC.set(Some(String::new()));
-        let verdict = panic::catch_unwind(AssertUnwindSafe(|| (self.parse)(input)));
-        let message = PANIC.take().unwrap_or_default();
-        verdict.map_err(|_| message)
-    }
-
-    /// Leaves out whatever is not needed for the failure, as far as that is found quickly.
-    fn shrunk(&self, input: &[u8]) -> Vec<u8> {
-        let (mut smallest, begin) = (input.to_vec(), Instant::now());
-        let mut length = smallest.len().div_ceil(2);
-        while length > 0 {
-            let mut at = 0;
-            while at < smallest.len() && begin.elapsed() < SHRINKING {
-                let end = smallest.len().min(at + length);
-                let without = [&smallest[..at], &smallest[end..]].concat();
-                if self.parse(&without).is_err() {
-                    smallest = without;
-                } else {
-                    at = end;
-                }
-            }
-            length /= 2;
-        }
-        smallest
-    }
-}
-
-/// Fails when the input that is being tried takes too long or too much.
-fn watch(current: &Current, hanging: Duration) -> Result<(), Failure> {
-    let Some((input, since)) = lock(current).clone() else { return Ok(()) };
-    if since.elapsed() > hanging {
-        return Err(Failure { reason: format!("it does not end: {hanging:?} were not enough"), input });
-    }
-    let memory = resident_memory();
-    if memory > MOST_MEMORY {
-        let reason = format!("the program uses {memory} bytes of memory, by this input or one beside it");
-        return Err(Failure { reason, input });
-    }
-    Ok(())
-}
-
-fn resident_memory() -> usize {
-    let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc is there");
-    let pages: usize = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    pages * 4096
-}
-
-fn processor_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the thread has a clock").into()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-thread_local! {
-    /// The last panic of a parser; `None` in threads that run no parser.
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Keeps panics of parsers for the report, instead of printing each.
-fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let usual = panic::take_hook();
-        panic::set_hook(Box::new(move |panic| {
-            let is_parser = PANIC.with_borrow_mut(|last| last.as_mut().map(|text| *text = panic.to_string()));
-            if is_parser.is_none() {
-                usual(panic);
-            }
-        }));
-    });
-}
-
-fn report(name: &str, seed: u64, Failure { reason, input }: &Failure) -> String {
-    let path = findings_directory().join(format!("{name}-{:016x}", hash_of(&String::from_utf8_lossy(input))));
-    std::fs::write(&path, input).expect("the input can be written");
-    let beginning: Vec<u8> = input.iter().copied().take(200).collect();
-    format!(
-        "{reason}\n\
-         input:  {} bytes, beginning with \"{}\"\n\
-         found:  FUZZ_SEED={seed}\n\
-         replay: FUZZ_INPUT={path} cargo test -p vfleet-tests --test fuzz {name}\n\
-         keep:   cp {path} tests/fuzz/corpus/{name}/",
-        input.len(),
-        beginning.escape_ascii(),
-        path = path.display(),
-    )
-}
-
-fn findings_directory() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
-    std::fs::create_dir_all(&directory).expect("the target directory can be written");
-    directory
-}
-
 fn corpus_directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name)
 }
@@ -399,10 +216,4 @@ fn files_of(directory: &Path) -> Vec<Vec<u8>> {
         }
     }
     files
-}
-
-/// FNV-1a: the same on every machine and in every version, unlike the standard library's.
-fn hash_of(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

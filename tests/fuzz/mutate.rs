@@ -288,7 +288,7 @@ impl Mutator {
                 7 => Value::Array(vec![place.clone(), place.clone()]),
                 8 => Value::String("x".repeat(1 << self.random.below(12))),
                 9 | 10 => Value::String(NUMBER.to_owned()),
-                _ => place.get("0").cloned().unwrap_or_else(|| Value::from(u64::MAX)),
+                _ => Value::from(u64::MAX),
             };
         }
         let text = document.to_string();

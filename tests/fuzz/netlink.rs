@@ -37,7 +37,8 @@ fn attributes() {
 #[test]
 fn netlink_reply() {
     Target::new("netlink_reply").run(|bytes| {
-        let replies = fuzzing::replies(bytes);
+        let Some(replies) = fuzzing::replies(bytes) else { return Verdict::Refused };
+        let data: usize = replies.iter().flatten().sum();
         assert!(replies.len() * 16 <= bytes.len(), "more messages than there is room for");
         for reply in &replies {
             assert!(
@@ -45,6 +46,13 @@ fn netlink_reply() {
                 "{reply:?}"
             );
         }
+        // Only data has to be all there: other messages are longer than what is said of them here.
+        let is_data = replies.iter().all(|reply| matches!(reply, Ok(1..)));
+        assert!(
+            !is_data || data + (16 + 3) * replies.len() >= bytes.len(),
+            "{data} of {} bytes",
+            bytes.len()
+        );
         Verdict::of(!replies.is_empty())
     });
 }
@@ -62,10 +70,27 @@ fn link() {
     });
 }
 
+const RTA_MULTIPATH: u16 = 9;
+
+/// Returns whether hops in a row, each of which begins with its length, are all there.
+fn are_whole(hops: &[u8]) -> bool {
+    let [low, high, _, _, _, _, _, _, ..] = *hops else { return true };
+    let length = usize::from(u16::from_ne_bytes([low, high]));
+    (8..=hops.len()).contains(&length)
+        && are_whole(hops.get(length.next_multiple_of(4)..).unwrap_or_default())
+}
+
 #[test]
 fn route() {
     Target::new("route").run(|payload| {
-        let hops = fuzzing::route(payload).map_or(0, |interfaces| interfaces.len());
+        let found = fuzzing::route(payload);
+        let hops = found.as_ref().map_or(0, |interfaces| interfaces.len());
+        let attributes = payload.get(12..).and_then(fuzzing::attributes).unwrap_or_default();
+        if let (Some(_), Some((_, hops))) =
+            (&found, attributes.iter().find(|(kind, _)| *kind == RTA_MULTIPATH))
+        {
+            assert!(are_whole(hops), "a hop that is cut off was taken");
+        }
         assert!(hops * 8 <= payload.len(), "{hops} hops in {} bytes", payload.len());
         ignores_unknown_attributes(fuzzing::route, payload)
     });

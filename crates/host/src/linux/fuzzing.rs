@@ -65,14 +65,15 @@ pub fn encode_attributes(attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
     attributes.iter().fold(Attributes::default(), add).after(&[])
 }
 
-/// Parses what was received from a netlink socket at once; returns the errno or the data of each message.
-pub fn replies(bytes: &[u8]) -> Vec<Result<usize, i32>> {
+/// Parses what was received from a netlink socket at once; returns the errno or the length of the data of each message.
+pub fn replies(bytes: &[u8]) -> Option<Vec<Result<usize, i32>>> {
     let read = |message: netlink::Message<'_>| match Reply::of(&message) {
         Reply::Data(payload) => Ok(payload.len()),
         Reply::Done | Reply::Interrupted => Ok(0),
         Reply::Refused { errno, .. } => Err(errno),
     };
-    netlink::messages(bytes).map(read).collect()
+    let _ = netlink::messages(bytes).map(read).count();
+    Some(netlink::all_messages(bytes)?.into_iter().map(read).collect())
 }
 
 /// Parses the answer to `CTRL_CMD_GETFAMILY`.

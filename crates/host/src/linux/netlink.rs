@@ -4,7 +4,7 @@ mod attribute;
 mod reply;
 
 pub(super) use attribute::{Attribute, Attributes, attributes, find, text};
-pub(super) use reply::{Message, Reply, messages};
+pub(super) use reply::{Message, Reply, all_messages, messages};
 
 use std::io;
 
@@ -85,8 +85,9 @@ impl Conversation {
     fn receive(&mut self, attempt: &str, mut take: impl FnMut(&[u8]) -> bool) -> Result<(), HostError> {
         loop {
             let (bytes, _) = self.socket.recv_from_full().map_err(|source| failed(attempt, source))?;
+            let messages = all_messages(&bytes).ok_or_else(|| nonsense(attempt))?;
             // Others are answers to an earlier question that nobody waited for.
-            for message in messages(&bytes).filter(|message| message.sequence == self.sequence) {
+            for message in messages.into_iter().filter(|message| message.sequence == self.sequence) {
                 match Reply::of(&message) {
                     Reply::Data(payload) if take(payload) => {}
                     Reply::Data(_) | Reply::Done => return Ok(()),

@@ -26,6 +26,14 @@ pub(in super::super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Messa
     })
 }
 
+/// The messages that were received at once; `None` when they are not all that was received. A list that lacks some must
+/// not be taken for whole.
+pub(in super::super) fn all_messages(bytes: &[u8]) -> Option<Vec<Message<'_>>> {
+    let found: Vec<_> = messages(bytes).collect();
+    let lengths = found.iter().map(|message| (NLMSG_HEADER + message.payload.len()).next_multiple_of(4));
+    (lengths.sum::<usize>() >= bytes.len()).then_some(found)
+}
+
 fn first(bytes: &[u8]) -> Option<(Message<'_>, usize)> {
     let header = bytes.first_chunk::<NLMSG_HEADER>()?;
     let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -134,6 +142,15 @@ mod tests {
     fn a_list_that_was_interrupted_is_not_believed() {
         let bytes = packet(16, NLM_F_DUMP_INTR, 3, &[1; 4]);
         assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Interrupted);
+    }
+
+    #[test]
+    fn messages_with_something_else_behind_them_are_not_all() {
+        let one = [&20_u32.to_ne_bytes()[..], &[0; 16]].concat();
+        assert_eq!(all_messages(&one).map(|found| found.len()), Some(1));
+        assert_eq!(all_messages(&[&one[..], &one].concat()).map(|found| found.len()), Some(2));
+        assert_eq!(all_messages(&[&one[..], &one[..19]].concat()), None);
+        assert_eq!(all_messages(&[&one[..], &[0; 4]].concat()), None);
     }
 
     proptest! {

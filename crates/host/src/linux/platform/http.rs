@@ -84,8 +84,8 @@ pub(in super::super) fn body(answer: &[u8]) -> io::Result<String> {
         .lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, length)| length.trim().parse::<usize>().ok());
-    if announced.is_some_and(|length| length > body.len()) {
+        .map(|(_, length)| length.trim().parse::<usize>().map_err(|_| nonsense()));
+    if announced.transpose()?.is_some_and(|length| length > body.len()) {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer ends early"));
     }
     Ok(String::from_utf8_lossy(body).into_owned())
@@ -115,6 +115,7 @@ mod tests {
         for (answer, words) in [
             (&b"HTTP/1.1 404 Not Found\r\n\r\n<html>"[..], "404 Not Found"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "ends early"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello", "no HTTP"),
             (b"HTTP/1.1 200 OK", "no HTTP"),
             (b"SSH-2.0\r\n\r\n", "no HTTP"),
             (b"", "no HTTP"),

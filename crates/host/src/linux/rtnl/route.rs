@@ -45,6 +45,7 @@ fn next_hops(mut bytes: &[u8]) -> Option<Vec<u32>> {
             return None;
         }
         interfaces.push(u32::from_ne_bytes([hop[4], hop[5], hop[6], hop[7]]));
+        bytes.get(..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(interfaces)
@@ -99,6 +100,14 @@ mod tests {
         assert_eq!(Route::parse(&route(24, 254, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
         assert_eq!(Route::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
         assert_eq!(Route::parse(&[0; 5]), None);
+    }
+
+    #[test]
+    fn a_hop_that_is_longer_than_its_route_makes_no_sense() {
+        let mut bytes = two_hops();
+        let at = bytes.len() - 8;
+        bytes[at..at + 2].copy_from_slice(&12_u16.to_ne_bytes());
+        assert_eq!(Route::parse(&bytes), None);
     }
 
     proptest! {
