@@ -1,4 +1,4 @@
-//! What the environment says of a run; `tests/fuzz.rs` documents it.
+//! What the environment says of a run; `tests/fuzz/main.rs` documents it.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -101,7 +101,7 @@ const fn name(phase: BootPhase) -> &'static str {
 }
 
 /// Parses the text of [`BOOT_CONFIG`].
-#[doc(hidden)] // public for tests/fuzz.rs
+#[doc(hidden)] // public for tests/fuzz/main.rs
 pub fn parse(config: &str) -> Result<BootConfig, String> {
     let refused =
         |error: &dyn std::error::Error| format!("{BOOT_CONFIG} cannot be read: {}", with_causes(error));
@@ -125,7 +125,7 @@ pub(crate) fn known_result(facts: &HostFacts) -> Option<BootResult> {
 }
 
 /// Parses the text of [`BOOT_RESULT`]. A text that cannot be read is a failure.
-#[doc(hidden)] // public for tests/fuzz.rs
+#[doc(hidden)] // public for tests/fuzz/main.rs
 pub fn parse_result(text: &str) -> BootResult {
     let result = serde_saphyr::from_str(text);
     result.unwrap_or_else(|error| BootResult::failed(format!("{BOOT_RESULT} cannot be read: {error}")))

@@ -1,4 +1,4 @@
-//! The parsers of files, options and environment variables, for `tests/fuzz.rs`. No other code uses them.
+//! The parsers of files, options and environment variables, for `tests/fuzz/main.rs`. No other code uses them.
 
 use std::net::IpAddr;
 use std::time::Duration;

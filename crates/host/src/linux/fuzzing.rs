@@ -1,4 +1,4 @@
-//! The parsers of what the kernel, other programs and clouds tell, for `tests/fuzz.rs`. No other code uses them.
+//! The parsers of what the kernel, other programs and clouds tell, for `tests/fuzz/main.rs`. No other code uses them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

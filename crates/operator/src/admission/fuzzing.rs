@@ -1,4 +1,4 @@
-//! The parsers of what the API server and Secrets say, for `tests/fuzz.rs`. No other code uses them.
+//! The parsers of what the API server and Secrets say, for `tests/fuzz/main.rs`. No other code uses them.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;

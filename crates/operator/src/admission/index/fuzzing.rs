@@ -1,4 +1,4 @@
-//! A cluster made of objects in JSON, for `tests/fuzz.rs`.
+//! A cluster made of objects in JSON, for `tests/fuzz/main.rs`.
 
 use kube::runtime::watcher::Event;
 use serde::Deserialize;
@@ -46,8 +46,9 @@ fn list<K: DeserializeOwned>(
 }
 
 fn of_kind<K: DeserializeOwned>(objects: &[Box<RawValue>], kind: &str) -> Result<Vec<K>, serde_json::Error> {
-    let is_it = |object: &&Box<RawValue>| {
+    let is_it = |object: &&RawValue| {
         serde_json::from_str::<OnlyKind>(object.get()).is_ok_and(|found| found.kind == kind)
     };
-    objects.iter().filter(is_it).map(|object| serde_json::from_str(object.get())).collect()
+    let objects = objects.iter().map(Box::as_ref).filter(is_it);
+    objects.map(|object| serde_json::from_str(object.get())).collect()
 }

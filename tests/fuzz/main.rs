@@ -66,31 +66,17 @@
     reason = "in a test a failed expectation is the point"
 )]
 
-#[path = "fuzz/admission.rs"]
 mod admission;
-#[path = "fuzz/api.rs"]
 mod api;
-#[path = "fuzz/bites.rs"]
 mod bites;
-#[path = "fuzz/boot.rs"]
 mod boot;
-#[path = "fuzz/certificates.rs"]
 mod certificates;
-#[path = "fuzz/cloud.rs"]
 mod cloud;
-#[path = "fuzz/driver.rs"]
 mod driver;
-#[path = "fuzz/mutate.rs"]
 mod mutate;
-#[path = "fuzz/netlink.rs"]
 mod netlink;
-#[path = "fuzz/node_files.rs"]
 mod node_files;
-#[path = "fuzz/objects.rs"]
 mod objects;
-#[path = "fuzz/programs.rs"]
 mod programs;
-#[path = "fuzz/settings.rs"]
 mod settings;
-#[path = "fuzz/worker.rs"]
 mod worker;
