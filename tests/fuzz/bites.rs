@@ -112,8 +112,7 @@ fn the_same_seed_gives_the_same_inputs() {
         };
         let statistics = Target::new("bites").with_input(*b"abc: 12").probe(check).unwrap();
         assert!(statistics.inputs > 1000 && statistics.accepted < statistics.inputs, "{statistics:?}");
-        let seen = seen.lock().unwrap().clone();
-        seen
+        std::mem::take(&mut *seen.lock().unwrap())
     };
     assert!(run() == run());
 }
@@ -127,7 +126,9 @@ fn every_folder_of_the_corpus_has_a_target_and_every_target_is_in_the_table() {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     let read = |path: String| std::fs::read_to_string(directory.join(path)).unwrap();
-    let sources = names("fuzz").into_iter().filter(|name| name.ends_with(".rs") && name != "bites.rs");
+    let sources = names("fuzz")
+        .into_iter()
+        .filter(|name| Path::new(name).extension().is_some_and(|kind| kind == "rs") && name != "bites.rs");
     let sources: String = sources.map(|name| read(format!("fuzz/{name}"))).collect();
     let table = read("fuzz.rs".to_owned());
     let targets: Vec<&str> =

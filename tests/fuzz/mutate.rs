@@ -105,6 +105,7 @@ pub(crate) struct Mutator {
     random: Random,
     pool: Vec<Vec<u8>>,
     corpus_length: usize,
+    longest_kept: usize,
     words: Vec<Vec<u8>>,
 }
 
@@ -116,11 +117,15 @@ impl Mutator {
             found.filter(|word| (2..40).contains(&word.len())).map(<[u8]>::to_vec).chain(own).collect();
         words.sort();
         words.dedup();
-        Self { random: Random(seed), corpus_length: corpus.len(), pool: corpus, words }
+        let longest_kept = corpus.iter().map(Vec::len).max().unwrap_or_default() * 2 + 256;
+        Self { random: Random(seed), corpus_length: corpus.len(), longest_kept, pool: corpus, words }
     }
 
-    /// Keeps an input that was accepted, to be mutated further.
+    /// Keeps an input that was accepted, to be mutated further. Not one that has grown: it would only take longer.
     pub(crate) fn keep(&mut self, input: Vec<u8>) {
+        if input.len() > self.longest_kept {
+            return;
+        }
         if self.pool.len() < self.corpus_length + MOST_KEPT {
             self.pool.push(input);
         } else if self.random.one_in(8) {

@@ -84,7 +84,7 @@ fn are_whole(hops: &[u8]) -> bool {
 fn route() {
     Target::new("route").run(|payload| {
         let found = fuzzing::route(payload);
-        let hops = found.as_ref().map_or(0, |interfaces| interfaces.len());
+        let hops = found.as_ref().map_or(0, Vec::len);
         let attributes = payload.get(12..).and_then(fuzzing::attributes).unwrap_or_default();
         if let (Some(_), Some((_, hops))) =
             (&found, attributes.iter().find(|(kind, _)| *kind == RTA_MULTIPATH))

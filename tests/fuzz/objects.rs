@@ -76,7 +76,7 @@ fn nad_annotations() {
     });
 }
 
-fn network_spec_of(value: Value) -> Option<(NetworkKind, NetworkSpec)> {
+fn network_spec_of(value: &Value) -> Option<(NetworkKind, NetworkSpec)> {
     let kind = value.get("kind")?.as_str()?.to_owned();
     let spec = value.get("spec")?.clone();
     Some(match kind.as_str() {
@@ -104,7 +104,7 @@ fn network_spec() {
     let target = Target::new("network_spec").with_files("crates/plan/tests/networks");
     let words = &["\\\"", "\\n", "{\\\"type\\\":\\\"a\\\"}", ",", "}", "]", "\\u0000"];
     target.with_words(words).run(|bytes| {
-        let found = serde_saphyr::from_slice(bytes).ok().and_then(network_spec_of);
+        let found = serde_saphyr::from_slice(bytes).ok().as_ref().and_then(network_spec_of);
         let Some((kind, spec)) = found else { return Verdict::Refused };
         let id = NetworkId { kind, namespace: "operator".to_owned(), name: "net".to_owned() };
         match plan_nad(&id, &spec, "openshift.io", "operator") {

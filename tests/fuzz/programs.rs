@@ -42,7 +42,7 @@ fn sim_machine() {
                 return Verdict::Refused;
             }
         };
-        let facts = SimHost::new(&machine, "fuzz").and_then(|host| Ok(host.facts()));
+        let facts = SimHost::new(&machine, "fuzz").map(|host| host.facts());
         if let Ok(Ok(facts)) = &facts {
             let addresses: Vec<PciAddress> = facts.pfs.iter().map(|pf| pf.address).collect();
             assert!(addresses.is_sorted(), "{addresses:?}");
@@ -61,7 +61,7 @@ fn options() {
             lifetime.as_ref().is_ok_and(|time| (12..=3650 * 24 * 3600).contains(&time.as_secs()))
                 || lifetime.is_err()
         );
-        assert!(vfleet::fuzzing::minutes(text) <= u64::from(u32::MAX));
+        assert!(u32::try_from(vfleet::fuzzing::minutes(text)).is_ok());
         let addresses = vfleet::fuzzing::node_addresses(text);
         let printed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         assert_eq!(vfleet::fuzzing::node_addresses(&printed.join(",")), addresses);
