@@ -67,7 +67,7 @@ fn nad_annotations() {
         let pod = pod(POD_NETWORKS, "a,a");
         let injection = inject(&pod, &[(named.clone(), nad.clone()), (named, nad)]);
         let changed = patched(&pod, &injection.patch);
-        // What was there is still there.
+        // Nothing of the pod is lost.
         assert_eq!(changed["metadata"], pod["metadata"]);
         assert_eq!(changed["spec"]["containers"][0]["name"], "a");
         let limits = &changed["spec"]["containers"][0]["resources"]["limits"];
