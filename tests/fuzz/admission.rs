@@ -1,4 +1,4 @@
-//! What the API server asks the webhooks, to the answer.
+//! Questions of the API server to the webhooks, to the answer.
 
 use std::sync::LazyLock;
 

@@ -112,7 +112,7 @@ fn the_same_seed_gives_the_same_inputs() {
         };
         let statistics = Target::new("bites").with_input(*b"abc: 12").probe(check).unwrap();
         assert!(statistics.inputs > 1000 && statistics.accepted < statistics.inputs, "{statistics:?}");
-        seen.lock().unwrap().clone()
+        std::mem::take(&mut *seen.lock().unwrap())
     };
     assert!(run() == run());
 }

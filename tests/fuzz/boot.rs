@@ -62,7 +62,7 @@ fn kernel_command_line() {
             "{told:?} is not what is written"
         );
         let lacking = missing(&wanted, &line);
-        // What comes after `--` is for init, and an open quote swallows the rest.
+        // Arguments after `--` are for init, and an open quote swallows the rest.
         if !line.contains("--") && !line.contains('"') {
             let added = format!("{line} {}", lacking.join(" "));
             assert_eq!(missing(&wanted, &added), Vec::<String>::new(), "what was missing was added");

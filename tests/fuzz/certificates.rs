@@ -54,8 +54,8 @@ fn authorities() {
 fn check_times(times: &KeptTimes) {
     for now in [i64::MIN, -1, 0, NOW, i64::MAX] {
         for lifetime in [1, 90 * 24 * 3600] {
-            let untold = renewal(times, &[NAME.to_owned()], Told::NotAll, now, lifetime);
-            assert!(untold != Renewal::Promote, "served before it is trusted");
+            let untrusted = renewal(times, &[NAME.to_owned()], Told::NotAll, now, lifetime);
+            assert!(untrusted != Renewal::Promote, "served before it is trusted");
             let _ = renewal(times, &[NAME.to_owned()], Told::All, now, lifetime);
             let _ = renewal(times, &[], Told::AsksNobody, now, lifetime);
         }

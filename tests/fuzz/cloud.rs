@@ -1,4 +1,4 @@
-//! What clouds say of a machine.
+//! Metadata of clouds about a machine.
 
 use vfleet_host::{Platform, fuzzing};
 

@@ -1,4 +1,4 @@
-//! What the kernel answers through netlink.
+//! Answers of the kernel through netlink.
 
 use vfleet_host::fuzzing;
 

@@ -67,7 +67,7 @@ fn nad_annotations() {
         let pod = pod(POD_NETWORKS, "a,a");
         let injection = inject(&pod, &[(named.clone(), nad.clone()), (named, nad)]);
         let changed = patched(&pod, &injection.patch);
-        // What was there is still there.
+        // Nothing of the pod is lost.
         assert_eq!(changed["metadata"], pod["metadata"]);
         assert_eq!(changed["spec"]["containers"][0]["name"], "a");
         let limits = &changed["spec"]["containers"][0]["resources"]["limits"];
@@ -104,8 +104,7 @@ fn network_spec() {
     let target = Target::new("network_spec").with_files("crates/plan/tests/networks");
     let words = &["\\\"", "\\n", "{\\\"type\\\":\\\"a\\\"}", ",", "}", "]", "\\u0000"];
     target.with_words(words).run(|bytes| {
-        let found: Option<Value> = serde_saphyr::from_slice(bytes).ok();
-        let found = found.as_ref().and_then(network_spec_of);
+        let found = serde_saphyr::from_slice(bytes).ok().as_ref().and_then(network_spec_of);
         let Some((kind, spec)) = found else { return Verdict::Refused };
         let id = NetworkId { kind, namespace: "operator".to_owned(), name: "net".to_owned() };
         match plan_nad(&id, &spec, "openshift.io", "operator") {

@@ -1,4 +1,4 @@
-//! What users give to the programs: files, options and environment variables.
+//! Input of users to the programs: files, options and environment variables.
 
 use vfleet_api::PciAddress;
 use vfleet_host::sim::Machine;

@@ -1,4 +1,4 @@
-//! What the environment says of a run; `tests/fuzz/main.rs` documents it.
+//! Settings of a run from the environment, documented in `tests/fuzz/main.rs`.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};

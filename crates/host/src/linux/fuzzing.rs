@@ -16,7 +16,7 @@ use super::uevent::Uevent;
 use super::{devlink, ethtool, genl, modules, netlink, parse, rdma, records, system};
 use crate::HostError;
 
-/// What `RTM_NEWLINK` says of an interface, as far as tests judge it.
+/// An interface as `RTM_NEWLINK` describes it, as far as tests judge it.
 #[derive(Debug)]
 pub struct Link {
     /// Its number.

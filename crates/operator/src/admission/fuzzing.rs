@@ -12,7 +12,7 @@ use super::index;
 use super::review::{Answer, Review, ReviewRequest, reply};
 use super::subject::{Subject, Unread};
 
-/// What admission knows of a cluster.
+/// The part of a cluster that admission knows.
 pub struct Cluster(index::Cluster);
 
 /// Parses the objects of a cluster, a JSON list, as watches do.

@@ -46,9 +46,7 @@ fn list<K: DeserializeOwned>(
 }
 
 fn of_kind<K: DeserializeOwned>(objects: &[Box<RawValue>], kind: &str) -> Result<Vec<K>, serde_json::Error> {
-    let is_it = |object: &&RawValue| {
-        serde_json::from_str::<OnlyKind>(object.get()).is_ok_and(|found| found.kind == kind)
-    };
-    let objects = objects.iter().map(Box::as_ref).filter(is_it);
-    objects.map(|object| serde_json::from_str(object.get())).collect()
+    let texts = objects.iter().map(|object| object.get());
+    let is_it = |text: &&str| serde_json::from_str::<OnlyKind>(text).is_ok_and(|found| found.kind == kind);
+    texts.filter(is_it).map(serde_json::from_str).collect()
 }
