@@ -6,7 +6,6 @@ use kube::api::ObjectMeta;
 use kube::core::{PartialObjectMeta, Resource};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// What the API server has sent: the object, or as much of it as can be read.
@@ -23,21 +22,22 @@ pub(crate) struct Unreadable {
     pub(crate) error: String,
 }
 
-impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guarded<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(match serde_json::from_str(text.get()) {
             Ok(object) => Ok(object),
-            Err(_) => Err(Box::new(unreadable::<K>(text.get()).map_err(D::Error::custom)?)),
+            Err(error) => Err(Box::new(unreadable(text.get(), &error).map_err(D::Error::custom)?)),
         }))
     }
 }
 
-fn unreadable<K: DeserializeOwned + Resource>(text: &str) -> Result<Unreadable, serde_json::Error> {
-    let PartialObjectMeta { metadata, .. } = serde_json::from_str::<PartialObjectMeta<K>>(text)?;
-    // Read from a tree, it says what is wrong without a column of a text that nobody sees.
-    let tree: Value = serde_json::from_str(text)?;
-    let error = K::deserialize(tree).err().map(|error| error.to_string()).unwrap_or_default();
+fn unreadable(text: &str, error: &serde_json::Error) -> Result<Unreadable, serde_json::Error> {
+    let PartialObjectMeta { metadata, .. } = serde_json::from_str::<PartialObjectMeta>(text)?;
+    // Nobody sees the text that the place is in.
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let error = error.to_string();
+    let error = error.strip_suffix(&place).unwrap_or(&error).to_owned();
     Ok(Unreadable { metadata, error })
 }
 
