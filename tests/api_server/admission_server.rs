@@ -43,7 +43,7 @@ fn asked(operator: &Replica) -> [u64; 3] {
 /// The conditions and selectors of the webhooks, as the API server reads them.
 #[tokio::test]
 async fn the_api_server_asks_about_what_is_wanted_and_about_nothing_else() {
-    let door = Door::new("asked", Plane::Admission).await;
+    let door = Door::new("asked", Plane::AdmissionQuestions).await;
     let operator = door.replica("operator", &[], &[]);
     door.open().await;
     let home = door.cluster.namespace().to_owned();

@@ -25,6 +25,8 @@ pub enum Plane {
     Deployment,
     /// Webhooks and who is asked by them, without NetworkAttachmentDefinitions.
     Admission,
+    /// Questions that one operator is asked, which are counted: no other test may write.
+    AdmissionQuestions,
     /// Certificates of webhooks, under load.
     Certificates,
     /// The cases of admission, which have clusters of their own.
