@@ -1,4 +1,6 @@
 //! Many nodes in pools with different limits are drained for a change, while the operator is killed again and again.
+//!
+//! `FLEET_TIMES=3` has three times as many nodes and kills.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,7 +21,7 @@ use vfleet_tests::plane::Plane;
 /// Two ports with 7 VFs each.
 const PF: &str = "enp1s0";
 const POOL_LABEL: &str = "fleet.test/pool";
-const KILLS: usize = 20;
+const KILLS: usize = 10;
 /// Asked, drained, drained completely, idle again.
 const STEPS_OF_A_NODE: usize = 4;
 const DEADLINE: Duration = Duration::from_mins(5);
@@ -29,34 +31,52 @@ struct Pool {
     name: &'static str,
     nodes: usize,
     spec: fn() -> Value,
-    /// How many nodes may be busy at once; `None` for no limit.
-    limit: Option<usize>,
+    /// How many of so many nodes may be busy at once; `None` for no limit.
+    limit: fn(usize) -> Option<usize>,
     /// How many pods may be gone at once: fewer than nodes are drained.
     budget: usize,
 }
 
 const POOLS: [Pool; 4] = [
-    Pool { name: "three", nodes: 30, spec: || json!({ "maxUnavailable": 3 }), limit: Some(3), budget: 2 },
-    Pool { name: "tenth", nodes: 60, spec: || json!({ "maxUnavailable": "10%" }), limit: Some(6), budget: 5 },
+    Pool { name: "three", nodes: 12, spec: || json!({ "maxUnavailable": 3 }), limit: |_| Some(3), budget: 2 },
+    Pool {
+        name: "tenth",
+        nodes: 40,
+        spec: || json!({ "maxUnavailable": "10%" }),
+        limit: |nodes| Some(nodes / 10),
+        budget: 3,
+    },
     Pool {
         name: "eight",
-        nodes: 50,
+        nodes: 24,
         spec: || json!({ "drainConfig": { "maxParallelNodeConfiguration": 8 } }),
-        limit: Some(8),
+        limit: |_| Some(8),
         budget: 6,
     },
     Pool {
         name: "free",
-        nodes: 60,
+        nodes: 24,
         spec: || json!({ "drainConfig": { "maxParallelNodeConfiguration": 0 } }),
-        limit: None,
-        budget: 30,
+        limit: |_| None,
+        budget: 12,
     },
 ];
 
 impl Pool {
+    fn nodes(&self) -> usize {
+        self.nodes * times()
+    }
+
     fn members(&self) -> Vec<String> {
-        (0..self.nodes).map(|number| format!("fleet-{}-{number:02}", self.name)).collect()
+        (0..self.nodes()).map(|number| format!("fleet-{}-{number:02}", self.name)).collect()
+    }
+}
+
+/// How much larger than usual the fleet is.
+fn times() -> usize {
+    match std::env::var("FLEET_TIMES") {
+        Ok(text) => text.parse().expect("FLEET_TIMES is a number"),
+        Err(_) => 1,
     }
 }
 
@@ -84,8 +104,9 @@ async fn limits_hold_while_the_operator_is_killed_again_and_again() {
     make_vfs(&cluster, 6).await;
     let mut dice = Dice::new();
     let steps = names.len() * STEPS_OF_A_NODE;
-    for kill in 0..KILLS {
-        let at = (kill * steps + dice.below(steps)) / KILLS;
+    let kills = KILLS * times();
+    for kill in 0..kills {
+        let at = (kill * steps + dice.below(steps)) / kills;
         let reached = tokio::time::timeout(DEADLINE, log.expect_steps(at)).await;
         assert!(reached.is_ok(), "stuck after {} steps\n{}", log.steps(), cluster.log());
         operator.kill();
@@ -101,8 +122,8 @@ async fn limits_hold_while_the_operator_is_killed_again_and_again() {
 
     for pool in &POOLS {
         let most = log.most_at_once(&pool.members());
-        say(&format!("pool {}: {most} at once of {} nodes", pool.name, pool.nodes));
-        match pool.limit {
+        say(&format!("pool {}: {most} at once of {} nodes", pool.name, pool.nodes()));
+        match (pool.limit)(pool.nodes()) {
             Some(limit) => assert_eq!(most, limit, "pool {}", pool.name),
             // Their budget lets that many go at once, but more are begun with.
             None => assert!(most > pool.budget, "pool {}: {most}", pool.name),
@@ -157,7 +178,7 @@ async fn run_pods(cluster: &Cluster) {
     let file = cluster.file("pods.json", &list.to_string());
     cluster.kubectl(&["apply", "--server-side", "-f", &file]);
     for pool in &POOLS {
-        let wanted = i32::try_from(pool.nodes).unwrap();
+        let wanted = i32::try_from(pool.nodes()).unwrap();
         let runs = |set: &Deployment| {
             set.status.as_ref().and_then(|status| status.available_replicas) == Some(wanted)
         };
@@ -172,7 +193,7 @@ async fn run_pods(cluster: &Cluster) {
     for pod in pods.items.into_iter().filter_map(|pod| pod.spec?.node_name) {
         *on_node.entry(pod).or_default() += 1;
     }
-    let expected: usize = POOLS.iter().map(|pool| pool.nodes).sum();
+    let expected: usize = POOLS.iter().map(Pool::nodes).sum();
     assert_eq!((on_node.len(), on_node.values().max()), (expected, Some(&1)), "{on_node:?}");
 }
 
@@ -186,7 +207,7 @@ fn deployment(pool: &Pool) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": pool.name },
         "spec": {
-            "replicas": pool.nodes, "selector": { "matchLabels": labels },
+            "replicas": pool.nodes(), "selector": { "matchLabels": labels },
             "template": {
                 "metadata": { "labels": labels },
                 "spec": {

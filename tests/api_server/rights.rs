@@ -208,7 +208,11 @@ async fn two_nodes(cluster: &Cluster, nodes: [&str; 2]) {
 
 /// Policies come into force a moment after they are written, and no event says when. `deed` is one that is refused then.
 async fn until_in_force<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
-    let waiting = async { while deed().await.is_ok() {} };
+    let is_refused = |result: Result<T, kube::Error>| match result {
+        Err(kube::Error::Api(status)) => status.is_forbidden(),
+        _ => false,
+    };
+    let waiting = async { while !is_refused(deed().await) {} };
     tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the policy comes into force");
 }
 

@@ -1,5 +1,6 @@
 //! The operator when its API server is in trouble: restarted, busy, with objects that others change at the same time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,8 @@ async fn restarted() {
     let _operator = cluster.operator();
     let _agent = cluster.agent("restarted-1", &machine()).await;
     cluster.make_vfs("restarted-1", PF, 2).await;
-    let plane = cluster.plane();
-    tokio::task::spawn_blocking(|| plane.restart_apiserver()).await.unwrap().unwrap();
+    let plane = Arc::clone(cluster.plane());
+    tokio::task::spawn_blocking(move || plane.restart_apiserver()).await.unwrap().unwrap();
     cluster.make_vfs("restarted-1", PF, 4).await;
     assert!(cluster.log().contains("watching is interrupted"), "{}", cluster.log());
 }

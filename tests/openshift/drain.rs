@@ -1,11 +1,10 @@
 //! Drains on OpenShift: machine config pools are paused around them. The tests play the agents, and the machine config
-//! operator with its real definitions. A machine config pool is of the whole cluster and knows one operator: only one
-//! test runs at a time.
+//! operator with its real definitions.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::MutexGuard;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::node_state::DrainStatus::{
     DrainRequired, Draining, DrainingComplete, DrainingMcpPaused, DrainingMcpPausing, Idle,
@@ -16,9 +15,9 @@ use vfleet_tests::drain::{RESOURCE, is_cordoned, mark, status_of};
 use vfleet_tests::openshift::pause_of;
 use vfleet_tests::plane::Plane;
 
-const OWN: [(&str, &str); 1] = [("POD_NAME", "one")];
+use crate::ALONE;
 
-static ALONE: Mutex<()> = Mutex::const_new(());
+const OWN: [(&str, &str); 1] = [("POD_NAME", "one")];
 
 /// A cluster with one machine config pool, and the operator.
 struct Scene {

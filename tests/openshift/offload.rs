@@ -7,10 +7,14 @@ use vfleet_api::SriovNetworkPoolConfig;
 use vfleet_tests::cluster::Cluster;
 use vfleet_tests::plane::Plane;
 
+use crate::ALONE;
+
 #[tokio::test]
 async fn offload_becomes_a_machine_config_and_goes_with_the_last_pool() {
+    let _alone = ALONE.lock().await;
     let cluster = Cluster::new("offload", Plane::OpenShift).await;
     cluster.become_openshift();
+    cluster.control_plane_is("HighlyAvailable").await;
     cluster.make_machine_config_pool("hw-workers", &[]).await;
     let _operator = cluster.operator();
     let offload = |mcp: &str| json!({ "ovsHardwareOffloadConfig": { "name": mcp } });

@@ -11,6 +11,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fixture_kube::ControlPlane;
@@ -50,7 +51,7 @@ pub fn machine() -> String {
 }
 
 pub struct Cluster {
-    plane: &'static ControlPlane,
+    plane: Arc<ControlPlane>,
     client: Client,
     namespace: String,
     files: tempfile::TempDir,
@@ -106,7 +107,8 @@ impl Cluster {
     pub async fn before_install(name: &str, plane: Plane) -> Self {
         let plane = tokio::task::spawn_blocking(move || plane.get()).await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
-        Self { plane, client: plane.client().await.unwrap(), namespace, files: tempfile::tempdir().unwrap() }
+        let client = plane.client().await.unwrap();
+        Self { plane, client, namespace, files: tempfile::tempdir().unwrap() }
     }
 
     /// The shipped accounts, roles and admission policies, for this namespace.
@@ -254,8 +256,8 @@ impl Cluster {
     }
 
     /// The control plane that the test's namespace is on.
-    pub fn plane(&self) -> &'static ControlPlane {
-        self.plane
+    pub fn plane(&self) -> &Arc<ControlPlane> {
+        &self.plane
     }
 
     /// What all programs have logged so far.

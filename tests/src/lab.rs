@@ -3,9 +3,10 @@
 mod host_tests;
 pub mod kernel_suite;
 
-use std::sync::RwLockWriteGuard;
+use std::sync::{Arc, OnceLock, RwLockWriteGuard};
 
 use anyhow::Result;
+use fixture_kube::ControlPlane;
 use fixture_lab::Vm;
 
 use crate::plane::Plane;
@@ -13,5 +14,7 @@ use crate::plane::Plane;
 /// The machine, for the caller alone as long as it holds the guard. It reaches the control plane that the tests of
 /// this process share.
 pub fn machine() -> Result<RwLockWriteGuard<'static, Vm>> {
-    Vm::exclusive(Some(Plane::Lab.get().port()))
+    // The machine is told its port when it boots.
+    static PLANE: OnceLock<Arc<ControlPlane>> = OnceLock::new();
+    Vm::exclusive(Some(PLANE.get_or_init(|| Plane::Lab.get()).port()))
 }

@@ -14,6 +14,7 @@
 mod keeper;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fixture_kube::ControlPlane;
@@ -51,7 +52,7 @@ static TURN: RwLock<()> = RwLock::const_new(());
 /// The control plane, with the operator running.
 pub struct World {
     keeper: &'static Keeper,
-    plane: &'static ControlPlane,
+    plane: Arc<ControlPlane>,
     client: Client,
     turn: Turn,
 }
@@ -75,7 +76,8 @@ impl World {
     async fn new(turn: Turn) -> Self {
         let keeper = tokio::task::spawn_blocking(Keeper::get).await.unwrap();
         let plane = Plane::Networks.get();
-        Self { keeper, plane, client: plane.client().await.unwrap(), turn }
+        let client = plane.client().await.unwrap();
+        Self { keeper, plane, client, turn }
     }
 
     /// The operator's namespace.

@@ -1,10 +1,11 @@
 //! Control planes that the tests of one process share.
 //!
 //! An operator watches the nodes and networks of its whole cluster, and some tests change the whole cluster. Tests that
-//! would disturb each other have different planes. Each plane starts with the first test that needs it.
+//! would disturb each other have different planes. A plane starts with the first test that needs it and ends with the
+//! last one that holds it: one that nobody needs would still take a tenth of a processor.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fixture_kube::{ControlPlane, Options};
 
@@ -49,24 +50,29 @@ pub enum Plane {
 
 const COUNT: usize = Plane::Lab as usize + 1;
 
-static PLANES: [OnceLock<ControlPlane>; COUNT] = [const { OnceLock::new() }; COUNT];
+static PLANES: [Mutex<Weak<ControlPlane>>; COUNT] = [const { Mutex::new(Weak::new()) }; COUNT];
 
 impl Plane {
-    /// Returns the control plane, which lives as long as the process.
+    /// Returns the control plane, which runs as long as somebody holds it. Starts it if nobody does.
     ///
     /// # Panics
     /// When it cannot be started.
     #[expect(clippy::panic, reason = "without a control plane no test that asks for it can go on")]
-    pub fn get(self) -> &'static ControlPlane {
-        PLANES[self as usize].get_or_init(|| {
-            let start = || {
-                let plane = ControlPlane::start(Options::default())?;
-                plane.apply_crds(&root().join("deploy/crds"))?;
-                anyhow::Ok(plane)
-            };
-            start().unwrap_or_else(|error| panic!("no control plane {self:?}: {error:?}"))
+    pub fn get(self) -> Arc<ControlPlane> {
+        let mut running = PLANES[self as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        running.upgrade().unwrap_or_else(|| {
+            let plane = start().unwrap_or_else(|error| panic!("no control plane {self:?}: {error:?}"));
+            let plane = Arc::new(plane);
+            *running = Arc::downgrade(&plane);
+            plane
         })
     }
+}
+
+fn start() -> anyhow::Result<ControlPlane> {
+    let plane = ControlPlane::start(Options::default())?;
+    plane.apply_crds(&root().join("deploy/crds"))?;
+    Ok(plane)
 }
 
 /// Returns the root of the repository.

@@ -1,8 +1,8 @@
 //! From the Go operator's start to vfleet's.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fixture_kube::{ControlPlane, network_attachment_crds};
@@ -46,7 +46,7 @@ const NETWORKS: [(Kind, &str, bool); 8] = [
 /// The cluster after the take-over, and what the Go operator had left.
 pub struct Scene {
     cluster: Cluster,
-    plane: &'static ControlPlane,
+    plane: Arc<ControlPlane>,
     /// By kind, namespace and name.
     before: BTreeMap<(String, String, String), DynamicObject>,
     /// What was said when vfleet was installed beside what the Go operator had left.
