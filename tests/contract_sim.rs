@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use vfleet_tests::contract::sim::SimBench;
-use vfleet_tests::contract::suite::{catch, count_catchers, run_case};
+use vfleet_tests::contract::suite::{catch, run_case};
 use vfleet_tests::contract::{Case, Defect, Ending, all_cases, all_defects, find_case};
 
 fn main() -> ExitCode {
@@ -23,13 +23,10 @@ fn try_case(case: &Case) -> Ending {
     }
 }
 
-/// By the case that is named for it, and by how many of all.
+/// By the case that is named for it.
 fn notice(defect: &'static Defect) -> Result<Completion, Failed> {
     let case = find_case(defect.caught_by).ok_or("its catcher is no case")?;
-    let ending = catch(defect, case, &SimBench::new(case.given)?);
-    let all = count_catchers(defect, SimBench::new)?;
-    eprintln!("{} cases notice {}", all, defect.name);
-    conclude(ending)
+    conclude(catch(defect, case, &SimBench::new(case.given)?))
 }
 
 fn conclude(ending: Ending) -> Result<Completion, Failed> {

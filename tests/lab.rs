@@ -22,6 +22,8 @@ use vfleet_tests::programs::vfleet;
 const CONTRACT: &str = env!("CARGO_BIN_EXE_contract");
 /// The variable that has all defects tried on the kernel, and not only one of each kind.
 const ALL_DEFECTS: &str = "ALL_DEFECTS";
+/// Seconds of a case.
+const NOT_WORTH_TELLING: f64 = 1.0;
 const HOST_TESTS: &str = "host::its_tests_that_change_a_machine_hold";
 
 fn main() -> ExitCode {
@@ -134,6 +136,9 @@ impl Run {
         }
         let report = self.suite().wait_for(name).map_err(|error| format!("{error:?}"))?;
         let ending = report.ending.clone();
+        if report.seconds > NOT_WORTH_TELLING {
+            eprintln!("{} took {:.1} s", trial_name(name), report.seconds);
+        }
         self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
         match ending {
             Ending::Ok => Ok(Completion::Completed),

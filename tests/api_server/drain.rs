@@ -355,7 +355,7 @@ async fn daemon_pods_that_may_have_lost_their_vfs_start_again() {
         },
     });
     let file = cluster.file("ds.json", &set.to_string());
-    cluster.kubectl(&["apply", "--server-side", "-f", &file]);
+    cluster.apply_file(&file);
     let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
     let first: Pod = cluster.wait_for_any("app=ds", "runs", runs).await;
 

@@ -3,7 +3,7 @@
 //! `FLEET_TIMES=3` has three times as many nodes and kills.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -176,7 +176,7 @@ async fn run_pods(cluster: &Cluster) {
     let objects: Vec<_> = POOLS.iter().flat_map(|pool| [deployment(pool), budget(pool)]).collect();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     let file = cluster.file("pods.json", &list.to_string());
-    cluster.kubectl(&["apply", "--server-side", "-f", &file]);
+    cluster.apply_file(&file);
     for pool in &POOLS {
         let wanted = i32::try_from(pool.nodes()).unwrap();
         let runs = |set: &Deployment| {
@@ -261,14 +261,10 @@ async fn refusals(cluster: &Cluster) -> usize {
 struct Dice(u64);
 
 impl Dice {
-    /// `VFLEET_SEED` makes a run happen again.
+    /// `VFLEET_SEED` gives others.
     fn new() -> Self {
-        let given = std::env::var("VFLEET_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = given.unwrap_or_else(|| {
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| u64::from(now.subsec_nanos()))
-        });
-        eprintln!("VFLEET_SEED={seed}");
-        Self(seed)
+        let given = std::env::var("VFLEET_SEED").ok();
+        Self(given.map_or(1, |text| text.parse().expect("VFLEET_SEED is a number")))
     }
 
     /// From 0 to below `end`.

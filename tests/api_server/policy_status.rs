@@ -116,8 +116,13 @@ async fn two_policies_that_fight_are_told_who_won() {
     spec["priority"] = json!(10);
     apply_policy(&cluster, "a", &spec).await;
     expect(&cluster, "a", "Ready", "True", "Configured").await;
-    let text = expect(&cluster, "b", "Ready", "True", "Configured").await;
-    assert!(text.contains("policy a"), "{text}");
+    // It was ready before, too.
+    let is_told = |policy: &SriovNetworkNodePolicy| {
+        let conditions = policy.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let (status, why, text) = condition(conditions, "Ready");
+        status == "True" && why == "Configured" && text.contains("policy a")
+    };
+    cluster.wait_for("b", "Ready, and told that policy a has its VFs", is_told).await;
 }
 
 #[tokio::test]

@@ -53,6 +53,20 @@ async fn a_replica_that_stops_hands_over_at_once() {
     cluster.make_vfs("graceful-1", PF, 3).await;
 }
 
+/// How often it went from hand to hand is a number that anybody can write.
+#[tokio::test]
+async fn a_lease_that_cannot_count_any_further_is_taken_all_the_same() {
+    let cluster = Cluster::new("counted", Plane::Fleet).await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "vfleet-operator" },
+        "spec": { "holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": i32::MAX },
+    });
+    cluster.apply_file(&cluster.file("lease.json", &lease.to_string()));
+    let _operator = replica(&cluster, "first");
+    let taken = leads(&cluster, "first").await;
+    assert_eq!(taken.spec.unwrap().lease_transitions, Some(i32::MAX));
+}
+
 #[tokio::test]
 async fn a_replica_that_is_killed_is_followed_by_the_other() {
     let cluster = Cluster::new("crash", Plane::Fleet).await;

@@ -59,7 +59,7 @@ async fn may(cluster: &Cluster, account: &str, deed: Deed) -> bool {
 #[tokio::test]
 async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
     use Place::{Cluster as All, Elsewhere, Home};
-    let cluster = Cluster::new("rights", Plane::Fleet).await;
+    let cluster = Cluster::new("rights", Plane::Rights).await;
     let may_do = [
         (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
         (OPERATOR, Deed("patch", SRIOV, "sriovoperatorconfigs/status", Home)),
@@ -151,7 +151,7 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
 
 #[tokio::test]
 async fn agents_may_tell_an_external_drainer_only_where_there_is_one() {
-    let cluster = Cluster::new("rights-drainer", Plane::Fleet).await;
+    let cluster = Cluster::new("rights-drainer", Plane::Rights).await;
     let telling = [
         Deed("patch", "", "nodes", Place::Cluster),
         Deed("patch", SRIOV, "sriovnetworknodestates", Place::Home),
@@ -224,7 +224,7 @@ async fn until_allowed<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
 
 #[tokio::test]
 async fn an_agent_writes_only_the_node_state_of_its_own_node() {
-    let cluster = Cluster::new("node-scope", Plane::Fleet).await;
+    let cluster = Cluster::new("node-scope", Plane::Rights).await;
     two_nodes(&cluster, ["scope-a", "scope-b"]).await;
     let a = cluster.client_as(AGENT, Some(&cluster.agent_pod("scope-a"))).await;
     let b = cluster.client_as(AGENT, Some(&cluster.agent_pod("scope-b"))).await;
@@ -245,7 +245,7 @@ async fn an_agent_writes_only_the_node_state_of_its_own_node() {
 
 #[tokio::test]
 async fn an_agent_touches_only_pods_of_its_own_node() {
-    let cluster = Cluster::new("pod-scope", Plane::Fleet).await;
+    let cluster = Cluster::new("pod-scope", Plane::Rights).await;
     two_nodes(&cluster, ["pods-a", "pods-b"]).await;
     let (pod_a, pod_b) = (cluster.agent_pod("pods-a"), cluster.agent_pod("pods-b"));
     let a = cluster.client_as(AGENT, Some(&pod_a)).await;
@@ -298,7 +298,7 @@ where
 
 #[tokio::test]
 async fn an_agent_changes_only_its_drain_annotations_on_its_node_and_node_state() {
-    let cluster = Cluster::new("drain-scope", Plane::Fleet).await;
+    let cluster = Cluster::new("drain-scope", Plane::Rights).await;
     cluster.allow_external_drainer();
     let names = ["drain-scope-a", "drain-scope-b"];
     two_nodes(&cluster, names).await;

@@ -26,7 +26,7 @@ use vfleet_tests::contract::specs::{group, spec, with_groups};
 use course::{Pace, converge, lasting, lines, plan};
 use mishap::{Mishap, mishap};
 
-/// How many scenarios are tried, unless CONVERGE_CASES says so.
+/// How many scenarios are tried, or more where `PROPTEST_CASES` says so.
 const CASES: u32 = 1000;
 
 /// A machine with a past, and what is wanted of it now.
@@ -131,8 +131,9 @@ fn is_about_all_vfs(plan: &Plan, facts: &HostFacts, pf: PciAddress) -> bool {
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    let cases = std::env::var("CONVERGE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
-    ProptestConfig { failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::with_cases(cases) }
+    let default = ProptestConfig::default();
+    let cases = default.cases.max(cases);
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4000, ..default }
 }
 
 proptest! {

@@ -8,6 +8,8 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
 
+mod traces;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -30,6 +32,8 @@ use vfleet_host::sim::Machine;
 
 use crate::plane::Plane;
 use crate::programs::vfleet;
+
+use traces::{MADE_FOR, remove_traces};
 
 /// Generous: the machine that runs the tests may be busy with a virtual machine.
 const DEADLINE: Duration = Duration::from_mins(3);
@@ -95,6 +99,20 @@ impl Drop for Program {
     }
 }
 
+/// Every operator of the plane looks after all nodes, and every write is held to all policies: without those of tests that
+/// are over, there is little to do for the others.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.plane) == 1 {
+            return; // it goes as a whole
+        }
+        let cleaned = self.plane.ask(async |client| remove_traces(&client, &self.namespace).await);
+        if let Err(error) = cleaned {
+            eprintln!("{}: not cleaned up: {error:#}", self.namespace);
+        }
+    }
+}
+
 impl Cluster {
     /// Makes a namespace on `plane` with vfleet's accounts and roles.
     pub async fn new(name: &str, plane: Plane) -> Self {
@@ -131,8 +149,7 @@ impl Cluster {
     }
 
     fn apply_manifest(&self, file: &str) -> anyhow::Result<()> {
-        let path = self.manifests().join(file).display().to_string();
-        self.plane.kubectl(&["apply", "--server-side", "-f", &path])?.into_stdout().map(drop)
+        self.plane.apply(&self.manifests().join(file), &self.namespace).map(drop)
     }
 
     /// The operator may not do anything to this resource any more, until the next `install`.
@@ -173,6 +190,11 @@ impl Cluster {
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let command = [&["--namespace", &self.namespace], arguments].concat();
         self.plane.kubectl(&command).unwrap().into_stdout().unwrap()
+    }
+
+    /// Applies the objects of a file, as the administrator would with kubectl.
+    pub fn apply_file(&self, path: &str) {
+        self.plane.apply(Path::new(path), &self.namespace).unwrap();
     }
 
     /// A file with this text; gives its path.
@@ -220,7 +242,7 @@ impl Cluster {
             },
         });
         let file = self.file(&format!("{name}.json"), &pod.to_string());
-        self.kubectl(&["apply", "--server-side", "-f", &file]);
+        self.apply_file(&file);
         name
     }
 
@@ -279,7 +301,11 @@ impl Cluster {
     pub async fn create_worker(&self, node: &str) {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         if api.get_opt(node).await.unwrap().is_none() {
-            let labels = [("node-role.kubernetes.io/worker", ""), ("kubernetes.io/os", "linux")];
+            let labels = [
+                ("node-role.kubernetes.io/worker", ""),
+                ("kubernetes.io/os", "linux"),
+                (MADE_FOR, self.namespace.as_str()),
+            ];
             self.plane.create_node(node, &labels).await.unwrap();
         }
     }

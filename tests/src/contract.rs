@@ -25,3 +25,6 @@ pub use broken::{Defect, all_defects, defects_for_kernel};
 pub use cases::{Case, GIVEN_VFS, Given, all_cases, find_case};
 pub use coverage::Environment;
 pub use suite::{Ending, Report};
+
+/// The exit status of the program `contract` when a case has failed. Other failures of the program have others.
+pub const SOME_FAILED: u8 = 1;

@@ -156,7 +156,7 @@ impl Cluster {
             "spec": { "minAvailable": min_available, "selector": { "matchLabels": { "app": label } } },
         });
         let file = self.file(&format!("{name}.json"), &object.to_string());
-        self.kubectl(&["apply", "--server-side", "-f", &file]);
+        self.apply_file(&file);
     }
 
     /// A node whose pods keep a budget from being broken: `pod` has VFs and cannot go.

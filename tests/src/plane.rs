@@ -20,6 +20,8 @@ pub enum Plane {
     DrainMigration,
     /// Drains of hundreds of nodes: every operator of the cluster would follow them.
     LargeFleet,
+    /// Rights of accounts: no operator runs, which would change nodes by what the tests write as agents.
+    Rights,
     /// A cluster that has one node only.
     SingleNode,
     /// Labels of nodes and what is deployed beside the agent.

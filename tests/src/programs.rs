@@ -39,10 +39,14 @@ fn shipped() -> PathBuf {
     target.join(format!("{}-unknown-linux-gnu/release/vfleet", env::consts::ARCH))
 }
 
-/// Returns a source file that has changed since the program was built, by the list that cargo leaves beside it.
+/// Returns a source file that has changed since the program was built, by the list that `cargo build` leaves beside it.
+/// `cargo test` leaves none: who names such a program has just built it.
 fn newer_source(program: &Path) -> Result<Option<String>> {
     let list = program.with_extension("d");
-    let Ok(text) = fs::read_to_string(&list) else { return Ok(None) };
+    let text = match fs::read_to_string(&list) {
+        Err(_) if env::var_os(VARIABLE).is_some() => return Ok(None),
+        text => text.with_context(|| list.display().to_string())?,
+    };
     let built = modified(program)?;
     let sources = text.split_once(": ").map_or("", |(_, sources)| sources).split_whitespace();
     for source in sources {

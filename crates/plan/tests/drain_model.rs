@@ -44,12 +44,12 @@ fn check(name: &str, protocol: Protocol, expected: Option<&'static str>) -> Resu
     let checker =
         protocol.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     eprintln!(
-        "{name}: {} states, {} of them different, runs of up to {} steps, {:.1} s",
+        "{} states, {} of them different, runs of up to {} steps",
         checker.state_count(),
         checker.unique_state_count(),
         checker.max_depth(),
-        started.elapsed().as_secs_f64(),
     );
+    eprintln!("{name} took {:.1} s", started.elapsed().as_secs_f64());
     let mut found = checker.discoveries();
     let is_used = found.remove(properties::USED).is_some();
     match expected {
@@ -174,7 +174,11 @@ fn main() -> ExitCode {
     // Each uses all processors.
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
-    for (name, protocol, ends) in configurations() {
+    let configurations = configurations();
+    for (bug, _, found_in) in DEFECTS {
+        assert!(configurations.iter().any(|(name, ..)| name == found_in), "{bug:?}: there is no {found_in:?}");
+    }
+    for (name, protocol, ends) in configurations {
         trials.push(Trial::test(name, move || check(name, protocol, None)));
         if ends {
             trials.push(Trial::test(format!("{name}: every run ends"), move || check_ends(&protocol)));

@@ -10,14 +10,15 @@ use vfleet_tests::contract::coverage::{hold_to_table, table};
 use vfleet_tests::contract::linux::LinuxBench;
 use vfleet_tests::contract::suite::{catch, defect_name, run_case};
 use vfleet_tests::contract::{
-    Case, Defect, Ending, Environment, Given, Report, Stop, all_cases, all_defects, defects_for_kernel,
+    Case, Defect, Ending, Environment, Given, Report, SOME_FAILED, Stop, all_cases, all_defects, defects_for_kernel,
     find_case,
 };
 
 /// Try the contract of hosts on this machine, as root. Its first two network cards that can have VFs are changed
 /// and left without VFs, and vfleet's records are removed: run it in a throw-away machine.
 ///
-/// One line for each case, then a summary in JSON. The exit status is 1 when a case has failed.
+/// One line for each case, then a summary in JSON. The exit status is 1 when a case has failed, 2 when the
+/// suite could not be run.
 #[derive(Parser)]
 #[command(name = "contract")]
 #[expect(clippy::struct_excessive_bools, reason = "they are the switches of a command line")]
@@ -70,9 +71,15 @@ fn all_trials() -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
-    let trials = choose(&arguments)?;
+fn main() -> ExitCode {
+    run(&Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("contract: {error:?}");
+        ExitCode::from(2)
+    })
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let trials = choose(arguments)?;
     if arguments.list {
         let names: Vec<&str> = trials.iter().map(|trial| trial.name.as_str()).collect();
         writeln!(io::stdout(), "{}\n\n{}", names.join("\n"), table())?;
@@ -144,5 +151,5 @@ fn summarize(reports: &[Report], seconds: f64) -> Result<ExitCode> {
         "seconds": seconds,
     });
     writeln!(io::stdout(), "{summary}")?;
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
 }

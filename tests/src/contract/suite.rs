@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, Stop};
 use super::broken::{BrokenBench, Defect};
-use super::cases::{Case, Given, all_cases};
+use super::cases::Case;
 use super::coverage::hold_to_table;
 
 /// How a case ended.
@@ -61,18 +61,4 @@ pub fn catch(defect: &'static Defect, case: &Case, bench: &dyn Bench) -> Ending 
         Ending::Ok => Ending::Failed(format!("{} does not notice {}", case.name, defect.name)),
         cannot_show @ Ending::CannotShow(_) => hold_to_table(case.name, bench.environment(), cannot_show),
     }
-}
-
-/// How many cases of the whole suite notice a defect, on a bench of its own for each.
-pub fn count_catchers<B: Bench, E>(
-    defect: &'static Defect,
-    new_bench: impl Fn(Given) -> Result<B, E>,
-) -> Result<usize, E> {
-    let mut count = 0;
-    for case in all_cases() {
-        let bench = new_bench(case.given)?;
-        let ending = attempt(case, &BrokenBench::new(&bench, defect));
-        count += usize::from(matches!(ending, Ending::Failed(_)));
-    }
-    Ok(count)
 }

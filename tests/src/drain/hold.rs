@@ -39,7 +39,7 @@ impl Cluster {
         });
         for object in [policy, binding] {
             let file = self.file("hold.json", &object.to_string());
-            self.kubectl(&["apply", "--server-side", "-f", &file]);
+            self.apply_file(&file);
         }
         self.wait_until_refused(node, status, true).await;
     }

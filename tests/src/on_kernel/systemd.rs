@@ -26,15 +26,11 @@ pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
 
     let state = format!("systemctl show --value -p SubState {}", UNITS[1]);
     guest.until("the units have ended", &format!("{state} | grep -qx -e exited -e failed"));
-    assert_eq!(
-        guest.drivers(PF),
-        ["vfio-pci"; 3],
-        "made at boot: {}",
-        guest.run("journalctl -b -u 'sriov-config*'")
-    );
+    let journal = guest.run("journalctl -b -u 'sriov-config*'");
+    assert_eq!(guest.drivers(PF), ["vfio-pci"; 3], "made at boot: {journal}");
     for unit in UNITS {
         let result = guest.run(&format!("systemctl show -p Result -p ExecMainStatus {unit}"));
-        assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}");
+        assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}: {journal}");
     }
     assert_order(guest);
     assert_started_again_when_killed(guest);

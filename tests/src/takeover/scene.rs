@@ -186,7 +186,7 @@ impl Scene {
     pub fn apply(&self, objects: &str) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), objects).unwrap();
-        self.kubectl(&["apply", "--server-side", "-f", file.path().to_str().unwrap()]);
+        self.cluster.apply_file(file.path().to_str().unwrap());
     }
 
     /// Creates a node as its kubelet would.

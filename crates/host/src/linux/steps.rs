@@ -20,7 +20,8 @@ use crate::HostError;
 
 /// For most: the longest waits inside them are two of ten seconds.
 const SHORT: Duration = Duration::from_secs(30);
-/// Making a hundred VFs takes some cards a minute, and a change of the eswitch mode makes as many representors.
+/// Making a hundred VFs takes some cards a minute, and a change of the eswitch mode makes as many representors. udev looks
+/// at all of them.
 const LONG: Duration = Duration::from_mins(2);
 /// Tools that write to flash, or make a new image of the system to boot.
 const LONGEST: Duration = Duration::from_mins(5);
@@ -28,7 +29,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 /// How long a step may take.
 pub(super) fn deadline(step: &Step) -> Duration {
     match step {
-        Step::SetNumVfs { .. } | Step::SetEswitchMode { .. } => LONG,
+        Step::SetNumVfs { .. } | Step::SetEswitchMode { .. } | Step::ReplayUdev { .. } => LONG,
         Step::SetFirmware { .. } | Step::ResetFirmware { .. } | Step::SetKernelArguments { .. } => LONGEST,
         _ => SHORT,
     }

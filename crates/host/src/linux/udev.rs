@@ -10,8 +10,8 @@ use super::root::HostRoot;
 use super::{netdev, pci, sysfs};
 use crate::HostError;
 
-/// How long udev may take for reading its rules, and for what it has to do.
-const SETTLING: Duration = Duration::from_secs(9);
+/// How long udev may take for reading its rules, and for what it has to do: at boot that is every device of the machine.
+const SETTLING: Duration = Duration::from_mins(1);
 
 /// Has udev look at a PF's interface and at its representors again, and waits until it has.
 pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {

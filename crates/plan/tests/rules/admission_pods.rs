@@ -141,7 +141,7 @@ fn asks(pod: &Value, resource: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(crate::config(5000))]
 
     #[test]
     fn any_text_is_a_list_of_networks_or_a_fault(text in nearly_networks()) {
@@ -179,7 +179,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(crate::config(2000))]
 
     #[test]
     fn a_pod_is_given_what_it_names_and_loses_nothing(pod in any_pod(), nads in any_nads()) {

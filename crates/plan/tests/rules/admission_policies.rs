@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
@@ -274,10 +273,7 @@ fn kind_of(finding: &Finding) -> (&'static str, String) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::Off)),
-        ..ProptestConfig::with_cases(500)
-    })]
+    #![proptest_config(crate::config(500))]
 
     #[test]
     fn classes_say_what_all_their_nodes_say(

@@ -121,7 +121,7 @@ fn results_of_the_go_daemon_are_read() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(500))]
 
     #[test]
     fn a_config_is_read_back(spec in spec(), settings in settings(), is_in_use: bool) {

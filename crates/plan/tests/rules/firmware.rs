@@ -103,7 +103,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(1000))]
 
     #[test]
     fn any_text_is_read_or_refused(text in r"(\PC|\n){0,200}") {

@@ -255,7 +255,7 @@ fn any_guid() -> impl Strategy<Value = Guid> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(2000))]
 
     #[test]
     fn any_text_is_read_or_refused(text in r#"[\[\]{}":,a-zA-Z0-9_. ]{0,60}|\PC{0,40}"#) {

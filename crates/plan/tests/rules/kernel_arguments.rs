@@ -83,7 +83,7 @@ fn what_switches_the_iommu_off_is_found_as_it_is_written() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(1000))]
 
     #[test]
     fn any_line_can_be_asked(line in r#"([a-z_.=,"-]| |\PC){0,80}"#) {

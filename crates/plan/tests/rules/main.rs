@@ -27,3 +27,11 @@ mod resources;
 mod restarts;
 mod system;
 mod udev;
+
+use proptest::test_runner::Config;
+
+/// Returns how property tests run: with so many cases, or more where `PROPTEST_CASES` says so.
+fn config(cases: u32) -> Config {
+    let default = Config::default();
+    Config { cases: default.cases.max(cases), failure_persistence: None, ..default }
+}

@@ -113,7 +113,7 @@ fn plugins(config: &str) -> (Value, Vec<Value>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+    #![proptest_config(crate::config(256))]
 
     #[test]
     fn any_text_gives_a_fault_or_what_it_says(

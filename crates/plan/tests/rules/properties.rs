@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::any_policies::{cards, policy};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use proptest::test_runner::FileFailurePersistence;
 use vfleet_api::node_state::{Interface, InterfaceExt, VfGroup};
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec, VfRange};
 use vfleet_plan::{NamedPolicy, NodeInput, NodePlan, PfVerdict, plan_node_spec};
@@ -95,10 +94,7 @@ fn is_held(situation: &Situation, plan: &NodePlan, current: &SriovNetworkNodeSta
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::Off)),
-        ..ProptestConfig::with_cases(300)
-    })]
+    #![proptest_config(crate::config(300))]
 
     #[test]
     fn the_order_of_the_list_does_not_matter(situation in situation(), earlier in policies(), turn in 0..6_usize) {

@@ -143,7 +143,7 @@ impl Given {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::config(4_000))]
 
     /// Also when there were too many before.
     #[test]
