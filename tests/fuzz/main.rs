@@ -56,8 +56,9 @@
 //! | policies of `vfleet node` | `vfleet/src/commands/node/policies.rs` | `node_policies` |
 //! | machines of `--sim` | `host/src/sim/machine.rs` | `sim_machine` |
 //!
-//! Not here: what D-Bus, HTTP and TLS libraries parse before we see it, and objects of Kubernetes itself, which
-//! `k8s-openapi` parses.
+//! Not here: what D-Bus, HTTP and TLS libraries parse before we see it, objects of Kubernetes itself, which `k8s-openapi`
+//! parses, and what is only looked up or split into words: fields of OpenShift's objects by their paths, times, the
+//! arguments that kernel-install keeps.
 
 #![allow(
     clippy::unwrap_used,

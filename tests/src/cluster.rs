@@ -103,9 +103,6 @@ impl Drop for Program {
 /// are over, there is little to do for the others.
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if Arc::strong_count(&self.plane) == 1 {
-            return; // it goes as a whole
-        }
         let cleaned = self.plane.ask(async |client| remove_traces(&client, &self.namespace).await);
         if let Err(error) = cleaned {
             eprintln!("{}: not cleaned up: {error:#}", self.namespace);

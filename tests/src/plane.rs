@@ -1,11 +1,11 @@
 //! Control planes that the tests of one process share.
 //!
 //! An operator watches the nodes and networks of its whole cluster, and some tests change the whole cluster. Tests that
-//! would disturb each other have different planes. A plane starts with the first test that needs it and ends with the
-//! last one that holds it: one that nobody needs would still take a tenth of a processor.
+//! would disturb each other have different planes. A plane starts with the first test that needs it. It ends when nobody
+//! holds it and others were needed since: one that nobody needs would still take a tenth of a processor.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fixture_kube::{ControlPlane, Options};
 
@@ -52,23 +52,48 @@ pub enum Plane {
 
 const COUNT: usize = Plane::Lab as usize + 1;
 
+/// Planes that tests have asked for last, which mostly are those that the next tests need.
+const KEPT: usize = 3;
+
+static RECENT: Mutex<Vec<Arc<ControlPlane>>> = Mutex::new(Vec::new());
+
 static PLANES: [Mutex<Weak<ControlPlane>>; COUNT] = [const { Mutex::new(Weak::new()) }; COUNT];
 
 impl Plane {
-    /// Returns the control plane, which runs as long as somebody holds it. Starts it if nobody does.
+    /// Returns the control plane, which runs as long as somebody holds it. Starts it if it does not run.
     ///
     /// # Panics
     /// When it cannot be started.
     #[expect(clippy::panic, reason = "without a control plane no test that asks for it can go on")]
     pub fn get(self) -> Arc<ControlPlane> {
-        let mut running = PLANES[self as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        running.upgrade().unwrap_or_else(|| {
+        let mut running = lock(&PLANES[self as usize]);
+        let plane = running.upgrade().unwrap_or_else(|| {
+            eprintln!("control plane {self:?} starts");
             let plane = start().unwrap_or_else(|error| panic!("no control plane {self:?}: {error:?}"));
             let plane = Arc::new(plane);
             *running = Arc::downgrade(&plane);
             plane
-        })
+        });
+        drop(running);
+        keep(&plane);
+        plane
     }
+}
+
+/// Counts a plane as the one that was needed last.
+fn keep(plane: &Arc<ControlPlane>) {
+    let mut recent = lock(&RECENT);
+    recent.retain(|other| !Arc::ptr_eq(other, plane));
+    recent.insert(0, Arc::clone(plane));
+    let most = recent.len().min(KEPT);
+    let old = recent.split_off(most);
+    drop(recent);
+    // Ends those that nobody else holds, which takes a moment.
+    drop(old);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn start() -> anyhow::Result<ControlPlane> {

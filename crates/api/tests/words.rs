@@ -24,7 +24,10 @@ fn check_all(text: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config({
+        let default = ProptestConfig::default();
+        ProptestConfig { cases: default.cases.max(2000), ..default }
+    })]
 
     #[test]
     fn any_text(text in any::<String>()) {

@@ -245,8 +245,6 @@ reboots: {needs: {x: {count: 1, bootId: y}}}
 "#;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     /// A machine that somebody described wrongly is an error, or a machine.
     #[test]
     fn takes_damaged_descriptions(at in 0..DESCRIBED.len(), byte in 0x20..0x7f_u8, length in 0..2 * DESCRIBED.len()) {

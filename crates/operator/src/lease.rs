@@ -146,7 +146,9 @@ impl Candidate {
             lease_duration_seconds: i32::try_from(LEASE_TIME.as_secs()).ok(),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
-            lease_transitions: Some(old.lease_transitions.unwrap_or(0).saturating_add(i32::from(!same_holder))),
+            lease_transitions: Some(
+                old.lease_transitions.unwrap_or(0).saturating_add(i32::from(!same_holder)),
+            ),
             ..old
         };
         let metadata = match known {

@@ -176,7 +176,10 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     let configurations = configurations();
     for (bug, _, found_in) in DEFECTS {
-        assert!(configurations.iter().any(|(name, ..)| name == found_in), "{bug:?}: there is no {found_in:?}");
+        assert!(
+            configurations.iter().any(|(name, ..)| name == found_in),
+            "{bug:?}: there is no {found_in:?}"
+        );
     }
     for (name, protocol, ends) in configurations {
         trials.push(Trial::test(name, move || check(name, protocol, None)));

@@ -18,8 +18,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
 fn generated(command: &str) -> BTreeMap<PathBuf, String> {
     let fresh = tempfile::tempdir().unwrap();
     // The shipped program in `make test`.
-    let vfleet =
-        std::env::var_os("VFLEET_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_vfleet").into());
+    let vfleet = std::env::var_os("VFLEET_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_vfleet").into());
     let status = Command::new(vfleet).arg(command).arg("--dir").arg(fresh.path()).status();
     assert!(status.unwrap().success());
     files(fresh.path())

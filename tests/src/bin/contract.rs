@@ -10,8 +10,8 @@ use vfleet_tests::contract::coverage::{hold_to_table, table};
 use vfleet_tests::contract::linux::LinuxBench;
 use vfleet_tests::contract::suite::{catch, defect_name, run_case};
 use vfleet_tests::contract::{
-    Case, Defect, Ending, Environment, Given, Report, SOME_FAILED, Stop, all_cases, all_defects, defects_for_kernel,
-    find_case,
+    Case, Defect, Ending, Environment, Given, Report, SOME_FAILED, Stop, all_cases, all_defects,
+    defects_for_kernel, find_case,
 };
 
 /// Try the contract of hosts on this machine, as root. Its first two network cards that can have VFs are changed

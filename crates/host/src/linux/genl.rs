@@ -77,8 +77,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
-
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = family_id(&bytes);

@@ -177,8 +177,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_any_list(text in "(?s).{0,200}") {
             let _ = known_in(&text);

@@ -145,8 +145,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
-
         #[test]
         fn ends_on_any_links(
             links in prop::collection::vec((0_u32..6, prop::option::of(0_u32..6), prop::option::of(0_u32..6)), 0..8)

@@ -155,8 +155,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_any_text(text in "\\PC*|[0-9a-fx+-]{0,12}|(c[0-9]*)?pf[0-9]*[a-z]{0,3}") {
             let _ = (count(&text), index(&text), port(&text), switch(&text), id(&text), speed(&text));

@@ -103,8 +103,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
-
         #[test]
         fn takes_any_text(text in "(?s).{0,200}") {
             let _ = (processor(&text), locks_down(&text));

@@ -60,8 +60,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = Uevent::parse(&bytes).map(|event| event.is_about_cards());

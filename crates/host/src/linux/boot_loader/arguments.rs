@@ -154,8 +154,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn our_file_is_read_back(with in arguments(), without in arguments()) {
             let drop_in = DropIn { with, without };

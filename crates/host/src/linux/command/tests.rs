@@ -98,8 +98,6 @@ fn without_a_bus_another_tree_has_nobody_to_start_its_programs() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn any_last_words_are_one_short_line(text in "(?s).{0,1400}") {
         let tail = tail(&text);

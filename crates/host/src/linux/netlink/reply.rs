@@ -154,8 +154,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_any_bytes(
             bytes in prop::collection::vec(any::<u8>(), 0..80),

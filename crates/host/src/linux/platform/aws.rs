@@ -46,8 +46,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
-
         #[test]
         fn takes_any_list(text in "(?s).{0,200}") {
             let _ = (macs(&text), network(&text));

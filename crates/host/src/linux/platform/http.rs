@@ -126,8 +126,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = body(&bytes);

@@ -169,8 +169,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_damaged_files(at in 0..NETWORK_DATA.len(), length in 0..NETWORK_DATA.len(), byte in 0x20..0x7f_u8) {
             let mut text = NETWORK_DATA.as_bytes().to_vec();

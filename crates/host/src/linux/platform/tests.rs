@@ -141,8 +141,6 @@ fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn takes_any_provider_id(id in "(?s).{0,60}|(aws|OpenStack)://.{0,20}") {
         let known = ["aws://", "openstack://"].iter().any(|cloud| id.to_ascii_lowercase().starts_with(cloud));

@@ -134,8 +134,6 @@ fn what_else_is_in_the_go_daemons_directory_does_not_matter() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     /// Each file damaged in one place and cut: an error, or a record of this card.
     #[test]
     fn takes_damaged_files(at in 0..WRITTEN_BY_GO.len(), byte: u8, length in 0..400_usize, is_ours: bool) {

@@ -281,8 +281,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let _ = (Link::parse(&bytes), is_virtual(&bytes));

@@ -387,7 +387,8 @@ fn any_body() -> impl Strategy<Value = Vec<u8>> {
 fn what_is_no_question_is_never_admitted() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let served = served(&CancellationToken::new());
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(2000));
+    let default = ProptestConfig::default();
+    let mut runner = TestRunner::new(ProptestConfig { cases: default.cases.max(2000), ..default });
     let (answered, refused) = (Cell::new(0), Cell::new(0));
     runner
         .run(&any_body(), |body| {
