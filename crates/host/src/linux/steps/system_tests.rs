@@ -272,7 +272,7 @@ fn udev_is_told_about_a_card_and_its_representors() {
     tree.execute(&Step::ReplayUdev { pf: "0000:3b:00.0".parse().unwrap() }).unwrap();
     let told = |path: &str| tree.read(&format!("{path}/uevent")).starts_with("add");
     assert_eq!(interfaces.map(|(path, _)| told(path)), [true, false, true, false]);
-    assert_eq!(tree.started(), ["udevadm control --reload", "udevadm settle --timeout=8"]);
+    assert_eq!(tree.started(), ["udevadm control --reload", "udevadm settle --timeout=59"]);
     let missing = Step::ReplayUdev { pf: "0000:05:00.0".parse().unwrap() };
     assert_eq!(tree.execute(&missing).unwrap_err().reason(), "NoSuchDevice");
 }
