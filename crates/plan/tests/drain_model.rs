@@ -80,6 +80,11 @@ fn list(actions: &[Action]) -> String {
     })
 }
 
+/// Configurations with millions of states, which take a minute on two cores: run with `--include-ignored`, as `make soak`
+/// does.
+const LONG: [&str; 2] =
+    ["three nodes, two pools, each replica and an agent crash", "many troubles, one replica"];
+
 /// What is looked at: name, protocol, and whether it is also looked at whether every run ends.
 fn configurations() -> Vec<(&'static str, Protocol, bool)> {
     let two = Protocol {
@@ -100,6 +105,11 @@ fn configurations() -> Vec<(&'static str, Protocol, bool)> {
         (
             "three nodes, two pools, each replica and an agent crash",
             Protocol { nodes: 3, replica_crashes: 1, budget: agent_crash, ..two },
+            false,
+        ),
+        (
+            "three nodes, two pools, each replica crashes",
+            Protocol { nodes: 3, replica_crashes: 1, ..two },
             false,
         ),
         ("kinds of objects are seen one by one", Protocol { sight: Sight::Kind, ..two }, true),
@@ -135,6 +145,16 @@ fn configurations() -> Vec<(&'static str, Protocol, bool)> {
             false,
         ),
         ("a drain takes too long", Protocol { budget: Budget { hours: 1, ..none }, ..two }, true),
+        (
+            "some troubles, one replica",
+            Protocol {
+                replica_crashes: 1,
+                budget: Budget { agent_crashes: 1, withdrawals: 1, pods: 1, deletions: 1, ..none },
+                sight: Sight::Kind,
+                ..alone
+            },
+            false,
+        ),
         (
             "many troubles, one replica",
             Protocol {
@@ -175,6 +195,9 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
     let configurations = configurations();
+    for long in LONG {
+        assert!(configurations.iter().any(|(name, ..)| *name == long), "there is no {long:?}");
+    }
     for (bug, _, found_in) in DEFECTS {
         assert!(
             configurations.iter().any(|(name, ..)| name == found_in),
@@ -182,7 +205,8 @@ fn main() -> ExitCode {
         );
     }
     for (name, protocol, ends) in configurations {
-        trials.push(Trial::test(name, move || check(name, protocol, None)));
+        let trial = Trial::test(name, move || check(name, protocol, None));
+        trials.push(trial.with_ignored_flag(LONG.contains(&name)));
         if ends {
             trials.push(Trial::test(format!("{name}: every run ends"), move || check_ends(&protocol)));
         }
