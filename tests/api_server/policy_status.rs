@@ -23,13 +23,25 @@ async fn apply_policy(cluster: &Cluster, name: &str, spec: &Value) {
 
 /// Waits until the policy says so; gives the message.
 async fn expect(cluster: &Cluster, policy: &str, type_: &str, status: &str, reason: &str) -> String {
+    expect_text(cluster, policy, type_, status, reason, "").await
+}
+
+/// The same, with `part` in the message: for conditions that were so before, for another cause.
+async fn expect_text(
+    cluster: &Cluster,
+    policy: &str,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    part: &str,
+) -> String {
     let is_so = |policy: &SriovNetworkNodePolicy| {
         let conditions = policy.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let (found, why, _) = condition(conditions, type_);
-        found == status && why == reason
+        let (found, why, text) = condition(conditions, type_);
+        found == status && why == reason && text.contains(part)
     };
     let found: SriovNetworkNodePolicy =
-        cluster.wait_for(policy, &format!("{type_} {status} {reason}"), is_so).await;
+        cluster.wait_for(policy, &format!("{type_} {status} {reason} {part}"), is_so).await;
     condition(found.status.unwrap().conditions.as_ref(), type_).2
 }
 
@@ -117,12 +129,7 @@ async fn two_policies_that_fight_are_told_who_won() {
     apply_policy(&cluster, "a", &spec).await;
     expect(&cluster, "a", "Ready", "True", "Configured").await;
     // It was ready before, too.
-    let is_told = |policy: &SriovNetworkNodePolicy| {
-        let conditions = policy.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let (status, why, text) = condition(conditions, "Ready");
-        status == "True" && why == "Configured" && text.contains("policy a")
-    };
-    cluster.wait_for("b", "Ready, and told that policy a has its VFs", is_told).await;
+    expect_text(&cluster, "b", "Ready", "True", "Configured", "policy a").await;
 }
 
 #[tokio::test]
