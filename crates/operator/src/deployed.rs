@@ -2,8 +2,8 @@
 
 mod agent;
 mod cni;
-mod device_plugin;
 mod environment;
+mod go_device_plugin;
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ pub(crate) fn wanted(config: &SriovOperatorConfig, site: &Site<'_>) -> Wanted {
         wanted.daemon_sets.push(agent::daemon_set(config, site, image));
     }
     if let Some(image) = &site.deploy.device_plugin_image {
-        wanted.service_accounts.push(device_plugin::service_account(config, site));
-        wanted.daemon_sets.push(device_plugin::daemon_set(config, site, image));
+        wanted.service_accounts.push(go_device_plugin::service_account(config, site));
+        wanted.daemon_sets.push(go_device_plugin::daemon_set(config, site, image));
     }
     wanted
 }

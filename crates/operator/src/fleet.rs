@@ -23,7 +23,7 @@ use vfleet_plan::{
     NamedPolicy, NamedPool, NicIds, NodeIdentity, device_plugin_config, pool, runs_agent, selects_node,
 };
 
-use crate::device_plugin::{NodeWish, PluginWish};
+use crate::go_device_plugin::{NodeWish, PluginWish};
 use crate::guarded::Guarded;
 use crate::known::{Changed, Counts, Known};
 

@@ -8,9 +8,9 @@ mod announce;
 mod context;
 mod default_pool;
 mod deployed;
-mod device_plugin;
 mod drain;
 mod fleet;
+mod go_device_plugin;
 mod guarded;
 mod health;
 mod known;
@@ -168,7 +168,7 @@ async fn lead(
     let (problem, plugin_problem) = tokio::sync::watch::channel(None);
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
     let (publish, nic_ids) = tokio::sync::watch::channel(None);
-    let follow = device_plugin::follow_nic_ids(context.clone(), publish);
+    let follow = go_device_plugin::follow_nic_ids(context.clone(), publish);
     controllers.spawn(stopped_by(stop.clone(), follow));
     let (offload, offload_seen) = tokio::sync::watch::channel(Offload::default());
     controllers.spawn(offload::run(context.clone(), offload, stop.clone()));
@@ -189,15 +189,15 @@ fn spawn_device_plugin(
     context: &Context,
     controllers: &mut JoinSet<Result<(), OperatorError>>,
     settings: &Settings,
-    problem: tokio::sync::watch::Sender<device_plugin::Problem>,
+    problem: tokio::sync::watch::Sender<go_device_plugin::Problem>,
     stop: &CancellationToken,
-) -> Option<tokio::sync::mpsc::UnboundedSender<device_plugin::News>> {
+) -> Option<tokio::sync::mpsc::UnboundedSender<go_device_plugin::News>> {
     if context.config.deploy.device_plugin_image.is_none() {
-        controllers.spawn(device_plugin::clean_up(context.clone(), settings.clone(), stop.clone()));
+        controllers.spawn(go_device_plugin::clean_up(context.clone(), settings.clone(), stop.clone()));
         return None;
     }
     let (tell, news) = tokio::sync::mpsc::unbounded_channel();
-    controllers.spawn(device_plugin::run(context.clone(), settings.clone(), news, problem, stop.clone()));
+    controllers.spawn(go_device_plugin::run(context.clone(), settings.clone(), news, problem, stop.clone()));
     Some(tell)
 }
 

@@ -17,8 +17,8 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPool
 use vfleet_plan::{NicIds, PolicyAnswer};
 
 use crate::context::Context;
-use crate::device_plugin::{News, NodeWish};
 use crate::fleet::{Decision, Fleet, SyncStatus, Touched};
+use crate::go_device_plugin::{News, NodeWish};
 use crate::guarded::Guarded;
 use crate::offload::Offload;
 use crate::pace::{self, Paced};

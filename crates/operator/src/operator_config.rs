@@ -20,7 +20,7 @@ use vfleet_api::keys::OPERATOR_CONFIG;
 use crate::OperatorError;
 use crate::admission::Standing;
 use crate::context::Context;
-use crate::device_plugin::Problem;
+use crate::go_device_plugin::Problem;
 use crate::operator_config::found::Found;
 use crate::operator_config::settling::{Known, Memory, settle};
 use crate::settings::{Seen, Settings};

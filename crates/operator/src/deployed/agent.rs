@@ -14,7 +14,9 @@ use vfleet_api::operator_config::{ConfigurationMode, PluginName, SriovOperatorCo
 use vfleet_plan::admission::FIXED_VARIABLES;
 use vfleet_plan::gates::Gate;
 
-use super::{Site, cni, device_plugin, host_path, mount, on_nodes, pod_field, privileged, requests, words};
+use super::{
+    Site, cni, go_device_plugin, host_path, mount, on_nodes, pod_field, privileged, requests, words,
+};
 
 /// Where the agent sees the host's file tree.
 const HOST: &str = "/host";
@@ -63,7 +65,7 @@ fn container(config: &SriovOperatorConfig, site: &Site<'_>, image: &str) -> Cont
 /// Each name once: the API server refuses a list with a name in it twice.
 fn variables(config: &SriovOperatorConfig, site: &Site<'_>) -> Vec<EnvVar> {
     let mut values: BTreeMap<&str, String> = settings(&config.spec, site);
-    if device_plugin::waits(config, site) {
+    if go_device_plugin::waits(config, site) {
         values.insert(name::HOLD_BACK_DEVICE_PLUGIN, "true".to_owned());
     }
     for (name, value) in config.spec.config_daemon_env_vars.iter().flatten() {

@@ -24,7 +24,7 @@ use super::{go_webhooks, take_over};
 use crate::admission::Standing;
 use crate::context::Context;
 use crate::deployed::{self, Site};
-use crate::device_plugin::Problem;
+use crate::go_device_plugin::Problem;
 use crate::patch::{WriteError, Writer};
 use crate::rights::Account;
 use crate::settings::Seen;

@@ -8,7 +8,7 @@ use vfleet_plan::admission::{ConfigFacts, Findings, Installation, Request, check
 
 use crate::admission::Standing;
 use crate::deployed::{CniImages, Site};
-use crate::device_plugin::Problem;
+use crate::go_device_plugin::Problem;
 
 /// What is known besides the config.
 pub(super) struct Outcome<'a> {

@@ -23,7 +23,7 @@ use crate::OperatorError;
 use crate::admission::PATIENCE;
 use crate::admission::wanted::Wanted;
 use crate::context::Context;
-use crate::device_plugin::follow_nic_ids;
+use crate::go_device_plugin::follow_nic_ids;
 use crate::guarded::Guarded;
 use crate::settings::{Seen, Settings};
 use crate::watch;

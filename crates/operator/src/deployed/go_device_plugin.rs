@@ -1,4 +1,4 @@
-//! The separate device plugin, when its image is given.
+//! The external Go device plugin, when its image is given.
 //!
 //! Nothing of a policy is in it: what it offers comes from a ConfigMap, so that a new policy does not start all plugins
 //! again. Unless the gate blockDevicePluginUntilConfigured is off, an init container waits until the node's agent says

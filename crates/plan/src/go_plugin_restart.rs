@@ -1,4 +1,4 @@
-//! When the separate device plugin has to start again: it reads its config and looks for devices only when it starts.
+//! When the external Go device plugin has to start again: it reads its config and looks for devices only when it starts.
 
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, Step};

@@ -1,4 +1,4 @@
-//! The separate Go device plugin, where it is deployed: its ConfigMap, the node label that lets it run, and its restart
+//! The external Go device plugin, where it is deployed: its ConfigMap, the node label that lets it run, and its restart
 //! where, and only where, its content or the node's VFs changed.
 
 mod clean_up;
