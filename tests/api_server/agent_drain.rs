@@ -16,7 +16,7 @@ use vfleet_api::keys::{
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_host::sim::Machine;
-use vfleet_host::{Host, HostError, SimHost, Wake, Watch};
+use vfleet_host::{Host, HostError, Running, SimHost, Wake, Watch};
 use vfleet_plan::drain::{StateFacts, Writer};
 use vfleet_plan::{BootLoader, HostFacts, Processor, Step};
 use vfleet_tests::agent::{Agent, lab};
@@ -299,8 +299,8 @@ impl Host for Looked {
         self.host.facts()
     }
 
-    fn execute(&self, step: &Step) -> Result<(), HostError> {
-        self.host.execute(step)
+    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
+        self.host.start(step)
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {

@@ -61,7 +61,7 @@ async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
     plugin_pod(&cluster, "held-1", "first", &waiting);
     plugin_pod(&cluster, "held-2", "elsewhere", &waiting);
     let agent = Agent::start(&cluster, "held-1", Arc::clone(&host), |config| {
-        config.holds_plugin_back = true;
+        config.holds_go_plugin_back = true;
     })
     .await;
     // Nothing is wanted, and so nothing is to be waited for.
@@ -106,7 +106,7 @@ async fn the_device_plugin_is_held_back_while_vfs_come_and_go() {
     // One that waited while no agent ran is let go by the next.
     plugin_pod(&cluster, "held-1", "third", &waiting);
     let agent = Agent::start(&cluster, "held-1", Arc::new(host.another()), |config| {
-        config.holds_plugin_back = true;
+        config.holds_go_plugin_back = true;
     })
     .await;
     cluster.wait_for("third", "let go", is_let_go).await;
@@ -248,7 +248,7 @@ async fn restarts(cluster: &Cluster, kubelet: &Arc<Kubelet>) {
             }
         }
     });
-    let holds = |config: &mut vfleet_agent::Config| config.holds_plugin_back = true;
+    let holds = |config: &mut vfleet_agent::Config| config.holds_go_plugin_back = true;
     let agent = Agent::start(cluster, NODE, Arc::clone(&host), holds).await;
     make_vfs(cluster, 3, 1500).await;
     have_vfs(cluster, 3, 1500).await;

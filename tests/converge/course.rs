@@ -67,7 +67,7 @@ fn at_once(plan: &Plan, one: &(impl Fn(&PlannedStep) + Sync)) {
     let schedule = schedule(&plan.steps);
     schedule.before.iter().for_each(|planned| one(planned));
     thread::scope(|scope| {
-        for lane in &schedule.pfs {
+        for lane in &schedule.lanes {
             scope.spawn(|| lane.stages.iter().for_each(|stage| do_stage(stage, one)));
         }
     });
@@ -76,8 +76,8 @@ fn at_once(plan: &Plan, one: &(impl Fn(&PlannedStep) + Sync)) {
 
 fn do_stage(stage: &Stage<'_>, one: &(impl Fn(&PlannedStep) + Sync)) {
     match stage {
-        Stage::Pf(planned) => one(planned),
-        Stage::Vfs(vfs) => thread::scope(|scope| {
+        Stage::Whole(planned) => one(planned),
+        Stage::Parts(vfs) => thread::scope(|scope| {
             for (_, steps) in vfs {
                 scope.spawn(|| steps.iter().for_each(|planned| one(planned)));
             }

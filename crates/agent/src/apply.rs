@@ -8,9 +8,8 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostError};
-use vfleet_plan::{HostFacts, Plan, PlannedStep, Step};
+use vfleet_plan::{HostFacts, Plan, PlannedStep, Step, Target};
 
 pub use failure::Failure;
 
@@ -48,11 +47,11 @@ pub enum Happening<'a> {
         /// Why it failed, if it did.
         error: Option<&'a HostError>,
     },
-    /// No further step about this PF follows.
-    PfEnded {
-        /// The PF.
-        pf: PciAddress,
-        /// Whether all of them did what they should.
+    /// No further step of this lane follows.
+    LaneEnded {
+        /// The target that the lane belongs to.
+        target: Target,
+        /// All of its steps succeeded.
         is_done: bool,
     },
     /// All steps did what they should, and only then it could be seen that these are to be done as well.
@@ -95,8 +94,8 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
     Ok((facts, plan))
 }
 
-/// Executes `plan` on the machine that `facts` tell of, and looks at it again. A step that fails ends the work on its
-/// PF; other PFs go on.
+/// Executes `plan` on the machine that `facts` describe, and reads it again to verify the result. A step that fails ends
+/// its lane; other lanes go on.
 pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outcome {
     let (mut executed, mut done_without, mut round) = (0, Vec::new(), 1);
     loop {
@@ -133,10 +132,10 @@ fn follows(plan: &Plan, left: &Plan) -> bool {
 /// What failed, what is not as wanted although nothing failed, and what cannot be.
 fn what_is_wrong(mut failures: Vec<Failure>, mut left: Plan) -> Vec<Failure> {
     let put_off = (!failures.is_empty()).then(|| without_restart(&mut left)).flatten();
-    let given_up: BTreeSet<Option<PciAddress>> = failures.iter().map(Failure::pf).collect();
-    let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.pf()));
-    let still_to_do =
-        unexplained.map(|planned| Failure::StillToDo { pf: planned.step.pf(), step: planned.to_string() });
+    let given_up: BTreeSet<Target> = failures.iter().map(|failure| failure.target().lane()).collect();
+    let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.target().lane()));
+    let still_to_do = unexplained
+        .map(|planned| Failure::StillToDo { target: planned.step.target(), step: planned.to_string() });
     failures.extend(still_to_do);
     failures.extend(left.problems.into_iter().map(Failure::Impossible));
     failures.extend(put_off);

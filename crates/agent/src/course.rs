@@ -103,7 +103,11 @@ impl Course {
                     of_pf.failure.get_or_insert_with(|| (error.reason(), text()));
                 }
             }
-            Happening::PfEnded { pf, is_done } => self.pfs.entry(*pf).or_default().is_done = *is_done,
+            Happening::LaneEnded { target, is_done } => {
+                if let Some(pf) = target.pf() {
+                    self.pfs.entry(pf).or_default().is_done = *is_done;
+                }
+            }
             Happening::More(plan) => self.add(plan),
         }
     }
@@ -162,6 +166,8 @@ impl Count {
 mod tests {
     use std::time::Duration;
 
+    use vfleet_plan::Target;
+
     use super::*;
 
     fn set_up(pf: &str) -> PlannedStep {
@@ -185,12 +191,12 @@ mod tests {
             "2 steps, disruption Pf; step 1 of 2: set 0000:01:00.0 up, and 1 more at once"
         );
         course.take(&Happening::Ended { planned: &other, took: Duration::ZERO, error: None });
-        course.take(&Happening::PfEnded { pf: other_pf, is_done: true });
+        course.take(&Happening::LaneEnded { target: Target::Pf(other_pf), is_done: true });
         assert!(course.of(other_pf).unwrap().is_done);
         assert_eq!(course.of(pf).unwrap().text(), "step 1 of 1: set 0000:01:00.0 up");
         let error = HostError::StillRunning { attempt: one.step.to_string() };
         course.take(&Happening::Ended { planned: &one, took: Duration::ZERO, error: Some(&error) });
-        course.take(&Happening::PfEnded { pf, is_done: false });
+        course.take(&Happening::LaneEnded { target: Target::Pf(pf), is_done: false });
         let of_pf = course.of(pf).unwrap();
         assert_eq!((of_pf.text().as_str(), of_pf.is_done), ("step 1 of 1: set 0000:01:00.0 up", false));
         assert_eq!(of_pf.failure, None, "it still runs");

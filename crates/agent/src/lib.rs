@@ -8,20 +8,21 @@ pub mod apply;
 mod attempt;
 pub mod boot;
 mod course;
+mod detached;
+mod go_device_plugin;
 mod metrics;
 mod mode;
 mod nic_ids;
 mod patience;
-mod plugin;
 mod report;
 mod run;
 mod status;
-mod under_way;
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use vfleet_host::Host;
-use vfleet_plan::NodeSettings;
+use vfleet_plan::{NodeSettings, NodeSnapshot};
 
 pub use metrics::{Metrics, serve};
 pub use mode::Mode;
@@ -42,17 +43,20 @@ pub struct Config {
     pub mode: Mode,
     /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
     pub follows_nic_ids: bool,
-    /// Hold the separate device plugin back while VFs come and go.
-    pub holds_plugin_back: bool,
+    /// Hold the external Go device plugin back while VFs come and go.
+    pub holds_go_plugin_back: bool,
     /// Somebody else drains nodes, and is asked by annotations.
     pub uses_external_drainer: bool,
-    /// Where it counts.
+    /// Counters of the agent.
     pub metrics: Arc<Metrics>,
+    /// Snapshots of the machine, for whoever in the process needs them. Each one replaces the last.
+    pub snapshots: watch::Sender<Arc<NodeSnapshot>>,
 }
 
 impl Config {
     /// An agent with nothing unusual about it.
     pub fn new(node: String, namespace: String, host: Arc<dyn Host>) -> Self {
+        let snapshots = watch::Sender::default();
         Self {
             node,
             namespace,
@@ -60,9 +64,10 @@ impl Config {
             settings: NodeSettings::default(),
             mode: Mode::Daemon,
             follows_nic_ids: false,
-            holds_plugin_back: false,
+            holds_go_plugin_back: false,
             uses_external_drainer: false,
-            metrics: Arc::default(),
+            metrics: Arc::new(Metrics::new(snapshots.subscribe())),
+            snapshots,
         }
     }
 }

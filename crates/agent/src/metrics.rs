@@ -1,4 +1,6 @@
-//! What can be measured from outside, in Prometheus' text form.
+//! Metrics of the agent, in Prometheus' text form.
+
+mod vfs;
 
 use std::sync::Arc;
 
@@ -12,10 +14,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use vfleet_host::HostError;
-use vfleet_plan::{HostFacts, PfFacts, VfFacts, is_userspace_driver};
+use vfleet_plan::NodeSnapshot;
 
+use self::vfs::VfCollector;
 use crate::apply::Happening;
 use crate::status::Progress;
 
@@ -25,7 +29,6 @@ pub struct Metrics {
     registry: Registry,
     steps: Family<ByKindAndResult, Counter>,
     step_time: Family<ByKind, Histogram>,
-    vfs: Family<ByPfAndState, Gauge>,
     attempts: Family<ByResult, Counter>,
     ready: Gauge,
 }
@@ -46,37 +49,28 @@ struct ByResult {
     result: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByPfAndState {
-    pf: String,
-    state: &'static str,
-}
-
 /// From a millisecond to four minutes: writing a file, and making a hundred VFs.
 fn step_buckets() -> Histogram {
     Histogram::new(exponential_buckets(1e-3, 4.0, 10))
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let (steps, vfs, attempts, ready) =
-            (Family::default(), Family::default(), Family::default(), Gauge::default());
+impl Metrics {
+    /// Returns metrics in which nothing was counted yet. VFs are counted in the latest of the `snapshots`.
+    pub fn new(snapshots: watch::Receiver<Arc<NodeSnapshot>>) -> Self {
+        let (steps, attempts, ready) = (Family::default(), Family::default(), Gauge::default());
         let step_time: Family<ByKind, Histogram> = Family::new_with_constructor(step_buckets);
         let mut all = Registry::with_prefix("vfleet_agent");
         all.register("steps", "Steps executed on the machine, by kind", Family::clone(&steps));
         let text = "How long a step took, by kind";
         all.register_with_unit("step", text, Unit::Seconds, Family::clone(&step_time));
-        let text = "VFs by PF and state: bound to a driver, unbound, held by a pod";
-        all.register("vfs", text, Family::clone(&vfs));
+        all.register_collector(Box::new(VfCollector(snapshots)));
         let text = "Looks at the machine that led to something to report";
         all.register("attempts", text, Family::clone(&attempts));
         all.register("ready", "1 when the cards are as wanted", ready.clone());
-        Self { registry: all, steps, step_time, vfs, attempts, ready }
+        Self { registry: all, steps, step_time, attempts, ready }
     }
-}
 
-impl Metrics {
-    /// Something happened while steps are executed.
+    /// Counts something that happened while steps are executed.
     pub(crate) fn take(&self, happening: &Happening<'_>) {
         if let Happening::Ended { planned, took, error } = happening {
             let kind = planned.step.kind();
@@ -91,14 +85,8 @@ impl Metrics {
         }
     }
 
-    /// The machine was found so, and this came of the attempt.
-    pub(crate) fn found(&self, facts: Option<&HostFacts>, progress: &Progress<'_>) {
-        if let Some(facts) = facts {
-            self.vfs.clear();
-            for (pf, vf) in facts.pfs.iter().flat_map(|pf| pf.vfs.iter().map(move |vf| (pf, vf))) {
-                self.vfs.get_or_create(&ByPfAndState { pf: name(pf), state: state(vf) }).inc();
-            }
-        }
+    /// Counts what an attempt reports.
+    pub(crate) fn note(&self, progress: &Progress<'_>) {
         if let Progress::Done(failures) = progress {
             let result = if failures.is_empty() { "success" } else { "error" };
             self.attempts.get_or_create(&ByResult { result }).inc();
@@ -110,21 +98,6 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
-    }
-}
-
-/// The PF for people.
-fn name(pf: &PfFacts) -> String {
-    pf.link.as_ref().map_or_else(|| pf.address.to_string(), |link| link.name.clone())
-}
-
-/// A VF that a kernel driver holds and whose interface is not in the host's network namespace is with a pod. What a
-/// program does with a VF that was handed to it, nobody can tell.
-fn state(vf: &VfFacts) -> &'static str {
-    match vf.driver.as_deref() {
-        None => "unbound",
-        Some(driver) if vf.link.is_none() && !is_userspace_driver(driver) => "held",
-        Some(_) => "bound",
     }
 }
 

@@ -63,7 +63,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                 }
             }
             () = machine_changed.notified() => alarm.soon(),
-            () = agent.plugin_waits() => agent.let_plugin_go().await,
+            () = agent.go_plugin_waits() => agent.release_go_plugin().await,
             () = alarm.rings() => {
                 alarm.stop();
                 // An attempt under way is finished also on `stop`: half-made VFs are worse than a short wait.
@@ -83,9 +83,9 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
             }
         }
     }
-    // Each of these has a deadline, too, and tells of its end.
-    while agent.is_still_at_it() {
-        machine_changed.notified().await;
+    // A step that the kernel still executes ends with a notification, or becomes overdue.
+    while let Some(deadline) = agent.next_step_deadline() {
+        let _ = tokio::time::timeout_at(deadline, machine_changed.notified()).await;
     }
     tracing::info!("agent stops");
     Ok(())

@@ -8,6 +8,7 @@
 mod error;
 mod linux;
 pub mod sim;
+mod supervisor;
 mod watch;
 
 #[doc(hidden)]
@@ -16,6 +17,7 @@ pub use linux::fuzzing;
 pub use error::{HostError, with_causes};
 pub use linux::{HostRoot, LinuxHost, Platform};
 pub use sim::SimHost;
+pub use supervisor::Running;
 pub use watch::{Wake, Watch};
 
 use vfleet_plan::{HostFacts, Step};
@@ -26,9 +28,16 @@ pub trait Host: Send + Sync {
     /// what changes while it is read is read again. PFs and records are sorted by PCI address.
     fn facts(&self) -> Result<HostFacts, HostError>;
 
-    /// Does `step`, and has seen its effect when it returns `Ok`. Doing it again is harmless. It never waits
-    /// without end: a kernel that does not answer is [`HostError::Deadline`].
-    fn execute(&self, step: &Step) -> Result<(), HostError>;
+    /// Starts to execute `step` in the background. The result is `Ok` when its effect was verified. Executing it again is
+    /// harmless. Fails with [`HostError::StillRunning`] while the machine still executes an earlier step that this one
+    /// has to wait for.
+    fn start(&self, step: &Step) -> Result<Running<()>, HostError>;
+
+    /// Executes `step` and waits for its end, or for its deadline: a kernel that does not answer is
+    /// [`HostError::Deadline`].
+    fn execute(&self, step: &Step) -> Result<(), HostError> {
+        self.start(step)?.wait()
+    }
 
     /// Calls `wake` whenever the machine may have changed, until the [`Watch`] is dropped. Changes are neither
     /// counted nor described: who is woken reads the facts. Changes after the return of this call are not missed.

@@ -4,7 +4,6 @@ mod boot_loader;
 mod card;
 mod command;
 mod dbus;
-mod deadline;
 mod devlink;
 mod driver;
 mod durable;
@@ -50,18 +49,18 @@ use std::time::Duration;
 
 use vfleet_plan::{HostFacts, Step};
 
-use self::deadline::{Target, Workers};
 use self::network::NodeAddresses;
+use crate::supervisor::{Running, Supervisor};
 use crate::{Host, HostError, Wake, Watch};
 
 /// How long a card may take to say what it is like. A driver that is not stuck does so in milliseconds.
-const LOOK_DEADLINE: Duration = Duration::from_secs(10);
+const READ_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The machine that this runs on.
 #[derive(Debug)]
 pub struct LinuxHost {
     machine: Arc<Machine>,
-    workers: Workers,
+    supervisor: Supervisor,
     /// Nothing may take longer, whatever it is.
     longest: Duration,
 }
@@ -78,7 +77,7 @@ impl LinuxHost {
     /// The machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
         let machine = Machine { root, has_lone_vfs: false, node_addresses: NodeAddresses::Known(Vec::new()) };
-        Self { machine: Arc::new(machine), workers: Workers::default(), longest: Duration::MAX }
+        Self { machine: Arc::new(machine), supervisor: Supervisor::default(), longest: Duration::MAX }
     }
 
     /// The same with another limit to how long a step or a look at the machine may take.
@@ -119,14 +118,13 @@ impl LinuxHost {
 
 impl Host for LinuxHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
-        facts::read(&self.machine, &self.workers, LOOK_DEADLINE.min(self.longest))
+        facts::read(&self.machine, &self.supervisor, READ_DEADLINE.min(self.longest))
     }
 
-    fn execute(&self, step: &Step) -> Result<(), HostError> {
-        let (machine, step) = (Arc::clone(&self.machine), step.clone());
-        let limit = steps::deadline(&step).min(self.longest);
-        let (target, attempt) = (Target::of(&step), step.to_string());
-        self.workers.change(target, &attempt, limit, move || steps::execute(&machine.root, &step))
+    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
+        let (machine, owned) = (Arc::clone(&self.machine), step.clone());
+        let limit = steps::deadline(step).min(self.longest);
+        self.supervisor.start_step(step, limit, move || steps::execute(&machine.root, &owned))
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {

@@ -12,6 +12,7 @@
 //! - [`network`]: a network => its NetworkAttachmentDefinition
 //! - [`offload`]: pools that ask for Open vSwitch hardware offload => machine configs (OpenShift)
 //! - [`schedule`]: steps => what of them may be done at once
+//! - [`snapshot`]: host facts, node state spec and what is still to be done => the state of every VF
 //! - [`certificates`]: when a certificate of the webhooks is made, trusted and served
 //! - [`external`]: whether a PF that is managed outside is as a policy needs it
 //! - [`report`]: host facts => what the node is like (node state status)
@@ -33,6 +34,7 @@ pub mod files;
 pub mod fingerprint;
 pub mod firmware;
 pub mod gates;
+pub mod go_plugin_restart;
 pub mod guids;
 pub mod kernel_arguments;
 pub mod modules;
@@ -40,12 +42,12 @@ mod mtu;
 pub mod network;
 pub mod node;
 pub mod offload;
-pub mod plugin_restart;
 pub mod policy;
 pub mod pool;
 pub mod report;
 pub mod resources;
 pub mod schedule;
+pub mod snapshot;
 pub mod standing;
 pub mod step;
 
@@ -64,9 +66,9 @@ pub use facts::{
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
+pub use go_plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use guids::{GuidFileError, GuidSource};
 pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
-pub use plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, Overruled, PfAnswer, PfRule,
     PfSetting, PfVerdict, PolicyAnswer, PolicyFault, plan_node_spec, selects_node, wants_bridge,
@@ -74,9 +76,10 @@ pub use policy::{
 };
 pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
 pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
-pub use schedule::{PfLane, Schedule, Stage, schedule};
+pub use schedule::{Lane, Schedule, Stage, schedule};
+pub use snapshot::{NodeSnapshot, VfConfiguration, VfHolder, VfState};
 pub use standing::{
     BlockedNode, Example, PolicyCount, PolicyStanding, PoolSight, ignored_policy_verdicts, policy_verdicts,
     pool_verdicts, unreadable_policy_verdicts,
 };
-pub use step::{Disruption, HostFile, Plan, PlannedStep, Step, VfDriver, is_userspace_driver};
+pub use step::{Disruption, HostFile, Plan, PlannedStep, Step, Target, VfDriver, is_userspace_driver};

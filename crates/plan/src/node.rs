@@ -18,7 +18,7 @@ use pf::PfPlan;
 pub use problem::{Cause, Problem};
 pub use system::SystemFault;
 pub(crate) use system::restart_for;
-use wanted::WantedPf;
+pub(crate) use wanted::WantedPf;
 
 use vfleet_api::node_state::Interface;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
@@ -108,7 +108,7 @@ fn read_wanted(interfaces: &[Interface]) -> (Vec<WantedPf>, Vec<Problem>) {
     let mut pfs = Vec::new();
     let mut problems = Vec::new();
     for interface in interfaces {
-        match wanted::wanted(interface) {
+        match WantedPf::read(interface) {
             Ok(wanted) => pfs.push(wanted),
             Err(problem) => problems.push(problem),
         }

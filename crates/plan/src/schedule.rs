@@ -1,81 +1,79 @@
-//! What of a plan may be done at once.
+//! Parts of a plan that may be done at the same time.
 //!
-//! PFs do not depend on each other. On one PF, steps about different VFs that follow each other do not either: each VF
-//! has a lane of its own, and the next step about all of the PF waits for all of them.
-
-use vfleet_api::{PciAddress, VfRef};
+//! Lanes do not depend on each other: a target that fails or hangs never holds up the others. In the lane of a PF, steps
+//! about different VFs that follow each other do not depend on each other either: they form one stage, and the next step
+//! about all of the PF waits for the whole stage.
 
 use crate::prelude::*;
-use crate::step::PlannedStep;
+use crate::step::{PlannedStep, Target};
 
-/// A plan, ordered by what waits for what.
+/// A plan, ordered by dependencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule<'a> {
-    /// For the machine, one after the other, before all else. One that fails does not stop the others.
+    /// Steps of the machine, one after the other, before all lanes. One that fails does not stop the others.
     pub before: Vec<&'a PlannedStep>,
-    /// PFs, all at once.
-    pub pfs: Vec<PfLane<'a>>,
-    /// For the machine, one after the other, when all PFs are done. None follows one that failed, and what
-    /// leads to a restart follows no failure at all: a machine that something is wrong with is not restarted for
-    /// something else.
+    /// Lanes, all at once.
+    pub lanes: Vec<Lane<'a>>,
+    /// Steps of the machine, one after the other, when all lanes are done. None follows one that failed, and what leads
+    /// to a restart follows no failure at all: a machine with a fault is not restarted for something else.
     pub after: Vec<&'a PlannedStep>,
 }
 
-/// The steps of one PF: stage by stage. None follows a stage in which something failed.
+/// The steps of one lane, stage by stage. No stage follows one in which a step failed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PfLane<'a> {
-    /// The PF.
-    pub pf: PciAddress,
-    /// One after the other.
+pub struct Lane<'a> {
+    /// The target that the lane belongs to: [`Target::lane`] of all of its steps.
+    pub target: Target,
+    /// Stages, one after the other.
     pub stages: Vec<Stage<'a>>,
 }
 
-/// What of one PF may be done at once.
+/// Steps of one lane that may be done at the same time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage<'a> {
-    /// A step about all of the PF.
-    Pf(&'a PlannedStep),
-    /// VFs, all at once; the steps of one VF one after the other.
-    Vfs(Vec<(VfRef, Vec<&'a PlannedStep>)>),
+    /// A step about the lane's own target, done alone.
+    Whole(&'a PlannedStep),
+    /// Targets within the lane (the VFs of a PF), all at once; the steps of one target one after the other.
+    Parts(Vec<(Target, Vec<&'a PlannedStep>)>),
 }
 
-/// The schedule of these steps. A plan for the machine alone (a restart, and what leads to it) goes in order, so that
-/// none follows one that failed.
+/// Returns the schedule of these steps. A plan for the machine alone (a restart, and what leads to it) goes in order, so
+/// that no step follows one that failed.
 pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     let mut schedule = Schedule::default();
     for planned in steps {
-        match planned.step.pf() {
-            None if schedule.pfs.is_empty() => schedule.before.push(planned),
-            None => schedule.after.push(planned),
-            Some(pf) => add(lane(&mut schedule.pfs, pf), planned),
+        match planned.step.target() {
+            Target::Machine if schedule.lanes.is_empty() => schedule.before.push(planned),
+            Target::Machine => schedule.after.push(planned),
+            target => add(lane(&mut schedule.lanes, target.lane()), target, planned),
         }
     }
-    if schedule.pfs.is_empty() {
+    if schedule.lanes.is_empty() {
         schedule.after = core::mem::take(&mut schedule.before);
     }
     schedule
 }
 
-fn lane<'l, 'a>(lanes: &'l mut Vec<PfLane<'a>>, pf: PciAddress) -> &'l mut PfLane<'a> {
-    let at = lanes.iter().position(|lane| lane.pf == pf).unwrap_or_else(|| {
-        lanes.push(PfLane { pf, stages: Vec::new() });
+fn lane<'l, 'a>(lanes: &'l mut Vec<Lane<'a>>, target: Target) -> &'l mut Lane<'a> {
+    let at = lanes.iter().position(|lane| lane.target == target).unwrap_or_else(|| {
+        lanes.push(Lane { target, stages: Vec::new() });
         lanes.len() - 1
     });
     &mut lanes[at]
 }
 
-fn add<'a>(lane: &mut PfLane<'a>, planned: &'a PlannedStep) {
-    let Some(vf) = planned.step.vf() else {
-        lane.stages.push(Stage::Pf(planned));
+fn add<'a>(lane: &mut Lane<'a>, target: Target, planned: &'a PlannedStep) {
+    if target == lane.target {
+        lane.stages.push(Stage::Whole(planned));
         return;
-    };
-    if !matches!(lane.stages.last(), Some(Stage::Vfs(_))) {
-        lane.stages.push(Stage::Vfs(Vec::new()));
     }
-    if let Some(Stage::Vfs(vfs)) = lane.stages.last_mut() {
-        match vfs.iter_mut().find(|(known, _)| *known == vf) {
+    if !matches!(lane.stages.last(), Some(Stage::Parts(_))) {
+        lane.stages.push(Stage::Parts(Vec::new()));
+    }
+    if let Some(Stage::Parts(parts)) = lane.stages.last_mut() {
+        match parts.iter_mut().find(|(known, _)| *known == target) {
             Some((_, steps)) => steps.push(planned),
-            None => vfs.push((vf, vec![planned])),
+            None => parts.push((target, vec![planned])),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Steps: effects as data. A step carries every value it needs and leaves its executor no choice.
 
 mod plan;
+mod text;
 
 pub use plan::{Disruption, Plan, PlannedStep};
 
@@ -90,11 +91,61 @@ pub struct HostFile {
     pub is_program: bool,
 }
 
-impl Step {
-    /// The PF that it is about; `None` for the machine.
-    pub fn pf(&self) -> Option<PciAddress> {
+/// The part of a machine that a step changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// The machine itself: modules, files, units, kernel arguments.
+    Machine,
+    /// A PF with everything on it.
+    Pf(PciAddress),
+    /// A single VF.
+    Vf(VfRef),
+}
+
+impl Target {
+    /// Returns the PF that the target is, or is on; `None` for the machine.
+    pub const fn pf(self) -> Option<PciAddress> {
         match self {
-            Self::WriteRecord { record } => Some(record.pf),
+            Self::Machine => None,
+            Self::Pf(pf) => Some(pf),
+            Self::Vf(vf) => Some(vf.pf),
+        }
+    }
+
+    /// Returns the lane of the target: steps of one lane depend on each other's order, those of different lanes do not.
+    #[must_use]
+    pub const fn lane(self) -> Self {
+        match self {
+            Self::Machine | Self::Pf(_) => self,
+            Self::Vf(vf) => Self::Pf(vf.pf),
+        }
+    }
+
+    /// Returns whether no step may change `self` while another one changes `other`. Two VFs of one PF can be changed at
+    /// once; a PF and its VFs cannot.
+    pub fn excludes(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Vf(one), Self::Vf(other)) => one == other,
+            _ => self.lane() == other.lane(),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine => f.write_str("the machine"),
+            Self::Pf(pf) => pf.fmt(f),
+            Self::Vf(vf) => vf.fmt(f),
+        }
+    }
+}
+
+impl Step {
+    /// Returns the part of the machine that the step changes.
+    pub fn target(&self) -> Target {
+        match self {
+            Self::WriteRecord { record } => Target::Pf(record.pf),
             Self::RemoveRecord { pf }
             | Self::SetLinkUp { pf }
             | Self::SetPfMtu { pf, .. }
@@ -105,100 +156,51 @@ impl Step {
             | Self::SetSoftwareSteering { pf }
             | Self::SetFirmware { pf, .. }
             | Self::ResetFirmware { pf }
-            | Self::ReplayUdev { pf } => Some(*pf),
-            Self::WriteFile { pf, .. } | Self::RemoveFile { pf, .. } => *pf,
-            _ => self.vf().map(|vf| vf.pf),
-        }
-    }
-
-    /// Whether it restarts the machine, or only has a meaning before that.
-    pub fn leads_to_restart(&self) -> bool {
-        matches!(self, Self::SetKernelArguments { .. } | Self::CountReboot { .. } | Self::Reboot)
-    }
-
-    /// The VF that it is about; `None` for all of a PF, and for the machine.
-    pub fn vf(&self) -> Option<VfRef> {
-        match self {
+            | Self::ReplayUdev { pf } => Target::Pf(*pf),
             Self::SetVfMac { vf, .. }
             | Self::SetVfGuid { vf, .. }
             | Self::BindVf { vf, .. }
             | Self::SetVfMtu { vf, .. }
             | Self::MakeVdpa { vf, .. }
-            | Self::RemoveVdpa { vf } => Some(*vf),
-            _ => None,
+            | Self::RemoveVdpa { vf } => Target::Vf(*vf),
+            Self::WriteFile { pf, .. } | Self::RemoveFile { pf, .. } => {
+                pf.map_or(Target::Machine, Target::Pf)
+            }
+            Self::LoadModule { .. }
+            | Self::InstallProgram { .. }
+            | Self::EnableUnit { .. }
+            | Self::DisableUnit { .. }
+            | Self::SetKernelArguments { .. }
+            | Self::CountReboot { .. }
+            | Self::ForgetReboots
+            | Self::Reboot => Target::Machine,
         }
     }
-}
 
-macro_rules! kinds {
-    ($($kind:ident)*) => {
-        impl Step {
-            /// All that [`Step::kind`] may say.
-            pub const KINDS: &[&str] = &[$(stringify!($kind)),*];
+    /// Returns the PF that the step is about; `None` for the machine.
+    pub fn pf(&self) -> Option<PciAddress> {
+        self.target().pf()
+    }
 
-            /// In one word, for metrics and logs.
-            pub const fn kind(&self) -> &'static str {
-                match self {
-                    $(Self::$kind { .. } => stringify!($kind),)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    WriteRecord RemoveRecord SetLinkUp SetPfMtu SetAutoprobe SetNumVfs SetEswitchMode SetTcOffload SetSoftwareSteering
-    SetFirmware ResetFirmware ReplayUdev
-    SetVfMac SetVfGuid BindVf SetVfMtu MakeVdpa RemoveVdpa
-    LoadModule WriteFile RemoveFile InstallProgram EnableUnit DisableUnit SetKernelArguments CountReboot ForgetReboots
-    Reboot
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WriteRecord { record: Record { pf, making: true, .. } } => {
-                write!(f, "record {pf} as being made")
-            }
-            Self::WriteRecord { record } => write!(f, "record {}", record.pf),
-            Self::RemoveRecord { pf } => write!(f, "forget {pf}"),
-            Self::SetLinkUp { pf } => write!(f, "set {pf} up"),
-            Self::SetPfMtu { pf, mtu } => write!(f, "set {pf} mtu {mtu}"),
-            Self::SetAutoprobe { pf, on } => write!(f, "set {pf} autoprobe {}", on_off(*on)),
-            Self::SetNumVfs { pf, count } => write!(f, "set {pf} numvfs {count}"),
-            Self::SetEswitchMode { pf, mode } => write!(f, "set {pf} eswitch {}", mode.as_str()),
-            Self::SetTcOffload { pf, on } => write!(f, "set {pf} hw-tc-offload {}", on_off(*on)),
-            Self::SetSoftwareSteering { pf } => write!(f, "set {pf} flow steering to software"),
-            Self::SetFirmware { pf, settings } => write!(f, "set {pf} firmware {settings}"),
-            Self::ResetFirmware { pf } => write!(f, "restart the firmware of {pf}"),
-            Self::ReplayUdev { pf } => write!(f, "have udev look at {pf} again"),
-            Self::SetVfMac { vf, mac } => write!(f, "set {vf} mac {mac}"),
-            Self::SetVfGuid { vf, guid } => write!(f, "set {vf} guid {guid}"),
-            Self::BindVf { vf, driver } => write!(f, "bind {vf} to {driver}"),
-            Self::SetVfMtu { vf, mtu } => write!(f, "set {vf} mtu {mtu}"),
-            Self::MakeVdpa { vf, kind } => write!(f, "make {vf} a vdpa device for {}", kind.driver()),
-            Self::RemoveVdpa { vf } => write!(f, "remove the vdpa device of {vf}"),
-            Self::LoadModule { module, options } if options.is_empty() => write!(f, "load module {module}"),
-            Self::LoadModule { module, options } => write!(f, "load module {module} {}", options.join(" ")),
-            Self::WriteFile { file, .. } => write!(f, "write {}", file.path),
-            Self::RemoveFile { path, .. } => write!(f, "remove {path}"),
-            Self::InstallProgram { path } => write!(f, "install this program as {path}"),
-            Self::EnableUnit { unit } => write!(f, "enable unit {unit}"),
-            Self::DisableUnit { unit } => write!(f, "disable unit {unit}"),
-            Self::SetKernelArguments { loader, add, remove } => {
-                write!(f, "change kernel arguments by {}:", loader.as_str())?;
-                add.iter().try_for_each(|argument| write!(f, " +{argument}"))?;
-                remove.iter().try_for_each(|argument| write!(f, " -{argument}"))
-            }
-            Self::CountReboot { reboots } => write!(f, "write down reboot {reboots}"),
-            Self::ForgetReboots => f.write_str("forget reboots"),
-            Self::Reboot => f.write_str("reboot"),
+    /// Returns the VF that the step is about; `None` for all of a PF, and for the machine.
+    pub fn vf(&self) -> Option<VfRef> {
+        match self.target() {
+            Target::Vf(vf) => Some(vf),
+            Target::Pf(_) | Target::Machine => None,
         }
     }
-}
 
-const fn on_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
+    /// Returns whether the step restarts the machine, or only has a meaning before that.
+    pub fn leads_to_restart(&self) -> bool {
+        matches!(self, Self::SetKernelArguments { .. } | Self::CountReboot { .. } | Self::Reboot)
+    }
+
+    /// Returns whether the step has to wait while another one changes `running`. This is the only rule about which steps
+    /// may run at the same time: targets that exclude each other do not, and nothing leads to a restart of the machine
+    /// while anything on it is being changed.
+    pub fn waits_for(&self, running: Target) -> bool {
+        self.target().excludes(running) || self.leads_to_restart()
+    }
 }
 
 /// The driver of a VF.
@@ -213,13 +215,4 @@ pub enum VfDriver {
 /// Whether a driver hands a VF to a program instead of the kernel's network stack.
 pub fn is_userspace_driver(name: &str) -> bool {
     matches!(name, "vfio-pci" | "uio_pci_generic" | "igb_uio")
-}
-
-impl fmt::Display for VfDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel => f.write_str("the kernel's driver"),
-            Self::Named(name) => f.write_str(name),
-        }
-    }
 }

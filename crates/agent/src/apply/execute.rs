@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_host::with_causes;
-use vfleet_plan::{HostFacts, PfLane, PlannedStep, Stage, Step, schedule};
+use vfleet_plan::{HostFacts, Lane, PlannedStep, Stage, Step, Target, schedule};
 
 use super::{Failure, Happening, Work};
 
 /// The kernel does most of its work on a card's VFs one after the other, so more threads would only wait.
-const VFS_AT_ONCE: usize = 8;
+const PARTS_AT_ONCE: usize = 8;
 /// They only wait for the host.
 const STACK: usize = 256 * 1024;
 
@@ -36,8 +36,8 @@ pub(super) fn execute(work: &Work<'_>, facts: &HostFacts, steps: &[PlannedStep])
     for planned in &schedule.before {
         run.step(planned);
     }
-    let cards_at_once = if work.one_card_at_a_time { 1 } else { usize::MAX };
-    at_once(&schedule.pfs, cards_at_once, |lane| run.lane(lane));
+    let lanes_at_once = if work.one_card_at_a_time { 1 } else { usize::MAX };
+    at_once(&schedule.lanes, lanes_at_once, |lane| run.lane(lane));
     let may_follow = |planned: &PlannedStep| !planned.step.leads_to_restart() || run.nothing_failed();
     let _ = schedule.after.iter().all(|planned| may_follow(planned) && run.step(planned));
     run.done.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -50,18 +50,18 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The steps of one PF. A stage in which something failed is the last one.
-    fn lane(&self, lane: &PfLane<'_>) {
+    /// Executes the steps of one lane. A stage in which a step failed is the last one.
+    fn lane(&self, lane: &Lane<'_>) {
         let is_done = lane.stages.iter().all(|stage| match stage {
-            Stage::Pf(planned) => self.step(planned),
-            Stage::Vfs(vfs) => self.vfs(vfs),
+            Stage::Whole(planned) => self.step(planned),
+            Stage::Parts(parts) => self.parts(parts),
         });
-        (self.work.listener)(Happening::PfEnded { pf: lane.pf, is_done });
+        (self.work.listener)(Happening::LaneEnded { target: lane.target, is_done });
     }
 
-    fn vfs(&self, vfs: &[(VfRef, Vec<&PlannedStep>)]) -> bool {
+    fn parts(&self, parts: &[(Target, Vec<&PlannedStep>)]) -> bool {
         let all_done = AtomicBool::new(true);
-        at_once(vfs, VFS_AT_ONCE, |(_, steps)| {
+        at_once(parts, PARTS_AT_ONCE, |(_, steps)| {
             if !steps.iter().all(|planned| self.step(planned)) {
                 all_done.store(false, Ordering::Relaxed);
             }
@@ -85,7 +85,10 @@ impl Run<'_> {
             tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, ?took, error, "step failed");
         }
         (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });
-        self.note(planned, result.map_err(|source| Failure::Step { pf, step: step.to_string(), source }))
+        self.note(
+            planned,
+            result.map_err(|source| Failure::Step { target: step.target(), step: step.to_string(), source }),
+        )
     }
 
     fn nothing_failed(&self) -> bool {

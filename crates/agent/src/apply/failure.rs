@@ -3,7 +3,7 @@
 use thiserror::Error;
 use vfleet_api::PciAddress;
 use vfleet_host::{HostError, with_causes};
-use vfleet_plan::Problem;
+use vfleet_plan::{Problem, Target};
 
 /// Something that keeps the node from being as wanted.
 #[derive(Debug, Error)]
@@ -14,8 +14,8 @@ pub enum Failure {
     /// A step failed.
     #[error("cannot {step}: {}", with_causes(.source))]
     Step {
-        /// The PF that it is about; `None` for the machine.
-        pf: Option<PciAddress>,
+        /// Part of the machine that the step changes.
+        target: Target,
         /// The step, in one line.
         step: String,
         /// Why.
@@ -33,8 +33,8 @@ pub enum Failure {
     /// All steps were executed, and still something is not as wanted.
     #[error("still to do after all steps were executed: {step}")]
     StillToDo {
-        /// The PF that it is about; `None` for the machine.
-        pf: Option<PciAddress>,
+        /// Part of the machine that the step changes.
+        target: Target,
         /// The step and its reason, in one line.
         step: String,
     },
@@ -55,13 +55,18 @@ impl Failure {
         }
     }
 
-    /// The PF that it is about; `None` for the whole node.
-    pub fn pf(&self) -> Option<PciAddress> {
+    /// Returns the part of the machine that it is about; the whole of it where no step or PF is named.
+    pub fn target(&self) -> Target {
         match self {
-            Self::Impossible(problem) => problem.pf,
-            Self::Step { pf, .. } | Self::StillToDo { pf, .. } => *pf,
-            Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::DrainerNotTold(_) => None,
+            Self::Impossible(problem) => problem.pf.map_or(Target::Machine, Target::Pf),
+            Self::Step { target, .. } | Self::StillToDo { target, .. } => *target,
+            Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::DrainerNotTold(_) => Target::Machine,
         }
+    }
+
+    /// Returns the PF that it is about; `None` for the whole node.
+    pub fn pf(&self) -> Option<PciAddress> {
+        self.target().pf()
     }
 
     /// Whether a node that was drained for the work stays so: it goes on as soon as it can. What cannot be, or cannot be

@@ -2,7 +2,7 @@ use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use serde_json::json;
-use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
 use vfleet_plan::{Disruption, HostFile, ModuleState, Reboots, plan_node};
@@ -55,8 +55,8 @@ fn a_card_that_hangs_does_not_hold_up_the_other() {
     });
     let let_go = Mutex::new(let_go);
     let outcome = apply(&host, &|happening| {
-        if let Happening::PfEnded { pf, is_done } = happening
-            && pf == good
+        if let Happening::LaneEnded { target, is_done } = happening
+            && target == Target::Pf(good)
         {
             assert!(is_done);
             let_go.lock().unwrap().send(()).unwrap();

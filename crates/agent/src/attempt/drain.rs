@@ -18,8 +18,8 @@ use vfleet_plan::drain::{
 };
 use vfleet_plan::{HostFacts, Plan};
 
-use super::Agent;
 use super::seen::{Seen, Wish, blocked};
+use super::{Agent, DueWork, Next, Stop};
 use crate::course::Course;
 use crate::report::ReportError;
 use crate::status::Progress;
@@ -59,8 +59,26 @@ impl Drained {
 }
 
 impl Agent {
+    /// Makes sure that the node is drained as far as the work needs it. Ends the attempt when it is not yet.
+    pub(super) async fn drain(&mut self, state: &SriovNetworkNodeState, work: &DueWork) -> Result<(), Stop> {
+        match self.may_begin(state, &work.facts, &work.plan).await {
+            Ok(Leave::Granted) => Ok(()),
+            Ok(Leave::NotYet) => {
+                self.waits_for = need(&work.plan);
+                self.wait_for_drain(state, &work.facts, &work.plan).await?;
+                Err(Stop::Ends(Next::Rest))
+            }
+            Ok(Leave::Outdated) => Err(Stop::Ends(Next::Rest)),
+            Err(error @ ReportError::DrainerForbidden(_)) => {
+                self.tell_not_asked(state, &work.facts, &work.plan, &error).await?;
+                Err(Stop::Ends(self.again()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Whether `plan` may be carried out now; asks for a drain where it needs one.
-    pub(super) async fn may_begin(
+    async fn may_begin(
         &mut self,
         state: &SriovNetworkNodeState,
         facts: &HostFacts,
@@ -131,7 +149,7 @@ impl Agent {
         match act {
             AgentAct::Move(AgentMove::Wait) => Some(Leave::NotYet),
             // The kernel is still at a step of what it was drained for.
-            AgentAct::Move(AgentMove::BeIdle) if self.under_way.is_any() && is_granted(latest) => {
+            AgentAct::Move(AgentMove::BeIdle) if self.detached.is_any_running() && is_granted(latest) => {
                 Some(Leave::NotYet)
             }
             // A new node state says that it is idle, too, unless the Go operator's annotations say otherwise.
@@ -229,7 +247,7 @@ impl Agent {
     }
 
     /// Says what it waits for. Whatever changes about that in the node state calls for the next attempt.
-    pub(super) async fn wait_for_drain(
+    async fn wait_for_drain(
         &mut self,
         state: &SriovNetworkNodeState,
         facts: &HostFacts,
@@ -243,7 +261,7 @@ impl Agent {
     }
 
     /// Says why nobody could be asked for a drain.
-    pub(super) async fn tell_not_asked(
+    async fn tell_not_asked(
         &mut self,
         state: &SriovNetworkNodeState,
         facts: &HostFacts,

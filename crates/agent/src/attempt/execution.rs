@@ -6,35 +6,51 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use vfleet_api::{PciAddress, SriovNetworkNodeState};
+use vfleet_api::SriovNetworkNodeState;
 use vfleet_host::{HostError, with_causes};
-use vfleet_plan::{HostFacts, PfFacts, Plan, PlannedStep, Step};
+use vfleet_plan::{HostFacts, PlannedStep, Step, Target};
 
-use super::{Agent, AttemptError, Next};
+use super::{Agent, DueWork, Stop};
 use crate::apply::{Failure, Happening, Outcome, Work, carry_out};
 use crate::course::Course;
-use crate::patience::Selection;
-use crate::status::{Progress, message};
+use crate::status::Progress;
 
 /// Who looks at a node state sees no more than that, and a fleet at work is a lot of writes.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
 impl Agent {
-    /// Executes `plan` and looks at the machine again. Reports while it lasts: a card that hangs must not keep it from
-    /// being known that others are done.
-    pub(super) async fn carry_out(
+    /// Executes the plan and reads the machine again.
+    pub(super) async fn execute(
         &mut self,
         state: &SriovNetworkNodeState,
-        selection: Selection,
-        facts: HostFacts,
-        plan: Plan,
-    ) -> Result<CarriedOut, tokio::task::JoinError> {
+        work: DueWork,
+    ) -> Result<ExecutedPlan, Stop> {
+        if work.plan.steps.iter().any(|planned| !self.detached.blocks(&planned.step)) {
+            self.tell_beginning(state, &work.facts, &work.plan).await;
+            self.hold_go_plugin_back(state, &work.plan).await;
+        }
+        // What is done is known again when it ended well.
+        let drained = self.drained.take();
+        let mut executed = self.carry_out(state, work).await?;
+        self.drained = drained.map(|drained| drained.with(executed.course.touched()));
+        self.done_without.append(&mut executed.outcome.done_without);
+        Ok(executed)
+    }
+
+    /// Executes the plan in the background. Reports while it lasts: a card that hangs must not keep it from being known
+    /// that others are done.
+    async fn carry_out(
+        &mut self,
+        state: &SriovNetworkNodeState,
+        work: DueWork,
+    ) -> Result<ExecutedPlan, tokio::task::JoinError> {
+        let DueWork { facts, plan, selection } = work;
         let (course, mut seen) = watch::channel(Course::begin(&plan));
         let (about_to_restart, mut restarts) = mpsc::channel(1);
         let before = facts.clone();
         let config = self.config.clone();
         let planner = self.planner(&state.spec, selection);
-        let host = self.under_way.oversee(&config.host);
+        let host = self.detached.attach(&config.host);
         let mut done = tokio::task::spawn_blocking(move || {
             let metrics = Arc::clone(&config.metrics);
             let listener = move |happening: Happening<'_>| {
@@ -59,7 +75,7 @@ impl Agent {
             tokio::select! {
                 done = &mut done => {
                     let (outcome, unfinished) = done?;
-                    return Ok(CarriedOut { outcome, unfinished, course: seen.borrow().clone() });
+                    return Ok(ExecutedPlan { outcome, unfinished, course: seen.borrow().clone() });
                 }
                 Some(Restart { why, told }) = restarts.recv() => {
                     let course = seen.borrow_and_update().clone();
@@ -73,24 +89,6 @@ impl Agent {
                 }
             }
         }
-    }
-
-    /// Goes on when the kernel is done with what it is still at. Others do not wait for that.
-    pub(super) async fn leave_unfinished(
-        &mut self,
-        state: &SriovNetworkNodeState,
-        carried_out: &CarriedOut,
-    ) -> Result<Next, AttemptError> {
-        let CarriedOut { outcome, unfinished, course } = carried_out;
-        let why = message(&outcome.failures);
-        tracing::warn!(node = self.config.node, why, "the others go on");
-        let has_vfs_for_pods = |pf: &PfFacts| !pf.vfs.is_empty() && !unfinished.contains(&Some(pf.address));
-        // One slow card must not keep the others from pods.
-        self.plugin_may_start |= outcome.facts.iter().flat_map(|facts| &facts.pfs).any(has_vfs_for_pods);
-        if self.failures == 0 {
-            self.tell(state, outcome.facts.as_ref(), &Progress::Executing(course)).await?;
-        }
-        Ok(Next::StillAtIt)
     }
 
     /// Says how far it is. Not for another try of what failed: the failure stands until it is gone.
@@ -119,24 +117,21 @@ impl Agent {
     }
 }
 
-/// What came of a plan.
-pub(super) struct CarriedOut {
+/// Result of the execution of a plan.
+pub(super) struct ExecutedPlan {
     pub(super) outcome: Outcome,
-    /// The PFs on which the kernel is still at a step; `None` for the machine, which waits for that.
-    unfinished: BTreeSet<Option<PciAddress>>,
-    course: Course,
+    /// Lanes in which the kernel still executes a step. The machine's own lane waits for all of them.
+    pub(super) unfinished: BTreeSet<Target>,
+    pub(super) course: Course,
 }
 
-impl CarriedOut {
-    /// The PFs that something was done to.
-    pub(super) fn touched(&self) -> impl Iterator<Item = PciAddress> {
-        self.course.touched()
-    }
-
-    /// Whether nothing is wrong but that the kernel is still at something. What fails in the end is a failure then.
+impl ExecutedPlan {
+    /// Returns whether nothing is wrong but that the kernel still executes a step. One that fails later is a failure then.
     pub(super) fn is_only_unfinished(&self) -> bool {
         let is_unfinished = |failure: &Failure| match failure {
-            Failure::Step { pf, source: HostError::StillRunning { .. }, .. } => self.unfinished.contains(pf),
+            Failure::Step { target, source: HostError::StillRunning { .. }, .. } => {
+                self.unfinished.contains(&target.lane())
+            }
             Failure::RestartPutOff { .. } => true,
             _ => false,
         };

@@ -61,7 +61,7 @@ impl Agent {
         facts: Option<&HostFacts>,
         progress: &Progress<'_>,
     ) -> Result<bool, ReportError> {
-        self.config.metrics.found(facts, progress);
+        self.config.metrics.note(progress);
         // The latest status seen, so that transition times are kept; the spec is the one worked on.
         let latest = self.state.as_deref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };

@@ -1,7 +1,9 @@
+use kube::runtime::watcher::Event;
 use serde_json::json;
 use tokio::net::TcpListener;
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
+use vfleet_plan::VfConfiguration;
 
 use super::*;
 
@@ -28,11 +30,15 @@ async fn an_api_server_that_does_not_answer_does_not_keep_the_machine_waiting() 
     let (_listener, client) = client_of_a_silent_server().await;
     let host = Arc::new(SimHost::new(&Machine::lab(), "silent").unwrap());
     let config = Config::new("silent-1".to_owned(), "ns".to_owned(), Arc::clone(&host) as _);
+    let snapshots = config.snapshots.subscribe();
     let mut agent = Agent::new(&client, config, &Arc::default());
     assert!(agent.take(Event::Apply(wish())));
     let attempt = tokio::time::timeout(Duration::from_secs(10), agent.attempt()).await;
     assert!(attempt.is_err(), "that it is done cannot be told");
     assert_eq!(host.kernel().pf(Machine::lab().pfs[0].address).unwrap().vfs.len(), 2);
+    let snapshot = Arc::clone(&snapshots.borrow());
+    let configurations: Vec<_> = snapshot.vfs.values().map(|vf| vf.configuration).collect();
+    assert_eq!(configurations, [VfConfiguration::Verified; 2], "the process itself knows");
 }
 
 fn asked(status: &str) -> SriovNetworkNodeState {

@@ -421,8 +421,8 @@ impl Host for Unreadable<'_> {
         Err(HostError::Injected { attempt: "read the machine".to_owned() })
     }
 
-    fn execute(&self, step: &Step) -> Result<(), HostError> {
-        self.0.execute(step)
+    fn start(&self, step: &Step) -> Result<vfleet_host::Running<()>, HostError> {
+        self.0.start(step)
     }
 
     fn on_change(&self, wake: vfleet_host::Wake) -> Result<vfleet_host::Watch, HostError> {

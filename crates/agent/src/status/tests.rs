@@ -2,7 +2,7 @@ use serde_json::json;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostError, SimHost};
-use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Unread, plan_node};
+use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Target, Unread, plan_node};
 
 use super::*;
 use crate::apply::Happening;
@@ -20,7 +20,7 @@ fn told(mut state: SriovNetworkNodeState, progress: &Progress<'_>) -> SriovNetwo
 
 fn failure() -> Failure {
     Failure::Step {
-        pf: "0000:01:00.0".parse().ok(),
+        target: Target::Pf("0000:01:00.0".parse().unwrap()),
         step: "bind 0000:01:00.0 vf 0 to vfio-pci".to_owned(),
         source: HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() },
     }
@@ -161,7 +161,7 @@ fn a_card_that_is_done_says_so_while_another_one_hangs() {
     let steps: Vec<_> = facts.pfs[..2].iter().map(planned).collect();
     let mut course = Course::begin(&Plan { steps: steps.clone(), problems: Vec::new() });
     course.take(&Happening::Begins(&steps[0]));
-    course.take(&Happening::PfEnded { pf: facts.pfs[1].address, is_done: true });
+    course.take(&Happening::LaneEnded { target: Target::Pf(facts.pfs[1].address), is_done: true });
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Executing(&course)),
         [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]
@@ -179,7 +179,7 @@ fn a_card_of_which_something_cannot_be_never_says_that_it_is_done() {
     let step = Step::SetLinkUp { pf: facts.pfs[0].address };
     let planned = PlannedStep { step, disruption: Disruption::Pf, why: String::new() };
     let mut course = Course::begin(&Plan { steps: vec![planned.clone()], problems });
-    course.take(&Happening::PfEnded { pf: facts.pfs[0].address, is_done: true });
+    course.take(&Happening::LaneEnded { target: Target::Pf(facts.pfs[0].address), is_done: true });
     let cannot_be = Some(is("False", "NoSuchDevice"));
     assert_eq!(
         said_of_cards(&state, &facts, &Progress::Executing(&course)),

@@ -7,11 +7,10 @@ use std::time::Duration;
 use vfleet_api::PciAddress;
 use vfleet_plan::{HostFacts, KernelFacts, Unread};
 
-use super::card::SeenCard;
-use super::deadline::{Begun, Workers};
 use super::network::Network;
-use super::pci::{self, Card, FoundCard};
+use super::pci::{self, FoundCard};
 use super::{Machine, card, files, rdma, records, system};
+use crate::supervisor::{Running, Supervisor};
 use crate::{HostError, with_causes};
 
 /// How often a network that changes meanwhile is read before that is an error.
@@ -20,21 +19,22 @@ const ATTEMPTS: usize = 8;
 /// The facts of a machine. No question waits for longer than `limit`.
 pub(super) fn read(
     machine: &Arc<Machine>,
-    workers: &Workers,
+    supervisor: &Supervisor,
     limit: Duration,
 ) -> Result<HostFacts, HostError> {
     let asked = Arc::clone(machine);
-    let common = workers.look(None, move || Common::read(&asked))?.within(limit)?;
+    let common = supervisor.start_read(None, limit, move || Common::read(&asked))?.wait()?;
     let network = Arc::new(common.network);
     // All are asked before the first answer is waited for.
-    let looks: Vec<_> = common
-        .cards
-        .into_iter()
-        .map(|(pf, card)| (pf, card.and_then(|card| ask(machine, workers, &network, pf, card))))
-        .collect();
+    let start = |pf, card| {
+        let (machine, network) = (Arc::clone(machine), Arc::clone(&network));
+        supervisor.start_read(Some(pf), limit, move || card::read(&machine.root, pf, card, &network))
+    };
+    let reads: Vec<(PciAddress, Result<Running<_>, HostError>)> =
+        common.cards.into_iter().map(|(pf, card)| (pf, card.and_then(|card| start(pf, card)))).collect();
     let mut facts = common.facts;
-    for (pf, look) in looks {
-        match look.and_then(|look| look.within(limit)) {
+    for (pf, read) in reads {
+        match read.and_then(Running::wait) {
             Ok(Some((pf, unanswered))) => {
                 facts.pfs.push(pf);
                 facts.unanswered.extend(unanswered);
@@ -45,17 +45,6 @@ pub(super) fn read(
     }
     set_apart_unread(&mut facts);
     Ok(facts)
-}
-
-fn ask(
-    machine: &Arc<Machine>,
-    workers: &Workers,
-    network: &Arc<Network>,
-    pf: PciAddress,
-    card: Card,
-) -> Result<Begun<Option<SeenCard>>, HostError> {
-    let (machine, network) = (Arc::clone(machine), Arc::clone(network));
-    workers.look(Some(pf), move || card::read(&machine.root, pf, card, &network))
 }
 
 /// What is read once for the whole machine.

@@ -11,16 +11,21 @@ use super::faults::{Fault, Faults};
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError};
 use super::{facts, steps};
+use crate::supervisor::{Running, Supervisor};
 use crate::{Host, HostError, Wake, Watch};
 
 type SharedWake = Arc<dyn Fn() + Send + Sync>;
 type Hook = Arc<dyn Fn(&Step) + Send + Sync>;
 type Delay = fn(&Step) -> Duration;
 
+/// As long as the slowest steps of a real machine may take.
+const STEP_DEADLINE: Duration = Duration::from_mins(5);
+
 /// A process on a simulated machine. Several can share one: see [`SimHost::another`].
 pub struct SimHost {
     machine: Arc<Shared>,
-    process: Mutex<Process>,
+    process: Arc<Mutex<Process>>,
+    supervisor: Supervisor,
 }
 
 /// The machine, and who wants to know of its changes.
@@ -40,6 +45,7 @@ struct Process {
     /// Which start of the machine it was started after. It ends when the machine restarts.
     boot: u32,
     delay: Option<Delay>,
+    step_deadline: Duration,
     faults: Faults,
     executed: Vec<String>,
     before_step: Option<Hook>,
@@ -67,11 +73,12 @@ impl SimHost {
         let process = Process {
             boot: lock(&machine.kernel).boots,
             delay: None,
+            step_deadline: STEP_DEADLINE,
             faults: Faults::default(),
             executed: Vec::new(),
             before_step: None,
         };
-        Self { machine, process: Mutex::new(process) }
+        Self { machine, process: Arc::new(Mutex::new(process)), supervisor: Supervisor::default() }
     }
 
     /// The machine as it is now.
@@ -131,6 +138,11 @@ impl SimHost {
         lock(&self.process).delay = Some(delay);
     }
 
+    /// Sets how long a step that is started in the background may take before it is overdue.
+    pub fn set_step_deadline(&self, deadline: Duration) {
+        lock(&self.process).step_deadline = deadline;
+    }
+
     /// Calls `hook` before each step, which waits for its return: a way to make steps slow, or to do something at
     /// a certain step.
     pub fn before_each_step(&self, hook: impl Fn(&Step) + Send + Sync + 'static) {
@@ -145,17 +157,15 @@ impl Host for SimHost {
         Ok(facts::facts(&kernel))
     }
 
+    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
+        let (machine, process) = (Arc::clone(&self.machine), Arc::clone(&self.process));
+        let (owned, deadline) = (step.clone(), lock(&self.process).step_deadline);
+        self.supervisor.start_step(step, deadline, move || execute(&machine, &process, &owned))
+    }
+
+    /// Executes `step` on the caller's thread: property tests execute more steps than threads can be started for.
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        self.wait_before(step);
-        let attempt = step.to_string();
-        let boots = lock(&self.machine.kernel).boots;
-        {
-            let mut process = lock(&self.process);
-            process.check_alive(&attempt, boots)?;
-            process.faults.check_step(&attempt)?;
-            process.executed.push(attempt);
-        }
-        self.machine.execute(step)
+        execute(&self.machine, &self.process, step)
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
@@ -169,20 +179,31 @@ impl Host for SimHost {
     }
 }
 
-impl SimHost {
-    /// Without holding any lock: others go on meanwhile.
-    fn wait_before(&self, step: &Step) {
-        let (hook, delay) = {
-            let process = lock(&self.process);
-            (process.before_step.clone(), process.delay)
-        };
-        if let Some(hook) = hook {
-            hook(step);
-        }
-        if let Some(delay) = delay {
-            #[expect(clippy::disallowed_methods, reason = "this is the hardware that takes its time")]
-            thread::sleep(delay(step));
-        }
+fn execute(machine: &Shared, process: &Mutex<Process>, step: &Step) -> Result<(), HostError> {
+    wait_before(process, step);
+    let attempt = step.to_string();
+    let boots = lock(&machine.kernel).boots;
+    {
+        let mut process = lock(process);
+        process.check_alive(&attempt, boots)?;
+        process.faults.check_step(&attempt)?;
+        process.executed.push(attempt);
+    }
+    machine.execute(step)
+}
+
+/// Calls the hook and waits for the delay, without holding any lock: others go on meanwhile.
+fn wait_before(process: &Mutex<Process>, step: &Step) {
+    let (hook, delay) = {
+        let process = lock(process);
+        (process.before_step.clone(), process.delay)
+    };
+    if let Some(hook) = hook {
+        hook(step);
+    }
+    if let Some(delay) = delay {
+        #[expect(clippy::disallowed_methods, reason = "this is the hardware that takes its time")]
+        thread::sleep(delay(step));
     }
 }
 

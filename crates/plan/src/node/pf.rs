@@ -4,7 +4,7 @@ use super::check::{check_external, check_own, guids};
 use super::making::Making;
 use super::problem::{Cause, Problem};
 use super::vf::{Phase, VfPlanner, VfSteps};
-use super::wanted::{self, WantedPf};
+use super::wanted::WantedPf;
 use super::{lone, modules, planned, record, udev};
 use crate::facts::{EswitchMode, HostFacts, LinkFacts, PfFacts, Record};
 use crate::prelude::*;
@@ -216,5 +216,5 @@ fn offload(wanted: &WantedPf, found: &PfFacts) -> Option<PlannedStep> {
 
 /// What the PF was last wanted to be, as far as that can be read.
 pub(super) fn last_wanted(old: Option<&Record>) -> Option<WantedPf> {
-    wanted::wanted(&old?.interface).ok()
+    WantedPf::read(&old?.interface).ok()
 }

@@ -13,9 +13,9 @@ use crate::step::VfDriver;
 
 /// A PF as wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct WantedPf {
+pub(crate) struct WantedPf {
     /// PCI address.
-    pub(super) address: PciAddress,
+    pub(crate) address: PciAddress,
     /// As the node state has it, for the record.
     pub(super) interface: Interface,
     /// How many VFs.
@@ -32,7 +32,7 @@ pub(super) struct WantedPf {
 
 /// VFs of a PF as wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct WantedVfs {
+pub(crate) struct WantedVfs {
     /// Which.
     pub(super) range: VfRange,
     /// The policy that wants them.
@@ -71,8 +71,17 @@ impl VfWish {
 }
 
 impl WantedPf {
+    /// Returns `interface` with every value checked.
+    pub(crate) fn read(interface: &Interface) -> Result<Self, Problem> {
+        let address = match interface.pci_address.value() {
+            Ok(address) => *address,
+            Err(invalid) => return Err(problem(interface, None, Cause::Unreadable(invalid.clone()))),
+        };
+        read(address, interface).map_err(|cause| problem(interface, Some(address), cause))
+    }
+
     /// What is wanted of the VF with this index; `None` for a VF that nobody asked for.
-    pub(super) fn vf(&self, index: u16) -> Option<&WantedVfs> {
+    pub(crate) fn vf(&self, index: u16) -> Option<&WantedVfs> {
         self.groups.iter().find(|group| group.range.contains(index))
     }
 
@@ -108,15 +117,6 @@ impl WantedPf {
     pub(super) fn problem(&self, cause: Cause) -> Problem {
         problem(&self.interface, Some(self.address), cause)
     }
-}
-
-/// `interface` with every value checked.
-pub(super) fn wanted(interface: &Interface) -> Result<WantedPf, Problem> {
-    let address = match interface.pci_address.value() {
-        Ok(address) => *address,
-        Err(invalid) => return Err(problem(interface, None, Cause::Unreadable(invalid.clone()))),
-    };
-    read(address, interface).map_err(|cause| problem(interface, Some(address), cause))
 }
 
 fn read(address: PciAddress, interface: &Interface) -> Result<WantedPf, Cause> {

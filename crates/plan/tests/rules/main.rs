@@ -25,7 +25,9 @@ mod pools;
 mod properties;
 mod resources;
 mod restarts;
+mod snapshot;
 mod system;
+mod targets;
 mod udev;
 
 use proptest::test_runner::Config;

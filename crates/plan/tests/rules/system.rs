@@ -188,7 +188,7 @@ fn what_leads_to_a_restart_never_follows_a_failure() {
     let facts = machine("", &format!("{INTEL}}}\n")).facts().unwrap();
     let plan = plan_node_with(&vfio_wanted(), &facts, &NodeOptions::default());
     let schedule = schedule(&plan.steps);
-    assert!(schedule.before.is_empty() && schedule.pfs.is_empty());
+    assert!(schedule.before.is_empty() && schedule.lanes.is_empty());
     assert_eq!(schedule.after.len(), 3);
 }
 

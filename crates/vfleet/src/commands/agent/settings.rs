@@ -57,7 +57,7 @@ impl Settings {
     pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
         config.mode = mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
-        config.holds_plugin_back = self.hold_back_device_plugin;
+        config.holds_go_plugin_back = self.hold_back_device_plugin;
         config.uses_external_drainer = self.use_external_drainer;
     }
 }

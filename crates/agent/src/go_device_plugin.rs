@@ -1,5 +1,5 @@
-//! The separate Go device plugin on this node: it looks for devices only when it starts, so it is ended before VFs come
-//! and go, and its next pod waits (in an init container, which says so by an annotation) until the agent lets it go.
+//! The external Go device plugin on this node. It looks for devices only when it starts, so it is ended before VFs come
+//! and go, and its next pod waits (in an init container, which says so by an annotation) until the agent releases it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,9 +25,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// After an answer that was no good.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Why the plugin could not be held back or let go.
+/// Reason why the plugin could not be held back or released.
 #[derive(Debug, Error)]
-pub(crate) enum PluginError {
+pub(crate) enum GoDevicePluginError {
     #[error("the API server refused it")]
     Api(#[from] kube::Error),
     #[error("the API server did not answer within {ANSWER_WITHIN:?}")]
@@ -38,8 +38,8 @@ pub(crate) enum PluginError {
     WatchEnded(#[from] watch::error::RecvError),
 }
 
-/// The plugin on this node.
-pub(crate) struct Plugin {
+/// The external Go device plugin on this node.
+pub(crate) struct GoDevicePlugin {
     pods: Api<PartialObjectMeta<Pod>>,
     seen: watch::Sender<Pods>,
     not_before: Instant,
@@ -62,7 +62,7 @@ struct SeenPod {
     waits: bool,
 }
 
-impl Plugin {
+impl GoDevicePlugin {
     /// Follows the plugin's pods on `node`.
     pub(crate) fn follow(client: &Client, namespace: &str, node: &str) -> Self {
         let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), namespace);
@@ -88,11 +88,11 @@ impl Plugin {
     }
 
     /// Ends the pods that may have looked for devices already, and waits until they are gone.
-    pub(crate) async fn hold_back(&self) -> Result<(), PluginError> {
-        timeout(GONE_WITHIN, self.end_and_wait()).await.map_err(PluginError::NotGone)?
+    pub(crate) async fn hold_back(&self) -> Result<(), GoDevicePluginError> {
+        timeout(GONE_WITHIN, self.end_and_wait()).await.map_err(GoDevicePluginError::NotGone)?
     }
 
-    async fn end_and_wait(&self) -> Result<(), PluginError> {
+    async fn end_and_wait(&self) -> Result<(), GoDevicePluginError> {
         let mut seen = self.seen.subscribe();
         let running: BTreeMap<String, SeenPod> = {
             let pods = seen.wait_for(|pods| pods.listed).await?;
@@ -117,7 +117,7 @@ impl Plugin {
         Ok(())
     }
 
-    /// Waits until a pod waits for a sign.
+    /// Waits until a pod waits for its release.
     pub(crate) async fn waits(&self) {
         tokio::time::sleep_until(self.not_before).await;
         if self.seen.subscribe().wait_for(Pods::any_waits).await.is_err() {
@@ -125,8 +125,8 @@ impl Plugin {
         }
     }
 
-    /// Lets the pods go that wait for a sign.
-    pub(crate) async fn let_go(&mut self) -> Result<(), PluginError> {
+    /// Releases the pods that wait for it.
+    pub(crate) async fn release(&mut self) -> Result<(), GoDevicePluginError> {
         let waiting: Vec<(String, SeenPod)> = {
             let pods = self.seen.borrow();
             pods.by_uid
@@ -140,8 +140,8 @@ impl Plugin {
             let patch = Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": annotations } }));
             let params = PatchParams::default();
             let answer = timeout(ANSWER_WITHIN, self.pods.patch_metadata(&pod.name, &params, &patch));
-            match answer.map_err(PluginError::NoAnswer).await.and_then(|answer| Ok(answer?)) {
-                Err(PluginError::Api(kube::Error::Api(status))) if status.is_not_found() => {}
+            match answer.map_err(GoDevicePluginError::NoAnswer).await.and_then(|answer| Ok(answer?)) {
+                Err(GoDevicePluginError::Api(kube::Error::Api(status))) if status.is_not_found() => {}
                 Err(error) => {
                     self.not_before = Instant::now() + PAUSE;
                     return Err(error);

@@ -1,0 +1,300 @@
+//! Steps that take long are detached, so that the rest of the machine does not wait for them.
+//!
+//! The host supervises every step (`vfleet_host`): it runs in a thread of its own until it ends, and its target is fenced
+//! meanwhile. This decides only for how long an attempt waits. When nothing has started or ended on the machine for a
+//! while, the steps that still run are detached, and the rest of their lanes is left for a later attempt. The agent wakes
+//! up when a detached step ends or becomes overdue. A failure of it is reported by the next attempt at the same step.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use vfleet_host::{Host, HostError, Running, Wake, Watch, with_causes};
+use vfleet_plan::{HostFacts, Step, Target};
+
+/// Making a handful of VFs takes less, and another card can wait that long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Steps that no attempt waits for, until they end or become overdue.
+#[derive(Clone)]
+pub(crate) struct DetachedSteps {
+    steps: Arc<Mutex<Vec<(Step, Running<()>)>>>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl DetachedSteps {
+    /// Returns an empty list. `wake` is called whenever one of the steps has ended.
+    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { steps: Arc::default(), wake: Arc::new(wake) }
+    }
+
+    /// Returns whether any of them still runs in time.
+    pub(crate) fn is_any_running(&self) -> bool {
+        lock(&self.steps).iter().any(|(_, running)| running.is_in_time())
+    }
+
+    /// Returns whether `step` has to wait for one of them.
+    pub(crate) fn blocks(&self, step: &Step) -> bool {
+        self.blocker(step).is_some()
+    }
+
+    /// Returns when the first of those that run becomes overdue.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let steps = lock(&self.steps);
+        let in_time = steps.iter().filter(|(_, running)| running.is_in_time());
+        in_time.filter_map(|(_, running)| running.deadline()).min()
+    }
+
+    /// Returns `host` for one attempt, which waits for no step without end.
+    pub(crate) fn attach(&self, host: &Arc<dyn Host>) -> AttemptHost {
+        self.attach_with(host, GRACE)
+    }
+
+    fn attach_with(&self, host: &Arc<dyn Host>, grace: Duration) -> AttemptHost {
+        AttemptHost {
+            host: Arc::clone(host),
+            failed: Mutex::new(self.take_failed()),
+            detached: self.clone(),
+            unfinished: Mutex::default(),
+            last_activity: Mutex::new(Instant::now()),
+            grace,
+        }
+    }
+
+    fn blocker(&self, step: &Step) -> Option<String> {
+        let steps = lock(&self.steps);
+        let mut in_time = steps.iter().filter(|(_, running)| running.is_in_time());
+        let (other, _) = in_time.find(|(other, _)| step.waits_for(other.target()))?;
+        Some(other.to_string())
+    }
+
+    /// Forgets the steps that have ended or become overdue, and returns those that failed. Failures that no attempt asks
+    /// for belong to something that is not desired any more.
+    fn take_failed(&self) -> Vec<(Step, HostError)> {
+        let mut failed = Vec::new();
+        lock(&self.steps).retain(|(step, running)| {
+            let Some(result) = running.wait_for(Duration::ZERO) else { return true };
+            let error = result.as_ref().err().map(|error| with_causes(error));
+            let pf = step.pf().map(tracing::field::display);
+            tracing::info!(pf, %step, error, "a detached step ended");
+            failed.extend(result.err().map(|error| (step.clone(), error)));
+            false
+        });
+        failed
+    }
+
+    fn add(&self, step: &Step, running: Running<()>) {
+        let wake = Arc::clone(&self.wake);
+        running.on_end(move || wake());
+        lock(&self.steps).push((step.clone(), running));
+    }
+}
+
+/// A machine during one attempt.
+pub(crate) struct AttemptHost {
+    host: Arc<dyn Host>,
+    detached: DetachedSteps,
+    /// Failures of detached steps, for the next attempt at the same step.
+    failed: Mutex<Vec<(Step, HostError)>>,
+    /// Lanes of steps that were detached or had to wait for a detached one.
+    unfinished: Mutex<BTreeSet<Target>>,
+    /// When a step started or ended last.
+    last_activity: Mutex<Instant>,
+    grace: Duration,
+}
+
+impl Host for AttemptHost {
+    fn facts(&self) -> Result<HostFacts, HostError> {
+        self.host.facts()
+    }
+
+    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
+        self.host.start(step)
+    }
+
+    fn execute(&self, step: &Step) -> Result<(), HostError> {
+        if let Some(error) = self.take_failure(step) {
+            return Err(error);
+        }
+        if let Some(blocker) = self.detached.blocker(step) {
+            return Err(self.leave_unfinished(step, blocker));
+        }
+        // The machine's own steps come before or after all others, which have to wait for them anyway.
+        if step.target() == Target::Machine {
+            return self.host.execute(step);
+        }
+        self.note_activity();
+        let result = self.host.start(step).and_then(|running| self.wait(step, running));
+        self.note_activity();
+        result
+    }
+
+    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
+        self.host.on_change(wake)
+    }
+}
+
+impl AttemptHost {
+    /// Returns the lanes whose steps are not done since the kernel still executes one of them.
+    pub(crate) fn into_unfinished(self) -> BTreeSet<Target> {
+        self.unfinished.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_failure(&self, step: &Step) -> Option<HostError> {
+        let mut failed = lock(&self.failed);
+        let at = failed.iter().position(|(failed, _)| failed == step)?;
+        Some(failed.swap_remove(at).1)
+    }
+
+    /// Waits for the step as long as something starts or ends on the machine within the grace period.
+    fn wait(&self, step: &Step, running: Running<()>) -> Result<(), HostError> {
+        loop {
+            let patience = self.grace.saturating_sub(self.quiet());
+            if let Some(result) = running.wait_for(patience) {
+                return result;
+            }
+            if self.quiet() >= self.grace {
+                self.detached.add(step, running);
+                return Err(self.leave_unfinished(step, step.to_string()));
+            }
+        }
+    }
+
+    fn note_activity(&self) {
+        *lock(&self.last_activity) = Instant::now();
+    }
+
+    /// Returns for how long no step has started or ended.
+    fn quiet(&self) -> Duration {
+        lock(&self.last_activity).elapsed()
+    }
+
+    /// Notes that `step` is not done since the kernel still executes `blocker`.
+    fn leave_unfinished(&self, step: &Step, blocker: String) -> HostError {
+        lock(&self.unfinished).insert(step.target().lane());
+        HostError::StillRunning { attempt: blocker }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here is ever left half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread;
+
+    use vfleet_host::SimHost;
+    use vfleet_host::sim::Machine;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(50);
+    /// Longer than any of it takes.
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn set_up(card: usize) -> Step {
+        Step::SetLinkUp { pf: Machine::lab().pfs[card].address }
+    }
+
+    /// Returns a machine whose first card hangs until the sender is dropped.
+    fn machine() -> (Sender<()>, Arc<SimHost>) {
+        let (release, released) = mpsc::channel::<()>();
+        let (released, stuck) = (Mutex::new(released), set_up(0));
+        let host = SimHost::new(&Machine::lab(), "detached").unwrap();
+        host.before_each_step(move |step| {
+            if *step == stuck {
+                let _ = lock(&released).recv();
+            }
+        });
+        (release, Arc::new(host))
+    }
+
+    fn detached() -> (DetachedSteps, Receiver<()>) {
+        let (sender, ended) = mpsc::channel();
+        (DetachedSteps::new(move || sender.send(()).unwrap()), ended)
+    }
+
+    fn reason(result: &Result<(), HostError>) -> &str {
+        result.as_ref().map_or_else(HostError::reason, |()| "Ok")
+    }
+
+    #[test]
+    fn a_step_that_hangs_is_detached_and_blocks_its_card_until_it_ends() {
+        let (release, host) = machine();
+        let all: Arc<dyn Host> = host.clone();
+        let (detached, ended) = detached();
+        let attempt = detached.attach_with(&all, SOON);
+        assert_eq!(reason(&attempt.execute(&set_up(0))), "StepStillRunning");
+        assert_eq!(attempt.into_unfinished(), [set_up(0).target()].into());
+        assert!(detached.next_deadline().is_some());
+
+        let attempt = detached.attach_with(&all, SOON);
+        let mtu = Step::SetPfMtu { pf: set_up(0).pf().unwrap(), mtu: 2000 };
+        for waits in [set_up(0), mtu.clone(), Step::Reboot] {
+            assert!(detached.blocks(&waits), "{waits}");
+            assert_eq!(reason(&attempt.execute(&waits)), "StepStillRunning", "{waits}");
+        }
+        assert_eq!(reason(&attempt.execute(&set_up(1))), "Ok");
+        assert_eq!(host.executed(), [set_up(1).to_string()], "nothing else reached the machine");
+
+        drop(release);
+        ended.recv_timeout(DEADLINE).unwrap();
+        assert!(!detached.is_any_running());
+        assert_eq!(detached.next_deadline(), None);
+        assert_eq!(reason(&detached.attach_with(&all, SOON).execute(&mtu)), "Ok");
+        assert_eq!(host.executed().len(), 3);
+    }
+
+    #[test]
+    fn a_failure_of_a_detached_step_is_reported_once() {
+        let (release, host) = machine();
+        host.fail_at(0);
+        let all: Arc<dyn Host> = host.clone();
+        let (detached, ended) = detached();
+        let attempt = || detached.attach_with(&all, SOON);
+        assert_eq!(reason(&attempt().execute(&set_up(0))), "StepStillRunning");
+        drop(release);
+        ended.recv_timeout(DEADLINE).unwrap();
+        assert_eq!(reason(&attempt().execute(&set_up(0))), "Injected");
+        assert_eq!(reason(&attempt().execute(&set_up(0))), "Ok");
+    }
+
+    #[test]
+    fn no_step_is_detached_while_others_make_progress() {
+        let (release, host) = machine();
+        let all: Arc<dyn Host> = host.clone();
+        let (detached, _ended) = detached();
+        let attempt = detached.attach_with(&all, 4 * SOON);
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| attempt.execute(&set_up(0)));
+            let begin = Instant::now();
+            while begin.elapsed() < 8 * SOON {
+                attempt.execute(&set_up(1)).unwrap();
+            }
+            drop(release);
+            assert_eq!(reason(&slow.join().unwrap()), "Ok");
+        });
+        assert!(!detached.is_any_running());
+    }
+
+    #[test]
+    fn a_detached_step_that_becomes_overdue_is_a_failure_and_no_longer_progress() {
+        let (_release, host) = machine();
+        host.set_step_deadline(2 * SOON);
+        let all: Arc<dyn Host> = host;
+        let (detached, _ended) = detached();
+        let attempt = || detached.attach_with(&all, SOON);
+        assert_eq!(reason(&attempt().execute(&set_up(0))), "StepStillRunning");
+        while detached.is_any_running() {
+            thread::yield_now();
+        }
+        assert_eq!(reason(&attempt().execute(&set_up(0))), "DeadlineExceeded");
+        let later = attempt();
+        assert_eq!(reason(&later.execute(&set_up(0))), "StepStillRunning");
+        assert_eq!(later.into_unfinished(), [].into(), "the host refuses it: that is a failure");
+        assert_eq!(reason(&attempt().execute(&set_up(1))), "Ok");
+    }
+}
