@@ -132,14 +132,14 @@ async fn a_vf_that_lost_its_driver_is_healed_and_one_that_was_just_given_back_is
     let version = |state: &State| state.version().to_owned();
     let known = version(&cluster.wait("drift-1", "as it was", bound).await);
     let idle = Arc::new(host.another());
-    let metrics = Arc::<vfleet_agent::Metrics>::default();
+    let mut metrics = None;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap();
     let agent = Agent::start(&cluster, "drift-1", Arc::clone(&idle), |config| {
-        config.metrics = Arc::clone(&metrics);
+        metrics = Some(Arc::clone(&config.metrics));
     })
     .await;
-    tokio::spawn(vfleet_agent::serve(listener, metrics, agent.stop.clone()));
+    tokio::spawn(vfleet_agent::serve(listener, metrics.unwrap(), agent.stop.clone()));
     let first_look = async { while !get(place, "/metrics").await.contains("vfleet_agent_ready 1") {} };
     tokio::time::timeout(DEADLINE, first_look).await.expect("a look at the machine");
     assert_eq!(idle.executed(), Vec::<String>::new());
@@ -226,14 +226,14 @@ async fn a_config_map_narrows_what_is_reported() {
 async fn metrics_count_steps_vfs_and_attempts() {
     let cluster = Cluster::new("measured", Plane::Fleet).await;
     let _operator = cluster.operator();
-    let metrics = Arc::<vfleet_agent::Metrics>::default();
+    let mut metrics = None;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap();
     let agent = Agent::start(&cluster, "measured-1", lab(), |config| {
-        config.metrics = Arc::clone(&metrics);
+        metrics = Some(Arc::clone(&config.metrics));
     })
     .await;
-    tokio::spawn(vfleet_agent::serve(listener, metrics, agent.stop.clone()));
+    tokio::spawn(vfleet_agent::serve(listener, metrics.unwrap(), agent.stop.clone()));
     cluster.make_vfs("measured-1", PF, 3).await;
     let text = get(place, "/metrics").await;
     for line in [

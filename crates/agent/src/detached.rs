@@ -18,8 +18,14 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Steps that no attempt waits for, until they end or become overdue.
 #[derive(Clone)]
 pub(crate) struct DetachedSteps {
-    steps: Arc<Mutex<Vec<(Step, Running<()>)>>>,
+    steps: Arc<Mutex<Vec<DetachedStep>>>,
     wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// A step that no attempt waits for.
+struct DetachedStep {
+    step: Step,
+    running: Running<()>,
 }
 
 impl DetachedSteps {
@@ -30,7 +36,7 @@ impl DetachedSteps {
 
     /// Returns whether any of them still runs in time.
     pub(crate) fn is_any_running(&self) -> bool {
-        lock(&self.steps).iter().any(|(_, running)| running.is_in_time())
+        lock(&self.steps).iter().any(|detached| detached.running.is_in_time())
     }
 
     /// Returns whether `step` has to wait for one of them.
@@ -41,8 +47,8 @@ impl DetachedSteps {
     /// Returns when the first of those that run becomes overdue.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let steps = lock(&self.steps);
-        let in_time = steps.iter().filter(|(_, running)| running.is_in_time());
-        in_time.filter_map(|(_, running)| running.deadline()).min()
+        let in_time = steps.iter().filter(|detached| detached.running.is_in_time());
+        in_time.filter_map(|detached| detached.running.deadline()).min()
     }
 
     /// Returns `host` for one attempt, which waits for no step without end.
@@ -63,16 +69,16 @@ impl DetachedSteps {
 
     fn blocker(&self, step: &Step) -> Option<String> {
         let steps = lock(&self.steps);
-        let mut in_time = steps.iter().filter(|(_, running)| running.is_in_time());
-        let (other, _) = in_time.find(|(other, _)| step.waits_for(other.target()))?;
-        Some(other.to_string())
+        let mut in_time = steps.iter().filter(|detached| detached.running.is_in_time());
+        let blocker = in_time.find(|detached| step.waits_for(detached.step.target()))?;
+        Some(blocker.step.to_string())
     }
 
     /// Forgets the steps that have ended or become overdue, and returns those that failed. Failures that no attempt asks
     /// for belong to something that is not desired any more.
     fn take_failed(&self) -> Vec<(Step, HostError)> {
         let mut failed = Vec::new();
-        lock(&self.steps).retain(|(step, running)| {
+        lock(&self.steps).retain(|DetachedStep { step, running }| {
             let Some(result) = running.wait_for(Duration::ZERO) else { return true };
             let error = result.as_ref().err().map(|error| with_causes(error));
             let pf = step.pf().map(tracing::field::display);
@@ -86,7 +92,7 @@ impl DetachedSteps {
     fn add(&self, step: &Step, running: Running<()>) {
         let wake = Arc::clone(&self.wake);
         running.on_end(move || wake());
-        lock(&self.steps).push((step.clone(), running));
+        lock(&self.steps).push(DetachedStep { step: step.clone(), running });
     }
 }
 

@@ -55,7 +55,7 @@ fn state(vf: &VfFacts) -> &'static str {
 mod tests {
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
-    use vfleet_api::VfRef;
+    use vfleet_api::{SriovNetworkNodeStateSpec, VfRef};
     use vfleet_host::sim::Machine;
     use vfleet_host::{Host, SimHost};
     use vfleet_plan::{Plan, Step};
@@ -83,7 +83,8 @@ mod tests {
         });
         let facts = host.facts().unwrap();
         let name = name(&facts.pfs[0]);
-        let snapshot = NodeSnapshot::default().next(&facts, &Default::default(), &Plan::default());
+        let snapshot =
+            NodeSnapshot::default().next(&facts, &SriovNetworkNodeStateSpec::default(), &Plan::default());
         snapshots.send_replace(Arc::new(snapshot));
         let line = |state: &str| format!("vfleet_agent_vfs{{pf=\"{name}\",state=\"{state}\"}} 1");
         assert_eq!(lines(), ["bound", "held", "unbound"].map(line));
