@@ -167,7 +167,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netlink_bindings::rt_link::{IflaVfGuid, PushLinkAttrs};
+    use netlink_bindings::rt_link::{Ifinfomsg, IflaVfGuid, OpGetlinkDo, OpSetlinkDo, PushLinkAttrs};
     use netlink_packet_core::{Emitable, Parseable};
     use netlink_packet_route::link::{
         InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkPhysId, LinkVfInfo,
@@ -236,6 +236,32 @@ mod tests {
         drop(PushLinkAttrs::new(&mut bytes).nested_vfinfo_list().nested_info().push_ib_node_guid(value));
         let guid = Guid([0x02, 0, 0, 0, 0, 0xaa, 0, 0x0f]);
         assert_eq!(Link::parse(&bytes).unwrap().vf_guids, [(3, guid)].into());
+    }
+
+    #[test]
+    fn requests_are_what_an_independent_encoder_writes() {
+        let header = |flags| {
+            let mut header = Ifinfomsg::new();
+            (header.ifi_index, header.ifi_flags, header.ifi_change) = (7, flags, flags);
+            header
+        };
+        let (mut up, mut mtu, mut question) = (Vec::new(), Vec::new(), Vec::new());
+        drop(OpSetlinkDo::encode_request(&mut up, &header(1)));
+        drop(OpSetlinkDo::encode_request(&mut mtu, &header(0)).push_mtu(9000));
+        drop(OpGetlinkDo::encode_request(&mut question, &header(0)).push_ext_mask(9));
+        assert_eq!((set_up(7).body, set_mtu(7, 9000).body, get(7).body), (up, mtu, question));
+    }
+
+    #[test]
+    fn attributes_that_nobody_needs_may_be_anything() {
+        const NEEDED: [u16; 13] = [1, 3, 4, 5, 10, 18, 22, 36, 37, 38, 51, 52, 54];
+        let plain = emit(a_pf());
+        for kind in (0..200).filter(|kind| !NEEDED.contains(kind)) {
+            for value in [&[][..], &[0xff], &[0xff; 9]] {
+                let odd = Attributes::default().with(kind, value).after(&plain);
+                assert_eq!(Link::parse(&odd), Link::parse(&plain), "{kind} {value:?}");
+            }
+        }
     }
 
     #[test]
