@@ -8,11 +8,11 @@ use vfleet_plan::{LinkFacts, LinkKind, PfFacts, Question, Unanswered, VfFacts};
 
 use super::devlink::{self, Handle};
 use super::netdev::{self, Netdev, Netdevs};
+use super::netlink::rtnl::{Link, Rtnl};
 use super::network::Network;
 use super::pci::{self, Card};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
-use super::rtnl::{Link, Rtnl};
 use super::{ethtool, firmware, parse, platform, rdma, sysfs, vdpa};
 use crate::{HostError, with_causes};
 

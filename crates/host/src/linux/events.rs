@@ -12,11 +12,12 @@ use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::netlink::{Message, failed, messages};
-use super::network::NodeAddresses;
-use super::rtnl::{
+use super::netlink::failed;
+use super::netlink::message::{Message, messages};
+use super::netlink::rtnl::{
     self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
+use super::network::NodeAddresses;
 use super::uevent::Uevent;
 use crate::{HostError, Wake, Watch, with_causes};
 
@@ -242,7 +243,7 @@ fn next_batch(subscriptions: &[Subscription; 2], end: &PipeReader) -> Result<Opt
 mod tests {
     use std::sync::mpsc;
 
-    use super::super::netlink::Attributes;
+    use super::super::netlink::attribute::Attributes;
     use super::*;
 
     /// Whether a subscription with one node address takes this message.

@@ -9,11 +9,13 @@ use vfleet_api::{Guid, MacAddr, PciAddress};
 use vfleet_plan::{EswitchMode, Processor, Record};
 
 use super::boot_loader::arguments::{self, DropIn};
-use super::netlink::{Attributes, Reply};
+use super::netlink::attribute::{Attributes, Received};
+use super::netlink::message::{self, Message, Reply};
+use super::netlink::rtnl::{self, Address, Route};
+use super::netlink::{devlink, ethtool, generic, rdma};
 use super::platform::{aws, http, openstack};
-use super::rtnl::{self, Address, Route};
 use super::uevent::Uevent;
-use super::{devlink, ethtool, genl, modules, netlink, parse, rdma, records, system};
+use super::{modules, parse, records, system};
 use crate::HostError;
 
 /// An interface as `RTM_NEWLINK` describes it, as far as tests judge it.
@@ -55,8 +57,7 @@ pub fn address(payload: &[u8]) -> Option<(u32, bool)> {
 
 /// Parses attributes of netlink.
 pub fn attributes(bytes: &[u8]) -> Option<Vec<(u16, Vec<u8>)>> {
-    let found = netlink::attributes(bytes)?;
-    Some(found.into_iter().map(|(kind, value)| (kind, value.to_vec())).collect())
+    Some(Received::parse(bytes)?.iter().map(|(kind, value)| (kind, value.to_vec())).collect())
 }
 
 /// Encodes attributes of netlink.
@@ -67,18 +68,18 @@ pub fn encode_attributes(attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
 
 /// Parses what was received from a netlink socket at once; returns the errno or the length of the data of each message.
 pub fn replies(bytes: &[u8]) -> Option<Vec<Result<usize, i32>>> {
-    let read = |message: netlink::Message<'_>| match Reply::of(&message) {
+    let read = |message: Message<'_>| match Reply::of(&message) {
         Reply::Data(payload) => Ok(payload.len()),
-        Reply::Done | Reply::Interrupted => Ok(0),
+        Reply::Done | Reply::Empty | Reply::Incomplete => Ok(0),
         Reply::Refused { errno, .. } => Err(errno),
     };
-    let _ = netlink::messages(bytes).map(read).count();
-    Some(netlink::all_messages(bytes)?.into_iter().map(read).collect())
+    let _ = message::messages(bytes).map(read).count();
+    Some(message::all_messages(bytes)?.into_iter().map(read).collect())
 }
 
 /// Parses the answer to `CTRL_CMD_GETFAMILY`.
 pub fn family_id(answer: &[u8]) -> Option<u16> {
-    genl::family_id(answer)
+    generic::family_id(answer)
 }
 
 /// Parses the answer to `DEVLINK_CMD_ESWITCH_GET`.

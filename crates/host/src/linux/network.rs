@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use vfleet_plan::HostUse;
 
-use super::rtnl::{Address, Link, Rtnl};
+use super::netlink::rtnl::{Address, Link, Rtnl};
 use crate::HostError;
 
 /// What software switches are made by whose interfaces do not say which of them belong together.

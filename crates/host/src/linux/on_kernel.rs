@@ -12,10 +12,10 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::{EswitchMode, HostUse, VdpaKind};
 
 use super::devlink::{self, Handle};
+use super::netlink::rtnl::Rtnl;
 use super::network::{Network, NodeAddresses};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
-use super::rtnl::Rtnl;
 use super::{ethtool, events, netdev, rdma, vdpa};
 
 fn shell(script: &str) {

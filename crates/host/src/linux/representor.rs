@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::netlink::rtnl::Link;
 use super::parse::{self, VfPort};
-use super::rtnl::Link;
 
 /// A PF, as far as its representors are concerned.
 pub(super) struct Pf<'a> {

@@ -4,17 +4,11 @@ use vfleet_api::PciAddress;
 use vfleet_plan::VdpaKind;
 
 use super::driver::BusDevice;
-use super::genl::Family;
-use super::netlink::Attributes;
+use super::netlink::generic::Family;
+use super::netlink::vdpa as wire;
 use super::root::HostRoot;
 use crate::HostError;
 
-const VDPA_CMD_DEV_NEW: u8 = 3;
-const VDPA_CMD_DEV_DEL: u8 = 4;
-const VDPA_ATTR_MGMTDEV_BUS_NAME: u16 = 1;
-const VDPA_ATTR_MGMTDEV_DEV_NAME: u16 = 2;
-const VDPA_ATTR_DEV_NAME: u16 = 4;
-const VDPA_ATTR_DEV_NET_CFG_MAX_VQP: u16 = 12;
 const ENOENT: i32 = 2;
 const ENODEV: i32 = 19;
 const EOPNOTSUPP: i32 = 95;
@@ -46,25 +40,20 @@ pub(super) fn make(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
 /// Makes a device of this name, of the device `of` on a bus.
 pub(super) fn make_of(bus: Option<&str>, of: &str, name: &str, attempt: &str) -> Result<(), HostError> {
     let not_loaded = || HostError::DriverNotLoaded { driver: "vdpa".to_owned() };
-    let mut vdpa = Family::open("vdpa")?.ok_or_else(not_loaded)?;
-    let mut request = Attributes::default().with_text(VDPA_ATTR_DEV_NAME, name);
-    if let Some(bus) = bus {
-        request = request.with_text(VDPA_ATTR_MGMTDEV_BUS_NAME, bus);
-    }
-    request = request.with_text(VDPA_ATTR_MGMTDEV_DEV_NAME, of);
-    let with_queues = request.clone().with(VDPA_ATTR_DEV_NET_CFG_MAX_VQP, &QUEUE_PAIRS.to_ne_bytes());
-    match vdpa.change(VDPA_CMD_DEV_NEW, &with_queues, attempt) {
+    let mut vdpa = Family::open(wire::FAMILY)?.ok_or_else(not_loaded)?;
+    match vdpa.change(&wire::make(name, bus, of, Some(QUEUE_PAIRS)), attempt) {
         // Not every card lets the number of queues be chosen.
-        Err(error) if error.errno() == Some(EOPNOTSUPP) => vdpa.change(VDPA_CMD_DEV_NEW, &request, attempt),
+        Err(error) if error.errno() == Some(EOPNOTSUPP) => {
+            vdpa.change(&wire::make(name, bus, of, None), attempt)
+        }
         made => made,
     }
 }
 
 /// Removes the vDPA device of a VF. There may be none.
 pub(super) fn remove(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
-    let Some(mut vdpa) = Family::open("vdpa")? else { return Ok(()) };
-    let what = Attributes::default().with_text(VDPA_ATTR_DEV_NAME, &name(vf));
-    match vdpa.change(VDPA_CMD_DEV_DEL, &what, attempt) {
+    let Some(mut vdpa) = Family::open(wire::FAMILY)? else { return Ok(()) };
+    match vdpa.change(&wire::remove(&name(vf)), attempt) {
         Err(error) if matches!(error.errno(), Some(ENOENT | ENODEV)) => Ok(()),
         removed => removed,
     }

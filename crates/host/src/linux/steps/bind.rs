@@ -7,8 +7,8 @@ use vfleet_plan::{LinkKind, VfDriver, is_userspace_driver};
 
 use super::verify;
 use crate::HostError;
+use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
-use crate::linux::rtnl::Rtnl;
 use crate::linux::{events, netdev, pci};
 
 /// How long it may take until the module of a VF's driver is loaded.

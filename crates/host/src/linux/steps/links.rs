@@ -8,8 +8,8 @@ use vfleet_plan::is_userspace_driver;
 use super::verify;
 use crate::HostError;
 use crate::linux::netdev::{self, Netdev};
+use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
-use crate::linux::rtnl::Rtnl;
 use crate::linux::{ethtool, events, pci};
 
 /// How long a driver may take to make an interface after it was bound.

@@ -1,35 +1,40 @@
 use std::net::IpAddr;
 
-use crate::linux::netlink::{attributes, find};
+use super::RTM_GETADDR;
+use crate::linux::netlink::Request;
+use crate::linux::netlink::attribute::Received;
 
 const HEADER: usize = 8;
 /// `RT_SCOPE_UNIVERSE`.
 const EVERYWHERE: u8 = 0;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// Addresses of all families.
-pub(super) const ALL: [u8; HEADER] = [0; HEADER];
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Address {
-    pub(in super::super) index: u32,
+pub(in crate::linux) struct Address {
+    pub(in crate::linux) index: u32,
     /// Whether it means something beyond the next wire: not that of the loopback, nor one for the link alone.
-    pub(in super::super) is_global: bool,
+    pub(in crate::linux) is_global: bool,
     /// `None` in a family that has other addresses.
-    pub(in super::super) ip: Option<IpAddr>,
+    pub(in crate::linux) ip: Option<IpAddr>,
 }
 
 impl Address {
-    /// Of the payload of a message about an address.
-    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
+    /// Parses the payload of a message about an address.
+    pub(in crate::linux) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
-        let attributes = attributes(rest)?;
+        let attributes = Received::parse(rest)?;
         // The address itself; on a line between two, the other is that of the other end.
-        let value = find(&attributes, IFA_LOCAL).or_else(|| find(&attributes, IFA_ADDRESS));
+        let value = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS));
         Some(Self { index, is_global: header[3] == EVERYWHERE, ip: value.and_then(ip) })
     }
+}
+
+/// Asks for the addresses of all families.
+pub(in crate::linux::netlink) fn list() -> Request {
+    Request { kind: RTM_GETADDR, body: vec![0; HEADER] }
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {

@@ -1,24 +1,28 @@
-use super::attribute::{attributes, find, text};
+//! Messages of the kernel, and what they mean to the one who sent a request.
 
+use super::attribute::Received;
+
+const NLMSG_NOOP: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
+const NLMSG_OVERRUN: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
-const NLMSG_HEADER: usize = 16;
+pub(super) const NLMSG_HEADER: usize = 16;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// A message of the kernel.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Message<'a> {
-    pub(in super::super) kind: u16,
+pub(in crate::linux) struct Message<'a> {
+    pub(in crate::linux) kind: u16,
     flags: u16,
     pub(super) sequence: u32,
-    pub(in super::super) payload: &'a [u8],
+    pub(in crate::linux) payload: &'a [u8],
 }
 
-/// The messages that were received at once. What follows one that makes no sense is lost.
-pub(in super::super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+/// Returns the messages that were received at once. What follows an unreadable one is lost.
+pub(in crate::linux) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let (message, length) = first(bytes)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -26,9 +30,9 @@ pub(in super::super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Messa
     })
 }
 
-/// The messages that were received at once; `None` when they are not all that was received. A list that lacks some must
-/// not be taken for whole.
-pub(in super::super) fn all_messages(bytes: &[u8]) -> Option<Vec<Message<'_>>> {
+/// Returns the messages that were received at once; `None` when they are not all that was received. A list that lacks
+/// some must not be taken for whole.
+pub(in crate::linux) fn all_messages(bytes: &[u8]) -> Option<Vec<Message<'_>>> {
     let found: Vec<_> = messages(bytes).collect();
     let lengths = found.iter().map(|message| (NLMSG_HEADER + message.payload.len()).next_multiple_of(4));
     (lengths.sum::<usize>() >= bytes.len()).then_some(found)
@@ -43,13 +47,15 @@ fn first(bytes: &[u8]) -> Option<(Message<'_>, usize)> {
     Some((Message { kind: half(4), flags: half(6), sequence: word(8), payload }, length))
 }
 
-/// What the kernel answers to a request.
+/// The meaning of a message to the one who sent a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum Reply<'a> {
+pub(in crate::linux) enum Reply<'a> {
     Data(&'a [u8]),
     Done,
-    /// Things changed while they were listed, so that the list may not be whole.
-    Interrupted,
+    /// Nothing: to be skipped.
+    Empty,
+    /// The list may not be whole: things changed while they were listed, or data was lost.
+    Incomplete,
     Refused {
         errno: i32,
         message: Option<String>,
@@ -57,12 +63,15 @@ pub(in super::super) enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    pub(in super::super) fn of(message: &Message<'a>) -> Self {
+    pub(in crate::linux) fn of(message: &Message<'a>) -> Self {
         if message.flags & NLM_F_DUMP_INTR != 0 {
-            return Self::Interrupted;
+            return Self::Incomplete;
         }
-        if !matches!(message.kind, NLMSG_ERROR | NLMSG_DONE) {
-            return Self::Data(message.payload);
+        match message.kind {
+            NLMSG_ERROR | NLMSG_DONE => {}
+            NLMSG_NOOP => return Self::Empty,
+            NLMSG_OVERRUN => return Self::Incomplete,
+            _ => return Self::Data(message.payload),
         }
         match message.payload.split_first_chunk::<4>() {
             Some((code, rest)) if i32::from_ne_bytes(*code) < 0 => Self::Refused {
@@ -74,7 +83,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The kernel's words. In a refusal they follow the request's header, when the request itself is left out.
+/// Returns the kernel's words. In a refusal they follow the request's header, when the request itself is left out.
 fn explanation(message: &Message<'_>, rest: &[u8]) -> Option<String> {
     if message.flags & NLM_F_ACK_TLVS == 0 {
         return None;
@@ -84,7 +93,7 @@ fn explanation(message: &Message<'_>, rest: &[u8]) -> Option<String> {
         _ if message.flags & NLM_F_CAPPED == 0 => return None,
         _ => rest.get(NLMSG_HEADER..)?,
     };
-    let words = text(find(&attributes(words)?, NLMSGERR_ATTR_MSG)?);
+    let words = Received::parse(words)?.text(NLMSGERR_ATTR_MSG)?;
     Some(words.trim_end_matches('.').to_owned()).filter(|words| !words.is_empty())
 }
 
@@ -141,7 +150,19 @@ mod tests {
     #[test]
     fn a_list_that_was_interrupted_is_not_believed() {
         let bytes = packet(16, NLM_F_DUMP_INTR, 3, &[1; 4]);
-        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Interrupted);
+        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Incomplete);
+    }
+
+    #[test]
+    fn a_list_that_lost_data_is_not_believed() {
+        let bytes = packet(NLMSG_OVERRUN, 0, 3, &[]);
+        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Incomplete);
+    }
+
+    #[test]
+    fn a_message_that_means_nothing_is_no_data() {
+        let bytes = packet(NLMSG_NOOP, 0, 3, &[1; 4]);
+        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Empty);
     }
 
     #[test]
@@ -157,7 +178,7 @@ mod tests {
         #[test]
         fn takes_any_bytes(
             bytes in prop::collection::vec(any::<u8>(), 0..80),
-            kind in 0_u16..4,
+            kind in 0_u16..6,
             flags: u16,
         ) {
             messages(&bytes).for_each(|message| drop(Reply::of(&message)));

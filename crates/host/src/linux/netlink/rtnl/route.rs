@@ -1,4 +1,6 @@
-use crate::linux::netlink::{attributes, find};
+use super::RTM_GETROUTE;
+use crate::linux::netlink::Request;
+use crate::linux::netlink::attribute::Received;
 
 const HEADER: usize = 12;
 const NEXT_HOP: usize = 8;
@@ -7,36 +9,39 @@ const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RT_TABLE_MAIN: u32 = 254;
 const RTN_UNICAST: u8 = 1;
-/// Routes of all families.
-pub(super) const ALL: [u8; HEADER] = [0; HEADER];
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Route {
+pub(in crate::linux) struct Route {
     /// Whether it is for all that has no other, in the main table.
-    pub(in super::super) is_default: bool,
+    pub(in crate::linux) is_default: bool,
     /// The interfaces that it leads through.
-    pub(in super::super) interfaces: Vec<u32>,
+    pub(in crate::linux) interfaces: Vec<u32>,
 }
 
 impl Route {
-    /// Of the payload of a message about a route.
-    pub(in super::super) fn parse(payload: &[u8]) -> Option<Self> {
+    /// Parses the payload of a message about a route.
+    pub(in crate::linux) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let (destination_length, table, kind) = (header[1], header[4], header[7]);
-        let attributes = attributes(rest)?;
-        let table = find(&attributes, RTA_TABLE).and_then(number).unwrap_or(table.into());
-        let mut interfaces = match find(&attributes, RTA_MULTIPATH) {
+        let attributes = Received::parse(rest)?;
+        let table = attributes.u32(RTA_TABLE).unwrap_or(table.into());
+        let mut interfaces = match attributes.get(RTA_MULTIPATH) {
             Some(hops) => next_hops(hops)?,
             None => Vec::new(),
         };
-        interfaces.extend(find(&attributes, RTA_OIF).and_then(number));
+        interfaces.extend(attributes.u32(RTA_OIF));
         let is_default = destination_length == 0 && table == RT_TABLE_MAIN && kind == RTN_UNICAST;
         Some(Self { is_default, interfaces })
     }
 }
 
-/// The interfaces of several hops in a row: each a length, flags, weight and interface, then attributes.
+/// Asks for the routes of all families.
+pub(in crate::linux::netlink) fn list() -> Request {
+    Request { kind: RTM_GETROUTE, body: vec![0; HEADER] }
+}
+
+/// Returns the interfaces of several hops in a row: each a length, flags, weight and interface, then attributes.
 fn next_hops(mut bytes: &[u8]) -> Option<Vec<u32>> {
     let mut interfaces = Vec::new();
     while let Some(hop) = bytes.first_chunk::<NEXT_HOP>() {
@@ -49,10 +54,6 @@ fn next_hops(mut bytes: &[u8]) -> Option<Vec<u32>> {
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(interfaces)
-}
-
-fn number(value: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(value.try_into().ok()?))
 }
 
 #[cfg(test)]

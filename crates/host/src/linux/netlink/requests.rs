@@ -1,0 +1,106 @@
+//! The bytes of every request, as the lab's kernels and cards take them: a change here is a change of what is sent.
+
+use vfleet_api::{Guid, MacAddr};
+use vfleet_plan::EswitchMode;
+
+use super::devlink::{self, Handle};
+use super::rtnl::requests as rtnl;
+use super::{Request, ethtool, generic, rdma, vdpa};
+
+/// Any index of an interface, and any number of a generic family.
+const INDEX: u32 = 7777;
+const FAMILY: u16 = 30;
+
+#[track_caller]
+fn assert_bytes(request: &Request, kind: u16, expected: &str) {
+    let found = request.body.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    assert_eq!((request.kind, found.as_str()), (kind, expected));
+}
+
+#[track_caller]
+fn assert_command(command: &generic::Command, expected: &str) {
+    assert_bytes(&command.request(FAMILY), FAMILY, expected);
+}
+
+#[test]
+fn of_rtnetlink() {
+    assert_bytes(&rtnl::get(INDEX), 18, "00000000611e0000000000000000000008001d0009000000");
+    assert_bytes(&rtnl::list(), 18, "0000000000000000000000000000000008001d0008000000");
+    assert_bytes(&rtnl::list_routes(), 26, "000000000000000000000000");
+    assert_bytes(&rtnl::list_addresses(), 22, "0000000000000000");
+    assert_bytes(&rtnl::set_up(INDEX), 19, "00000000611e00000100000001000000");
+    assert_bytes(&rtnl::set_mtu(INDEX, 9000), 19, "00000000611e000000000000000000000800040028230000");
+    assert_bytes(
+        &rtnl::set_mac(INDEX, 3, MacAddr([2, 0, 0, 0, 0, 9])),
+        19,
+        "00000000611e00000000000000000000300016802c000180280001000300000002000000000900000000000000000000\
+         00000000000000000000000000000000",
+    );
+    assert_bytes(
+        &rtnl::set_guid(INDEX, 3, Guid([2, 0, 0, 0, 0, 0xaa, 0, 0x0f])),
+        19,
+        "00000000611e00000000000000000000300016802c00018014000a0003000000000000000f00aa000000000214000b00\
+         03000000000000000f00aa0000000002",
+    );
+}
+
+#[test]
+fn of_devlink() {
+    let device = Handle::pci("0000:03:00.1".parse().unwrap());
+    assert_command(&generic::find("devlink"), "030100000c0002006465766c696e6b00");
+    assert_command(
+        &devlink::get_eswitch(&device),
+        "1d010000080001007063690011000200303030303a30333a30302e3100000000",
+    );
+    for (mode, number) in [(EswitchMode::Legacy, "00"), (EswitchMode::Switchdev, "01")] {
+        let expected = "1e010000080001007063690011000200303030303a30333a30302e310000000006001900".to_owned()
+            + number
+            + "000000";
+        assert_command(&devlink::set_eswitch(&device, mode), &expected);
+    }
+    assert_command(
+        &devlink::get_parameter(&device, "flow_steering_mode"),
+        "26010000080001007063690011000200303030303a30333a30302e310000000017005100666c6f775f7374656572696e\
+         675f6d6f64650000",
+    );
+    assert_command(
+        &devlink::set_text_parameter(&device, "flow_steering_mode", 1, "smfs"),
+        "27010000080001007063690011000200303030303a30333a30302e310000000017005100666c6f775f7374656572696e\
+         675f6d6f646500000500530005000000050057000100000009005600736d667300000000",
+    );
+}
+
+#[test]
+fn of_ethtool() {
+    assert_command(&ethtool::get_features(INDEX), "0b0100000c00018008000100611e0000");
+    assert_command(
+        &ethtool::set_feature(INDEX, "hw-tc-offload", true),
+        "0c0100001400018008000100611e0000080003000200000024000380200003801c0001801200020068772d74632d6f66\
+         666c6f616400000004000300",
+    );
+    assert_command(
+        &ethtool::set_feature(INDEX, "hw-tc-offload", false),
+        "0c0100001400018008000100611e00000800030002000000200003801c000380180001801200020068772d74632d6f66\
+         666c6f6164000000",
+    );
+}
+
+#[test]
+fn of_vdpa() {
+    let (name, of) = ("vdpa:0000:03:00.1", "0000:03:00.1");
+    assert_command(
+        &vdpa::make(name, Some("pci"), of, Some(32)),
+        "0301000016000400766470613a303030303a30333a30302e310000000800010070636900110002003030\
+         30303a30333a30302e310000000006000c0020000000",
+    );
+    assert_command(
+        &vdpa::make("vdpa:x", None, "vdpasim_net", None),
+        "030100000b000400766470613a780000100002007664706173696d5f6e657400",
+    );
+    assert_command(&vdpa::remove(name), "0401000016000400766470613a303030303a30333a30302e31000000");
+}
+
+#[test]
+fn of_rdma() {
+    assert_bytes(&rdma::get_system(), 5126, "");
+}
