@@ -3,7 +3,6 @@
 mod boot_loader;
 mod card;
 mod command;
-mod dbus;
 mod deadline;
 mod devlink;
 mod driver;
@@ -35,6 +34,7 @@ mod rtnl;
 mod steps;
 mod sysfs;
 mod system;
+mod systemd;
 #[cfg(test)]
 mod tree;
 mod udev;

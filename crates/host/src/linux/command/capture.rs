@@ -11,9 +11,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 const MOST: usize = 4 << 20;
 
 #[derive(Debug)]
-pub(super) struct Capture {
-    pub(super) stdout: File,
-    pub(super) stderr: File,
+pub(in crate::linux) struct Capture {
+    pub(in crate::linux) stdout: File,
+    pub(in crate::linux) stderr: File,
 }
 
 impl Capture {
