@@ -3,6 +3,8 @@
 //! It is asked over the host's system bus, in programs that are built with the feature `systemd`. The others link neither
 //! a D-Bus client nor its runtime: there each request is [`HostError::WithoutSystemd`](crate::HostError::WithoutSystemd).
 
+#[cfg(any(test, not(feature = "systemd")))]
+mod absent;
 #[cfg(feature = "systemd")]
 mod bus;
 #[cfg(feature = "systemd")]
@@ -10,13 +12,15 @@ mod requests;
 #[cfg(feature = "systemd")]
 mod unit;
 
-#[cfg(not(feature = "systemd"))]
-#[path = "systemd/absent.rs"]
-mod requests;
-
 use std::time::Duration;
 
-pub(super) use self::requests::{disable_unit, enable_unit, reboot, run_command};
+#[cfg(not(feature = "systemd"))]
+pub(super) use self::absent::{disable_unit, enable_unit, reboot, run_command};
+#[cfg(feature = "systemd")]
+pub(super) use self::{
+    requests::{disable_unit, enable_unit, reboot},
+    unit::run_command,
+};
 use super::root::HostRoot;
 
 /// How long systemd may take to accept that it shall restart the machine.

@@ -6,8 +6,6 @@ use super::{ACCEPTING, bus};
 use crate::HostError;
 use crate::linux::root::HostRoot;
 
-pub(in crate::linux) use super::unit::run_command;
-
 /// systemd reads all units again, which are many on some machines.
 const ENABLING: Duration = Duration::from_secs(25);
 
