@@ -17,7 +17,7 @@ pub(in crate::linux) struct Capture {
 }
 
 impl Capture {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(in crate::linux) fn new() -> io::Result<Self> {
         let file = || memfd_create("vfleet-output", MFdFlags::MFD_CLOEXEC).map(File::from);
         Ok(Self { stdout: file()?, stderr: file()? })
     }
