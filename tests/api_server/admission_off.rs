@@ -1,9 +1,9 @@
 //! No admission at all: nobody is asked when an object is written, and its status says the sentence that admission would
 //! have said. The real operator and agent against a real API server.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use serde_json::{Value, json};
+use vfleet_api::meta::Condition;
 use vfleet_api::{
     BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy, SriovNetworkPoolConfig,
     SriovOperatorConfig,

@@ -72,7 +72,7 @@ impl Cluster {
 
     /// The agent asks for a drain.
     pub async fn ask(&self, node: &str, scope: &str) {
-        let now = vfleet_api::node_state::MicroTime(Timestamp::now());
+        let now = vfleet_api::meta::MicroTime(Timestamp::now());
         let status = json!({
             "drainStatus": "Drain_Required", "drainScope": scope, "drainRequestedAt": now, "drainRetry": null,
         });

@@ -4,9 +4,9 @@ mod devices;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
+use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};

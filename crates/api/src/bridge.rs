@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -11,13 +10,14 @@ use crate::written::Written;
 
 /// The software bridge that a policy wants for each selected PF. At most one of `ovs` and `linux`.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
+#[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
     "rule": "!(has(self.ovs) && has(self.linux))",
     "message": "only one of bridge.ovs and bridge.linux can be set: a PF is the uplink of one bridge",
     "fieldPath": ".linux",
-}]))]
+}])))]
 pub struct Bridge {
     /// An Open vSwitch bridge with the PF as uplink.
     pub ovs: Option<OvsConfig>,
@@ -27,7 +27,8 @@ pub struct Bridge {
 
 /// Settings of an Open vSwitch bridge and of its uplink.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsConfig {
     /// Settings of the bridge (OVSDB table Bridge).
@@ -38,7 +39,8 @@ pub struct OvsConfig {
 
 /// Columns of the OVSDB table Bridge.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsBridgeConfig {
     /// Datapath type: `system` (kernel) when empty, or `netdev`.
@@ -53,7 +55,8 @@ pub struct OvsBridgeConfig {
 }
 
 /// What an Open vSwitch bridge does while its controller is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OvsFailMode {
     Secure,
@@ -62,7 +65,8 @@ pub enum OvsFailMode {
 
 /// Settings of the uplink of an Open vSwitch bridge.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsUplinkConfig {
     /// Columns of the OVSDB table Interface for the PF.
@@ -71,7 +75,8 @@ pub struct OvsUplinkConfig {
 
 /// Columns of the OVSDB table Interface.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsInterfaceConfig {
     /// Interface type, for example `dpdk`; a system interface when empty.
@@ -90,7 +95,8 @@ pub struct OvsInterfaceConfig {
 
 /// Settings of a Linux bridge and of its uplink.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LinuxBridgeConfig {
     /// Settings of the bridge.
@@ -101,7 +107,8 @@ pub struct LinuxBridgeConfig {
 
 /// Settings of a Linux bridge.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LinuxBridgeSettings {
     /// Whether the bridge looks at VLAN tags.
@@ -111,7 +118,8 @@ pub struct LinuxBridgeSettings {
 }
 
 /// The VLAN protocol of a Linux bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum BridgeVlanProtocol {
     #[serde(rename = "802.1Q")]
     Ieee8021Q,
@@ -121,7 +129,8 @@ pub enum BridgeVlanProtocol {
 
 /// The software bridges of a node.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Bridges {
     /// Open vSwitch bridges, by name.
@@ -132,7 +141,8 @@ pub struct Bridges {
 
 /// An Open vSwitch bridge of a node.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsConfigExt {
     /// Name of the bridge: `br-` and the PF's PCI address with `_` for `:`.
@@ -145,7 +155,8 @@ pub struct OvsConfigExt {
 
 /// The uplink of an Open vSwitch bridge of a node.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsUplinkConfigExt {
     /// PCI address of the PF.
@@ -158,7 +169,8 @@ pub struct OvsUplinkConfigExt {
 
 /// A Linux bridge of a node.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LinuxBridgeConfigExt {
     /// Name of the bridge.
@@ -171,7 +183,8 @@ pub struct LinuxBridgeConfigExt {
 
 /// The uplink of a Linux bridge of a node.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LinuxBridgeUplinkConfigExt {
     /// PCI address of the PF.

@@ -1,7 +1,6 @@
 //! Status conditions: their types, and the one way to change a list of them.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
+use crate::meta::{Condition, Time, Timestamp};
 
 /// Done, and as wanted.
 pub const READY: &str = "Ready";
@@ -51,7 +50,7 @@ pub fn updated(
         let since = known
             .map(|at| &list[at])
             .filter(|condition| condition.status == status)
-            .map_or(Time(now), |condition| condition.last_transition_time.clone());
+            .map_or(Time(now), |condition| condition.last_transition_time);
         let condition = Condition {
             type_: verdict.type_.to_owned(),
             status: status.to_owned(),

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of all kinds, as they are installed.
+//! The objects of all kinds, and their CustomResourceDefinitions as they are installed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceValidation, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
@@ -6,10 +6,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{
-    BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy, SriovNetworkNodeState,
-    SriovNetworkPoolConfig, SriovOperatorConfig,
-};
+pub use crate::network::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
+pub use crate::node_policy::SriovNetworkNodePolicy;
+pub use crate::node_state::SriovNetworkNodeState;
+pub use crate::operator_config::SriovOperatorConfig;
+pub use crate::pool_config::SriovNetworkPoolConfig;
 
 /// All of them.
 pub fn all() -> Vec<CustomResourceDefinition> {

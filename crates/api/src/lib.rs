@@ -6,13 +6,18 @@
 //! grammar of their own are [`Written`]: one misspelt PCI address in one policy must not make the whole
 //! list unreadable.
 //!
+//! Specs and status are plain data. With the feature `crds` there are also the objects around them, with the metadata of a
+//! Kubernetes client, and their definitions.
+//!
 //! No I/O, no client, no decisions: those live in `plan`, `host`, `operator` and `agent`.
 
 pub mod bridge;
 pub mod conditions;
+#[cfg(feature = "crds")]
 pub mod crds;
 pub mod hardware;
 pub mod keys;
+pub mod meta;
 pub mod network;
 pub mod node_policy;
 pub mod node_state;
@@ -20,14 +25,19 @@ pub mod operator_config;
 pub mod pci;
 pub mod pool_config;
 pub mod vf;
+pub mod views;
 pub mod written;
 
 pub use hardware::{Guid, MacAddr};
-pub use network::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
-pub use node_policy::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec};
-pub use node_state::{SriovNetworkNodeState, SriovNetworkNodeStateSpec, SriovNetworkNodeStateStatus};
-pub use operator_config::SriovOperatorConfig;
+pub use node_policy::SriovNetworkNodePolicySpec;
+pub use node_state::{SriovNetworkNodeStateSpec, SriovNetworkNodeStateStatus};
 pub use pci::PciAddress;
-pub use pool_config::SriovNetworkPoolConfig;
 pub use vf::{PfSelector, VfRange, VfRef};
+pub use views::{NodeStateView, PoolConfigView};
 pub use written::{Invalid, Written};
+
+#[cfg(feature = "crds")]
+pub use crds::{
+    BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy, SriovNetworkNodeState,
+    SriovNetworkPoolConfig, SriovOperatorConfig,
+};

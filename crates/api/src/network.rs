@@ -1,43 +1,50 @@
 //! The network kinds: each becomes a NetworkAttachmentDefinition that pods name.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
-use schemars::JsonSchema;
+mod words;
+
+pub use words::{CniLogLevel, OnOff, VfLinkState, VlanProto};
+
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::meta::Condition;
+
 /// A network over VFs that pods get directly.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "SriovNetwork",
-    plural = "sriovnetworks",
-    namespaced,
-    derive = "PartialEq",
-    derive = "Default",
-    status = "NetworkStatus",
-    doc = "A network over Ethernet VFs. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin sriov.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether the NetworkAttachmentDefinition is there"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the network was created"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "SriovNetwork",
+        plural = "sriovnetworks",
+        namespaced,
+        derive = "PartialEq",
+        derive = "Default",
+        status = "NetworkStatus",
+        doc = "A network over Ethernet VFs. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin sriov.",
+        printcolumn(
+            name = "Ready",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type=='Ready')].status",
+            description = "Whether the NetworkAttachmentDefinition is there"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the network was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
+#[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.minTxRate) || !has(self.maxTxRate) || self.maxTxRate == 0 || self.minTxRate <= self.maxTxRate",
     "message": "minTxRate must not be above maxTxRate",
     "fieldPath": ".minTxRate",
-}]))]
+}])))]
 pub struct SriovNetworkSpec {
     /// Namespace of the NetworkAttachmentDefinition; the network's own when empty. Only for networks in the
     /// operator's namespace.
@@ -49,11 +56,11 @@ pub struct SriovNetworkSpec {
     /// IP address management for the CNI plugin as JSON: `{"type": "dhcp"}`.
     pub ipam: Option<String>,
     /// VLAN of the VF; 0 is none.
-    #[schemars(range(min = 0, max = 4094))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4094)))]
     pub vlan: Option<i64>,
     /// VLAN priority of the VF.
     #[serde(rename = "vlanQoS")]
-    #[schemars(range(min = 0, max = 7))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 7)))]
     pub vlan_qos: Option<i64>,
     /// VLAN protocol of the VF.
     pub vlan_proto: Option<VlanProto>,
@@ -64,15 +71,15 @@ pub struct SriovNetworkSpec {
     /// Link state of the VF: that of the PF (auto), or always up or down.
     pub link_state: Option<VfLinkState>,
     /// Bandwidth that the VF is given at least, in Mbit/s.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub min_tx_rate: Option<i64>,
     /// Bandwidth that the VF is given at most, in Mbit/s; 0 is no limit.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub max_tx_rate: Option<i64>,
     /// CNI plugins to chain after this one: JSON objects, separated by commas.
     pub meta_plugins: Option<String>,
     /// How much the CNI plugin logs.
-    #[schemars(extend("default" = "info"))]
+    #[cfg_attr(feature = "crds", schemars(extend("default" = "info")))]
     pub log_level: Option<CniLogLevel>,
     /// File that the CNI plugin logs to; standard error when empty.
     pub log_file: Option<String>,
@@ -80,28 +87,32 @@ pub struct SriovNetworkSpec {
 
 /// A network over InfiniBand VFs.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "SriovIBNetwork",
-    plural = "sriovibnetworks",
-    namespaced,
-    derive = "PartialEq",
-    derive = "Default",
-    status = "NetworkStatus",
-    doc = "A network over InfiniBand VFs. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin ib-sriov.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether the NetworkAttachmentDefinition is there"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the network was created"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "SriovIBNetwork",
+        plural = "sriovibnetworks",
+        namespaced,
+        derive = "PartialEq",
+        derive = "Default",
+        status = "NetworkStatus",
+        doc = "A network over InfiniBand VFs. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin ib-sriov.",
+        printcolumn(
+            name = "Ready",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type=='Ready')].status",
+            description = "Whether the NetworkAttachmentDefinition is there"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the network was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -123,28 +134,32 @@ pub struct SriovIBNetworkSpec {
 
 /// A network over VFs whose representors are ports of an Open vSwitch bridge.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "OVSNetwork",
-    plural = "ovsnetworks",
-    namespaced,
-    derive = "PartialEq",
-    derive = "Default",
-    status = "NetworkStatus",
-    doc = "A network over VFs in switchdev mode whose representors are ports of an Open vSwitch bridge. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin ovs.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether the NetworkAttachmentDefinition is there"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the network was created"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "OVSNetwork",
+        plural = "ovsnetworks",
+        namespaced,
+        derive = "PartialEq",
+        derive = "Default",
+        status = "NetworkStatus",
+        doc = "A network over VFs in switchdev mode whose representors are ports of an Open vSwitch bridge. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin ovs.",
+        printcolumn(
+            name = "Ready",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type=='Ready')].status",
+            description = "Whether the NetworkAttachmentDefinition is there"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the network was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -161,14 +176,14 @@ pub struct OVSNetworkSpec {
     /// Name of the bridge; found from the VF's PCI address when empty.
     pub bridge: Option<String>,
     /// VLAN of the port; 0 is none.
-    #[schemars(range(min = 0, max = 4095))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub vlan: Option<i64>,
     /// MTU of the port.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub mtu: Option<i64>,
     /// VLANs that the port carries tagged.
     // There are no more VLANs; the bound keeps the cost of the rule below within the API server's budget.
-    #[schemars(length(max = 4096))]
+    #[cfg_attr(feature = "crds", schemars(length(max = 4096)))]
     pub trunk: Option<Vec<TrunkConfig>>,
     /// Type of the interface in Open vSwitch.
     pub interface_type: Option<String>,
@@ -178,28 +193,32 @@ pub struct OVSNetworkSpec {
 
 /// A network over VFs whose representors are ports of a Linux bridge.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "BridgeNetwork",
-    plural = "bridgenetworks",
-    namespaced,
-    derive = "PartialEq",
-    derive = "Default",
-    status = "NetworkStatus",
-    doc = "A network over VFs in switchdev mode whose representors are ports of a Linux bridge. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin accelerated-bridge.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether the NetworkAttachmentDefinition is there"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the network was created"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "BridgeNetwork",
+        plural = "bridgenetworks",
+        namespaced,
+        derive = "PartialEq",
+        derive = "Default",
+        status = "NetworkStatus",
+        doc = "A network over VFs in switchdev mode whose representors are ports of a Linux bridge. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin accelerated-bridge.",
+        printcolumn(
+            name = "Ready",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type=='Ready')].status",
+            description = "Whether the NetworkAttachmentDefinition is there"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the network was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -216,32 +235,36 @@ pub struct BridgeNetworkSpec {
     /// Name of the bridge; found from the VF's PCI address when empty.
     pub bridge: Option<String>,
     /// VLAN of the VF; 0 is none.
-    #[schemars(range(min = 0, max = 4095))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub vlan: Option<i64>,
     /// VLANs that the VF carries tagged.
     // There are no more VLANs; the bound keeps the cost of the rule below within the API server's budget.
-    #[schemars(length(max = 4096))]
+    #[cfg_attr(feature = "crds", schemars(length(max = 4096)))]
     pub trunk: Option<Vec<TrunkConfig>>,
     /// Also set the VLANs on the uplink of the bridge.
     pub set_uplink_vlan: Option<bool>,
     /// MTU of the VF and its representor.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub mtu: Option<i64>,
     /// CNI plugins to chain after this one: JSON objects, separated by commas.
     pub meta_plugins: Option<String>,
 }
 
 /// What a network becomes: Multus' object that pods name. It is not ours: its definition comes with Multus.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[kube(
-    group = "k8s.cni.cncf.io",
-    version = "v1",
-    kind = "NetworkAttachmentDefinition",
-    plural = "network-attachment-definitions",
-    namespaced,
-    schema = "disabled",
-    derive = "PartialEq",
-    derive = "Default"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource),
+    kube(
+        group = "k8s.cni.cncf.io",
+        version = "v1",
+        kind = "NetworkAttachmentDefinition",
+        plural = "network-attachment-definitions",
+        namespaced,
+        schema = "disabled",
+        derive = "PartialEq",
+        derive = "Default"
+    )
 )]
 pub struct NetworkAttachmentDefinitionSpec {
     /// The CNI configuration: a JSON object, as text.
@@ -251,120 +274,32 @@ pub struct NetworkAttachmentDefinitionSpec {
 
 /// VLANs of a trunk: one of them (`id`), or all from `minID` to `maxID`.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = [{
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
     "rule": "has(self.minID) == has(self.maxID) && (!has(self.minID) || self.minID <= self.maxID)",
     "message": "minID and maxID go together, and minID must not be above maxID",
-}]))]
+}])))]
 pub struct TrunkConfig {
     /// First VLAN of a range.
     #[serde(rename = "minID")]
-    #[schemars(range(min = 0, max = 4095))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub min_id: Option<i64>,
     /// Last VLAN of a range.
     #[serde(rename = "maxID")]
-    #[schemars(range(min = 0, max = 4095))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub max_id: Option<i64>,
     /// A single VLAN.
-    #[schemars(range(min = 0, max = 4095))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub id: Option<i64>,
 }
 
 /// Whether the network can be used.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
     /// Ready and Valid, each with its reason.
     pub conditions: Option<Vec<Condition>>,
-}
-
-/// A VLAN protocol, in either case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum VlanProto {
-    #[serde(rename = "802.1q")]
-    Ieee8021qLower,
-    #[serde(rename = "802.1Q")]
-    Ieee8021Q,
-    #[serde(rename = "802.1ad")]
-    Ieee8021adLower,
-    #[serde(rename = "802.1AD")]
-    Ieee8021AD,
-}
-
-impl VlanProto {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ieee8021qLower => "802.1q",
-            Self::Ieee8021Q => "802.1Q",
-            Self::Ieee8021adLower => "802.1ad",
-            Self::Ieee8021AD => "802.1AD",
-        }
-    }
-}
-
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OnOff {
-    On,
-    Off,
-}
-
-impl OnOff {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-}
-
-/// Link state of a VF.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum VfLinkState {
-    Auto,
-    Enable,
-    Disable,
-}
-
-impl VfLinkState {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Enable => "enable",
-            Self::Disable => "disable",
-        }
-    }
-}
-
-/// How much a CNI plugin logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CniLogLevel {
-    Panic,
-    Error,
-    Warning,
-    Info,
-    Debug,
-    #[serde(rename = "")]
-    Unset,
-}
-
-impl CniLogLevel {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Panic => "panic",
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Unset => "",
-        }
-    }
 }

@@ -2,80 +2,82 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::bridge::Bridge;
+use crate::meta::Condition;
 use crate::pci::PciAddress;
 use crate::vf::PfSelector;
 use crate::written::Written;
 
 /// Which PFs of which nodes get VFs, and what those are like.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "SriovNetworkNodePolicy",
-    plural = "sriovnetworknodepolicies",
-    namespaced,
-    derive = "PartialEq",
-    status = "SriovNetworkNodePolicyStatus",
-    doc = "Gives VFs to the network cards (PFs) that it selects on the nodes that it selects. Several policies can share a PF, each with its own range of VFs; where they disagree, the lower priority number wins.",
-    printcolumn(
-        name = "Resource",
-        type_ = "string",
-        json_path = ".spec.resourceName",
-        description = "The resource that pods ask for, without its prefix"
-    ),
-    printcolumn(
-        name = "VFs",
-        type_ = "integer",
-        json_path = ".spec.numVfs",
-        description = "VFs of each selected PF"
-    ),
-    printcolumn(
-        name = "Priority",
-        type_ = "integer",
-        json_path = ".spec.priority",
-        description = "The lower number wins; 99 when empty"
-    ),
-    printcolumn(
-        name = "Matched",
-        type_ = "integer",
-        json_path = ".status.matchedNodeCount",
-        description = "Nodes on which the policy selects a PF"
-    ),
-    printcolumn(
-        name = "Configured",
-        type_ = "integer",
-        json_path = ".status.readyNodeCount",
-        description = "Of those, nodes that are as the policy wants"
-    ),
-    printcolumn(
-        name = "Failed",
-        type_ = "integer",
-        json_path = ".status.failedNodeCount",
-        description = "Of those, nodes that report an error or cannot follow the policy"
-    ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether all matched nodes are as the policy wants"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the policy was created"
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "SriovNetworkNodePolicy",
+        plural = "sriovnetworknodepolicies",
+        namespaced,
+        derive = "PartialEq",
+        status = "SriovNetworkNodePolicyStatus",
+        doc = "Gives VFs to the network cards (PFs) that it selects on the nodes that it selects. Several policies can share a PF, each with its own range of VFs; where they disagree, the lower priority number wins.",
+        printcolumn(
+            name = "Resource",
+            type_ = "string",
+            json_path = ".spec.resourceName",
+            description = "The resource that pods ask for, without its prefix"
+        ),
+        printcolumn(
+            name = "VFs",
+            type_ = "integer",
+            json_path = ".spec.numVfs",
+            description = "VFs of each selected PF"
+        ),
+        printcolumn(
+            name = "Priority",
+            type_ = "integer",
+            json_path = ".spec.priority",
+            description = "The lower number wins; 99 when empty"
+        ),
+        printcolumn(
+            name = "Matched",
+            type_ = "integer",
+            json_path = ".status.matchedNodeCount",
+            description = "Nodes on which the policy selects a PF"
+        ),
+        printcolumn(
+            name = "Configured",
+            type_ = "integer",
+            json_path = ".status.readyNodeCount",
+            description = "Of those, nodes that are as the policy wants"
+        ),
+        printcolumn(
+            name = "Failed",
+            type_ = "integer",
+            json_path = ".status.failedNodeCount",
+            description = "Of those, nodes that report an error or cannot follow the policy"
+        ),
+        printcolumn(
+            name = "Ready",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type=='Ready')].status",
+            description = "Whether all matched nodes are as the policy wants"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the policy was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
+#[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [
     {
         "rule": "!has(self.bridge) || (!has(self.bridge.ovs) && !has(self.bridge.linux)) || (has(self.eSwitchMode) && self.eSwitchMode == 'switchdev')",
         "message": "a software bridge needs eSwitchMode switchdev: the bridge connects the representors of the VFs",
@@ -91,25 +93,25 @@ use crate::written::Written;
         "message": "vdpaType needs eSwitchMode switchdev and deviceType netdevice",
         "fieldPath": ".vdpaType",
     },
-]))]
+])))]
 pub struct SriovNetworkNodePolicySpec {
     /// Name of the resource that pods ask for, without its prefix: `intelnics` becomes `openshift.io/intelnics`.
     pub resource_name: String,
     /// Labels that a node must carry, all of them. An empty map selects every node.
     pub node_selector: BTreeMap<String, String>,
     /// Which policy wins where several select the same PF: the lower number. 99 when absent.
-    #[schemars(range(min = 0, max = 99))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 99)))]
     pub priority: Option<i64>,
     /// MTU of the VFs. The PF's is raised to it where it is lower, and never lowered.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 1)))]
     pub mtu: Option<i64>,
     /// How many VFs each selected PF gets.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub num_vfs: i64,
     /// Which PFs of the selected nodes are meant.
     pub nic_selector: NicSelector,
     /// What the VFs are for: `netdevice` (the kernel's own driver) or `vfio-pci` (virtual machines, DPDK).
-    #[schemars(extend("default" = "netdevice"))]
+    #[cfg_attr(feature = "crds", schemars(extend("default" = "netdevice")))]
     pub device_type: Option<DeviceType>,
     /// Whether the VFs are used for RDMA.
     pub is_rdma: Option<bool>,
@@ -132,7 +134,8 @@ pub struct SriovNetworkNodePolicySpec {
 
 /// Which PFs are meant. Every field that is given must match; with no field given, no PF matches.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicSelector {
     /// PCI vendor id in hex: `8086`.
@@ -143,11 +146,11 @@ pub struct NicSelector {
     /// PCI addresses of PFs: `0000:3b:00.0`.
     pub root_devices: Option<Vec<Written<PciAddress>>>,
     /// Names or alternative names of PFs, each with a range of VFs if only those are meant: `ens1f0`, `ens1f0#0-3`.
-    #[schemars(length(max = 1024))]
-    #[schemars(extend("x-kubernetes-validations" = [{
+    #[cfg_attr(feature = "crds", schemars(length(max = 1024)))]
+    #[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
         "rule": "self.all(name, !name.matches('^[^#]+#[0-9]{1,5}-[0-9]{1,5}$') || int(name.split('#')[1].split('-')[0]) <= int(name.split('#')[1].split('-')[1]))",
         "message": "a range of VFs goes from a lower to a higher index, as in ens1f0#0-3",
-    }]))]
+    }])))]
     pub pf_names: Option<Vec<Written<PfSelector>>>,
     /// The network that the interface is on, on virtual platforms: `openstack/NetworkID:<uuid>` or
     /// `aws/NetworkID:<id>`.
@@ -155,7 +158,8 @@ pub struct NicSelector {
 }
 
 /// What VFs are for, which decides their driver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum DeviceType {
     #[default]
     #[serde(rename = "netdevice")]
@@ -165,7 +169,8 @@ pub enum DeviceType {
 }
 
 /// A link type, in either case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum LinkType {
     #[serde(rename = "eth")]
     EthLower,
@@ -178,7 +183,8 @@ pub enum LinkType {
 }
 
 /// Mode of a card's embedded switch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EswitchMode {
     #[default]
@@ -187,7 +193,8 @@ pub enum EswitchMode {
 }
 
 /// The kind of vDPA device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum VdpaType {
     Virtio,
@@ -196,7 +203,8 @@ pub enum VdpaType {
 
 /// How far the policy is on the nodes.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNetworkNodePolicyStatus {
     /// Nodes on which the policy selects at least one PF.

@@ -1,14 +1,10 @@
 //! `SriovNetworkNodeState`: what one node shall be like (spec, by the operator) and is like (status, by its agent).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-pub use k8s_openapi::jiff::Timestamp;
-use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::bridge::Bridges;
+use crate::meta::{Condition, MicroTime};
 use crate::pci::PciAddress;
 use crate::pool_config::RdmaMode;
 use crate::vf::VfRange;
@@ -16,53 +12,57 @@ use crate::written::Written;
 
 /// What the node shall be like. Written by the operator, from the policies that select the node.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "SriovNetworkNodeState",
-    plural = "sriovnetworknodestates",
-    namespaced,
-    derive = "PartialEq",
-    derive = "Default",
-    status = "SriovNetworkNodeStateStatus",
-    doc = "What one node's network cards shall be like (spec, worked out by the operator from the policies) and are like (status, reported by the node's agent). Has the name of its node. Edit policies, not this.",
-    printcolumn(
-        name = "Sync Status",
-        type_ = "string",
-        json_path = ".status.syncStatus",
-        description = "Succeeded, InProgress or Failed"
-    ),
-    printcolumn(
-        name = "Drain",
-        type_ = "string",
-        json_path = ".status.drainStatus",
-        description = "How far the node's drain is"
-    ),
-    printcolumn(
-        name = "Desired Sync State",
-        type_ = "string",
-        json_path = ".metadata.annotations.sriovnetwork\\.openshift\\.io/desired-state",
-        description = "What the agent asked an external drainer for"
-    ),
-    printcolumn(
-        name = "Current Sync State",
-        type_ = "string",
-        json_path = ".metadata.annotations.sriovnetwork\\.openshift\\.io/current-state",
-        description = "How far the external drainer is"
-    ),
-    printcolumn(
-        name = "Error",
-        type_ = "string",
-        json_path = ".status.lastSyncError",
-        priority = 1,
-        description = "Why the last attempt failed"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the node state was created"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "SriovNetworkNodeState",
+        plural = "sriovnetworknodestates",
+        namespaced,
+        derive = "PartialEq",
+        derive = "Default",
+        status = "SriovNetworkNodeStateStatus",
+        doc = "What one node's network cards shall be like (spec, worked out by the operator from the policies) and are like (status, reported by the node's agent). Has the name of its node. Edit policies, not this.",
+        printcolumn(
+            name = "Sync Status",
+            type_ = "string",
+            json_path = ".status.syncStatus",
+            description = "Succeeded, InProgress or Failed"
+        ),
+        printcolumn(
+            name = "Drain",
+            type_ = "string",
+            json_path = ".status.drainStatus",
+            description = "How far the node's drain is"
+        ),
+        printcolumn(
+            name = "Desired Sync State",
+            type_ = "string",
+            json_path = ".metadata.annotations.sriovnetwork\\.openshift\\.io/desired-state",
+            description = "What the agent asked an external drainer for"
+        ),
+        printcolumn(
+            name = "Current Sync State",
+            type_ = "string",
+            json_path = ".metadata.annotations.sriovnetwork\\.openshift\\.io/current-state",
+            description = "How far the external drainer is"
+        ),
+        printcolumn(
+            name = "Error",
+            type_ = "string",
+            json_path = ".status.lastSyncError",
+            priority = 1,
+            description = "Why the last attempt failed"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the node state was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -77,7 +77,8 @@ pub struct SriovNetworkNodeStateSpec {
 
 /// What one PF shall be like.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
     /// PCI address of the PF.
@@ -100,7 +101,8 @@ pub struct Interface {
 
 /// A range of VFs of one PF that are set up alike.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VfGroup {
     /// Name of the resource that they are given out as.
@@ -121,7 +123,8 @@ pub struct VfGroup {
 
 /// Settings of the whole machine.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct System {
     /// Whether network namespaces share the RDMA devices.
@@ -130,7 +133,8 @@ pub struct System {
 
 /// What the node is like. Written by the node's agent.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNetworkNodeStateStatus {
     /// The PFs found on the node, and their VFs.
@@ -170,7 +174,8 @@ pub struct SriovNetworkNodeStateStatus {
 }
 
 /// How far a node's drain is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum DrainStatus {
     Idle,
     #[serde(rename = "Drain_Disabled")]
@@ -202,7 +207,8 @@ impl DrainStatus {
 }
 
 /// How much of a node is drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum DrainScope {
     /// Pods that use our resources.
     Partial,
@@ -211,7 +217,8 @@ pub enum DrainScope {
 }
 
 /// A drain took too long and was given up for now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DrainRetry {
     /// How often that was so.
@@ -229,7 +236,8 @@ pub const FAILED: &str = "Failed";
 
 /// A PF, as found.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceExt {
     /// Name of the interface.
@@ -278,7 +286,8 @@ pub struct InterfaceExt {
 
 /// A VF, as found.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualFunction {
     /// Name of its interface, when a kernel driver holds it.

@@ -2,36 +2,39 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::meta::Condition;
+
 /// What is deployed in the cluster, and how.
 #[skip_serializing_none]
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "sriovnetwork.openshift.io",
-    version = "v1",
-    kind = "SriovOperatorConfig",
-    plural = "sriovoperatorconfigs",
-    namespaced,
-    derive = "PartialEq",
-    derive = "Default",
-    status = "SriovOperatorConfigStatus",
-    doc = "Settings of vfleet itself. Only the object named default in the operator's namespace is honoured.",
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status",
-        description = "Whether all that is wanted is deployed"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago the config was created"
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "crds",
+    derive(kube::CustomResource, schemars::JsonSchema),
+    kube(
+        group = "sriovnetwork.openshift.io",
+        version = "v1",
+        kind = "SriovOperatorConfig",
+        plural = "sriovoperatorconfigs",
+        namespaced,
+        derive = "PartialEq",
+        derive = "Default",
+        status = "SriovOperatorConfigStatus",
+        doc = "Settings of vfleet itself. Only the object named default in the operator's namespace is honoured.",
+        printcolumn(
+            name = "Ready",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type=='Ready')].status",
+            description = "Whether all that is wanted is deployed"
+        ),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "How long ago the config was created"
+        )
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -44,7 +47,7 @@ pub struct SriovOperatorConfigSpec {
     /// Whether objects are checked at admission.
     pub enable_operator_webhook: Option<bool>,
     /// How much is logged: 0 (information), 1, 2 (everything).
-    #[schemars(range(min = 0, max = 2))]
+    #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 2)))]
     pub log_level: Option<i64>,
     /// Change nodes without draining them first.
     pub disable_drain: Option<bool>,
@@ -64,7 +67,8 @@ pub struct SriovOperatorConfigSpec {
 }
 
 /// Who configures the cards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigurationMode {
     #[default]
@@ -73,7 +77,8 @@ pub enum ConfigurationMode {
 }
 
 /// Vendor support that can be switched off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PluginName {
     Mellanox,
@@ -81,7 +86,8 @@ pub enum PluginName {
 
 /// What is deployed.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SriovOperatorConfigStatus {
     /// Not written; kept for objects that carry it.

@@ -1,10 +1,8 @@
 //! A value as somebody wrote it: parsed once, printed back to the letter.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
@@ -94,8 +92,9 @@ impl<'de, T: Grammar> Deserialize<'de> for Written<T> {
     }
 }
 
-impl<T: Grammar> JsonSchema for Written<T> {
-    fn schema_name() -> Cow<'static, str> {
+#[cfg(feature = "crds")]
+impl<T: Grammar> schemars::JsonSchema for Written<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         T::NAME.into()
     }
 
@@ -103,7 +102,7 @@ impl<T: Grammar> JsonSchema for Written<T> {
         true
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "type": "string", "pattern": T::PATTERN, "maxLength": T::LONGEST })
     }
 }

@@ -2,10 +2,17 @@
 //!
 //! No plugin is part of it yet. A container runtime that calls it is told so in the form that the CNI
 //! specification asks for, so that the reason reaches the pod's events.
+//!
+//! Plugins plan their steps with `vfleet-plan` and execute them through `vfleet-host`, both built without the features that
+//! only the other program needs (`docs/decisions/0014-plain-types-below-crds-above.md`).
 
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+
+// For the plugins. What they may bring into this program is checked from the start (`tools/check-programs`).
+use vfleet_host as _;
+use vfleet_plan as _;
 
 /// "Invalid environment variables" of the CNI specification: called as something that it is not.
 const INVALID_ENVIRONMENT: u32 = 4;

@@ -67,9 +67,11 @@ pub enum HostError {
     )]
     CommandOverdue { command: String, after: Duration },
     #[error("cannot {attempt} over the system bus: look whether D-Bus and systemd are well")]
-    Bus { attempt: String, source: Box<zbus::Error> },
+    Bus { attempt: String, source: Box<dyn Error + Send + Sync> },
     #[error("the system bus did not {attempt} within {after:?}: look whether D-Bus and systemd are well")]
     BusOverdue { attempt: String, after: Duration },
+    #[error("cannot {attempt}: this program has no support for systemd; leave it to the node agent (vfleet)")]
+    WithoutSystemd { attempt: String },
     #[error(
         "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
     )]
@@ -122,6 +124,7 @@ impl HostError {
                 "DeadlineExceeded"
             }
             Self::Bus { .. } => "SystemBusFailed",
+            Self::WithoutSystemd { .. } => "WithoutSystemd",
             Self::KernelArgument { .. } => "InvalidKernelArgument",
             Self::KernelArgumentStays { .. } => "KernelArgumentsByHand",
             Self::Metadata { .. } => "MetadataFailed",

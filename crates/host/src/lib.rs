@@ -1,12 +1,13 @@
 //! The only code that touches a machine: its facts, and the steps that change it.
 //!
 //! - [`LinuxHost`]: the machine that this runs on, through sysfs and netlink
-//! - [`SimHost`]: a model of such a machine in memory, held to the same contract (`tests/src/contract`)
+//! - `SimHost` (feature `sim`): a model of such a machine in memory, held to the same contract (`tests/src/contract`)
 //!
 //! Blocking, and free of decisions: what to do is the planner's business.
 
 mod error;
 mod linux;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod supervisor;
 mod watch;
@@ -16,6 +17,7 @@ pub use linux::fuzzing;
 
 pub use error::{HostError, with_causes};
 pub use linux::{HostRoot, LinuxHost, Platform};
+#[cfg(feature = "sim")]
 pub use sim::SimHost;
 pub use supervisor::Running;
 pub use watch::{Wake, Watch};

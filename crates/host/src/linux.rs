@@ -3,7 +3,6 @@
 mod boot_loader;
 mod card;
 mod command;
-mod dbus;
 mod devlink;
 mod driver;
 mod durable;
@@ -32,6 +31,7 @@ mod root;
 mod steps;
 mod sysfs;
 mod system;
+mod systemd;
 #[cfg(test)]
 mod tree;
 mod udev;

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use vfleet_api::node_state::Timestamp;
+use vfleet_api::meta::Timestamp;
 
 use self::answer::Answering;
 use self::certificates::SecretSeen;

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::Resource;
 use kube::runtime::events::EventType;
@@ -10,6 +9,7 @@ use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use vfleet_api::conditions::{DEGRADED, LIMIT, READY, Verdict, updated};
+use vfleet_api::meta::Condition;
 
 use crate::context::Context;
 use crate::patch::{WriteError, Writer};

@@ -6,7 +6,8 @@ use alloc::collections::BTreeMap;
 
 use thiserror::Error;
 use vfleet_api::keys::DEFAULT_POOL;
-use vfleet_api::pool_config::{LabelSelector, NodeSelectorTerm, SriovNetworkPoolConfigSpec};
+use vfleet_api::meta::{LabelSelector, NodeSelectorTerm};
+use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 
 use crate::offload::offload_wanted;
 use crate::prelude::*;

@@ -29,7 +29,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig, SriovOperatorConfig};
+use vfleet_api::{PoolConfigView, SriovNetworkNodePolicy, SriovNetworkPoolConfig, SriovOperatorConfig};
 use vfleet_plan::admission::{
     Findings, Installation, NamedNetwork, Operation, PatchOperation, Request, check_network,
     check_operator_config, check_policy, check_pool, inject, judge, networks_of_pod, policy_defaults,
@@ -92,9 +92,11 @@ fn findings(case: &Case, object: Option<&Value>, world: Option<&World>) -> TestR
         }
         "SriovNetworkPoolConfig" => {
             let (new, old) = versions::<SriovNetworkPoolConfig>(case, object)?;
+            let new = new.as_ref().map(PoolConfigView::from);
+            let old = old.as_ref().map(PoolConfigView::from);
             let request = request(case, new.as_ref(), old.as_ref())?;
             let facts = world.zip(new.as_ref().or(old.as_ref()));
-            let facts = facts.map(|(world, pool)| world.pool_facts(request.name, &pool.spec));
+            let facts = facts.map(|(world, pool)| world.pool_facts(request.name, pool.spec));
             Ok(check_pool(&request, &home, facts.as_ref()))
         }
         "SriovOperatorConfig" => {

@@ -124,7 +124,7 @@ impl Agent {
                 return Ok(Leave::Outdated);
             };
             self.seen = Some(Seen::of(&latest));
-            self.note_drained(&StateFacts::of(&latest));
+            self.note_drained(&StateFacts::of(&*latest));
             let act = self.act(&latest, need, has_work);
             if let Some(leave) = self.leave(&latest, act) {
                 return Ok(leave);

@@ -1,9 +1,9 @@
 //! What of a node state calls for an attempt when it changes.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::conditions::BLOCKED;
+use vfleet_api::meta::Condition;
 use vfleet_plan::drain::{ExternalFacts, StateFacts};
 
 /// What counts of a node state.

@@ -1,8 +1,8 @@
 //! What is said about each card: whether it is as wanted, so that a failure can be told from its neighbour's success.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{READY, Verdict, updated};
+use vfleet_api::meta::Condition;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
 use vfleet_plan::report::View;

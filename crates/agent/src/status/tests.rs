@@ -95,7 +95,7 @@ fn conditions_of_others_are_not_sent() {
         reason: "X".to_owned(),
         message: String::new(),
         observed_generation: None,
-        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()),
+        last_transition_time: vfleet_api::meta::Time(Timestamp::now()),
     };
     known.status =
         Some(SriovNetworkNodeStateStatus { conditions: Some(vec![foreign]), ..Default::default() });

@@ -6,18 +6,18 @@
 
 mod capture;
 mod direct;
-mod unit;
 
 use std::time::Duration;
 
-use self::capture::Capture;
+pub(super) use self::capture::Capture;
 use super::root::HostRoot;
+use super::systemd;
 use crate::HostError;
 
 /// Where programs are, the first that is found.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// A program must not depend on the language of whoever started us, and must find its own helpers.
-const ENVIRONMENT: [(&str, &str); 2] =
+pub(super) const ENVIRONMENT: [(&str, &str); 2] =
     [("LC_ALL", "C"), ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")];
 /// How much of what a program said is repeated when it fails: the end, where the reason is.
 const WORDS: usize = 600;
@@ -25,14 +25,14 @@ const WORDS: usize = 600;
 /// A program, what it is told, and how long it may take.
 #[derive(Debug)]
 pub(super) struct Command {
-    program: &'static str,
-    arguments: Vec<String>,
-    limit: Duration,
+    pub(super) program: &'static str,
+    pub(super) arguments: Vec<String>,
+    pub(super) limit: Duration,
 }
 
 /// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
+pub(super) enum Ended {
     Well,
     Badly(String),
     Overdue,
@@ -57,7 +57,7 @@ impl Command {
             direct::run(&root.at(&path), &self.arguments, &capture, self.limit)
                 .map_err(|source| HostError::Io { attempt: "start", path: root.at(&path), source })?
         } else {
-            unit::run(root, self, &path, &capture)?
+            systemd::run_command(root, self, &path, &capture)?
         };
         match ended {
             Ended::Well => Ok(capture.output()),

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use vfleet_plan::HostFile;
 use vfleet_plan::files::{
@@ -12,11 +11,9 @@ use vfleet_plan::files::{
 };
 
 use super::root::HostRoot;
-use super::{dbus, durable, kept, sysfs};
+use super::{durable, kept, sysfs, systemd};
 use crate::HostError;
 
-/// systemd reads all units again, which are many on some machines.
-const ENABLING: Duration = Duration::from_secs(25);
 /// What this process was started from, also when that was replaced since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
@@ -103,11 +100,8 @@ fn our_file(root: &HostRoot, path: &str) -> Result<PathBuf, HostError> {
 /// Has systemd start a unit at boot. Where it does not run, the links are made as it would make them.
 pub(super) fn enable(root: &HostRoot, unit: &str, attempt: &str) -> Result<(), HostError> {
     our_file(root, &unit_path(unit))?;
-    if dbus::is_there(root) {
-        dbus::talk(root, attempt, ENABLING, async |systemd| {
-            systemd.call("EnableUnitFiles", &(vec![unit], false, true)).await?;
-            systemd.call("Reload", &()).await.map(drop)
-        })?;
+    if systemd::is_there(root) {
+        systemd::enable_unit(root, unit, attempt)?;
     } else {
         link(root, unit)?;
     }
@@ -118,11 +112,8 @@ pub(super) fn enable(root: &HostRoot, unit: &str, attempt: &str) -> Result<(), H
 pub(super) fn disable(root: &HostRoot, unit: &str, attempt: &str) -> Result<(), HostError> {
     let file = our_file(root, &unit_path(unit))?;
     // systemd does not know of a unit whose file is gone, and does not remove its links.
-    if dbus::is_there(root) && file.exists() {
-        dbus::talk(root, attempt, ENABLING, async |systemd| {
-            systemd.call("DisableUnitFiles", &(vec![unit], false)).await?;
-            systemd.call("Reload", &()).await.map(drop)
-        })?;
+    if systemd::is_there(root) && file.exists() {
+        systemd::disable_unit(root, unit, attempt)?;
     } else {
         wanters(root)?.iter().try_for_each(|wanter| durable::remove(&wanter.join(unit)))?;
     }

@@ -1,17 +1,12 @@
 //! The kernel and how it is started; restarts.
 
-use std::time::Duration;
-
 use vfleet_plan::files::REBOOTS;
 use vfleet_plan::{KernelFacts, Processor, Reboots};
 
 use super::command::Command;
 use super::root::HostRoot;
-use super::{boot_loader, dbus, durable, modules, sysfs};
+use super::{boot_loader, durable, modules, sysfs, systemd};
 use crate::HostError;
-
-/// How long systemd may take to accept that it shall restart the machine.
-const ACCEPTING: Duration = Duration::from_secs(25);
 
 /// The kernel, and how it is started.
 pub(super) fn kernel(root: &HostRoot) -> Result<KernelFacts, HostError> {
@@ -78,12 +73,10 @@ pub(super) fn forget_reboots(root: &HostRoot) -> Result<(), HostError> {
 /// Asks for a restart of the machine, as `systemctl reboot` does: services are stopped first, and nothing that is
 /// started later can call it off. It is over when systemd has accepted.
 pub(super) fn reboot(root: &HostRoot, attempt: &str) -> Result<(), HostError> {
-    if !dbus::is_there(root) {
-        return Command::new("systemctl", ACCEPTING).arguments(["reboot"]).run(root).map(drop);
+    if !systemd::is_there(root) {
+        return Command::new("systemctl", systemd::ACCEPTING).arguments(["reboot"]).run(root).map(drop);
     }
-    dbus::talk(root, attempt, ACCEPTING, async |systemd| {
-        systemd.call("StartUnit", &("reboot.target", "replace-irreversibly")).await.map(drop)
-    })
+    systemd::reboot(root, attempt)
 }
 
 #[cfg(test)]

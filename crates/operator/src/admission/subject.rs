@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use vfleet_api::network::{BridgeNetworkSpec, OVSNetworkSpec, SriovIBNetworkSpec, SriovNetworkSpec};
 use vfleet_api::operator_config::SriovOperatorConfigSpec;
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
-use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkPoolConfig};
+use vfleet_api::{PoolConfigView, SriovNetworkNodePolicySpec, SriovNetworkPoolConfig};
 use vfleet_plan::admission::{
     Findings, Installation, Operation, Request, check_network, check_operator_config, check_policy,
     check_pool, judge, unreadable,
@@ -93,7 +93,8 @@ impl Subject {
                 let facts = cluster.zip(pool).map(|(cluster, pool)| {
                     cluster.pool_facts(&NamedPool { name: request.name, spec: &pool.spec })
                 });
-                check_pool(&versions.asked(request), home, facts.as_ref())
+                let views = versions.each_ref().map(PoolConfigView::from);
+                check_pool(&views.asked(request), home, facts.as_ref())
             }
             Self::Config(versions) => {
                 let facts = cluster.map(|cluster| cluster.config_facts(versions.new.as_ref()));
@@ -114,6 +115,10 @@ impl<T> Versions<T> {
             new: self.new.as_ref(),
             old: self.old.as_ref(),
         }
+    }
+
+    fn each_ref(&self) -> Versions<&T> {
+        Versions { new: self.new.as_ref(), old: self.old.as_ref() }
     }
 
     fn map<U>(self, to: fn(T) -> U) -> Versions<U> {

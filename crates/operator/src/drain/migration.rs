@@ -85,6 +85,7 @@ fn status_patch(moved: MovedStatus, version: &Version, now: Moment) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use vfleet_api::SriovNetworkNodeState;
     use vfleet_api::node_state::DrainScope;
     use vfleet_plan::drain::StateFacts;
 
@@ -98,7 +99,7 @@ mod tests {
             let mut object = status_patch(moved, &Version::from("7"), now);
             assert_eq!(object["metadata"]["resourceVersion"], "7");
             object["spec"] = json!({});
-            let facts = StateFacts::of(&serde_json::from_value(object).unwrap());
+            let facts = StateFacts::of(&serde_json::from_value::<SriovNetworkNodeState>(object).unwrap());
             assert_eq!((facts.status, facts.scope, facts.request), (status, DrainScope::Full, Some(request)));
             assert_eq!(facts.draining_since.is_some(), status == DrainStatus::Draining);
             assert_eq!(facts.completed_at.is_some(), status == DrainStatus::DrainingComplete);

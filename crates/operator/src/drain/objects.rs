@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use vfleet_api::conditions::BLOCKED;
 use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, NODE_DRAIN_STATE};
+use vfleet_api::meta::Condition;
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_plan::drain::{NodeFacts, Slot, StateFacts};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::{PollNext, select_with_strategy};
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::EventType;
 use kube::{Api, Resource};
@@ -14,6 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::conditions::{BLOCKED, Verdict, updated};
+use vfleet_api::meta::Condition;
 use vfleet_plan::drain::{Blocked, Moment, NodeAction, StateFacts};
 
 use super::evictions::Obstacle;

@@ -1,7 +1,7 @@
 //! What admission would say of policies and pools, with the fleet as it is.
 
 use vfleet_api::node_state::InterfaceExt;
-use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
+use vfleet_api::{PoolConfigView, SriovNetworkNodePolicy, SriovNetworkPoolConfig};
 use vfleet_plan::admission::{
     Classes, Findings, Installation, PoolFacts, PoolRival, Request, check_policy, check_pool, same_cards,
 };
@@ -44,7 +44,7 @@ impl Fleet {
         home: &Installation<'_>,
     ) -> Findings {
         let facts = self.pool_facts(&NamedPool { name, spec: &pool.spec });
-        check_pool(&Request::creation(home.namespace, name, pool), home, Some(&facts))
+        check_pool(&Request::creation(home.namespace, name, &PoolConfigView::from(pool)), home, Some(&facts))
     }
 
     fn pool_facts(&self, pool: &NamedPool<'_>) -> PoolFacts<'_> {

@@ -1,10 +1,11 @@
 //! What counts of a node state.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use vfleet_api::bridge::Bridges;
 use vfleet_api::conditions::{BLOCKED, DEGRADED, READY};
 use vfleet_api::keys::{KEEP_STATE_UNTIL, OPERATOR_FIELD_MANAGER};
+use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{
     DrainStatus, FAILED, IN_PROGRESS, InterfaceExt, SUCCEEDED, System, VirtualFunction,
 };

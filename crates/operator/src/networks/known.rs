@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use vfleet_api::SriovNetworkNodePolicy;
 use vfleet_api::conditions::{Verdict, updated};
 use vfleet_api::keys::NETWORK_FINALIZER;
+use vfleet_api::meta::Condition;
 use vfleet_plan::NamedPolicy;
 use vfleet_plan::admission::{Installation, ResourceFacts, check_network, valid};
 use vfleet_plan::network::{

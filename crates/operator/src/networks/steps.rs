@@ -1,6 +1,6 @@
 //! Doing what was decided for one network.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::Patch;
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use vfleet_api::conditions::{READY, Verdict, updated};
 use vfleet_api::keys::{LAST_NETWORK_NAMESPACE, NAD_OWNER, NAD_RESOURCE, NETWORK_FINALIZER};
+use vfleet_api::meta::Condition;
 use vfleet_api::network::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
 use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
 use vfleet_plan::network::{Nad, NetworkId, NetworkKind, NetworkStep, reasons};

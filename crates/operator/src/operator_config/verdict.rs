@@ -3,7 +3,7 @@
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::conditions::{ADMISSION, DEGRADED, READY, Verdict};
 use vfleet_api::keys::{AGENT_DAEMON_SET, DEVICE_PLUGIN_DAEMON_SET, OPERATOR_CONFIG};
-use vfleet_api::node_state::Timestamp;
+use vfleet_api::meta::Timestamp;
 use vfleet_plan::admission::{ConfigFacts, Findings, Installation, Request, check_operator_config, valid};
 
 use crate::admission::Standing;

@@ -1,6 +1,6 @@
 //! Pools.
 
-use vfleet_api::SriovNetworkPoolConfig;
+use vfleet_api::PoolConfigView;
 use vfleet_api::keys::DEFAULT_POOL;
 use vfleet_api::pool_config::{DrainSlot, SriovNetworkPoolConfigSpec};
 
@@ -35,7 +35,7 @@ pub struct PoolFacts<'a> {
 /// What is wrong with a pool, or with deleting it. The old object's `status` says which nodes are being drained.
 /// `facts` is `None` while the cluster is not completely known.
 pub fn check_pool(
-    request: &Request<'_, SriovNetworkPoolConfig>,
+    request: &Request<'_, PoolConfigView<'_>>,
     home: &Installation<'_>,
     facts: Option<&PoolFacts<'_>>,
 ) -> Findings {
@@ -49,7 +49,7 @@ pub fn check_pool(
     )
 }
 
-fn deletion(request: &Request<'_, SriovNetworkPoolConfig>, home: &Installation<'_>) -> Findings {
+fn deletion(request: &Request<'_, PoolConfigView<'_>>, home: &Installation<'_>) -> Findings {
     let mut findings = Findings::default();
     let slots = request.old.map(slots).unwrap_or_default();
     if request.name == DEFAULT_POOL && request.namespace == home.namespace {
@@ -66,27 +66,27 @@ fn deletion(request: &Request<'_, SriovNetworkPoolConfig>, home: &Installation<'
 }
 
 fn written(
-    request: &Request<'_, SriovNetworkPoolConfig>,
-    new: &SriovNetworkPoolConfig,
+    request: &Request<'_, PoolConfigView<'_>>,
+    new: &PoolConfigView<'_>,
     home: &Installation<'_>,
     facts: Option<&PoolFacts<'_>>,
 ) -> Findings {
     let mut findings = Findings::default();
-    let named = NamedPool { name: request.name, spec: &new.spec };
+    let named = NamedPool { name: request.name, spec: new.spec };
     limits(&named, &mut findings);
     lowered(request, &named, &mut findings);
-    selectors(&new.spec, &mut findings);
-    offload(&new.spec, &mut findings);
+    selectors(new.spec, &mut findings);
+    offload(new.spec, &mut findings);
     if request.namespace != home.namespace {
         let text = format!("pools count in namespace {} only: this one is not used", home.namespace);
         findings.warning("S01", "NotUsed", "metadata.namespace", text);
         return findings;
     }
     if request.name == DEFAULT_POOL {
-        default_pool(&new.spec, &mut findings);
+        default_pool(new.spec, &mut findings);
     }
     match facts {
-        Some(facts) => in_the_cluster(&new.spec, facts, &mut findings),
+        Some(facts) => in_the_cluster(new.spec, facts, &mut findings),
         None => findings.warning("G02", "NotChecked", "", NOT_CHECKED),
     }
     findings
@@ -119,12 +119,12 @@ fn limits(pool: &NamedPool<'_>, findings: &mut Findings) {
 }
 
 /// S10: all that it needs is in the old object, whose status is the freshest there is.
-fn lowered(request: &Request<'_, SriovNetworkPoolConfig>, new: &NamedPool<'_>, findings: &mut Findings) {
+fn lowered(request: &Request<'_, PoolConfigView<'_>>, new: &NamedPool<'_>, findings: &mut Findings) {
     let Some(old) = request.old else { return };
     let slots = slots(old);
-    let nodes = old.status.as_ref().and_then(|status| status.nodes.as_ref());
+    let nodes = old.status.and_then(|status| status.nodes.as_ref());
     let total = nodes.and_then(|nodes| usize::try_from(nodes.total?).ok()).unwrap_or(0);
-    let before = NamedPool { name: request.name, spec: &old.spec };
+    let before = NamedPool { name: request.name, spec: old.spec };
     if !drain::lowered_below(&before, new, total, slots.len()) {
         return;
     }
@@ -212,6 +212,6 @@ fn has_terms(spec: &SriovNetworkPoolConfigSpec) -> bool {
     spec.node_selector_terms.as_ref().is_some_and(|terms| !terms.is_empty())
 }
 
-fn slots(pool: &SriovNetworkPoolConfig) -> &[DrainSlot] {
-    pool.status.as_ref().and_then(|status| status.slots.as_deref()).unwrap_or_default()
+fn slots<'a>(pool: &PoolConfigView<'a>) -> &'a [DrainSlot] {
+    pool.status.and_then(|status| status.slots.as_deref()).unwrap_or_default()
 }

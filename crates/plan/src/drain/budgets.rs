@@ -1,18 +1,18 @@
 //! Which PodDisruptionBudgets a pod counts for.
 
-use vfleet_api::pool_config::LabelSelector;
+use vfleet_api::meta::LabelSelector;
 
 use super::Moment;
 use crate::pool::holds_for;
 use crate::prelude::*;
 
 /// A PodDisruptionBudget of the pod's namespace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Budget<'a> {
     /// Its name.
     pub name: &'a str,
     /// The pods that it is about: none without a selector, all with an empty one.
-    pub selector: Option<&'a LabelSelector>,
+    pub selector: Option<LabelSelector>,
     /// When it let a pod of the name in question go that was not seen to end since (`status.disruptedPods`).
     pub let_go: Option<Moment>,
 }
@@ -38,5 +38,5 @@ pub fn budgets_of<'a>(
 }
 
 fn is_about(budget: &Budget<'_>, labels: &BTreeMap<String, String>) -> bool {
-    budget.selector.is_some_and(|selector| holds_for(selector, labels) == Ok(true))
+    budget.selector.as_ref().is_some_and(|selector| holds_for(selector, labels) == Ok(true))
 }

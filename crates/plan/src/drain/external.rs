@@ -3,7 +3,7 @@
 //! What the agent asks for is in its node state's status as ever. The annotations repeat it for the external drainer, so
 //! that an agent that ends between the two knows what to repeat; and the drainer's answer takes the operator's place.
 
-use vfleet_api::SriovNetworkNodeState;
+use vfleet_api::NodeStateView;
 use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, drain_answer, drain_request};
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 
@@ -32,8 +32,9 @@ pub struct ExternalFacts {
 
 impl ExternalFacts {
     /// What the annotations of `state` say.
-    pub fn of(state: &SriovNetworkNodeState) -> Self {
-        let text = |key| state.metadata.annotations.as_ref()?.get(key).map(alloc::string::String::as_str);
+    pub fn of<'a>(state: impl Into<NodeStateView<'a>>) -> Self {
+        let annotations = state.into().annotations;
+        let text = |key| annotations?.get(key).map(alloc::string::String::as_str);
         Self {
             asks: match text(DESIRED_DRAIN_STATE) {
                 None | Some(drain_request::IDLE) => Some(None),
@@ -103,6 +104,7 @@ pub fn agent_act(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use vfleet_api::SriovNetworkNodeState;
 
     use super::*;
 
@@ -182,7 +184,7 @@ mod tests {
         let of = |annotations: serde_json::Value| {
             let state = json!({ "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
                                 "metadata": { "name": "n", "annotations": annotations }, "spec": {} });
-            ExternalFacts::of(&serde_json::from_value(state).unwrap())
+            ExternalFacts::of(&serde_json::from_value::<SriovNetworkNodeState>(state).unwrap())
         };
         assert!(of(json!(null)).is_at_rest());
         assert!(of(json!({ DESIRED_DRAIN_STATE: "Idle", CURRENT_DRAIN_STATE: "Idle" })).is_at_rest());

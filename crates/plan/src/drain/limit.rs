@@ -1,7 +1,8 @@
 //! How many nodes of a pool may be drained at once.
 
 use vfleet_api::keys::DEFAULT_POOL;
-use vfleet_api::pool_config::{IntOrString, SriovNetworkPoolConfigSpec};
+use vfleet_api::meta::IntOrString;
+use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 
 use crate::pool::NamedPool;
 use crate::prelude::*;

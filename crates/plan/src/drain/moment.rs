@@ -1,6 +1,6 @@
 //! Times, as the protocol compares them.
 
-use vfleet_api::node_state::{MicroTime, Timestamp};
+use vfleet_api::meta::{MicroTime, Timestamp};
 
 use crate::prelude::*;
 

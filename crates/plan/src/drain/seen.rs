@@ -5,19 +5,20 @@ use vfleet_api::keys::{
 };
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 use vfleet_api::pool_config::SriovNetworkPoolConfigStatus;
-use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_api::{NodeStateView, SriovNetworkNodeStateStatus};
 
 use super::{Cordon, Mark, Moment, NodeFacts, Retry, Slot, StateFacts, Writer};
 use crate::prelude::*;
 
 impl StateFacts {
     /// What counts of a node state.
-    pub fn of(state: &SriovNetworkNodeState) -> Self {
-        let external = state.metadata.annotations.as_ref().and_then(|all| all.get(USE_EXTERNAL_DRAINER));
-        let facts = state.status.as_ref().map(Self::of_status).unwrap_or_default();
+    pub fn of<'a>(state: impl Into<NodeStateView<'a>>) -> Self {
+        let state = state.into();
+        let external = state.annotations.and_then(|all| all.get(USE_EXTERNAL_DRAINER));
+        let facts = state.status.map(Self::of_status).unwrap_or_default();
         Self {
-            writer: writer(state),
-            asked_at: asked_at(state),
+            writer: writer(&state),
+            asked_at: asked_at(&state),
             is_external: external.is_some_and(|value| value == "true"),
             ..facts
         }
@@ -40,7 +41,7 @@ impl StateFacts {
 }
 
 /// Who owns the field has written just this value.
-fn writer(state: &SriovNetworkNodeState) -> Writer {
+fn writer(state: &NodeStateView<'_>) -> Writer {
     let is_owned_by =
         |name: &str| owners(state, "/f:status/f:drainStatus").any(|(manager, _)| manager == Some(name));
     if is_owned_by(OPERATOR_FIELD_MANAGER) {
@@ -53,20 +54,18 @@ fn writer(state: &SriovNetworkNodeState) -> Writer {
 }
 
 /// When the request was written, by a clock that is the same for all nodes.
-fn asked_at(state: &SriovNetworkNodeState) -> Option<Moment> {
+fn asked_at(state: &NodeStateView<'_>) -> Option<Moment> {
     owners(state, "/f:status/f:drainRequestedAt").filter_map(|(_, time)| time).max()
 }
 
 /// Who owns a field, and when each of them last wrote something.
 fn owners<'a>(
-    state: &'a SriovNetworkNodeState,
+    state: &'a NodeStateView<'_>,
     field: &'a str,
 ) -> impl Iterator<Item = (Option<&'a str>, Option<Moment>)> {
-    let entries = state.metadata.managed_fields.iter().flatten();
-    let owning = entries.filter(move |entry| {
-        entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(field).is_some())
-    });
-    owning.map(|entry| (entry.manager.as_deref(), entry.time.as_ref().map(|time| time.0.into())))
+    let owning = move |fields: &serde_json::Value| fields.pointer(field).is_some();
+    let entries = state.owners.iter().filter(move |entry| entry.fields.is_some_and(owning));
+    entries.map(|entry| (entry.manager, entry.time.map(Moment::from)))
 }
 
 impl NodeFacts {

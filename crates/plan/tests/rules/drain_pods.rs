@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use vfleet_api::meta::LabelSelector;
 use vfleet_api::node_state::DrainScope::{self, Full, Partial};
-use vfleet_api::pool_config::LabelSelector;
 use vfleet_plan::drain::Treatment::{Evict, Leave, WaitFor};
 use vfleet_plan::drain::{Budget, Moment, PodFacts, budgets_of, is_let_go, restarts_with, treatment};
 
@@ -81,12 +81,10 @@ fn pods_of_daemon_sets_start_again_where_their_vfs_changed() {
 }
 
 fn budgets(selectors: &[(&str, Value)], labels: &[(&str, &str)]) -> Vec<String> {
-    let selectors: Vec<(&str, Option<LabelSelector>)> = selectors
-        .iter()
-        .map(|(name, selector)| (*name, serde_json::from_value(selector.clone()).unwrap()))
-        .collect();
-    let all =
-        selectors.iter().map(|(name, selector)| Budget { name, selector: selector.as_ref(), let_go: None });
+    let all = selectors.iter().map(|(name, selector)| {
+        let selector: Option<LabelSelector> = serde_json::from_value(selector.clone()).unwrap();
+        Budget { name, selector, let_go: None }
+    });
     let labels: BTreeMap<_, _> =
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     budgets_of(all, &labels).into_iter().map(str::to_owned).collect()
@@ -121,7 +119,8 @@ fn a_pod_that_was_let_go_is_the_one_that_its_budget_means() {
         match_labels: Some(BTreeMap::from([("app".to_owned(), "db".to_owned())])),
         ..Default::default()
     };
-    let budget = |selector, let_go| [Budget { name: "b", selector: Some(selector), let_go }];
+    let budget =
+        |selector: &LabelSelector, let_go| [Budget { name: "b", selector: Some(selector.clone()), let_go }];
     let made = Some(Moment(5));
     assert!(is_let_go(&budget(&selector, Some(Moment(6))), &labels, made));
     // One of its name that came before it, another's budget, one that is counted, one of which nothing is known.

@@ -11,13 +11,13 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 const MOST: usize = 4 << 20;
 
 #[derive(Debug)]
-pub(super) struct Capture {
-    pub(super) stdout: File,
-    pub(super) stderr: File,
+pub(in crate::linux) struct Capture {
+    pub(in crate::linux) stdout: File,
+    pub(in crate::linux) stderr: File,
 }
 
 impl Capture {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(in crate::linux) fn new() -> io::Result<Self> {
         let file = || memfd_create("vfleet-output", MFdFlags::MFD_CLOEXEC).map(File::from);
         Ok(Self { stdout: file()?, stderr: file()? })
     }

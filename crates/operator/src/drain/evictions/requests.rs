@@ -8,6 +8,7 @@ use kube::api::{ListParams, ObjectMeta};
 use kube::core::Status;
 use kube::{Api, Client};
 use tokio::sync::Semaphore;
+use vfleet_api::meta::LabelSelector;
 use vfleet_plan::drain::{Budget, budgets_of, is_let_go};
 
 use super::obstacle::Refusal;
@@ -137,7 +138,7 @@ fn as_budget<'a>(budget: &'a PodDisruptionBudget, pod: &PodId) -> Budget<'a> {
     let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
     Budget {
         name: budget.metadata.name.as_deref().unwrap_or_default(),
-        selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()),
+        selector: budget.spec.as_ref().and_then(|spec| spec.selector.clone()).map(LabelSelector::from),
         let_go: disrupted.and_then(|pods| pods.get(&pod.name)).map(|time| time.0.into()),
     }
 }

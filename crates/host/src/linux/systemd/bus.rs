@@ -1,4 +1,4 @@
-//! systemd, asked over the host's system bus. The connection is there for one conversation only: an idle process keeps
+//! The host's system bus, on which systemd is asked. The connection is there for one conversation only: an idle process keeps
 //! neither a socket nor a thread for it.
 
 use std::future::poll_fn;
@@ -20,19 +20,14 @@ use zbus::{
     Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, Type, Variant,
 };
 
-use super::root::HostRoot;
-use super::sysfs;
 use crate::HostError;
+use crate::linux::root::HostRoot;
+use crate::linux::sysfs;
 
 const SERVICE: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
-
-/// Whether the host has a system bus.
-pub(super) fn is_there(root: &HostRoot) -> bool {
-    root.system_bus().exists()
-}
 
 /// Has a conversation with systemd that is over after `limit` at the latest.
 pub(super) fn talk<T>(

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use zbus::{Fd, Variant};
 
-use super::capture::Capture;
-use super::{Command, ENVIRONMENT, Ended};
+use super::bus::{self, Systemd};
 use crate::HostError;
-use crate::linux::dbus::{self, Systemd};
+use crate::linux::command::{Capture, Command, ENVIRONMENT, Ended};
 use crate::linux::root::HostRoot;
 
 /// What systemd itself may take, beyond the program.
@@ -20,7 +19,8 @@ const TIMED_OUT: &str = "timeout";
 /// Names of units must differ, also from those that an earlier process with our number left behind.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn run(
+/// Runs a program as a unit of its own, and waits for its end.
+pub(in crate::linux) fn run_command(
     root: &HostRoot,
     command: &Command,
     path: &str,
@@ -29,7 +29,7 @@ pub(super) fn run(
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
     let name = format!("vfleet-{}-{}-{number}.service", command.program, process::id());
     let attempt = format!("run {command}");
-    dbus::talk(root, &attempt, command.limit + SPARE, async |systemd| {
+    bus::talk(root, &attempt, command.limit + SPARE, async |systemd| {
         start_and_wait(systemd, &name, properties(command, path, capture)).await
     })
 }
