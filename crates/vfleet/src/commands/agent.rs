@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
+use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
-use vfleet_operator::BindAddress;
 use vfleet_plan::NodeSettings;
 
 pub(crate) use self::settings::node_addresses;

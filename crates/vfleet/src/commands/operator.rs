@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
-use vfleet_operator::BindAddress;
+use vfleet_cluster::server::BindAddress;
 
 pub(crate) use self::admission::lifetime;
 use crate::{client, log, log_level, stop};

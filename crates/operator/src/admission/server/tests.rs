@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use vfleet_plan::admission::Findings;
@@ -86,7 +87,7 @@ async fn responded(served: &Served<Echo>, body: Vec<u8>) -> (StatusCode, Vec<u8>
 }
 
 /// A server at a port of its own, until dropped.
-struct Server {
+struct Webhooks {
     address: SocketAddr,
     certificate: Resolver,
     told: Arc<Semaphore>,
@@ -94,9 +95,9 @@ struct Server {
     serving: tokio::task::JoinHandle<()>,
 }
 
-impl Server {
+impl Webhooks {
     async fn start(only_tls13: bool) -> Self {
-        Self::start_with(only_tls13, Limits::USUAL).await
+        Self::start_with(only_tls13, LIMITS).await
     }
 
     /// With a certificate, which those who connect can trust.
@@ -115,7 +116,8 @@ impl Server {
         let echo = Echo { told: Arc::clone(&told) };
         let router = router(Arc::new(echo), Arc::new(Metrics::new()), stop.clone());
         let over = stop.clone().cancelled_owned();
-        let serving = tokio::spawn(connections::serve(listener, acceptor, router, limits, over));
+        let serving =
+            tokio::spawn(Server::new("test", router, limits).with_tls(acceptor).serve(listener, over));
         Self { address, certificate, told, stop, serving }
     }
 
@@ -148,7 +150,7 @@ async fn shake_hands(stream: TcpStream, config: ClientConfig) -> io::Result<Clie
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map(Client)
 }
 
-impl Drop for Server {
+impl Drop for Webhooks {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -214,7 +216,7 @@ impl Client {
 
 #[tokio::test]
 async fn only_questions_are_answered() {
-    let server = Server::start(false).await;
+    let server = Webhooks::start(false).await;
     let generation = generation(&["127.0.0.1"]);
     server.certificate.set(generation.pair());
     let mut client = server.connect(&generation).await.unwrap();
@@ -232,7 +234,7 @@ async fn only_questions_are_answered() {
     assert_eq!(lost.ask("POST /other", "application/json", good.as_bytes()).await.0, 404);
     assert_eq!(client.ask("GET /readyz", "", b"").await, (200, "ok".to_owned()));
     // What may be sent at most is read, and looked at; one more is not.
-    let mut body = vec![b' '; LARGEST_REVIEW];
+    let mut body = vec![b' '; REVIEWS.largest];
     let line = format!("POST {VALIDATE}");
     assert_eq!(client.ask(&line, "application/json", &body).await.0, 400);
     body.push(b' ');
@@ -241,7 +243,7 @@ async fn only_questions_are_answered() {
 
 #[tokio::test]
 async fn a_fault_in_a_rule_ends_one_answer_and_nothing_else() {
-    let server = Server::start(false).await;
+    let server = Webhooks::start(false).await;
     let generation = generation(&["127.0.0.1"]);
     server.certificate.set(generation.pair());
     let mut client = server.connect(&generation).await.unwrap();
@@ -253,7 +255,7 @@ async fn a_fault_in_a_rule_ends_one_answer_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn answers_to_many_at_once_never_mix() {
-    let server = Arc::new(Server::start(false).await);
+    let server = Arc::new(Webhooks::start(false).await);
     let generation = Arc::new(generation(&["127.0.0.1"]));
     server.certificate.set(generation.pair());
     let asking = (0..200).map(|number| {
@@ -282,7 +284,7 @@ async fn answers_to_many_at_once_never_mix() {
 
 #[tokio::test]
 async fn a_certificate_is_exchanged_while_it_serves() {
-    let server = Server::start(false).await;
+    let server = Webhooks::start(false).await;
     let (first, second) = (generation(&["127.0.0.1"]), generation(&["127.0.0.1"]));
     assert!(server.connect(&first).await.is_err(), "there is no certificate yet");
     server.certificate.set(first.pair());
@@ -304,7 +306,7 @@ async fn nothing_older_than_asked_for_is_spoken() {
     };
     let generation = generation(&["127.0.0.1"]);
     for (only_tls13, works) in [(false, true), (true, false)] {
-        let server = Server::start(only_tls13).await;
+        let server = Webhooks::start(only_tls13).await;
         server.certificate.set(generation.pair());
         assert_eq!(server.connect_with(old(), &generation).await.is_ok(), works);
         assert!(server.connect(&generation).await.is_ok());

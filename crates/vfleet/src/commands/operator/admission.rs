@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use vfleet_operator::{BindAddress, CertificateSource, WebhookConfig, WebhookUrl};
+use vfleet_cluster::server::BindAddress;
+use vfleet_operator::{CertificateSource, WebhookConfig, WebhookUrl};
 
 /// Shorter ones would be renewed all the time.
 const SHORTEST_LIFETIME: Duration = Duration::from_secs(12);
