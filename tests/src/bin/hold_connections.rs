@@ -75,45 +75,37 @@ fn connector(trust: &std::path::Path) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Opens one. The server may close it again, or not answer: that is not what is tested here.
+/// Opens one. `None` when the server did not take part: that is not what is tested here.
 async fn open(
     arguments: &Arguments,
     tls: Option<&TlsConnector>,
     number: usize,
-) -> io::Result<Box<dyn Stream>> {
+) -> io::Result<Option<Box<dyn Stream>>> {
     let socket = if arguments.from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.bind(SocketAddr::new(arguments.from, 0))?;
-    let Ok(stream) = timeout(PATIENCE, socket.connect(arguments.server)).await else { return nobody() };
-    let mut stream = stream?;
-    let half = if tls.is_some() { HALF_A_HANDSHAKE } else { HALF_A_HEADER };
+    let Ok(connected) = timeout(PATIENCE, socket.connect(arguments.server)).await else { return Ok(None) };
+    let mut stream = connected?;
     match (number % 3, tls) {
-        (0, _) => Ok(Box::new(stream)),
-        (1, _) => {
+        (0, _) => {}
+        (1, tls) => {
+            let half = if tls.is_some() { HALF_A_HANDSHAKE } else { HALF_A_HEADER };
             let _ = stream.write_all(half).await;
-            Ok(Box::new(stream))
         }
         (_, None) => {
             let _ = timeout(PATIENCE, ask(&mut stream)).await;
-            Ok(Box::new(stream))
         }
         (_, Some(tls)) => {
             let name = ServerName::from(arguments.server.ip());
-            let mut stream = match timeout(PATIENCE, tls.connect(name, stream)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(_)) | Err(_) => return nobody(),
-            };
+            let connecting = timeout(PATIENCE, tls.connect(name, stream));
+            let Ok(Ok(mut stream)) = connecting.await else { return Ok(None) };
             let _ = timeout(PATIENCE, ask(&mut stream)).await;
-            Ok(Box::new(stream))
+            return Ok(Some(Box::new(stream)));
         }
     }
+    Ok(Some(Box::new(stream)))
 }
 
-/// Stands for a connection that the server did not make.
-fn nobody() -> io::Result<Box<dyn Stream>> {
-    Ok(Box::new(tokio::io::empty()))
-}
-
-async fn ask(stream: &mut (impl Stream + ?Sized)) -> io::Result<u8> {
+async fn ask(stream: &mut impl Stream) -> io::Result<u8> {
     stream.write_all(REQUEST).await?;
     stream.read_u8().await
 }
