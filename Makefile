@@ -31,7 +31,7 @@ bench: ## Measure the operator beside a bare loop and the Go operator (ARGS=--he
 crds: ## Write deploy/crds from crates/api
 	@cargo run --quiet --package vfleet -- crds --dir deploy/crds
 
-manifests: crds ## Write deploy/ from the code: roles, the operator, admission policies, and deploy/crds
+manifests: crds ## Write deploy/ from the code: roles, the operator, admission and network policies, deploy/crds
 	@cargo run --quiet --package vfleet -- manifests --dir deploy
 
 release: ## Build the static programs into target/x86_64-unknown-linux-gnu/release

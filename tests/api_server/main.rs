@@ -32,6 +32,7 @@ mod drain_fleet;
 mod drain_migration;
 mod drain_mishaps;
 mod drain_single_node;
+mod idle_connections;
 mod networks;
 mod operator_config;
 mod plugin_hold;

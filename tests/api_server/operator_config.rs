@@ -204,8 +204,10 @@ async fn the_agent_runs_as_the_config_and_the_environment_say() {
 #[tokio::test]
 async fn agents_have_the_image_of_the_operators_own_pod() {
     let deployment = Deployment::new("own-image").await;
-    let manifest = deployment.0.manifests().join("operator.yaml");
-    deployment.0.kubectl(&["apply", "--server-side", "-f", manifest.to_str().unwrap()]);
+    for file in ["operator.yaml", "network-policies.yaml"] {
+        let manifest = deployment.0.manifests().join(file);
+        deployment.0.kubectl(&["apply", "--server-side", "-f", manifest.to_str().unwrap()]);
+    }
     let pods: Api<Pod> = deployment.all();
     let config = watcher::Config::default().labels("app=vfleet-operator");
     let mut seen = watcher(pods, config).applied_objects().boxed();

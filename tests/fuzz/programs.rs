@@ -1,9 +1,10 @@
 //! Input of users to the programs: files, options and environment variables.
 
 use vfleet_api::PciAddress;
+use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_operator::{BindAddress, WebhookUrl, authority};
+use vfleet_operator::{WebhookUrl, authority};
 
 use crate::driver::{Target, Verdict};
 use crate::node_files::MACHINE;

@@ -82,6 +82,18 @@ impl Program {
         self.0.id()
     }
 
+    /// Lets it have no more open files than most container runtimes do.
+    pub fn limit_open_files(&self) {
+        let id = self.0.id().to_string();
+        let limited = Command::new("prlimit").args(["--pid", &id, "--nofile=1024:1024"]).status().unwrap();
+        assert!(limited.success(), "prlimit: {limited}");
+    }
+
+    /// Number of files that it has open.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).unwrap().count()
+    }
+
     /// Waits until it ends by itself.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         self.0.wait().unwrap()

@@ -55,9 +55,10 @@ pub struct Door {
 /// One operator that serves.
 pub struct Replica {
     pub program: Program,
-    /// Where it serves webhooks.
-    port: u16,
-    metrics: u16,
+    /// Port of the webhooks.
+    pub port: u16,
+    /// Port of the metrics.
+    pub metrics: u16,
 }
 
 impl Door {
@@ -71,6 +72,13 @@ impl Door {
     /// An operator of this name, with more arguments and more in its environment.
     pub fn replica(&self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Replica {
         let replica = self.start(name, "0", arguments, environment);
+        self.put_in(&replica);
+        replica
+    }
+
+    /// An operator of this name that answers probes at `health`.
+    pub fn replica_with_probes(&self, name: &str, health: u16) -> Replica {
+        let replica = self.start(name, &format!("127.0.0.1:{health}"), &[], &[]);
         self.put_in(&replica);
         replica
     }
@@ -97,7 +105,7 @@ impl Door {
 
     /// Waits until this replica serves what the API server was told to trust.
     pub async fn served_by(&self, replica: &Replica) {
-        let bundle = self.secret("made", |now| !now.text("ca.crt").is_empty()).await.text("ca.crt");
+        let bundle = self.trusted().await;
         let served = async {
             let mut ticks = tokio::time::interval(Duration::from_millis(25));
             while accepts(replica.port, &bundle).await.is_err() {
@@ -108,9 +116,14 @@ impl Door {
         in_time.unwrap_or_else(|_| panic!("nothing is served\n{}", self.cluster.log()));
     }
 
+    /// Certificates that the API server was told to trust.
+    pub async fn trusted(&self) -> String {
+        self.secret("made", |now| !now.text("ca.crt").is_empty()).await.text("ca.crt")
+    }
+
     /// Asks this replica by itself, each time over a new connection.
     pub async fn fresh(&self, replica: &Replica) -> Fresh {
-        let bundle = self.secret("made", |now| !now.text("ca.crt").is_empty()).await.text("ca.crt");
+        let bundle = self.trusted().await;
         Fresh::new(replica.port, bundle)
     }
 

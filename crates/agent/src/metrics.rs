@@ -4,8 +4,6 @@ mod vfs;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::{StatusCode, header};
 use axum::routing::get;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -16,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use vfleet_cluster::server::{Limits, Server, metrics_route};
 use vfleet_host::HostError;
 use vfleet_plan::NodeSnapshot;
 
@@ -101,17 +100,8 @@ impl Metrics {
     }
 }
 
-/// Serves the metrics at `listener`, and that the process is alive, until `stop`.
+/// Serves `/metrics` and `/healthz` at `listener` until `stop`.
 pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: CancellationToken) {
-    const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = async move || match metrics.text() {
-        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, TEXT)], text),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string())
-        }
-    };
-    let router = Router::new().route("/metrics", get(text)).route("/healthz", get(async || "ok"));
-    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
-        tracing::error!(%error, "metrics are not served any more");
-    }
+    let router = metrics_route(move || metrics.text()).route("/healthz", get(async || "ok"));
+    Server::new("metrics", router, Limits::FEW_CLIENTS).serve(listener, stop.cancelled_owned()).await;
 }

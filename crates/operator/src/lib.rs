@@ -43,6 +43,7 @@ use kube::Client;
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use vfleet_cluster::server::{BindAddress, BindError};
 
 use crate::admission::Standing;
 use crate::announce::Announcer;
@@ -58,7 +59,6 @@ use crate::settings::{Seen, Settings};
 pub use crate::admission::fuzzing;
 pub use crate::admission::{BadAuthority, BadUrl, CertificateSource, WebhookConfig, WebhookUrl, authority};
 pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
-pub use server::{BadAddress, BindAddress, BindError};
 
 /// How the operator runs.
 #[derive(Clone, Debug)]

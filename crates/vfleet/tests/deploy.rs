@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
     let entries = std::fs::read_dir(dir).unwrap();
     entries
@@ -16,10 +18,14 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 fn generated(command: &str) -> BTreeMap<PathBuf, String> {
+    generated_with(command, &[])
+}
+
+fn generated_with(command: &str, arguments: &[&str]) -> BTreeMap<PathBuf, String> {
     let fresh = tempfile::tempdir().unwrap();
     // The shipped program in `make test`.
     let vfleet = std::env::var_os("VFLEET_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_vfleet").into());
-    let status = Command::new(vfleet).arg(command).arg("--dir").arg(fresh.path()).status();
+    let status = Command::new(vfleet).arg(command).args(arguments).arg("--dir").arg(fresh.path()).status();
     assert!(status.unwrap().success());
     files(fresh.path())
 }
@@ -42,4 +48,61 @@ fn manifests_are_up_to_date() {
         kept("deploy") == generated("manifests"),
         "deploy/*.yaml is not what the code says: run `make manifests` and commit"
     );
+}
+
+const POLICIES: &str = "network-policies.yaml";
+
+fn objects(yaml: &str) -> Vec<Value> {
+    yaml.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+/// The pod and the container of the operator's Deployment.
+fn operator(files: &BTreeMap<PathBuf, String>) -> (Value, Value) {
+    let mut objects = objects(&files[Path::new("operator.yaml")]).into_iter();
+    let pod = objects.find(|object| object["kind"] == "Deployment").unwrap()["spec"]["template"].take();
+    let container = pod["spec"]["containers"][0].clone();
+    (pod, container)
+}
+
+#[test]
+fn network_policies_open_the_ports_of_webhooks_and_metrics_of_the_operators_pods() {
+    let files = generated("manifests");
+    let (pod, container) = operator(&files);
+    let port = |name: &str| {
+        let mut ports = container["ports"].as_array().unwrap().iter();
+        let number = &ports.find(|port| port["name"] == name).unwrap()["containerPort"];
+        json!([{ "port": number, "protocol": "TCP" }])
+    };
+    let policies = objects(&files[Path::new(POLICIES)]);
+    assert_eq!(policies.len(), 1);
+    assert_eq!(
+        policies[0]["spec"],
+        json!({
+            "podSelector": { "matchLabels": pod["metadata"]["labels"] },
+            // Whatever the operator connects to.
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                { "ports": port("webhook") },
+                { "from": [{ "namespaceSelector": {} }], "ports": port("metrics") },
+            ],
+        })
+    );
+}
+
+#[test]
+fn metrics_are_for_the_namespaces_that_monitor_where_they_are_named() {
+    let named = ["--monitoring-namespace", "monitoring", "--monitoring-namespace", "more"];
+    let files = generated_with("manifests", &named);
+    let from = &objects(&files[Path::new(POLICIES)])[0]["spec"]["ingress"][1]["from"];
+    let expected = json!([{
+        "key": "kubernetes.io/metadata.name", "operator": "In", "values": ["monitoring", "more"],
+    }]);
+    assert_eq!(*from, json!([{ "namespaceSelector": { "matchExpressions": expected } }]));
+}
+
+#[test]
+fn network_policies_can_be_left_out_and_nothing_else_with_them() {
+    let mut all = generated("manifests");
+    all.remove(Path::new(POLICIES)).unwrap();
+    assert!(all == generated_with("manifests", &["--no-network-policies"]));
 }

@@ -8,8 +8,7 @@ use rustls_pki_types::ServerName;
 use serde_json::json;
 use thiserror::Error;
 use vfleet_api::keys::{WEBHOOK_SECRET, WEBHOOK_SERVICE};
-
-use crate::server::BindAddress;
+use vfleet_cluster::server::BindAddress;
 
 /// How admission is served.
 #[derive(Clone, Debug)]

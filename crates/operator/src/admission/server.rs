@@ -1,25 +1,21 @@
 //! The server that the API server asks. Anybody in the cluster can reach it, so nobody can have more of it than others
 //! can spare.
 
-mod connections;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use futures::StreamExt;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use vfleet_cluster::server::{BodyError, BodyLimits, BodyReader, Limits, Server};
 
-use self::connections::Limits;
 use super::review::{Answer, Review, ReviewRequest, reply};
 use super::tls::{Resolver, acceptor};
 use crate::OperatorError;
@@ -33,15 +29,13 @@ pub(crate) const MUTATE: &str = "/mutating-custom-resource";
 /// Where pods are added to.
 pub(crate) const PODS: &str = "/mutate";
 
-/// An object and the one before, each of them as large as the API server stores them, as text.
-const LARGEST_REVIEW: usize = 8 * 1024 * 1024;
+/// One API server has at most 200 writes in progress by default, and behind a proxy all of them are one peer. Together with
+/// the other servers of the operator, that leaves more than a third of the 1,024 files that a process may usually open.
+const LIMITS: Limits = Limits::new(512, 384);
 
-/// Nearly all questions are smaller. Of larger ones only a few are read at once, since all of each is kept in memory.
-const LARGEST_OF_MANY: usize = 128 * 1024;
-const MOST_LARGE_ONES: usize = 8;
-
-/// Why something is not even read.
-type Refusal = (StatusCode, &'static str);
+/// Limits of questions. Nearly all are small; a large one has an object and the one before, each of them as large as the API
+/// server stores them, as text.
+const REVIEWS: BodyLimits = BodyLimits { largest: 8 * 1024 * 1024, small: 128 * 1024, large_at_once: 8 };
 
 /// API servers learn only after a while that this replica is none to ask any more.
 const TIME_TO_BE_FORGOTTEN: Duration = Duration::from_secs(10);
@@ -78,14 +72,14 @@ pub(crate) async fn serve(
             sleep_until(Instant::now() + TIME_TO_BE_FORGOTTEN).await;
         }
     };
-    connections::serve(listener, acceptor, router, Limits::USUAL, over).await;
+    Server::new("webhooks", router, LIMITS).with_tls(acceptor).serve(listener, over).await;
     Ok(())
 }
 
 struct Served<A> {
     answers: Arc<A>,
     metrics: Arc<Metrics>,
-    large: Arc<Semaphore>,
+    bodies: BodyReader,
     stop: CancellationToken,
 }
 
@@ -94,7 +88,7 @@ impl<A> Clone for Served<A> {
         Self {
             answers: Arc::clone(&self.answers),
             metrics: Arc::clone(&self.metrics),
-            large: Arc::clone(&self.large),
+            bodies: self.bodies.clone(),
             stop: self.stop.clone(),
         }
     }
@@ -151,7 +145,7 @@ fn router<A: Answers>(answers: Arc<A>, metrics: Arc<Metrics>, stop: Cancellation
 
 impl<A: Answers> Served<A> {
     fn new(answers: Arc<A>, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
-        Self { answers, metrics, large: Arc::new(Semaphore::new(MOST_LARGE_ONES)), stop }
+        Self { answers, metrics, bodies: BodyReader::new(REVIEWS), stop }
     }
 
     async fn respond(&self, question: Question, request: Request) -> Response {
@@ -170,9 +164,9 @@ impl<A: Answers> Served<A> {
 
     async fn read(&self, question: Question, request: Request) -> Response {
         let is_json = is_json(request.headers());
-        let (body, _large) = match self.body(request.into_body()).await {
+        let (body, _permit) = match self.bodies.read(request.into_body()).await {
             Ok(body) => body,
-            Err(refusal) => return refusal.into_response(),
+            Err(error) => return refuse(error),
         };
         if is_json {
             self.answer(question, body).await
@@ -180,30 +174,6 @@ impl<A: Answers> Served<A> {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, "an AdmissionReview comes as application/json")
                 .into_response()
         }
-    }
-
-    /// All of it, and the permit for a large one, which is taken when it turns out to be one: whoever only announces much
-    /// is in nobody's way.
-    async fn body(&self, body: Body) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Refusal> {
-        let too_large = (StatusCode::PAYLOAD_TOO_LARGE, "it is larger than anything the API server stores");
-        if body.size_hint().lower() > LARGEST_REVIEW as u64 {
-            return Err(too_large);
-        }
-        let mut parts = body.into_data_stream();
-        let (mut whole, mut large) = (Vec::new(), None);
-        while let Some(part) = parts.next().await {
-            let part = part.map_err(|_| (StatusCode::BAD_REQUEST, "it was not sent to its end"))?;
-            let size = whole.len() + part.len();
-            if size > LARGEST_REVIEW {
-                return Err(too_large);
-            }
-            if size > LARGEST_OF_MANY && large.is_none() {
-                // The semaphore is never closed.
-                large = self.large.acquire().await.ok();
-            }
-            whole.extend_from_slice(&part);
-        }
-        Ok((whole.into(), large))
     }
 
     /// In a task of its own: a fault in a rule ends that one answer, and nothing else.
@@ -256,6 +226,16 @@ impl<A: Answers> Served<A> {
             Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         }
     }
+}
+
+fn refuse(error: BodyError) -> Response {
+    let refusal = match error {
+        BodyError::TooLarge => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "it is larger than anything the API server stores")
+        }
+        BodyError::Incomplete => (StatusCode::BAD_REQUEST, "it was not sent to its end"),
+    };
+    refusal.into_response()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
+use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
-use vfleet_operator::BindAddress;
 use vfleet_plan::NodeSettings;
 
 pub(crate) use self::settings::node_addresses;
@@ -39,9 +39,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
     /// Where metrics are served for Prometheus, at /metrics, and /healthz; 0 is nowhere.
+    ///
+    /// :9110 is every address of the node, whose network the agent shares: network policies do not apply there. An address
+    /// as in 127.0.0.1:9110 is that one only. The number of connections is limited.
     #[arg(
         long,
-        value_name = "[HOST]:PORT",
+        value_name = "[ADDRESS]:PORT",
         env = agent_environment::METRICS_BIND_ADDRESS,
         default_value = "0"
     )]

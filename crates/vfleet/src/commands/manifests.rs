@@ -1,6 +1,7 @@
 //! `vfleet manifests`: what has to be in a cluster before the operator can run there, and the operator itself.
 
 mod admission;
+mod network;
 mod node_scope;
 mod operator;
 mod rbac;
@@ -14,7 +15,8 @@ use serde_json::Value;
 use vfleet_api::keys::DEFAULT_NAMESPACE;
 use vfleet_operator::rights::Account;
 
-/// Print what installs vfleet, apart from the CustomResourceDefinitions: accounts, their rights, and the operator.
+/// Print what installs vfleet, apart from the CustomResourceDefinitions: accounts, their rights, the operator, and its
+/// network policies.
 ///
 /// `vfleet manifests | kubectl apply --server-side -f -` installs it, after the CustomResourceDefinitions.
 #[derive(clap::Args)]
@@ -30,6 +32,13 @@ pub(crate) struct Arguments {
     /// in /usr/bin.
     #[arg(long, default_value = concat!("vfleet:", env!("CARGO_PKG_VERSION")))]
     image: String,
+    /// Leave out the network policies, which let only webhooks and metrics of the operator be reached.
+    #[arg(long)]
+    no_network_policies: bool,
+    /// Namespace whose pods may read the operator's metrics by the network policies. It can be given several times; pods of
+    /// every namespace may when it is not.
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "no_network_policies")]
+    monitoring_namespace: Vec<String>,
 }
 
 /// One file of manifests.
@@ -63,6 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             objects: operator::deployment(namespace, &arguments.image)?,
         },
     ];
+    if !arguments.no_network_policies {
+        files.push(File {
+            name: "network-policies.yaml",
+            purpose: "The ports of the operator that others may reach (docs/ports.md). It can be left out.",
+            objects: network::policies(namespace, &arguments.monitoring_namespace)?,
+        });
+    }
     if arguments.dir.is_some() {
         files.push(File {
             name: "external-drainer.yaml",

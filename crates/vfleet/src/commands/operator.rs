@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
-use vfleet_operator::BindAddress;
+use vfleet_cluster::server::BindAddress;
 
 pub(crate) use self::admission::lifetime;
 use crate::{client, log, log_level, stop};
@@ -43,10 +43,10 @@ pub(crate) struct Arguments {
     )]
     stale_node_state_cleanup_delay_minutes: String,
     /// Where metrics are served for Prometheus, at /metrics; 0 is nowhere.
-    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
+    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":8080")]
     metrics_bind_address: BindAddress,
     /// Where /healthz and /readyz are served; 0 is nowhere.
-    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8081")]
+    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":8081")]
     health_probe_bind_address: BindAddress,
     #[command(flatten)]
     admission: admission::Admission,

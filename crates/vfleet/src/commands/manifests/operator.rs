@@ -18,9 +18,9 @@ use vfleet_operator::rights::Account;
 use super::rbac::object;
 use super::{named, words};
 
-const METRICS_PORT: i32 = 8080;
+pub(super) const METRICS_PORT: i32 = 8080;
 const HEALTH_PORT: i32 = 8081;
-const WEBHOOK_PORT: i32 = 9443;
+pub(super) const WEBHOOK_PORT: i32 = 9443;
 /// The name of the port that webhooks are served at.
 pub(super) const WEBHOOK_PORT_NAME: &str = "webhook";
 /// Nobody in particular, by convention.
@@ -62,7 +62,8 @@ pub(super) fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("app".to_owned(), Account::Operator.name().to_owned())])
 }
 
-fn selector() -> LabelSelector {
+/// Selector of the operator's pods.
+pub(super) fn selector() -> LabelSelector {
     LabelSelector { match_labels: Some(labels()), ..Default::default() }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use vfleet_operator::{BindAddress, CertificateSource, WebhookConfig, WebhookUrl};
+use vfleet_cluster::server::BindAddress;
+use vfleet_operator::{CertificateSource, WebhookConfig, WebhookUrl};
 
 /// Shorter ones would be renewed all the time.
 const SHORTEST_LIFETIME: Duration = Duration::from_secs(12);
@@ -13,7 +14,7 @@ const LONGEST_LIFETIME: Duration = Duration::from_hours(24 * 365 * 10);
 #[command(next_help_heading = "Admission")]
 pub(super) struct Admission {
     /// Where webhooks are served; 0 is nowhere, and then the API server asks nobody.
-    #[arg(long, value_name = "[HOST]:PORT", default_value = ":9443")]
+    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":9443")]
     webhook_bind_address: BindAddress,
     /// Where the API server finds them, when not by the Service vfleet-webhook: for an operator outside of the cluster.
     #[arg(long, value_name = "https://HOST:PORT")]

@@ -6,10 +6,12 @@ use super::*;
 
 /// Few, so that a test can open more. Nobody is sent away by time: only by number.
 const FEW: Limits = Limits {
-    open: 24,
     handshake: Duration::from_mins(5),
+    header: Duration::from_mins(5),
     idle: Duration::from_mins(5),
-    last_answers: Duration::from_secs(1),
+    request: Duration::from_mins(5),
+    finish: Duration::from_secs(1),
+    ..Limits::new(24, 24)
 };
 
 /// What somebody does, and then says no more.
@@ -35,7 +37,7 @@ type Held = Box<dyn std::any::Any + Send>;
 
 impl Silent {
     /// From an address of its own.
-    async fn open(self, server: &Server, generation: &Generation, from: &str) -> Held {
+    async fn open(self, server: &Webhooks, generation: &Generation, from: &str) -> Held {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
         let stream = socket.connect(server.address).await.unwrap();
@@ -47,7 +49,7 @@ impl Silent {
             Self::FromTheStart | Self::AfterTheHandshake => {}
             Self::WithinTheHead => client.0.write_all(b"POST /mutate HTTP/1.1\r\nHost").await.unwrap(),
             Self::WithinTheBody => client.send_head(PODS, 100).await,
-            Self::WithinALargeBody => client.send_head(PODS, LARGEST_REVIEW).await,
+            Self::WithinALargeBody => client.send_head(PODS, REVIEWS.largest).await,
         }
         Box::new(client)
     }
@@ -62,11 +64,11 @@ async fn at_once<T>(what: impl Future<Output = T>) -> T {
 async fn somebody_silent_holds_up_nobody_else() {
     for silent in ALL {
         for from in ["127.0.0.1", "127.0.0.2"] {
-            let (server, generation) = Server::certified(FEW).await;
+            let (server, generation) = Webhooks::certified(FEW).await;
             let mut before = server.connect(&generation).await.unwrap();
             assert_eq!(before.post(PODS, &review("u", "good")).await.0, 200);
             let mut held = Vec::new();
-            for _ in 0..FEW.open * 2 {
+            for _ in 0..FEW.connections * 2 {
                 held.push(silent.open(&server, &generation, from).await);
             }
             let after = at_once(async {
@@ -83,52 +85,20 @@ async fn somebody_silent_holds_up_nobody_else() {
 
 #[tokio::test]
 async fn who_only_announces_much_keeps_nobody_from_sending_much() {
-    let (server, generation) = Server::certified(FEW).await;
+    let (server, generation) = Webhooks::certified(FEW).await;
     let mut held = Vec::new();
-    for _ in 0..MOST_LARGE_ONES * 2 {
+    for _ in 0..REVIEWS.large_at_once * 2 {
         held.push(Silent::WithinALargeBody.open(&server, &generation, "127.0.0.2").await);
     }
     let mut large = review("u", "good");
-    large["request"]["object"]["much"] = json!("x".repeat(2 * LARGEST_OF_MANY));
+    large["request"]["object"]["much"] = json!("x".repeat(2 * REVIEWS.small));
     let mut client = server.connect(&generation).await.unwrap();
     assert_eq!(at_once(client.post(PODS, &large)).await.0, 200);
 }
 
 #[tokio::test]
-async fn as_many_connections_are_open_as_may_be() {
-    let (server, generation) = Server::certified(FEW).await;
-    let mut clients = Vec::new();
-    for _ in 0..FEW.open {
-        clients.push(server.connect(&generation).await.unwrap());
-    }
-    for client in &mut clients {
-        assert_eq!(client.post(PODS, &review("u", "good")).await.0, 200);
-    }
-    let mut one_more = server.connect(&generation).await.unwrap();
-    assert_eq!(one_more.post(PODS, &review("u", "good")).await.0, 200);
-    assert!(at_once(clients[0].answer()).await.is_err(), "the one that was silent for longest is closed");
-    assert_eq!(clients[1].post(PODS, &review("u", "good")).await.0, 200);
-}
-
-#[tokio::test]
-async fn whoever_is_silent_for_too_long_is_sent_away() {
-    let short = Duration::from_millis(200);
-    let (server, generation) = Server::certified(Limits { handshake: short, idle: short, ..FEW }).await;
-    let mut silent = TcpStream::connect(server.address).await.unwrap();
-    let mut nothing = Vec::new();
-    let _ = at_once(silent.read_to_end(&mut nothing)).await;
-    let mut idle = server.connect(&generation).await.unwrap();
-    assert_eq!(idle.post(PODS, &review("u", "good")).await.0, 200);
-    assert!(at_once(idle.answer()).await.is_err());
-    let mut half = server.connect(&generation).await.unwrap();
-    half.0.write_all(b"POST /mutate HTTP/1.1\r\nHost").await.unwrap();
-    let said = at_once(half.answer()).await;
-    assert!(said.as_ref().map_or(true, |(status, _)| *status == 408), "{said:?}");
-}
-
-#[tokio::test]
 async fn half_a_question_is_not_waited_for() {
-    let (server, generation) = Server::certified(FEW).await;
+    let (server, generation) = Webhooks::certified(FEW).await;
     let mut half = server.connect(&generation).await.unwrap();
     half.send_head(PODS, 100).await;
     let (status, text) = half.answer().await.unwrap();
@@ -138,14 +108,14 @@ async fn half_a_question_is_not_waited_for() {
 
 #[tokio::test]
 async fn an_answer_that_does_not_come_is_not_waited_for() {
-    let (server, generation) = Server::certified(FEW).await;
+    let (server, generation) = Webhooks::certified(FEW).await;
     let mut client = server.connect(&generation).await.unwrap();
     assert_eq!(client.post(PODS, &review("u", "good-later")).await.0, 408);
 }
 
 #[tokio::test]
 async fn only_http_1_is_spoken() {
-    let (server, generation) = Server::certified(FEW).await;
+    let (server, generation) = Webhooks::certified(FEW).await;
     let mut only_2 = trusting(usual_versions(), &generation);
     only_2.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TcpStream::connect(server.address).await.unwrap();
@@ -163,7 +133,7 @@ async fn only_http_1_is_spoken() {
 
 #[tokio::test]
 async fn questions_that_come_together_are_answered_one_by_one() {
-    let (server, generation) = Server::certified(FEW).await;
+    let (server, generation) = Webhooks::certified(FEW).await;
     let mut client = server.connect(&generation).await.unwrap();
     let mut all = Vec::new();
     for number in 0..50 {
@@ -187,7 +157,7 @@ async fn questions_that_come_together_are_answered_one_by_one() {
 
 #[tokio::test]
 async fn heads_and_bodies_have_an_end() {
-    let (server, generation) = Server::certified(FEW).await;
+    let (server, generation) = Webhooks::certified(FEW).await;
     let mut client = server.connect(&generation).await.unwrap();
     let head = format!("GET /readyz HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(1024 * 1024));
     let _ = client.0.write_all(head.as_bytes()).await;
@@ -201,7 +171,7 @@ async fn heads_and_bodies_have_an_end() {
     let all = format!("POST {VALIDATE} {begin}{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     client.0.write_all(all.as_bytes()).await.unwrap();
     assert_eq!(client.answer().await.unwrap().0, 200);
-    let too_much = " ".repeat(LARGEST_REVIEW + 1);
+    let too_much = " ".repeat(REVIEWS.largest + 1);
     let all = format!("POST {VALIDATE} {begin}{:x}\r\n{too_much}\r\n0\r\n\r\n", too_much.len());
     let _ = client.0.write_all(all.as_bytes()).await;
     assert_eq!(client.answer().await.unwrap().0, 413);

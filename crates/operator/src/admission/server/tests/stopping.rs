@@ -19,7 +19,7 @@ async fn whoever_asks_a_server_that_stops_is_answered_and_sent_elsewhere() {
 
 #[tokio::test]
 async fn what_was_asked_before_the_end_is_answered() {
-    let (mut server, generation) = Server::certified(Limits::USUAL).await;
+    let (mut server, generation) = Webhooks::certified(LIMITS).await;
     let mut client = server.connect(&generation).await.unwrap();
     client.send(PODS, review("u", "good-later").to_string().as_bytes()).await;
     // Its answer says that the question before it was heard, too: both wait in the same runtime.
@@ -38,8 +38,8 @@ async fn what_was_asked_before_the_end_is_answered() {
 
 #[tokio::test]
 async fn half_a_question_keeps_no_server_from_ending() {
-    let limits = Limits { last_answers: Duration::from_millis(300), ..Limits::USUAL };
-    let (mut server, generation) = Server::certified(limits).await;
+    let limits = Limits { finish: Duration::from_millis(300), ..LIMITS };
+    let (mut server, generation) = Webhooks::certified(limits).await;
     let silent = TcpStream::connect(server.address).await.unwrap();
     let mut half_a_head = server.connect(&generation).await.unwrap();
     half_a_head.0.write_all(b"POST /mutate HTTP/1.1\r\nHost").await.unwrap();

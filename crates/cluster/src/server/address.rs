@@ -1,0 +1,99 @@
+//! Addresses to listen at.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use thiserror::Error;
+use tokio::net::TcpListener;
+
+/// Address to listen at: `:8080` is every address of the machine, `127.0.0.1:8080` one of them, `0` none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindAddress(Option<Place>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Everywhere(u16),
+    At(SocketAddr),
+}
+
+/// Error of a text that is not a [`BindAddress`].
+#[derive(Debug, Error)]
+#[error("{0:?} is neither `:PORT`, nor `ADDRESS:PORT`, nor `0` for nowhere")]
+pub struct ParseAddressError(String);
+
+impl FromStr for BindAddress {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseAddressError(text.to_owned());
+        Ok(Self(match text.strip_prefix(':') {
+            Some(port) => Some(Place::Everywhere(port.parse().map_err(|_| error())?)),
+            None if text == "0" => None,
+            None => Some(Place::At(text.parse().map_err(|_| error())?)),
+        }))
+    }
+}
+
+impl fmt::Display for BindAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("0"),
+            Some(Place::Everywhere(port)) => write!(f, ":{port}"),
+            Some(Place::At(address)) => address.fmt(f),
+        }
+    }
+}
+
+impl BindAddress {
+    /// Returns true for `0`.
+    pub fn is_nowhere(self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Listens there; returns `None` for `0`.
+    pub async fn listen(self) -> Result<Option<TcpListener>, BindError> {
+        match self.0 {
+            None => Ok(None),
+            Some(place) => bind(place).await.map(Some),
+        }
+    }
+}
+
+/// Error of an address that cannot be listened at.
+#[derive(Debug, Error)]
+#[error("cannot listen at {address}")]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// Every address means IPv6 and IPv4, where the machine has both.
+async fn bind(place: Place) -> Result<TcpListener, BindError> {
+    let address = match place {
+        Place::At(address) => address,
+        Place::Everywhere(port) => {
+            if let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+                return Ok(listener);
+            }
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
+        }
+    };
+    TcpListener::bind(address).await.map_err(|source| BindError { address, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in [":8080", "0", "127.0.0.1:0", "[::1]:8081"] {
+            assert_eq!(text.parse::<BindAddress>().unwrap().to_string(), text);
+        }
+        for text in ["", "8080", ":x", ":99999", "localhost:1", "off"] {
+            assert!(text.parse::<BindAddress>().is_err(), "{text:?}");
+        }
+    }
+}

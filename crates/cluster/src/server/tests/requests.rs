@@ -1,0 +1,53 @@
+//! Requests, good and bad.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_header_has_an_end() {
+    let server = Fixture::start(Limits::FEW_CLIENTS);
+    let mut client = server.connect(1);
+    let header = format!("GET /ok HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(1024 * 1024));
+    let _ = client.0.write_all(header.as_bytes()).await;
+    assert_eq!(client.response().await.map(|(status, _)| status), Some(431));
+    let mut client = server.connect(1);
+    let header = format!("GET /ok HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(16 * 1024));
+    client.send(header.as_bytes()).await;
+    assert_eq!(client.response().await, Some((200, "ok".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_come_together_are_answered_one_by_one() {
+    let server = Fixture::start(Limits::FEW_CLIENTS);
+    let mut client = server.connect(1);
+    client.send(&GET.repeat(20)).await;
+    for _ in 0..20 {
+        assert_eq!(client.response().await, Some((200, "ok".to_owned())));
+    }
+    assert_took(client.closed_after().await, Limits::FEW_CLIENTS.idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_one_connection_and_nothing_else() {
+    let server = Fixture::start(Limits::FEW_CLIENTS);
+    let (mut client, mut other) = (server.connect(1), server.connect(1));
+    client.send(b"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(client.response().await, None);
+    assert!(other.is_answered().await);
+    assert!(server.connect(1).is_answered().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_are_served_as_prometheus_reads_them() {
+    let route = metrics_route(|| Ok("# EOF\n".to_owned()));
+    let broken = metrics_route(|| Err(std::fmt::Error));
+    for (route, expected) in [(route, "application/openmetrics-text"), (broken, "text/plain")] {
+        let server = Fixture::start_with(Limits::FEW_CLIENTS, |server| Server { router: route, ..server });
+        let mut client = server.connect(1);
+        client.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        let mut response = String::new();
+        client.0.read_to_string(&mut response).await.unwrap();
+        assert!(response.contains(&format!("content-type: {expected}")), "{response}");
+        let status = if expected == "text/plain" { "500" } else { "200" };
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
+    }
+}
