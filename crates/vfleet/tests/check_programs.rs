@@ -77,8 +77,9 @@ fn a_list_that_proves_nothing() {
 #[test]
 fn traces_that_cannot_be_found() {
     let names = ["hyper", "k8s-openapi", "kube-client", "schemars", "tokio", "zbus"];
-    let traces =
-        |names: &[&str]| names.iter().map(|name| format!("/{name}-1.2.3/src/lib.rs ")).collect::<String>();
+    let traces = |names: &[&str]| {
+        names.iter().map(|name| format!("/{name}-1.2.3/src/lib.rs")).collect::<Vec<_>>().join(" ")
+    };
     assert_eq!(faults("vfleet", &traces(&names), None), Vec::<String>::new());
     assert_one(&faults("vfleet", &traces(&names[1..]), None), "vfleet has no trace of hyper");
 }
