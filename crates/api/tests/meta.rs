@@ -1,6 +1,6 @@
 //! The plain types of `meta` are read, written and described exactly as their counterparts of `k8s-openapi`.
 
-#![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
 use std::fmt::Debug;
 
