@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::Limits;
 use super::activity::{Activity, Phase};
 
-/// All that is the same for every connection of a server.
+/// Settings that all connections of a server share.
 pub(super) struct Protocol {
     pub(super) name: &'static str,
     pub(super) limits: Limits,

@@ -10,7 +10,7 @@ use super::activity::Activity;
 /// Number of a connection.
 pub(super) type Serial = u64;
 
-/// At most so many connections with a request in progress are passed over in favour of an idle one.
+/// Most connections with a request in progress that are passed over in favour of an idle one.
 const SPARED: usize = 8;
 
 /// Open connections by peer and by activity.
