@@ -164,8 +164,9 @@ impl Agent {
 
     /// Makes one attempt to make the machine what is desired.
     pub(crate) async fn attempt(&mut self) -> Next {
-        let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.look_again = None;
+        self.reap_steps();
+        let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.waits_for = None;
         self.seen = Some(Seen::of(&state));
         match self.sync(&state).await {
@@ -259,5 +260,10 @@ impl Agent {
     /// Returns when the first of the steps that the kernel still executes becomes overdue; `None` when it executes none.
     pub(crate) fn next_step_deadline(&self) -> Option<Instant> {
         self.detached.next_deadline().map(Instant::from_std)
+    }
+
+    /// Forgets steps that the kernel has ended, or that are overdue.
+    pub(crate) fn reap_steps(&self) {
+        self.detached.reap();
     }
 }

@@ -18,8 +18,16 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Steps that no attempt waits for, until they end or become overdue.
 #[derive(Clone)]
 pub(crate) struct DetachedSteps {
-    steps: Arc<Mutex<Vec<DetachedStep>>>,
+    steps: Arc<Mutex<Steps>>,
     wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Steps {
+    /// Steps that had neither ended nor become overdue when they were reaped last.
+    detached: Vec<DetachedStep>,
+    /// Failures of those that were reaped, until an attempt asks for the same step.
+    failed: Vec<(Step, HostError)>,
 }
 
 /// A step that no attempt waits for.
@@ -36,7 +44,7 @@ impl DetachedSteps {
 
     /// Returns whether any of them still runs in time.
     pub(crate) fn is_any_running(&self) -> bool {
-        lock(&self.steps).iter().any(|detached| detached.running.is_in_time())
+        lock(&self.steps).detached.iter().any(|step| step.running.is_in_time())
     }
 
     /// Returns whether `step` has to wait for one of them.
@@ -44,11 +52,24 @@ impl DetachedSteps {
         self.blocker(step).is_some()
     }
 
-    /// Returns when the first of those that run becomes overdue.
+    /// Returns when the first of those that run becomes overdue, or became so after they were reaped last.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let steps = lock(&self.steps);
-        let in_time = steps.iter().filter(|detached| detached.running.is_in_time());
-        in_time.filter_map(|detached| detached.running.deadline()).min()
+        let running = steps.detached.iter().filter(|step| !step.running.has_ended());
+        running.filter_map(|step| step.running.deadline()).min()
+    }
+
+    /// Forgets the steps that have ended or become overdue. Every attempt does so, or it would be due again at once.
+    pub(crate) fn reap(&self) {
+        let Steps { detached, failed } = &mut *lock(&self.steps);
+        detached.retain(|DetachedStep { step, running }| {
+            let Some(result) = running.wait_for(Duration::ZERO) else { return true };
+            let error = result.as_ref().err().map(|error| with_causes(error));
+            let pf = step.pf().map(tracing::field::display);
+            tracing::info!(pf, %step, error, "a detached step ended");
+            failed.extend(result.err().map(|error| (step.clone(), error)));
+            false
+        });
     }
 
     /// Returns `host` for one attempt, which waits for no step without end.
@@ -57,9 +78,12 @@ impl DetachedSteps {
     }
 
     fn attach_with(&self, host: &Arc<dyn Host>, grace: Duration) -> AttemptHost {
+        self.reap();
+        // Failures that this attempt does not ask for belong to something that is not desired any more.
+        let failed = std::mem::take(&mut lock(&self.steps).failed);
         AttemptHost {
             host: Arc::clone(host),
-            failed: Mutex::new(self.take_failed()),
+            failed: Mutex::new(failed),
             detached: self.clone(),
             unfinished: Mutex::default(),
             last_activity: Mutex::new(Instant::now()),
@@ -69,30 +93,15 @@ impl DetachedSteps {
 
     fn blocker(&self, step: &Step) -> Option<String> {
         let steps = lock(&self.steps);
-        let mut in_time = steps.iter().filter(|detached| detached.running.is_in_time());
-        let blocker = in_time.find(|detached| step.waits_for(detached.step.target()))?;
+        let mut in_time = steps.detached.iter().filter(|other| other.running.is_in_time());
+        let blocker = in_time.find(|other| step.waits_for(other.step.target()))?;
         Some(blocker.step.to_string())
-    }
-
-    /// Forgets the steps that have ended or become overdue, and returns those that failed. Failures that no attempt asks
-    /// for belong to something that is not desired any more.
-    fn take_failed(&self) -> Vec<(Step, HostError)> {
-        let mut failed = Vec::new();
-        lock(&self.steps).retain(|DetachedStep { step, running }| {
-            let Some(result) = running.wait_for(Duration::ZERO) else { return true };
-            let error = result.as_ref().err().map(|error| with_causes(error));
-            let pf = step.pf().map(tracing::field::display);
-            tracing::info!(pf, %step, error, "a detached step ended");
-            failed.extend(result.err().map(|error| (step.clone(), error)));
-            false
-        });
-        failed
     }
 
     fn add(&self, step: &Step, running: Running<()>) {
         let wake = Arc::clone(&self.wake);
         running.on_end(move || wake());
-        lock(&self.steps).push(DetachedStep { step: step.clone(), running });
+        lock(&self.steps).detached.push(DetachedStep { step: step.clone(), running });
     }
 }
 
@@ -302,5 +311,20 @@ mod tests {
         assert_eq!(reason(&later.execute(&set_up(0))), "StepStillRunning");
         assert_eq!(later.into_unfinished(), [].into(), "the host refuses it: that is a failure");
         assert_eq!(reason(&attempt().execute(&set_up(1))), "Ok");
+    }
+
+    /// An attempt may last longer than the steps that it detached had left.
+    #[test]
+    fn a_step_that_became_overdue_unseen_calls_for_another_attempt() {
+        let (_release, host) = machine();
+        host.set_step_deadline(2 * SOON);
+        let all: Arc<dyn Host> = host;
+        let (detached, _ended) = detached();
+        assert_eq!(reason(&detached.attach_with(&all, SOON).execute(&set_up(0))), "StepStillRunning");
+        while detached.is_any_running() {
+            thread::yield_now();
+        }
+        let then = detached.next_deadline().expect("nobody else wakes the agent up");
+        assert!(then <= Instant::now());
     }
 }

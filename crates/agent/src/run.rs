@@ -86,6 +86,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     // A step that the kernel still executes ends with a notification, or becomes overdue.
     while let Some(deadline) = agent.next_step_deadline() {
         let _ = tokio::time::timeout_at(deadline, machine_changed.notified()).await;
+        agent.reap_steps();
     }
     tracing::info!("agent stops");
     Ok(())

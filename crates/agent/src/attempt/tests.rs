@@ -74,3 +74,19 @@ async fn a_drain_that_goes_on_calls_for_no_attempt_before_it_is_complete() {
     waits(&mut agent, None);
     assert!(agent.take(Event::Apply(asked("Draining"))), "nobody waits for it");
 }
+
+/// Otherwise the agent's loop would ring, find nothing to do and ring again without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_node_state_that_is_gone_leaves_nothing_to_look_at_again() {
+    let (_listener, client) = client_of_a_silent_server().await;
+    let host = Arc::new(SimHost::new(&Machine::lab(), "gone").unwrap());
+    let config = Config::new("silent-1".to_owned(), "ns".to_owned(), host);
+    let mut agent = Agent::new(&client, config, &Arc::default());
+    agent.take(Event::Apply(wish()));
+    // A VF that a pod gave back a moment ago.
+    agent.look_again = Some(Instant::now() + Duration::from_secs(2));
+    agent.take(Event::Delete(wish()));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(agent.attempt().await, Next::Rest);
+    assert_eq!(agent.look_again(), None);
+}

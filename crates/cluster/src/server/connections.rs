@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::Limits;
@@ -23,7 +23,7 @@ pub(super) struct Connections<P> {
     table: Table<P>,
 }
 
-impl<P: Copy + Display + Eq + Hash + Ord> Connections<P> {
+impl<P: Copy + Display + Eq + Hash> Connections<P> {
     pub(super) fn new(name: &'static str, limits: Limits) -> Self {
         Self {
             name,
@@ -47,6 +47,10 @@ impl<P: Copy + Display + Eq + Hash + Ord> Connections<P> {
     where
         T: Future<Output = ()> + Send + 'static,
     {
+        // Nothing is closed in place of what has ended by itself.
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.forget(ended);
+        }
         while self.table.count(peer) >= self.limits.connections_per_peer.max(1) {
             let longest = self.table.longest_idle_of(peer);
             self.close(longest);
@@ -61,7 +65,7 @@ impl<P: Copy + Display + Eq + Hash + Ord> Connections<P> {
         self.open.insert(serial, (task, peer));
     }
 
-    /// Closes the longest idle connection of the peer that has most of them.
+    /// Closes the longest idle connection, of the peer that has most of them.
     pub(super) fn close_longest_idle(&mut self) {
         let longest = self.table.longest_idle();
         self.close(longest);
@@ -70,14 +74,16 @@ impl<P: Copy + Display + Eq + Hash + Ord> Connections<P> {
     /// Waits for the end of a task; never returns while there is none.
     pub(super) async fn reap(&mut self) {
         match self.tasks.join_next_with_id().await {
-            Some(ended) => {
-                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-                if let Some(serial) = self.serials.remove(&id) {
-                    self.open.remove(&serial);
-                    self.table.remove(serial);
-                }
-            }
+            Some(ended) => self.forget(ended),
             None => std::future::pending().await,
+        }
+    }
+
+    fn forget(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+        if let Some(serial) = self.serials.remove(&id) {
+            self.open.remove(&serial);
+            self.table.remove(serial);
         }
     }
 

@@ -15,7 +15,7 @@ pub trait Listener {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     /// The other end of connections, which [`Limits::connections_per_peer`](super::Limits) counts by.
-    type Peer: Copy + Debug + Display + Eq + Hash + Ord + Send + 'static;
+    type Peer: Copy + Debug + Display + Eq + Hash + Send + 'static;
 
     /// Waits for the next connection. No connection is lost when the future is dropped before it is ready.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;

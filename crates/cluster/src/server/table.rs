@@ -1,7 +1,7 @@
 //! Table of open connections, which tells which of them to close.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -10,33 +10,23 @@ use super::activity::Activity;
 /// Number of a connection.
 pub(super) type Serial = u64;
 
-/// Most connections with a request in progress that are passed over in favour of an idle one.
-const SPARED: usize = 8;
-
-/// Open connections by peer and by activity.
-///
-/// A connection does not tell the table when its activity changes. What the table knows may be too old, never too new, and
-/// is refreshed when the connection looks like the one to close: that costs a logarithm for each activity at most, and
-/// nothing while no connection has to be closed.
+/// Open connections with their activity. A server has a few hundred at most, so the one to close is searched for among all
+/// of them when another one comes: that takes microseconds, and nothing is kept up to date for it meanwhile.
 pub(super) struct Table<P> {
     rows: HashMap<Serial, Row<P>>,
-    /// The connections of each peer, longest idle first.
-    peers: HashMap<P, BTreeSet<(u64, Serial)>>,
-    /// Number of connections and begin of the longest idle one of each peer. The last one has to give one up.
-    order: BTreeSet<(usize, Reverse<u64>, P)>,
+    /// Number of connections of each peer.
+    peers: HashMap<P, usize>,
     next: Serial,
 }
 
 struct Row<P> {
     peer: P,
-    /// Begin of the last known phase.
-    begin: u64,
     activity: Arc<Activity>,
 }
 
-impl<P: Copy + Eq + Hash + Ord> Table<P> {
+impl<P: Copy + Eq + Hash> Table<P> {
     pub(super) fn new() -> Self {
-        Self { rows: HashMap::new(), peers: HashMap::new(), order: BTreeSet::new(), next: 0 }
+        Self { rows: HashMap::new(), peers: HashMap::new(), next: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -45,205 +35,92 @@ impl<P: Copy + Eq + Hash + Ord> Table<P> {
 
     /// Returns the number of connections of `peer`.
     pub(super) fn count(&self, peer: P) -> usize {
-        self.peers.get(&peer).map_or(0, BTreeSet::len)
+        self.peers.get(&peer).copied().unwrap_or_default()
     }
 
     pub(super) fn insert(&mut self, peer: P, activity: Arc<Activity>) -> Serial {
-        let (serial, begin) = (self.next, activity.begin());
+        let serial = self.next;
         self.next += 1;
-        self.change(peer, |connections| {
-            connections.insert((begin, serial));
-        });
-        self.rows.insert(serial, Row { peer, begin, activity });
+        *self.peers.entry(peer).or_default() += 1;
+        self.rows.insert(serial, Row { peer, activity });
         serial
     }
 
     pub(super) fn remove(&mut self, serial: Serial) {
-        if let Some(Row { peer, begin, .. }) = self.rows.remove(&serial) {
-            self.change(peer, |connections| {
-                connections.remove(&(begin, serial));
-            });
-        }
-    }
-
-    /// Returns the longest idle connection of the peer that has most connections. Of several such peers, it is the one with
-    /// the longest idle connection.
-    pub(super) fn longest_idle(&mut self) -> Option<Serial> {
-        loop {
-            let &(_, _, peer) = self.order.last()?;
-            let first = self.peers.get(&peer)?.first().copied();
-            let longest = self.longest_idle_of(peer)?;
-            // Otherwise it was not that long, and another peer may have to give one up.
-            if self.peers.get(&peer)?.first().copied() == first {
-                return Some(longest);
-            }
-        }
-    }
-
-    /// Returns the longest idle connection of `peer`. One with a request in progress is only returned when the next ones
-    /// have requests in progress as well.
-    pub(super) fn longest_idle_of(&mut self, peer: P) -> Option<Serial> {
-        let first = loop {
-            let &(_, serial) = self.peers.get(&peer)?.first()?;
-            if !self.refresh(serial) {
-                break serial;
-            }
+        let Some(Row { peer, .. }) = self.rows.remove(&serial) else { return };
+        match self.count(peer) {
+            0 | 1 => self.peers.remove(&peer),
+            count => self.peers.insert(peer, count - 1),
         };
-        let mut oldest = self.peers.get(&peer)?.iter().take(SPARED).map(|&(_, serial)| serial);
-        let is_idle =
-            |serial: &Serial| self.rows.get(serial).is_some_and(|row| !row.activity.phase().is_in_request());
-        Some(oldest.find(is_idle).unwrap_or(first))
     }
 
-    /// Takes note of the connection's last activity; returns true when there was some.
-    fn refresh(&mut self, serial: Serial) -> bool {
-        let Some(row) = self.rows.get_mut(&serial) else { return false };
-        let (peer, old, new) = (row.peer, row.begin, row.activity.begin());
-        if old == new {
-            return false;
-        }
-        row.begin = new;
-        self.change(peer, |connections| {
-            connections.remove(&(old, serial));
-            connections.insert((new, serial));
-        });
-        true
-    }
-
-    /// Changes the connections of `peer`, and its place in the order.
-    fn change(&mut self, peer: P, change: impl FnOnce(&mut BTreeSet<(u64, Serial)>)) {
-        let connections = self.peers.entry(peer).or_default();
-        let place = |connections: &BTreeSet<(u64, Serial)>| {
-            connections.first().map(|&(begin, _)| (connections.len(), Reverse(begin), peer))
+    /// Returns the connection to close for another one: one without a request in progress if there is any, of the peer that
+    /// has most connections, and the longest idle one of those.
+    pub(super) fn longest_idle(&self) -> Option<Serial> {
+        let rows = self.rows.iter();
+        let order = |serial: &Serial, row: &Row<P>| {
+            (
+                row.activity.phase().is_in_request(),
+                Reverse(self.count(row.peer)),
+                row.activity.begin(),
+                *serial,
+            )
         };
-        let old = place(connections);
-        change(connections);
-        let new = place(connections);
-        if old == new {
-            return;
-        }
-        if let Some(old) = old {
-            self.order.remove(&old);
-        }
-        match new {
-            Some(new) => {
-                self.order.insert(new);
-            }
-            None => {
-                self.peers.remove(&peer);
-            }
-        }
+        rows.map(|(serial, row)| order(serial, row)).min().map(|(_, _, _, serial)| serial)
+    }
+
+    /// Returns the connection of `peer` to close for another one of the same peer.
+    pub(super) fn longest_idle_of(&self, peer: P) -> Option<Serial> {
+        let rows = self.rows.iter().filter(|(_, row)| row.peer == peer);
+        let order = |serial: &Serial, row: &Row<P>| {
+            (row.activity.phase().is_in_request(), row.activity.begin(), *serial)
+        };
+        rows.map(|(serial, row)| order(serial, row)).min().map(|(_, _, serial)| serial)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use tokio::time::Instant;
 
     use super::*;
     use crate::server::activity::Phase;
 
-    #[derive(Clone, Debug)]
-    enum Event {
-        Open { peer: u8, begin: u64 },
-        Enter { which: prop::sample::Index, begin: u64, in_request: bool },
-        End(prop::sample::Index),
-        CloseLongest,
-        CloseLongestOf { peer: u8 },
-    }
-
-    fn events() -> impl Strategy<Value = Vec<Event>> {
-        let event = prop_oneof![
-            4 => (0..4_u8, 0..3_u64).prop_map(|(peer, begin)| Event::Open { peer, begin }),
-            4 => (any::<prop::sample::Index>(), 0..3_u64, any::<bool>())
-                .prop_map(|(which, begin, in_request)| Event::Enter { which, begin, in_request }),
-            1 => any::<prop::sample::Index>().prop_map(Event::End),
-            2 => Just(Event::CloseLongest),
-            1 => (0..4_u8).prop_map(|peer| Event::CloseLongestOf { peer }),
-        ];
-        prop::collection::vec(event, 0..80)
-    }
-
-    /// Connections as somebody would keep them who need not be quick.
-    type Model = Vec<(Serial, u8, Arc<Activity>)>;
-
-    fn of(model: &Model, peer: u8) -> Vec<(u64, Serial, bool)> {
-        let all = model.iter().filter(|(_, other, _)| *other == peer);
-        let mut all: Vec<_> = all
-            .map(|(serial, _, activity)| (activity.begin(), *serial, activity.phase().is_in_request()))
-            .collect();
-        all.sort_unstable();
-        all
-    }
-
-    /// Asserts that `chosen` is the right connection of `peer` to close.
-    fn check(model: &Model, peer: u8, chosen: Serial) {
-        let all = of(model, peer);
-        let (_, longest, is_in_request) = all[0];
-        if !is_in_request {
-            assert!(all.iter().any(|&(begin, serial, _)| serial == chosen && begin == all[0].0), "{all:?}");
-        } else if chosen != longest {
-            assert!(all.contains(&(begin_of(model, chosen), chosen, false)), "{all:?}");
-        } else {
-            assert!(all.len() > SPARED || all.iter().all(|(_, _, in_request)| *in_request), "{all:?}");
+    fn table(connections: &[(char, u64, Phase)]) -> Table<char> {
+        let (origin, mut table) = (Instant::now(), Table::new());
+        for &(peer, begin, phase) in connections {
+            let activity = Arc::new(Activity::new(origin));
+            activity.store(begin, phase);
+            table.insert(peer, activity);
         }
+        table
     }
 
-    fn begin_of(model: &Model, serial: Serial) -> u64 {
-        model.iter().find(|(other, _, _)| *other == serial).unwrap().2.begin()
-    }
-
-    proptest! {
-        #[test]
-        fn the_table_chooses_as_a_search_through_all_would(events in events()) {
-            let (origin, mut now) = (Instant::now(), 0);
-            let (mut table, mut model) = (Table::new(), Model::new());
-            for event in events {
-                let chosen = match event {
-                    Event::Open { peer, begin } => {
-                        now += begin;
-                        let activity = Arc::new(Activity::new(origin));
-                        activity.store(now, Phase::Header);
-                        model.push((table.insert(peer, Arc::clone(&activity)), peer, activity));
-                        None
-                    }
-                    Event::Enter { which, begin, in_request } if !model.is_empty() => {
-                        now += begin;
-                        let phase = if in_request { Phase::Request } else { Phase::Idle };
-                        which.get(&model).2.store(now, phase);
-                        None
-                    }
-                    Event::End(which) if !model.is_empty() => Some(which.get(&model).0),
-                    Event::Enter { .. } | Event::End(_) => None,
-                    Event::CloseLongest => {
-                        let chosen = table.longest_idle();
-                        prop_assert_eq!(chosen.is_none(), model.is_empty());
-                        if let Some(chosen) = chosen {
-                            let peer = model.iter().find(|row| row.0 == chosen).unwrap().1;
-                            let all = (0..4).map(|peer| of(&model, peer)).filter(|all| !all.is_empty());
-                            let place = |all: &Vec<(u64, Serial, bool)>| (all.len(), Reverse(all[0].0));
-                            prop_assert_eq!(all.map(|all| place(&all)).max(), Some(place(&of(&model, peer))));
-                            check(&model, peer, chosen);
-                        }
-                        chosen
-                    }
-                    Event::CloseLongestOf { peer } => {
-                        let chosen = table.longest_idle_of(peer);
-                        prop_assert_eq!(chosen.is_none(), of(&model, peer).is_empty());
-                        chosen.inspect(|&chosen| check(&model, peer, chosen))
-                    }
-                };
-                if let Some(chosen) = chosen {
-                    table.remove(chosen);
-                    model.retain(|row| row.0 != chosen);
-                }
-                prop_assert_eq!(table.len(), model.len());
-                for peer in 0..4 {
-                    prop_assert_eq!(table.count(peer), of(&model, peer).len());
-                }
-                prop_assert_eq!(table.order.len(), table.peers.len());
-            }
+    #[test]
+    fn connections_are_closed_by_request_then_peer_then_age() {
+        let mut table = table(&[
+            ('a', 1, Phase::Request),
+            ('a', 2, Phase::Idle),
+            ('b', 0, Phase::Idle),
+            ('a', 3, Phase::Idle),
+            ('b', 4, Phase::Header),
+            ('c', 0, Phase::Flush),
+        ]);
+        let mut closed = Vec::new();
+        while let Some(serial) = table.longest_idle() {
+            closed.push(serial);
+            table.remove(serial);
         }
+        assert_eq!(closed, [1, 2, 3, 4, 5, 0]);
+        assert_eq!((table.len(), table.peers.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_peer_gives_up_its_own_connection() {
+        let mut table = table(&[('a', 0, Phase::Idle), ('b', 2, Phase::Idle), ('b', 1, Phase::Request)]);
+        assert_eq!((table.count('b'), table.longest_idle_of('b')), (2, Some(1)));
+        table.remove(1);
+        assert_eq!((table.count('b'), table.longest_idle_of('b')), (1, Some(2)));
+        assert_eq!((table.count('c'), table.longest_idle_of('c')), (0, None));
     }
 }

@@ -59,9 +59,14 @@ impl<T> Running<T> {
         self.started.checked_add(self.limit)
     }
 
+    /// Returns whether the work has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(*lock(&self.end), End::Reached)
+    }
+
     /// Returns whether the work has neither ended nor become overdue.
     pub fn is_in_time(&self) -> bool {
-        matches!(*lock(&self.end), End::Ahead(_)) && self.started.elapsed() < self.limit
+        !self.has_ended() && self.started.elapsed() < self.limit
     }
 
     /// Calls `callback` when the work has ended and its result is known, at once if that is so already. Replaces an

@@ -57,6 +57,7 @@ async fn of_peers_with_as_many_connections_the_longest_idle_one_loses() {
         assert!(client.is_answered().await);
     }
     assert!(server.connect(9).is_answered().await);
+    pass(Duration::from_millis(5)).await;
     assert!(server.connect(0).is_answered().await);
     assert_eq!(
         closed(&mut clients).await,
@@ -140,4 +141,50 @@ async fn a_connection_that_ends_makes_room() {
         drop(clients);
         pass(Duration::from_millis(5)).await;
     }
+}
+
+const LATER: &[u8] = b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// An API server with a few requests in progress has more connections than each of a crowd of addresses.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_peers_with_idle_connections_costs_nobody_a_request_in_progress() {
+    let server = Fixture::start(LIMITS);
+    let mut held = Vec::new();
+    for peer in 10..16 {
+        held.push(server.connect_in_turn(peer).await);
+    }
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        let mut client = server.connect_in_turn(1).await;
+        client.send(LATER).await;
+        busy.push(client);
+    }
+    pass(Duration::from_millis(5)).await;
+    held.push(server.connect_in_turn(16).await);
+    server.permits.add_permits(2);
+    for client in &mut busy {
+        assert_eq!(client.response().await, Some((200, "later".to_owned())));
+    }
+    assert_eq!(closed(&mut held).await, [0]);
+}
+
+/// API servers behind one proxy.
+#[tokio::test(start_paused = true)]
+async fn many_requests_in_progress_are_spared_while_their_peer_has_an_idle_connection() {
+    let server = Fixture::start(Limits { connections: 32, connections_per_peer: 16, ..LIMITS });
+    let mut busy = Vec::new();
+    for _ in 0..15 {
+        let mut client = server.connect_in_turn(1).await;
+        client.send(LATER).await;
+        busy.push(client);
+    }
+    pass(Duration::from_millis(5)).await;
+    let mut idle = server.connect_in_turn(1).await;
+    let mut new = server.connect_in_turn(1).await;
+    server.permits.add_permits(15);
+    for client in &mut busy {
+        assert_eq!(client.response().await, Some((200, "later".to_owned())));
+    }
+    assert!(idle.is_closed().await);
+    assert!(new.is_answered().await);
 }
