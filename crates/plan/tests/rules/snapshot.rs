@@ -3,7 +3,11 @@
 use vfleet_api::{SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{HostFacts, HostUse, NodeSnapshot, Plan, Unread, VfConfiguration, VfHolder, plan_node};
+use vfleet_plan::files::BOOT_CONFIG;
+use vfleet_plan::{
+    BootResult, BootWish, HostFacts, HostUse, NodeOptions, NodeSnapshot, Plan, Unread, VfConfiguration,
+    VfHolder, plan_boot, plan_node,
+};
 
 use VfConfiguration::{Pending, Unknown, Unmanaged, Verified};
 
@@ -119,4 +123,52 @@ fn a_node_state_that_was_not_worked_out_says_nothing_about_vfs() {
     let not_planned = SriovNetworkNodeStateSpec::default();
     let snapshot = NodeSnapshot::default().next(&facts, &not_planned, &Plan::default());
     assert_eq!(configurations(&snapshot), [Unknown; 4]);
+}
+
+/// A deviceType of a later version, say: a policy does configure the VFs.
+#[test]
+fn vfs_of_a_pf_whose_desired_state_cannot_be_read_are_not_unmanaged() {
+    let facts = configured().facts().unwrap();
+    let mut unreadable = spec();
+    unreadable.interfaces.as_mut().unwrap()[0].vf_groups.as_mut().unwrap()[0].device_type =
+        Some("of-a-later-version".to_owned());
+    let snapshot =
+        NodeSnapshot::default().next(&facts, &unreadable, &plan_node(&unreadable, &facts));
+    assert_eq!(configurations(&snapshot)[..3], [Pending; 3]);
+}
+
+#[test]
+fn an_interface_without_a_readable_address_may_be_about_any_vf() {
+    let facts = configured().facts().unwrap();
+    let unreadable: SriovNetworkNodeStateSpec = serde_saphyr::from_str(
+        "interfaces: [{pciAddress: nonsense, numVfs: 4, vfGroups: [{vfRange: 0-2, policyName: p}]}]",
+    )
+    .unwrap();
+    let snapshot =
+        NodeSnapshot::default().next(&facts, &unreadable, &plan_node(&unreadable, &facts));
+    assert_eq!(configurations(&snapshot), [Unknown; 4]);
+}
+
+/// The plan leaves such changes out: only the next boot brings them about.
+#[test]
+fn what_only_a_restart_mends_in_systemd_mode_is_not_verified() {
+    let host = configured();
+    host.behind_its_back(|kernel| {
+        kernel.unbind(vf(1)).unwrap();
+        kernel.pf_mut(vf(1).pf).unwrap().link.as_mut().unwrap().up = false;
+    });
+    for result in [BootResult::succeeded(), BootResult::failed("no reason")] {
+        let mut facts = host.facts().unwrap();
+        facts.files.insert(BOOT_CONFIG.to_owned(), "config".to_owned());
+        let wish = BootWish {
+            spec: &spec(),
+            config: "config",
+            result: Some(&result),
+            options: NodeOptions::default(),
+        };
+        let plan = plan_boot(&wish, &facts);
+        assert!(!plan.problems.is_empty(), "{plan:#?}");
+        let snapshot = NodeSnapshot::default().next(&facts, &spec(), &plan);
+        assert_eq!(configurations(&snapshot), [Unknown, Unknown, Unknown, Unmanaged], "{plan:#?}");
+    }
 }
