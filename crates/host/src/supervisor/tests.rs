@@ -170,3 +170,18 @@ fn work_that_panics_is_an_error_and_leaves_no_fence() {
     assert_eq!(reason(&running.wait()), "HostFailed");
     assert_eq!(reason(&execute(&supervisor, &set_up(pf()))), "Ok");
 }
+
+/// A driver that hangs for ever may be the reason for the restart, and nothing else ends it.
+#[test]
+fn a_machine_with_an_overdue_step_can_be_restarted() {
+    let supervisor = Supervisor::default();
+    let (_release, work) = hang();
+    let running = supervisor.start_step(&set_up(pf()), MINUTE, work).unwrap();
+    assert_eq!(reason(&execute(&supervisor, &Step::Reboot)), "StepStillRunning", "it is in time");
+    drop(running);
+    let (_release, work) = hang();
+    let overdue = Supervisor::default();
+    let result = overdue.start_step(&set_up(pf()), SOON, work).unwrap().wait();
+    assert_eq!(reason(&result), "DeadlineExceeded");
+    assert_eq!(reason(&execute(&overdue, &Step::Reboot)), "Ok");
+}
