@@ -94,7 +94,7 @@ impl DetachedSteps {
     fn blocker(&self, step: &Step) -> Option<String> {
         let steps = lock(&self.steps);
         let mut in_time = steps.detached.iter().filter(|other| other.running.is_in_time());
-        let blocker = in_time.find(|other| step.waits_for(other.step.target()))?;
+        let blocker = in_time.find(|other| step.waits_for(other.step.target(), false))?;
         Some(blocker.step.to_string())
     }
 

@@ -60,7 +60,8 @@ impl Supervisor {
         limit: Duration,
         execute: impl FnOnce() -> Result<(), HostError> + Send + 'static,
     ) -> Result<Running<()>, HostError> {
-        let is_fenced = |other: &Work| other.kind == WorkKind::Step && step.waits_for(other.target);
+        let is_fenced =
+            |other: &Work| other.kind == WorkKind::Step && step.waits_for(other.target, other.is_overdue());
         self.start(step.target(), step.to_string(), WorkKind::Step, limit, is_fenced, execute)
     }
 

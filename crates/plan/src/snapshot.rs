@@ -6,7 +6,7 @@
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
 
 use crate::facts::{HostFacts, HostUse, VfFacts};
-use crate::node::WantedPf;
+use crate::node::{Cause, Problem, WantedPf};
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, Target, is_userspace_driver};
 
@@ -109,6 +109,8 @@ impl VfState {
 struct DesiredVfs<'a> {
     /// `None` while the node state was not worked out yet.
     pfs: Option<Vec<WantedPf>>,
+    /// PFs whose desired state cannot be read; `None` for one of which not even the address can be.
+    unreadable: BTreeSet<Option<PciAddress>>,
     plan: &'a Plan,
     /// The rest of the plan is only known after a restart, or after something could be read.
     is_plan_open: bool,
@@ -116,19 +118,22 @@ struct DesiredVfs<'a> {
 
 impl<'a> DesiredVfs<'a> {
     fn of(spec: &SriovNetworkNodeStateSpec, plan: &'a Plan) -> Self {
-        let readable = |interface| WantedPf::read(interface).ok();
+        let mut unreadable = BTreeSet::new();
+        let readable = |interface| {
+            WantedPf::read(interface).inspect_err(|problem| _ = unreadable.insert(problem.pf)).ok()
+        };
         let pfs = spec.interfaces.as_ref().map(|interfaces| interfaces.iter().filter_map(readable).collect());
         let restarts = plan.steps.iter().any(|planned| planned.step.leads_to_restart());
-        let is_plan_open = restarts
-            || plan.problems.iter().any(|problem| problem.pf.is_none() && problem.is_worth_a_retry());
-        Self { pfs, plan, is_plan_open }
+        let is_plan_open = restarts || plan.problems.iter().any(leaves_plan_open);
+        Self { pfs, unreadable, plan, is_plan_open }
     }
 
     fn configuration(&self, vf: VfRef) -> VfConfiguration {
         let Some(pfs) = &self.pfs else { return VfConfiguration::Unknown };
         let is_desired = |pf: &WantedPf| pf.address == vf.pf && pf.vf(vf.index).is_some();
-        if !pfs.iter().any(is_desired) {
-            return VfConfiguration::Unmanaged;
+        if !pfs.iter().any(is_desired) && !self.unreadable.contains(&Some(vf.pf)) {
+            let may_be_desired = self.unreadable.contains(&None);
+            return if may_be_desired { VfConfiguration::Unknown } else { VfConfiguration::Unmanaged };
         }
         let mut problems = self.plan.problems.iter().filter(|problem| problem.pf == Some(vf.pf)).peekable();
         let has_problem = problems.peek().is_some();
@@ -149,4 +154,9 @@ impl<'a> DesiredVfs<'a> {
             Target::Machine => false,
         })
     }
+}
+
+/// Returns whether the plan lacks steps because of `problem`. In systemd mode it lacks those that only a boot can do.
+fn leaves_plan_open(problem: &Problem) -> bool {
+    problem.pf.is_none() && (problem.is_worth_a_retry() || matches!(problem.cause, Cause::Boot(_)))
 }

@@ -197,9 +197,10 @@ impl Step {
 
     /// Returns whether the step has to wait while another one changes `running`. This is the only rule about which steps
     /// may run at the same time: targets that exclude each other do not, and nothing leads to a restart of the machine
-    /// while anything on it is being changed.
-    pub fn waits_for(&self, running: Target) -> bool {
-        self.target().excludes(running) || self.leads_to_restart()
+    /// while anything on it is being changed. What `is_overdue` does not hold up a restart: a driver that hangs may never
+    /// end otherwise.
+    pub fn waits_for(&self, running: Target, is_overdue: bool) -> bool {
+        self.target().excludes(running) || (self.leads_to_restart() && !is_overdue)
     }
 }
 

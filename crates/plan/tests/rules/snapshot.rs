@@ -132,8 +132,7 @@ fn vfs_of_a_pf_whose_desired_state_cannot_be_read_are_not_unmanaged() {
     let mut unreadable = spec();
     unreadable.interfaces.as_mut().unwrap()[0].vf_groups.as_mut().unwrap()[0].device_type =
         Some("of-a-later-version".to_owned());
-    let snapshot =
-        NodeSnapshot::default().next(&facts, &unreadable, &plan_node(&unreadable, &facts));
+    let snapshot = NodeSnapshot::default().next(&facts, &unreadable, &plan_node(&unreadable, &facts));
     assert_eq!(configurations(&snapshot)[..3], [Pending; 3]);
 }
 
@@ -144,8 +143,7 @@ fn an_interface_without_a_readable_address_may_be_about_any_vf() {
         "interfaces: [{pciAddress: nonsense, numVfs: 4, vfGroups: [{vfRange: 0-2, policyName: p}]}]",
     )
     .unwrap();
-    let snapshot =
-        NodeSnapshot::default().next(&facts, &unreadable, &plan_node(&unreadable, &facts));
+    let snapshot = NodeSnapshot::default().next(&facts, &unreadable, &plan_node(&unreadable, &facts));
     assert_eq!(configurations(&snapshot), [Unknown; 4]);
 }
 
