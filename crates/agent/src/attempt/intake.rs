@@ -29,6 +29,8 @@ impl Agent {
                 let node = &self.config.node;
                 tracing::info!(node, "there is no node state; waiting for the operator to create it");
                 (self.state, self.seen) = (None, None);
+                // Nobody reads the machine until there is one.
+                self.publish_unreadable();
                 false
             }
         }

@@ -99,7 +99,7 @@ impl Agent {
         self.publish_next(|last| last.next(facts, spec, left));
     }
 
-    /// Publishes that the machine cannot be read.
+    /// Publishes that the machine cannot be read, or is not read any more.
     pub(super) fn publish_unreadable(&self) {
         self.publish_next(NodeSnapshot::unreadable);
     }

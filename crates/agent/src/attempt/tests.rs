@@ -1,8 +1,8 @@
 use kube::runtime::watcher::Event;
 use serde_json::json;
 use tokio::net::TcpListener;
-use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
+use vfleet_host::{Host, SimHost};
 use vfleet_plan::VfConfiguration;
 
 use super::*;
@@ -89,4 +89,22 @@ async fn a_node_state_that_is_gone_leaves_nothing_to_look_at_again() {
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!(agent.attempt().await, Next::Rest);
     assert_eq!(agent.look_again(), None);
+}
+
+/// Nobody reads the machine until there is another one.
+#[tokio::test]
+async fn vfs_of_a_node_state_that_is_gone_are_not_verified() {
+    let (_listener, client) = client_of_a_silent_server().await;
+    let host = Arc::new(SimHost::new(&Machine::lab(), "gone").unwrap());
+    let config = Config::new("silent-1".to_owned(), "ns".to_owned(), Arc::clone(&host) as _);
+    let snapshots = config.snapshots.subscribe();
+    let configurations =
+        || snapshots.borrow().vfs.values().map(|vf| vf.configuration).collect::<Vec<VfConfiguration>>();
+    let mut agent = Agent::new(&client, config, &Arc::default());
+    agent.take(Event::Apply(wish()));
+    host.execute(&Step::SetNumVfs { pf: Machine::lab().pfs[0].address, count: 2 }).unwrap();
+    agent.publish(&wish().spec, &host.facts().unwrap(), &Plan::default());
+    assert_eq!(configurations(), [VfConfiguration::Verified; 2]);
+    agent.take(Event::Delete(wish()));
+    assert_eq!(configurations(), [VfConfiguration::Unknown; 2]);
 }
