@@ -54,19 +54,22 @@ impl<P: Copy + Eq + Hash> Table<P> {
         };
     }
 
-    /// Returns the connection to close for another one: one without a request in progress if there is any, of the peer that
-    /// has most connections, and the longest idle one of those.
+    /// Returns the connection to close for another one: of the peer that has most connections, the longest idle one, or the
+    /// longest request in progress when it has no idle one. Such a request is spared while somebody else is idle for longer,
+    /// unless its peer has half of all connections: whoever holds that many does not push others out with slow requests.
     pub(super) fn longest_idle(&self) -> Option<Serial> {
         let rows = self.rows.iter();
-        let order = |serial: &Serial, row: &Row<P>| {
-            (
-                row.activity.phase().is_in_request(),
-                Reverse(self.count(row.peer)),
-                row.activity.begin(),
-                *serial,
-            )
+        let order = |(serial, row): (&Serial, &Row<P>)| {
+            let Row { peer, activity } = row;
+            (Reverse(self.count(*peer)), activity.phase().is_in_request(), activity.begin(), *serial)
         };
-        rows.map(|(serial, row)| order(serial, row)).min().map(|(_, _, _, serial)| serial)
+        let (Reverse(count), is_in_request, begin, serial) = rows.map(order).min()?;
+        if !is_in_request || count * 2 >= self.len() {
+            return Some(serial);
+        }
+        let idle = self.rows.iter().filter(|(_, row)| !row.activity.phase().is_in_request());
+        let longest = idle.map(|(serial, row)| (row.activity.begin(), *serial)).min();
+        Some(longest.filter(|(other, _)| *other < begin).map_or(serial, |(_, other)| other))
     }
 
     /// Returns the connection of `peer` to close for another one of the same peer.
@@ -97,7 +100,17 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_closed_by_request_then_peer_then_age() {
+    fn requests_in_progress_are_spared_unless_their_peer_has_half_of_all_connections() {
+        let crowd = [('x', 0, Phase::Idle), ('y', 9, Phase::Idle), ('z', 9, Phase::Idle)];
+        let busy = [('a', 5, Phase::Request), ('a', 6, Phase::Request)];
+        assert_eq!(table(&[&crowd[..], &busy].concat()).longest_idle(), Some(0), "x is idle for longer");
+        assert_eq!(table(&[&crowd[1..], &busy].concat()).longest_idle(), Some(2), "a has half of them");
+        let new = [('u', 9, Phase::Header), ('v', 9, Phase::Header), ('w', 9, Phase::Header)];
+        assert_eq!(table(&[&new[..], &busy].concat()).longest_idle(), Some(3), "the others are new");
+    }
+
+    #[test]
+    fn connections_are_closed_by_peer_then_request_then_age() {
         let mut table = table(&[
             ('a', 1, Phase::Request),
             ('a', 2, Phase::Idle),
