@@ -94,7 +94,11 @@ async fn the_api_server_asks_about_what_is_wanted_and_about_nothing_else() {
         let pools = format!("/apis/sriovnetwork.openshift.io/v1/namespaces/{home}/sriovnetworkpoolconfigs");
         match kubectl(&door, &["delete", "--raw", &pools]) {
             Err(error) if error.contains("change it instead of deleting it") => Ok(()),
-            other => Err(format!("it is not kept: {other:?}")),
+            other => Err(format!(
+                "it is not kept: {other:?}, asked {:?}\n{}",
+                asked(&operator),
+                door.cluster.log()
+            )),
         }
     });
     run("the operator config", [1, 0, 0], &|| {
