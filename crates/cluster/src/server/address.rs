@@ -10,12 +10,12 @@ use tokio::net::TcpListener;
 
 /// Address to listen at: `:8080` is every address of the machine, `127.0.0.1:8080` one of them, `0` none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BindAddress(Option<Place>);
+pub struct BindAddress(Option<ListenAddress>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Everywhere(u16),
-    At(SocketAddr),
+enum ListenAddress {
+    AllInterfaces(u16),
+    Single(SocketAddr),
 }
 
 /// Error of a text that is not a [`BindAddress`].
@@ -29,9 +29,9 @@ impl FromStr for BindAddress {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseAddressError(text.to_owned());
         Ok(Self(match text.strip_prefix(':') {
-            Some(port) => Some(Place::Everywhere(port.parse().map_err(|_| error())?)),
+            Some(port) => Some(ListenAddress::AllInterfaces(port.parse().map_err(|_| error())?)),
             None if text == "0" => None,
-            None => Some(Place::At(text.parse().map_err(|_| error())?)),
+            None => Some(ListenAddress::Single(text.parse().map_err(|_| error())?)),
         }))
     }
 }
@@ -40,8 +40,8 @@ impl fmt::Display for BindAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("0"),
-            Some(Place::Everywhere(port)) => write!(f, ":{port}"),
-            Some(Place::At(address)) => address.fmt(f),
+            Some(ListenAddress::AllInterfaces(port)) => write!(f, ":{port}"),
+            Some(ListenAddress::Single(address)) => address.fmt(f),
         }
     }
 }
@@ -56,7 +56,7 @@ impl BindAddress {
     pub async fn listen(self) -> Result<Option<TcpListener>, BindError> {
         match self.0 {
             None => Ok(None),
-            Some(place) => bind(place).await.map(Some),
+            Some(address) => bind(address).await.map(Some),
         }
     }
 }
@@ -70,10 +70,10 @@ pub struct BindError {
 }
 
 /// Every address means IPv6 and IPv4, where the machine has both.
-async fn bind(place: Place) -> Result<TcpListener, BindError> {
-    let address = match place {
-        Place::At(address) => address,
-        Place::Everywhere(port) => {
+async fn bind(address: ListenAddress) -> Result<TcpListener, BindError> {
+    let address = match address {
+        ListenAddress::Single(address) => address,
+        ListenAddress::AllInterfaces(port) => {
             if let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
                 return Ok(listener);
             }
