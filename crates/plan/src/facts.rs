@@ -1,10 +1,12 @@
 //! What a machine is like, as its kernel reports it. Nothing derived, nothing guessed: a fact that could not be
 //! read is an error of the reader or an [`Unread`] card, never an empty value here.
 
+mod fact;
 mod link;
 mod record;
 mod system;
 
+pub use fact::Fact;
 pub use link::{HostUse, LinkFacts, LinkKind};
 pub use record::{FirstSeen, Record};
 pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
