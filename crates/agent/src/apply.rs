@@ -65,6 +65,8 @@ pub struct Outcome {
     pub facts: Option<HostFacts>,
     /// How many steps were executed.
     pub executed: usize,
+    /// Some of them changed the machine, and not only what is written down about it.
+    pub changes: bool,
     /// What went wrong.
     pub failures: Vec<Failure>,
     /// Steps that failed and that the machine can do without.
@@ -77,13 +79,20 @@ impl Outcome {
     /// The machine cannot be read.
     pub fn unreadable(error: HostError) -> Self {
         let failures = vec![Failure::Unreadable(error)];
-        Self { facts: None, executed: 0, failures, done_without: Vec::new(), reboots: false }
+        Self { facts: None, executed: 0, changes: false, failures, done_without: Vec::new(), reboots: false }
     }
 
     /// The machine is as wanted, except what cannot be.
     pub fn without_steps(facts: HostFacts, plan: Plan) -> Self {
         let failures = plan.problems.into_iter().map(Failure::Impossible).collect();
-        Self { facts: Some(facts), executed: 0, failures, done_without: Vec::new(), reboots: false }
+        Self {
+            facts: Some(facts),
+            executed: 0,
+            changes: false,
+            failures,
+            done_without: Vec::new(),
+            reboots: false,
+        }
     }
 }
 
@@ -97,31 +106,37 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 /// Executes `plan` on the machine that `facts` describe, and reads it again to verify the result. A step that fails ends
 /// its lane; other lanes go on.
 pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outcome {
-    let (mut executed, mut done_without, mut round) = (0, Vec::new(), 1);
+    let (mut executed, mut changes, mut done_without, mut round) = (0, false, Vec::new(), 1);
     loop {
+        changes |= !is_bookkeeping(&plan);
         let done = execute::execute(work, &facts, &plan.steps);
         executed += done.count;
         done_without.extend(done.done_without);
         if done.reboots {
             let (facts, failures) = (Some(facts), done.failures);
-            return Outcome { facts, executed, failures, done_without, reboots: true };
+            return Outcome { facts, executed, changes, failures, done_without, reboots: true };
         }
         let (now, mut left) = match survey(work.host, work.planner) {
             Ok(seen) => seen,
             Err(error) => {
                 let mut failures = done.failures;
                 failures.push(Failure::Unreadable(error));
-                return Outcome { facts: None, executed, failures, done_without, reboots: false };
+                return Outcome { facts: None, executed, changes, failures, done_without, reboots: false };
             }
         };
         left.steps.retain(|planned| !done_without.contains(&planned.step));
         if round == ROUNDS || !done.failures.is_empty() || !follows(&plan, &left) {
             let failures = what_is_wrong(done.failures, left);
-            return Outcome { facts: Some(now), executed, failures, done_without, reboots: false };
+            return Outcome { facts: Some(now), executed, changes, failures, done_without, reboots: false };
         }
         (work.listener)(Happening::More(&left));
         (facts, plan, round) = (now, left, round + 1);
     }
+}
+
+/// Returns whether `plan` changes nothing but what is written down about cards.
+pub(crate) fn is_bookkeeping(plan: &Plan) -> bool {
+    plan.steps.iter().all(|planned| matches!(planned.step, Step::WriteRecord { .. }))
 }
 
 /// Whether `left` is to be done right after `plan`: other steps, that disturb nobody who was not disturbed already.

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use vfleet_api::node_state::DrainScope;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::with_causes;
-use vfleet_plan::{HostFacts, NicIds, Plan, Step};
+use vfleet_plan::{HostFacts, NicIds, Plan, Question, Step, Unanswered};
 
 use crate::Config;
 use crate::apply::{Outcome, survey};
@@ -35,6 +35,22 @@ use seen::Seen;
 
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
 const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
+
+/// udev is quick, and tells nobody who reads the machine when it has named an interface.
+const UNTIL_NAMED: Duration = Duration::from_secs(1);
+/// A cloud that did not answer is not asked again before this.
+const UNTIL_ANSWERED: Duration = Duration::from_secs(61);
+
+/// Returns after which pause facts are to be read again that are unknown now, and of which no event tells.
+fn reread_after(facts: &HostFacts) -> Option<Duration> {
+    let mut links = facts.pfs.iter().filter_map(|pf| pf.link.as_ref());
+    let is_network = |unanswered: &Unanswered| unanswered.question == Question::Network;
+    if links.any(|link| !link.is_named) {
+        Some(UNTIL_NAMED)
+    } else {
+        facts.unanswered.iter().any(is_network).then_some(UNTIL_ANSWERED)
+    }
+}
 
 /// Action that follows an attempt.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,10 +117,14 @@ pub(crate) struct Agent {
     narrow: Option<NicIds>,
     /// Whether that is known.
     knows_narrow: bool,
+    /// Why the node's platform is not known yet.
+    node_unknown: Option<String>,
     failures: u32,
     repairs: Repairs,
     patience: Patience,
     look_again: Option<Instant>,
+    /// When facts that nobody tells a change of are to be read again.
+    reread: Option<Instant>,
     /// The external Go device plugin, where it is held back.
     go_plugin: Option<GoDevicePlugin>,
     /// Whether it may look for devices.
@@ -141,17 +161,20 @@ impl Agent {
         let go_plugin = config
             .holds_go_plugin_back
             .then(|| GoDevicePlugin::follow(client, &config.namespace, &config.node));
-        Self {
+        let context = config.node_context.as_ref().map(|context| context.borrow().clone());
+        let mut agent = Self {
             speaker: Speaker::new(client, &config.namespace, &config.node),
             state: None,
             seen: None,
             listed: false,
             narrow: None,
             knows_narrow: !config.follows_nic_ids,
+            node_unknown: None,
             failures: 0,
             repairs: Repairs::default(),
             patience: Patience::default(),
             look_again: None,
+            reread: None,
             go_plugin,
             go_plugin_may_start: false,
             detached: DetachedSteps::new(move || wake.notify_one()),
@@ -159,12 +182,16 @@ impl Agent {
             drained: None,
             done_without: Vec::new(),
             config,
+        };
+        if let Some(context) = context {
+            agent.follow_node(&context);
         }
+        agent
     }
 
     /// Makes one attempt to make the machine what is desired.
     pub(crate) async fn attempt(&mut self) -> Next {
-        self.look_again = None;
+        (self.look_again, self.reread) = (None, None);
         self.reap_steps();
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.waits_for = None;
@@ -186,6 +213,10 @@ impl Agent {
 
     /// Brings the machine to the desired state, stage by stage. Each stage may end the attempt.
     async fn sync(&mut self, state: &SriovNetworkNodeState) -> Result<Next, Stop> {
+        if let Some(why) = self.node_unknown.clone() {
+            self.tell(state, None, &Progress::PlatformUnknown(&why)).await?;
+            return Ok(Next::Rest);
+        }
         let survey = self.survey(state).await?;
         let work = self.plan(state, survey).await?;
         self.drain(state, &work).await?;
@@ -207,6 +238,7 @@ impl Agent {
                 return Err(Stop::Ends(next));
             }
         };
+        self.reread = reread_after(&facts).map(|pause| Instant::now() + pause);
         self.publish(&state.spec, &facts, &plan);
         if state.spec.interfaces.is_none() {
             self.tell(state, Some(&facts), &Progress::NotPlanned).await?;
@@ -254,7 +286,7 @@ impl Agent {
 
     /// Returns when something that was left alone for now is to be looked at again.
     pub(crate) fn look_again(&self) -> Option<Instant> {
-        self.look_again.into_iter().chain(self.next_step_deadline()).min()
+        self.look_again.into_iter().chain(self.reread).chain(self.next_step_deadline()).min()
     }
 
     /// Returns when the first of the steps that the kernel still executes becomes overdue; `None` when it executes none.

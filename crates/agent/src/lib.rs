@@ -13,6 +13,7 @@ mod go_device_plugin;
 mod metrics;
 mod mode;
 mod nic_ids;
+pub mod node_object;
 mod patience;
 mod report;
 mod run;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use vfleet_host::Host;
 use vfleet_plan::{NodeSettings, NodeSnapshot};
+
+use node_object::NodeContextState;
 
 pub use metrics::{Metrics, serve};
 pub use mode::Mode;
@@ -37,6 +40,9 @@ pub struct Config {
     pub namespace: String,
     /// The machine that it looks after.
     pub host: Arc<dyn Host>,
+    /// What the cluster says about the node: nothing is done, and no card reported, before it is known. `None` where the
+    /// machine says all that by itself.
+    pub node_context: Option<watch::Receiver<NodeContextState>>,
     /// What else it was told that decides what happens to the cards.
     pub settings: NodeSettings,
     /// Whether it configures the cards itself, or has units of systemd do it at boot.
@@ -61,6 +67,7 @@ impl Config {
             node,
             namespace,
             host,
+            node_context: None,
             settings: NodeSettings::default(),
             mode: Mode::Daemon,
             follows_nic_ids: false,

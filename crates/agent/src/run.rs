@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher;
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use thiserror::Error;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_host::HostError;
@@ -17,6 +17,7 @@ use crate::Config;
 use crate::alarm::Alarm;
 use crate::attempt::{Agent, Next};
 use crate::nic_ids;
+use crate::node_object::NodeContextState;
 
 /// A card that is being changed tells of it again and again. It is looked at as after so many repairs.
 const WHILE_STILL_AT_IT: u32 = 2;
@@ -32,6 +33,16 @@ pub enum AgentError {
     WatchEnded,
 }
 
+/// Waits for a change of what the cluster says about the node; for ever when none comes.
+async fn next(node_context: &mut Option<watch::Receiver<NodeContextState>>) -> NodeContextState {
+    if let Some(context) = node_context
+        && context.changed().await.is_ok()
+    {
+        return context.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}
+
 /// Runs until `stop`.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), AgentError> {
     let (node, namespace, mode, settings) = (&config.node, &config.namespace, config.mode, &config.settings);
@@ -42,12 +53,13 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
 
     let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={}", config.node));
-    let mut changes = pin!(watch(states, only_ours).default_backoff());
+    let mut changes = pin!(watcher(states, only_ours).default_backoff());
     let mut narrowing = if config.follows_nic_ids {
         nic_ids::changes(&client, &config.namespace).boxed()
     } else {
         futures::stream::pending().boxed()
     };
+    let mut node_context = config.node_context.clone();
     let mut agent = Agent::new(&client, config, &machine_changed);
     let mut alarm = Alarm::default();
     loop {
@@ -61,6 +73,10 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                 if agent.narrow(narrow.ok_or(AgentError::WatchEnded)?) {
                     alarm.now();
                 }
+            }
+            context = next(&mut node_context) => {
+                agent.follow_node(&context);
+                alarm.now();
             }
             () = machine_changed.notified() => alarm.soon(),
             () = agent.go_plugin_waits() => agent.release_go_plugin().await,

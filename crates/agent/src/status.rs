@@ -5,13 +5,13 @@ mod devices;
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use vfleet_api::conditions::{DEGRADED, PROGRESSING, READY, Verdict, updated};
+use vfleet_api::conditions::{CLOUD_METADATA, DEGRADED, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_plan::report::View;
-use vfleet_plan::{HostFacts, NicIds};
+use vfleet_plan::{HostFacts, NicIds, Question};
 
 use crate::apply::Failure;
 use crate::course::Course;
@@ -21,12 +21,16 @@ const EXECUTING: &str = "Executing";
 /// Steps are being executed, and the last one restarts the machine.
 const REBOOTING: &str = "Rebooting";
 
+/// The platform of the node is not known yet.
+const PLATFORM_UNKNOWN: &str = "PlatformUnknown";
 /// The node must be drained first.
 const WAITING_FOR_DRAIN: &str = "WaitingForDrain";
 
 /// Where the agent is.
 #[derive(Debug)]
 pub(crate) enum Progress<'a> {
+    /// It does not know what the node runs on, for this reason, and so reports nothing else.
+    PlatformUnknown(&'a str),
     /// It looked at the machine; what is wanted of it is not known yet.
     NotPlanned,
     /// It waits until the node is drained.
@@ -52,6 +56,9 @@ pub(crate) fn status(
 ) -> SriovNetworkNodeStateStatus {
     let old = state.status.as_ref();
     let (sync_status, error) = match progress {
+        Progress::PlatformUnknown(_) => {
+            (old.and_then(|old| old.sync_status.as_deref()), old.and_then(|old| old.last_sync_error.clone()))
+        }
         Progress::NotPlanned => (None, None),
         Progress::Waiting { .. } | Progress::Executing(_) => {
             (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone()))
@@ -74,12 +81,7 @@ pub(crate) fn status(
         sync_status: sync_status.map(str::to_owned),
         // Always written: an error of an earlier program must not outlive our success.
         last_sync_error: Some(error.unwrap_or_default()),
-        conditions: Some(updated(
-            &ours(conditions),
-            &verdicts(progress),
-            state.metadata.generation,
-            Timestamp::now(),
-        )),
+        conditions: Some(updated_conditions(conditions, facts, progress, state.metadata.generation)),
         ..Default::default()
     }
 }
@@ -89,9 +91,37 @@ pub(crate) fn message<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> St
     failures.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
+/// Returns the agent's conditions as they shall be now. One about the cloud is there only while something is wrong with it.
+fn updated_conditions(
+    conditions: &[Condition],
+    facts: Option<&HostFacts>,
+    progress: &Progress<'_>,
+    generation: Option<i64>,
+) -> Vec<Condition> {
+    let mut last = ours(conditions);
+    let cloud = facts.and_then(cloud_metadata);
+    if facts.is_some() && cloud.is_none() {
+        last.retain(|condition| condition.type_ != CLOUD_METADATA);
+    }
+    let verdicts: Vec<_> = verdicts(progress).into_iter().chain(cloud).collect();
+    updated(&last, &verdicts, generation, Timestamp::now())
+}
+
+/// Returns what is wrong with the metadata service of the cloud, which tells the networks of cards.
+fn cloud_metadata(facts: &HostFacts) -> Option<Verdict> {
+    let unanswered = facts.unanswered.iter().find(|unanswered| unanswered.question == Question::Network)?;
+    let message = format!(
+        "{}; the networks of cards (netFilter) are as they were last known: look whether the node reaches the \
+         metadata service of its cloud, which is asked again every minute",
+        unanswered.error
+    );
+    Some(Verdict { type_: CLOUD_METADATA, holds: false, reason: unanswered.reason, message })
+}
+
 /// In server-side apply, conditions of other writers stay theirs by not being sent.
 fn ours(conditions: &[Condition]) -> Vec<Condition> {
-    let is_ours = |condition: &&Condition| [READY, PROGRESSING, DEGRADED].contains(&condition.type_.as_str());
+    let types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA];
+    let is_ours = |condition: &&Condition| types.contains(&condition.type_.as_str());
     conditions.iter().filter(is_ours).cloned().collect()
 }
 
@@ -99,6 +129,10 @@ fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
     let verdict =
         |type_, holds, reason, message: &str| Verdict { type_, holds, reason, message: message.to_owned() };
     match progress {
+        Progress::PlatformUnknown(why) => vec![
+            verdict(READY, false, PLATFORM_UNKNOWN, why),
+            verdict(PROGRESSING, true, PLATFORM_UNKNOWN, why),
+        ],
         Progress::NotPlanned => {
             let text = "the cards are reported; waiting for the operator to work out what is wanted";
             vec![

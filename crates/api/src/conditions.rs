@@ -16,6 +16,8 @@ pub const ADMISSION: &str = "Admission";
 
 /// Of a node state: something keeps its drain from going on; the reason says what, the message what to do.
 pub const BLOCKED: &str = "Blocked";
+/// Of a node state in a cloud: false while the cloud does not tell the networks of cards.
+pub const CLOUD_METADATA: &str = "CloudMetadata";
 /// Of a pool: whether it says how many nodes may be drained at once.
 pub const LIMIT: &str = "Limit";
 

@@ -282,6 +282,39 @@ pub struct InterfaceExt {
     pub vfs: Option<Vec<VirtualFunction>>,
     /// What is wrong with this device, or that nothing is.
     pub conditions: Option<Vec<Condition>>,
+    /// Facts that cannot be read now and were never known: vendor, deviceID, name, altNames, netFilter. Policies that
+    /// select by them are not decided on: what was decided for the PF stays.
+    pub unknown_facts: Option<Vec<String>>,
+}
+
+/// A fact in [`InterfaceExt::unknown_facts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnknownFact {
+    Vendor,
+    DeviceId,
+    Name,
+    AltNames,
+    NetFilter,
+}
+
+impl UnknownFact {
+    /// As the API spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Vendor => "vendor",
+            Self::DeviceId => "deviceID",
+            Self::Name => "name",
+            Self::AltNames => "altNames",
+            Self::NetFilter => "netFilter",
+        }
+    }
+}
+
+impl InterfaceExt {
+    /// Returns whether `fact` cannot be read now and was never known.
+    pub fn is_unknown(&self, fact: UnknownFact) -> bool {
+        self.unknown_facts.iter().flatten().any(|unknown| unknown == fact.as_str())
+    }
 }
 
 /// A VF, as found.

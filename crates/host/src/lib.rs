@@ -22,6 +22,8 @@ pub use sim::SimHost;
 pub use supervisor::Running;
 pub use watch::{Wake, Watch};
 
+use std::net::IpAddr;
+
 use vfleet_plan::{HostFacts, Step};
 
 /// A machine.
@@ -46,4 +48,17 @@ pub trait Host: Send + Sync {
     /// The kernel says nothing when `sriov_drivers_autoprobe`, a record, or the address of a VF whose PF is down
     /// changes, so neither does this.
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError>;
+
+    /// Tells the host what the cluster says about its node. Later facts go by it. A simulated machine says all that by
+    /// itself.
+    fn set_node(&self, _node: &NodeContext) {}
+}
+
+/// Facts about a node that only the cluster knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeContext {
+    /// What the node runs on.
+    pub platform: Platform,
+    /// Addresses by which the cluster reaches it: the cards that carry them are in use by the node itself.
+    pub addresses: Vec<IpAddr>,
 }

@@ -42,14 +42,14 @@ pub use platform::Platform;
 pub use root::HostRoot;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use vfleet_plan::{HostFacts, Step};
 
 use self::network::NodeAddresses;
 use crate::supervisor::{Running, Supervisor};
-use crate::{Host, HostError, Wake, Watch};
+use crate::{Host, HostError, NodeContext, Wake, Watch};
 
 /// How long a card may take to say what it is like. A driver that is not stuck does so in milliseconds.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
@@ -57,7 +57,8 @@ const READ_DEADLINE: Duration = Duration::from_secs(10);
 /// The machine that this runs on.
 #[derive(Debug)]
 pub struct LinuxHost {
-    machine: Arc<Machine>,
+    /// Replaced when more is known about the machine; who uses it has the old one until then.
+    machine: RwLock<Arc<Machine>>,
     supervisor: Supervisor,
     /// Nothing may take longer, whatever it is.
     longest: Duration,
@@ -75,7 +76,11 @@ impl LinuxHost {
     /// The machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
         let machine = Machine { root, has_lone_vfs: false, node_addresses: NodeAddresses::Known(Vec::new()) };
-        Self { machine: Arc::new(machine), supervisor: Supervisor::default(), longest: Duration::MAX }
+        Self {
+            machine: RwLock::new(Arc::new(machine)),
+            supervisor: Supervisor::default(),
+            longest: Duration::MAX,
+        }
     }
 
     /// The same with another limit to how long a step or a look at the machine may take.
@@ -84,48 +89,64 @@ impl LinuxHost {
         Self { longest, ..self }
     }
 
-    /// The same machine, known by these addresses: the cards that carry them are in use by the node itself.
+    /// Returns the same machine, known by these addresses: the cards that carry them are in use by the node itself.
     #[must_use]
-    pub fn with_node_addresses(mut self, node_addresses: Vec<IpAddr>) -> Self {
-        Arc::make_mut(&mut self.machine).node_addresses = NodeAddresses::Known(node_addresses);
+    pub fn with_node_addresses(self, node_addresses: Vec<IpAddr>) -> Self {
+        self.change(|machine| machine.node_addresses = NodeAddresses::Known(node_addresses));
         self
     }
 
-    /// The same machine, known by nobody knows which addresses: each card with a global address is in use by the node.
+    /// Returns the same machine, known by nobody knows which addresses: each card with a global address is in use by the
+    /// node.
     #[must_use]
-    pub fn with_any_node_address(mut self) -> Self {
-        Arc::make_mut(&mut self.machine).node_addresses = NodeAddresses::AnyGlobal;
+    pub fn with_any_node_address(self) -> Self {
+        self.change(|machine| machine.node_addresses = NodeAddresses::AnyGlobal);
         self
     }
 
-    /// The same machine; network cards that can have no VFs are VFs of a PF that is not on this machine, or not.
+    /// Returns the same machine; network cards that can have no VFs are VFs of a PF that is not on this machine, or not.
     #[must_use]
-    pub fn with_lone_vfs(mut self, has_lone_vfs: bool) -> Self {
-        Arc::make_mut(&mut self.machine).has_lone_vfs = has_lone_vfs;
+    pub fn with_lone_vfs(self, has_lone_vfs: bool) -> Self {
+        self.change(|machine| machine.has_lone_vfs = has_lone_vfs);
         self
     }
 
-    /// The same on a cloud's virtual machine: its cards are on the networks that the cloud tells of.
+    /// Returns the same machine on a cloud: its cards are on the networks that the cloud tells of.
     #[must_use]
-    pub fn with_platform(mut self, platform: Platform) -> Self {
-        let machine = Arc::make_mut(&mut self.machine);
-        machine.root = machine.root.clone().on_platform(platform);
+    pub fn with_platform(self, platform: Platform) -> Self {
+        self.change(|machine| machine.root = machine.root.clone().on_platform(platform));
         self
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Machine)) {
+        change(Arc::make_mut(&mut self.machine.write().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    fn machine(&self) -> Arc<Machine> {
+        Arc::clone(&self.machine.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Host for LinuxHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
-        facts::read(&self.machine, &self.supervisor, READ_DEADLINE.min(self.longest))
+        facts::read(&self.machine(), &self.supervisor, READ_DEADLINE.min(self.longest))
     }
 
     fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
-        let (machine, owned) = (Arc::clone(&self.machine), step.clone());
+        let (machine, owned) = (self.machine(), step.clone());
         let limit = steps::deadline(step).min(self.longest);
         self.supervisor.start_step(step, limit, move || steps::execute(&machine.root, &owned))
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        events::watch(&self.machine.node_addresses, wake)
+        events::watch(&self.machine().node_addresses, wake)
+    }
+
+    fn set_node(&self, node: &NodeContext) {
+        self.change(|machine| {
+            machine.root = machine.root.clone().on_platform(node.platform);
+            machine.has_lone_vfs = node.platform.has_lone_vfs();
+            machine.node_addresses = NodeAddresses::Known(node.addresses.clone());
+        });
     }
 }

@@ -214,7 +214,10 @@ impl Fleet {
         };
         let (state, nic_ids) = (self.states.get(node)?, self.nic_ids.as_ref()?);
         let cards = state.cards.as_deref().unwrap_or_default();
-        let list = device_plugin_config(&self.named_policies(), labels, cards, nic_ids);
+        if cards.is_empty() && state.spec.interfaces.iter().flatten().next().is_some() {
+            return Some(NodeWish::Unchanged);
+        }
+        let list = device_plugin_config(&self.named_policies(), labels, cards, &state.spec, nic_ids);
         Some(NodeWish::Plugin(PluginWish {
             has_resources: list.resources.is_some(),
             config: serde_json::to_string(&list).ok()?,

@@ -47,6 +47,8 @@ pub(crate) enum NodeWish {
     Plugin(PluginWish),
     /// It runs no agent any more and still has the label that lets the plugin run.
     NoLabel,
+    /// It reports no card, although something was decided for its cards: its plugin is told what it was told before.
+    Unchanged,
 }
 
 /// What one node's plugin shall be told.

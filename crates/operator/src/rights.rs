@@ -307,7 +307,7 @@ pub const RIGHTS: &[Right] = &[
         names: &[SUPPORTED_NIC_IDS],
         ..at_home(&[Account::Agent], "", &["configmaps"], FOLLOW, "the kinds of cards that are reported")
     },
-    cluster(&[Account::Agent], "", &["nodes"], &["get"], "its node's cloud, addresses and last drain"),
+    cluster(&[Account::Agent], "", &["nodes"], READ, "its node's cloud, addresses and last drain"),
     at_home(
         &[Account::DevicePlugin],
         "",

@@ -2,11 +2,14 @@
 //! read is an error of the reader or an [`Unread`] card, never an empty value here.
 
 mod fact;
+mod identity;
 mod link;
 mod record;
 mod system;
 
 pub use fact::Fact;
+pub use identity::CardIdentity;
+pub(crate) use identity::hex;
 pub use link::{HostUse, LinkFacts, LinkKind};
 pub use record::{FirstSeen, Record};
 pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
@@ -119,8 +122,8 @@ pub struct PfFacts {
     pub firmware: Option<FirmwareFacts>,
     /// A hypervisor gave it: it is a VF whose PF is not on this machine. [`PfFacts::vfs`] has the card itself then.
     pub is_lone_vf: bool,
-    /// The network that a cloud says that it is on.
-    pub net_filter: Option<String>,
+    /// The network that a cloud says that it is on. Unknown while the cloud cannot be asked, or about which card.
+    pub net_filter: Fact<String>,
     /// Its network interface, when a kernel driver made one in the host's own network namespace.
     pub link: Option<LinkFacts>,
     /// The VFs that it has, by index, without gaps.

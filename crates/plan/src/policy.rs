@@ -19,6 +19,7 @@ use vfleet_api::node_state::{InterfaceExt, System};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 
+use crate::facts::Fact;
 use crate::prelude::*;
 pub use answer::{LossReason, LostGroup, Overruled, PfAnswer, PfVerdict, PolicyAnswer};
 pub use fault::{PolicyFault, wants_bridge};
@@ -62,8 +63,8 @@ pub struct NodeInput<'a> {
     pub cards: &'a [InterfaceExt],
     /// What its node state wants until now.
     pub current: &'a SriovNetworkNodeStateSpec,
-    /// The RDMA mode of its pool.
-    pub rdma_mode: Option<RdmaMode>,
+    /// The RDMA mode of its pool. Unknown while it is not known which pool the node belongs to.
+    pub rdma_mode: Fact<RdmaMode>,
     /// Whether software bridges are managed: a feature gate.
     pub manage_software_bridges: bool,
 }
@@ -78,8 +79,10 @@ pub struct NodePlan {
     pub answers: Vec<PolicyAnswer>,
 }
 
-/// What the node shall be like, and what each policy is told about it. A card whose VFs belong to a policy that cannot
-/// be followed, or to one of the `unreadable` ones, stays as it is: a slip of the pen must not remove VFs that pods use.
+/// Returns the desired state of the node, and what each policy is told about it. A card whose VFs belong to a policy that
+/// cannot be followed, or to one of the `unreadable` ones, stays as it is: a slip of the pen must not remove VFs that
+/// pods use. So does a card of which facts are unknown by which a policy would select it, and a node that reports no card
+/// at all: unknown is not absent (decision 16).
 pub fn plan_node_spec(
     policies: &[NamedPolicy<'_>],
     unreadable: &BTreeSet<String>,
@@ -118,12 +121,17 @@ pub fn plan_node_spec(
     }
     // The order in which the Go operator lists them, so that a take-over changes nothing.
     interfaces.sort_by_key(|(touched_by, _)| *touched_by);
-    let spec = SriovNetworkNodeStateSpec {
-        interfaces: Some(interfaces.into_iter().map(|(_, interface)| interface).collect()),
-        bridges: bridges.by_name(),
-        system: node.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
+    let system = match node.rdma_mode {
+        Fact::Value(mode) => Some(System { rdma_mode: Some(mode) }),
+        Fact::None => None,
+        Fact::Unknown => node.current.system.clone(),
     };
-    NodePlan { spec, answers }
+    let (interfaces, bridges) = if node.cards.is_empty() {
+        (node.current.interfaces.clone().unwrap_or_default(), node.current.bridges.clone())
+    } else {
+        (interfaces.into_iter().map(|(_, interface)| interface).collect(), bridges.by_name())
+    };
+    NodePlan { spec: SriovNetworkNodeStateSpec { interfaces: Some(interfaces), bridges, system }, answers }
 }
 
 /// All that keeps a policy from being followed, wherever it selects a PF: each with its field in the policy's spec.

@@ -3,7 +3,7 @@
 use vfleet_api::PciAddress;
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 
-use crate::facts::{HostFacts, LinkFacts, PfFacts, Record, VfFacts};
+use crate::facts::{CardIdentity, HostFacts, LinkFacts, PfFacts, Record, VfFacts, hex};
 use crate::prelude::*;
 use crate::resources::NicIds;
 
@@ -16,20 +16,21 @@ pub struct View<'a> {
     pub narrow: Option<&'a NicIds>,
 }
 
-/// The PFs of a machine as its node state reports them. A PF without an interface is left out, since no policy can
-/// do anything with it, and one of a kind that is not listed; but not one that is ours. Its interface may be away for a
-/// moment (a driver that resets), and a card that is not reported looks like one that no policy selects, whose VFs would
-/// be removed. A card that cannot be read now is as it was last seen.
+/// Returns the PFs of a machine as its node state reports them. A PF without an interface is left out, since no policy can
+/// do anything with it, and one of a kind that is not listed; but not one that is ours, or that was reported before. Its
+/// interface may be away for a moment (a driver that resets), and a card that is not reported looks like one that no
+/// policy selects, whose VFs would be removed. For the same reason facts by which policies select are reported as they
+/// were last known while they cannot be read. A card that cannot be read at all is as it was last reported.
 pub fn interfaces(facts: &HostFacts, view: &View<'_>) -> Vec<InterfaceExt> {
     let is_listed = |pf: &PfFacts| view.narrow.is_none_or(|ids| ids.lists(pf.vendor, pf.device));
     let read = facts.pfs.iter().filter_map(|pf| {
-        let record = facts.record(pf.address);
-        let is_usable = pf.link.is_some() || pf.is_lone_vf;
-        (is_usable && is_listed(pf) || record.is_some()).then(|| (pf.address, interface(pf, record)))
+        let (record, known) = (facts.record(pf.address), view.of(pf.address));
+        let is_usable = pf.link.is_some() || pf.is_lone_vf || known.is_some();
+        let is_reported = is_usable && is_listed(pf) || record.is_some();
+        is_reported.then(|| (pf.address, interface(pf, record, known)))
     });
     let unread = facts.unread.iter().filter_map(|unread| {
-        let known = view.known.iter().find(|card| card.pci_address.value() == Ok(&unread.pf)).cloned();
-        let card = known.or_else(|| facts.record(unread.pf).map(only_recorded));
+        let card = view.of(unread.pf).cloned().or_else(|| facts.record(unread.pf).map(only_recorded));
         card.map(|card| (unread.pf, card))
     });
     let mut cards: Vec<_> = read.chain(unread).collect();
@@ -37,12 +38,30 @@ pub fn interfaces(facts: &HostFacts, view: &View<'_>) -> Vec<InterfaceExt> {
     cards.into_iter().map(|(_, card)| card).collect()
 }
 
-/// All that is known of a card that cannot be read, and was never reported.
+impl View<'_> {
+    /// Returns the last report of the card at `address`.
+    fn of(&self, address: PciAddress) -> Option<&InterfaceExt> {
+        self.known.iter().find(|card| card.pci_address.value() == Ok(&address))
+    }
+}
+
+/// Returns all that is known of a card that cannot be read, and was never reported.
 fn only_recorded(record: &Record) -> InterfaceExt {
+    let card = InterfaceExt { externally_managed: record.is_external().then_some(true), ..empty(record.pf) };
+    identified(card, CardIdentity::recorded(record))
+}
+
+/// Returns `card` with this identity.
+fn identified(card: InterfaceExt, identity: CardIdentity) -> InterfaceExt {
+    let unknown: Vec<_> = identity.unknown().into_iter().map(|fact| fact.as_str().to_owned()).collect();
     InterfaceExt {
-        name: record.interface.name.clone(),
-        externally_managed: record.is_external().then_some(true),
-        ..empty(record.pf)
+        vendor: identity.vendor.value(),
+        device_id: identity.device_id.value(),
+        name: identity.name.value(),
+        alt_names: identity.alt_names.value().filter(|names| !names.is_empty()),
+        net_filter: identity.net_filter.value(),
+        unknown_facts: Some(unknown).filter(|facts| !facts.is_empty()),
+        ..card
     }
 }
 
@@ -68,23 +87,18 @@ fn empty(address: PciAddress) -> InterfaceExt {
         in_use_by: None,
         vfs: None,
         conditions: None,
+        unknown_facts: None,
     }
 }
 
-fn interface(pf: &PfFacts, record: Option<&Record>) -> InterfaceExt {
+fn interface(pf: &PfFacts, record: Option<&Record>, known: Option<&InterfaceExt>) -> InterfaceExt {
     let link = pf.link.as_ref();
     let recorded = record.map(|record| &record.interface);
-    InterfaceExt {
-        name: link
-            .map(|link| link.name.clone())
-            .or_else(|| recorded.and_then(|recorded| recorded.name.clone())),
-        alt_names: link.map(|link| link.alt_names.clone()).filter(|names| !names.is_empty()),
+    let last = record.map(CardIdentity::recorded).unwrap_or_default();
+    let last = last.or_last(known.map(CardIdentity::reported).unwrap_or_default());
+    let card = InterfaceExt {
         mac: link.and_then(|link| link.mac).map(|mac| mac.to_string()),
         driver: pf.driver.clone(),
-        pci_address: pf.address.into(),
-        vendor: Some(hex(pf.vendor)),
-        device_id: Some(hex(pf.device)),
-        net_filter: pf.net_filter.clone(),
         mtu: link.map(|link| link.mtu.into()),
         num_vfs: Some(i64::try_from(pf.vfs.len()).unwrap_or(i64::MAX)).filter(|count| *count > 0),
         link_speed: link.and_then(|link| link.speed).map(|speed| format!("{speed} Mb/s")),
@@ -97,8 +111,9 @@ fn interface(pf: &PfFacts, record: Option<&Record>) -> InterfaceExt {
         numa_node: pf.numa_node.map(Into::into),
         in_use_by: in_use_by(link),
         vfs: Some(pf.vfs.iter().map(virtual_function).collect::<Vec<_>>()).filter(|vfs| !vfs.is_empty()),
-        conditions: None,
-    }
+        ..empty(pf.address)
+    };
+    identified(card, CardIdentity::observed(pf).or_last(last))
 }
 
 fn virtual_function(vf: &VfFacts) -> VirtualFunction {
@@ -126,8 +141,4 @@ fn virtual_function(vf: &VfFacts) -> VirtualFunction {
 
 fn in_use_by(link: Option<&LinkFacts>) -> Option<String> {
     link.and_then(|link| link.host_use).map(|host_use| host_use.as_str().to_owned())
-}
-
-fn hex(id: u16) -> String {
-    format!("{id:04x}")
 }

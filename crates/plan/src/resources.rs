@@ -13,8 +13,8 @@ use alloc::collections::BTreeMap;
 
 use serde::Serialize;
 use vfleet_api::node_policy::{DeviceType, VdpaType};
-use vfleet_api::node_state::InterfaceExt;
-use vfleet_api::{PfSelector, Written};
+use vfleet_api::node_state::{InterfaceExt, UnknownFact};
+use vfleet_api::{PfSelector, SriovNetworkNodeStateSpec, Written};
 
 use crate::policy::{NamedPolicy, has_name, in_order_of_application, is_on_network};
 use crate::prelude::*;
@@ -82,17 +82,20 @@ pub struct Selectors {
     pub vdpa_type: Option<&'static str>,
 }
 
-/// The resources of the node with these labels and cards.
+/// Returns the resources of the node with these labels and cards. `current` is what was decided for the node: a card whose
+/// network is unknown keeps the resource that it was decided to belong to.
 pub fn device_plugin_config(
     policies: &[NamedPolicy<'_>],
     labels: &BTreeMap<String, String>,
     cards: &[InterfaceExt],
+    current: &SriovNetworkNodeStateSpec,
     nic_ids: &NicIds,
 ) -> ResourceList {
     let mut resources: Vec<Resource> = Vec::new();
     for policy in in_order_of_application(policies, labels) {
+        let network = on_network(&policy, cards, current);
         // A resource without devices is the same to the kubelet as none.
-        if !has_network(&policy, cards) {
+        if network.as_ref().is_some_and(Vec::is_empty) {
             continue;
         }
         let known = resources.iter().position(|resource| resource.name == policy.spec.resource_name);
@@ -100,7 +103,7 @@ pub fn device_plugin_config(
             resources.push(Resource::of(&policy));
             resources.len() - 1
         });
-        resources[at].add(&policy, cards, nic_ids);
+        resources[at].add(&policy, cards, network, nic_ids);
     }
     ResourceList { resources: Some(resources).filter(|resources| !resources.is_empty()) }
 }
@@ -124,7 +127,13 @@ impl Resource {
     }
 
     /// What every policy of a resource adds to it.
-    fn add(&mut self, policy: &NamedPolicy<'_>, cards: &[InterfaceExt], nic_ids: &NicIds) {
+    fn add(
+        &mut self,
+        policy: &NamedPolicy<'_>,
+        cards: &[InterfaceExt],
+        network: Option<Vec<String>>,
+        nic_ids: &NicIds,
+    ) {
         let spec = policy.spec;
         let nic = &spec.nic_selector;
         let vfio = spec.device_type == Some(DeviceType::VfioPci);
@@ -132,10 +141,7 @@ impl Resource {
         add_new(&mut lists.vendors, given(nic.vendor.as_deref()));
         add_new(&mut lists.devices, devices(policy, cards, nic_ids));
         add_new(&mut lists.drivers, vfio.then(|| DeviceType::VfioPci.as_str().to_owned()));
-        if let Some(network) = nic.net_filter.as_deref().filter(|network| !network.is_empty()) {
-            let there = cards.iter().filter(|card| is_on_network(card, network));
-            add_new(&mut lists.pci_addresses, there.map(|card| card.pci_address.text().to_owned()));
-        }
+        add_new(&mut lists.pci_addresses, network.into_iter().flatten());
         add_new(&mut lists.pf_names, pf_names(nic.pf_names.as_deref().unwrap_or_default(), cards));
         let roots = nic.root_devices.iter().flatten();
         add_new(
@@ -149,10 +155,23 @@ impl Resource {
     }
 }
 
-/// Whether the network that the policy names, if it names one, is there on the node.
-fn has_network(policy: &NamedPolicy<'_>, cards: &[InterfaceExt]) -> bool {
-    let network = policy.spec.nic_selector.net_filter.as_deref().filter(|network| !network.is_empty());
-    network.is_none_or(|network| cards.iter().any(|card| is_on_network(card, network)))
+/// Returns the PCI addresses of the cards on the network that the policy names; `None` if it names none.
+fn on_network(
+    policy: &NamedPolicy<'_>,
+    cards: &[InterfaceExt],
+    current: &SriovNetworkNodeStateSpec,
+) -> Option<Vec<String>> {
+    let network = policy.spec.nic_selector.net_filter.as_deref().filter(|network| !network.is_empty())?;
+    let is_decided = |card: &InterfaceExt| {
+        let mut entries = current.interfaces.iter().flatten();
+        let entry = entries.find(|entry| entry.pci_address.value() == card.pci_address.value());
+        let mut groups = entry.into_iter().flat_map(|entry| entry.vf_groups.iter().flatten());
+        groups.any(|group| group.policy_name.as_deref() == Some(policy.name))
+    };
+    let is_there = |card: &&InterfaceExt| {
+        is_on_network(card, network) || card.is_unknown(UnknownFact::NetFilter) && is_decided(card)
+    };
+    Some(cards.iter().filter(is_there).map(|card| card.pci_address.text().to_owned()).collect())
 }
 
 /// The ids of the devices that the policy means. Of VFs they are looked up, or else taken from the VFs that such cards

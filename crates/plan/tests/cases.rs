@@ -65,7 +65,7 @@ fn outcome(folder: &Path) -> TestResult<String> {
         labels: &labels,
         cards: &cards,
         current: &current,
-        rdma_mode: rdma_mode(folder, &labels)?,
+        rdma_mode: rdma_mode(folder, &labels)?.into(),
         manage_software_bridges: gates.get("manageSoftwareBridges").copied().unwrap_or(false),
     };
     let plan = plan_node_spec(&named, &unreadable, &node);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-use vfleet_api::SriovNetworkNodePolicy;
 use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec};
 use vfleet_plan::{NamedPolicy, NicIds, device_plugin_config};
 
 fn case(policies_file: &Path) -> Result<(), Box<dyn Error>> {
@@ -23,7 +23,13 @@ fn case(policies_file: &Path) -> Result<(), Box<dyn Error>> {
     let (nic_ids, bad) = NicIds::parse(&ids);
     assert_eq!(bad.len(), 1, "{bad:?}");
     let labels = BTreeMap::from([("rack".to_owned(), "a".to_owned())]);
-    let found = serde_json::to_string(&device_plugin_config(&policies, &labels, &cards, &nic_ids))?;
+    let found = serde_json::to_string(&device_plugin_config(
+        &policies,
+        &labels,
+        &cards,
+        &SriovNetworkNodeStateSpec::default(),
+        &nic_ids,
+    ))?;
     assert_eq!(found, read("expected.json")?);
     Ok(())
 }

@@ -11,7 +11,7 @@ use vfleet_host::{HostError, with_causes};
 use vfleet_plan::{HostFacts, PlannedStep, Step, Target};
 
 use super::{Agent, DueWork, Stop};
-use crate::apply::{Failure, Happening, Outcome, Work, carry_out};
+use crate::apply::{Failure, Happening, Outcome, Work, carry_out, is_bookkeeping};
 use crate::course::Course;
 use crate::status::Progress;
 
@@ -25,7 +25,9 @@ impl Agent {
         state: &SriovNetworkNodeState,
         work: DueWork,
     ) -> Result<ExecutedPlan, Stop> {
-        if work.plan.steps.iter().any(|planned| !self.detached.blocks(&planned.step)) {
+        let begins = work.plan.steps.iter().any(|planned| !self.detached.blocks(&planned.step));
+        // What is only written down is no news for people.
+        if begins && !is_bookkeeping(&work.plan) {
             self.tell_beginning(state, &work.facts, &work.plan).await;
             self.hold_go_plugin_back(state, &work.plan).await;
         }

@@ -8,6 +8,7 @@ use vfleet_plan::NicIds;
 
 use super::seen::{Seen, is_older};
 use super::{Agent, Repairs};
+use crate::node_object::NodeContextState;
 
 impl Agent {
     /// Takes in a change of the node state; returns whether it calls for an attempt.
@@ -55,6 +56,21 @@ impl Agent {
     pub(super) fn remember(&mut self, mut state: SriovNetworkNodeState) {
         state.metadata.managed_fields = None;
         self.state = Some(Arc::new(state));
+    }
+
+    /// Takes in what the cluster says about the node, or why that is not known yet.
+    pub(crate) fn follow_node(&mut self, context: &NodeContextState) {
+        match context {
+            Ok(context) => {
+                tracing::info!(node = self.config.node, ?context, "the node is known");
+                self.config.host.set_node(context);
+                let settings = &mut self.config.settings;
+                settings.has_lone_vfs = context.platform.has_lone_vfs();
+                settings.node_addresses.clone_from(&context.addresses);
+                self.node_unknown = None;
+            }
+            Err(why) => self.node_unknown = Some(why.clone()),
+        }
     }
 
     /// Takes in which kinds of cards are reported; returns whether that is news.

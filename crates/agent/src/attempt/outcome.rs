@@ -86,7 +86,7 @@ impl Agent {
         if outcome.failures.iter().any(Failure::is_worth_a_retry) {
             return Ok(self.again());
         }
-        if is_ready(state) && outcome.executed > 0 {
+        if is_ready(state) && outcome.changes {
             let times = self.repairs.another();
             self.announce_repair(state, times).await;
             return Ok(if times == 0 { Next::Rest } else { Next::HoldOff { times } });

@@ -28,7 +28,7 @@ pub(super) fn with_conditions(
         if let Ok(&pf) = card.pci_address.value() {
             let known = known(state, pf);
             let verdict = match progress {
-                Progress::NotPlanned => None,
+                Progress::PlatformUnknown(_) | Progress::NotPlanned => None,
                 Progress::Waiting { course, .. } | Progress::Executing(course) => {
                     let Some(of_pf) = course.of(pf) else {
                         card.conditions = known;

@@ -13,7 +13,7 @@ use super::network::Network;
 use super::pci::{self, Card};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
-use super::{ethtool, firmware, parse, platform, rdma, sysfs, vdpa};
+use super::{ethtool, firmware, parse, platform, rdma, sysfs, udev, vdpa};
 use crate::{HostError, with_causes};
 
 /// How often a card that changes meanwhile is read before that is an error.
@@ -60,11 +60,12 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    fn or_none<T>(&mut self, question: Question, answer: Result<Option<T>, Arc<HostError>>) -> Option<T> {
+    /// Returns the answer, or what counts without one.
+    fn or_default<T: Default>(&mut self, question: Question, answer: Result<T, Arc<HostError>>) -> T {
         answer.unwrap_or_else(|error| {
             let (error, reason) = (with_causes(&error), error.reason());
             self.unanswered.push(Unanswered { pf: self.pf, question, error, reason });
-            None
+            T::default()
         })
     }
 }
@@ -98,8 +99,8 @@ impl Reader<'_> {
         let (vendor, id) = self.ids(address)?;
         let mut unanswered = Vec::new();
         let mut told = Told { pf: address, unanswered: &mut unanswered };
-        let firmware = told.or_none(Question::Firmware, firmware::of_card(self.root, vendor, address));
-        let net_filter = told.or_none(Question::Network, platform::network(self.root, address, mac));
+        let firmware = told.or_default(Question::Firmware, firmware::of_card(self.root, vendor, address));
+        let net_filter = told.or_default(Question::Network, platform::network(self.root, address, mac));
         let facts = PfFacts {
             address,
             vendor,
@@ -121,7 +122,10 @@ impl Reader<'_> {
             is_lone_vf: !is_pf,
             net_filter,
             vfs: (0..).zip(vfs).map(|(index, vf)| self.vf(index, vf, &keeper)).collect::<Result<_, _>>()?,
-            link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?,
+            link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?.map(|link_facts| LinkFacts {
+                is_named: link.as_ref().is_none_or(|link| udev::has_named(self.root, link.index)),
+                ..link_facts
+            }),
         };
         Ok((facts, unanswered))
     }
@@ -190,6 +194,8 @@ impl Reader<'_> {
         Ok(Some(LinkFacts {
             name: link.name.clone(),
             alt_names: link.alt_names.clone(),
+            // Nobody asks for a VF by its names.
+            is_named: true,
             kind: link.kind,
             mac: link.mac,
             permanent_mac: link.permanent_mac,

@@ -27,6 +27,8 @@ pub(super) struct Kept {
     pub(super) networks: Answers<Networks>,
     /// Those of them that belong to a card.
     pub(super) networks_by_card: Mutex<BTreeMap<PciAddress, String>>,
+    /// Interfaces that udev has not named yet, by index, and since when.
+    pub(super) unnamed: Mutex<BTreeMap<u32, Instant>>,
 }
 
 /// A file's number, length, and when it changed last, in seconds and nanoseconds.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_api::{MacAddr, PciAddress};
+use vfleet_plan::Fact;
 
 use self::http::Service;
 use super::kept;
@@ -25,8 +26,10 @@ const ANSWERING: Duration = Duration::from_secs(5);
 /// What a machine runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
-    /// Hardware, or a virtual machine of nobody in particular.
+    /// Nobody said.
     #[default]
+    Unknown,
+    /// Hardware, or a virtual machine of nobody in particular.
     BareMetal,
     /// OpenStack.
     OpenStack,
@@ -45,9 +48,14 @@ impl Platform {
         }
     }
 
+    /// Returns whether the cards of a machine are VFs of PFs that are in the cloud around it.
+    pub const fn has_lone_vfs(self) -> bool {
+        matches!(self, Self::OpenStack | Self::Aws)
+    }
+
     const fn name(self) -> &'static str {
         match self {
-            Self::BareMetal => "bare metal",
+            Self::Unknown | Self::BareMetal => "no cloud",
             Self::OpenStack => "openstack",
             Self::Aws => "aws",
         }
@@ -61,31 +69,38 @@ pub(super) struct Networks {
     pub(super) by_address: BTreeMap<PciAddress, String>,
 }
 
-/// The network of a card. It is asked for once, and remembered by the card's address: a card that is given to a program
-/// shows no MAC any more. A cloud that does not answer is asked again later.
+/// Returns the network of a card. It is asked for once, and remembered by the card's address: a card that is given to a
+/// program shows no MAC any more. A cloud that does not answer is asked again later. Of a card without a MAC that the
+/// cloud does not know by its address the network is unknown.
 pub(super) fn network(
     root: &HostRoot,
     card: PciAddress,
     mac: Option<MacAddr>,
-) -> Result<Option<String>, Arc<HostError>> {
+) -> Result<Fact<String>, Arc<HostError>> {
     let platform = root.platform();
-    if platform == Platform::BareMetal {
-        return Ok(None);
+    match platform {
+        Platform::Unknown => return Ok(Fact::Unknown),
+        Platform::BareMetal => return Ok(Fact::None),
+        Platform::OpenStack | Platform::Aws => {}
     }
     let mut places = kept::lock(&root.kept().networks_by_card);
     if let Some(known) = places.get(&card) {
-        return Ok(Some(known.clone()));
+        return Ok(Fact::Value(known.clone()));
     }
     let networks = root.kept().networks.get(platform.name(), || ask(root, platform, METADATA_SERVICE))?;
     let network = mac.and_then(|mac| networks.by_mac.get(&mac)).or_else(|| networks.by_address.get(&card));
     places.extend(network.map(|network| (card, network.clone())));
-    Ok(network.cloned())
+    Ok(match (network, mac) {
+        (Some(network), _) => Fact::Value(network.clone()),
+        (None, Some(_)) => Fact::None,
+        (None, None) => Fact::Unknown,
+    })
 }
 
 fn ask(root: &HostRoot, platform: Platform, service: SocketAddr) -> Result<Networks, HostError> {
     let service = Service::new(service, ANSWERING);
     match platform {
-        Platform::BareMetal => Ok(Networks::default()),
+        Platform::Unknown | Platform::BareMetal => Ok(Networks::default()),
         Platform::OpenStack => openstack::networks(root, service),
         Platform::Aws => aws::networks(service),
     }

@@ -1,17 +1,33 @@
-//! udev, when its rules have changed.
+//! udev: whether it has named an interface, and what it does when its rules have changed.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vfleet_api::PciAddress;
 
 use super::command::Command;
 use super::root::HostRoot;
-use super::{netdev, pci, sysfs};
+use super::{kept, netdev, pci, sysfs};
 use crate::HostError;
 
 /// How long udev may take for reading its rules, and for what it has to do: at boot that is every device of the machine.
 const SETTLING: Duration = Duration::from_mins(1);
+
+/// How long udev may take for naming an interface. One that it does not name in that time keeps its names.
+const NAMING: Duration = Duration::from_secs(30);
+
+/// Returns whether udev has given the interface its names. An interface that just came has the kernel's name (eth0) and no
+/// alternative ones until udev is done with it. Where no udev runs, nobody renames interfaces.
+pub(super) fn has_named(root: &HostRoot, index: u32) -> bool {
+    let is_done =
+        root.at(&format!("/run/udev/data/n{index}")).exists() || !root.at("/run/udev/control").exists();
+    let mut unnamed = kept::lock(&root.kept().unnamed);
+    if is_done {
+        unnamed.remove(&index);
+        return true;
+    }
+    unnamed.entry(index).or_insert_with(Instant::now).elapsed() >= NAMING
+}
 
 /// Has udev look at a PF's interface and at its representors again, and waits until it has.
 pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {

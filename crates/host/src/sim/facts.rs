@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use vfleet_api::node_state::Interface;
 use vfleet_plan::files::{BOOT_PROGRAM, is_ours};
 use vfleet_plan::modules::KNOWN;
-use vfleet_plan::{HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, Unread, VfFacts};
+use vfleet_plan::{
+    Fact, HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, Unread, VfFacts,
+};
 
 use super::kernel::Kernel;
 use super::parts::{Link, Pf, Rdma, Vf};
@@ -75,9 +77,18 @@ fn pf_facts(kernel: &Kernel, pf: &Pf) -> PfFacts {
         rdma: pf.rdma.as_ref().map(rdma_facts),
         firmware: pf.firmware.clone(),
         is_lone_vf: pf.is_lone_vf,
-        net_filter: pf.net_filter.clone(),
+        net_filter: net_filter(pf, link),
         link: link.map(|link| LinkFacts { switch_port, ..link_facts(link) }),
         vfs: (0..).zip(&pf.vfs).map(|(index, vf)| vf_facts(index, vf, pf)).collect(),
+    }
+}
+
+/// A cloud knows cards by their MAC addresses, which a card without an interface does not show.
+fn net_filter(pf: &Pf, link: Option<&Link>) -> Fact<String> {
+    match (&pf.net_filter, link) {
+        (Some(network), Some(_)) => Fact::Value(network.clone()),
+        (Some(_), None) => Fact::Unknown,
+        (None, _) => Fact::None,
     }
 }
 
@@ -111,6 +122,7 @@ fn link_facts(link: &Link) -> LinkFacts {
     LinkFacts {
         name: link.name.clone(),
         alt_names: link.alt_names.clone(),
+        is_named: link.is_named,
         kind: link.kind,
         mac: is_ethernet.then_some(link.mac),
         permanent_mac: link.permanent_mac.filter(|_| is_ethernet),

@@ -93,6 +93,8 @@ pub struct Link {
     pub name: String,
     /// Other names.
     pub alt_names: Vec<String>,
+    /// Whether udev has given it its names.
+    pub is_named: bool,
     /// What it speaks.
     pub kind: LinkKind,
     /// Address.
@@ -194,6 +196,7 @@ impl Link {
         Self {
             name: card.name.clone(),
             alt_names: card.alt_names.clone(),
+            is_named: true,
             kind: card.link_kind.into(),
             mac,
             permanent_mac: Some(card.permanent_mac.unwrap_or(mac)),

@@ -1,8 +1,12 @@
 //! What to write for one node.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::{NodeInput, NodePlan, PfVerdict, PolicyAnswer, plan_node_spec};
+use vfleet_api::pool_config::RdmaMode;
+use vfleet_api::{SriovNetworkNodeStateSpec, SriovNetworkPoolConfig};
+use vfleet_plan::{
+    Fact, NamedPool, NodeIdentity, NodeInput, NodePlan, PfAnswer, PfVerdict, PolicyAnswer, plan_node_spec,
+    pool,
+};
 
 use super::state::State;
 use super::{Fleet, Labels};
@@ -65,15 +69,27 @@ impl Fleet {
     /// What the node shall be like; `None` before its cards are known.
     pub(super) fn plan(&self, name: &str, labels: &Labels, state: &State) -> Option<NodePlan> {
         let settings = self.settings.as_ref()?;
-        let pool = self.pool_of(name, labels).and_then(|pool| self.pools.get(pool));
         let input = NodeInput {
             labels,
             cards: state.cards.as_deref()?,
             current: &state.spec,
-            rdma_mode: pool.and_then(|pool| pool.spec.rdma_mode),
+            rdma_mode: self.rdma_mode(name, labels),
             manage_software_bridges: settings.manage_software_bridges,
         };
         Some(plan_node_spec(&self.named_policies(), &self.policies.unknown(), &input))
+    }
+
+    /// Returns the RDMA mode of the node's pool. A pool that cannot be read may be the node's.
+    fn rdma_mode(&self, name: &str, labels: &Labels) -> Fact<RdmaMode> {
+        let node = NodeIdentity { name, labels };
+        let cannot_be_judged = |(name, pool): (&String, &SriovNetworkPoolConfig)| {
+            pool::selects(&NamedPool { name, spec: &pool.spec }, node).is_err()
+        };
+        if !self.pools.unknown().is_empty() || self.pools.iter().any(cannot_be_judged) {
+            return Fact::Unknown;
+        }
+        let pool = self.pool_of(name, labels).and_then(|pool| self.pools.get(pool));
+        pool.and_then(|pool| pool.spec.rdma_mode).into()
     }
 
     fn upkeep(&self, state: &State, plan: Option<NodePlan>) -> Decision {
@@ -96,13 +112,13 @@ impl Fleet {
 }
 
 impl Fleet {
-    /// Whether VFs could be lost by a slip: a policy cannot be followed, and the node state, which is new, does not
-    /// tell what was made for it before. Then the spec stays unwritten, and the agent leaves everything as it is.
+    /// Returns whether VFs could be lost by a slip: a policy cannot be followed or decided on, and the node state, which is
+    /// new, does not tell what was made for it before. Then the spec stays unwritten, and the agent leaves everything as it is.
     fn is_guesswork(&self, state: &State, plan: &NodePlan) -> bool {
         let is_new = state.spec.interfaces.is_none();
         let has_vfs = state.cards.iter().flatten().any(|card| card.num_vfs.unwrap_or(0) > 0);
-        let at_fault =
-            |answer: &PolicyAnswer| answer.pfs.iter().any(|pf| matches!(pf.verdict, PfVerdict::Invalid(_)));
+        let is_open = |pf: &PfAnswer| matches!(pf.verdict, PfVerdict::Invalid(_) | PfVerdict::Undecided(_));
+        let at_fault = |answer: &PolicyAnswer| answer.pfs.iter().any(is_open);
         let cannot_be_followed = !self.policies.unknown().is_empty() || plan.answers.iter().any(at_fault);
         is_new && has_vfs && cannot_be_followed
     }

@@ -86,6 +86,8 @@ fn standing(answer: &PolicyAnswer, state: &State, is_written: bool) -> PolicySta
         PolicyStanding::Fault
     } else if any(PfVerdict::is_conflict) {
         PolicyStanding::Conflict
+    } else if any(|verdict| matches!(verdict, PfVerdict::Undecided(_))) {
+        PolicyStanding::NoFacts
     } else if !is_written {
         PolicyStanding::Pending
     } else if failure_of(answer, state).is_some() {

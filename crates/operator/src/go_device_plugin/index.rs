@@ -55,6 +55,8 @@ pub(super) struct Index {
     wishes_complete: bool,
     /// Nodes that the label shall go from.
     unlabelled: HashSet<String>,
+    /// Nodes that keep what the ConfigMap says of them.
+    unchanged: HashSet<String>,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
     only_config_map: Single<ConfigMap>,
@@ -81,9 +83,14 @@ impl Index {
     }
 
     pub(super) fn wish(&mut self, node: String, wish: Option<NodeWish>) -> Vec<Key> {
+        if wish == Some(NodeWish::Unchanged) && self.wishes.contains_key(&node) {
+            return Vec::new();
+        }
         self.wishes.remove(&node);
         self.unlabelled.remove(&node);
+        self.unchanged.remove(&node);
         match wish {
+            Some(NodeWish::Unchanged) => drop(self.unchanged.insert(node.clone())),
             Some(NodeWish::Plugin(wish)) => drop(self.wishes.insert(node.clone(), wish)),
             Some(NodeWish::NoLabel) => drop(self.unlabelled.insert(node.clone())),
             None => {}
@@ -173,7 +180,10 @@ impl Index {
     }
 
     pub(super) fn config_map_change(&self) -> Change {
-        let wanted = self.wishes.iter().map(|(node, wish)| (node.clone(), wish.config.clone())).collect();
+        let unchanged =
+            self.unchanged.iter().filter_map(|node| Some((node.clone(), self.told(node)?.clone())));
+        let wishes = self.wishes.iter().map(|(node, wish)| (node.clone(), wish.config.clone()));
+        let wanted = unchanged.chain(wishes).collect();
         config_map::change(self.config_map.as_ref(), wanted)
     }
 

@@ -18,6 +18,7 @@ fn machine() -> HostFacts {
     let link = LinkFacts {
         name: "ens1f0".to_owned(),
         alt_names: Vec::new(),
+        is_named: true,
         kind: LinkKind::Ethernet,
         mac: None,
         permanent_mac: None,
@@ -41,7 +42,7 @@ fn machine() -> HostFacts {
         rdma: None,
         firmware: None,
         is_lone_vf: false,
-        net_filter: None,
+        net_filter: crate::facts::Fact::None,
         link: Some(link),
         vfs: Vec::new(),
     };

@@ -1,3 +1,5 @@
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// A fact with three states. "Cannot be told now" never looks like "there is none": what was decided by the fact
 /// stays decided until it is known again (decision 16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,5 +50,18 @@ impl<T> From<Option<T>> for Fact<T> {
     /// Returns the fact that an answer of the machine gives: a value, or none.
     fn from(answer: Option<T>) -> Self {
         answer.map_or(Self::None, Self::Value)
+    }
+}
+
+/// A value is written as it is, none as `null`. What is unknown is left out, by `skip_serializing_if` and `default`.
+impl<T: Serialize> Serialize for Fact<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_ref().value().serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fact<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<T>::deserialize(deserializer).map(Self::from)
     }
 }

@@ -10,6 +10,8 @@ pub struct LinkFacts {
     pub name: String,
     /// Alternative names.
     pub alt_names: Vec<String>,
+    /// Whether udev has given it its names: until then they are the kernel's, and others a moment later.
+    pub is_named: bool,
     /// What it speaks.
     pub kind: LinkKind,
     /// Its Ethernet address.

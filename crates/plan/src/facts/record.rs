@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use vfleet_api::node_state::Interface;
 use vfleet_api::{MacAddr, PciAddress};
 
-use super::EswitchMode;
+use super::{CardIdentity, EswitchMode};
 use crate::prelude::*;
 
 /// What vfleet writes down about a PF before it changes it, so that any later process knows what is ours.
@@ -23,6 +23,9 @@ pub struct Record {
     pub vf_macs: BTreeMap<u16, MacAddr>,
     /// Its VFs are being made: whoever finds this goes on with setting them up.
     pub making: bool,
+    /// Facts by which policies select the PF, as they were last known.
+    #[serde(default)]
+    pub identity: CardIdentity,
 }
 
 impl Record {
@@ -35,6 +38,7 @@ impl Record {
             raised_mtu: None,
             vf_macs: BTreeMap::new(),
             making: false,
+            identity: CardIdentity::default(),
         }
     }
 

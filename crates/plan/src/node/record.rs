@@ -2,12 +2,14 @@
 
 use super::planned;
 use super::wanted::WantedPf;
-use crate::facts::{FirstSeen, PfFacts, Record};
+use crate::facts::{CardIdentity, FirstSeen, PfFacts, Record};
 use crate::mac::own_mac;
 use crate::step::{Disruption, PlannedStep, Step};
 
 /// The record of a PF whose VFs are all made.
 pub(super) fn record(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -> Record {
+    let last = old.map(CardIdentity::recorded).unwrap_or_default();
+    let identity = CardIdentity::observed(found).or_last(last);
     // Nothing of a PF that was managed outside is our doing: it begins anew when it becomes ours.
     let old = old.filter(|record| wanted.external || !record.is_external());
     let first_seen = old.map_or_else(|| first_seen(found), |record| record.first_seen.clone());
@@ -21,6 +23,7 @@ pub(super) fn record(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -
         raised_mtu: raised.or(old.and_then(|record| record.raised_mtu)),
         vf_macs: old.map(|record| record.vf_macs.clone()).unwrap_or_default(),
         making: false,
+        identity,
     }
 }
 

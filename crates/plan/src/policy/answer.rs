@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use vfleet_api::node_state::UnknownFact;
 use vfleet_api::{PciAddress, VfRange, Written};
 
 use super::{PfRule, PfSetting, PolicyFault};
@@ -20,7 +21,7 @@ pub struct PolicyAnswer {
 }
 
 impl PolicyAnswer {
-    /// Whether it selects any PF of the node, also where it cannot be followed.
+    /// Returns whether it selects any PF of the node, also where it cannot be followed or decided.
     pub fn selects(&self) -> bool {
         self.pfs.iter().any(|pf| !matches!(pf.verdict, PfVerdict::NotSelected(_)))
     }
@@ -74,6 +75,8 @@ pub enum PfVerdict {
     },
     /// It selects the PF, or may, but cannot be followed; the PF stays as `current` has it.
     Invalid(PolicyFault),
+    /// It may select the PF: facts that decide it are unknown. The PF stays as `current` has it.
+    Undecided(Vec<UnknownFact>),
 }
 
 impl PfVerdict {
@@ -96,7 +99,7 @@ impl PfVerdict {
                     || lost.iter().any(|lost| lost.equal_priority)
                     || overruled.iter().any(|setting| setting.equal_priority)
             }
-            Self::NotSelected(_) | Self::Invalid(_) => false,
+            Self::NotSelected(_) | Self::Invalid(_) | Self::Undecided(_) => false,
         }
     }
 
@@ -107,7 +110,7 @@ impl PfVerdict {
                 lost.iter().any(|lost| !lost.equal_priority)
                     || overruled.iter().any(|setting| !setting.equal_priority)
             }
-            Self::NotSelected(_) | Self::Invalid(_) => false,
+            Self::NotSelected(_) | Self::Invalid(_) | Self::Undecided(_) => false,
         }
     }
 }
@@ -129,6 +132,14 @@ impl fmt::Display for PfVerdict {
         match self {
             Self::NotSelected(rule) => rule.fmt(f),
             Self::Invalid(fault) => fault.fmt(f),
+            Self::Undecided(facts) => {
+                let facts: Vec<_> = facts.iter().map(|fact| fact.as_str()).collect();
+                write!(
+                    f,
+                    "{} of this PF cannot be read now, so the PF stays as it is: look at the conditions of its node state",
+                    facts.join(" and ")
+                )
+            }
             Self::Selected { lost, overruled, disagrees_with } => {
                 let lost = lost.iter().map(ToString::to_string);
                 let overruled = overruled.iter().map(ToString::to_string);

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use vfleet_api::node_state::{Interface, InterfaceExt};
+use vfleet_api::node_state::{Interface, InterfaceExt, UnknownFact};
 
 use super::merge::{Displaced, merge};
 use super::setting::differing;
@@ -31,7 +31,7 @@ pub(super) enum Outcome<'a> {
         /// The policy whose settings count for the PF itself.
         winner: NamedPolicy<'a>,
     },
-    /// As it is, since one of its policies cannot be followed.
+    /// As it is, since one of its policies cannot be followed, or it is not known whether one selects it.
     Held(Interface),
 }
 
@@ -50,11 +50,15 @@ pub(super) fn plan_pf<'a>(
     let touched_by = wishes.iter().position(|wish| !leaves_alone(wish)).unwrap_or(policies.len());
     let entries = node.current.interfaces.iter().flatten();
     let current = entries.into_iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
-    let held = current
-        .and_then(|entry| Some((entry, at_fault_on(entry, policies, &wishes, unreadable)?.to_owned())));
-    let (outcome, verdicts) = match held {
-        Some((entry, by)) => (Outcome::Held(entry.clone()), held_back(entry, &by, wishes)),
-        None => merged(policies, current, wishes),
+    let undecided = wishes.iter().any(|wish| matches!(wish, Err(PfVerdict::Undecided(_))));
+    let at_fault = current.and_then(|entry| at_fault_on(entry, policies, &wishes, unreadable));
+    let (outcome, verdicts) = match (current, at_fault) {
+        (Some(entry), Some(by)) => (Outcome::Held(entry.clone()), held_back(policies, entry, by, wishes)),
+        (Some(entry), None) if undecided => {
+            (Outcome::Held(entry.clone()), held_undecided(policies, entry, wishes))
+        }
+        (None, _) if undecided => (Outcome::Nobodys, undecided_verdicts(wishes)),
+        _ => merged(policies, current, wishes),
     };
     PfPlan { outcome, verdicts, touched_by }
 }
@@ -77,18 +81,49 @@ fn at_fault_on<'a>(
     groups.filter_map(|group| group.policy_name.as_deref()).find(|name| at_fault(name))
 }
 
-/// What policies are told of a PF that stays as it is because of the policy `by`.
-fn held_back(entry: &Interface, by: &str, wishes: Wishes) -> Vec<PfVerdict> {
+/// Returns what policies are told of a PF that stays as it is because of the policy `by`.
+fn held_back(policies: &[NamedPolicy<'_>], entry: &Interface, by: &str, wishes: Wishes) -> Vec<PfVerdict> {
+    held(policies, entry, wishes, &PfVerdict::Invalid(PolicyFault::HeldBack { policy: by.to_owned() }))
+}
+
+/// Returns what policies are told of a PF that stays as it is because facts that decide about it are unknown.
+fn held_undecided(policies: &[NamedPolicy<'_>], entry: &Interface, wishes: Wishes) -> Vec<PfVerdict> {
+    let verdict = PfVerdict::Undecided(undecided_facts(&wishes));
+    held(policies, entry, wishes, &verdict)
+}
+
+/// Returns what policies are told of a PF for which nothing was decided yet, and cannot be.
+fn undecided_verdicts(wishes: Wishes) -> Vec<PfVerdict> {
+    let undecided = PfVerdict::Undecided(undecided_facts(&wishes));
+    wishes.into_iter().map(|wish| wish.err().unwrap_or_else(|| undecided.clone())).collect()
+}
+
+fn undecided_facts(wishes: &Wishes) -> Vec<UnknownFact> {
+    let undecided = wishes.iter().filter_map(|wish| match wish {
+        Err(PfVerdict::Undecided(facts)) => Some(facts),
+        _ => None,
+    });
+    let facts: BTreeSet<_> = undecided.flatten().copied().collect();
+    facts.into_iter().collect()
+}
+
+/// Returns what policies are told of a PF that stays as `entry` has it: those that have all they want there are fine,
+/// others are told why.
+fn held(policies: &[NamedPolicy<'_>], entry: &Interface, wishes: Wishes, why: &PfVerdict) -> Vec<PfVerdict> {
+    let groups = entry.vf_groups.as_deref().unwrap_or_default();
     let has_all = |wish: &Interface| {
-        let groups = entry.vf_groups.as_deref().unwrap_or_default();
         entry.num_vfs >= wish.num_vfs && wish.vf_groups.iter().flatten().all(|group| groups.contains(group))
     };
-    let verdict = |wish| match wish {
+    let has_vfs = |policy: &NamedPolicy<'_>| {
+        groups.iter().any(|group| group.policy_name.as_deref() == Some(policy.name))
+    };
+    let verdict = |(policy, wish)| match wish {
+        Err(PfVerdict::Undecided(_)) if has_vfs(policy) => PfVerdict::as_asked(),
         Err(verdict) => verdict,
         Ok(wish) if has_all(&wish) => PfVerdict::as_asked(),
-        Ok(_) => PfVerdict::Invalid(PolicyFault::HeldBack { policy: by.to_owned() }),
+        Ok(_) => why.clone(),
     };
-    wishes.into_iter().map(verdict).collect()
+    policies.iter().zip(wishes).map(verdict).collect()
 }
 
 /// One policy on top of the other.

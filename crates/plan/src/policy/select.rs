@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 
 use vfleet_api::keys::IGNORED_POLICY;
 use vfleet_api::node_policy::NicSelector;
-use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::node_state::{InterfaceExt, UnknownFact};
 use vfleet_api::written::Grammar;
 use vfleet_api::{Invalid, PciAddress, PfSelector, VfRange, Written};
 
@@ -42,27 +42,33 @@ pub(super) struct Selection {
     pub(super) all: bool,
 }
 
-/// Which VFs of `card` the policy names. Every field of the selector that is given must match. A field that cannot be
-/// read is a fault only where no other field says that another card is meant.
+/// Returns the VFs of `card` that the policy names. Every field of the selector that is given must match. A field that
+/// cannot be read is a fault only where no other field says that another card is meant, and so is a fact that is unknown.
 pub(super) fn select(policy: &NamedPolicy<'_>, card: &InterfaceExt) -> Result<Selection, PfVerdict> {
     let nic = &policy.spec.nic_selector;
     if is_empty(nic) {
         return Err(PfRule::EmptySelector.into());
     }
     let mut fault = None;
+    let mut undecided = Vec::new();
     for field in FIELDS {
         match field.matches(nic, card) {
-            Ok(true) => {}
-            Ok(false) => return Err(field.why_not(nic, card).into()),
+            Ok(FieldMatch::Yes) => {}
+            Ok(FieldMatch::No) => return Err(field.why_not(nic, card).into()),
+            Ok(FieldMatch::Unknown(facts)) => undecided.extend(facts),
             Err(error) => fault = fault.or(Some(error)),
         }
     }
-    fault.map_or_else(|| Ok(selection(nic, card)), |fault| Err(fault.into()))
+    match fault {
+        Some(fault) => Err(fault.into()),
+        None if !undecided.is_empty() => Err(PfVerdict::Undecided(undecided)),
+        None => Ok(selection(nic, card)),
+    }
 }
 
 /// Whether `card` is selected for certain: all that is given can be read, and matches.
 pub(crate) fn selects(nic: &NicSelector, card: &InterfaceExt) -> bool {
-    !is_empty(nic) && FIELDS.iter().all(|field| field.matches(nic, card) == Ok(true))
+    !is_empty(nic) && FIELDS.iter().all(|field| field.matches(nic, card) == Ok(FieldMatch::Yes))
 }
 
 /// Whether nothing is given, so that no card is selected.
@@ -82,6 +88,7 @@ pub(crate) struct SelectedBy<'a> {
     names: (Option<&'a str>, Option<&'a [String]>),
     kind: (Option<&'a str>, Option<&'a str>),
     net_filter: Option<&'a str>,
+    unknown: Option<&'a [String]>,
 }
 
 impl<'a> From<&'a InterfaceExt> for SelectedBy<'a> {
@@ -91,7 +98,23 @@ impl<'a> From<&'a InterfaceExt> for SelectedBy<'a> {
             names: (card.name.as_deref(), card.alt_names.as_deref()),
             kind: (card.vendor.as_deref(), card.device_id.as_deref()),
             net_filter: card.net_filter.as_deref(),
+            unknown: card.unknown_facts.as_deref(),
         }
+    }
+}
+
+/// Answer of one field of a selector to one card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum FieldMatch {
+    Yes,
+    No,
+    /// These facts would decide, and are unknown.
+    Unknown(Vec<UnknownFact>),
+}
+
+impl From<bool> for FieldMatch {
+    fn from(matches: bool) -> Self {
+        if matches { Self::Yes } else { Self::No }
     }
 }
 
@@ -133,32 +156,50 @@ impl Field {
         }
     }
 
-    fn matches(self, nic: &NicSelector, card: &InterfaceExt) -> Result<bool, PolicyFault> {
+    fn matches(self, nic: &NicSelector, card: &InterfaceExt) -> Result<FieldMatch, PolicyFault> {
         if let Some((_, fault)) = self.faults(nic).into_iter().next() {
             return Err(fault);
         }
+        if !self.is_given(nic) {
+            return Ok(FieldMatch::Yes);
+        }
+        let unknown: Vec<_> = self.facts().iter().copied().filter(|fact| card.is_unknown(*fact)).collect();
+        // Names that are known are not enough: with another one the policy may mean more VFs.
+        Ok(if unknown.is_empty() {
+            self.matches_known(nic, card).into()
+        } else {
+            FieldMatch::Unknown(unknown)
+        })
+    }
+
+    /// Returns the facts that decide the field, besides the PCI address, which is always known.
+    const fn facts(self) -> &'static [UnknownFact] {
+        match self {
+            Self::Vendor => &[UnknownFact::Vendor],
+            Self::DeviceId => &[UnknownFact::DeviceId],
+            Self::NetFilter => &[UnknownFact::NetFilter],
+            Self::RootDevices => &[],
+            Self::PfNames => &[UnknownFact::Name, UnknownFact::AltNames],
+        }
+    }
+
+    /// Returns whether a field that is given matches, where its facts are known.
+    fn matches_known(self, nic: &NicSelector, card: &InterfaceExt) -> bool {
         let has_id = |wanted: &Option<String>, found: &Option<String>| {
-            let is_it =
-                |wanted: &str| found.as_deref().is_some_and(|found| wanted.eq_ignore_ascii_case(found));
-            given(wanted.as_deref()).is_none_or(is_it)
+            let (wanted, found) = (wanted.as_deref().unwrap_or_default(), found.as_deref());
+            found.is_some_and(|found| wanted.eq_ignore_ascii_case(found))
         };
-        Ok(match self {
+        match self {
             Self::Vendor => has_id(&nic.vendor, &card.vendor),
             Self::DeviceId => has_id(&nic.device_id, &card.device_id),
-            Self::NetFilter => {
-                given(nic.net_filter.as_deref()).is_none_or(|wanted| is_on_network(card, wanted))
-            }
+            Self::NetFilter => is_on_network(card, nic.net_filter.as_deref().unwrap_or_default()),
             Self::RootDevices => {
-                let wanted = addresses(nic);
-                wanted.is_empty() || wanted.iter().any(|address| address.value() == card.pci_address.value())
+                addresses(nic).iter().any(|address| address.value() == card.pci_address.value())
             }
-            Self::PfNames => {
-                let means_card = |name: &Written<PfSelector>| {
-                    name.value().is_ok_and(|selector| has_name(card, &selector.name))
-                };
-                names(nic).is_empty() || names(nic).iter().any(means_card)
-            }
-        })
+            Self::PfNames => names(nic)
+                .iter()
+                .any(|name| name.value().is_ok_and(|selector| has_name(card, &selector.name))),
+        }
     }
 
     /// What a card that does not match is told.

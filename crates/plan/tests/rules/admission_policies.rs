@@ -310,7 +310,7 @@ proptest! {
         both.push(NamedPolicy { name: "candidate", spec: &candidate });
         let current = SriovNetworkNodeStateSpec::default();
         let input = NodeInput {
-            labels: &labels, cards: &cards, current: &current, rdma_mode: None, manage_software_bridges: gate,
+            labels: &labels, cards: &cards, current: &current, rdma_mode: vfleet_plan::Fact::None, manage_software_bridges: gate,
         };
         let plan = plan_node_spec(&both, &BTreeSet::new(), &input);
         // Where the candidate does not select the node, it is not judged beside the other.

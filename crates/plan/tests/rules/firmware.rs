@@ -150,10 +150,11 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
         rdma: None,
         firmware: None,
         is_lone_vf: false,
-        net_filter: None,
+        net_filter: vfleet_plan::Fact::None,
         link: Some(LinkFacts {
             name: "ens1f0".to_owned(),
             alt_names: Vec::new(),
+            is_named: true,
             kind,
             mac: None,
             permanent_mac: None,

@@ -21,7 +21,7 @@ fn pf(address: &str, node_guid: Option<&str>) -> PfFacts {
             .map(|guid| RdmaFacts { device: "mlx5_0".to_owned(), node_guid: guid.parse().unwrap() }),
         firmware: None,
         is_lone_vf: false,
-        net_filter: None,
+        net_filter: vfleet_plan::Fact::None,
         link: None,
         vfs: Vec::new(),
     }
@@ -236,6 +236,7 @@ fn a_pf_of_which_nothing_is_known_gets_no_guids_that_others_have_too() {
     port.link = Some(LinkFacts {
         name: "ib0".to_owned(),
         alt_names: Vec::new(),
+        is_named: true,
         kind: LinkKind::Infiniband,
         mac: None,
         permanent_mac: Some(MacAddr([0x0c, 0x42, 0xa1, 0, 0, 1])),

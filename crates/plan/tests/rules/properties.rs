@@ -47,7 +47,7 @@ impl Situation {
             labels: &self.labels,
             cards: &self.cards,
             current,
-            rdma_mode: None,
+            rdma_mode: vfleet_plan::Fact::None,
             manage_software_bridges: self.gate,
         };
         plan_node_spec(&named, &self.unreadable, &node)

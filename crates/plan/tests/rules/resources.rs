@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::node_state::InterfaceExt;
+use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_plan::resources::{Resource, Selectors};
 use vfleet_plan::{NamedPolicy, NicIds, device_plugin_config};
 
@@ -16,7 +16,8 @@ fn resources_on(cards: &str, nic_selector: &str) -> Option<Vec<Resource>> {
     let (ids, bad) = NicIds::parse(&BTreeMap::from([("i40e".to_owned(), "8086 158B 154c".to_owned())]));
     assert!(bad.is_empty(), "{bad:?}");
     let policies = [NamedPolicy { name: "p", spec: &spec }];
-    device_plugin_config(&policies, &BTreeMap::new(), &cards, &ids).resources
+    device_plugin_config(&policies, &BTreeMap::new(), &cards, &SriovNetworkNodeStateSpec::default(), &ids)
+        .resources
 }
 
 fn selectors_on(cards: &str, nic_selector: &str) -> Selectors {

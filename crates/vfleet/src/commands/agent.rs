@@ -1,6 +1,5 @@
 //! `vfleet agent`: the node daemon, on a real or a simulated machine.
 
-mod node_object;
 mod settings;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
-use vfleet_host::{Host, HostRoot, LinuxHost, Platform, SimHost};
+use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
 use vfleet_plan::NodeSettings;
 
 pub(crate) use self::settings::node_addresses;
@@ -67,7 +66,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let client = client::connect().await?;
         let namespace = arguments.namespace.clone();
         let metrics = arguments.metrics_bind_address;
-        let config = config(arguments, client.clone()).await?;
+        let config = config(arguments, client.clone())?;
         if let Some(listener) = metrics.listen().await? {
             tracing::info!(address = ?listener.local_addr(), "serving metrics");
             tokio::spawn(vfleet_agent::serve(listener, Arc::clone(&config.metrics), stop.clone()));
@@ -80,21 +79,19 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     })
 }
 
-async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
-    let mut settings = arguments.settings.of_node();
-    let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
-        Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
-    } else {
-        let node_object::Told { platform, addresses } = node_object::read(client, &arguments.node).await;
-        // The operator tells its own agents; one that was started by hand knows them from the Node alone.
-        if settings.node_addresses.is_empty() {
-            settings.node_addresses = addresses;
-        }
-        // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
-        settings.has_lone_vfs = platform != Platform::BareMetal;
-        Arc::new(this_machine(&arguments.host_root, &settings).with_platform(platform))
+fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
+    let settings = arguments.settings.of_node();
+    let host: Arc<dyn Host> = match &arguments.sim {
+        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
+        None => Arc::new(this_machine(&arguments.host_root, &settings)),
     };
+    let is_simulated = arguments.sim.is_some();
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
+    if !is_simulated {
+        // The operator tells its own agents their addresses; one that was started by hand has them from the Node alone.
+        let told = settings.node_addresses.clone();
+        config.node_context = Some(vfleet_agent::node_object::follow(client, &config.node, told));
+    }
     config.settings = settings;
     arguments.settings.apply(&mut config);
     Ok(config)

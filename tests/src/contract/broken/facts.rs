@@ -2,7 +2,7 @@
 
 use vfleet_api::Guid;
 use vfleet_plan::{
-    EswitchMode, FirmwareFacts, FirmwareSettings, HostFacts, HostUse, LinkFacts, PfFacts, RdmaFacts,
+    EswitchMode, Fact, FirmwareFacts, FirmwareSettings, HostFacts, HostUse, LinkFacts, PfFacts, RdmaFacts,
     VdpaKind, VfFacts,
 };
 
@@ -37,7 +37,7 @@ defects! {
     "facts_with_a_numa_node", caught by "tells_no_numa_node_of_a_machine_with_one",
         Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.numa_node = Some(0)));
     "facts_with_a_network", caught by "tells_no_network_of_a_cloud_outside_one",
-        Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.net_filter = Some("openstack/x".to_owned())));
+        Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.net_filter = Fact::Value("openstack/x".to_owned())));
     "facts_with_embedded_switches", caught by "tells_no_eswitch_of_a_card_without_one",
         Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.eswitch = Some(EswitchMode::Legacy)));
     "facts_with_offloading", caught by "tells_no_eswitch_of_a_card_without_one",

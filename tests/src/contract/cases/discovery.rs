@@ -38,7 +38,7 @@ fn tells_no_numa_node_of_a_machine_with_one(bench: &dyn Bench) -> Shown {
 }
 
 fn tells_no_network_of_a_cloud_outside_one(bench: &dyn Bench) -> Shown {
-    same("the network", &facts(bench)?.net_filter, &None)
+    same("the network", &facts(bench)?.net_filter.value(), &None)
 }
 
 fn tells_every_pf(bench: &dyn Bench) -> Shown {

@@ -1,7 +1,7 @@
 //! What is written down about PFs.
 
 use vfleet_api::{MacAddr, PciAddress};
-use vfleet_plan::{FirstSeen, Record, Step};
+use vfleet_plan::{CardIdentity, Fact, FirstSeen, Record, Step};
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown, Stop};
@@ -19,12 +19,14 @@ cases! {
 
 fn record(pf: PciAddress, num_vfs: i64) -> Record {
     Record {
-        pf,
-        interface: specs::interface(pf, num_vfs),
         first_seen: FirstSeen { mtu: Some(1500), ..Default::default() },
-        raised_mtu: None,
         vf_macs: [(1, MacAddr([2, 0, 0, 0, 0, 1]))].into(),
-        making: false,
+        identity: CardIdentity {
+            alt_names: Fact::Value(vec!["enp1s0f0".to_owned()]),
+            net_filter: Fact::None,
+            ..Default::default()
+        },
+        ..Record::taken_over(pf, specs::interface(pf, num_vfs))
     }
 }
 

@@ -3,7 +3,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use proptest::prelude::*;
-use vfleet_plan::Question;
+use vfleet_plan::{Fact, Question};
 
 use super::*;
 use crate::linux::tree::Tree;
@@ -117,7 +117,7 @@ fn a_cloud_that_makes_no_sense_is_told_with_the_card_that_it_should_have_told_of
     }
     tree.add_card("0000:00:05.0", "0x8086\n");
     let facts = LinuxHost::new(tree.root().clone()).with_platform(Platform::OpenStack).facts().unwrap();
-    assert_eq!((facts.pfs.len(), &facts.pfs[0].net_filter), (1, &None));
+    assert_eq!((facts.pfs.len(), &facts.pfs[0].net_filter), (1, &Fact::Unknown));
     let [unanswered] = facts.unanswered.try_into().unwrap();
     assert_eq!((unanswered.question, unanswered.reason), (Question::Network, "MetadataFailed"));
     assert!(
@@ -131,13 +131,18 @@ fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
     let tree = with_drive(NETWORK_DATA);
     let root = tree.root().clone().on_platform(Platform::OpenStack);
     let card = "0000:00:05.0".parse().unwrap();
-    let expected = Some("openstack/NetworkID:da5bb487".to_owned());
+    let expected = Fact::Value("openstack/NetworkID:da5bb487".to_owned());
     assert_eq!(network(&root, card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), expected);
     std::fs::remove_file(tree.path(&drive("network_data.json"))).unwrap();
     // Given to a program, it shows no address any more.
     assert_eq!(network(&root, card, None).unwrap(), expected);
-    assert_eq!(network(&root, "0000:00:06.0".parse().unwrap(), None).unwrap(), None);
-    assert_eq!(network(tree.root(), card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), None);
+    let other = "0000:00:06.0".parse().unwrap();
+    assert_eq!(network(&root, other, Some(mac("fa:16:3e:00:00:09"))).unwrap(), Fact::None);
+    assert_eq!(network(&root, other, None).unwrap(), Fact::Unknown, "nobody can ask without an address");
+    let first = Some(mac("fa:16:3e:00:00:01"));
+    assert_eq!(network(tree.root(), card, first).unwrap(), Fact::Unknown, "the platform is not known");
+    let hardware = tree.root().clone().on_platform(Platform::BareMetal);
+    assert_eq!(network(&hardware, card, first).unwrap(), Fact::None);
 }
 
 proptest! {

@@ -91,6 +91,7 @@ fn vf_link(pf: &Link, index: u16, kept: Option<MacAddr>, made_up: MacAddr) -> Li
     Link {
         name: format!("{}v{index}", pf.name),
         alt_names: Vec::new(),
+        is_named: true,
         kind: pf.kind,
         mac: kept.unwrap_or(made_up),
         permanent_mac: kept,

@@ -30,6 +30,7 @@ pub(crate) fn link(name: &str, last: u8) -> LinkFacts {
     LinkFacts {
         name: name.to_owned(),
         alt_names: Vec::new(),
+        is_named: true,
         kind: LinkKind::Ethernet,
         mac: Some(MacAddr([2, 0, 0, 0, 0, last])),
         permanent_mac: None,
@@ -56,7 +57,7 @@ pub(crate) fn pf(vfs: u16) -> PfFacts {
         rdma: None,
         firmware: None,
         is_lone_vf: false,
-        net_filter: None,
+        net_filter: vfleet_plan::Fact::None,
         link: Some(link("ens1f0", 0xff)),
         vfs: (0..vfs).map(vf).collect(),
     }

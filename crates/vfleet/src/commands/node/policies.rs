@@ -172,7 +172,7 @@ impl Source {
             labels: &self.labels,
             cards: &cards,
             current: &current,
-            rdma_mode: None,
+            rdma_mode: vfleet_plan::Fact::None,
             manage_software_bridges: false,
         };
         let plan = plan_node_spec(&policies, &unreadable, &input);
@@ -250,7 +250,9 @@ fn answered(answer: &PolicyAnswer) -> Vec<PolicyLine> {
                     PolicyLine::selected(&answer.policy, Some(name), "selected".to_owned())
                 }
                 PfVerdict::Selected { .. } => PolicyLine::selected(&answer.policy, Some(name), text),
-                PfVerdict::Invalid(_) => PolicyLine::at_fault(&answer.policy, Some(name), text),
+                PfVerdict::Invalid(_) | PfVerdict::Undecided(_) => {
+                    PolicyLine::at_fault(&answer.policy, Some(name), text)
+                }
             }
         })
         .collect();
