@@ -77,6 +77,32 @@ async fn the_node_says_which_cloud_it_is_in_and_which_addresses_are_its_own() {
         cards(state) == [(PF.to_owned(), Some("the node's own address".to_owned()))]
     };
     cluster.wait_for("told-3", "a protected PF", protected).await;
+    // The first agent's node gets that address as well, and its agent hears of it.
+    cluster.kubectl(&["patch", "node", "told-1", "--subresource=status", "-p", &status]);
+    cluster.wait_for("told-1", "a PF that is protected from now on", protected).await;
+}
+
+/// Hardware or a cloud: an agent that took one for the other would take VFs away.
+#[tokio::test]
+async fn nothing_is_reported_before_the_platform_of_the_node_is_known() {
+    let cluster = Cluster::new("unknown-node", Plane::Fleet).await;
+    let _operator = cluster.operator();
+    let root = two_cards();
+    cluster.create_worker("unknown-1").await;
+    cluster.wait_for("unknown-1", "a node state", |_| true).await;
+    cluster.remove_worker("unknown-1").await;
+    let arguments = ["agent", "--node", "unknown-1", "--host-root", root.path().to_str().unwrap()];
+    let _agent = cluster.start_agent_without_node("unknown-1", &arguments);
+    let is_unknown = |state: &SriovNetworkNodeState| {
+        let mut conditions = state.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.any(|condition| condition.type_ == "Ready" && condition.reason == "PlatformUnknown")
+    };
+    cluster.wait_for("unknown-1", "PlatformUnknown", is_unknown).await;
+    let state = cluster.wait("unknown-1", "no card", |_| true).await;
+    assert_eq!((state.sync_status().as_str(), state.cards().len()), ("", 0));
+    cluster.create_worker("unknown-1").await;
+    let only_pf = |state: &SriovNetworkNodeState| cards(state) == [(PF.to_owned(), None)];
+    cluster.wait_for("unknown-1", "the PF", only_pf).await;
 }
 
 #[tokio::test]

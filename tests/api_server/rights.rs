@@ -80,6 +80,7 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("watch", SRIOV, "sriovoperatorconfigs", Home)),
         (AGENT, Deed("delete", "", "pods", Home)),
         (AGENT, Deed("get", "", "nodes", All)),
+        (AGENT, Deed("watch", "", "nodes", All)),
         (SIM, Deed("create", "", "nodes", All)),
         (SIM, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
     ];
@@ -132,7 +133,6 @@ async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
         (AGENT, Deed("list", "", "pods", Elsewhere)),
         (AGENT, Deed("create", "", "pods", Home)),
         (AGENT, Deed("list", "", "configmaps", Home)),
-        (AGENT, Deed("list", "", "nodes", All)),
         (AGENT, Deed("update", "", "nodes", All)),
         (AGENT, Deed("patch", "", "nodes", All)),
         (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),

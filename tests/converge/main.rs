@@ -11,6 +11,7 @@
 mod course;
 mod machine;
 mod mishap;
+mod unknown;
 mod wish;
 
 use std::fmt;

@@ -342,6 +342,11 @@ impl Cluster {
         self.start(&kubeconfig, &[&["agent", "--node", node], arguments].concat(), environment)
     }
 
+    /// Starts the agent of a node that may not exist.
+    pub fn start_agent_without_node(&self, node: &str, arguments: &[&str]) -> Program {
+        self.start(&self.kubeconfig(AGENT, Some(&self.agent_pod(node))), arguments, &[])
+    }
+
     /// The init container of the separate device plugin, in this pod.
     pub fn plugin_that_waits(&self, pod: &str) -> Program {
         let kubeconfig = self.kubeconfig(DEVICE_PLUGIN, Some(pod));

@@ -106,7 +106,7 @@ mod tests {
         let (sender, mut receiver) = watch::channel(Err("not yet".to_owned()));
         say_why(&sender, || "forbidden".to_owned());
         assert_eq!(*receiver.borrow_and_update(), Err("forbidden".to_owned()));
-        sender.send_replace(Ok(NodeContext::default()));
+        sender.send(Ok(NodeContext::default())).unwrap();
         receiver.borrow_and_update();
         say_why(&sender, || "gone".to_owned());
         assert!(receiver.borrow().is_ok() && !receiver.has_changed().unwrap());

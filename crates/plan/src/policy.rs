@@ -69,6 +69,20 @@ pub struct NodeInput<'a> {
     pub manage_software_bridges: bool,
 }
 
+impl NodePlan {
+    /// Returns whether VFs could be lost by a slip: a policy cannot be read, followed or decided on, and the node state,
+    /// which is new, does not tell what was made for it before. Then the spec stays unwritten, and the agent leaves
+    /// everything as it is.
+    pub fn is_guesswork(&self, node: &NodeInput<'_>, unreadable: &BTreeSet<String>) -> bool {
+        let is_open = |pf: &PfAnswer| matches!(pf.verdict, PfVerdict::Invalid(_) | PfVerdict::Undecided(_));
+        let is_new = node.current.interfaces.is_none();
+        let has_vfs = node.cards.iter().any(|card| card.num_vfs.unwrap_or(0) > 0);
+        is_new
+            && has_vfs
+            && (!unreadable.is_empty() || self.answers.iter().any(|answer| answer.pfs.iter().any(is_open)))
+    }
+}
+
 /// What a node shall be like, and what each policy is told about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {

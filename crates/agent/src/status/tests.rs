@@ -2,7 +2,7 @@ use serde_json::json;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostError, SimHost};
-use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Target, Unread, plan_node};
+use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Target, Unanswered, Unread, plan_node};
 
 use super::*;
 use crate::apply::Happening;
@@ -84,6 +84,41 @@ fn a_machine_that_cannot_be_read_keeps_its_cards_in_the_status() {
     let new = status(&known, None, None, &Progress::Done(&[Failure::Unreadable(error)]));
     assert_eq!(new.interfaces, Some(Vec::new()));
     assert_eq!(new.sync_status.as_deref(), Some(FAILED));
+}
+
+#[test]
+fn without_the_platform_nothing_is_reported_but_a_condition() {
+    let mut known = told(state(1), &Progress::Done(&[]));
+    known.status.as_mut().unwrap().interfaces = Some(Vec::new());
+    let new = status(&known, None, None, &Progress::PlatformUnknown("Node a cannot be read"));
+    assert_eq!((new.interfaces.as_ref(), result(&new)), (Some(&Vec::new()), (Some(SUCCEEDED), "")));
+    known.status = Some(new);
+    let ready = condition(&known, READY);
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PlatformUnknown"));
+    assert_eq!(ready.message, "Node a cannot be read");
+    assert!(!is_ready(&known));
+}
+
+#[test]
+fn a_cloud_that_does_not_answer_is_a_condition_until_it_does() {
+    let unanswered = Unanswered {
+        pf: "0000:01:00.0".parse().unwrap(),
+        question: Question::Network,
+        error: "cannot get http://169.254.169.254/".to_owned(),
+        reason: "MetadataFailed",
+    };
+    let facts = HostFacts { unanswered: vec![unanswered], ..HostFacts::default() };
+    let mut failing = state(1);
+    failing.status = Some(status(&failing, Some(&facts), None, &Progress::Done(&[])));
+    let cloud = condition(&failing, CLOUD_METADATA);
+    assert_eq!((cloud.status.as_str(), cloud.reason.as_str()), ("False", "MetadataFailed"));
+    assert!(is_ready(&failing), "VFs are as they were decided to be");
+    failing.status = Some(status(&failing, None, None, &Progress::Done(&[failure()])));
+    assert_eq!(condition(&failing, CLOUD_METADATA).status, "False", "nothing is known of it now");
+    let answers = told(failing, &Progress::Done(&[]));
+    let types: Vec<_> =
+        answers.status.unwrap().conditions.unwrap().into_iter().map(|one| one.type_).collect();
+    assert_eq!(types, [READY, PROGRESSING, DEGRADED]);
 }
 
 #[test]

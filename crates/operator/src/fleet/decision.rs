@@ -3,10 +3,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{SriovNetworkNodeStateSpec, SriovNetworkPoolConfig};
-use vfleet_plan::{
-    Fact, NamedPool, NodeIdentity, NodeInput, NodePlan, PfAnswer, PfVerdict, PolicyAnswer, plan_node_spec,
-    pool,
-};
+use vfleet_plan::{Fact, NamedPool, NodeIdentity, NodeInput, NodePlan, PolicyAnswer, plan_node_spec, pool};
 
 use super::state::State;
 use super::{Fleet, Labels};
@@ -61,22 +58,30 @@ impl Fleet {
             (Some(labels), Some(state)) => {
                 let plan = self.plan(name, labels, state);
                 let answers = plan.as_ref().map(|plan| plan.answers.clone()).unwrap_or_default();
-                (self.upkeep(state, plan), answers)
+                let is_guesswork = |plan: &NodePlan| {
+                    let input = self.input(name, labels, state);
+                    input.is_none_or(|input| plan.is_guesswork(&input, &self.policies.unknown()))
+                };
+                (self.upkeep(state, plan.filter(|plan| !is_guesswork(plan))), answers)
             }
         }
     }
 
-    /// What the node shall be like; `None` before its cards are known.
+    /// Returns what the node shall be like; `None` before its cards are known.
     pub(super) fn plan(&self, name: &str, labels: &Labels, state: &State) -> Option<NodePlan> {
+        let input = self.input(name, labels, state)?;
+        Some(plan_node_spec(&self.named_policies(), &self.policies.unknown(), &input))
+    }
+
+    fn input<'a>(&'a self, name: &str, labels: &'a Labels, state: &'a State) -> Option<NodeInput<'a>> {
         let settings = self.settings.as_ref()?;
-        let input = NodeInput {
+        Some(NodeInput {
             labels,
             cards: state.cards.as_deref()?,
             current: &state.spec,
             rdma_mode: self.rdma_mode(name, labels),
             manage_software_bridges: settings.manage_software_bridges,
-        };
-        Some(plan_node_spec(&self.named_policies(), &self.policies.unknown(), &input))
+        })
     }
 
     /// Returns the RDMA mode of the node's pool. A pool that cannot be read may be the node's.
@@ -95,10 +100,7 @@ impl Fleet {
     fn upkeep(&self, state: &State, plan: Option<NodePlan>) -> Decision {
         let owner = self.settings.as_ref().map(|settings| &settings.owner);
         let upkeep = Upkeep {
-            spec: plan
-                .filter(|plan| !self.is_guesswork(state, plan))
-                .map(|plan| plan.spec)
-                .filter(|spec| *spec != state.spec),
+            spec: plan.map(|plan| plan.spec).filter(|spec| *spec != state.spec),
             owner: !state.owners.iter().eq(owner),
             keep_for_good: state.keep_until.is_some(),
             version: state.version.clone(),
@@ -108,19 +110,6 @@ impl Fleet {
             return Decision::Nothing;
         }
         Decision::Update(upkeep)
-    }
-}
-
-impl Fleet {
-    /// Returns whether VFs could be lost by a slip: a policy cannot be followed or decided on, and the node state, which is
-    /// new, does not tell what was made for it before. Then the spec stays unwritten, and the agent leaves everything as it is.
-    fn is_guesswork(&self, state: &State, plan: &NodePlan) -> bool {
-        let is_new = state.spec.interfaces.is_none();
-        let has_vfs = state.cards.iter().flatten().any(|card| card.num_vfs.unwrap_or(0) > 0);
-        let is_open = |pf: &PfAnswer| matches!(pf.verdict, PfVerdict::Invalid(_) | PfVerdict::Undecided(_));
-        let at_fault = |answer: &PolicyAnswer| answer.pfs.iter().any(is_open);
-        let cannot_be_followed = !self.policies.unknown().is_empty() || plan.answers.iter().any(at_fault);
-        is_new && has_vfs && cannot_be_followed
     }
 }
 

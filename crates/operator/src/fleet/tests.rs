@@ -247,6 +247,37 @@ fn a_pool_touches_its_nodes_and_gives_them_its_rdma_mode() {
     assert_eq!(serde_json::to_value(system).unwrap(), json!({ "rdmaMode": "exclusive" }));
 }
 
+/// A pool that cannot be judged may be the node's: another RDMA mode would restart the node.
+#[test]
+fn a_pool_that_cannot_be_judged_leaves_the_rdma_mode_as_it_is() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(labelled("a", "rack", "1")));
+    let mut exclusive = state_with_card("a").0.unwrap();
+    exclusive.spec =
+        serde_json::from_value(json!({ "interfaces": [], "system": { "rdmaMode": "exclusive" } })).unwrap();
+    fleet.state(Event::Apply(Guarded(Ok(exclusive))));
+    let wrong = json!({ "matchExpressions": [{ "key": "rack", "operator": "Sometimes" }] });
+    fleet.pool(Event::Apply(pool("p", &json!({ "nodeSelector": wrong, "rdmaMode": "exclusive" }))));
+    assert_eq!(decision(&fleet, "a"), Decision::Nothing);
+    fleet.pool(Event::Delete(pool("p", &json!({ "nodeSelector": wrong }))));
+    assert_eq!(spec_wanted(&fleet, "a").system, None);
+}
+
+/// It would empty the spec, and the agent would take all VFs away.
+#[test]
+fn a_node_that_reports_no_card_keeps_its_spec_and_its_plugin() {
+    let mut fleet = a_fleet();
+    fleet.node(Event::Apply(worker("a")));
+    fleet.policy(Event::Apply(policy("p", 2)));
+    fleet.state(Event::Apply(state_with_card("a")));
+    let spec = spec_wanted(&fleet, "a");
+    let mut empty = state("a", &json!({ "interfaces": [] })).0.unwrap();
+    empty.spec = spec;
+    fleet.state(Event::Apply(Guarded(Ok(empty))));
+    assert_eq!(decision(&fleet, "a"), Decision::Nothing);
+    assert_eq!(plugin_wish(&fleet, "a"), Some(NodeWish::Unchanged));
+}
+
 #[test]
 fn the_operator_config_says_which_nodes_run_an_agent() {
     let mut fleet = a_fleet();

@@ -104,3 +104,24 @@ fn ids_that_cannot_be_read_are_named_and_the_others_count() {
     assert_eq!(bad.iter().map(|bad| bad.key.as_str()).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
     assert!(bad[0].to_string().contains("8086 158b 154c"), "{}", bad[0]);
 }
+
+/// The cloud does not answer: the resource of a card that was decided to be on the network stays.
+#[test]
+fn a_card_whose_network_is_unknown_keeps_its_resource() {
+    let spec = "{resourceName: r, nodeSelector: {}, numVfs: 1, nicSelector: {netFilter: 'aws/NetworkID:a'}}";
+    let spec: SriovNetworkNodePolicySpec = serde_saphyr::from_str(spec).unwrap();
+    let policies = [NamedPolicy { name: "p", spec: &spec }];
+    let card = |rest: &str| -> Vec<InterfaceExt> {
+        serde_saphyr::from_str(&format!("[{{pciAddress: '0000:00:05.0', {rest}}}]")).unwrap()
+    };
+    let decided = "interfaces: [{pciAddress: '0000:00:05.0', vfGroups: [{policyName: p}]}]";
+    let decided: SriovNetworkNodeStateSpec = serde_saphyr::from_str(decided).unwrap();
+    let addresses = |cards: &[InterfaceExt], current: &SriovNetworkNodeStateSpec| {
+        let list = device_plugin_config(&policies, &BTreeMap::new(), cards, current, &NicIds::default());
+        list.resources.map(|resources| resources[0].selectors.pci_addresses.clone())
+    };
+    let unknown = card("unknownFacts: [netFilter]");
+    assert_eq!(addresses(&unknown, &decided), Some(vec!["0000:00:05.0".to_owned()]));
+    assert_eq!(addresses(&unknown, &SriovNetworkNodeStateSpec::default()), None);
+    assert_eq!(addresses(&card("netFilter: 'aws/NetworkID:b'"), &decided), None);
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::report::{View, interfaces};
 use vfleet_plan::{EswitchMode, Fact, HostFacts, HostUse, NicIds, Unread, VdpaKind};
@@ -44,6 +45,46 @@ fn a_card_that_cannot_be_read_is_as_it_was_last_seen() {
     assert_eq!((only_recorded[0].name.as_deref(), &only_recorded[0].num_vfs), (Some("ens1f0"), &None));
     facts.records.clear();
     assert_eq!(interfaces(&facts, &View::default()), []);
+}
+
+/// A driver resets, or a namespace has the interface: policies that select the card by its names keep it.
+#[test]
+fn names_and_networks_are_reported_as_last_known_while_the_interface_is_away() {
+    let mut named = pf(2);
+    named.net_filter = Fact::Value("aws/NetworkID:a".to_owned());
+    named.link.as_mut().unwrap().alt_names = vec!["enp59s0f0".to_owned()];
+    let spec = two("deviceType: netdevice");
+    let plan = vfleet_plan::plan_node(&spec, &machine(named.clone()));
+    let record = plan.steps.into_iter().find_map(|planned| match planned.step {
+        vfleet_plan::Step::WriteRecord { record } => Some(record),
+        _ => None,
+    });
+    let identity = |facts: &HostFacts, known: &[InterfaceExt]| {
+        let card = interfaces(facts, &View { known, narrow: None }).remove(0);
+        (card.name, card.alt_names, card.net_filter, card.unknown_facts)
+    };
+    let whole = machine(named.clone());
+    let expected = identity(&whole, &[]);
+    let mut away = named.clone();
+    (away.link, away.net_filter) = (None, Fact::Unknown);
+    let mut unnamed = named.clone();
+    let link = unnamed.link.as_mut().unwrap();
+    (link.name, link.alt_names, link.is_named) = ("eth0".to_owned(), Vec::new(), false);
+    for pf in [away.clone(), unnamed] {
+        let mut facts = machine(pf);
+        assert_eq!(identity(&facts, &interfaces(&whole, &View::default())), expected, "as last reported");
+        facts.records.extend(record.clone());
+        assert_eq!(identity(&facts, &[]), expected, "as recorded, by another process");
+    }
+    // The Go daemon wrote down only the name, and nobody has reported the card.
+    let facts = recorded(machine(away), &spec);
+    let unknown = vec!["altNames".to_owned(), "netFilter".to_owned()];
+    assert_eq!(identity(&facts, &[]), (Some("ens1f0".to_owned()), None, None, Some(unknown)));
+    // Another name is a fact: what was before does not count.
+    let mut renamed = named;
+    renamed.link.as_mut().unwrap().alt_names = Vec::new();
+    let facts = HostFacts { records: record.into_iter().collect(), ..machine(renamed) };
+    assert_eq!(identity(&facts, &[]).1, None);
 }
 
 #[test]
