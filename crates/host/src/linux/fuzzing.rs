@@ -103,7 +103,7 @@ pub fn rdma_mode(answer: &[u8]) -> Option<RdmaMode> {
 }
 
 /// Parses an announcement of the kernel; returns its device and subsystem.
-pub fn uevent(bytes: &[u8]) -> Option<(&str, &str)> {
+pub fn uevent(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Uevent::parse(bytes).map(|event| {
         let _ = event.is_about_cards();
         (event.device, event.subsystem)
