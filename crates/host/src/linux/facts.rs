@@ -75,15 +75,15 @@ impl Common {
 }
 
 fn read_records(machine: &Machine, facts: &mut HostFacts) -> Result<(), HostError> {
-    for (name, record) in records::read_all(&machine.root)? {
-        match (record, name.parse()) {
-            (Ok(record), _) => facts.records.push(record),
-            (Err(error), Ok(pf)) => facts.unread.push(unread(pf, &error)),
-            // Nobody can tell which card this was to be about.
-            (Err(error), Err(_)) => return Err(error),
+    for (pf, record) in records::read_all(&machine.root)? {
+        match record {
+            Ok(record) => facts.records.push(record),
+            Err(error) => {
+                facts.unread.push(unread(pf, &error));
+                facts.unread_records.insert(pf);
+            }
         }
     }
-    facts.records.sort_by_key(|record| record.pf);
     Ok(())
 }
 
@@ -91,7 +91,7 @@ fn unread(pf: PciAddress, error: &HostError) -> Unread {
     Unread { pf, error: with_causes(&error), reason: error.reason() }
 }
 
-/// A card is read or unread, for one reason.
+/// A card is read or unread, for one reason: its record's, where that cannot be read.
 fn set_apart_unread(facts: &mut HostFacts) {
     facts.unread.sort_by_key(|unread| unread.pf);
     facts.unread.dedup_by_key(|unread| unread.pf);
