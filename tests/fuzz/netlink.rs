@@ -136,9 +136,9 @@ fn rdma_mode() {
 fn uevent() {
     Target::new("uevent").run(|bytes| {
         let Some((device, subsystem)) = fuzzing::uevent(bytes) else { return Verdict::Refused };
-        assert!(!device.contains('\0') && !subsystem.contains('\0'), "{device:?} {subsystem:?}");
-        let printed = format!("add@{device}\0SUBSYSTEM={subsystem}\0");
-        assert_eq!(fuzzing::uevent(printed.as_bytes()), Some((device, subsystem)));
+        assert!(!device.contains(&0) && !subsystem.contains(&0), "{device:?} {subsystem:?}");
+        let printed = [b"add@", device, b"\0SUBSYSTEM=", subsystem, b"\0"].concat();
+        assert_eq!(fuzzing::uevent(&printed), Some((device, subsystem)));
         Verdict::Accepted
     });
 }

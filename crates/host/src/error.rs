@@ -16,11 +16,8 @@ pub enum HostError {
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
     #[error("{} says {found:?}, which is not {expected}", path.display())]
     Unreadable { path: PathBuf, found: String, expected: &'static str },
-    #[error(
-        "the record {} is damaged: remove it to make vfleet forget what it did to this card",
-        path.display()
-    )]
-    Record { path: PathBuf, source: serde_json::Error },
+    #[error("the record {} is damaged: {remedy}", path.display())]
+    Record { path: PathBuf, remedy: String, source: Box<dyn Error + Send + Sync> },
     #[error("cannot {attempt}{}", said(.message.as_deref()))]
     Netlink { attempt: String, message: Option<String>, source: io::Error },
     #[error("this machine has no {what} to spare")]

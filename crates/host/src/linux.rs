@@ -28,6 +28,7 @@ mod rdma;
 mod records;
 mod representor;
 mod root;
+mod settle;
 mod steps;
 mod sysfs;
 mod system;

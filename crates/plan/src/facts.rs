@@ -43,6 +43,9 @@ pub struct HostFacts {
     pub has_boot_program: bool,
     /// The file of InfiniBand GUIDs, as it is written; `None` when there is none.
     pub guid_file: Option<String>,
+    /// PFs whose record is there and cannot be read: nobody can tell what is ours of them. Each is [`HostFacts::unread`],
+    /// which says why, whether or not the card is there.
+    pub unread_records: BTreeSet<PciAddress>,
 }
 
 impl HostFacts {

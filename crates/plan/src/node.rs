@@ -131,13 +131,12 @@ fn load_modules(pfs: &[(&WantedPf, PfPlan)], facts: &HostFacts) -> Vec<PlannedSt
     modules::load(&needed, any_vfs, facts)
 }
 
-/// PFs that are recorded and no longer wanted.
+/// PFs that are recorded and no longer wanted. One whose record cannot be read is a problem: it may have to be given back.
 fn give_back(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
-    for record in &facts.records {
-        let still_wanted = interfaces.iter().any(|interface| interface.pci_address.value() == Ok(&record.pf));
-        if still_wanted {
-            continue;
-        }
+    let is_wanted = |pf| interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf));
+    let unread = facts.unread_records.iter().filter(|pf| !is_wanted(pf)).filter_map(|pf| facts.unread(*pf));
+    plan.problems.extend(unread.map(Problem::unread));
+    for record in facts.records.iter().filter(|record| !is_wanted(&record.pf)) {
         match reset::reset_pf(record, facts) {
             Ok(steps) => plan.steps.extend(steps),
             Err(problem) => plan.problems.push(problem),

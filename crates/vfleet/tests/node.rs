@@ -157,6 +157,39 @@ fn show_tells_whose_the_cards_are_and_what_is_amiss() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_never_success() {
+    let mut torn: Value = serde_json::from_str(&machine(4, 0)).unwrap();
+    torn["damagedRecords"] = json!([PF]);
+    let torn = torn.to_string();
+    let other = policy("other", 2, &json!({ "pfNames": ["eth9"] }));
+    for (arguments, policies) in [
+        (&["reset", "--force", "--format", "json"][..], ""),
+        (&APPLY, &other),
+        (&["plan", "-f", "-", "--format", "json"], &other),
+        (&["show", "--format", "json"], ""),
+    ] {
+        let output = node(arguments, &torn, policies);
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert_eq!(told["problems"][0]["reason"], "RecordDamaged", "{told}");
+        assert!(told["problems"][0]["says"].as_str().unwrap().contains("remove it to make vfleet"), "{told}");
+        assert!(told["cards"][0]["unread"].as_str().unwrap().starts_with("RecordDamaged"), "{told}");
+    }
+}
+
+#[test]
+fn the_go_daemons_copy_stands_for_a_damaged_record() {
+    let mut torn: Value = serde_json::from_str(&machine(4, 4)).unwrap();
+    torn["goRecords"] = json!([torn["records"][0]["interface"]]);
+    torn["records"] = json!([]);
+    torn["damagedRecords"] = json!([PF]);
+    let output = node(&["reset", "--force", "--format", "json"], &torn.to_string(), "");
+    let card = &told(&output)["cards"][0];
+    assert_eq!(output.status.code(), Some(0), "{card}");
+    assert!(card["vfs"] == json!([]) && card["record"].is_null(), "{card}");
+}
+
+#[test]
 fn policies_that_select_nothing_are_told_why_and_faults_fail() {
     let other = policy("other", 2, &json!({ "pfNames": ["eth9"] }));
     let output = node(&APPLY, &machine(0, 0), &other);

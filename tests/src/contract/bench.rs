@@ -131,6 +131,8 @@ pub trait Outsider: Send + Sync {
     /// Writes a record of a PF in the Go daemon's place and form: that the form is the same to the byte is shown by the
     /// tests of `vfleet-host`, with records of the Go daemon's own code.
     fn write_go_record(&self, interface: &Interface) -> Shown;
+    /// Tears the record of a PF that is there: vfleet's, and the Go daemon's as well where `with_copy` says so.
+    fn tear_record(&self, pf: PciAddress, with_copy: bool) -> Shown;
     /// Writes a file, or removes it.
     fn write_file(&self, path: &str, text: Option<&str>) -> Shown;
     /// Takes a module from the kernel, if it is there.

@@ -40,7 +40,8 @@ impl LinuxBench {
             let why = format!("this machine has {} cards that can have VFs, two are needed", pfs.len());
             return Err(Stop::CannotShow(why));
         };
-        run("modprobe", &["vfio-pci"])?;
+        // Bonding keeps a file among the interfaces.
+        run("modprobe", &["--all", "vfio-pci", "bonding"])?;
         Ok(Self { pf, other_pf, host: new_host(), as_new: Vec::new() })
     }
 

@@ -43,6 +43,28 @@ fn everything_is_done_and_nothing_is_left() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_a_failure_and_the_other_card_is_given_back() {
+    let host = machine();
+    assert!(apply(&host, &|_| {}).failures.is_empty());
+    let [torn, good] = cards();
+    host.behind_its_back(|kernel| {
+        kernel.records.remove(&torn);
+        kernel.go_records.remove(&torn);
+        kernel.damaged_records.insert(torn);
+    });
+    let nothing = SriovNetworkNodeStateSpec { interfaces: Some(Vec::new()), ..Default::default() };
+    let planner = |facts: &HostFacts| plan_node(&nothing, facts);
+    let work =
+        Work { host: &host, node: "node", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let (facts, plan) = survey(&host, &planner).unwrap();
+    let outcome = carry_out(&work, facts, plan);
+    let failures: Vec<_> = outcome.failures.iter().map(|failure| (failure.pf(), failure.reason())).collect();
+    assert_eq!(failures, [(Some(torn), "RecordDamaged")]);
+    let vfs = |pf| host.behind_its_back(|kernel| kernel.pf(pf).unwrap().vfs.len());
+    assert_eq!((vfs(torn), vfs(good)), (4, 0));
+}
+
+#[test]
 fn a_card_that_hangs_does_not_hold_up_the_other() {
     let host = machine();
     let [stuck, good] = cards();

@@ -13,13 +13,9 @@ use super::network::Network;
 use super::pci::{self, Card};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
+use super::settle::settled;
 use super::{ethtool, firmware, parse, platform, rdma, sysfs, udev, vdpa};
 use crate::{HostError, with_causes};
-
-/// How often a card that changes meanwhile is read before that is an error.
-const ATTEMPTS: usize = 8;
-/// ENOENT, ENODEV: what was listed a moment ago is gone, or has another name now.
-const VANISHED: [i32; 2] = [2, 19];
 
 /// A card, and what others than the kernel could not say about it.
 pub(super) type SeenCard = (PfFacts, Vec<Unanswered>);
@@ -33,24 +29,10 @@ pub(super) fn read(
     network: &Network,
 ) -> Result<Option<SeenCard>, HostError> {
     let mut reader = Reader { root, network, rtnl: Rtnl::open()? };
-    let mut read = reader.card(address, card);
-    for _ in 1..ATTEMPTS {
-        match &read {
-            Err(error) if is_race(error) => read = reader.card(address, card),
-            _ => break,
-        }
-    }
-    match read {
+    settled(|| match reader.card(address, card) {
         Err(_) if !root.device(address).exists() => Ok(None),
         read => read.map(Some),
-    }
-}
-
-/// Whether it may be otherwise a moment later.
-pub(super) fn is_race(error: &HostError) -> bool {
-    matches!(error, HostError::Unsettled { .. })
-        || error.errno().is_some_and(|errno| VANISHED.contains(&errno))
-        || matches!(error, HostError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+    })
 }
 
 /// What others than the kernel say. Who gives no answer does not stand in the way of a card.

@@ -85,11 +85,6 @@ pub(super) fn read_text(path: &Path) -> Result<Option<String>, HostError> {
     Ok(read(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Whether a name is that of a file whose writing was cut off.
-pub(super) fn is_draft(name: &str) -> bool {
-    name.starts_with('.')
-}
-
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

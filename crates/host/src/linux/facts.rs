@@ -9,12 +9,10 @@ use vfleet_plan::{HostFacts, KernelFacts, Unread};
 
 use super::network::Network;
 use super::pci::{self, FoundCard};
+use super::settle::settled;
 use super::{Machine, card, files, rdma, records, system};
 use crate::supervisor::{Running, Supervisor};
 use crate::{HostError, with_causes};
-
-/// How often a network that changes meanwhile is read before that is an error.
-const ATTEMPTS: usize = 8;
 
 /// The facts of a machine. No question waits for longer than `limit`.
 pub(super) fn read(
@@ -62,38 +60,30 @@ impl Common {
             kernel: KernelFacts { rdma_mode: rdma::mode(root)?, ..system::kernel(root)? },
             files: files::texts(root)?,
             enabled_units: files::enabled_units(root)?,
-            working_units: files::working_units(root),
+            working_units: files::working_units(root)?,
             has_boot_program: files::has_boot_program(root)?,
             guid_file: files::guids(root)?,
             ..HostFacts::default()
         };
         read_records(machine, &mut facts)?;
-        Ok(Self { cards: pci::cards(root, machine.has_lone_vfs)?, network: read_network(machine)?, facts })
+        Ok(Self {
+            cards: pci::cards(root, machine.has_lone_vfs)?,
+            network: settled(|| Network::read(&machine.node_addresses))?,
+            facts,
+        })
     }
-}
-
-/// What changes while it is listed is listed again.
-fn read_network(machine: &Machine) -> Result<Network, HostError> {
-    let mut read = Network::read(&machine.node_addresses);
-    for _ in 1..ATTEMPTS {
-        match &read {
-            Err(error) if card::is_race(error) => read = Network::read(&machine.node_addresses),
-            _ => break,
-        }
-    }
-    read
 }
 
 fn read_records(machine: &Machine, facts: &mut HostFacts) -> Result<(), HostError> {
-    for (name, record) in records::read_all(&machine.root)? {
-        match (record, name.parse()) {
-            (Ok(record), _) => facts.records.push(record),
-            (Err(error), Ok(pf)) => facts.unread.push(unread(pf, &error)),
-            // Nobody can tell which card this was to be about.
-            (Err(error), Err(_)) => return Err(error),
+    for (pf, record) in records::read_all(&machine.root)? {
+        match record {
+            Ok(record) => facts.records.push(record),
+            Err(error) => {
+                facts.unread.push(unread(pf, &error));
+                facts.unread_records.insert(pf);
+            }
         }
     }
-    facts.records.sort_by_key(|record| record.pf);
     Ok(())
 }
 
@@ -101,7 +91,7 @@ fn unread(pf: PciAddress, error: &HostError) -> Unread {
     Unread { pf, error: with_causes(&error), reason: error.reason() }
 }
 
-/// A card is read or unread, for one reason.
+/// A card is read or unread, for one reason: its record's, where that cannot be read.
 fn set_apart_unread(facts: &mut HostFacts) {
     facts.unread.sort_by_key(|unread| unread.pf);
     facts.unread.dedup_by_key(|unread| unread.pf);

@@ -11,6 +11,7 @@ use vfleet_plan::files::{
 };
 
 use super::root::HostRoot;
+use super::sysfs::Meaning;
 use super::{durable, kept, sysfs, systemd};
 use crate::HostError;
 
@@ -44,15 +45,19 @@ pub(super) fn enabled_units(root: &HostRoot) -> Result<BTreeSet<String>, HostErr
 }
 
 /// Those of our units whose program runs: their control groups have processes. What is not there does not run.
-pub(super) fn working_units(root: &HostRoot) -> BTreeSet<String> {
-    let is_working = |unit: &&str| {
-        // Control groups of version 2, and of version 1.
-        ["", "systemd/"].into_iter().any(|systemd| {
-            let processes = format!("/sys/fs/cgroup/{systemd}system.slice/{unit}/cgroup.procs");
-            sysfs::read(&root.at(&processes)).is_ok_and(|processes| !processes.is_empty())
-        })
-    };
-    UNITS.into_iter().filter(is_working).map(str::to_owned).collect()
+pub(super) fn working_units(root: &HostRoot) -> Result<BTreeSet<String>, HostError> {
+    let mut working = BTreeSet::new();
+    // Control groups of version 2, and of version 1.
+    for (unit, systemd) in UNITS.into_iter().flat_map(|unit| [(unit, ""), (unit, "systemd/")]) {
+        let path = root.at(&format!("/sys/fs/cgroup/{systemd}system.slice/{unit}/cgroup.procs"));
+        match sysfs::read(&path) {
+            Ok(processes) if processes.is_empty() => {}
+            Ok(_) => drop(working.insert(unit.to_owned())),
+            Err(error) if sysfs::meaning(&error) == Meaning::Vanished => {}
+            Err(error) => return Err(sysfs::failed("read", &path, error)),
+        }
+    }
+    Ok(working)
 }
 
 fn wanters(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {

@@ -1,7 +1,6 @@
 //! The parsers of what the kernel, other programs and clouds tell, for `tests/fuzz/main.rs`. No other code uses them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
@@ -14,6 +13,7 @@ use super::netlink::message::{self, Message, Reply};
 use super::netlink::rtnl::{self, Address, Route};
 use super::netlink::{devlink, ethtool, generic, rdma};
 use super::platform::{aws, http, openstack};
+use super::records::Damage;
 use super::uevent::Uevent;
 use super::{modules, parse, records, system};
 use crate::HostError;
@@ -103,7 +103,7 @@ pub fn rdma_mode(answer: &[u8]) -> Option<RdmaMode> {
 }
 
 /// Parses an announcement of the kernel; returns its device and subsystem.
-pub fn uevent(bytes: &[u8]) -> Option<(&str, &str)> {
+pub fn uevent(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Uevent::parse(bytes).map(|event| {
         let _ = event.is_about_cards();
         (event.device, event.subsystem)
@@ -166,12 +166,16 @@ pub fn mount_point<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
 
 /// Parses our record of the PF `name`.
 pub fn record(bytes: &[u8], name: &str) -> Result<Record, HostError> {
-    records::parse_ours(bytes, Path::new(name), name)
+    records::parse_ours(bytes, name).map_err(|source| damaged(name, source))
 }
 
 /// Parses the Go daemon's record of the PF `name`.
 pub fn go_record(bytes: &[u8], name: &str) -> Result<(PciAddress, Interface), HostError> {
-    records::parse_theirs(bytes, Path::new(name), name)
+    records::parse_theirs(bytes, name).map_err(|source| damaged(name, source))
+}
+
+fn damaged(name: &str, source: Damage) -> HostError {
+    HostError::Record { path: name.into(), remedy: "remove it".to_owned(), source }
 }
 
 /// Parses our file for GRUB; returns the arguments to add and those to leave out, and the file that says the same.

@@ -1,14 +1,10 @@
 //! The network interfaces of a PCI function.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{parse, sysfs};
 use crate::HostError;
-
-/// ENODATA, EOPNOTSUPP and EINVAL: a driver that has nothing to say.
-const NOTHING_TO_SAY: [i32; 3] = [61, 95, 22];
 
 /// A network interface, known by its index: udev changes names at any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +18,7 @@ impl Netdev {
     /// Mbit/s, while there is a carrier.
     pub(super) fn speed(&self) -> Result<Option<u32>, HostError> {
         let path = self.path.join("speed");
-        let Some(text) = said(&path)? else { return Ok(None) };
+        let Some(text) = sysfs::read_if_said(&path)? else { return Ok(None) };
         parse::speed(&text).map_err(|_| HostError::Unreadable {
             path,
             found: text,
@@ -53,12 +49,12 @@ pub(super) fn of_device(device: &Path) -> Result<Option<Netdev>, HostError> {
     all(device).map(|netdevs| netdevs.own)
 }
 
-/// The interfaces of the function at `device`.
+/// The interfaces of the function at `device`. When one vanishes meanwhile, that is an error: see [`super::settle`].
 pub(super) fn all(device: &Path) -> Result<Netdevs, HostError> {
     let mut candidates = Vec::new();
     for directory in directories(device)? {
-        for name in sysfs::names_if_there(&directory)? {
-            candidates.push(read(directory.join(name))?);
+        for path in sysfs::entries_if_there(&directory)? {
+            candidates.push(read(path)?);
         }
     }
     let indices = candidates.iter().map(|candidate| candidate.netdev.index).collect();
@@ -86,28 +82,14 @@ fn choose(candidates: Vec<Candidate>) -> Option<Netdev> {
 }
 
 fn read(path: PathBuf) -> Result<Candidate, HostError> {
-    let index = sysfs::read_as(&path.join("ifindex"), "the index of an interface", parse::index)?;
-    let port = sysfs::read_if_there(&path.join("dev_port"), "the number of a port", parse::port)?;
-    let port_name = said(&path.join("phys_port_name"))?;
+    let index = sysfs::read_of_interface(&path.join("ifindex"), "the index of an interface", parse::index)?;
+    let port = sysfs::read_of_interface(&path.join("dev_port"), "the number of a port", parse::port);
+    let port_name = sysfs::read_if_said(&path.join("phys_port_name"))?;
     Ok(Candidate {
         netdev: Netdev { index, path },
-        port: port.unwrap_or(0),
+        port: sysfs::if_there(port)?.unwrap_or(0),
         is_representor: port_name.is_some_and(|name| parse::is_representor(&name)),
     })
-}
-
-/// What the file says; `None` when the driver has nothing to say or the kernel no such file.
-pub(super) fn said(path: &Path) -> Result<Option<String>, HostError> {
-    match sysfs::read(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if has_nothing_to_say(&error) => Ok(None),
-        Err(error) => Err(sysfs::failed("read", path, error)),
-    }
-}
-
-fn has_nothing_to_say(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-        || error.raw_os_error().is_some_and(|errno| NOTHING_TO_SAY.contains(&errno))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
@@ -16,7 +17,8 @@ use super::netlink::rtnl::Rtnl;
 use super::network::{Network, NodeAddresses};
 use super::representor::{self, Pf};
 use super::root::HostRoot;
-use super::{ethtool, events, netdev, rdma, vdpa};
+use super::{LinuxHost, ethtool, events, netdev, rdma, vdpa};
+use crate::Host;
 
 fn shell(script: &str) {
     let status = Command::new("bash").args(["-euxc", script]).status().unwrap();
@@ -133,4 +135,35 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
     assert_eq!(network.host_use(index("enp2s0")), None);
     drop(watch);
     shell("ip link del b0; ip link del veth-a; ip link set enp1s0 down");
+}
+
+/// As often as a driver takes an interface away and makes another one, udev renames it.
+#[test]
+#[ignore = "unbinds network cards: for the lab"]
+fn a_card_that_is_unbound_and_bound_meanwhile_is_always_read() {
+    let vf = [("igbvf", "0000:01:10.0"); 20];
+    let pf = [("igb", "0000:02:00.0"); 4];
+    shell("ip link set enp1s0 up; echo 1 > /sys/bus/pci/devices/0000:01:00.0/sriov_numvfs; udevadm settle");
+    let is_over = AtomicBool::new(false);
+    let reads = thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let host = LinuxHost::new(HostRoot::default());
+            let mut reads = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                let facts = host.facts().unwrap();
+                assert_eq!((facts.unread, facts.pfs.len()), (Vec::new(), 2));
+                reads += 1;
+            }
+            reads
+        });
+        for (driver, address) in vf.into_iter().chain(pf) {
+            for act in ["unbind", "bind"] {
+                fs::write(format!("/sys/bus/pci/drivers/{driver}/{act}"), address).unwrap();
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        reader.join().unwrap()
+    });
+    assert!(reads > 20, "{reads} reads");
+    shell("echo 0 > /sys/bus/pci/devices/0000:01:00.0/sriov_numvfs; ip link set enp1s0 down; udevadm settle");
 }

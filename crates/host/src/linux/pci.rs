@@ -8,6 +8,7 @@ use vfleet_plan::firmware::MELLANOX;
 
 use super::driver::BusDevice;
 use super::root::HostRoot;
+use super::settle::settled;
 use super::{parse, sysfs};
 use crate::HostError;
 
@@ -25,30 +26,31 @@ pub(super) type FoundCard = (PciAddress, Result<Card, HostError>);
 
 /// All cards, by address. Lone VFs only when they are asked for.
 pub(super) fn cards(root: &HostRoot, with_lone_vfs: bool) -> Result<Vec<FoundCard>, HostError> {
-    let mut cards = Vec::new();
-    for address in addresses(root)? {
-        let card = match card(root, address) {
-            Ok(None) => continue,
-            Ok(Some(Card::LoneVf)) if !with_lone_vfs => match may_hide_vfs(root, address) {
-                Ok(true) => Ok(Card::Pf { total_vfs: 0 }),
-                Ok(false) => continue,
-                Err(error) => Err(error),
-            },
-            Ok(Some(card)) => Ok(card),
-            Err(error) => Err(error),
-        };
-        cards.push((address, card));
-    }
-    Ok(cards)
+    let found = |address| (address, settled(|| listed_card(root, address, with_lone_vfs)).transpose());
+    let found = addresses(root)?.into_iter().map(found);
+    Ok(found.filter_map(|(address, card)| Some((address, card?))).collect())
 }
 
+/// All PCI functions. What has another name is none.
 fn addresses(root: &HostRoot) -> Result<Vec<PciAddress>, HostError> {
-    let mut addresses = sysfs::names(&root.devices())?
-        .iter()
-        .map(|name| address_of(&root.devices(), name))
-        .collect::<Result<Vec<_>, _>>()?;
+    let names = sysfs::names(&root.devices())?;
+    let mut addresses: Vec<PciAddress> = names.iter().filter_map(|name| name.parse().ok()).collect();
     addresses.sort();
     Ok(addresses)
+}
+
+/// The card that a function is; `None` when it is none that counts, or gone since it was listed.
+fn listed_card(root: &HostRoot, address: PciAddress, with_lone_vfs: bool) -> Result<Option<Card>, HostError> {
+    let card = match card(root, address) {
+        Ok(Some(Card::LoneVf)) if !with_lone_vfs => {
+            may_hide_vfs(root, address).map(|hides| hides.then_some(Card::Pf { total_vfs: 0 }))
+        }
+        card => card,
+    };
+    match card {
+        Err(_) if !root.device(address).exists() => Ok(None),
+        card => card,
+    }
 }
 
 fn address_of(directory: &Path, name: &str) -> Result<PciAddress, HostError> {

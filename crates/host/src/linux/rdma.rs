@@ -25,8 +25,8 @@ pub(super) fn mode(root: &HostRoot) -> Result<Option<RdmaMode>, HostError> {
 /// Reads the RDMA device of the PCI function at `device`.
 pub(super) fn of_device(device: &Path) -> Result<Option<RdmaFacts>, HostError> {
     let directory = device.join("infiniband");
-    let Some(name) = sysfs::names_if_there(&directory)?.into_iter().next() else { return Ok(None) };
-    let path = directory.join(&name).join("node_guid");
-    let node_guid: Guid = sysfs::read_as(&path, "a GUID", |text| text.parse().ok())?;
-    Ok(Some(RdmaFacts { device: name, node_guid }))
+    let Some(path) = sysfs::entries_if_there(&directory)?.into_iter().next() else { return Ok(None) };
+    let node_guid: Guid = sysfs::read_as(&path.join("node_guid"), "a GUID", |text| text.parse().ok())?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(Some(RdmaFacts { device: name.into_owned(), node_guid }))
 }

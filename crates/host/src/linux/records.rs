@@ -6,8 +6,14 @@
 //! Two files cannot be written at once. Ours is written first and removed last, since it has all there is to know: a
 //! process that is cut off in between leaves a file of the Go daemon that is older than ours, or none, and neither
 //! says anything then.
+//!
+//! A damaged file of ours is as good as none while the Go daemon's is intact: the PF is taken over as from the Go daemon.
+//! What was first seen and whether VFs were being made is not known then. They are taken as made: what VFs lack is seen
+//! on the machine, while "being made" would have VFs bound anew and given other addresses under those who use them.
+//! Where neither file says what the PF is, nobody can tell what is ours of it: it is left alone, and that is an error.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -17,80 +23,107 @@ use vfleet_api::node_state::Interface;
 use vfleet_plan::Record;
 
 use super::root::HostRoot;
+use super::settle::settled;
 use super::{durable, sysfs};
 use crate::HostError;
 
-/// A file's name, and what it says.
-pub(super) type NamedRecord = (String, Result<Record, HostError>);
+/// The record of a PF, or why it cannot be read.
+pub(super) type RecordOf = (PciAddress, Result<Record, HostError>);
 
-/// All records, by the name of their files: one that is damaged does not stand for others.
-pub(super) fn read_all(root: &HostRoot) -> Result<Vec<NamedRecord>, HostError> {
-    let mut names: BTreeSet<String> = sysfs::names_if_there(&root.records())?.into_iter().collect();
-    // What else somebody put into the Go daemon's directory is not ours to judge.
-    let theirs = sysfs::names_if_there(&root.go_records())?;
-    names.extend(theirs.into_iter().filter(|name| name.parse::<PciAddress>().is_ok()));
-    let names = names.into_iter().filter(|name| !durable::is_draft(name));
-    Ok(names.map(|name| (name.clone(), read(root, &name))).collect())
+/// All records, by PF: one that is damaged does not stand for others. Only files that have an address for a name are
+/// records; what else is in the directories (backups, `lost+found`) is not ours to judge.
+pub(super) fn read_all(root: &HostRoot) -> Result<Vec<RecordOf>, HostError> {
+    let mut pfs = BTreeSet::new();
+    for directory in [root.records(), root.go_records()] {
+        let names = sysfs::names_if_there(&directory)?;
+        let address = |name: &String| name.parse().ok().filter(|pf: &PciAddress| pf.to_string() == *name);
+        pfs.extend(names.iter().filter_map(address));
+    }
+    let read = |pf| Some((pf, settled(|| read(root, pf)).transpose()?));
+    Ok(pfs.into_iter().filter_map(read).collect())
 }
 
-fn read(root: &HostRoot, name: &str) -> Result<Record, HostError> {
-    let (ours_path, theirs_path) = (root.records().join(name), root.go_records().join(name));
-    let ours = read_ours(&ours_path, name)?;
-    let theirs = read_theirs(&theirs_path, name)?;
+/// The record of a PF; `None` when there is none, or none any more.
+fn read(root: &HostRoot, pf: PciAddress) -> Result<Option<Record>, HostError> {
+    let name = pf.to_string();
+    let (ours_path, theirs_path) = (root.records().join(&name), root.go_records().join(&name));
+    let ours = File::read(&ours_path, |bytes| parse_ours(bytes, &name))?;
+    let theirs = File::read(&theirs_path, |bytes| parse_theirs(bytes, &name))?;
     match (ours, theirs) {
-        (Some(ours), None) => Ok(ours),
-        (None, Some((pf, interface))) => Ok(Record::taken_over(pf, interface)),
-        (Some(ours), Some((_, interface))) => {
+        (File::None, File::None) => Ok(None),
+        (File::Intact(ours), File::None) => Ok(Some(ours)),
+        (File::None | File::Damaged(_), File::Intact((pf, interface))) => {
+            Ok(Some(Record::taken_over(pf, interface)))
+        }
+        (File::Intact(ours), File::Intact((_, interface))) => {
             let is_newer = modified(&theirs_path)? > modified(&ours_path)?;
             // The Go daemon was at work after us: what it wanted is what the PF is like now.
             let went_back = is_newer && interface != ours.interface;
-            Ok(if went_back { Record { interface, ..ours } } else { ours })
+            Ok(Some(if went_back { Record { interface, ..ours } } else { ours }))
         }
-        // Somebody removed it a moment ago.
-        (None, None) => Err(sysfs::failed("read", &ours_path, std::io::ErrorKind::NotFound.into())),
+        (File::Damaged(source), File::None) => Err(damaged(&ours_path, forget("it"), source)),
+        (File::None, File::Damaged(source)) => Err(damaged(&theirs_path, forget("it"), source)),
+        (File::Damaged(source), File::Damaged(_)) => {
+            let remedy = forget(&format!("it and {}", theirs_path.display()));
+            Err(damaged(&ours_path, remedy, source))
+        }
+        // What the Go daemon did after us is not known.
+        (File::Intact(_), File::Damaged(source)) => {
+            let remedy = format!("remove it to go by {} alone", ours_path.display());
+            Err(damaged(&theirs_path, remedy, source))
+        }
     }
 }
 
-fn read_ours(path: &Path, name: &str) -> Result<Option<Record>, HostError> {
-    durable::read(path)?.map(|bytes| parse_ours(&bytes, path, name)).transpose()
+/// A file of a record. One that cannot be read for another reason than its content is an error.
+enum File<T> {
+    None,
+    Intact(T),
+    Damaged(Damage),
 }
 
-/// Returns what the file `path` of ours says, whose name is `name`.
-pub(super) fn parse_ours(bytes: &[u8], path: &Path, name: &str) -> Result<Record, HostError> {
-    let record: Record = serde_json::from_slice(bytes).map_err(|source| damaged(path, source))?;
-    require_name(path, name, &record.pf.to_string())?;
+/// What is wrong with the content of a file.
+pub(super) type Damage = Box<dyn Error + Send + Sync>;
+
+impl<T> File<T> {
+    fn read(path: &Path, parse: impl Fn(&[u8]) -> Result<T, Damage>) -> Result<Self, HostError> {
+        Ok(match durable::read(path)?.map(|bytes| parse(&bytes)) {
+            None => Self::None,
+            Some(Ok(content)) => Self::Intact(content),
+            Some(Err(damage)) => Self::Damaged(damage),
+        })
+    }
+}
+
+/// Parses the file of ours that has this name.
+pub(super) fn parse_ours(bytes: &[u8], name: &str) -> Result<Record, Damage> {
+    let record: Record = serde_json::from_slice(bytes)?;
+    require_name(name, &record.pf.to_string())?;
     Ok(record)
 }
 
-/// A file that is empty or half written is damaged: the Go daemon does not write them in one go.
-fn read_theirs(path: &Path, name: &str) -> Result<Option<(PciAddress, Interface)>, HostError> {
-    durable::read(path)?.map(|bytes| parse_theirs(&bytes, path, name)).transpose()
+/// Parses the file of the Go daemon that has this name. One that is empty or half written is damaged: the Go daemon does
+/// not write them in one go.
+pub(super) fn parse_theirs(bytes: &[u8], name: &str) -> Result<(PciAddress, Interface), Damage> {
+    let interface: Interface = serde_json::from_slice(bytes)?;
+    require_name(name, &interface.pci_address.to_string())?;
+    Ok((name.parse()?, interface))
 }
 
-/// Returns what the file `path` of the Go daemon says, whose name is `name`.
-pub(super) fn parse_theirs(
-    bytes: &[u8],
-    path: &Path,
-    name: &str,
-) -> Result<(PciAddress, Interface), HostError> {
-    let interface: Interface = serde_json::from_slice(bytes).map_err(|source| damaged(path, source))?;
-    let written = interface.pci_address.to_string();
-    require_name(path, name, &written)?;
-    let pf = name.parse().map_err(|_| wrong_name(path, &written))?;
-    Ok((pf, interface))
+fn require_name(name: &str, found: &str) -> Result<(), Damage> {
+    if found == name { Ok(()) } else { Err(format!("it is about {found:?}").into()) }
 }
 
-fn damaged(path: &Path, source: serde_json::Error) -> HostError {
-    HostError::Record { path: path.to_owned(), source }
+fn damaged(path: &Path, remedy: String, source: Damage) -> HostError {
+    HostError::Record { path: path.to_owned(), remedy, source }
 }
 
-fn require_name(path: &Path, name: &str, found: &str) -> Result<(), HostError> {
-    if found == name { Ok(()) } else { Err(wrong_name(path, found)) }
+fn forget(files: &str) -> String {
+    format!("remove {files} to make vfleet forget what it did to this card")
 }
 
-fn wrong_name(path: &Path, found: &str) -> HostError {
-    let expected = "the address in its file name";
-    HostError::Unreadable { path: path.to_owned(), found: found.to_owned(), expected }
+fn unwritable(path: &Path, source: serde_json::Error) -> HostError {
+    sysfs::failed("write to", path, source.into())
 }
 
 fn modified(path: &Path) -> Result<SystemTime, HostError> {
@@ -102,12 +135,12 @@ fn modified(path: &Path) -> Result<SystemTime, HostError> {
 pub(super) fn write(root: &HostRoot, record: &Record) -> Result<(), HostError> {
     let name = record.pf.to_string();
     let (ours, theirs) = (root.records().join(&name), root.go_records().join(&name));
-    let text = serde_json::to_vec_pretty(record).map_err(|source| damaged(&ours, source))?;
+    let text = serde_json::to_vec_pretty(record).map_err(|source| unwritable(&ours, source))?;
     durable::replace(&ours, &text, durable::PRIVATE)?;
-    let text = serde_json::to_vec(&record.interface).map_err(|source| damaged(&theirs, source))?;
+    let text = serde_json::to_vec(&record.interface).map_err(|source| unwritable(&theirs, source))?;
     durable::replace(&theirs, &text, durable::PUBLIC)?;
-    let found = read(root, &name)?;
-    if found == *record {
+    let found = read(root, record.pf)?;
+    if found.as_ref() == Some(record) {
         return Ok(());
     }
     Err(HostError::Unverified {

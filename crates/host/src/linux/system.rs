@@ -62,7 +62,7 @@ fn reboots(root: &HostRoot) -> Result<Option<Reboots>, HostError> {
 pub(super) fn count_reboot(root: &HostRoot, reboots: &Reboots) -> Result<(), HostError> {
     let path = root.at(REBOOTS);
     let text = serde_json::to_vec_pretty(reboots)
-        .map_err(|source| HostError::Record { path: path.clone(), source })?;
+        .map_err(|source| sysfs::failed("write to", &path, source.into()))?;
     durable::replace(&path, &text, durable::PRIVATE)
 }
 

@@ -7,7 +7,7 @@ use vfleet_api::PciAddress;
 
 use super::command::Command;
 use super::root::HostRoot;
-use super::{kept, netdev, pci, sysfs};
+use super::{kept, pci, sysfs};
 use crate::HostError;
 
 /// How long udev may take for reading its rules, and for what it has to do: at boot that is every device of the machine.
@@ -37,7 +37,7 @@ pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
     for interface in interfaces(root, pf)? {
         match sysfs::write(&interface.join("uevent"), "add") {
             // It has another name now, which is what this is for.
-            Err(HostError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if sysfs::has_vanished(&error) => {}
             written => written?,
         }
     }
@@ -48,14 +48,14 @@ pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
 
 /// The interfaces of the PF, and all that are ports of the same switch.
 fn interfaces(root: &HostRoot, pf: PciAddress) -> Result<Vec<PathBuf>, HostError> {
-    let own = below(&root.device(pf).join("net"))?;
+    let own = sysfs::entries_if_there(&root.device(pf).join("net"))?;
     let mut switch = None;
     for interface in &own {
         switch = switch.or(switch_of(interface)?);
     }
     let Some(switch) = switch else { return Ok(own) };
     let mut ports = own;
-    for interface in below(&root.at("/sys/class/net"))? {
+    for interface in sysfs::entries_if_there(&root.at("/sys/class/net"))? {
         let is_new = !ports.iter().any(|port| port.file_name() == interface.file_name());
         if is_new && switch_of(&interface)?.as_ref() == Some(&switch) {
             ports.push(interface);
@@ -64,10 +64,10 @@ fn interfaces(root: &HostRoot, pf: PciAddress) -> Result<Vec<PathBuf>, HostError
     Ok(ports)
 }
 
-fn below(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
-    Ok(sysfs::names_if_there(directory)?.iter().map(|name| directory.join(name)).collect())
-}
-
+/// The switch that an interface is a port of. One that goes away meanwhile is a port of none.
 fn switch_of(interface: &Path) -> Result<Option<String>, HostError> {
-    Ok(netdev::said(&interface.join("phys_switch_id"))?.filter(|id| !id.is_empty()))
+    match sysfs::read_if_said(&interface.join("phys_switch_id")) {
+        Err(error) if sysfs::has_vanished(&error) => Ok(None),
+        switch => Ok(switch?.filter(|id| !id.is_empty())),
+    }
 }

@@ -3,24 +3,25 @@
 /// An announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Uevent<'a> {
-    pub(super) device: &'a str,
-    pub(super) subsystem: &'a str,
+    pub(super) device: &'a [u8],
+    pub(super) subsystem: &'a [u8],
 }
 
 impl<'a> Uevent<'a> {
     /// Of a message of the kernel: `ACTION@DEVPATH`, then `KEY=VALUE` pairs, a zero byte after each. `None` for
-    /// what is no such message.
+    /// what is no such message. An interface can have any bytes for a name.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut words = bytes.split(|byte| *byte == 0).map_while(|word| std::str::from_utf8(word).ok());
-        let (_, device) = words.next()?.split_once('@')?;
-        let subsystem = words.find_map(|word| word.strip_prefix("SUBSYSTEM="))?;
-        Some(Self { device, subsystem })
+        let mut words = bytes.split(|byte| *byte == 0);
+        let header = words.next()?;
+        let at = header.iter().position(|byte| *byte == b'@')?;
+        let subsystem = words.find_map(|word| word.strip_prefix(b"SUBSYSTEM="))?;
+        Some(Self { device: &header[at + 1..], subsystem })
     }
 
     /// Whether it can be about a network card: not a queue of one, and not an interface that software made.
     pub(super) fn is_about_cards(&self) -> bool {
-        matches!(self.subsystem, "pci" | "net" | "infiniband" | "vdpa")
-            && !self.device.starts_with("/devices/virtual/")
+        matches!(self.subsystem, b"pci" | b"net" | b"infiniband" | b"vdpa")
+            && !self.device.starts_with(b"/devices/virtual/")
     }
 }
 
@@ -35,11 +36,18 @@ mod tests {
     #[test]
     fn reads_the_kernels_message() {
         let event = Uevent::parse(ADDED).unwrap();
-        assert_eq!(event.device, "/devices/pci0000:00/0000:00:06.0/0000:01:10.0/net/eth0");
+        assert_eq!(event.device, b"/devices/pci0000:00/0000:00:06.0/0000:01:10.0/net/eth0");
         assert!(event.is_about_cards());
         for subsystem in ["pci", "infiniband", "vdpa"] {
-            assert!(Uevent { device: "/devices/pci0000:00/x", subsystem }.is_about_cards(), "{subsystem}");
+            let event = Uevent { device: b"/devices/pci0000:00/x", subsystem: subsystem.as_bytes() };
+            assert!(event.is_about_cards(), "{subsystem}");
         }
+    }
+
+    #[test]
+    fn an_interface_may_have_any_bytes_for_a_name() {
+        let renamed = b"move@/devices/pci0000:00/0000:01:10.0/net/e\xff\0ACTION=move\0SUBSYSTEM=net\0";
+        assert!(Uevent::parse(renamed).unwrap().is_about_cards());
     }
 
     #[test]

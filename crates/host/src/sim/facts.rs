@@ -1,5 +1,6 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use vfleet_api::PciAddress;
 use vfleet_api::node_state::Interface;
 use vfleet_plan::files::{BOOT_PROGRAM, is_ours};
 use vfleet_plan::modules::KNOWN;
@@ -10,28 +11,39 @@ use vfleet_plan::{
 use super::kernel::Kernel;
 use super::parts::{Link, Pf, Rdma, Vf};
 use super::steps::DEADLINE;
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 pub(super) fn facts(kernel: &Kernel) -> HostFacts {
+    let unread_records = unread_records(kernel);
+    let is_read = |pf: &&Pf| !pf.hangs && !unread_records.contains(&pf.address);
     HostFacts {
-        pfs: kernel.pfs.iter().filter(|pf| !pf.hangs).map(|pf| pf_facts(kernel, pf)).collect(),
-        unread: kernel.pfs.iter().filter(|pf| pf.hangs).map(unread).collect(),
+        pfs: kernel.pfs.iter().filter(is_read).map(|pf| pf_facts(kernel, pf)).collect(),
+        unread: unread(kernel, &unread_records),
         unanswered: Vec::new(),
-        records: records(kernel),
+        records: records(kernel, &unread_records),
         kernel: kernel_facts(kernel),
         files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
         enabled_units: kernel.enabled_units.clone(),
         working_units: kernel.working_units.clone(),
         has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
+        unread_records,
     }
+}
+
+/// PFs whose records do not tell what is ours of them. The Go daemon's intact file stands for a damaged one of ours.
+fn unread_records(kernel: &Kernel) -> BTreeSet<PciAddress> {
+    let has_copy = |pf: &PciAddress| kernel.go_records.contains_key(pf);
+    let ours = kernel.damaged_records.iter().filter(|pf| !has_copy(pf));
+    ours.chain(&kernel.damaged_go_records).copied().collect()
 }
 
 /// A PF that only the Go daemon knows is taken over. Where both know it and differ, the Go daemon ran last: vfleet
 /// writes both files.
-fn records(kernel: &Kernel) -> Vec<Record> {
+fn records(kernel: &Kernel, unread: &BTreeSet<PciAddress>) -> Vec<Record> {
     let mut records: BTreeMap<_, Record> = kernel.records.clone();
-    for (pf, interface) in &kernel.go_records {
+    records.retain(|pf, _| !unread.contains(pf));
+    for (pf, interface) in kernel.go_records.iter().filter(|(pf, _)| !unread.contains(pf)) {
         let taken_over = || Record::taken_over(*pf, Interface::clone(interface));
         let record = records.entry(*pf).or_insert_with(taken_over);
         record.interface.clone_from(interface);
@@ -55,9 +67,24 @@ fn kernel_facts(kernel: &Kernel) -> KernelFacts {
     }
 }
 
-fn unread(pf: &Pf) -> Unread {
-    let error = HostError::Deadline { attempt: format!("tell what {} is like", pf.address), after: DEADLINE };
-    Unread { pf: pf.address, error: error.to_string(), reason: error.reason() }
+fn unread(kernel: &Kernel, records: &BTreeSet<PciAddress>) -> Vec<Unread> {
+    let hanging = kernel.pfs.iter().filter(|pf| pf.hangs).map(|pf| {
+        let attempt = format!("tell what {} is like", pf.address);
+        (pf.address, HostError::Deadline { attempt, after: DEADLINE })
+    });
+    let damaged = records.iter().map(|pf| (*pf, damaged(*pf)));
+    let unread: BTreeMap<_, _> = hanging.chain(damaged).collect();
+    let told =
+        |(pf, error): (_, HostError)| Unread { pf, error: with_causes(&error), reason: error.reason() };
+    unread.into_iter().map(told).collect()
+}
+
+fn damaged(pf: PciAddress) -> HostError {
+    HostError::Record {
+        path: format!("/etc/sriov-operator/vfleet/pci/{pf}").into(),
+        remedy: "remove it to make vfleet forget what it did to this card".to_owned(),
+        source: "EOF while parsing a value".into(),
+    }
 }
 
 fn pf_facts(kernel: &Kernel, pf: &Pf) -> PfFacts {

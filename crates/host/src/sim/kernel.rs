@@ -38,6 +38,10 @@ pub struct Kernel {
     pub records: BTreeMap<PciAddress, Record>,
     /// The Go daemon's files of records.
     pub go_records: BTreeMap<PciAddress, Interface>,
+    /// PFs whose file of a record cannot be read. They have none in `records`.
+    pub damaged_records: BTreeSet<PciAddress>,
+    /// The same of the Go daemon's files.
+    pub damaged_go_records: BTreeSet<PciAddress>,
     /// Files by path.
     pub files: BTreeMap<String, String>,
     /// Units of systemd that start at boot.
@@ -73,6 +77,8 @@ impl Kernel {
             rdma_mode: machine.kernel.rdma_mode,
             records: machine.records.iter().map(|record| (record.pf, record.clone())).collect(),
             go_records: machine.go_records()?,
+            damaged_records: machine.damaged_records.clone(),
+            damaged_go_records: BTreeSet::new(),
             files: machine.files.clone(),
             enabled_units: machine.enabled_units.clone(),
             working_units: BTreeSet::new(),

@@ -64,6 +64,7 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///   rdmaMode: shared             # or exclusive; default: shared where a card has RDMA
 /// records: []                    # what vfleet wrote down earlier; default: nothing
 /// goRecords: []                  # what the Go daemon did: interfaces as in a node state's spec; default: nothing
+/// damagedRecords: []             # PFs about which vfleet wrote something that cannot be read any more; default: none
 /// files: {}                      # text by path, of those that vfleet looks at; default: none
 /// enabledUnits: []               # units of systemd that start at boot; default: none
 /// guidFile: "[]"                 # text of the file of GUIDs; default: no such file
@@ -90,6 +91,9 @@ pub struct Machine {
     /// What the Go daemon wrote down earlier.
     #[serde(default)]
     pub go_records: Vec<Interface>,
+    /// PFs about which vfleet wrote down something that cannot be read any more.
+    #[serde(default)]
+    pub damaged_records: BTreeSet<PciAddress>,
     /// Files that vfleet looks at.
     #[serde(default)]
     pub files: BTreeMap<String, String>,

@@ -90,6 +90,7 @@ fn is_written_down(step: &Step) -> bool {
 
 /// Beside the record the file of the Go daemon is kept, for the way back to it.
 fn write_record(kernel: &mut Kernel, record: &Record) {
+    remove_record(kernel, record.pf);
     kernel.go_records.insert(record.pf, record.interface.clone());
     kernel.records.insert(record.pf, record.clone());
 }
@@ -97,6 +98,8 @@ fn write_record(kernel: &mut Kernel, record: &Record) {
 fn remove_record(kernel: &mut Kernel, pf: PciAddress) {
     kernel.records.remove(&pf);
     kernel.go_records.remove(&pf);
+    kernel.damaged_records.remove(&pf);
+    kernel.damaged_go_records.remove(&pf);
 }
 
 /// Asks the kernel for something that goes through a PF's interface.

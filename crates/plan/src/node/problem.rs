@@ -9,7 +9,7 @@ use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 use super::system::SystemFault;
 use crate::boot::BootFault;
 use crate::external::ExternalFault;
-use crate::facts::HostUse;
+use crate::facts::{HostUse, Unread};
 use crate::firmware::FirmwareFault;
 use crate::guids::GuidFileError;
 use crate::modules;
@@ -32,6 +32,12 @@ impl Problem {
     /// One of the whole node, that no policy in particular wants.
     pub(crate) fn of_the_node(cause: impl Into<Cause>) -> Self {
         Self { pf: None, name: None, policies: Vec::new(), cause: cause.into() }
+    }
+
+    /// One of a PF that cannot be read, whoever wants something of it.
+    pub(super) fn unread(unread: &Unread) -> Self {
+        let cause = Cause::Unread { reason: unread.reason, error: unread.error.clone() };
+        Self { pf: Some(unread.pf), name: None, policies: Vec::new(), cause }
     }
 
     /// Whether somebody is at work on it.

@@ -38,6 +38,8 @@ defects! {
     "facts_in_reverse", caught by "tells_vfs_by_index", Wrong::Facts(in_reverse);
     "facts_with_old_addresses", caught by "tells_a_mac_that_others_set", Wrong::Facts(with_old_addresses);
     "facts_without_records", caught by "writes_a_record", Wrong::Facts(|facts, _| facts.records.clear());
+    "facts_without_torn_records", caught by "a_card_whose_record_and_copy_are_torn_cannot_be_read",
+        Wrong::Facts(|facts, _| facts.unread_records.clear());
     "facts_with_all_up", caught by "tells_the_link_of_a_pf", Wrong::Facts(with_all_up);
     "errors_are_kept_secret", caught by "refuses_more_vfs_than_there_can_be", Wrong::Errors;
     "nobody_is_woken", caught by "wakes_when_others_change_an_mtu", Wrong::Wakes;

@@ -15,6 +15,8 @@ cases! {
     removes_a_record: NoVfs,
     a_record_is_there_for_the_next_process: NoVfs,
     keeps_the_record_of_a_card_that_is_gone: NoVfs,
+    a_copy_stands_for_a_torn_record: NoVfs,
+    a_card_whose_record_and_copy_are_torn_cannot_be_read: NoVfs,
 }
 
 fn record(pf: PciAddress, num_vfs: i64) -> Record {
@@ -83,4 +85,30 @@ fn keeps_the_record_of_a_card_that_is_gone(bench: &dyn Bench) -> Shown {
     execute(bench, &[write(&last), write(&first)])?;
     same("the records", &bench.host().facts()?.records, &vec![first, last])?;
     execute(bench, &[Step::RemoveRecord { pf: gone }])
+}
+
+fn a_copy_stands_for_a_torn_record(bench: &dyn Bench) -> Shown {
+    let pf = bench.pf();
+    execute(bench, &[write(&record(pf, 4))])?;
+    bench.outsider().tear_record(pf, false)?;
+    let facts = bench.host().facts()?;
+    same("the records", &facts.records, &vec![Record::taken_over(pf, record(pf, 4).interface)])?;
+    same("the cards that cannot be read", &facts.unread, &Vec::new())?;
+    execute(bench, &[write(&record(pf, 2))])?;
+    same("the records", &bench.host().facts()?.records, &vec![record(pf, 2)])
+}
+
+fn a_card_whose_record_and_copy_are_torn_cannot_be_read(bench: &dyn Bench) -> Shown {
+    let (pf, other) = (bench.pf(), record(bench.other_pf(), 1));
+    execute(bench, &[write(&record(pf, 4)), write(&other)])?;
+    bench.outsider().tear_record(pf, true)?;
+    let facts = bench.host().facts()?;
+    same("the records", &facts.records, &vec![other])?;
+    same("the records that cannot be read", &facts.unread_records, &[pf].into())?;
+    same("whether the card is read", &facts.pf(pf).is_some(), &false)?;
+    let unread = there("the reason", facts.unread(pf))?;
+    same("the reason", unread.reason, "RecordDamaged")?;
+    ensure(unread.error.contains("remove it"), unread.error.clone())?;
+    execute(bench, &[Step::RemoveRecord { pf }])?;
+    same("the records that cannot be read", &bench.host().facts()?.unread_records, &[].into())
 }

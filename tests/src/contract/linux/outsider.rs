@@ -8,7 +8,7 @@ use super::carrier;
 use super::leftovers::{self, NAMESPACE, SOFT_RDMA};
 use super::routes;
 use super::tools::{device, failed, put, read, run, target, write};
-use super::witness::{GO_RECORDS, LinuxWitness};
+use super::witness::{GO_RECORDS, LinuxWitness, RECORDS};
 use crate::contract::bench::{Outsider, Port, Shown, Stop, Way, Witness};
 use crate::contract::seen::SeenPf;
 
@@ -169,6 +169,15 @@ impl Outsider for LinuxOutsider {
     fn write_go_record(&self, interface: &Interface) -> Shown {
         let text = serde_json::to_string(interface).map_err(|error| failed("a record", &error))?;
         put(&Path::new(GO_RECORDS).join(interface.pci_address.text()), &text)
+    }
+
+    fn tear_record(&self, pf: PciAddress, with_copy: bool) -> Shown {
+        for directory in [RECORDS].into_iter().chain(with_copy.then_some(GO_RECORDS)) {
+            let path = Path::new(directory).join(pf.to_string());
+            let text = read(&path)?;
+            put(&path, &text[..text.len() / 2])?;
+        }
+        Ok(())
     }
 
     fn write_file(&self, path: &str, text: Option<&str>) -> Shown {

@@ -100,6 +100,18 @@ impl Outsider for SimBench {
         })
     }
 
+    fn tear_record(&self, pf: PciAddress, with_copy: bool) -> Shown {
+        self.change(|kernel| {
+            if kernel.records.remove(&pf).is_some() {
+                kernel.damaged_records.insert(pf);
+            }
+            if with_copy && kernel.go_records.remove(&pf).is_some() {
+                kernel.damaged_go_records.insert(pf);
+            }
+            Ok(())
+        })
+    }
+
     fn write_file(&self, path: &str, text: Option<&str>) -> Shown {
         self.change(|kernel| {
             match text {

@@ -1,4 +1,4 @@
-use std::fs::File;
+use std::fs::File as FsFile;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn record(num_vfs: i64) -> Record {
 /// Sets when a file was written: so much later than now.
 fn written_later(tree: &Tree, path: &str, seconds: u64) {
     let later = SystemTime::now() + Duration::from_secs(seconds);
-    File::options().write(true).open(tree.path(path)).unwrap().set_modified(later).unwrap();
+    FsFile::options().write(true).open(tree.path(path)).unwrap().set_modified(later).unwrap();
 }
 
 /// The error of the one record that there is.
@@ -122,7 +122,63 @@ fn a_damaged_file_of_the_go_daemon_is_named_and_never_no_record() {
 fn a_file_of_the_go_daemon_for_another_card_is_an_error() {
     let tree = Tree::new();
     tree.write("/etc/sriov-operator/pci/0000:3b:00.1", WRITTEN_BY_GO);
-    assert_eq!(error(&tree).reason(), "HostFileUnreadable");
+    let error = error(&tree);
+    assert_eq!(error.reason(), "RecordDamaged");
+    assert!(crate::with_causes(&error).contains("it is about \"0000:3b:00.0\""), "{error}");
+}
+
+/// Empty, torn, of another form, and about another card.
+const DAMAGED: [&str; 4] = [
+    "",
+    r#"{"pf":"0000:3b:00.0","inter"#,
+    "[]",
+    r#"{"pf":"0000:3b:00.1","interface":{"pciAddress":"0000:3b:00.1"},"firstSeen":{},"making":false}"#,
+];
+
+#[test]
+fn the_go_daemons_copy_stands_for_a_damaged_record_until_it_is_written_again() {
+    for text in DAMAGED {
+        let tree = Tree::new();
+        write(tree.root(), &record(4)).unwrap();
+        tree.write(OURS, text);
+        let [found] = records(&tree).try_into().unwrap();
+        assert_eq!(found, Record::taken_over(PF.parse().unwrap(), record(4).interface), "{text}");
+        write(tree.root(), &record(4)).unwrap();
+        assert_eq!(records(&tree), [record(4)]);
+    }
+}
+
+#[test]
+fn a_damaged_record_without_an_intact_copy_is_an_error_that_says_what_to_remove() {
+    for text in DAMAGED {
+        let tree = Tree::new();
+        tree.write(OURS, text);
+        let alone = error(&tree).to_string();
+        assert!(alone.contains(OURS) && !alone.contains(THEIRS), "{alone}");
+        tree.write(THEIRS, "{");
+        let both = error(&tree).to_string();
+        assert!(both.contains(OURS) && both.contains(THEIRS), "{both}");
+        remove(tree.root(), PF.parse().unwrap()).unwrap();
+        assert!(records(&tree).is_empty());
+    }
+}
+
+#[test]
+fn a_damaged_copy_of_an_intact_record_is_an_error_that_says_what_to_remove() {
+    let tree = Tree::new();
+    write(tree.root(), &record(4)).unwrap();
+    tree.write(THEIRS, "{");
+    let error = error(&tree).to_string();
+    assert!(error.contains(&format!("remove it to go by {}", tree.path(OURS).display())), "{error}");
+}
+
+/// It may be well in a moment: its copy does not stand for it.
+#[test]
+fn a_record_that_cannot_be_read_for_another_reason_is_an_error() {
+    let tree = Tree::new();
+    tree.write(THEIRS, WRITTEN_BY_GO);
+    fs::create_dir_all(tree.path(OURS)).unwrap();
+    assert_eq!(error(&tree).reason(), "HostFileFailed");
 }
 
 #[test]
@@ -147,7 +203,7 @@ proptest! {
         tree.write(path, "");
         fs::write(tree.path(path), bytes).unwrap();
         let [(name, read)] = read_all(tree.root()).unwrap().try_into().unwrap();
-        prop_assert_eq!(&name, PF);
+        prop_assert_eq!(name.to_string(), PF);
         match read {
             Ok(record) => prop_assert_eq!(record.pf.to_string(), PF),
             Err(error) => prop_assert!(crate::with_causes(&error).contains(path), "{}", error),

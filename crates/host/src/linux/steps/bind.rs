@@ -9,6 +9,7 @@ use super::verify;
 use crate::HostError;
 use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
+use crate::linux::settle::settled;
 use crate::linux::{events, netdev, pci};
 
 /// How long it may take until the module of a VF's driver is loaded.
@@ -47,7 +48,7 @@ fn bind_by_kernel(root: &HostRoot, vf: VfRef, address: PciAddress, attempt: &str
 
 /// A VF of an Ethernet card is of use with its interface.
 fn await_interface(root: &HostRoot, vf: VfRef, address: PciAddress, attempt: &str) -> Result<(), HostError> {
-    let has_interface = || Ok(netdev::of_device(&root.device(address))?.map(drop));
+    let has_interface = || Ok(settled(|| netdev::of_device(&root.device(address)))?.map(drop));
     if has_interface()?.is_some() || !is_ethernet(root, vf)? {
         return Ok(());
     }
@@ -59,7 +60,7 @@ fn await_interface(root: &HostRoot, vf: VfRef, address: PciAddress, attempt: &st
 }
 
 fn is_ethernet(root: &HostRoot, vf: VfRef) -> Result<bool, HostError> {
-    let Some(pf) = netdev::of_device(&root.device(vf.pf))? else { return Ok(false) };
+    let Some(pf) = settled(|| netdev::of_device(&root.device(vf.pf)))? else { return Ok(false) };
     Ok(Rtnl::open()?.link(pf.index)?.kind == LinkKind::Ethernet)
 }
 

@@ -10,6 +10,7 @@ use crate::HostError;
 use crate::linux::netdev::{self, Netdev};
 use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
+use crate::linux::settle::settled;
 use crate::linux::{ethtool, events, pci};
 
 /// How long a driver may take to make an interface after it was bound.
@@ -75,7 +76,7 @@ pub(super) fn set_tc_offload(
 
 fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
     pci::require_pf(root, pf)?;
-    let netdev = netdev::of_device(&root.device(pf))?;
+    let netdev = settled(|| netdev::of_device(&root.device(pf)))?;
     netdev.map(|netdev| netdev.index).ok_or_else(|| HostError::NoInterface { device: pf.to_string() })
 }
 
@@ -84,7 +85,7 @@ fn await_vf_index(root: &HostRoot, vf: VfRef) -> Result<u32, HostError> {
     let none = || HostError::NoInterface { device: vf.to_string() };
     let address = pci::vf_address(root, vf)?;
     let driver = pci::device(root, address).driver()?.ok_or_else(none)?;
-    let look = || netdev::of_device(&root.device(address));
+    let look = || settled(|| netdev::of_device(&root.device(address)));
     let netdev: Option<Netdev> =
         if is_userspace_driver(&driver) { None } else { events::wait_for(INTERFACE_DEADLINE, look)? };
     netdev.map(|netdev| netdev.index).ok_or_else(none)

@@ -33,7 +33,7 @@ pub(super) fn set(root: &HostRoot, pf: PciAddress, count: u16, attempt: &str) ->
         match &seen {
             Ok(seen) => Ok((*seen == usize::from(count)).then_some(())),
             // As many as the kernel says, and not all of them are there yet.
-            Err(HostError::Unsettled { .. }) => Ok(None),
+            Err(error) if sysfs::has_vanished(error) => Ok(None),
             Err(_) => Ok(Some(())),
         }
     })?;

@@ -92,6 +92,24 @@ fn on_a_pf_in_use_vfs_are_not_made_where_that_takes_another_mode_for_a_while() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_a_problem_whoever_wants_the_pf() {
+    let wanted = two("deviceType: netdevice");
+    let mut facts = machine(pf(2));
+    facts.pfs.clear();
+    let error = "the record x is damaged: remove it".to_owned();
+    facts.unread = vec![Unread { pf: address(PF), error, reason: "RecordDamaged" }];
+    // What hangs and is not ours is nobody's problem here.
+    assert_eq!(reasons(&plan_node(&nothing(), &facts)), [""; 0]);
+    facts.unread_records.insert(address(PF));
+    for spec in [wanted, nothing()] {
+        let plan = plan_node(&spec, &facts);
+        assert!(plan.steps.iter().all(|planned| planned.step.pf().is_none()), "{plan:#?}");
+        assert_eq!(reasons(&plan), ["RecordDamaged"]);
+        assert!(plan.problems[0].is_worth_a_retry());
+    }
+}
+
+#[test]
 fn with_a_card_that_cannot_be_read_nothing_is_done_and_it_is_tried_again() {
     let wanted = two("deviceType: netdevice");
     let mut facts = recorded(machine(pf(2)), &wanted);

@@ -42,7 +42,9 @@ pub(super) fn reset(host: &dyn Host, consent: Consent) -> anyhow::Result<Report>
 pub(super) fn show(host: &dyn Host) -> anyhow::Result<Report> {
     let facts = host.facts().context("cannot read the machine")?;
     let plan = plan_node(&recorded(&facts), &facts);
-    Ok(Report { exit: Exit::Done, ..Report::new(&facts, &plan) })
+    // What is not as it was wanted is shown; what cannot be read cannot be.
+    let exit = if facts.unread.is_empty() { Exit::Done } else { Exit::Failed };
+    Ok(Report { exit, ..Report::new(&facts, &plan) })
 }
 
 fn wanted_by_policies(host: &dyn Host, source: &Source) -> anyhow::Result<Job> {
