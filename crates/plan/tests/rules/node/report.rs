@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::report::{View, interfaces};
-use vfleet_plan::{EswitchMode, HostFacts, HostUse, NicIds, Unread, VdpaKind};
+use vfleet_plan::{EswitchMode, Fact, HostFacts, HostUse, NicIds, Unread, VdpaKind};
 
 use super::machine::{PF, address, link, machine, pf, rdma, recorded, two, use_vf};
 
 #[test]
 fn everything_is_said() {
     let mut pf = pf(2);
-    pf.eswitch = Some(EswitchMode::Switchdev);
+    pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     pf.net_filter = Some("aws/NetworkID:a".to_owned());
     pf.numa_node = Some(1);
     pf.link.as_mut().unwrap().host_use = Some(HostUse::NodeAddress);
