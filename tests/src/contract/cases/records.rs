@@ -25,6 +25,9 @@ fn record(pf: PciAddress, num_vfs: i64) -> Record {
         raised_mtu: None,
         vf_macs: [(1, MacAddr([2, 0, 0, 0, 0, 1]))].into(),
         making: false,
+        refused_orders: Vec::new(),
+        mtu_changes: [1].into(),
+        representors_replayed: true,
     }
 }
 
