@@ -206,7 +206,7 @@ fn without(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts {
                 pf.net_filter = Fact::Unknown;
                 facts.unanswered.push(unanswered(Question::Network));
             }
-            Outage::Eswitch => pf.eswitch = None,
+            Outage::Eswitch => pf.eswitch = Fact::Unknown,
             Outage::Firmware => {
                 pf.firmware = None;
                 facts.unanswered.push(unanswered(Question::Firmware));

@@ -104,7 +104,7 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 }
 
 /// Executes `plan` on the machine that `facts` describe, and reads it again to verify the result. A step that fails ends
-/// its lane; other lanes go on.
+/// its lane; other lanes go on. A trial that the kernel refuses is no failure while another plan follows from that.
 pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outcome {
     let (mut executed, mut changes, mut done_without, mut round) = (0, false, Vec::new(), 1);
     loop {
@@ -120,13 +120,16 @@ pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outco
             Ok(seen) => seen,
             Err(error) => {
                 let mut failures = done.failures;
+                failures.extend(done.refusals);
                 failures.push(Failure::Unreadable(error));
                 return Outcome { facts: None, executed, changes, failures, done_without, reboots: false };
             }
         };
         left.steps.retain(|planned| !done_without.contains(&planned.step));
         if round == ROUNDS || !done.failures.is_empty() || !follows(&plan, &left) {
-            let failures = what_is_wrong(done.failures, left);
+            let mut failures = done.failures;
+            failures.extend(unexplained(done.refusals, &left));
+            let failures = what_is_wrong(failures, left);
             return Outcome { facts: Some(now), executed, changes, failures, done_without, reboots: false };
         }
         (work.listener)(Happening::More(&left));
@@ -142,6 +145,12 @@ pub(crate) fn is_bookkeeping(plan: &Plan) -> bool {
 /// Whether `left` is to be done right after `plan`: other steps, that disturb nobody who was not disturbed already.
 fn follows(plan: &Plan, left: &Plan) -> bool {
     !left.steps.is_empty() && left.steps != plan.steps && left.disruption() <= plan.disruption()
+}
+
+/// Refusals of PFs that no problem tells about.
+fn unexplained(refusals: Vec<Failure>, left: &Plan) -> impl Iterator<Item = Failure> {
+    let explained: BTreeSet<_> = left.problems.iter().filter_map(|problem| problem.pf).collect();
+    refusals.into_iter().filter(move |refusal| refusal.pf().is_none_or(|pf| !explained.contains(&pf)))
 }
 
 /// What failed, what is not as wanted although nothing failed, and what cannot be.

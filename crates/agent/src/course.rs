@@ -95,7 +95,7 @@ impl Course {
                     count.ended += 1;
                     count.running.retain(|running| *running != step);
                 });
-                if let Some(error) = error
+                if let Some(error) = error.filter(|error| !(planned.step.is_trial() && error.is_refusal()))
                     && let Some(pf) = planned.step.pf()
                 {
                     let text = || format!("cannot {}: {}", planned.step, with_causes(error));

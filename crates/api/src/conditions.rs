@@ -9,6 +9,9 @@ pub const PROGRESSING: &str = "Progressing";
 /// Something is wrong; the reason says what.
 pub const DEGRADED: &str = "Degraded";
 
+/// Of a card: it works, and something about it is not quite as desired and is left at that; the reason says what.
+pub const WARNING: &str = "Warning";
+
 /// Nothing of what it says is wrong: the verdict of admission, also where no admission is.
 pub const VALID: &str = "Valid";
 /// Of the operator config: whether objects are checked and changed at admission.

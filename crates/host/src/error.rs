@@ -143,6 +143,17 @@ impl HostError {
             _ => None,
         }
     }
+
+    /// Returns whether the kernel takes no such change as things are now, rather than that the change went wrong.
+    pub fn is_refusal(&self) -> bool {
+        const EINVAL: i32 = 22;
+        const EOPNOTSUPP: i32 = 95;
+        match self {
+            Self::Netlink { source, .. } => matches!(source.raw_os_error(), Some(EINVAL | EOPNOTSUPP)),
+            Self::Unverified { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// What the kernel added in words (its extended acknowledgement).

@@ -65,7 +65,7 @@ fn a_restart_takes_away_all_but_what_is_on_a_disk() {
             Step::SetLinkUp { pf: pf() },
             Step::SetPfMtu { pf: pf(), mtu: 9000 },
             Step::SetAutoprobe { pf: pf(), on: false },
-            Step::SetEswitchMode { pf: pf(), mode: EswitchMode::Switchdev },
+            Step::SetEswitchMode { pf: pf(), mode: EswitchMode::Switchdev, trial: None },
             Step::SetNumVfs { pf: pf(), count: 2 },
             load("uio_pci_generic", &[]),
             Step::WriteFile { pf: None, file },

@@ -53,7 +53,7 @@ impl From<&PfFacts> for ExternalFound {
             num_vfs: pf.vfs.len(),
             mtu: pf.link.as_ref().map(|link| link.mtu),
             link_type: pf.link.as_ref().map_or("", |link| link.kind.as_api()).to_owned(),
-            eswitch: pf.eswitch.unwrap_or(EswitchMode::Legacy),
+            eswitch: pf.eswitch.value().unwrap_or(EswitchMode::Legacy),
         }
     }
 }

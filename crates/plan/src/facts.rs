@@ -11,7 +11,7 @@ pub use fact::Fact;
 pub use identity::CardIdentity;
 pub(crate) use identity::hex;
 pub use link::{HostUse, LinkFacts, LinkKind};
-pub use record::{FirstSeen, Record};
+pub use record::{FirstSeen, ModeOrder, ModeTrial, Record, RefusedOrder};
 pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
 
 use serde::{Deserialize, Serialize};
@@ -115,8 +115,9 @@ pub struct PfFacts {
     pub total_vfs: u16,
     /// Whether the kernel binds its VFs to a driver by itself when they appear.
     pub drivers_autoprobe: bool,
-    /// Mode of its embedded switch; `None` when the driver tells of none.
-    pub eswitch: Option<EswitchMode>,
+    /// Mode of its embedded switch. None: there is no switch. Unknown: its driver does not tell, as mlx5 before Linux 6.0
+    /// while there are no VFs.
+    pub eswitch: Fact<EswitchMode>,
     /// Whether traffic control may be offloaded to it (`hw-tc-offload`); `None` when that cannot be switched.
     pub tc_offload: Option<bool>,
     /// Its RDMA device.

@@ -62,14 +62,14 @@ pub use boot::{
 };
 pub use facts::{
     BootLoader, CardIdentity, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts,
-    LinkKind, ModuleState, PfFacts, Processor, Question, RdmaFacts, Reboots, Record, Tries, Unanswered,
-    Unread, VdpaKind, VfFacts,
+    LinkKind, ModeOrder, ModeTrial, ModuleState, PfFacts, Processor, Question, RdmaFacts, Reboots, Record,
+    RefusedOrder, Tries, Unanswered, Unread, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use go_plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
 pub use guids::{GuidFileError, GuidSource};
-pub use node::{NodeOptions, Problem, plan_before_network, plan_node, plan_node_with};
+pub use node::{NodeOptions, Problem, node_warnings, plan_before_network, plan_node, plan_node_with};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, Overruled, PfAnswer, PfRule,
     PfSetting, PfVerdict, PolicyAnswer, PolicyFault, plan_node_spec, selects_node, wants_bridge,

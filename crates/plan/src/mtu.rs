@@ -1,7 +1,17 @@
 //! An MTU as the API has it.
 
+use crate::facts::LinkKind;
+
 /// The kernel keeps it in a signed number of 32 bits.
 pub(crate) const HIGHEST_MTU: u32 = i32::MAX.unsigned_abs();
+
+/// Returns the MTU that the kernel gives an interface of this kind.
+pub(crate) const fn usual_mtu(kind: LinkKind) -> u32 {
+    match kind {
+        LinkKind::Infiniband => 2048,
+        LinkKind::Ethernet | LinkKind::Other(_) => 1500,
+    }
+}
 
 /// What is asked for, where anything is: zero is "not given", as the Go API writes it. An error is what the kernel
 /// cannot take.

@@ -5,6 +5,7 @@ mod check;
 mod lone;
 mod making;
 mod modules;
+mod order;
 mod pf;
 mod problem;
 mod record;
@@ -103,6 +104,16 @@ pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) 
     plan
 }
 
+/// What of `spec` cannot be quite as desired and is left at that: nothing more is done about it, and it is no failure.
+pub fn node_warnings(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<Problem> {
+    let (wanted, _) = read_wanted(spec.interfaces.as_deref().unwrap_or_default());
+    let warning = |wanted: &WantedPf| {
+        let names = udev::names_left(wanted, facts.pf(wanted.address)?, facts.record(wanted.address)?)?;
+        Some(wanted.problem(Cause::RepresentorsNotRenamed { names }))
+    };
+    wanted.iter().filter(|wanted| !wanted.external).filter_map(warning).collect()
+}
+
 /// Each PF that can be read from the spec; and why others cannot.
 fn read_wanted(interfaces: &[Interface]) -> (Vec<WantedPf>, Vec<Problem>) {
     let mut pfs = Vec::new();
@@ -138,7 +149,10 @@ fn give_back(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
     plan.problems.extend(unread.map(Problem::unread));
     for record in facts.records.iter().filter(|record| !is_wanted(&record.pf)) {
         match reset::reset_pf(record, facts) {
-            Ok(steps) => plan.steps.extend(steps),
+            Ok((steps, left)) => {
+                plan.steps.extend(steps);
+                plan.problems.extend(left);
+            }
             Err(problem) => plan.problems.push(problem),
         }
     }

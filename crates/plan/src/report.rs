@@ -104,7 +104,7 @@ fn interface(pf: &PfFacts, record: Option<&Record>, known: Option<&InterfaceExt>
         link_speed: link.and_then(|link| link.speed).map(|speed| format!("{speed} Mb/s")),
         link_type: link.map(|link| link.kind.as_api().to_owned()).filter(|kind| !kind.is_empty()),
         link_admin_state: link.map(|link| if link.admin_up { "up" } else { "down" }.to_owned()),
-        e_switch_mode: pf.eswitch.map(|mode| mode.as_str().to_owned()),
+        e_switch_mode: pf.eswitch.value().map(|mode| mode.as_str().to_owned()),
         externally_managed: recorded.and_then(|recorded| recorded.externally_managed).filter(|is| *is),
         // A card whose firmware shows no VFs now is not one that can have none: nothing is said.
         totalvfs: Some(pf.total_vfs.into()).filter(|total| *total > 0),

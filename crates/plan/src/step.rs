@@ -9,7 +9,7 @@ use core::fmt;
 
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
-use crate::facts::{BootLoader, EswitchMode, Reboots, Record, VdpaKind};
+use crate::facts::{BootLoader, EswitchMode, ModeTrial, Reboots, Record, VdpaKind};
 use crate::firmware::FirmwareSettings;
 use crate::prelude::*;
 
@@ -29,8 +29,9 @@ pub enum Step {
     SetAutoprobe { pf: PciAddress, on: bool },
     /// Make `count` VFs on a PF that has none, or remove all of them (`count` 0).
     SetNumVfs { pf: PciAddress, count: u16 },
-    /// Set the mode of a PF's embedded switch.
-    SetEswitchMode { pf: PciAddress, mode: EswitchMode },
+    /// Set the mode of a PF's embedded switch. A switch that is off for lack of VFs is in legacy mode. When the kernel
+    /// refuses the mode, that is noted in the PF's record as the end of `trial`, and the step fails.
+    SetEswitchMode { pf: PciAddress, mode: EswitchMode, trial: Option<ModeTrial> },
     /// Let traffic control be offloaded to a PF, or not.
     SetTcOffload { pf: PciAddress, on: bool },
     /// Let software steer the flows of a PF (devlink `flow_steering_mode` = `smfs`). A card that has no such parameter,
@@ -188,6 +189,11 @@ impl Step {
             Target::Vf(vf) => Some(vf),
             Target::Pf(_) | Target::Machine => None,
         }
+    }
+
+    /// Returns whether another plan follows when the kernel refuses the step.
+    pub const fn is_trial(&self) -> bool {
+        matches!(self, Self::SetEswitchMode { trial: Some(_), .. })
     }
 
     /// Returns whether the step restarts the machine, or only has a meaning before that.

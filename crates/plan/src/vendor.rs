@@ -1,5 +1,7 @@
 //! What drivers want done in another order.
 
+use crate::facts::ModeOrder;
+
 /// What is particular about the cards of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vendor {
@@ -7,15 +9,6 @@ pub(crate) struct Vendor {
     pub(crate) order: ModeOrder,
     /// Whether flows are to be steered by software before its switch goes into switchdev mode.
     pub(crate) software_steering: bool,
-}
-
-/// When VFs are made, and when the mode of the embedded switch changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ModeOrder {
-    /// VFs are made in legacy mode. Into switchdev mode it goes with its VFs, while none of them has a driver.
-    VfsFirst,
-    /// The mode changes while there are no VFs.
-    ModeFirst,
 }
 
 const UNKNOWN: Vendor = Vendor { order: ModeOrder::VfsFirst, software_steering: false };

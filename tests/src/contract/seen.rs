@@ -1,7 +1,7 @@
 //! A card as a witness sees it, and as facts tell it, in one form.
 
 use vfleet_api::{Guid, MacAddr, PciAddress};
-use vfleet_plan::{EswitchMode, LinkFacts, LinkKind, PfFacts};
+use vfleet_plan::{EswitchMode, Fact, LinkFacts, LinkKind, PfFacts};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenPf {
@@ -39,9 +39,9 @@ pub struct SeenLink {
 }
 
 /// The embedded switch of a card, and what belongs to it. All is missing where there is no switch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenSwitch {
-    pub mode: Option<EswitchMode>,
+    pub mode: Fact<EswitchMode>,
     /// Which switch the card's own interface is a port of, and which port.
     pub port: Option<(String, String)>,
     /// `hw-tc-offload`, where it can be switched.

@@ -23,6 +23,8 @@ pub(super) struct Executed {
     pub(super) count: usize,
     /// One for each that did not.
     pub(super) failures: Vec<Failure>,
+    /// Trials that the kernel refused: another plan follows.
+    pub(super) refusals: Vec<Failure>,
     /// Those that failed and that the machine can do without.
     pub(super) done_without: Vec<Step>,
     /// The machine is about to restart.
@@ -92,7 +94,8 @@ impl Run<'_> {
     }
 
     fn nothing_failed(&self) -> bool {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).failures.is_empty()
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.failures.is_empty() && done.refusals.is_empty()
     }
 
     fn note(&self, planned: &PlannedStep, result: Result<(), Failure>) -> bool {
@@ -108,7 +111,9 @@ impl Run<'_> {
                 true
             }
             Err(failure) => {
-                done.failures.push(failure);
+                let is_refusal = planned.step.is_trial() && failure.is_refusal();
+                let list = if is_refusal { &mut done.refusals } else { &mut done.failures };
+                list.push(failure);
                 false
             }
         }

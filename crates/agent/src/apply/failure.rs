@@ -69,6 +69,11 @@ impl Failure {
         self.target().pf()
     }
 
+    /// Returns whether the kernel takes no such step as things are now.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Step { source, .. } if source.is_refusal())
+    }
+
     /// Whether a node that was drained for the work stays so: it goes on as soon as it can. What cannot be, or cannot be
     /// seen, may last for ever.
     pub fn keeps_the_node_drained(&self) -> bool {

@@ -4,8 +4,8 @@ use std::time::Duration;
 use serde_json::json;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 use vfleet_host::SimHost;
-use vfleet_host::sim::Machine;
-use vfleet_plan::{Disruption, HostFile, ModuleState, Reboots, plan_node};
+use vfleet_host::sim::{EswitchRule, Machine};
+use vfleet_plan::{Disruption, EswitchMode, Fact, HostFile, ModuleState, Reboots, plan_node};
 
 use super::*;
 
@@ -40,6 +40,53 @@ fn everything_is_done_and_nothing_is_left() {
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     assert!(outcome.executed > 8);
     assert_eq!(apply(&host, &|_| {}).executed, 0);
+}
+
+/// A machine whose first card has an embedded switch that follows `rule`.
+fn switch_machine(rule: EswitchRule) -> SimHost {
+    let mut machine = Machine::lab();
+    (machine.pfs[0].eswitch, machine.pfs[0].eswitch_rule) = (Some(EswitchMode::Legacy), rule);
+    SimHost::new(&machine, "agent").unwrap()
+}
+
+fn apply_switchdev(host: &SimHost) -> Outcome {
+    let card = json!({ "pciAddress": cards()[0], "numVfs": 2, "eSwitchMode": "switchdev", "vfGroups": [{ "vfRange": "0-1" }] });
+    let spec: SriovNetworkNodeStateSpec = serde_json::from_value(json!({ "interfaces": [card] })).unwrap();
+    let planner = |facts: &HostFacts| plan_node(&spec, facts);
+    let work = Work { host, node: "node", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let (facts, plan) = survey(host, &planner).unwrap();
+    carry_out(&work, facts, plan)
+}
+
+#[test]
+fn an_order_that_the_kernel_refuses_is_no_failure_when_the_other_one_works() {
+    let outcome = apply_switchdev(&switch_machine(EswitchRule::NoVfs));
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    let pf = &outcome.facts.unwrap().pfs[0];
+    assert_eq!((pf.eswitch, pf.vfs.len()), (Fact::Value(EswitchMode::Switchdev), 2));
+}
+
+#[test]
+fn when_both_orders_are_refused_one_failure_tells_both_and_is_not_tried_again() {
+    let host = switch_machine(EswitchRule::Unsupported);
+    let outcome = apply_switchdev(&host);
+    let [failure] = &outcome.failures[..] else { panic!("{:?}", outcome.failures) };
+    assert_eq!(failure.reason(), "EswitchModeNotPossible");
+    assert!(!failure.is_worth_a_retry());
+    assert!(outcome.facts.unwrap().pfs[0].vfs.is_empty());
+    let before = host.executed().len();
+    assert_eq!((apply_switchdev(&host).failures.len(), host.executed().len()), (1, before));
+}
+
+#[test]
+fn a_switch_that_fails_for_another_reason_is_tried_again_in_the_same_order() {
+    let host = switch_machine(EswitchRule::Never);
+    for _ in 0..2 {
+        let outcome = apply_switchdev(&host);
+        let [failure] = &outcome.failures[..] else { panic!("{:?}", outcome.failures) };
+        assert!(failure.is_worth_a_retry() && failure.to_string().contains("Asked to fail"), "{failure}");
+        assert!(outcome.facts.unwrap().records[0].refused_orders.is_empty());
+    }
 }
 
 #[test]

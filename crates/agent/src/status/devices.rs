@@ -1,19 +1,20 @@
 //! What is said about each card: whether it is as wanted, so that a failure can be told from its neighbour's success.
 
 use k8s_openapi::jiff::Timestamp;
-use vfleet_api::conditions::{READY, Verdict, updated};
+use vfleet_api::conditions::{READY, Verdict, WARNING, updated};
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
 use vfleet_plan::report::View;
-use vfleet_plan::{HostFacts, Unread, report};
+use vfleet_plan::{HostFacts, Problem, Unread, node_warnings, report};
 
 use super::{EXECUTING, Progress, WAITING_FOR_DRAIN, message};
 use crate::apply::Failure;
 use crate::course::PfCourse;
 
 /// The cards, with a condition on each that the spec wants something of or that cannot be read. While steps are being
-/// executed, the last verdict about cards without steps and without problems stands.
+/// executed, the last verdict about cards without steps and without problems stands. A warning is there as long as it is
+/// true.
 pub(super) fn with_conditions(
     facts: &HostFacts,
     view: &View<'_>,
@@ -23,6 +24,10 @@ pub(super) fn with_conditions(
     let wanted = |pf: PciAddress| {
         let mut wanted = state.spec.interfaces.iter().flatten();
         wanted.any(|entry| entry.pci_address.value() == Ok(&pf))
+    };
+    let warnings = match progress {
+        Progress::Done(_) => node_warnings(&state.spec, facts),
+        Progress::NotPlanned | Progress::Waiting { .. } | Progress::Executing(_) => Vec::new(),
     };
     let with_condition = |mut card: InterfaceExt| {
         if let Ok(&pf) = card.pci_address.value() {
@@ -42,8 +47,11 @@ pub(super) fn with_conditions(
                     .or_else(|| wanted(pf).then(as_wanted)),
             };
             card.conditions = verdict.map(|verdict| {
-                let known = known.unwrap_or_default();
-                updated(&known, &[verdict], state.metadata.generation, Timestamp::now())
+                let warning = warnings.iter().find(|warning| warning.pf == Some(pf)).map(warn);
+                let mut known = known.unwrap_or_default();
+                known.retain(|condition| condition.type_ != WARNING || warning.is_some());
+                let verdicts: Vec<_> = [Some(verdict), warning].into_iter().flatten().collect();
+                updated(&known, &verdicts, state.metadata.generation, Timestamp::now())
             });
         }
         card
@@ -88,6 +96,10 @@ fn so_far(course: &PfCourse) -> Verdict {
 
 fn unread(card: &Unread) -> Verdict {
     Verdict { type_: READY, holds: false, reason: card.reason, message: card.error.clone() }
+}
+
+fn warn(warning: &Problem) -> Verdict {
+    Verdict { type_: WARNING, holds: true, reason: warning.cause.reason(), message: warning.to_string() }
 }
 
 fn as_wanted() -> Verdict {

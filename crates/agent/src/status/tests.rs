@@ -186,6 +186,43 @@ fn each_wanted_card_says_whether_it_is_as_wanted() {
 }
 
 #[test]
+fn a_representor_that_keeps_its_name_is_a_warning_beside_success() {
+    let mut machine = Machine::lab();
+    let card = &mut machine.pfs[0];
+    (card.eswitch, card.stuck_representors) = (Some(vfleet_plan::EswitchMode::Legacy), true);
+    let pf = card.address;
+    let host = SimHost::new(&machine, "status").unwrap();
+    let mut state = state(3);
+    let card = json!({ "pciAddress": pf, "name": "enp1s0", "numVfs": 1, "eSwitchMode": "switchdev", "vfGroups": [{ "vfRange": "0-0" }] });
+    state.spec.interfaces = Some(serde_json::from_value(json!([card])).unwrap());
+    for _ in 0..4 {
+        for planned in plan_node(&state.spec, &host.facts().unwrap()).steps {
+            host.execute(&planned.step).unwrap();
+        }
+    }
+    let facts = host.facts().unwrap();
+    assert!(plan_node(&state.spec, &facts).is_done());
+    let conditions = |state: &SriovNetworkNodeState, facts: &HostFacts| {
+        let new = status(state, Some(facts), None, &Progress::Done(&[]));
+        assert_eq!(result(&new), (Some(SUCCEEDED), ""));
+        let said = new.interfaces.clone().unwrap()[0].conditions.clone().unwrap();
+        let said = said.into_iter().map(|condition| (condition.type_, condition.reason)).collect::<Vec<_>>();
+        (new, said)
+    };
+    let is_ready = ("Ready".to_owned(), "AsWanted".to_owned());
+    let warning = ("Warning".to_owned(), "RepresentorsNotRenamed".to_owned());
+    let (told, said) = conditions(&state, &facts);
+    assert_eq!(said, [is_ready.clone(), warning]);
+    state.status = Some(told);
+    assert!(!is_news(&state, &conditions(&state, &facts).0), "it is said once");
+    assert!(ready_pfs(&state).contains(&pf));
+
+    let mut renamed = facts;
+    renamed.pfs[0].vfs[0].representor = Some("enp1s0_0".to_owned());
+    assert_eq!(conditions(&state, &renamed).1, [is_ready]);
+}
+
+#[test]
 fn a_card_that_is_done_says_so_while_another_one_hangs() {
     let (state, facts) = two_wanted_cards();
     let planned = |pf: &PfFacts| PlannedStep {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{LinkFacts, LinkKind, PfFacts, Question, Unanswered, VfFacts};
+use vfleet_plan::{Fact, LinkFacts, LinkKind, PfFacts, Question, Unanswered, VfFacts};
 
 use super::devlink::{self, Handle};
 use super::netdev::{self, Netdev, Netdevs};
@@ -94,7 +94,7 @@ impl Reader<'_> {
                 Card::LoneVf => 1,
             },
             drivers_autoprobe: pci::drivers_autoprobe(self.root, address)?,
-            eswitch: if is_pf { devlink::eswitch(&Handle::pci(address))? } else { None },
+            eswitch: if is_pf { devlink::eswitch(&Handle::pci(address))? } else { Fact::None },
             tc_offload: match &link {
                 Some(link) if is_pf && link.kind == LinkKind::Ethernet => ethtool::tc_offload(link.index)?,
                 _ => None,

@@ -1,6 +1,6 @@
 //! The embedded switch of a card, through devlink.
 
-use vfleet_plan::EswitchMode;
+use vfleet_plan::{EswitchMode, Fact};
 
 use super::netlink::devlink as wire;
 pub(super) use super::netlink::devlink::Handle;
@@ -13,14 +13,16 @@ const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
-/// Reads the mode of a card's embedded switch; `None` when its driver tells of none.
-pub(super) fn eswitch(device: &Handle) -> Result<Option<EswitchMode>, HostError> {
+/// Reads the mode of a card's embedded switch.
+pub(super) fn eswitch(device: &Handle) -> Result<Fact<EswitchMode>, HostError> {
     let attempt = format!("read the eswitch mode of {}", device.name);
-    let Some(mut devlink) = Family::open(wire::FAMILY)? else { return Ok(None) };
+    let Some(mut devlink) = Family::open(wire::FAMILY)? else { return Ok(Fact::None) };
     match devlink.get(&wire::get_eswitch(device), &attempt) {
-        Ok(answer) => wire::eswitch_mode(&answer).map(Some).ok_or_else(|| unreadable(&attempt)),
-        // Not known to devlink, or its driver has no switch, or (EPERM) another processor on the card has it.
-        Err(error) if matches!(error.errno(), Some(ENODEV | EOPNOTSUPP | EPERM)) => Ok(None),
+        Ok(answer) => wire::eswitch_mode(&answer).ok_or_else(|| unreadable(&attempt)),
+        // Not known to devlink, or (EPERM) another processor on the card has the switch.
+        Err(error) if matches!(error.errno(), Some(ENODEV | EPERM)) => Ok(Fact::None),
+        // mlx5 before Linux 6.0 has no mode without VFs. Others may have no switch: the answer is the same.
+        Err(error) if error.errno() == Some(EOPNOTSUPP) => Ok(Fact::Unknown),
         Err(error) => Err(error),
     }
 }
@@ -30,12 +32,8 @@ pub(super) fn set_eswitch(device: &Handle, mode: EswitchMode, attempt: &str) -> 
     let no_switch = || HostError::NoEswitch { device: device.name.clone() };
     let mut devlink = Family::open(wire::FAMILY)?.ok_or_else(no_switch)?;
     match devlink.change(&wire::set_eswitch(device, mode), attempt) {
+        // Not EOPNOTSUPP: drivers that change the mode only at certain times (ice: without VFs) refuse it so.
         Err(error) if error.errno() == Some(ENODEV) => Err(no_switch()),
-        // Drivers that change the mode only at certain times (ice: without VFs) refuse it with EOPNOTSUPP, too.
-        Err(error) if error.errno() == Some(EOPNOTSUPP) => match eswitch(device)? {
-            None => Err(no_switch()),
-            Some(_) => Err(error),
-        },
         set => set,
     }
 }
@@ -70,7 +68,7 @@ mod tests {
     #[test]
     fn a_card_that_devlink_does_not_know_has_no_switch() {
         let device = Handle::pci("0000:03:00.1".parse().unwrap());
-        assert_eq!(eswitch(&device).unwrap(), None);
+        assert_eq!(eswitch(&device).unwrap(), Fact::None);
         let error = set_eswitch(&device, EswitchMode::Switchdev, "set x eswitch switchdev").unwrap_err();
         assert_eq!(error.reason(), "NoEswitch");
         set_text_if_taken(&device, "flow_steering_mode", "smfs", "set x flow steering").unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{Guid, MacAddr, PciAddress};
-use vfleet_plan::{EswitchMode, Processor, Record};
+use vfleet_plan::{EswitchMode, Fact, Processor, Record};
 
 use super::boot_loader::arguments::{self, DropIn};
 use super::netlink::attribute::{Attributes, Received};
@@ -83,7 +83,7 @@ pub fn family_id(answer: &[u8]) -> Option<u16> {
 }
 
 /// Parses the answer to `DEVLINK_CMD_ESWITCH_GET`.
-pub fn eswitch_mode(answer: &[u8]) -> Option<EswitchMode> {
+pub fn eswitch_mode(answer: &[u8]) -> Option<Fact<EswitchMode>> {
     devlink::eswitch_mode(answer)
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_plan::{EswitchMode, HostUse, VdpaKind};
+use vfleet_plan::{EswitchMode, Fact, HostUse, VdpaKind};
 
 use super::devlink::{self, Handle};
 use super::netlink::rtnl::Rtnl;
@@ -30,11 +30,11 @@ fn shell(script: &str) {
 fn an_embedded_switch_changes_its_mode_and_has_representors() {
     shell("modprobe netdevsim; echo '9 1 4' > /sys/bus/netdevsim/new_device; udevadm settle");
     let handle = Handle { bus: "netdevsim", name: "netdevsim9".to_owned() };
-    assert_eq!(devlink::eswitch(&handle).unwrap(), Some(EswitchMode::Legacy));
+    assert_eq!(devlink::eswitch(&handle).unwrap(), Fact::Value(EswitchMode::Legacy));
     let path = std::path::Path::new("/sys/bus/netdevsim/devices/netdevsim9");
     fs::write(path.join("sriov_numvfs"), "2").unwrap();
     devlink::set_eswitch(&handle, EswitchMode::Switchdev, "set it").unwrap();
-    assert_eq!(devlink::eswitch(&handle).unwrap(), Some(EswitchMode::Switchdev));
+    assert_eq!(devlink::eswitch(&handle).unwrap(), Fact::Value(EswitchMode::Switchdev));
     shell("udevadm settle; ip -d link");
 
     let netdevs = netdev::all(path).unwrap();
@@ -54,7 +54,7 @@ fn an_embedded_switch_changes_its_mode_and_has_representors() {
     }
     devlink::set_text_if_taken(&handle, "flow_steering_mode", "smfs", "steer").unwrap();
     devlink::set_eswitch(&handle, EswitchMode::Legacy, "set it back").unwrap();
-    assert_eq!(devlink::eswitch(&handle).unwrap(), Some(EswitchMode::Legacy));
+    assert_eq!(devlink::eswitch(&handle).unwrap(), Fact::Value(EswitchMode::Legacy));
     shell("echo 9 > /sys/bus/netdevsim/del_device");
 }
 

@@ -20,12 +20,12 @@ use std::time::SystemTime;
 
 use vfleet_api::PciAddress;
 use vfleet_api::node_state::Interface;
-use vfleet_plan::Record;
+use vfleet_plan::{ModeTrial, Record, RefusedOrder};
 
 use super::root::HostRoot;
 use super::settle::settled;
 use super::{durable, sysfs};
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 /// The record of a PF, or why it cannot be read.
 pub(super) type RecordOf = (PciAddress, Result<Record, HostError>);
@@ -148,6 +148,18 @@ pub(super) fn write(root: &HostRoot, record: &Record) -> Result<(), HostError> {
         expected: format!("{record:?}"),
         found: format!("{found:?}"),
     })
+}
+
+/// Notes in the record of a PF that `error` is what came of `trial`.
+pub(super) fn note_refusal(
+    root: &HostRoot,
+    pf: PciAddress,
+    trial: &ModeTrial,
+    error: &HostError,
+) -> Result<(), HostError> {
+    let mut record = read(root, &pf.to_string())?;
+    record.note_refusal(RefusedOrder { trial: trial.clone(), error: with_causes(error) });
+    write(root, &record)
 }
 
 /// Forgets a PF. There may be nothing to forget.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{EswitchMode, Step};
+use vfleet_plan::{EswitchMode, Fact, ModeTrial, Step};
 
 use super::devlink::{self, Handle};
 use super::root::HostRoot;
@@ -44,7 +44,9 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetPfMtu { pf, mtu } => links::set_pf_mtu(root, *pf, *mtu, &attempt),
         Step::SetAutoprobe { pf, on } => set_autoprobe(root, *pf, *on, &attempt),
         Step::SetNumVfs { pf, count } => num_vfs::set(root, *pf, *count, &attempt),
-        Step::SetEswitchMode { pf, mode } => set_eswitch(root, *pf, *mode, &attempt),
+        Step::SetEswitchMode { pf, mode, trial } => {
+            noting_refusals(root, *pf, trial.as_ref(), set_eswitch(root, *pf, *mode, &attempt))
+        }
         Step::SetTcOffload { pf, on } => links::set_tc_offload(root, *pf, *on, &attempt),
         Step::SetSoftwareSteering { pf } => set_software_steering(root, *pf, &attempt),
         Step::SetVfMac { vf, mac } => links::set_vf_mac(root, *vf, *mac, &attempt),
@@ -83,10 +85,28 @@ fn set_autoprobe(root: &HostRoot, pf: PciAddress, on: bool, attempt: &str) -> Re
 fn set_eswitch(root: &HostRoot, pf: PciAddress, mode: EswitchMode, attempt: &str) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
     let device = Handle::pci(pf);
-    if devlink::eswitch(&device)? != Some(mode) {
-        devlink::set_eswitch(&device, mode, attempt)?;
+    match devlink::eswitch(&device)? {
+        found if found == Fact::Value(mode) => {}
+        // It is off.
+        Fact::Unknown if mode == EswitchMode::Legacy && pci::num_vfs(root, pf)? == 0 => return Ok(()),
+        _ => devlink::set_eswitch(&device, mode, attempt)?,
     }
-    verify(attempt, &Some(mode), &devlink::eswitch(&device)?)
+    verify(attempt, &Fact::Value(mode), &devlink::eswitch(&device)?)
+}
+
+/// Notes in the PF's record that the kernel refused the mode, if it did.
+fn noting_refusals(
+    root: &HostRoot,
+    pf: PciAddress,
+    trial: Option<&ModeTrial>,
+    set: Result<(), HostError>,
+) -> Result<(), HostError> {
+    if let (Some(trial), Err(error)) = (trial, &set)
+        && error.is_refusal()
+    {
+        records::note_refusal(root, pf, trial, error)?;
+    }
+    set
 }
 
 /// What is not taken is not read back: a card that steers flows in another way is as well.

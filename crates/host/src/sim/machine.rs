@@ -40,7 +40,8 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///     numaNode: 0                # default: none
 ///     linkKind: ETH              # or IB; default ETH
 ///     eswitch: legacy            # or switchdev; default: it has no embedded switch
-///     eswitchRule: ofDriver      # or anyTime, needsVfs, noVfs, freeVfs, never: when its mode can be changed
+///     eswitchRule: ofDriver      # or anyTime, needsVfs, noVfs, freeVfs, never, unsupported: when its mode can be changed
+///     stuckRepresentors: false   # whether representors are up at once, and keep the kernel's names; default false
 ///     tcOffload: false           # default: it cannot be switched
 ///     rdma: true                 # whether it and its VFs are RDMA devices; default false, true for IB
 ///     nodeGuid: 3c:fd:fe:03:00:00:00:01 # of its RDMA device; default: made from the seed

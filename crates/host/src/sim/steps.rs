@@ -7,12 +7,12 @@ use std::io;
 use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_plan::{EswitchMode, Record, Step, VdpaKind};
+use vfleet_plan::{EswitchMode, Fact, ModeTrial, Record, RefusedOrder, Step, VdpaKind};
 
 use super::kernel::Kernel;
 use super::parts::{Pf, Vf};
 use super::requests::Refusal;
-use crate::HostError;
+use crate::{HostError, with_causes};
 
 const EBUSY: i32 = 16;
 const ENODEV: i32 = 19;
@@ -32,7 +32,10 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
         Step::SetPfMtu { pf, mtu } => on_link(kernel, *pf, step, |kernel| kernel.set_pf_mtu(*pf, *mtu))?,
         Step::SetAutoprobe { pf, on } => kernel.set_autoprobe(*pf, *on).map_err(refused)?,
         Step::SetNumVfs { pf, count } => set_num_vfs(kernel, *pf, *count, step)?,
-        Step::SetEswitchMode { pf, mode } => set_eswitch(kernel, *pf, *mode, step)?,
+        Step::SetEswitchMode { pf, mode, trial } => {
+            let set = set_eswitch(kernel, *pf, *mode, step);
+            noting_refusals(kernel, *pf, trial.as_ref(), set)?;
+        }
         Step::SetTcOffload { pf, on } => {
             on_link(kernel, *pf, step, |kernel| kernel.set_tc_offload(*pf, *on))?;
         }
@@ -121,11 +124,29 @@ fn unless(harmless: i32, done: Result<(), Refusal>) -> Result<(), Refusal> {
 }
 
 fn set_eswitch(kernel: &mut Kernel, pf: PciAddress, mode: EswitchMode, step: &Step) -> Result<(), HostError> {
-    require_pf(kernel, pf)?;
-    if kernel.eswitch_mode(pf).is_none() {
-        return Err(HostError::NoEswitch { device: pf.to_string() });
+    let is_without_vfs = require_pf(kernel, pf)?.vfs.is_empty();
+    match kernel.eswitch_mode(pf) {
+        Fact::None => return Err(HostError::NoEswitch { device: pf.to_string() }),
+        Fact::Unknown if mode == EswitchMode::Legacy && is_without_vfs => return Ok(()),
+        _ => {}
     }
     kernel.set_eswitch_mode(pf, mode).map_err(|refusal| netlink(step, &refusal))
+}
+
+/// Notes in the PF's record that the kernel refused the mode, if it did.
+fn noting_refusals(
+    kernel: &mut Kernel,
+    pf: PciAddress,
+    trial: Option<&ModeTrial>,
+    set: Result<(), HostError>,
+) -> Result<(), HostError> {
+    if let (Some(trial), Err(error)) = (trial, &set)
+        && error.is_refusal()
+        && let Some(record) = kernel.records.get_mut(&pf)
+    {
+        record.note_refusal(RefusedOrder { trial: trial.clone(), error: with_causes(error) });
+    }
+    set
 }
 
 fn make_vdpa(kernel: &mut Kernel, vf: VfRef, kind: VdpaKind, step: &Step) -> Result<(), HostError> {

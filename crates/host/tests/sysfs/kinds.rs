@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use vfleet_api::VfRef;
 use vfleet_host::Host;
 use vfleet_plan::report::{self, View};
-use vfleet_plan::{Step, VdpaKind, VfDriver};
+use vfleet_plan::{Fact, Step, VdpaKind, VfDriver};
 
 use crate::tree::{PF, Tree, write};
 
@@ -24,7 +24,7 @@ fn more_is_told_where_the_kernel_tells() {
     }
     let facts = tree.facts();
     let pf = &facts.pfs[0];
-    assert_eq!((pf.numa_node, pf.eswitch, pf.is_lone_vf), (Some(1), None, false));
+    assert_eq!((pf.numa_node, pf.eswitch, pf.is_lone_vf), (Some(1), Fact::None, false));
     let rdma = pf.rdma.as_ref().unwrap();
     assert_eq!(
         (rdma.device.as_str(), rdma.node_guid.to_string().as_str()),

@@ -1,7 +1,7 @@
 use vfleet_api::PciAddress;
 
 use super::*;
-use crate::facts::{HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::facts::{Fact, HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
 
 const PF: &str = "0000:3b:00.0";
@@ -37,7 +37,7 @@ fn machine() -> HostFacts {
         numa_node: None,
         total_vfs: 64,
         drivers_autoprobe: true,
-        eswitch: None,
+        eswitch: Fact::None,
         tc_offload: None,
         rdma: None,
         firmware: None,

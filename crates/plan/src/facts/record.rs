@@ -26,9 +26,71 @@ pub struct Record {
     /// Facts by which policies select the PF, as they were last known.
     #[serde(default)]
     pub identity: CardIdentity,
+    /// Orders in which the kernel refused to bring the switch into switchdev mode (decision 17).
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub refused_orders: Vec<RefusedOrder>,
+    /// Indexes of VFs whose MTU is being changed. A pod may hold them, so that the kernel does not tell their MTU.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub mtu_changes: BTreeSet<u16>,
+    /// udev was told once more to rename representors that had other names than the rules that are there give.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub representors_replayed: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// An attempt to bring a switch into switchdev mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModeTrial {
+    /// The order that is tried.
+    pub order: ModeOrder,
+    /// The boot in which it is tried.
+    pub boot_id: String,
+}
+
+/// An attempt to bring a switch into switchdev mode that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedOrder {
+    /// The attempt.
+    #[serde(flatten)]
+    pub trial: ModeTrial,
+    /// What the kernel said.
+    pub error: String,
+}
+
+/// Order of creating VFs and of changing the mode of the embedded switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ModeOrder {
+    /// VFs are made in legacy mode. Into switchdev mode it goes with its VFs, while none of them has a driver.
+    VfsFirst,
+    /// The mode changes while there are no VFs.
+    ModeFirst,
+}
+
+impl ModeOrder {
+    /// Returns the order that is not this one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::VfsFirst => Self::ModeFirst,
+            Self::ModeFirst => Self::VfsFirst,
+        }
+    }
 }
 
 impl Record {
+    /// Notes that the kernel refused switchdev mode in this order, in place of an earlier note about it.
+    pub fn note_refusal(&mut self, refused: RefusedOrder) {
+        self.refused_orders.retain(|known| known.trial.order != refused.trial.order);
+        self.refused_orders.push(refused);
+    }
+
     /// A PF that the Go daemon had configured: its file keeps what was wanted, and not what was before.
     pub fn taken_over(pf: PciAddress, interface: Interface) -> Self {
         Self {
@@ -39,6 +101,9 @@ impl Record {
             vf_macs: BTreeMap::new(),
             making: false,
             identity: CardIdentity::default(),
+            refused_orders: Vec::new(),
+            mtu_changes: BTreeSet::new(),
+            representors_replayed: false,
         }
     }
 

@@ -7,7 +7,7 @@ use super::modules;
 use super::problem::Cause;
 use super::wanted::WantedPf;
 use crate::external;
-use crate::facts::{EswitchMode, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
+use crate::facts::{EswitchMode, Fact, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 
@@ -70,8 +70,8 @@ pub(super) fn guids(
 
 fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cause> {
     match (wanted.eswitch, link.kind, found.eswitch) {
-        (EswitchMode::Legacy, ..) | (_, LinkKind::Ethernet, Some(_)) => None,
-        (EswitchMode::Switchdev, LinkKind::Ethernet, None) => Some(Cause::NoEswitch),
+        (EswitchMode::Legacy, ..) | (_, LinkKind::Ethernet, Fact::Value(_) | Fact::Unknown) => None,
+        (EswitchMode::Switchdev, LinkKind::Ethernet, Fact::None) => Some(Cause::NoEswitch),
         (EswitchMode::Switchdev, ..) => Some(Cause::SwitchdevNotEthernet),
     }
 }

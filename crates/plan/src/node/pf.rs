@@ -1,12 +1,13 @@
 //! One PF: its record, link, MTU, mode and VF count; then its VFs.
 
 use super::check::{check_external, check_own, guids};
-use super::making::Making;
+use super::making::{Making, removal};
+use super::order::Orders;
 use super::problem::{Cause, Problem};
-use super::vf::{Phase, VfPlanner, VfSteps};
+use super::vf::{Phase, VfPlanner, VfSteps, is_free};
 use super::wanted::WantedPf;
 use super::{lone, modules, planned, record, udev};
-use crate::facts::{EswitchMode, HostFacts, LinkFacts, PfFacts, Record};
+use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
 
@@ -59,18 +60,22 @@ fn plan_own(
     link: &LinkFacts,
     facts: &HostFacts,
 ) -> Result<PfPlan, Vec<Cause>> {
-    let making = Making::needed(wanted, found);
+    let old = facts.record(wanted.address);
+    let orders = Orders::of(wanted, found, old, facts);
+    let order = orders.next();
+    let making = Making::needed(wanted, found, order.unwrap_or(ModeOrder::VfsFirst));
     refuse(check_own(wanted, found, link, making, facts))?;
+    if order.is_none() && making.is_some_and(Making::goes_to_switchdev) {
+        return Ok(give_up(wanted, found, old, orders));
+    }
     let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
 
-    let old = facts.record(wanted.address);
     let unfinished = old.is_some_and(|record| record.making);
-    let finished = record::record(wanted, found, old);
+    let finished = Record { refused_orders: orders.refused, ..record::record(wanted, found, old) };
     let finished = match &making {
         Some(_) => record::with_vf_macs(finished, found, unfinished),
         None => finished,
     };
-    let begun = Record { making: making.is_some() || unfinished, ..finished.clone() };
     let phase = match (&making, unfinished) {
         (Some(_), _) => Phase::New,
         (None, true) => Phase::Unfinished,
@@ -78,18 +83,27 @@ fn plan_own(
     };
     let planner = VfPlanner::new(wanted, found, old, guids, phase).with_macs(&finished.vf_macs);
     let (vfs, problems) = plan_vfs(&planner);
+    let rules = udev::plan_rules(wanted, found, facts);
+    let are_kept = making.is_none();
+    let finished = Record { representors_replayed: rules.is_replayed && are_kept, ..finished };
+    let begun = Record {
+        making: making.is_some() || unfinished,
+        mtu_changes: planner.mtu_changes(),
+        representors_replayed: rules.was_replayed && are_kept,
+        ..finished.clone()
+    };
     let before = finished.first_seen.drivers_autoprobe;
     let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
 
     let mut make = Vec::new();
     make.extend(record::write(old, &begun));
-    make.extend(udev::plan_rules(wanted, found, facts));
+    make.extend(rules.steps);
     make.extend(set_up(wanted, link));
-    make.extend(raise_mtu(wanted, link));
+    make.extend(raise_mtu(wanted, found, link));
     make.extend(offload(wanted, found));
-    make.extend(make_vfs(wanted, found, making, before, &mut autoprobe));
+    make.extend(make_vfs(wanted, found, making, facts, before, &mut autoprobe));
     make.extend(vfs.addresses);
-    make.extend(making.and_then(|making| making.after_vfs(wanted)));
+    make.extend(making.and_then(|making| making.after_vfs(wanted, &facts.kernel)));
 
     let mut set_up = Vec::new();
     if vfs.set_up.iter().any(is_bound_by_kernel) {
@@ -99,6 +113,26 @@ fn plan_own(
     set_up.extend(autoprobe.switch(before, "as before"));
     set_up.extend(record::write(Some(&begun), &finished));
     Ok(PfPlan { modules: modules::needed(wanted, found, facts), make, set_up, problems })
+}
+
+/// The kernel refused switchdev mode in both orders. VFs that were made on the way go, and nothing more is tried.
+fn give_up(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>, orders: Orders) -> PfPlan {
+    let mut make = Vec::new();
+    if let Some(old) = old.filter(|record| record.making) {
+        let (pf, on) = (wanted.address, old.first_seen.drivers_autoprobe);
+        let why = "the kernel refuses switchdev mode";
+        if !found.vfs.is_empty() {
+            make.push(planned(Step::SetNumVfs { pf, count: 0 }, removal(found), why));
+        }
+        if found.drivers_autoprobe != on {
+            make.push(planned(Step::SetAutoprobe { pf, on }, Disruption::None, "as before"));
+        }
+        let record = Record { making: false, ..old.clone() };
+        make.push(planned(Step::WriteRecord { record }, Disruption::None, why));
+    }
+    let said = orders.refused.into_iter().map(|refused| (refused.trial.order, refused.error)).collect();
+    let problems = vec![wanted.problem(Cause::EswitchRefused { said })];
+    PfPlan { make, problems, ..PfPlan::default() }
 }
 
 /// A PF that somebody else manages: nothing but its VFs in groups is touched.
@@ -111,7 +145,10 @@ fn plan_external(
     refuse(check_external(wanted, found, facts))?;
     let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
     let old = facts.record(wanted.address);
-    let (vfs, mut problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, Phase::Settled));
+    let planner = VfPlanner::new(wanted, found, old, guids, Phase::Settled);
+    let (vfs, mut problems) = plan_vfs(&planner);
+    let finished = record::record(wanted, found, old);
+    let begun = Record { mtu_changes: planner.mtu_changes(), ..finished.clone() };
     let given_back = give_back_autoprobe(wanted, found, old);
     let autoprobe = found.drivers_autoprobe || given_back.is_some();
     let (vfs, stuck) = vfs.without_binds_by_kernel_unless(autoprobe);
@@ -121,10 +158,11 @@ fn plan_external(
 
     let mut set_up = Vec::new();
     set_up.extend(given_back);
-    set_up.extend(record::write(old, &record::record(wanted, found, old)));
-    set_up.extend(udev::plan_rules(wanted, found, facts));
+    set_up.extend(record::write(old, &begun));
+    set_up.extend(udev::plan_rules(wanted, found, facts).steps);
     set_up.extend(vfs.addresses);
     set_up.extend(vfs.set_up);
+    set_up.extend(record::write(Some(&begun), &finished));
     Ok(PfPlan { modules: modules::needed(wanted, found, facts), make: Vec::new(), set_up, problems })
 }
 
@@ -154,11 +192,12 @@ fn make_vfs(
     wanted: &WantedPf,
     found: &PfFacts,
     making: Option<Making>,
+    facts: &HostFacts,
     before: bool,
     autoprobe: &mut Autoprobe<'_>,
 ) -> Vec<PlannedStep> {
     let Some(making) = making else { return Vec::new() };
-    let mut steps = making.before_vfs(wanted, found);
+    let mut steps = making.before_vfs(wanted, found, &facts.kernel);
     let (pf, count) = (wanted.address, wanted.num_vfs);
     if count > 0 {
         let all_ours = (0..count).all(|index| wanted.vf(index).is_some());
@@ -202,10 +241,12 @@ fn set_up(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
     (!link.admin_up).then(|| planned(step, Disruption::Pf, "it is down"))
 }
 
-fn raise_mtu(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
+/// Several drivers restart a PF to give it another MTU, and its VFs with it.
+fn raise_mtu(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<PlannedStep> {
     let mtu = wanted.highest_mtu().filter(|mtu| *mtu > link.mtu)?;
     let why = format!("it has {}", link.mtu);
-    Some(planned(Step::SetPfMtu { pf: wanted.address, mtu }, Disruption::Pf, why))
+    let disruption = if found.vfs.iter().all(is_free) { Disruption::Pf } else { Disruption::Drain };
+    Some(planned(Step::SetPfMtu { pf: wanted.address, mtu }, disruption, why))
 }
 
 fn offload(wanted: &WantedPf, found: &PfFacts) -> Option<PlannedStep> {

@@ -9,7 +9,7 @@ use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 use super::system::SystemFault;
 use crate::boot::BootFault;
 use crate::external::ExternalFault;
-use crate::facts::{HostUse, Unread};
+use crate::facts::{HostUse, ModeOrder, Unread};
 use crate::firmware::FirmwareFault;
 use crate::guids::GuidFileError;
 use crate::modules;
@@ -129,6 +129,19 @@ pub enum Cause {
     )]
     NoEswitch,
     #[error(
+        "switchdev mode is wanted, but the kernel refuses it in either order ({}): look into the kernel's log, update the card's driver or firmware, or set eSwitchMode to legacy; it is tried again after a restart of the node, or when something else is wanted of the PF",
+        refusals(said)
+    )]
+    EswitchRefused { said: Vec<(ModeOrder, String)> },
+    #[error(
+        "no policy wants it any more, but {left}, since the node itself uses the PF, for {}: move {} to another interface, and it is restored", host_use.as_str(), host_use.as_str()
+    )]
+    NotRestored { left: String, host_use: HostUse },
+    #[error(
+        "{names}: udev could not rename them by the rule for this PF; kernels before 6.2 rename no interface that is up: set them down and run `udevadm trigger --action=add` for them, or leave their names as they are"
+    )]
+    RepresentorsNotRenamed { names: String },
+    #[error(
         "switchdev mode is wanted, but the port is not Ethernet: select another PF, or remove eSwitchMode"
     )]
     SwitchdevNotEthernet,
@@ -179,8 +192,11 @@ impl Cause {
             Self::LinkType { .. } => "LinkTypeNotPossible",
             Self::Unsupported(_) => "Unsupported",
             Self::VfInUse { .. } | Self::RemovalOfVfInUse { .. } => "VfInUse",
-            Self::PfInUse { .. } | Self::MtuOfPfInUse { .. } => "PfInUse",
-            Self::NoEswitch | Self::SwitchdevNotEthernet => "EswitchModeNotPossible",
+            Self::PfInUse { .. } | Self::MtuOfPfInUse { .. } | Self::NotRestored { .. } => "PfInUse",
+            Self::NoEswitch | Self::SwitchdevNotEthernet | Self::EswitchRefused { .. } => {
+                "EswitchModeNotPossible"
+            }
+            Self::RepresentorsNotRenamed { .. } => "RepresentorsNotRenamed",
             Self::VdpaNotPossible => "VdpaNotPossible",
             Self::MissingModule { .. } => "MissingModule",
             Self::Guids(error) => error.reason(),
@@ -200,6 +216,15 @@ fn room(total: u16) -> String {
         0 => "the card shows none: SR-IOV is switched off in its firmware or in the BIOS".to_owned(),
         total => format!("the card can have at most {total}: lower numVfs"),
     }
+}
+
+/// What the kernel said to each order.
+fn refusals(said: &[(ModeOrder, String)]) -> String {
+    let refusal = |(order, error): &(ModeOrder, String)| match order {
+        ModeOrder::VfsFirst => format!("with VFs: {error}"),
+        ModeOrder::ModeFirst => format!("without VFs: {error}"),
+    };
+    said.iter().map(refusal).collect::<Vec<_>>().join("; ")
 }
 
 /// Parts of the API that the planner does not know yet. Saying so beats doing half of it.

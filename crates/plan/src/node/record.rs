@@ -4,6 +4,7 @@ use super::planned;
 use super::wanted::WantedPf;
 use crate::facts::{CardIdentity, FirstSeen, PfFacts, Record};
 use crate::mac::own_mac;
+use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 
 /// The record of a PF whose VFs are all made.
@@ -24,6 +25,9 @@ pub(super) fn record(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -
         vf_macs: old.map(|record| record.vf_macs.clone()).unwrap_or_default(),
         making: false,
         identity,
+        refused_orders: old.map(|record| record.refused_orders.clone()).unwrap_or_default(),
+        mtu_changes: BTreeSet::new(),
+        representors_replayed: false,
     }
 }
 
@@ -31,7 +35,7 @@ fn first_seen(found: &PfFacts) -> FirstSeen {
     FirstSeen {
         mtu: found.link.as_ref().map(|link| link.mtu),
         drivers_autoprobe: found.drivers_autoprobe,
-        eswitch: found.eswitch,
+        eswitch: found.eswitch.value(),
     }
 }
 
@@ -58,6 +62,7 @@ pub(super) fn write(old: Option<&Record>, new: &Record) -> Option<PlannedStep> {
         None => "a policy selects it",
         Some(_) if new.making => "its VFs are about to be made",
         Some(old) if old.making => "its VFs are made",
+        Some(old) if old.interface == new.interface => "it says what was done",
         Some(_) => "something else is wanted of it",
     };
     Some(planned(Step::WriteRecord { record: new.clone() }, Disruption::None, why))

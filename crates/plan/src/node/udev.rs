@@ -7,7 +7,7 @@ use vfleet_api::PciAddress;
 
 use super::planned;
 use super::wanted::WantedPf;
-use crate::facts::{EswitchMode, HostFacts, PfFacts};
+use crate::facts::{EswitchMode, Fact, HostFacts, PfFacts, Record};
 use crate::files::{DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, UDEV_RULES};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
@@ -22,11 +22,45 @@ const SCRIPTS: [(&str, &str, &str); 2] = [
     (REPRESENTOR_SCRIPT, include_str!("udev/switchdev-vf-link-name.sh"), REPRESENTORS),
 ];
 
+/// Steps about a PF's rules.
+#[derive(Debug, Default)]
+pub(super) struct RuleSteps {
+    pub(super) steps: Vec<PlannedStep>,
+    /// [`Record::representors_replayed`] before these steps.
+    pub(super) was_replayed: bool,
+    /// [`Record::representors_replayed`] after these steps.
+    pub(super) is_replayed: bool,
+}
+
 /// The steps that give a PF its rules. Right after its record.
-pub(super) fn plan_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Vec<PlannedStep> {
+///
+/// udev is told when rules changed, and once more of representors that have other names nevertheless: who wrote the rules
+/// was cut off, or udev was too slow. One that has another name even then is left as it is ([`names_left`]).
+pub(super) fn plan_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> RuleSteps {
+    let pf = wanted.address;
     if wanted.external {
-        return remove_rules(wanted.address, facts);
+        return RuleSteps { steps: remove_rules(pf, facts), ..RuleSteps::default() };
     }
+    let mut steps = change_rules(wanted, found, facts);
+    if !is_switchdev(wanted, found) {
+        return RuleSteps { steps, ..RuleSteps::default() };
+    }
+    let is_changed = !steps.is_empty();
+    let is_misnamed = other_names(wanted, found).is_some() && !is_changed;
+    let is_told = facts.record(pf).is_some_and(|record| record.representors_replayed);
+    if is_changed || is_misnamed && !is_told {
+        let why = "its rules changed while its representors were there";
+        steps.push(planned(Step::ReplayUdev { pf }, Disruption::None, why));
+    }
+    RuleSteps { steps, was_replayed: is_misnamed && is_told, is_replayed: is_misnamed }
+}
+
+/// Whether representors are there, and shall be.
+fn is_switchdev(wanted: &WantedPf, found: &PfFacts) -> bool {
+    wanted.eswitch == EswitchMode::Switchdev && found.eswitch == Fact::Value(EswitchMode::Switchdev)
+}
+
+fn change_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Vec<PlannedStep> {
     let pf = wanted.address;
     let is_switchdev = wanted.eswitch == EswitchMode::Switchdev;
     let mut steps = Vec::new();
@@ -40,24 +74,26 @@ pub(super) fn plan_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) 
             );
         }
     }
-    if is_switchdev && found.eswitch == Some(EswitchMode::Switchdev) {
-        let is_misnamed = pf_name(wanted, found).is_some_and(|name| has_other_names(&name, found));
-        if !steps.is_empty() || is_misnamed {
-            let why = "its rules changed while its representors were there";
-            steps.push(planned(Step::ReplayUdev { pf }, Disruption::None, why));
-        }
-    }
     steps
 }
 
-/// Whether a representor has another name than the rule gives: who wrote the rule was cut off before udev was told.
-fn has_other_names(name: &str, found: &PfFacts) -> bool {
+/// Names that representors still have although udev was told to give them others. For people.
+pub(super) fn names_left(wanted: &WantedPf, found: &PfFacts, record: &Record) -> Option<String> {
+    other_names(wanted, found).filter(|_| is_switchdev(wanted, found) && record.representors_replayed)
+}
+
+/// Representors that have other names than the rule gives. For people.
+fn other_names(wanted: &WantedPf, found: &PfFacts) -> Option<String> {
     /// The kernel takes no longer name for an interface.
     const LONGEST: usize = 15;
-    found.vfs.iter().any(|vf| {
+    let name = pf_name(wanted, found)?;
+    let other = found.vfs.iter().filter_map(|vf| {
         let given = format!("{name}_{}", vf.index);
-        given.len() <= LONGEST && vf.representor.as_ref().is_some_and(|found| *found != given)
-    })
+        let found = vf.representor.as_ref().filter(|found| **found != given && given.len() <= LONGEST)?;
+        Some(format!("{found} is not {given}"))
+    });
+    let other: Vec<_> = other.collect();
+    (!other.is_empty()).then(|| other.join(", "))
 }
 
 /// The steps that take away the rules of a PF that is given back.
@@ -158,7 +194,7 @@ fn pf_name_rule(pf: PciAddress, name: &str) -> String {
 fn representor_rule(name: &str, found: &PfFacts) -> Option<String> {
     let (switch, port) = found.link.as_ref()?.switch_port.as_ref()?;
     let number = port.strip_prefix('p').filter(|digits| !digits.is_empty())?;
-    if found.eswitch != Some(EswitchMode::Switchdev)
+    if found.eswitch != Fact::Value(EswitchMode::Switchdev)
         || !is_plain(switch)
         || !number.bytes().all(|byte| byte.is_ascii_digit())
     {

@@ -11,6 +11,7 @@ use super::problem::Cause;
 use super::wanted::{VfWish, WantedPf, WantedVfs};
 use crate::facts::{PfFacts, Record, VdpaKind, VfFacts};
 use crate::guids::GuidSource;
+use crate::mtu::usual_mtu;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver, is_userspace_driver};
 
@@ -62,6 +63,8 @@ pub(super) struct VfPlanner<'a> {
     pub(super) pf: &'a PfFacts,
     /// What the PF was last wanted to be.
     last: Option<WantedPf>,
+    /// VFs whose MTU was being changed by a process that was cut off.
+    mtu_changes: BTreeSet<u16>,
     /// Where GUIDs come from, on InfiniBand.
     pub(super) guids: Option<GuidSource>,
     pub(super) phase: Phase,
@@ -77,7 +80,8 @@ impl<'a> VfPlanner<'a> {
         guids: Option<GuidSource>,
         phase: Phase,
     ) -> Self {
-        Self { wanted, pf, last: last_wanted(old), guids, phase, macs: BTreeMap::new() }
+        let mtu_changes = old.map(|record| record.mtu_changes.clone()).unwrap_or_default();
+        Self { wanted, pf, last: last_wanted(old), mtu_changes, guids, phase, macs: BTreeMap::new() }
     }
 
     /// The same, with these addresses for VFs that are made.
@@ -133,7 +137,7 @@ impl<'a> VfPlanner<'a> {
                 steps.extend(bind(vf, group, disruption, why));
                 steps
             }
-            None => change(vf, group, found, disruption),
+            None => self.change(vf, group, found, disruption),
         };
         VfSteps { addresses: address.step.into_iter().collect(), set_up }
     }
@@ -144,6 +148,66 @@ impl<'a> VfPlanner<'a> {
         let last = self.last.as_ref().and_then(|last| last.vf(found.index));
         let is_heal = last.is_some_and(|last| last.wish == *wish);
         if found.driver.is_none() || is_heal && is_free(found) { Disruption::Vf } else { Disruption::Drain }
+    }
+
+    /// VFs whose MTU changes in a way that the kernel does not show when this process is cut off.
+    pub(super) fn mtu_changes(&self) -> BTreeSet<u16> {
+        let existing = self.pf.vfs.iter().filter(|_| self.phase != Phase::New);
+        let changes = existing.filter(|found| {
+            let Some(VfWish { driver, mtu, .. }) = self.wanted.vf(found.index).map(|group| &group.wish)
+            else {
+                return false;
+            };
+            let stays_bound = found.driver.as_ref().is_some_and(|bound| is_wanted(bound, driver));
+            let is_shown = found.link.is_some() && mtu.is_some();
+            stays_bound && !is_shown && in_use(found.link.as_ref()).is_none() && self.mtu(found).is_some()
+        });
+        changes.map(|found| found.index).collect()
+    }
+
+    /// The MTU that a VF in a group is to be given while it stays bound, and why.
+    ///
+    /// The MTU of a VF that a pod holds cannot be read. It is to be changed when something else was wanted before. Who
+    /// asks for no MTU any more gets the kernel's usual one, where ours is still there.
+    fn mtu(&self, found: &VfFacts) -> Option<(u32, String)> {
+        let wish = &self.wanted.vf(found.index)?.wish;
+        let pf = self.pf.link.as_ref()?;
+        let last = self.last.as_ref().and_then(|last| last.vf(found.index)?.wish.mtu);
+        let is_begun = self.mtu_changes.contains(&found.index);
+        let usual = usual_mtu(pf.kind).min(pf.mtu);
+        let is_kernel = wish.driver == VfDriver::Kernel && wish.vdpa.is_none() && found.vdpa.is_none();
+        match (&found.link, wish.mtu) {
+            (Some(link), Some(mtu)) => (link.mtu != mtu).then(|| (mtu, format!("it has {}", link.mtu))),
+            (Some(link), None) => {
+                let is_ours = is_begun || last == Some(link.mtu);
+                (is_ours && link.mtu != usual)
+                    .then(|| (usual, "no policy asks for another any more".to_owned()))
+            }
+            (None, mtu) => {
+                let changes = is_kernel && (is_begun || last != mtu);
+                changes.then(|| (mtu.unwrap_or(usual), "a pod holds it, with another one".to_owned()))
+            }
+        }
+    }
+
+    /// What is to be changed of a VF that stays bound.
+    fn change(
+        &self,
+        vf: VfRef,
+        group: &WantedVfs,
+        found: &VfFacts,
+        disruption: Disruption,
+    ) -> Vec<PlannedStep> {
+        let mut steps = Vec::new();
+        if let Some((mtu, why)) = self.mtu(found) {
+            steps.push(planned(Step::SetVfMtu { vf, mtu }, disruption, why));
+        }
+        steps.extend(remove_vdpa(vf, found, group.wish.vdpa, disruption));
+        if let Some(kind) = group.wish.vdpa.filter(|kind| found.vdpa != Some(*kind)) {
+            let why = format!("wanted by policy {}", group.policy);
+            steps.push(planned(Step::MakeVdpa { vf, kind }, disruption, why));
+        }
+        steps
     }
 
     fn vf(&self, index: u16) -> VfRef {
@@ -185,23 +249,6 @@ fn bind(vf: VfRef, group: &WantedVfs, disruption: Disruption, why: String) -> Ve
     }
     if let Some(kind) = *vdpa {
         steps.push(planned(Step::MakeVdpa { vf, kind }, Disruption::Vf, wanted_by()));
-    }
-    steps
-}
-
-/// What is to be changed of a VF that stays bound.
-fn change(vf: VfRef, group: &WantedVfs, found: &VfFacts, disruption: Disruption) -> Vec<PlannedStep> {
-    let mut steps = Vec::new();
-    // Without an interface there is no MTU to change: a pod holds it, or a program does.
-    if let (Some(mtu), Some(link)) = (group.wish.mtu, &found.link)
-        && link.mtu != mtu
-    {
-        steps.push(planned(Step::SetVfMtu { vf, mtu }, disruption, format!("it has {}", link.mtu)));
-    }
-    steps.extend(remove_vdpa(vf, found, group.wish.vdpa, disruption));
-    if let Some(kind) = group.wish.vdpa.filter(|kind| found.vdpa != Some(*kind)) {
-        let why = format!("wanted by policy {}", group.policy);
-        steps.push(planned(Step::MakeVdpa { vf, kind }, disruption, why));
     }
     steps
 }

@@ -41,7 +41,7 @@ impl fmt::Display for Step {
             Self::SetPfMtu { pf, mtu } => write!(f, "set {pf} mtu {mtu}"),
             Self::SetAutoprobe { pf, on } => write!(f, "set {pf} autoprobe {}", on_off(*on)),
             Self::SetNumVfs { pf, count } => write!(f, "set {pf} numvfs {count}"),
-            Self::SetEswitchMode { pf, mode } => write!(f, "set {pf} eswitch {}", mode.as_str()),
+            Self::SetEswitchMode { pf, mode, .. } => write!(f, "set {pf} eswitch {}", mode.as_str()),
             Self::SetTcOffload { pf, on } => write!(f, "set {pf} hw-tc-offload {}", on_off(*on)),
             Self::SetSoftwareSteering { pf } => write!(f, "set {pf} flow steering to software"),
             Self::SetFirmware { pf, settings } => write!(f, "set {pf} firmware {settings}"),

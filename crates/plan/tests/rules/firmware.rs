@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vfleet_plan::firmware::{FirmwareChange, FirmwareFault, WantedPort, card_of, parse_query, plan_port};
 use vfleet_plan::{
-    FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings, LinkFacts, LinkKind, PfFacts,
+    Fact, FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings, LinkFacts, LinkKind, PfFacts,
 };
 
 use FirmwareLinkType::{Ethernet, Infiniband, Other};
@@ -145,7 +145,7 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
         numa_node: None,
         total_vfs,
         drivers_autoprobe: true,
-        eswitch: None,
+        eswitch: Fact::None,
         tc_offload: None,
         rdma: None,
         firmware: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use vfleet_api::{Guid, MacAddr, PciAddress};
-use vfleet_plan::{GuidFileError, GuidSource, LinkFacts, LinkKind, PfFacts, RdmaFacts};
+use vfleet_plan::{Fact, GuidFileError, GuidSource, LinkFacts, LinkKind, PfFacts, RdmaFacts};
 
 fn pf(address: &str, node_guid: Option<&str>) -> PfFacts {
     PfFacts {
@@ -15,7 +15,7 @@ fn pf(address: &str, node_guid: Option<&str>) -> PfFacts {
         numa_node: None,
         total_vfs: 16,
         drivers_autoprobe: true,
-        eswitch: None,
+        eswitch: Fact::None,
         tc_offload: None,
         rdma: node_guid
             .map(|guid| RdmaFacts { device: "mlx5_0".to_owned(), node_guid: guid.parse().unwrap() }),

@@ -13,6 +13,7 @@ mod any_policies;
 mod boot_texts;
 mod drain;
 mod drain_pods;
+mod eswitch_order;
 mod firmware;
 mod guids;
 mod in_use;

@@ -6,6 +6,7 @@ mod disruption;
 mod external;
 mod infiniband;
 mod machine;
+mod mtu;
 mod protection;
 mod report;
 mod vdpa;

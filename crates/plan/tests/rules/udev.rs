@@ -6,7 +6,7 @@ use std::process::Command;
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::files::{DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, is_our_rule};
-use vfleet_plan::{EswitchMode, HostFacts, Plan, Step, plan_node};
+use vfleet_plan::{EswitchMode, Fact, HostFacts, Plan, Step, node_warnings, plan_node};
 
 const RULES: &str = "/etc/udev/rules.d";
 
@@ -30,7 +30,7 @@ const SWITCHDEV: &str = ", eSwitchMode: switchdev";
 
 /// Looks and acts until nothing is left to do.
 fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
-    for _ in 0..3 {
+    for _ in 0..4 {
         let facts = host.facts().unwrap();
         let plan = plan_node(spec, &facts);
         assert!(plan.problems.is_empty(), "{:?}", plan.problems);
@@ -107,10 +107,40 @@ fn rules_are_there_before_the_next_boot_makes_representors() {
     host.behind_its_back(vfleet_host::sim::Kernel::reboot);
     host.restart();
     let facts = host.facts().unwrap();
-    assert_eq!(facts.pfs[0].eswitch, Some(EswitchMode::Legacy));
+    assert_eq!(facts.pfs[0].eswitch, Fact::Value(EswitchMode::Legacy));
     let plan = plan_node(&spec(SWITCHDEV), &facts);
     assert!(!steps(&plan).iter().any(|step| step.contains("udev")), "{:?}", steps(&plan));
     assert_eq!(settle(&host, &spec(SWITCHDEV)).files, before.files);
+}
+
+#[test]
+fn udev_is_told_once_more_of_representors_that_it_cannot_rename() {
+    let text = "pfs:\n- {address: \"0000:3b:00.0\", name: ens1f0, vendor: \"15b3\", device: \"1017\", \
+        vfDevice: \"1018\", driver: mlx5_core, vfDriver: mlx5_core, totalVfs: 8, eswitch: legacy, \
+        stuckRepresentors: true}\n";
+    let host = SimHost::from_yaml(text, "udev").unwrap();
+    let replays = || host.executed().iter().filter(|step| step.starts_with("have udev look")).count();
+    let wanted = spec(SWITCHDEV);
+    let facts = settle(&host, &wanted);
+    assert_eq!(replays(), 2);
+    let [warning] = &node_warnings(&wanted, &facts)[..] else { panic!("one warning") };
+    assert_eq!(warning.cause.reason(), "RepresentorsNotRenamed");
+    let text = warning.to_string();
+    for said in ["ens1f0r0 is not ens1f0_0", "ens1f0r1 is not ens1f0_1", "kernels before 6.2"] {
+        assert!(text.contains(said), "{text}");
+    }
+    settle(&host, &wanted);
+    assert_eq!(replays(), 2);
+
+    // udev is told of new ones again; in legacy mode there are none.
+    let more = spec(SWITCHDEV).interfaces.map(|mut interfaces| {
+        interfaces[0].num_vfs = Some(3);
+        interfaces
+    });
+    settle(&host, &SriovNetworkNodeStateSpec { interfaces: more, ..Default::default() });
+    assert_eq!(replays(), 3);
+    let facts = settle(&host, &spec(""));
+    assert_eq!(node_warnings(&spec(""), &facts), []);
 }
 
 #[test]
@@ -161,7 +191,7 @@ fn what_the_go_daemon_left_is_replaced() {
 #[test]
 fn a_name_that_means_something_to_udev_is_in_no_rule() {
     let mut facts = machine("").facts().unwrap();
-    facts.pfs[0].eswitch = Some(EswitchMode::Switchdev);
+    facts.pfs[0].eswitch = Fact::Value(EswitchMode::Switchdev);
     for name in ["a\\\"b", "$(reboot)", "%N", "a b", "x*"] {
         let mut wanted = spec(SWITCHDEV);
         wanted.interfaces.as_mut().unwrap()[0].name = Some(name.to_owned());

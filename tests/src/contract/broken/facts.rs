@@ -39,7 +39,7 @@ defects! {
     "facts_with_a_network", caught by "tells_no_network_of_a_cloud_outside_one",
         Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.net_filter = Fact::Value("openstack/x".to_owned())));
     "facts_with_embedded_switches", caught by "tells_no_eswitch_of_a_card_without_one",
-        Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.eswitch = Some(EswitchMode::Legacy)));
+        Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.eswitch = Fact::Value(EswitchMode::Legacy)));
     "facts_with_offloading", caught by "tells_no_eswitch_of_a_card_without_one",
         Wrong::Facts(|facts, _| pfs(facts).for_each(|pf| pf.tc_offload = Some(false)));
     "facts_with_representors", caught by "tells_no_eswitch_of_a_card_without_one",

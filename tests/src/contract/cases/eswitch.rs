@@ -1,13 +1,14 @@
 //! Embedded switches, and the interfaces that stand for VFs on them.
 
 use vfleet_plan::files::UDEV_RULES;
-use vfleet_plan::{EswitchMode, HostFile, Step};
+use vfleet_plan::{EswitchMode, Fact, HostFile, ModeOrder, ModeTrial, Record, Step};
 
 use super::{GIVEN_VFS, cases};
 use crate::contract::bench::{Bench, Shown, Stop};
 use crate::contract::check::{
     agree, agree_on_switch, ensure, execute, facts, look, refused, same, there, vf,
 };
+use crate::contract::specs;
 
 cases! {
     tells_no_eswitch_of_a_card_without_one: VfsMadeDown,
@@ -22,14 +23,15 @@ cases! {
     steers_by_software_only_from_legacy_mode_on: SwitchCard,
     switches_offloading: SwitchCard,
     offloading_comes_and_goes_with_the_mode: SwitchCard,
-    a_switch_for_vfs_has_no_mode_without_them: SwitchForVfs,
+    a_switch_for_vfs_is_off_without_them: SwitchForVfs,
     new_vfs_have_representors: SwitchForNoVfs,
     an_eswitch_mode_that_vfs_forbid_is_refused_with_the_kernels_reason: SwitchForNoVfs,
+    a_mode_that_is_refused_is_noted_in_the_record: SwitchForNoVfs,
     an_eswitch_mode_that_is_refused_is_an_error_with_the_kernels_reason: StuckSwitch,
 }
 
 fn set_mode(bench: &dyn Bench, mode: EswitchMode) -> Step {
-    Step::SetEswitchMode { pf: bench.pf(), mode }
+    Step::SetEswitchMode { pf: bench.pf(), mode, trial: None }
 }
 
 fn set_num_vfs(bench: &dyn Bench, count: u16) -> Step {
@@ -48,7 +50,7 @@ fn representors(bench: &dyn Bench) -> Result<Vec<String>, Stop> {
 fn tells_no_eswitch_of_a_card_without_one(bench: &dyn Bench) -> Shown {
     let switch = agree_on_switch(bench)?;
     same("the representors", &switch.representors, &vec![None; GIVEN_VFS.into()])?;
-    same("the mode", &switch.mode, &None)?;
+    same("the mode", &switch.mode, &Fact::None)?;
     same("whether offloading is on", &switch.tc_offload, &None)?;
     same("the port of a switch", &switch.port, &None)
 }
@@ -76,7 +78,7 @@ fn sets_the_eswitch_mode(bench: &dyn Bench) -> Shown {
     unbind_all(bench)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Switchdev, EswitchMode::Legacy] {
         execute(bench, &[set_mode(bench, mode)])?;
-        same("the mode", &agree_on_switch(bench)?.mode, &Some(mode))?;
+        same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(mode))?;
     }
     Ok(())
 }
@@ -85,7 +87,7 @@ fn an_eswitch_mode_may_be_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
     let before = look(bench)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Legacy] {
         execute(bench, &[set_mode(bench, mode)])?;
-        same("the mode", &agree_on_switch(bench)?.mode, &Some(mode))?;
+        same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(mode))?;
         same("the card", &agree(bench)?, &before)?;
     }
     Ok(())
@@ -94,11 +96,11 @@ fn an_eswitch_mode_may_be_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
 fn an_eswitch_mode_is_not_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
     let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("A driver holds a VF") && text.contains("Invalid argument"), text)?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Legacy))?;
+    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Legacy))?;
     execute(bench, &[set_mode(bench, EswitchMode::Legacy)])?;
     unbind_all(bench)?;
     execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Switchdev))
+    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Switchdev))
 }
 
 fn representors_come_and_go_with_the_mode(bench: &dyn Bench) -> Shown {
@@ -166,14 +168,38 @@ fn offloading_comes_and_goes_with_the_mode(bench: &dyn Bench) -> Shown {
     Ok(())
 }
 
-fn a_switch_for_vfs_has_no_mode_without_them(bench: &dyn Bench) -> Shown {
+fn a_switch_for_vfs_is_off_without_them(bench: &dyn Bench) -> Shown {
     execute(bench, &[set_mode(bench, EswitchMode::Switchdev), set_num_vfs(bench, 0)])?;
-    same("the mode without VFs", &agree_on_switch(bench)?.mode, &None)?;
-    refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NoEswitch")?;
-    execute(bench, &[set_num_vfs(bench, 2)])?;
+    same("the mode without VFs", &agree_on_switch(bench)?.mode, &Fact::Unknown)?;
+    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+    ensure(text.contains("not supported"), text)?;
+    // Off is what legacy mode is without VFs.
+    execute(bench, &[set_mode(bench, EswitchMode::Legacy), set_num_vfs(bench, 2)])?;
     let switch = agree_on_switch(bench)?;
-    same("the mode of new VFs", &switch.mode, &Some(EswitchMode::Legacy))?;
+    same("the mode of new VFs", &switch.mode, &Fact::Value(EswitchMode::Legacy))?;
     same("their representors", &switch.representors, &vec![None; 2])
+}
+
+fn a_mode_that_is_refused_is_noted_in_the_record(bench: &dyn Bench) -> Shown {
+    let record = Record::taken_over(bench.pf(), specs::interface(bench.pf(), 1));
+    execute(bench, &[Step::WriteRecord { record }, set_num_vfs(bench, 1)])?;
+    let trial = ModeTrial { order: ModeOrder::VfsFirst, boot_id: "this".to_owned() };
+    let mode = EswitchMode::Switchdev;
+    let try_mode = Step::SetEswitchMode { pf: bench.pf(), mode, trial: Some(trial.clone()) };
+    let refused_orders = || {
+        let records = bench.new_host().facts()?.records;
+        Ok::<_, Stop>(there("the record", records.into_iter().next())?.refused_orders)
+    };
+    for _ in 0..2 {
+        let text = refused(bench, &try_mode, "NetlinkRefused")?;
+        let noted = refused_orders()?;
+        let [noted] = &noted[..] else { return Err(Stop::Failed(format!("noted once: {noted:?}"))) };
+        same("what was noted", &(&noted.trial, &noted.error), &(&trial, &text))?;
+    }
+    let content = there("the record", bench.witness().record(bench.pf())?)?.content()?;
+    same("the order that was refused", &content["refusedOrders"][0]["order"], &"vfsFirst".into())?;
+    execute(bench, &[set_num_vfs(bench, 0), try_mode])?;
+    same("the number of notes", &refused_orders()?.len(), &1)
 }
 
 fn new_vfs_have_representors(bench: &dyn Bench) -> Shown {
@@ -185,11 +211,11 @@ fn an_eswitch_mode_that_vfs_forbid_is_refused_with_the_kernels_reason(bench: &dy
     execute(bench, &[set_num_vfs(bench, 1)])?;
     let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("VFs") && text.contains("not supported"), text)?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Legacy))
+    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Legacy))
 }
 
 fn an_eswitch_mode_that_is_refused_is_an_error_with_the_kernels_reason(bench: &dyn Bench) -> Shown {
     let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("Asked to fail") && text.contains("busy"), text)?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Some(EswitchMode::Legacy))
+    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Legacy))
 }

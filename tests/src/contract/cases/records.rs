@@ -23,6 +23,8 @@ fn record(pf: PciAddress, num_vfs: i64) -> Record {
     Record {
         first_seen: FirstSeen { mtu: Some(1500), ..Default::default() },
         vf_macs: [(1, MacAddr([2, 0, 0, 0, 0, 1]))].into(),
+        mtu_changes: [1].into(),
+        representors_replayed: true,
         identity: CardIdentity {
             alt_names: Fact::Value(vec!["enp1s0f0".to_owned()]),
             net_filter: Fact::None,

@@ -27,7 +27,7 @@ fn load(kind: VdpaKind) -> Step {
 fn prepare(bench: &dyn Bench) -> Shown {
     let all = [0, 1, 2];
     all.into_iter().try_for_each(|index| bench.outsider().unbind(vf(bench, index)))?;
-    execute(bench, &[Step::SetEswitchMode { pf: bench.pf(), mode: EswitchMode::Switchdev }])?;
+    execute(bench, &[Step::SetEswitchMode { pf: bench.pf(), mode: EswitchMode::Switchdev, trial: None }])?;
     execute(bench, &all.map(|index| bind(bench, index, None)))?;
     execute(bench, &[load(VdpaKind::Vhost), load(VdpaKind::Virtio)])
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use vfleet_api::{Guid, PciAddress};
-use vfleet_plan::{EswitchMode, VdpaKind};
+use vfleet_plan::{EswitchMode, Fact, VdpaKind};
 
 use super::tools::{device, failed, read, run, target};
 use super::witness::IpLink;
@@ -77,7 +77,7 @@ pub(super) fn see(pf: PciAddress, link: Option<&IpLink>, vfs: usize) -> Result<S
     let is_known = ask::<Devices>("devlink", &["-j", "dev", "show"])?.dev.contains_key(&handle);
     let tc_offload = link.map(|link| tc_offload(&link.ifname)).transpose()?.flatten();
     Ok(SeenSwitch {
-        mode: if is_known { mode(&handle)? } else { None },
+        mode: if is_known { mode(&handle)? } else { Fact::None },
         port: link.and_then(IpLink::switch_port),
         tc_offload,
         software_steering: if is_known { software_steering(&handle)? } else { None },
@@ -85,15 +85,14 @@ pub(super) fn see(pf: PciAddress, link: Option<&IpLink>, vfs: usize) -> Result<S
     })
 }
 
-/// A driver that tells no mode at the moment has none.
-fn mode(handle: &str) -> Result<Option<EswitchMode>, Stop> {
+fn mode(handle: &str) -> Result<Fact<EswitchMode>, Stop> {
     let told = match ask::<Devices>("devlink", &["-j", "dev", "eswitch", "show", handle]) {
-        Err(Stop::Failed(why)) if why.contains("Operation not supported") => return Ok(None),
+        Err(Stop::Failed(why)) if why.contains("Operation not supported") => return Ok(Fact::Unknown),
         told => told?,
     };
     match told.dev.get(handle).and_then(|device| device.mode.as_deref()) {
-        Some("legacy") => Ok(Some(EswitchMode::Legacy)),
-        Some("switchdev") => Ok(Some(EswitchMode::Switchdev)),
+        Some("legacy") => Ok(Fact::Value(EswitchMode::Legacy)),
+        Some("switchdev") => Ok(Fact::Value(EswitchMode::Switchdev)),
         other => Err(failed("the mode of the switch", &format!("{other:?}"))),
     }
 }

@@ -1,7 +1,7 @@
 //! devlink: a card as a whole, its embedded switch and its parameters.
 
 use vfleet_api::PciAddress;
-use vfleet_plan::EswitchMode;
+use vfleet_plan::{EswitchMode, Fact};
 
 use super::attribute::{Attributes, Received};
 use super::generic::Command;
@@ -61,11 +61,16 @@ pub(in crate::linux) fn set_eswitch(device: &Handle, mode: EswitchMode) -> Comma
     Command { number: DEVLINK_CMD_ESWITCH_SET, attributes }
 }
 
-/// Parses the answer to [`get_eswitch`].
-pub(in crate::linux) fn eswitch_mode(answer: &[u8]) -> Option<EswitchMode> {
-    match Received::parse(answer)?.u16(DEVLINK_ATTR_ESWITCH_MODE)? {
-        0 => Some(EswitchMode::Legacy),
-        1 => Some(EswitchMode::Switchdev),
+/// Parses the answer to [`get_eswitch`]. A driver without a switch leaves the mode out.
+pub(in crate::linux) fn eswitch_mode(answer: &[u8]) -> Option<Fact<EswitchMode>> {
+    let answer = Received::parse(answer)?;
+    answer.get(DEVLINK_ATTR_DEV_NAME)?;
+    if answer.get(DEVLINK_ATTR_ESWITCH_MODE).is_none() {
+        return Some(Fact::None);
+    }
+    match answer.u16(DEVLINK_ATTR_ESWITCH_MODE)? {
+        0 => Some(Fact::Value(EswitchMode::Legacy)),
+        1 => Some(Fact::Value(EswitchMode::Switchdev)),
         _ => None,
     }
 }
@@ -152,10 +157,12 @@ mod tests {
 
     #[test]
     fn reads_answers() {
-        let mode = |number: u16| Attributes::default().with_u16(DEVLINK_ATTR_ESWITCH_MODE, number).after(&[]);
-        assert_eq!(eswitch_mode(&mode(0)), Some(EswitchMode::Legacy));
-        assert_eq!(eswitch_mode(&mode(1)), Some(EswitchMode::Switchdev));
+        let mode = |number| device().attributes().with_u16(DEVLINK_ATTR_ESWITCH_MODE, number).after(&[]);
+        assert_eq!(eswitch_mode(&mode(0)), Some(Fact::Value(EswitchMode::Legacy)));
+        assert_eq!(eswitch_mode(&mode(1)), Some(Fact::Value(EswitchMode::Switchdev)));
+        assert_eq!(eswitch_mode(&device().attributes().after(&[])), Some(Fact::None));
         assert_eq!(eswitch_mode(&mode(9)), None);
+        assert_eq!(eswitch_mode(&[]), None);
         assert_eq!(text_parameter(&a_parameter()), Some((1, "dmfs".to_owned())));
     }
 

@@ -67,6 +67,10 @@ pub struct MachinePf {
     /// Mode of its embedded switch, if it has one.
     #[serde(default)]
     pub eswitch: Option<EswitchMode>,
+    /// Whether representors keep the names that the kernel gives them: something sets them up at once, and kernels before
+    /// 6.2 rename no interface that is up.
+    #[serde(default)]
+    pub stuck_representors: bool,
     /// When the mode of its embedded switch can be changed.
     #[serde(default)]
     pub eswitch_rule: EswitchRule,
@@ -161,6 +165,8 @@ pub enum EswitchRule {
     FreeVfs,
     /// Never: every change is refused with EBUSY.
     Never,
+    /// Never: every change is refused with EOPNOTSUPP.
+    Unsupported,
 }
 
 impl EswitchRule {

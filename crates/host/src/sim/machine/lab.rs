@@ -27,6 +27,7 @@ pub(super) fn card(number: u8) -> Option<MachinePf> {
         numa_node: None,
         link_kind: CardLinkKind::Ethernet,
         eswitch: None,
+        stuck_representors: false,
         eswitch_rule: EswitchRule::OfDriver,
         tc_offload: None,
         rdma: false,

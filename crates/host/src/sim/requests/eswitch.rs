@@ -1,6 +1,6 @@
 use vfleet_api::PciAddress;
-use vfleet_plan::EswitchMode;
 use vfleet_plan::files::UDEV_RULES;
+use vfleet_plan::{EswitchMode, Fact};
 
 use super::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
 use crate::sim::kernel::Kernel;
@@ -28,10 +28,12 @@ impl Kernel {
     }
 
     /// The mode of the embedded switch as the kernel tells it.
-    pub fn eswitch_mode(&self, pf: PciAddress) -> Option<EswitchMode> {
-        let found = self.pf(pf)?;
-        let is_hidden = self.eswitch_rule(pf) == EswitchRule::NeedsVfs && found.vfs.is_empty();
-        found.eswitch.filter(|_| !is_hidden)
+    pub fn eswitch_mode(&self, pf: PciAddress) -> Fact<EswitchMode> {
+        let is_off = |pf: &Pf| self.eswitch_rule(pf.address) == EswitchRule::NeedsVfs && pf.vfs.is_empty();
+        match self.pf(pf) {
+            Some(found) if found.eswitch.is_some() && is_off(found) => Fact::Unknown,
+            found => found.and_then(|found| found.eswitch).into(),
+        }
     }
 
     pub(super) fn eswitch_rule(&self, pf: PciAddress) -> EswitchRule {
@@ -42,13 +44,15 @@ impl Kernel {
     /// In switchdev mode each VF has a representor, and udev names it at once, by the rules that there are.
     pub(super) fn show_representors(&mut self, pf: PciAddress) {
         let has_rule = self.files.contains_key(&format!("{UDEV_RULES}/20-switchdev-{pf}.rules"));
+        let is_stuck = self.card(pf).is_some_and(|card| card.stuck_representors);
         let Some(found) = self.pf_mut(pf) else { return };
         let is_on = found.eswitch == Some(EswitchMode::Switchdev);
         let name = found.link.as_ref().map(|link| link.name.clone()).filter(|_| is_on);
+        let is_named = has_rule && !is_stuck;
         for (index, vf) in found.vfs.iter_mut().enumerate() {
             vf.representor = name
                 .as_ref()
-                .map(|name| if has_rule { format!("{name}_{index}") } else { format!("{name}r{index}") });
+                .map(|name| if is_named { format!("{name}_{index}") } else { format!("{name}r{index}") });
         }
     }
 
@@ -105,6 +109,7 @@ fn allow_change(rule: EswitchRule, pf: &Pf, mode: EswitchMode) -> Result<(), Ref
             (EINVAL, "A driver holds a VF")
         }
         EswitchRule::Never => (EBUSY, "Asked to fail"),
+        EswitchRule::Unsupported => (EOPNOTSUPP, "The firmware has no switchdev mode"),
         _ => return Ok(()),
     };
     Err(Refusal { errno, message: Some(message) })

@@ -11,7 +11,7 @@ const MTU_0: &str = "set 0000:3b:00.0 vf 0 mtu 1400";
 /// What happened to VF 0, the steps, and whom they disturb when the same was wanted before, and when it was not.
 type Row = (fn(&mut VfFacts), &'static [&'static str], Disruption, Disruption);
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 5] = [
     (
         /* it lost its driver */ |vf| (vf.driver, vf.link) = (None, None),
         &[BIND_0, MTU_0],
@@ -25,7 +25,6 @@ const ROWS: [Row; 6] = [
         Disruption::Drain,
     ),
     (/* it is bound to vfio-pci */ to_vfio, &[BIND_0, MTU_0], Disruption::Drain, Disruption::Drain),
-    (/* it is in a pod */ |vf| vf.link = None, &[], Disruption::None, Disruption::None),
     (
         /* it lost its address on the PF */ |vf| vf.admin_mac = Some(MacAddr::ZERO),
         &["set 0000:3b:00.0 vf 0 mac 02:00:00:00:00:00"],

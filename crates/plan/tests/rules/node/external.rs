@@ -3,7 +3,7 @@
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_plan::external::{ExternalFault, ExternalFound, ExternalWish, check};
 use vfleet_plan::report::{View, interfaces};
-use vfleet_plan::{Disruption, EswitchMode, HostFacts, Step, plan_node};
+use vfleet_plan::{Disruption, EswitchMode, Fact, HostFacts, Step, plan_node};
 
 use super::machine::{expect, machine, nothing, pf, reasons, recorded, spec, two};
 
@@ -71,7 +71,7 @@ fn what_we_switched_off_is_switched_on_again_when_a_pf_is_handed_over() {
 #[test]
 fn admission_and_node_find_the_same_faults() {
     let mut pf = pf(1);
-    pf.eswitch = Some(EswitchMode::Switchdev);
+    pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     let wish = ExternalWish {
         num_vfs: 2,
         mtu: Some(9000),

@@ -2,8 +2,8 @@
 
 use vfleet_api::{Guid, MacAddr, PciAddress, SriovNetworkNodeStateSpec};
 use vfleet_plan::{
-    Disruption, EswitchMode, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
-    PfFacts, Plan, RdmaFacts, Record, VfFacts, modules, plan_node,
+    Disruption, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind,
+    ModuleState, PfFacts, Plan, RdmaFacts, Record, VfFacts, modules, plan_node,
 };
 
 pub(crate) const PF: &str = "0000:3b:00.0";
@@ -52,7 +52,7 @@ pub(crate) fn pf(vfs: u16) -> PfFacts {
         numa_node: None,
         total_vfs: 8,
         drivers_autoprobe: true,
-        eswitch: Some(EswitchMode::Legacy),
+        eswitch: Fact::Value(EswitchMode::Legacy),
         tc_offload: None,
         rdma: None,
         firmware: None,
@@ -94,7 +94,8 @@ pub(crate) fn machine(pf: PfFacts) -> HostFacts {
 /// The machine after `spec` was carried out there at some time.
 pub(crate) fn recorded(facts: HostFacts, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
     let interface = spec.interfaces.as_ref().unwrap()[0].clone();
-    let first_seen = FirstSeen { mtu: Some(1500), eswitch: facts.pfs[0].eswitch, ..FirstSeen::default() };
+    let first_seen =
+        FirstSeen { mtu: Some(1500), eswitch: facts.pfs[0].eswitch.value(), ..FirstSeen::default() };
     let record = Record { first_seen, ..Record::taken_over(address(PF), interface) };
     HostFacts { records: vec![record], ..facts }
 }

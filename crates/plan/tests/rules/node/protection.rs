@@ -1,6 +1,6 @@
 //! What the node itself uses is not touched.
 
-use vfleet_plan::{Disruption, EswitchMode, HostUse, Step, Unread, plan_node};
+use vfleet_plan::{Disruption, EswitchMode, Fact, HostFacts, HostUse, PfFacts, Step, Unread, plan_node};
 
 use super::machine::{
     PF, address, expect, machine, nothing, pf, reasons, recorded, spec, steps, two, use_vf,
@@ -53,21 +53,24 @@ fn vfs_are_not_removed_while_one_is_in_use() {
 }
 
 #[test]
-fn a_pf_in_use_keeps_its_mtu_and_mode_when_it_is_given_back() {
+fn a_pf_in_use_keeps_its_mtu_and_mode_and_stays_ours_until_it_is_restored() {
     let mut pf = pf(2);
-    pf.eswitch = Some(EswitchMode::Switchdev);
+    pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     let link = pf.link.as_mut().unwrap();
     (link.mtu, link.host_use) = (9000, Some(HostUse::NodeAddress));
     let mut facts = recorded(machine(pf), &two("mtu: 9000"));
     facts.records[0].raised_mtu = Some(9000);
     facts.records[0].first_seen.eswitch = Some(EswitchMode::Legacy);
-    expect(
-        facts.clone(),
-        None,
-        &nothing(),
-        &["set 0000:3b:00.0 numvfs 0", "forget 0000:3b:00.0"],
-        Disruption::Drain,
-    );
+    let plan = plan_node(&nothing(), &facts);
+    assert_eq!(steps(&plan), ["set 0000:3b:00.0 numvfs 0"], "the record stays");
+    assert_eq!(reasons(&plan), ["PfInUse"]);
+    let text = plan.problems[0].to_string();
+    for said in ["mode legacy", "MTU is not set back to 1500", "the node's own address", "restored"] {
+        assert!(text.contains(said), "{text}");
+    }
+    let without_vfs = PfFacts { vfs: Vec::new(), ..facts.pfs[0].clone() };
+    let plan = plan_node(&nothing(), &HostFacts { pfs: vec![without_vfs], ..facts.clone() });
+    assert_eq!((steps(&plan), reasons(&plan)), (Vec::new(), vec!["PfInUse"]), "nothing is done twice");
     facts.pfs[0].link.as_mut().unwrap().host_use = None;
     let free = [
         "set 0000:3b:00.0 numvfs 0",
@@ -79,9 +82,17 @@ fn a_pf_in_use_keeps_its_mtu_and_mode_when_it_is_given_back() {
 }
 
 #[test]
+fn a_pf_in_use_of_which_nothing_is_to_be_restored_is_forgotten() {
+    let mut pf = pf(2);
+    pf.link.as_mut().unwrap().host_use = Some(HostUse::NodeAddress);
+    let expected = ["set 0000:3b:00.0 numvfs 0", "forget 0000:3b:00.0"];
+    expect(machine(pf), Some(&two("mtu: 1400")), &nothing(), &expected, Disruption::Drain);
+}
+
+#[test]
 fn on_a_pf_in_use_vfs_are_not_made_where_that_takes_another_mode_for_a_while() {
     let mut pf = pf(0);
-    pf.eswitch = Some(EswitchMode::Switchdev);
+    pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     pf.link.as_mut().unwrap().host_use = Some(HostUse::DefaultRoute);
     let wanted = spec("numVfs: 2, eSwitchMode: switchdev, vfGroups: [{vfRange: 0-1}]");
     assert_eq!(reasons(&plan_node(&wanted, &machine(pf.clone()))), ["PfInUse"]);

@@ -12,7 +12,7 @@ use super::machine::{PF, address, link, machine, pf, rdma, recorded, two, use_vf
 #[test]
 fn everything_is_said() {
     let mut pf = pf(2);
-    pf.eswitch = Some(EswitchMode::Switchdev);
+    pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     pf.net_filter = Fact::Value("aws/NetworkID:a".to_owned());
     pf.numa_node = Some(1);
     pf.link.as_mut().unwrap().host_use = Some(HostUse::NodeAddress);

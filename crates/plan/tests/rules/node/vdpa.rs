@@ -1,12 +1,12 @@
 //! vDPA devices.
 
-use vfleet_plan::{Disruption, EswitchMode, PfFacts, VdpaKind, plan_node};
+use vfleet_plan::{Disruption, EswitchMode, Fact, PfFacts, VdpaKind, plan_node};
 
 use super::machine::{expect, machine, pf, reasons, spec, two};
 
 fn switchdev(vdpa: Option<VdpaKind>) -> PfFacts {
     let mut pf = pf(1);
-    pf.eswitch = Some(EswitchMode::Switchdev);
+    pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     pf.vfs[0].vdpa = vdpa;
     pf
 }

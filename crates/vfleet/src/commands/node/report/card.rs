@@ -62,7 +62,7 @@ fn card(pf: &PfFacts, record: Option<&Record>) -> Card {
         mac: link.and_then(|link| link.mac).map(|mac| mac.to_string()),
         mtu: link.map(|link| link.mtu),
         up: link.map(|link| link.admin_up),
-        eswitch: pf.eswitch.map(EswitchMode::as_str),
+        eswitch: pf.eswitch.value().map(EswitchMode::as_str),
         total_vfs: pf.total_vfs,
         record: record.map(whose),
         in_use_by: used(link),
