@@ -36,6 +36,9 @@ use seen::Seen;
 /// Repairs that follow each other so quickly are answers to somebody who undoes them.
 const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
 
+/// Step of the clock that protections are counted by.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
+
 /// Action that follows an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -105,6 +108,8 @@ pub(crate) struct Agent {
     repairs: Repairs,
     patience: Patience,
     look_again: Option<Instant>,
+    /// When the protection of what the node used ends, unless it is used again by then.
+    protection_ends: Option<Instant>,
     /// The external Go device plugin, where it is held back.
     go_plugin: Option<GoDevicePlugin>,
     /// Whether it may look for devices.
@@ -152,6 +157,7 @@ impl Agent {
             repairs: Repairs::default(),
             patience: Patience::default(),
             look_again: None,
+            protection_ends: None,
             go_plugin,
             go_plugin_may_start: false,
             detached: DetachedSteps::new(move || wake.notify_one()),
@@ -207,6 +213,7 @@ impl Agent {
                 return Err(Stop::Ends(next));
             }
         };
+        self.note_protection(&facts);
         self.publish(&state.spec, &facts, &plan);
         if state.spec.interfaces.is_none() {
             self.tell(state, Some(&facts), &Progress::NotPlanned).await?;
@@ -252,9 +259,15 @@ impl Agent {
         Next::Again { times: self.failures }
     }
 
+    /// Takes in when what was refused for the sake of the node's own traffic may be done.
+    fn note_protection(&mut self, facts: &HostFacts) {
+        // A little later: clocks tick in steps, and a look too early would be one more.
+        self.protection_ends = facts.protection_ends_in.map(|left| Instant::now() + left + CLOCK_TICK);
+    }
+
     /// Returns when something that was left alone for now is to be looked at again.
     pub(crate) fn look_again(&self) -> Option<Instant> {
-        self.look_again.into_iter().chain(self.next_step_deadline()).min()
+        self.look_again.into_iter().chain(self.protection_ends).chain(self.next_step_deadline()).min()
     }
 
     /// Returns when the first of the steps that the kernel still executes becomes overdue; `None` when it executes none.

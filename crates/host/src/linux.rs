@@ -29,6 +29,7 @@ mod records;
 mod representor;
 mod root;
 mod steps;
+mod storage;
 mod sysfs;
 mod system;
 mod systemd;
@@ -36,6 +37,7 @@ mod systemd;
 mod tree;
 mod udev;
 mod uevent;
+mod uses;
 mod vdpa;
 
 pub use platform::Platform;
@@ -45,9 +47,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfleet_plan::{HostFacts, Step};
+use vfleet_plan::{HostFacts, PROTECTION, Step};
 
-use self::network::NodeAddresses;
 use crate::supervisor::{Running, Supervisor};
 use crate::{Host, HostError, Wake, Watch};
 
@@ -68,13 +69,15 @@ pub struct LinuxHost {
 struct Machine {
     root: HostRoot,
     has_lone_vfs: bool,
-    node_addresses: NodeAddresses,
+    node_addresses: Vec<IpAddr>,
+    protection: Duration,
 }
 
 impl LinuxHost {
     /// The machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
-        let machine = Machine { root, has_lone_vfs: false, node_addresses: NodeAddresses::Known(Vec::new()) };
+        let machine =
+            Machine { root, has_lone_vfs: false, node_addresses: Vec::new(), protection: PROTECTION };
         Self { machine: Arc::new(machine), supervisor: Supervisor::default(), longest: Duration::MAX }
     }
 
@@ -84,17 +87,17 @@ impl LinuxHost {
         Self { longest, ..self }
     }
 
-    /// The same machine, known by these addresses: the cards that carry them are in use by the node itself.
+    /// The same machine, known by these addresses. They are told from others; any address is in use by the node itself.
     #[must_use]
     pub fn with_node_addresses(mut self, node_addresses: Vec<IpAddr>) -> Self {
-        Arc::make_mut(&mut self.machine).node_addresses = NodeAddresses::Known(node_addresses);
+        Arc::make_mut(&mut self.machine).node_addresses = node_addresses;
         self
     }
 
-    /// The same machine, known by nobody knows which addresses: each card with a global address is in use by the node.
+    /// The same machine, whose use of a card protects it for so long after it was last seen.
     #[must_use]
-    pub fn with_any_node_address(mut self) -> Self {
-        Arc::make_mut(&mut self.machine).node_addresses = NodeAddresses::AnyGlobal;
+    pub fn with_protection(mut self, protection: Duration) -> Self {
+        Arc::make_mut(&mut self.machine).protection = protection;
         self
     }
 

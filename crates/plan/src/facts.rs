@@ -2,14 +2,18 @@
 //! read is an error of the reader or an [`Unread`] card, never an empty value here.
 
 mod fact;
+mod host_use;
 mod link;
 mod record;
 mod system;
 
 pub use fact::Fact;
+pub use host_use::{Absence, ClockReading, InUse, LingeringUse, PROTECTION, RememberedUse, UseMemory};
 pub use link::{HostUse, LinkFacts, LinkKind};
 pub use record::{FirstSeen, Record};
 pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
+
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress};
@@ -40,6 +44,10 @@ pub struct HostFacts {
     pub has_boot_program: bool,
     /// The file of InfiniBand GUIDs, as it is written; `None` when there is none.
     pub guid_file: Option<String>,
+    /// Uses of PFs and VFs by the node itself that are not observed now, and protect them for a while still.
+    pub lingering_uses: BTreeMap<PciAddress, LingeringUse>,
+    /// When the first of these protections ends, unless the use returns.
+    pub protection_ends_in: Option<Duration>,
 }
 
 impl HostFacts {

@@ -61,9 +61,9 @@ pub use boot::{
     BootConfig, BootPhase, BootResult, BootWish, NodeSettings, plan_boot, plan_no_boot, plan_phase,
 };
 pub use facts::{
-    BootLoader, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind,
-    ModuleState, PfFacts, Processor, Question, RdmaFacts, Reboots, Record, Tries, Unanswered, Unread,
-    VdpaKind, VfFacts,
+    Absence, BootLoader, ClockReading, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, InUse, KernelFacts,
+    LingeringUse, LinkFacts, LinkKind, ModuleState, PROTECTION, PfFacts, Processor, Question, RdmaFacts,
+    Reboots, Record, RememberedUse, Tries, Unanswered, Unread, UseMemory, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};

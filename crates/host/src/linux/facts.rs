@@ -9,7 +9,7 @@ use vfleet_plan::{HostFacts, KernelFacts, Unread};
 
 use super::network::Network;
 use super::pci::{self, FoundCard};
-use super::{Machine, card, files, rdma, records, system};
+use super::{Machine, card, files, rdma, records, system, uses};
 use crate::supervisor::{Running, Supervisor};
 use crate::{HostError, with_causes};
 
@@ -44,6 +44,7 @@ pub(super) fn read(
         }
     }
     set_apart_unread(&mut facts);
+    uses::remember(&machine.root, &mut facts, network.is_complete(), machine.protection)?;
     Ok(facts)
 }
 
@@ -74,10 +75,11 @@ impl Common {
 
 /// What changes while it is listed is listed again.
 fn read_network(machine: &Machine) -> Result<Network, HostError> {
-    let mut read = Network::read(&machine.node_addresses);
+    let look = || Network::read(&machine.root, &machine.node_addresses);
+    let mut read = look();
     for _ in 1..ATTEMPTS {
         match &read {
-            Err(error) if card::is_race(error) => read = Network::read(&machine.node_addresses),
+            Err(error) if card::is_race(error) => read = look(),
             _ => break,
         }
     }

@@ -22,6 +22,7 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
         working_units: kernel.working_units.clone(),
         has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
+        ..HostFacts::default()
     }
 }
 

@@ -76,7 +76,7 @@ fn plan_own(
         (None, true) => Phase::Unfinished,
         (None, false) => Phase::Settled,
     };
-    let planner = VfPlanner::new(wanted, found, old, guids, phase).with_macs(&finished.vf_macs);
+    let planner = VfPlanner::new(wanted, found, old, guids, phase, facts).with_macs(&finished.vf_macs);
     let (vfs, problems) = plan_vfs(&planner);
     let before = finished.first_seen.drivers_autoprobe;
     let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
@@ -111,7 +111,7 @@ fn plan_external(
     refuse(check_external(wanted, found, facts))?;
     let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
     let old = facts.record(wanted.address);
-    let (vfs, mut problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, Phase::Settled));
+    let (vfs, mut problems) = plan_vfs(&VfPlanner::new(wanted, found, old, guids, Phase::Settled, facts));
     let given_back = give_back_autoprobe(wanted, found, old);
     let autoprobe = found.drivers_autoprobe || given_back.is_some();
     let (vfs, stuck) = vfs.without_binds_by_kernel_unless(autoprobe);

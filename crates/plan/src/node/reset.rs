@@ -1,7 +1,7 @@
 //! A PF that is ours and no longer wanted is given back: without VFs, and without what vfleet changed of the rest.
 
-use super::check::{in_use, vf_in_use};
 use super::problem::{Cause, Problem};
+use super::protection::Guard;
 use super::{lone, planned, udev};
 use crate::facts::{EswitchMode, HostFacts, LinkKind, PfFacts, Record};
 use crate::prelude::*;
@@ -19,7 +19,7 @@ pub(super) fn reset_pf(record: &Record, facts: &HostFacts) -> Result<Vec<Planned
         return Err(problem(Cause::Unread { reason: unread.reason, error: unread.error.clone() }));
     }
     let mut steps = match facts.pf(record.pf) {
-        Some(found) if !record.is_external() => undo(record, found).map_err(problem)?,
+        Some(found) if !record.is_external() => undo(record, found, &Guard::of_unwanted(facts)).map_err(problem)?,
         _ => Vec::new(),
     };
     steps.extend(udev::remove_rules(record.pf, facts));
@@ -31,11 +31,11 @@ pub(super) fn reset_pf(record: &Record, facts: &HostFacts) -> Result<Vec<Planned
     Ok(steps)
 }
 
-fn undo(record: &Record, found: &PfFacts) -> Result<Vec<PlannedStep>, Cause> {
+fn undo(record: &Record, found: &PfFacts, guard: &Guard<'_>) -> Result<Vec<PlannedStep>, Cause> {
     if found.is_lone_vf {
         return Ok(lone::give_back(found).into_iter().collect());
     }
-    if let Some(cause) = vf_in_use(found, true) {
+    if let Some(cause) = guard.any_vf(found) {
         return Err(cause);
     }
     let pf = record.pf;
@@ -47,7 +47,7 @@ fn undo(record: &Record, found: &PfFacts) -> Result<Vec<PlannedStep>, Cause> {
             "no policy wants its VFs any more",
         ));
     }
-    let is_protected = in_use(found.link.as_ref()).is_some();
+    let is_protected = guard.pf(found).is_some();
     if let Some(mode) = mode_before(record, found).filter(|_| !is_protected) {
         steps.push(planned(Step::SetEswitchMode { pf, mode }, Disruption::Pf, "as before"));
     }

@@ -92,7 +92,8 @@ async fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_a
         }
         // A cloud gives VFs without their PF; elsewhere, such a card is not ours to touch.
         settings.has_lone_vfs = platform != Platform::BareMetal;
-        Arc::new(this_machine(&arguments.host_root, &settings).with_platform(platform))
+        let machine = this_machine(&arguments.host_root, &settings).with_platform(platform);
+        Arc::new(machine.with_protection(arguments.settings.protection()))
     };
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
     config.settings = settings;
