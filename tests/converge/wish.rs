@@ -42,6 +42,7 @@ fn interface(number: u8) -> impl Strategy<Value = Interface> {
                 e_switch_mode: mode.map(str::to_owned),
                 vf_groups: Some(groups).filter(|groups| !groups.is_empty()),
                 externally_managed: external,
+                override_host_protection: None,
             },
         )
     })

@@ -102,6 +102,16 @@ fn address() {
 }
 
 #[test]
+fn next_hop() {
+    Target::new("next_hop").run(|payload| {
+        if let Some((_, _, group)) = fuzzing::next_hop(payload) {
+            assert!(group.len() * 8 <= payload.len(), "{group:?}");
+        }
+        ignores_unknown_attributes(fuzzing::next_hop, payload)
+    });
+}
+
+#[test]
 fn genl_family() {
     Target::new("genl_family").run(|answer| ignores_unknown_attributes(fuzzing::family_id, answer));
 }

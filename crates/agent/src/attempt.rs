@@ -40,6 +40,8 @@ const REPAIRS_IN_A_ROW: Duration = Duration::from_mins(2);
 const UNTIL_NAMED: Duration = Duration::from_secs(1);
 /// A cloud that did not answer is not asked again before this.
 const UNTIL_ANSWERED: Duration = Duration::from_secs(61);
+/// Step of the clock that protections are counted by.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// Returns after which pause facts are to be read again that are unknown now, and of which no event tells.
 fn reread_after(facts: &HostFacts) -> Option<Duration> {
@@ -125,6 +127,8 @@ pub(crate) struct Agent {
     look_again: Option<Instant>,
     /// When facts that nobody tells a change of are to be read again.
     reread: Option<Instant>,
+    /// When the protection of what the node used ends, unless it is used again by then.
+    protection_ends: Option<Instant>,
     /// The external Go device plugin, where it is held back.
     go_plugin: Option<GoDevicePlugin>,
     /// Whether it may look for devices.
@@ -175,6 +179,7 @@ impl Agent {
             patience: Patience::default(),
             look_again: None,
             reread: None,
+            protection_ends: None,
             go_plugin,
             go_plugin_may_start: false,
             detached: DetachedSteps::new(move || wake.notify_one()),
@@ -239,6 +244,7 @@ impl Agent {
             }
         };
         self.reread = reread_after(&facts).map(|pause| Instant::now() + pause);
+        self.note_protection(&facts);
         self.publish(&state.spec, &facts, &plan);
         if state.spec.interfaces.is_none() {
             self.tell(state, Some(&facts), &Progress::NotPlanned).await?;
@@ -284,9 +290,16 @@ impl Agent {
         Next::Again { times: self.failures }
     }
 
+    /// Takes in when what was refused for the sake of the node's own traffic may be done.
+    fn note_protection(&mut self, facts: &HostFacts) {
+        // A little later: clocks tick in steps, and a look too early would be one more.
+        self.protection_ends = facts.protection_ends_in.map(|left| Instant::now() + left + CLOCK_TICK);
+    }
+
     /// Returns when something that was left alone for now is to be looked at again.
     pub(crate) fn look_again(&self) -> Option<Instant> {
-        self.look_again.into_iter().chain(self.reread).chain(self.next_step_deadline()).min()
+        let soon = [self.look_again, self.reread, self.protection_ends];
+        soon.into_iter().flatten().chain(self.next_step_deadline()).min()
     }
 
     /// Returns when the first of the steps that the kernel still executes becomes overdue; `None` when it executes none.

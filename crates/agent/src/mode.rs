@@ -1,12 +1,15 @@
 //! Who configures the cards.
 
+use std::collections::BTreeMap;
+
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::boot::{config_text, refused};
+use vfleet_plan::boot::{accepted, config_text};
+use vfleet_plan::files::BOOT_CONFIG;
 use vfleet_plan::{
     BootConfig, BootWish, HostFacts, NodeSettings, Plan, plan_boot, plan_no_boot, plan_node_with,
 };
 
-use crate::boot::known_result;
+use crate::boot::{known_result, parse};
 
 /// Who configures the cards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +35,16 @@ impl Mode {
                 Plan { steps: [plan_no_boot(facts), node.steps].concat(), problems: node.problems }
             }
             Self::Systemd => {
-                let in_use = refused(spec, facts);
-                let config = BootConfig { spec: spec.clone(), settings: settings.clone(), in_use };
+                // One that cannot be read says nothing of what was accepted earlier.
+                let last = facts.files.get(BOOT_CONFIG).and_then(|text| parse(text).ok());
+                let accepted = accepted(spec, facts, last.as_ref().map(|last| &last.spec));
+                let (spec_at_boot, settings_at_boot) = (accepted.clone(), settings.clone());
+                let config =
+                    BootConfig { spec: spec_at_boot, settings: settings_at_boot, in_use: BTreeMap::new() };
                 let (text, result) = (config_text(&config), known_result(facts));
                 let options = settings.options;
-                let wish = BootWish { spec, config: &text, result: result.as_ref(), options };
+                let wish =
+                    BootWish { spec, accepted: &accepted, config: &text, result: result.as_ref(), options };
                 plan_boot(&wish, facts)
             }
         }

@@ -160,6 +160,8 @@ pub mod agent_environment {
     pub const DISABLE_PLUGINS: &str = "DISABLE_PLUGINS";
     /// The addresses of the node, separated by commas.
     pub const HOST_IPS: &str = "HOST_IPS";
+    /// How many seconds what the node itself used stays protected after it was last seen.
+    pub const HOST_PROTECTION_SECONDS: &str = "HOST_PROTECTION_SECONDS";
     /// Whether the separate device plugin on the node is held back while the node's VFs are changed.
     pub const HOLD_BACK_DEVICE_PLUGIN: &str = "HOLD_BACK_DEVICE_PLUGIN";
     /// Where metrics are served.

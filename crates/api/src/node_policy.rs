@@ -128,6 +128,10 @@ pub struct SriovNetworkNodePolicySpec {
     /// The PF and its VFs are made by somebody else (nmstate, a script). vfleet sets up the VFs of this policy,
     /// makes and removes none, and leaves the PF alone.
     pub externally_managed: Option<bool>,
+    /// Change the PF and its VFs although the node itself uses them (default route, IP addresses, storage sessions), which
+    /// otherwise protects them. Whoever changes the interface that carries the node's own traffic may cut the node off. Only
+    /// for PFs that nicSelector names in pfNames or rootDevices.
+    pub override_host_protection: Option<bool>,
     /// A software bridge for each selected PF. Needs the feature gate manageSoftwareBridges.
     pub bridge: Option<Bridge>,
 }

@@ -97,6 +97,8 @@ pub struct Interface {
     pub vf_groups: Option<Vec<VfGroup>>,
     /// The PF and its VFs are made by somebody else.
     pub externally_managed: Option<bool>,
+    /// A policy has the PF and its VFs changed although the node itself uses them.
+    pub override_host_protection: Option<bool>,
 }
 
 /// A range of VFs of one PF that are set up alike.

@@ -30,6 +30,7 @@ mod representor;
 mod root;
 mod settle;
 mod steps;
+mod storage;
 mod sysfs;
 mod system;
 mod systemd;
@@ -37,6 +38,7 @@ mod systemd;
 mod tree;
 mod udev;
 mod uevent;
+mod uses;
 mod vdpa;
 
 pub use platform::Platform;
@@ -46,9 +48,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use vfleet_plan::{HostFacts, Step};
+use vfleet_plan::{HostFacts, PROTECTION, Step};
 
-use self::network::NodeAddresses;
 use crate::supervisor::{Running, Supervisor};
 use crate::{Host, HostError, NodeContext, Wake, Watch};
 
@@ -70,13 +71,15 @@ pub struct LinuxHost {
 struct Machine {
     root: HostRoot,
     has_lone_vfs: bool,
-    node_addresses: NodeAddresses,
+    node_addresses: Vec<IpAddr>,
+    protection: Duration,
 }
 
 impl LinuxHost {
     /// The machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
-        let machine = Machine { root, has_lone_vfs: false, node_addresses: NodeAddresses::Known(Vec::new()) };
+        let machine =
+            Machine { root, has_lone_vfs: false, node_addresses: Vec::new(), protection: PROTECTION };
         Self {
             machine: RwLock::new(Arc::new(machine)),
             supervisor: Supervisor::default(),
@@ -90,18 +93,18 @@ impl LinuxHost {
         Self { longest, ..self }
     }
 
-    /// Returns the same machine, known by these addresses: the cards that carry them are in use by the node itself.
+    /// Returns the same machine, known by these addresses. They are told from others; any address is in use by the node
+    /// itself.
     #[must_use]
     pub fn with_node_addresses(self, node_addresses: Vec<IpAddr>) -> Self {
-        self.change(|machine| machine.node_addresses = NodeAddresses::Known(node_addresses));
+        self.change(|machine| machine.node_addresses = node_addresses);
         self
     }
 
-    /// Returns the same machine, known by nobody knows which addresses: each card with a global address is in use by the
-    /// node.
+    /// Returns the same machine, whose use of a card protects it for so long after it was last seen.
     #[must_use]
-    pub fn with_any_node_address(self) -> Self {
-        self.change(|machine| machine.node_addresses = NodeAddresses::AnyGlobal);
+    pub fn with_protection(self, protection: Duration) -> Self {
+        self.change(|machine| machine.protection = protection);
         self
     }
 
@@ -147,7 +150,7 @@ impl Host for LinuxHost {
         self.change(|machine| {
             machine.root = machine.root.clone().on_platform(node.platform);
             machine.has_lone_vfs = node.platform.has_lone_vfs();
-            machine.node_addresses = NodeAddresses::Known(node.addresses.clone());
+            machine.node_addresses.clone_from(&node.addresses);
         });
     }
 }

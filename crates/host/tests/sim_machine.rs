@@ -12,8 +12,8 @@ use vfleet_host::sim::{CardFirmware, Machine};
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::files::MODULE_OPTIONS;
 use vfleet_plan::{
-    BootLoader, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind, ModuleState, Processor, Step,
-    VfDriver, plan_node,
+    BootLoader, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind, ModuleState, PROTECTION,
+    Processor, Step, VfDriver, plan_node,
 };
 
 fn pf() -> PciAddress {
@@ -227,10 +227,14 @@ fn a_vf_with_the_nodes_address_is_never_taken_away() {
         plan.steps.iter().any(|planned| planned.step == Step::SetNumVfs { pf: pf(), count: 0 })
     };
     let vf = VfRef { pf: pf(), index: 1 };
-    for (host_use, expected) in [(None, true), (Some(HostUse::NodeAddress), false), (None, true)] {
+    for (host_use, expected) in [(None, true), (Some(HostUse::NodeAddress), false), (None, false)] {
         host.behind_its_back(|kernel| kernel.use_vf(vf, host_use)).unwrap();
         assert_eq!(removes_vfs(), expected, "{host_use:?}");
     }
+    host.pass(PROTECTION / 2);
+    assert!(!removes_vfs(), "it was away for a moment");
+    host.pass(PROTECTION / 2);
+    assert!(removes_vfs(), "it was away for long");
 }
 
 const DESCRIBED: &str = r#"

@@ -9,7 +9,7 @@ mod units;
 
 pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
-pub use in_use::refused;
+pub use in_use::accepted;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
@@ -26,6 +26,8 @@ use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 pub struct BootWish<'a> {
     /// What the machine shall be like.
     pub spec: &'a SriovNetworkNodeStateSpec,
+    /// What of it is not refused because of what the node itself uses: [`accepted`].
+    pub accepted: &'a SriovNetworkNodeStateSpec,
     /// The same as the text of [`BOOT_CONFIG`].
     pub config: &'a str,
     /// What [`BOOT_RESULT`] says, when it is there.
@@ -79,7 +81,7 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     }
     // A restart of the firmware saves none of the machine, in which the units do their work.
     let options = NodeOptions { firmware_reset: false, ..wish.options };
-    let node = guard::with_our_count(plan_node_with(wish.spec, facts, &options), facts);
+    let node = guard::with_our_count(plan_accepted(wish, facts, &options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);
@@ -115,6 +117,28 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
         },
     };
     without_restart([files, others].concat(), node.problems, fault)
+}
+
+/// What is accepted is done, and what is refused is said. A PF of which something is refused does not have the machine
+/// restart.
+fn plan_accepted(wish: &BootWish<'_>, facts: &HostFacts, options: &NodeOptions) -> Plan {
+    let held = in_use::held(wish.spec, wish.accepted);
+    if held.is_empty() {
+        return plan_node_with(wish.spec, facts, options);
+    }
+    let mut plan = plan_node_with(wish.accepted, facts, options);
+    let waits: BTreeSet<_> = plan
+        .steps
+        .iter()
+        .filter(|planned| !disturbs_nobody(planned))
+        .filter_map(|planned| planned.step.pf())
+        .filter(|pf| held.contains(pf) && !is_external(*pf, wish.spec))
+        .collect();
+    plan.steps.retain(|planned| planned.step.pf().is_none_or(|pf| !waits.contains(&pf)));
+    let refused = plan_node_with(wish.spec, facts, options).problems;
+    let others = plan.problems.into_iter().filter(|problem| problem.pf.is_none_or(|pf| !held.contains(&pf)));
+    let others: Vec<_> = others.filter(|problem| !refused.contains(problem)).collect();
+    Plan { steps: plan.steps, problems: [refused, others].concat() }
 }
 
 /// Somebody else makes its VFs, often after the boot: they cannot wait for the next one, which would take them away.

@@ -2,17 +2,21 @@
 //! read is an error of the reader or an [`Unread`] card, never an empty value here.
 
 mod fact;
+mod host_use;
 mod identity;
 mod link;
 mod record;
 mod system;
 
 pub use fact::Fact;
+pub use host_use::{Absence, ClockReading, InUse, LingeringUse, PROTECTION, RememberedUse, UseMemory};
 pub use identity::CardIdentity;
 pub(crate) use identity::hex;
 pub use link::{HostUse, LinkFacts, LinkKind};
 pub use record::{FirstSeen, ModeOrder, ModeTrial, Record, RefusedOrder};
 pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
+
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress};
@@ -46,6 +50,10 @@ pub struct HostFacts {
     /// PFs whose record is there and cannot be read: nobody can tell what is ours of them. Each is [`HostFacts::unread`],
     /// which says why, whether or not the card is there.
     pub unread_records: BTreeSet<PciAddress>,
+    /// Uses of PFs and VFs by the node itself that are not observed now, and protect them for a while still.
+    pub lingering_uses: BTreeMap<PciAddress, LingeringUse>,
+    /// When the first of these protections ends, unless the use returns.
+    pub protection_ends_in: Option<Duration>,
 }
 
 impl HostFacts {

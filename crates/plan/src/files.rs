@@ -29,6 +29,8 @@ pub const GO_BOOT_PROGRAM: &str = "/var/lib/sriov/sriov-network-config-daemon";
 pub const GUIDS: &str = "/etc/sriov-operator/infiniband/guids";
 /// Restarts that were asked for.
 pub const REBOOTS: &str = "/etc/sriov-operator/vfleet/reboots.json";
+/// What the node itself used a moment ago.
+pub const HOST_USES: &str = "/etc/sriov-operator/vfleet/host-uses.json";
 
 /// Files with one fixed name whose text is among the facts, besides the units.
 pub const FIXED: [&str; 6] =

@@ -61,9 +61,10 @@ pub use boot::{
     BootConfig, BootPhase, BootResult, BootWish, NodeSettings, plan_boot, plan_no_boot, plan_phase,
 };
 pub use facts::{
-    BootLoader, CardIdentity, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts,
-    LinkKind, ModeOrder, ModeTrial, ModuleState, PfFacts, Processor, Question, RdmaFacts, Reboots, Record,
-    RefusedOrder, Tries, Unanswered, Unread, VdpaKind, VfFacts,
+    Absence, BootLoader, CardIdentity, ClockReading, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, InUse,
+    KernelFacts, LingeringUse, LinkFacts, LinkKind, ModeOrder, ModeTrial, ModuleState, PROTECTION, PfFacts,
+    Processor, Question, RdmaFacts, Reboots, Record, RefusedOrder, RememberedUse, Tries, Unanswered, Unread,
+    UseMemory, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};

@@ -8,6 +8,7 @@ mod modules;
 mod order;
 mod pf;
 mod problem;
+mod protection;
 mod record;
 mod reset;
 mod system;
@@ -16,6 +17,7 @@ mod vf;
 mod wanted;
 
 use pf::PfPlan;
+pub(crate) use problem::Protected;
 pub use problem::{Cause, Problem};
 pub use system::SystemFault;
 pub(crate) use system::restart_for;
@@ -112,6 +114,17 @@ pub fn node_warnings(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec
         Some(wanted.problem(Cause::RepresentorsNotRenamed { names }))
     };
     wanted.iter().filter(|wanted| !wanted.external).filter_map(warning).collect()
+}
+
+/// What is refused of `spec` because of what the node itself uses, each with its PF.
+pub(crate) fn refusals(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<(PciAddress, Protected)> {
+    let interfaces = spec.interfaces.as_deref().unwrap_or_default();
+    let (wanted, _) = read_wanted(interfaces);
+    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts);
+    let mut unwanted = Plan::default();
+    give_back(&mut unwanted, interfaces, facts);
+    let problems = pfs.into_iter().flat_map(|(_, pf)| pf.problems).chain(unwanted.problems);
+    problems.filter_map(|problem| Some((problem.pf?, problem.cause.protection()?))).collect()
 }
 
 /// Each PF that can be read from the spec; and why others cannot.

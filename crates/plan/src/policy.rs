@@ -26,7 +26,7 @@ pub use fault::{PolicyFault, wants_bridge};
 use pf::{Outcome, plan_pf};
 pub(crate) use rival::{Clash, Rival, claim, rival};
 pub use rule::{NodeRule, PfRule};
-pub(crate) use select::{SelectedBy, has_name, is_empty, is_on_network, is_pci_id, selects};
+pub(crate) use select::{SelectedBy, has_name, is_empty, is_on_network, is_pci_id, names_pfs, selects};
 pub use select::{selects_node, why_not_node};
 pub use setting::PfSetting;
 pub(crate) use wish::wish;

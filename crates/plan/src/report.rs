@@ -27,7 +27,7 @@ pub fn interfaces(facts: &HostFacts, view: &View<'_>) -> Vec<InterfaceExt> {
         let (record, known) = (facts.record(pf.address), view.of(pf.address));
         let is_usable = pf.link.is_some() || pf.is_lone_vf || known.is_some();
         let is_reported = is_usable && is_listed(pf) || record.is_some();
-        is_reported.then(|| (pf.address, interface(pf, record, known)))
+        is_reported.then(|| (pf.address, interface(pf, record, known, facts)))
     });
     let unread = facts.unread.iter().filter_map(|unread| {
         let card = view.of(unread.pf).cloned().or_else(|| facts.record(unread.pf).map(only_recorded));
@@ -91,7 +91,12 @@ fn empty(address: PciAddress) -> InterfaceExt {
     }
 }
 
-fn interface(pf: &PfFacts, record: Option<&Record>, known: Option<&InterfaceExt>) -> InterfaceExt {
+fn interface(
+    pf: &PfFacts,
+    record: Option<&Record>,
+    known: Option<&InterfaceExt>,
+    facts: &HostFacts,
+) -> InterfaceExt {
     let link = pf.link.as_ref();
     let recorded = record.map(|record| &record.interface);
     let last = record.map(CardIdentity::recorded).unwrap_or_default();
@@ -109,14 +114,15 @@ fn interface(pf: &PfFacts, record: Option<&Record>, known: Option<&InterfaceExt>
         // A card whose firmware shows no VFs now is not one that can have none: nothing is said.
         totalvfs: Some(pf.total_vfs.into()).filter(|total| *total > 0),
         numa_node: pf.numa_node.map(Into::into),
-        in_use_by: in_use_by(link),
-        vfs: Some(pf.vfs.iter().map(virtual_function).collect::<Vec<_>>()).filter(|vfs| !vfs.is_empty()),
+        in_use_by: in_use_by(pf.address, link, facts),
+        vfs: Some(pf.vfs.iter().map(|vf| virtual_function(vf, facts)).collect::<Vec<_>>())
+            .filter(|vfs| !vfs.is_empty()),
         ..empty(pf.address)
     };
     identified(card, CardIdentity::observed(pf).or_last(last))
 }
 
-fn virtual_function(vf: &VfFacts) -> VirtualFunction {
+fn virtual_function(vf: &VfFacts, facts: &HostFacts) -> VirtualFunction {
     let link = vf.link.as_ref();
     VirtualFunction {
         name: link.map(|link| link.name.clone()),
@@ -135,10 +141,10 @@ fn virtual_function(vf: &VfFacts) -> VirtualFunction {
         vdpa_type: vf.vdpa.map(|kind| kind.as_str().to_owned()),
         representor_name: vf.representor.clone(),
         guid: vf.rdma.as_ref().map(|rdma| rdma.node_guid).or(vf.admin_guid).map(|guid| guid.to_string()),
-        in_use_by: in_use_by(link),
+        in_use_by: in_use_by(vf.address, link, facts),
     }
 }
 
-fn in_use_by(link: Option<&LinkFacts>) -> Option<String> {
-    link.and_then(|link| link.host_use).map(|host_use| host_use.as_str().to_owned())
+fn in_use_by(address: PciAddress, link: Option<&LinkFacts>, facts: &HostFacts) -> Option<String> {
+    facts.in_use(address, link).map(|in_use| in_use.to_string())
 }

@@ -57,10 +57,12 @@ pub enum VfHolder {
 }
 
 impl VfHolder {
-    /// Returns the holder of a VF, as far as the kernel tells.
-    pub fn of(vf: &VfFacts) -> Self {
+    /// Returns the holder of a VF, as far as the kernel tells. What the node used a moment ago is still the node's.
+    pub fn of(vf: &VfFacts, facts: &HostFacts) -> Self {
         match (vf.driver.as_deref(), &vf.link) {
-            (_, Some(link)) => link.host_use.map_or(Self::None, Self::Node),
+            (_, link @ Some(_)) => {
+                facts.in_use(vf.address, link.as_ref()).map_or(Self::None, |used| Self::Node(used.host_use))
+            }
             (None, None) => Self::None,
             (Some(driver), None) if is_userspace_driver(driver) => Self::Unknown,
             (Some(_), None) => Self::Pod,
@@ -79,7 +81,7 @@ impl NodeSnapshot {
             pf.vfs.iter().map(move |vf| {
                 let id = VfRef { pf: pf.address, index: vf.index };
                 let configuration = desired.configuration(id);
-                (id, VfState { address: vf.address, configuration, holder: VfHolder::of(vf) })
+                (id, VfState { address: vf.address, configuration, holder: VfHolder::of(vf, facts) })
             })
         });
         let unread = self.vfs.iter().filter(|(vf, _)| facts.unread(vf.pf).is_some());

@@ -14,6 +14,7 @@ pub fn interface(pf: PciAddress, num_vfs: i64) -> Interface {
         e_switch_mode: None,
         vf_groups: None,
         externally_managed: None,
+        override_host_protection: None,
     }
 }
 

@@ -27,6 +27,7 @@ impl Agent {
         }
         match &executed.outcome.facts {
             Some(facts) => {
+                self.note_protection(facts);
                 let left = self.planner(&state.spec, Selection::default())(facts);
                 self.publish(&state.spec, facts, &left);
             }

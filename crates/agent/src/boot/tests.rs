@@ -4,7 +4,7 @@ use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
 use vfleet_plan::boot::config_text;
 use vfleet_plan::files::UNITS;
-use vfleet_plan::{NodeOptions, Plan};
+use vfleet_plan::{HostUse, NodeOptions, PROTECTION, Plan};
 
 use super::*;
 use crate::mode::Mode;
@@ -463,7 +463,7 @@ fn mtu(host: &SimHost) -> u32 {
 
 /// The node's default route leads through the PF, or not: before the network starts there is none.
 fn has_default_route(host: &SimHost, has_it: bool) {
-    let host_use = has_it.then_some(vfleet_plan::HostUse::DefaultRoute);
+    let host_use = has_it.then_some(HostUse::DefaultRoute);
     host.behind_its_back(|kernel| kernel.pf_mut(pf()).unwrap().link.as_mut().unwrap().host_use = host_use);
 }
 
@@ -482,12 +482,15 @@ fn what_the_agent_refused_on_a_pf_in_use_is_not_done_at_boot() {
     has_default_route(&host, true);
     let refused = agent(&host, Mode::Systemd, &with_mtu(9000));
     assert_eq!((refused.failures[0].reason(), refused.reboots), ("PfInUse", false), "{refused:?}");
-    let error = boots(&host).unwrap_err();
-    assert!(error.to_string().contains("the node itself uses the PF"), "{error}");
+    boots(&host).unwrap();
     assert_eq!(mtu(&host), 1500);
+    assert_eq!(agent(&host, Mode::Systemd, &with_mtu(9000)).failures[0].reason(), "PfInUse");
 
-    // Somebody moved the route away: then it is done, at a boot.
+    // Somebody moved the route away: then it is done, at a boot. Not while it may come back at once.
     has_default_route(&host, false);
+    let refused = agent(&host, Mode::Systemd, &with_mtu(9000));
+    assert_eq!((refused.failures[0].reason(), refused.reboots), ("PfInUse", false), "{refused:?}");
+    host.pass(PROTECTION);
     assert!(agent(&host, Mode::Systemd, &with_mtu(9000)).reboots);
     host.restart();
     run(&host, BootPhase::BeforeNetwork).unwrap();
@@ -508,4 +511,86 @@ fn what_a_pf_was_made_before_the_node_used_it_it_is_made_at_every_boot() {
     assert_eq!(agent(&host, Mode::Systemd, &with_mtu(9000)).failures[0].reason(), "PfInUse");
     boots(&host).unwrap();
     assert_eq!(mtu(&host), 9000);
+}
+
+/// VFs 0 to 2: `groups` are the driver for each range.
+fn grouped(groups: &[(&str, &str)]) -> SriovNetworkNodeStateSpec {
+    let mut spec = three_vfs();
+    let interface = &mut spec.interfaces.as_mut().unwrap()[0];
+    let group = |(range, driver): &(&str, &str)| {
+        let group = serde_json::json!({ "vfRange": range, "deviceType": driver, "policyName": "p" });
+        serde_json::from_value(group).unwrap()
+    };
+    interface.vf_groups = Some(groups.iter().map(group).collect());
+    spec
+}
+
+fn use_vf_0(host: &SimHost, host_use: Option<HostUse>) {
+    host.behind_its_back(|kernel| kernel.use_vf(vfleet_api::VfRef { pf: pf(), index: 0 }, host_use)).unwrap();
+}
+
+/// VF 0 is the host's own: the network starts on it at boot, and the node is known by the address that it carries.
+#[test]
+fn a_policy_that_takes_the_vf_with_the_nodes_address_has_nothing_restart_and_nothing_done_at_boot() {
+    let host = machine();
+    let before = grouped(&[("1-2", "netdevice")]);
+    assert!(agent(&host, Mode::Systemd, &before).reboots);
+    host.restart();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    run(&host, BootPhase::AfterNetwork).unwrap();
+    assert!(agent(&host, Mode::Systemd, &before).failures.is_empty());
+    let config = || host.facts().unwrap().files[BOOT_CONFIG].clone();
+    let accepted = config();
+    use_vf_0(&host, Some(HostUse::NodeAddress));
+    let drivers_before = drivers_of(&host, pf());
+
+    let more = grouped(&[("0-2", "vfio-pci")]);
+    for host_use in [Some(HostUse::NodeAddress), None] {
+        // Also while the address is away for a moment.
+        use_vf_0(&host, host_use);
+        let refused = agent(&host, Mode::Systemd, &more);
+        assert_eq!((refused.failures[0].reason(), refused.reboots), ("VfInUse", false), "{refused:?}");
+        assert_eq!(config(), accepted, "the config has nothing that was refused");
+    }
+    use_vf_0(&host, Some(HostUse::NodeAddress));
+
+    // The machine restarts for another reason.
+    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    host.restart();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    assert!(drivers_of(&host, pf())[0].is_some(), "the kernel binds it, and the network starts on it");
+    use_vf_0(&host, Some(HostUse::NodeAddress));
+    run(&host, BootPhase::AfterNetwork).unwrap();
+    assert_eq!(drivers_of(&host, pf()), drivers_before);
+    assert_eq!(agent(&host, Mode::Systemd, &more).failures[0].reason(), "VfInUse");
+
+    // The address moved elsewhere: then it is done, at a boot.
+    use_vf_0(&host, None);
+    agent(&host, Mode::Systemd, &more);
+    host.pass(PROTECTION);
+    assert!(agent(&host, Mode::Systemd, &more).reboots);
+}
+
+/// No policy wants the PF any more, and one of its VFs carries the node's address.
+#[test]
+fn a_pf_that_cannot_be_given_back_is_made_at_boot_as_before() {
+    let host = machine();
+    let before = grouped(&[("1-2", "netdevice")]);
+    assert!(agent(&host, Mode::Systemd, &before).reboots);
+    host.restart();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    run(&host, BootPhase::AfterNetwork).unwrap();
+    use_vf_0(&host, Some(HostUse::NodeAddress));
+    let nothing = SriovNetworkNodeStateSpec { interfaces: Some(Vec::new()), ..Default::default() };
+    let refused = agent(&host, Mode::Systemd, &nothing);
+    assert_eq!((refused.failures[0].reason(), refused.reboots), ("VfInUse", false), "{refused:?}");
+    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    host.restart();
+    run(&host, BootPhase::BeforeNetwork).unwrap();
+    assert_eq!(drivers_of(&host, pf()).len(), 3);
+}
+
+/// The VFs' drivers.
+fn drivers_of(host: &SimHost, pf: PciAddress) -> Vec<Option<String>> {
+    host.facts().unwrap().pf(pf).unwrap().vfs.iter().map(|vf| vf.driver.clone()).collect()
 }

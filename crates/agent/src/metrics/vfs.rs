@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
-use vfleet_plan::{NodeSnapshot, PfFacts, VfFacts, VfHolder};
+use vfleet_plan::{HostFacts, NodeSnapshot, PfFacts, VfFacts, VfHolder};
 
 /// Collector of the metric `vfs`.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ fn count(snapshot: &NodeSnapshot) -> BTreeMap<(String, &'static str), i64> {
     let mut counts = BTreeMap::new();
     for pf in &snapshot.facts.pfs {
         for vf in &pf.vfs {
-            *counts.entry((name(pf), state(vf))).or_default() += 1;
+            *counts.entry((name(pf), state(vf, &snapshot.facts))).or_default() += 1;
         }
     }
     counts
@@ -43,8 +43,8 @@ fn name(pf: &PfFacts) -> String {
     pf.link.as_ref().map_or_else(|| pf.address.to_string(), |link| link.name.clone())
 }
 
-fn state(vf: &VfFacts) -> &'static str {
-    match VfHolder::of(vf) {
+fn state(vf: &VfFacts, facts: &HostFacts) -> &'static str {
+    match VfHolder::of(vf, facts) {
         VfHolder::Pod => "held",
         _ if vf.driver.is_none() => "unbound",
         _ => "bound",

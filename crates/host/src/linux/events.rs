@@ -3,6 +3,7 @@
 //! Who waits subscribes first and looks then, so that nothing that happens in between is missed.
 
 use std::io::{self, PipeReader};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use super::netlink::message::{Message, messages};
 use super::netlink::rtnl::{
     self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
-use super::network::NodeAddresses;
+use super::network::use_for;
 use super::uevent::Uevent;
 use crate::{HostError, Wake, Watch, with_causes};
 
@@ -46,9 +47,9 @@ impl Subscription {
         Self::open(NETLINK_KOBJECT_UEVENT, UEVENTS_OF_THE_KERNEL, is_of_interest)
     }
 
-    /// Interfaces of cards, default routes, and the addresses that the node is known by.
-    fn network(node_addresses: &NodeAddresses) -> Result<Self, HostError> {
-        let node_addresses = node_addresses.clone();
+    /// Interfaces of cards, default routes, and addresses that the node uses.
+    fn network(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
+        let node_addresses = node_addresses.to_vec();
         let is_of_interest = move |bytes: &[u8]| {
             let mut messages = messages(bytes).peekable();
             // What cannot be parsed may be about a card, too.
@@ -93,11 +94,11 @@ impl Subscription {
 
 /// Whether a message may be about a card, or about what the node uses its cards for. What a pod's interfaces, addresses
 /// and routes say is not.
-fn is_about_cards(message: &Message<'_>, node_addresses: &NodeAddresses) -> bool {
+fn is_about_cards(message: &Message<'_>, node_addresses: &[IpAddr]) -> bool {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
         RTM_NEWADDR | RTM_DELADDR => {
-            Address::parse(message.payload).is_none_or(|address| node_addresses.have(&address))
+            Address::parse(message.payload).is_none_or(|address| use_for(&address, node_addresses).is_some())
         }
         RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
         _ => true,
@@ -147,8 +148,8 @@ fn is_readable(source: &impl AsFd, deadline: Instant) -> Result<bool, HostError>
 }
 
 /// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
-pub(super) fn watch(node_addresses: &NodeAddresses, wake: Wake) -> Result<Watch, HostError> {
-    let node_addresses = node_addresses.clone();
+pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
+    let node_addresses = node_addresses.to_vec();
     let subscriptions = subscribe(&node_addresses)?;
     let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
     thread::Builder::new()
@@ -158,18 +159,13 @@ pub(super) fn watch(node_addresses: &NodeAddresses, wake: Wake) -> Result<Watch,
     Ok(Watch::new(guard))
 }
 
-fn subscribe(node_addresses: &NodeAddresses) -> Result<[Subscription; 2], HostError> {
+fn subscribe(node_addresses: &[IpAddr]) -> Result<[Subscription; 2], HostError> {
     Ok([Subscription::devices()?, Subscription::network(node_addresses)?])
 }
 
 /// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
 /// and wakes.
-fn serve(
-    mut subscriptions: [Subscription; 2],
-    node_addresses: &NodeAddresses,
-    end: &PipeReader,
-    wake: &Wake,
-) {
+fn serve(mut subscriptions: [Subscription; 2], node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
     loop {
         match next_batch(&subscriptions, end) {
             Ok(Some(true)) => wake(),
@@ -250,18 +246,20 @@ mod tests {
     fn takes(kind: u16, payload: &[u8]) -> bool {
         let length = u32::try_from(16 + payload.len()).unwrap().to_ne_bytes();
         let bytes = [&length[..], &kind.to_ne_bytes(), &[0; 10], payload].concat();
-        let node_addresses = NodeAddresses::Known(vec![[10, 0, 0, 1].into()]);
+        let node_addresses = [[10, 0, 0, 1].into()];
         messages(&bytes).any(|message| is_about_cards(&message, &node_addresses))
     }
 
     #[test]
-    fn a_pods_address_or_route_wakes_nobody() {
-        let address = |last| {
+    fn an_address_for_the_link_or_a_pods_route_wakes_nobody() {
+        let address = |scope, last| {
             let local = Attributes::default().with(2, &[10, 0, 0, last]);
-            local.after(&[2, 24, 0, 0, 5, 0, 0, 0])
+            local.after(&[2, 24, 0, scope, 5, 0, 0, 0])
         };
-        assert!(takes(RTM_NEWADDR, &address(1)) && takes(RTM_DELADDR, &address(1)));
-        assert!(!takes(RTM_NEWADDR, &address(2)));
+        let link = 253;
+        assert!(takes(RTM_NEWADDR, &address(link, 1)) && takes(RTM_DELADDR, &address(link, 1)));
+        assert!(takes(RTM_NEWADDR, &address(0, 2)) && takes(RTM_DELADDR, &address(0, 2)));
+        assert!(!takes(RTM_NEWADDR, &address(link, 2)));
         let route = |prefix| Attributes::default().after(&[2, prefix, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0]);
         assert!(takes(RTM_NEWROUTE, &route(0)) && takes(RTM_DELROUTE, &route(0)));
         assert!(!takes(RTM_NEWROUTE, &route(32)));
@@ -314,7 +312,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let held = SaysGoodbye(sender);
         let watch = watch(
-            &NodeAddresses::AnyGlobal,
+            &[],
             Box::new(move || {
                 let _ = &held;
             }),

@@ -10,7 +10,7 @@ use vfleet_plan::{HostFacts, KernelFacts, Unread};
 use super::network::Network;
 use super::pci::{self, FoundCard};
 use super::settle::settled;
-use super::{Machine, card, files, rdma, records, system};
+use super::{Machine, card, files, rdma, records, system, uses};
 use crate::supervisor::{Running, Supervisor};
 use crate::{HostError, with_causes};
 
@@ -42,6 +42,7 @@ pub(super) fn read(
         }
     }
     set_apart_unread(&mut facts);
+    uses::remember(&machine.root, &mut facts, network.is_complete(), machine.protection)?;
     Ok(facts)
 }
 
@@ -68,7 +69,7 @@ impl Common {
         read_records(machine, &mut facts)?;
         Ok(Self {
             cards: pci::cards(root, machine.has_lone_vfs)?,
-            network: settled(|| Network::read(&machine.node_addresses))?,
+            network: settled(|| Network::read(root, &machine.node_addresses))?,
             facts,
         })
     }

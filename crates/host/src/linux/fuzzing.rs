@@ -10,12 +10,12 @@ use vfleet_plan::{EswitchMode, Fact, Processor, Record};
 use super::boot_loader::arguments::{self, DropIn};
 use super::netlink::attribute::{Attributes, Received};
 use super::netlink::message::{self, Message, Reply};
-use super::netlink::rtnl::{self, Address, Route};
+use super::netlink::rtnl::{self, Address, NextHop, Route};
 use super::netlink::{devlink, ethtool, generic, rdma};
 use super::platform::{aws, http, openstack};
 use super::records::Damage;
 use super::uevent::Uevent;
-use super::{modules, parse, records, system};
+use super::{modules, parse, records, storage, system, uses};
 use crate::HostError;
 
 /// An interface as `RTM_NEWLINK` describes it, as far as tests judge it.
@@ -53,6 +53,17 @@ pub fn route(payload: &[u8]) -> Option<Vec<u32>> {
 /// Parses the payload of an `RTM_NEWADDR`; returns the interface, and whether it has an IP address.
 pub fn address(payload: &[u8]) -> Option<(u32, bool)> {
     Address::parse(payload).map(|address| (address.index, address.ip.is_some()))
+}
+
+/// Parses the payload of an `RTM_NEWNEXTHOP`; returns its id, its interface, and the hops that it consists of.
+pub fn next_hop(payload: &[u8]) -> Option<(u32, Option<u32>, Vec<u32>)> {
+    NextHop::parse(payload).map(|hop| (hop.id, hop.interface, hop.group))
+}
+
+/// Parses the address of an NVMe controller, and `/proc/uptime`; returns whether the server's address is told.
+pub fn nvme_address(text: &str) -> bool {
+    let _ = uses::uptime(text);
+    storage::nvme(text).server.is_some()
 }
 
 /// Parses attributes of netlink.

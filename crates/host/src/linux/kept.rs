@@ -9,6 +9,7 @@ use vfleet_plan::FirmwareFacts;
 
 use super::modules::OnDisk;
 use super::platform::Networks;
+use super::uses::Remembered;
 use crate::{HostError, with_causes};
 
 /// How long a failure is remembered before it is tried again: who looks at the machine must not wait each time.
@@ -21,6 +22,8 @@ pub(super) struct Kept {
     pub(super) modules: Mutex<Option<OnDisk>>,
     /// Whether the program that units start at boot is this one, when its file was like this.
     pub(super) boot_program: Mutex<Option<(FileVersion, bool)>>,
+    /// What the node used.
+    pub(super) uses: Mutex<Option<Remembered>>,
     /// Settings of firmware, by card.
     pub(super) firmware: Answers<FirmwareFacts>,
     /// The networks that a cloud told of.

@@ -5,28 +5,19 @@ use std::net::IpAddr;
 
 use vfleet_plan::HostUse;
 
-use super::netlink::rtnl::{Address, Link, Rtnl};
+use super::netlink::rtnl::{Address, Link, NextHop, Route, Rtnl};
+use super::root::HostRoot;
+use super::storage::{self, Session};
 use crate::HostError;
 
 /// What software switches are made by whose interfaces do not say which of them belong together.
 const OPEN_VSWITCH: &str = "openvswitch";
 
-/// Addresses by which others reach the node: the interfaces that carry them are in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NodeAddresses {
-    /// These.
-    Known(Vec<IpAddr>),
-    /// Nobody said which: any that means something beyond the next wire may be one.
-    AnyGlobal,
-}
-
-impl NodeAddresses {
-    pub(super) fn have(&self, address: &Address) -> bool {
-        match self {
-            Self::Known(known) => address.ip.is_some_and(|ip| known.contains(&ip)),
-            Self::AnyGlobal => address.is_global,
-        }
-    }
+/// Returns the use that an address makes of its interface; the node is known by `node_addresses`.
+pub(super) fn use_for(address: &Address, node_addresses: &[IpAddr]) -> Option<HostUse> {
+    let is_the_nodes = address.ip.is_some_and(|ip| node_addresses.contains(&ip));
+    let other = address.is_global.then_some(HostUse::Address);
+    if is_the_nodes { Some(HostUse::NodeAddress) } else { other }
 }
 
 /// All interfaces of the host's own network namespace.
@@ -34,25 +25,50 @@ impl NodeAddresses {
 pub(super) struct Network {
     links: BTreeMap<u32, Link>,
     uses: BTreeMap<u32, HostUse>,
+    is_complete: bool,
 }
 
 impl Network {
     /// As it is now.
-    pub(super) fn read(node_addresses: &NodeAddresses) -> Result<Self, HostError> {
+    pub(super) fn read(root: &HostRoot, node_addresses: &[IpAddr]) -> Result<Self, HostError> {
         let mut rtnl = Rtnl::open()?;
-        let addresses = rtnl.addresses()?.into_iter();
-        let carrying = addresses.filter(|address| node_addresses.have(address)).map(|address| address.index);
-        let routes = rtnl.routes()?.into_iter().filter(|route| route.is_default);
-        let links = rtnl.links()?.into_iter().map(|link| (link.index, link)).collect();
-        Ok(Self::new(links, routes.flat_map(|route| route.interfaces).collect(), carrying.collect()))
+        let addresses = rtnl.addresses()?;
+        let routes: Vec<Route> = rtnl.routes()?.into_iter().filter(|route| route.is_default).collect();
+        let by_id = routes.iter().any(|route| route.next_hop.is_some());
+        let hops = if by_id { rtnl.next_hops()? } else { Vec::new() };
+        let links: BTreeMap<u32, Link> = rtnl.links()?.into_iter().map(|link| (link.index, link)).collect();
+        let mut used = Used::default();
+        for address in &addresses {
+            used.extend(use_for(address, node_addresses), [address.index]);
+        }
+        for session in storage::sessions(root)? {
+            let interfaces = carriers(&session, &addresses, &links, &mut rtnl)?;
+            used.is_complete &= !interfaces.is_empty();
+            used.extend(Some(HostUse::Storage), interfaces);
+        }
+        for route in routes {
+            let of_hop = route.next_hop.map(|id| interfaces_of(id, &hops));
+            used.is_complete &= of_hop.as_ref().is_none_or(Option::is_some);
+            used.extend(Some(HostUse::DefaultRoute), of_hop.flatten().into_iter().flatten());
+            used.extend(Some(HostUse::DefaultRoute), route.interfaces);
+        }
+        Ok(Self::new(links, used))
     }
 
-    fn new(links: BTreeMap<u32, Link>, routed: BTreeSet<u32>, carrying: BTreeSet<u32>) -> Self {
-        let below =
-            |indices, host_use| below(&links, indices).into_iter().map(move |index| (index, host_use));
-        let mut uses: BTreeMap<u32, HostUse> = below(carrying, HostUse::NodeAddress).collect();
-        uses.extend(below(routed, HostUse::DefaultRoute));
-        Self { links, uses }
+    fn new(links: BTreeMap<u32, Link>, used: Used) -> Self {
+        let mut uses = BTreeMap::new();
+        // What says most comes last.
+        for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute] {
+            let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
+            let below = below(&links, of_kind.map(|(index, _)| *index).collect());
+            uses.extend(below.into_iter().map(|index| (index, host_use)));
+        }
+        Self { links, uses, is_complete: used.is_complete }
+    }
+
+    /// Whether all uses are known. What nobody is seen to use may be in use otherwise.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// The interface with this index.
@@ -69,6 +85,60 @@ impl Network {
     pub(super) fn host_use(&self, index: u32) -> Option<HostUse> {
         self.uses.get(&index).copied()
     }
+}
+
+/// Interfaces that something leads through.
+#[derive(Debug)]
+struct Used {
+    interfaces: Vec<(u32, HostUse)>,
+    /// Whether it could be told for all that leads somewhere.
+    is_complete: bool,
+}
+
+impl Default for Used {
+    fn default() -> Self {
+        Self { interfaces: Vec::new(), is_complete: true }
+    }
+}
+
+impl Used {
+    fn extend(&mut self, host_use: Option<HostUse>, interfaces: impl IntoIterator<Item = u32>) {
+        let used = host_use.into_iter();
+        let interfaces = interfaces.into_iter().collect::<Vec<_>>();
+        self.interfaces
+            .extend(used.flat_map(|host_use| interfaces.iter().map(move |index| (*index, host_use))));
+    }
+}
+
+/// Returns the interfaces of a session: those with its own address, or that it is bound to, or else those on the way to
+/// the server. None when that cannot be told now.
+fn carriers(
+    session: &Session,
+    addresses: &[Address],
+    links: &BTreeMap<u32, Link>,
+    rtnl: &mut Rtnl,
+) -> Result<Vec<u32>, HostError> {
+    let mut found = Vec::new();
+    if let Some(local) = session.local {
+        found.extend(
+            addresses.iter().filter(|address| address.ip == Some(local)).map(|address| address.index),
+        );
+    }
+    if let Some(name) = &session.interface {
+        found.extend(links.values().filter(|link| link.name == *name).map(|link| link.index));
+    }
+    match session.server {
+        Some(server) if found.is_empty() => rtnl.interfaces_towards(server),
+        _ => Ok(found),
+    }
+}
+
+/// Returns the interfaces of a next hop, or of those that a group consists of; `None` when one of them is not listed.
+fn interfaces_of(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
+    let find = |id: &u32| hops.iter().find(|hop| hop.id == *id);
+    let hop = find(&id)?;
+    let parts: Vec<&NextHop> = hop.group.iter().map(find).collect::<Option<_>>()?;
+    Some(parts.into_iter().chain([hop]).filter_map(|hop| hop.interface).collect())
 }
 
 /// These interfaces and all that their traffic goes through.
@@ -106,7 +176,8 @@ mod tests {
     }
 
     fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
-        let network = Network::new(links.into_iter().collect(), [routed].into(), BTreeSet::new());
+        let used = Used { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
+        let network = Network::new(links.into_iter().collect(), used);
         network.uses.into_keys().collect()
     }
 
@@ -136,12 +207,34 @@ mod tests {
     }
 
     #[test]
-    fn a_default_route_says_more_than_an_address() {
-        let links = [link(2, None, None, None), link(3, None, None, None)];
-        let network = Network::new(links.into(), [2].into(), [2, 3].into());
-        assert_eq!(network.host_use(2), Some(HostUse::DefaultRoute));
-        assert_eq!(network.host_use(3), Some(HostUse::NodeAddress));
-        assert_eq!(network.host_use(4), None);
+    fn what_says_most_of_a_use_is_told() {
+        use HostUse::{Address, DefaultRoute, NodeAddress, Storage};
+        let links = (2..6).map(|index| link(index, None, None, None));
+        let interfaces =
+            vec![(2, DefaultRoute), (2, Address), (3, NodeAddress), (3, Storage), (4, Storage), (4, Address)];
+        let network = Network::new(links.collect(), Used { interfaces, is_complete: true });
+        let uses = [2, 3, 4, 5].map(|index| network.host_use(index));
+        assert_eq!(uses, [Some(DefaultRoute), Some(NodeAddress), Some(Storage), None]);
+    }
+
+    #[test]
+    fn a_group_of_next_hops_leads_through_all_of_them() {
+        let hop = |id, interface, group: &[u32]| NextHop { id, interface, group: group.to_vec() };
+        let hops = [hop(1, Some(4), &[]), hop(2, Some(5), &[]), hop(3, None, &[1, 2]), hop(4, None, &[1, 9])];
+        assert_eq!(interfaces_of(3, &hops), Some(vec![4, 5]));
+        assert_eq!(interfaces_of(2, &hops), Some(vec![5]));
+        assert_eq!((interfaces_of(4, &hops), interfaces_of(9, &hops)), (None, None), "unknown is not absent");
+    }
+
+    #[test]
+    fn any_address_beyond_the_link_is_a_use() {
+        let of = |is_global, ip: [u8; 4]| {
+            use_for(&super::Address { index: 2, is_global, ip: Some(ip.into()) }, &[[10, 0, 0, 1].into()])
+        };
+        assert_eq!(of(true, [10, 0, 0, 1]), Some(HostUse::NodeAddress));
+        assert_eq!(of(false, [10, 0, 0, 1]), Some(HostUse::NodeAddress));
+        assert_eq!(of(true, [10, 0, 0, 2]), Some(HostUse::Address));
+        assert_eq!(of(false, [169, 254, 0, 2]), None);
     }
 
     proptest! {

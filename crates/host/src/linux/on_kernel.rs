@@ -14,7 +14,7 @@ use vfleet_plan::{EswitchMode, Fact, HostUse, VdpaKind};
 
 use super::devlink::{self, Handle};
 use super::netlink::rtnl::Rtnl;
-use super::network::{Network, NodeAddresses};
+use super::network::Network;
 use super::representor::{self, Pf};
 use super::root::HostRoot;
 use super::{LinuxHost, ethtool, events, netdev, rdma, vdpa};
@@ -39,7 +39,7 @@ fn an_embedded_switch_changes_its_mode_and_has_representors() {
 
     let netdevs = netdev::all(path).unwrap();
     assert_eq!(netdevs.indices.len(), 3);
-    let network = Network::read(&NodeAddresses::AnyGlobal).unwrap();
+    let network = Network::read(&HostRoot::default(), &[]).unwrap();
     let link = network.link(netdevs.own.unwrap().index).unwrap();
     for own in [&netdevs.indices, &BTreeSet::new()] {
         let found = representor::of_vfs(&Pf { link, function: 0, own }, network.links());
@@ -98,7 +98,8 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
         let mut links = Rtnl::open().unwrap().links().unwrap().into_iter();
         links.find(|link| link.name == name).unwrap().index
     };
-    let node = NodeAddresses::Known(vec!["192.0.2.7".parse().unwrap()]);
+    let node = ["192.0.2.7".parse().unwrap()];
+    let read = || Network::read(&HostRoot::default(), &node).unwrap();
     shell(
         "modprobe -a bonding 8021q; ip link add b0 type bond; ip link set enp1s0 down; \
          ip link set enp1s0 master b0; ip link set b0 up; ip link add link b0 name b0.5 type vlan id 5; \
@@ -118,19 +119,17 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
     let is_woken = || woken.recv_timeout(Duration::from_secs(5)).is_ok();
     let quiet = || while woken.recv_timeout(Duration::from_secs(5)).is_ok() {};
     quiet();
-    shell(
-        "ip address add 198.51.100.1/24 dev veth-a; ip link set veth-a up; ip route add 198.51.100.128/25 dev veth-a",
-    );
+    shell("ip link set veth-a up; ip route add 198.51.100.128/25 dev veth-a");
     assert!(!is_woken(), "a pod's interface wakes nobody");
 
-    assert_eq!(Network::read(&node).unwrap().host_use(index("enp1s0")), None);
+    assert_eq!(read().host_use(index("enp1s0")), None);
     shell("ip address add 192.0.2.7/24 dev b0.5");
     assert!(is_woken());
-    assert_eq!(Network::read(&node).unwrap().host_use(index("enp1s0")), Some(HostUse::NodeAddress));
+    assert_eq!(read().host_use(index("enp1s0")), Some(HostUse::NodeAddress));
     quiet();
     shell("ip route add default via 192.0.2.1 dev b0.5");
     assert!(is_woken());
-    let network = Network::read(&node).unwrap();
+    let network = read();
     assert_eq!(network.host_use(index("enp1s0")), Some(HostUse::DefaultRoute));
     assert_eq!(network.host_use(index("enp2s0")), None);
     drop(watch);

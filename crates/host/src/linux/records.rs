@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -157,7 +158,8 @@ pub(super) fn note_refusal(
     trial: &ModeTrial,
     error: &HostError,
 ) -> Result<(), HostError> {
-    let mut record = read(root, &pf.to_string())?;
+    let gone = || sysfs::failed("read", &root.records().join(pf.to_string()), ErrorKind::NotFound.into());
+    let mut record = read(root, pf)?.ok_or_else(gone)?;
     record.note_refusal(RefusedOrder { trial: trial.clone(), error: with_causes(error) });
     write(root, &record)
 }

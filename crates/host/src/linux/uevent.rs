@@ -18,10 +18,16 @@ impl<'a> Uevent<'a> {
         Some(Self { device: &header[at + 1..], subsystem })
     }
 
-    /// Whether it can be about a network card: not a queue of one, and not an interface that software made.
+    /// Whether it can be about a network card, or a session with a storage server: not a queue of a card, and not an
+    /// interface that software made.
     pub(super) fn is_about_cards(&self) -> bool {
-        matches!(self.subsystem, b"pci" | b"net" | b"infiniband" | b"vdpa")
-            && !self.device.starts_with(b"/devices/virtual/")
+        self.is_about_storage()
+            || matches!(self.subsystem, b"pci" | b"net" | b"infiniband" | b"vdpa")
+                && !self.device.starts_with(b"/devices/virtual/")
+    }
+
+    fn is_about_storage(&self) -> bool {
+        matches!(self.subsystem, b"iscsi_connection" | b"nvme")
     }
 }
 
@@ -51,9 +57,21 @@ mod tests {
     }
 
     #[test]
+    fn sessions_with_storage_servers_are_told_wherever_they_are() {
+        let told: [(&[u8], &[u8]); 2] = [
+            (b"/devices/platform/host3/session1/connection1:0", b"iscsi_connection"),
+            (b"/devices/virtual/nvme-fabrics/ctl/nvme1", b"nvme"),
+        ];
+        for (device, subsystem) in told {
+            assert!(Uevent { device, subsystem }.is_about_cards(), "{subsystem:?}");
+        }
+    }
+
+    #[test]
     fn passes_over_what_is_not_about_cards() {
         for message in [
             "add@/devices/virtual/net/veth1\0SUBSYSTEM=net\0",
+            "add@/devices/virtual/vdpa/x\0SUBSYSTEM=vdpa\0",
             "add@/devices/pci0000:00/0000:01:10.0/net/eth0/queues/rx-0\0SUBSYSTEM=queues\0",
         ] {
             assert!(!Uevent::parse(message.as_bytes()).unwrap().is_about_cards(), "{message}");

@@ -28,6 +28,7 @@ pub(super) fn facts(kernel: &Kernel) -> HostFacts {
         has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
         unread_records,
+        ..HostFacts::default()
     }
 }
 

@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{HostFacts, Step};
+use vfleet_plan::drain::Moment;
+use vfleet_plan::{ClockReading, HostFacts, PROTECTION, Step, UseMemory};
 
 use super::faults::{Fault, Faults};
 use super::kernel::Kernel;
@@ -31,6 +32,9 @@ pub struct SimHost {
 /// The machine, and who wants to know of its changes.
 struct Shared {
     kernel: Mutex<Kernel>,
+    /// What the node used a moment ago, as on the disk; and how much time was passed over.
+    uses: Mutex<(UseMemory, Duration)>,
+    begin: Instant,
     wakes: Mutex<Wakes>,
 }
 
@@ -55,7 +59,12 @@ impl SimHost {
     /// Boots `machine`. Different seeds give different Ethernet addresses where the machine names none.
     pub fn new(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
         let kernel = Mutex::new(Kernel::boot(machine, seed)?);
-        Ok(Self::on(Arc::new(Shared { kernel, wakes: Mutex::default() })))
+        Ok(Self::on(Arc::new(Shared {
+            kernel,
+            uses: Mutex::default(),
+            begin: Instant::now(),
+            wakes: Mutex::default(),
+        })))
     }
 
     /// Boots the machine that `text` describes, in the form of [`Machine`].
@@ -91,6 +100,11 @@ impl SimHost {
         let changed = change(&mut lock(&self.machine.kernel));
         self.machine.wake_all();
         changed
+    }
+
+    /// Lets time pass. Nobody is woken by that.
+    pub fn pass(&self, time: Duration) {
+        lock(&self.machine.uses).1 += time;
     }
 
     /// The steps that reached the machine, each in one line, those that the kernel refused included.
@@ -154,7 +168,9 @@ impl Host for SimHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
         let kernel = lock(&self.machine.kernel);
         lock(&self.process).check_alive("read the machine", kernel.boots)?;
-        Ok(facts::facts(&kernel))
+        let mut facts = facts::facts(&kernel);
+        self.machine.remember(&mut facts);
+        Ok(facts)
     }
 
     fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
@@ -218,6 +234,19 @@ impl Process {
 }
 
 impl Shared {
+    /// Takes in a look at the machine, and adds what is remembered of earlier ones.
+    fn remember(&self, facts: &mut HostFacts) {
+        let (memory, passed) = &mut *lock(&self.uses);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + *passed;
+        let now = ClockReading {
+            boot_id: facts.kernel.boot_id.clone(),
+            since_boot: self.begin.elapsed() + *passed,
+            wall: Moment(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX)),
+        };
+        memory.observe(facts, true, &now, PROTECTION);
+        memory.recall(facts, &now, PROTECTION);
+    }
+
     fn execute(&self, step: &Step) -> Result<(), HostError> {
         let (result, is_announced) = {
             let mut kernel = lock(&self.kernel);

@@ -51,7 +51,7 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///       linkTypes: [ETH, ETH]    # ETH, IB or another word
 ///     loneVf: false              # whether it is a VF that a hypervisor gave; default false
 ///     netFilter: openstack/NetworkID:5e9b # default: none
-///     hostUse: defaultRoute      # or nodeAddress: what the node uses it for; default: nothing
+///     hostUse: defaultRoute      # or nodeAddress, storage, address: what the node uses it for; default: nothing
 /// userspaceDrivers: [vfio-pci]   # loaded drivers for VFs in programs; default: none
 /// kernel:                        # default: as below, but with no modules, boot loader, RDMA
 ///   commandLine: ""

@@ -69,17 +69,65 @@ fn protects_a_vf() {
     assert!(!removes_vfs(&plan), "{plan:?}");
     let text = plan.problems[0].to_string();
     assert!(text.contains("VF 1 is used by the node itself, for the node's own address"), "{text}");
-    // Where others are known to be the node's, it is an address like any other; where none are, it may be the node's.
-    assert!(removes_vfs(&more_vfs(&tree.host().facts().unwrap())));
-    let unknown = tree.host().with_any_node_address();
-    assert!(!removes_vfs(&more_vfs(&unknown.facts().unwrap())));
+    // Where it is not known to be the node's, it is protected all the same.
+    let unknown = tree.host().facts().unwrap();
+    assert_eq!(of_vf(&unknown), Some(HostUse::Address));
+    assert!(!removes_vfs(&more_vfs(&unknown)));
 
     ip("address del 192.0.2.7/24 dev vf1");
     woken.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert!(removes_vfs(&more_vfs(&host.facts().unwrap())));
+    let facts = host.facts().unwrap();
+    assert_eq!(of_vf(&facts), None);
+    assert!(!removes_vfs(&more_vfs(&facts)), "it is away for a moment");
+    // Another process, which has seen nothing of that.
+    let text = more_vfs(&tree.host().facts().unwrap()).problems[0].to_string();
+    assert!(text.contains("not seen since"), "{text}");
     // By an address for the link alone nobody else reaches it.
     ip("address add 169.254.0.7/16 dev vf1 scope link");
-    assert!(removes_vfs(&more_vfs(&unknown.facts().unwrap())));
+    let impatient = tree.host().with_protection(Duration::ZERO);
+    assert!(removes_vfs(&more_vfs(&impatient.facts().unwrap())), "it was away for long enough");
+    protects_next_hops(&tree);
+    protects_storage(&tree);
+}
+
+/// A default route in another table, through a group of next hops, of which the kernel tells the interfaces or not.
+fn protects_next_hops(tree: &Tree) {
+    ip("address add 198.51.100.7/24 dev pf0");
+    ip("link set pf0 up");
+    let of_pf = || tree.host().facts().unwrap().pfs[0].link.as_ref().unwrap().host_use;
+    assert_eq!(of_pf(), Some(HostUse::Address));
+    ip("nexthop add id 1 via 198.51.100.1 dev pf0");
+    ip("nexthop add id 2 group 1");
+    ip("route add default nhid 2 table 100");
+    for is_told in ["1", "0"] {
+        fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", is_told).unwrap();
+        assert_eq!(of_pf(), Some(HostUse::DefaultRoute), "{is_told}");
+    }
+    ip("route del default nhid 2 table 100");
+}
+
+/// A session with a server on the other side of a VF, which has no address of its own; and one that leads nowhere now.
+fn protects_storage(tree: &Tree) {
+    ip("address flush dev vf1");
+    let host = || tree.host().with_protection(Duration::ZERO);
+    host().facts().unwrap();
+    assert!(removes_vfs(&more_vfs(&host().facts().unwrap())));
+    ip("route add 203.0.113.0/24 dev vf1");
+    let controller = tree.root.path().join("sys/class/nvme/nvme0");
+    write(&controller.join("transport"), "tcp\n");
+    write(&controller.join("address"), "traddr=203.0.113.9,trsvcid=4420\n");
+    let facts = host().facts().unwrap();
+    assert_eq!(of_vf(&facts), Some(HostUse::Storage));
+    assert!(!removes_vfs(&more_vfs(&facts)));
+    ip("route del 203.0.113.0/24 dev vf1");
+    assert!(!removes_vfs(&more_vfs(&host().facts().unwrap())), "unknown is not absent");
+    fs::remove_dir_all(controller).unwrap();
+    host().facts().unwrap();
+    assert!(removes_vfs(&more_vfs(&host().facts().unwrap())));
+}
+
+fn of_vf(facts: &HostFacts) -> Option<HostUse> {
+    facts.pfs[0].vfs[1].link.as_ref().unwrap().host_use
 }
 
 /// What it takes to have three VFs instead of two.

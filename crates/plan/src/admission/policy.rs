@@ -81,6 +81,10 @@ fn check_spec(
         findings.error(rule_of(&fault), fault.reason(), format!("spec.{field}"), message);
     }
     check_mtu_request(findings, spec);
+    if spec.override_host_protection == Some(true) && !policy::names_pfs(&spec.nic_selector) {
+        let message = "the protection of what nodes themselves use is overridden only for PFs that are named: name them in pfNames or rootDevices";
+        findings.warning("P34", "OverrideNotUsed", "spec.overrideHostProtection", message);
+    }
 }
 
 fn check_name(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {

@@ -31,7 +31,8 @@ pub struct BootConfig {
     pub spec: SriovNetworkNodeStateSpec,
     /// What else they are told.
     pub settings: NodeSettings,
-    /// PFs that they leave as they are, since the node itself uses them: [`super::refused`].
+    /// PFs that they leave as they are, since the node itself uses them. Agents of earlier versions wrote what they refused
+    /// into the spec, and marked it here.
     pub in_use: BTreeMap<PciAddress, HostUse>,
 }
 
@@ -43,11 +44,12 @@ struct Ours {
     mellanox: bool,
     one_card_at_a_time: bool,
     node_addresses: Vec<IpAddr>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     in_use: BTreeMap<PciAddress, HostUse>,
 }
 
 /// Names in a node state's spec that have capital letters.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "datapathType",
     "deviceType",
     "eSwitchMode",
@@ -59,6 +61,7 @@ const NAMES: [&str; 20] = [
     "mtuRequest",
     "numVfs",
     "otherConfig",
+    "overrideHostProtection",
     "pciAddress",
     "policyName",
     "rdmaMode",

@@ -95,7 +95,7 @@ fn reason(plan: &Plan) -> Option<&'static str> {
 }
 
 fn wish<'a>(spec: &'a SriovNetworkNodeStateSpec, result: Option<&'a BootResult>) -> BootWish<'a> {
-    BootWish { spec, config: "two", result, options: NodeOptions::default() }
+    BootWish { spec, accepted: spec, config: "two", result, options: NodeOptions::default() }
 }
 
 #[test]

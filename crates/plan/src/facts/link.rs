@@ -28,7 +28,7 @@ pub struct LinkFacts {
     pub speed: Option<u32>,
     /// Which switch it is a port of (`phys_switch_id`), and which port (`phys_port_name`), in switchdev mode.
     pub switch_port: Option<(String, String)>,
-    /// What the node itself uses it for: itself, or a bond, bridge, VLAN... on top of it.
+    /// Use by the node itself that is observed now: of the interface, or of a bond, bridge, VLAN... on top of it.
     pub host_use: Option<HostUse>,
 }
 
@@ -40,6 +40,10 @@ pub enum HostUse {
     DefaultRoute,
     /// It carries an address that the node is known by.
     NodeAddress,
+    /// A session with a storage server leads through it.
+    Storage,
+    /// It carries another address that means something beyond the link.
+    Address,
 }
 
 impl HostUse {
@@ -48,6 +52,8 @@ impl HostUse {
         match self {
             Self::DefaultRoute => "the default route",
             Self::NodeAddress => "the node's own address",
+            Self::Storage => "an iSCSI or NVMe session",
+            Self::Address => "an IP address",
         }
     }
 }

@@ -5,9 +5,10 @@ use alloc::boxed::Box;
 use super::making::Making;
 use super::modules;
 use super::problem::Cause;
+use super::protection::Guard;
 use super::wanted::WantedPf;
 use crate::external;
-use crate::facts::{EswitchMode, Fact, HostFacts, HostUse, LinkFacts, LinkKind, PfFacts};
+use crate::facts::{EswitchMode, Fact, HostFacts, LinkFacts, LinkKind, PfFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 
@@ -29,10 +30,12 @@ pub(super) fn check_own(
         _ => None,
     };
     let of_pf = [link_type, count, mtu, switchdev(wanted, found, link), iommu(wanted, facts)];
+    let guard = Guard::of_wanted(wanted, facts);
+    let all_go = making.is_some_and(|making| making.removes);
     let in_use = [
-        pf_in_use(link, making),
-        mtu_in_use(wanted, link),
-        vf_in_use(found, making.is_some_and(|making| making.removes)),
+        pf_in_use(found, making, &guard),
+        mtu_in_use(wanted, found, link, &guard),
+        all_go.then(|| guard.any_vf(found)).flatten(),
     ];
     let missing = modules::missing(wanted, found, facts);
     of_pf.into_iter().chain(in_use).flatten().chain(missing).collect()
@@ -76,24 +79,13 @@ fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cau
     }
 }
 
-fn pf_in_use(link: &LinkFacts, making: Option<Making>) -> Option<Cause> {
-    let host_use = link.host_use.filter(|_| making.is_some_and(Making::changes_mode))?;
-    Some(Cause::PfInUse { host_use })
+fn pf_in_use(found: &PfFacts, making: Option<Making>, guard: &Guard<'_>) -> Option<Cause> {
+    let changes_mode = making.is_some_and(Making::changes_mode);
+    Some(Cause::PfInUse { in_use: guard.pf(found).filter(|_| changes_mode)? })
 }
 
 /// Drivers restart a PF to give it another MTU, and not every switch takes the longer frames.
-fn mtu_in_use(wanted: &WantedPf, link: &LinkFacts) -> Option<Cause> {
+fn mtu_in_use(wanted: &WantedPf, pf: &PfFacts, link: &LinkFacts, guard: &Guard<'_>) -> Option<Cause> {
     let (asked, found) = (wanted.highest_mtu().filter(|asked| *asked > link.mtu)?, link.mtu);
-    Some(Cause::MtuOfPfInUse { asked, found, host_use: link.host_use? })
-}
-
-/// All VFs go, also the one that the node itself uses.
-pub(super) fn vf_in_use(found: &PfFacts, all_go: bool) -> Option<Cause> {
-    let (index, host_use) = found.vfs.iter().find_map(|vf| Some((vf.index, in_use(vf.link.as_ref())?)))?;
-    all_go.then_some(Cause::RemovalOfVfInUse { index, host_use })
-}
-
-/// What the node itself uses an interface for.
-pub(super) fn in_use(link: Option<&LinkFacts>) -> Option<HostUse> {
-    link.and_then(|link| link.host_use)
+    Some(Cause::MtuOfPfInUse { asked, found, in_use: guard.pf(pf)? })
 }

@@ -2,9 +2,9 @@
 
 use vfleet_api::VfRef;
 
-use super::check::in_use;
 use super::pf::{PfPlan, last_wanted};
 use super::problem::Cause;
+use super::protection::Guard;
 use super::vf::is_wanted;
 use super::wanted::WantedPf;
 use super::{modules, planned, record};
@@ -25,8 +25,8 @@ pub(super) fn plan_lone(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -
     let old = facts.record(wanted.address);
     let is_heal = last_wanted(old).and_then(|last| Some(last.vf(0)?.wish == group.wish)).unwrap_or(false);
     let bind = bind(found, &group.wish.driver, is_heal);
-    if let (Some(_), Some(host_use)) = (&bind, in_use(found.link.as_ref())) {
-        return Err(vec![Cause::VfInUse { index: 0, host_use }]);
+    if let (Some(_), Some(in_use)) = (&bind, Guard::of_wanted(wanted, facts).pf(found)) {
+        return Err(vec![Cause::VfInUse { index: 0, in_use }]);
     }
     let set_up = record::write(old, &record::record(wanted, found, old)).into_iter().chain(bind).collect();
     Ok(PfPlan { modules: modules::needed(wanted, found, facts), set_up, ..PfPlan::default() })

@@ -81,7 +81,7 @@ fn plan_own(
         (None, true) => Phase::Unfinished,
         (None, false) => Phase::Settled,
     };
-    let planner = VfPlanner::new(wanted, found, old, guids, phase).with_macs(&finished.vf_macs);
+    let planner = VfPlanner::new(wanted, found, old, guids, phase, facts).with_macs(&finished.vf_macs);
     let (vfs, problems) = plan_vfs(&planner);
     let rules = udev::plan_rules(wanted, found, facts);
     let are_kept = making.is_none();
@@ -145,7 +145,7 @@ fn plan_external(
     refuse(check_external(wanted, found, facts))?;
     let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
     let old = facts.record(wanted.address);
-    let planner = VfPlanner::new(wanted, found, old, guids, Phase::Settled);
+    let planner = VfPlanner::new(wanted, found, old, guids, Phase::Settled, facts);
     let (vfs, mut problems) = plan_vfs(&planner);
     let finished = record::record(wanted, found, old);
     let begun = Record { mtu_changes: planner.mtu_changes(), ..finished.clone() };

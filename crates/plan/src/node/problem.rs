@@ -9,7 +9,7 @@ use vfleet_api::{Invalid, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 use super::system::SystemFault;
 use crate::boot::BootFault;
 use crate::external::ExternalFault;
-use crate::facts::{HostUse, ModeOrder, Unread};
+use crate::facts::{InUse, ModeOrder, Unread};
 use crate::firmware::FirmwareFault;
 use crate::guids::GuidFileError;
 use crate::modules;
@@ -105,25 +105,24 @@ pub enum Cause {
     #[error("{field} {word:?} is not known: {known} are")]
     UnknownWord { field: &'static str, word: String, known: &'static str },
     #[error(
-        "VF {index} is used by the node itself, for {}, and is left as it is: leave it out of the policy's range, or move {} to another interface",
-        host_use.as_str(), host_use.as_str()
+        "VF {index} is used by the node itself, for {in_use}, and is left as it is: leave it out of the policy's range, move {} to another interface, or set overrideHostProtection",
+        in_use.host_use.as_str()
     )]
-    VfInUse { index: u16, host_use: HostUse },
+    VfInUse { index: u16, in_use: InUse },
     #[error(
-        "all VFs would have to be removed, but VF {index} is used by the node itself, for {}: leave numVfs and eSwitchMode as they are, have the PF managed outside (externallyManaged), or move {} to another interface",
-        host_use.as_str(), host_use.as_str()
+        "all VFs would have to be removed, but VF {index} is used by the node itself, for {in_use}: leave numVfs and eSwitchMode as they are, have the PF managed outside (externallyManaged), move {} to another interface, or set overrideHostProtection",
+        in_use.host_use.as_str()
     )]
-    RemovalOfVfInUse { index: u16, host_use: HostUse },
+    RemovalOfVfInUse { index: u16, in_use: InUse },
     #[error(
-        "its embedded switch would have to change its mode, but the node itself uses the PF, for {}: leave eSwitchMode and numVfs as they are, or move {} to another interface",
-        host_use.as_str(), host_use.as_str()
+        "its embedded switch would have to change its mode, but the node itself uses the PF, for {in_use}: leave eSwitchMode and numVfs as they are, move {} to another interface, or set overrideHostProtection",
+        in_use.host_use.as_str()
     )]
-    PfInUse { host_use: HostUse },
+    PfInUse { in_use: InUse },
     #[error(
-        "its MTU would have to be raised from {found} to {asked}, but the node itself uses the PF, for {}: raise it where the node's own network is configured, or lower mtu",
-        host_use.as_str()
+        "its MTU would have to be raised from {found} to {asked}, but the node itself uses the PF, for {in_use}: raise it where the node's own network is configured, lower mtu, or set overrideHostProtection"
     )]
-    MtuOfPfInUse { asked: u32, found: u32, host_use: HostUse },
+    MtuOfPfInUse { asked: u32, found: u32, in_use: InUse },
     #[error(
         "switchdev mode is wanted, but its driver tells of no embedded switch: select another card, or set eSwitchMode to legacy"
     )]
@@ -134,9 +133,10 @@ pub enum Cause {
     )]
     EswitchRefused { said: Vec<(ModeOrder, String)> },
     #[error(
-        "no policy wants it any more, but {left}, since the node itself uses the PF, for {}: move {} to another interface, and it is restored", host_use.as_str(), host_use.as_str()
+        "no policy wants it any more, but {left}, since the node itself uses the PF, for {in_use}: move {} to another interface, and it is restored",
+        in_use.host_use.as_str()
     )]
-    NotRestored { left: String, host_use: HostUse },
+    NotRestored { left: String, in_use: InUse },
     #[error(
         "{names}: udev could not rename them by the rule for this PF; kernels before 6.2 rename no interface that is up: set them down and run `udevadm trigger --action=add` for them, or leave their names as they are"
     )]
@@ -172,10 +172,31 @@ pub enum Cause {
     Boot(#[from] BootFault),
 }
 
+/// What is not changed because the node itself uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protected {
+    /// The PF itself: its MTU and the mode of its switch.
+    Pf,
+    /// The number of its VFs, and the mode of its switch.
+    AllVfs,
+    /// One VF.
+    Vf(u16),
+}
+
 impl Cause {
     /// Whether a change of the card's firmware may help.
     pub(super) const fn is_up_to_firmware(&self) -> bool {
         matches!(self, Self::TooManyVfs { .. } | Self::LinkType { .. })
+    }
+
+    /// Returns the protection of what the node itself uses, where that is the cause.
+    pub(crate) const fn protection(&self) -> Option<Protected> {
+        match self {
+            Self::VfInUse { index, .. } => Some(Protected::Vf(*index)),
+            Self::RemovalOfVfInUse { .. } => Some(Protected::AllVfs),
+            Self::PfInUse { .. } | Self::MtuOfPfInUse { .. } => Some(Protected::Pf),
+            _ => None,
+        }
     }
 
     /// In one word, for conditions, events and metrics.

@@ -1,9 +1,9 @@
 //! A PF that is ours and no longer wanted is given back: without VFs, and without what vfleet changed of the rest.
 
-use super::check::{in_use, vf_in_use};
 use super::problem::{Cause, Problem};
+use super::protection::Guard;
 use super::{lone, planned, udev};
-use crate::facts::{EswitchMode, HostFacts, HostUse, PfFacts, Record};
+use crate::facts::{EswitchMode, HostFacts, InUse, PfFacts, Record};
 use crate::mtu::usual_mtu;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
@@ -23,8 +23,9 @@ pub(super) fn reset_pf(
     if let Some(unread) = facts.unread(record.pf) {
         return Err(problem(Cause::Unread { reason: unread.reason, error: unread.error.clone() }));
     }
+    let guard = Guard::of_unwanted(facts);
     let (mut steps, left) = match facts.pf(record.pf) {
-        Some(found) if !record.is_external() => undo(record, found).map_err(problem)?,
+        Some(found) if !record.is_external() => undo(record, found, &guard).map_err(problem)?,
         _ => (Vec::new(), None),
     };
     if let Some(left) = left {
@@ -40,11 +41,15 @@ pub(super) fn reset_pf(
 }
 
 /// The steps that undo what vfleet did to a PF, and why they leave something.
-fn undo(record: &Record, found: &PfFacts) -> Result<(Vec<PlannedStep>, Option<Cause>), Cause> {
+fn undo(
+    record: &Record,
+    found: &PfFacts,
+    guard: &Guard<'_>,
+) -> Result<(Vec<PlannedStep>, Option<Cause>), Cause> {
     if found.is_lone_vf {
         return Ok((lone::give_back(found).into_iter().collect(), None));
     }
-    if let Some(cause) = vf_in_use(found, true) {
+    if let Some(cause) = guard.any_vf(found) {
         return Err(cause);
     }
     let pf = record.pf;
@@ -56,9 +61,9 @@ fn undo(record: &Record, found: &PfFacts) -> Result<(Vec<PlannedStep>, Option<Ca
             "no policy wants its VFs any more",
         ));
     }
-    let host_use = in_use(found.link.as_ref());
+    let in_use = guard.pf(found);
     let mode = mode_before(record, found);
-    if let (Some(mode), None) = (mode, host_use) {
+    if let (Some(mode), None) = (mode, &in_use) {
         let step = Step::SetEswitchMode { pf, mode, trial: None };
         steps.push(planned(step, Disruption::Pf, "as before"));
     }
@@ -68,18 +73,20 @@ fn undo(record: &Record, found: &PfFacts) -> Result<(Vec<PlannedStep>, Option<Ca
         steps.push(planned(Step::SetAutoprobe { pf, on }, Disruption::None, "as before"));
     }
     let mtu = mtu_before(record, found);
-    if let (Some(mtu), None) = (mtu, host_use) {
+    if let (Some(mtu), None) = (mtu, &in_use) {
         steps.push(planned(Step::SetPfMtu { pf, mtu }, Disruption::Pf, "as before"));
     }
-    Ok((steps, host_use.and_then(|host_use| left_alone(mode, mtu, host_use))))
+    // The MTU of an interface that is away cannot be set back yet.
+    let away = (found.link.is_none() && record.raised_mtu.is_some()).then_some(Cause::NoLink);
+    Ok((steps, in_use.and_then(|in_use| left_alone(mode, mtu, in_use)).or(away)))
 }
 
 /// What a PF that the node itself uses is not given back; `None` when there is nothing.
-fn left_alone(mode: Option<EswitchMode>, mtu: Option<u32>, host_use: HostUse) -> Option<Cause> {
+fn left_alone(mode: Option<EswitchMode>, mtu: Option<u32>, in_use: InUse) -> Option<Cause> {
     let mode = mode.map(|mode| format!("its switch is not put back into mode {}", mode.as_str()));
     let mtu = mtu.map(|mtu| format!("its MTU is not set back to {mtu}"));
     let left: Vec<_> = mode.into_iter().chain(mtu).collect();
-    (!left.is_empty()).then(|| Cause::NotRestored { left: left.join(" and "), host_use })
+    (!left.is_empty()).then(|| Cause::NotRestored { left: left.join(" and "), in_use })
 }
 
 /// The mode that the switch had, if it has another now. What the Go daemon put into switchdev mode was in legacy mode.

@@ -64,7 +64,10 @@ fn change_rules(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Vec<Pl
     let pf = wanted.address;
     let is_switchdev = wanted.eswitch == EswitchMode::Switchdev;
     let mut steps = Vec::new();
-    steps.extend(write(pf, NM, &nm_rule(pf), facts));
+    steps.extend(match nm_rule(wanted) {
+        Some(rule) => write(pf, NM, &rule, facts),
+        None => remove(pf, NM, facts),
+    });
     match pf_name(wanted, found).filter(|_| is_switchdev) {
         None => steps.extend([PF_NAME, REPRESENTORS].into_iter().filter_map(|kind| remove(pf, kind, facts))),
         Some(name) => {
@@ -173,11 +176,19 @@ fn is_plain(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-fn nm_rule(pf: PciAddress) -> String {
-    format!(
-        "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", TEST==\"device/physfn\", \
-         IMPORT{{program}}=\"{DISABLE_NM_SCRIPT} %k {pf}\"\n"
-    )
+/// VFs in no group are the host's: NetworkManager may have them. `None` where none is in a group.
+fn nm_rule(wanted: &WantedPf) -> Option<String> {
+    let mut ranges: Vec<_> = wanted.groups.iter().map(|group| group.range).collect();
+    ranges.sort_unstable();
+    let pf = wanted.address;
+    let words: Vec<String> = ranges.into_iter().map(|range| format!(" {range}")).collect();
+    (!words.is_empty()).then(|| {
+        format!(
+            "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", TEST==\"device/physfn\", \
+             IMPORT{{program}}=\"{DISABLE_NM_SCRIPT} %k {pf}{}\"\n",
+            words.concat()
+        )
+    })
 }
 
 /// Representors hang below the PF as well, and have names of their own. A port's name is missing in legacy mode.

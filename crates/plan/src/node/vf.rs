@@ -4,12 +4,12 @@
 use vfleet_api::{MacAddr, VfRef};
 
 use super::address;
-use super::check::in_use;
 use super::pf::{is_bound_by_kernel, last_wanted};
 use super::planned;
 use super::problem::Cause;
+use super::protection::Guard;
 use super::wanted::{VfWish, WantedPf, WantedVfs};
-use crate::facts::{PfFacts, Record, VdpaKind, VfFacts};
+use crate::facts::{HostFacts, PfFacts, Record, VdpaKind, VfFacts};
 use crate::guids::GuidSource;
 use crate::mtu::usual_mtu;
 use crate::prelude::*;
@@ -70,6 +70,7 @@ pub(super) struct VfPlanner<'a> {
     pub(super) phase: Phase,
     /// Addresses that somebody else gave to VFs.
     macs: BTreeMap<u16, MacAddr>,
+    guard: Guard<'a>,
 }
 
 impl<'a> VfPlanner<'a> {
@@ -79,9 +80,11 @@ impl<'a> VfPlanner<'a> {
         old: Option<&Record>,
         guids: Option<GuidSource>,
         phase: Phase,
+        facts: &'a HostFacts,
     ) -> Self {
         let mtu_changes = old.map(|record| record.mtu_changes.clone()).unwrap_or_default();
-        Self { wanted, pf, last: last_wanted(old), mtu_changes, guids, phase, macs: BTreeMap::new() }
+        let guard = Guard::of_wanted(wanted, facts);
+        Self { wanted, pf, last: last_wanted(old), mtu_changes, guids, phase, macs: BTreeMap::new(), guard }
     }
 
     /// The same, with these addresses for VFs that are made.
@@ -103,8 +106,10 @@ impl<'a> VfPlanner<'a> {
         let found = self.pf.vfs.iter().find(|vf| vf.index == index).filter(|_| self.phase != Phase::New);
         let Some(found) = found else { return Ok(self.new_vf(group, index)) };
         let steps = self.existing_vf(group, found);
-        match in_use(found.link.as_ref()) {
-            Some(host_use) if !steps.is_empty() => Err(Cause::VfInUse { index, host_use }),
+        // One that lost its driver gets it again, and with it what the node used it for.
+        let is_healed = found.driver.is_none() && group.wish.driver == VfDriver::Kernel;
+        match self.guard.vf(found) {
+            Some(in_use) if !steps.is_empty() && !is_healed => Err(Cause::VfInUse { index, in_use }),
             _ => Ok(steps),
         }
     }
@@ -160,7 +165,7 @@ impl<'a> VfPlanner<'a> {
             };
             let stays_bound = found.driver.as_ref().is_some_and(|bound| is_wanted(bound, driver));
             let is_shown = found.link.is_some() && mtu.is_some();
-            stays_bound && !is_shown && in_use(found.link.as_ref()).is_none() && self.mtu(found).is_some()
+            stays_bound && !is_shown && self.guard.vf(found).is_none() && self.mtu(found).is_some()
         });
         changes.map(|found| found.index).collect()
     }

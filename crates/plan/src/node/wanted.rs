@@ -90,6 +90,11 @@ impl WantedPf {
         self.groups.iter().filter_map(|group| group.wish.mtu).chain(self.mtu).max()
     }
 
+    /// Whether a policy has the PF changed although the node itself uses it, or one of its VFs.
+    pub(super) fn overrides_protection(&self) -> bool {
+        self.interface.override_host_protection == Some(true)
+    }
+
     /// The link type that it must have; empty when any will do.
     pub(super) fn link_type(&self) -> &str {
         self.interface.link_type.as_deref().unwrap_or("")

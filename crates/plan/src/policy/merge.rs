@@ -19,7 +19,8 @@ pub(super) struct Displaced {
 
 /// `new` on top of `old`, and which groups had to go. Old groups stay unless a new one has their resource or one of
 /// their VFs, or the new mode makes them impossible. The PF's own settings are the new policy's; VF count and MTU must be
-/// enough for all groups that stay, and for both policies where neither outranks the other.
+/// enough for all groups that stay, and for both policies where neither outranks the other. Each policy that has VFs on the
+/// PF can override the protection of what the node itself uses.
 pub(super) fn merge(old: Interface, new: Interface, equal_priority: bool) -> (Interface, Vec<Displaced>) {
     let mut groups = new.vf_groups.clone().unwrap_or_default();
     let new_groups = groups.len();
@@ -37,7 +38,8 @@ pub(super) fn merge(old: Interface, new: Interface, equal_priority: bool) -> (In
         return (new, displaced);
     }
     let (num_vfs, mtu) = (new.num_vfs.max(old.num_vfs), new.mtu.max(old.mtu));
-    (Interface { num_vfs, mtu, vf_groups: Some(groups), ..new }, displaced)
+    let override_host_protection = new.override_host_protection.or(old.override_host_protection);
+    (Interface { num_vfs, mtu, vf_groups: Some(groups), override_host_protection, ..new }, displaced)
 }
 
 /// The VFs of `old` and why it cannot stay beside `new`; `None` when it can.

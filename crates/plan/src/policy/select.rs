@@ -76,6 +76,11 @@ pub(crate) fn is_empty(nic: &NicSelector) -> bool {
     FIELDS.iter().all(|field| !field.is_given(nic))
 }
 
+/// Whether the selector names each PF that it selects.
+pub(crate) fn names_pfs(nic: &NicSelector) -> bool {
+    Field::RootDevices.is_given(nic) || Field::PfNames.is_given(nic)
+}
+
 /// All that cannot be read, each with its field.
 pub(super) fn faults(nic: &NicSelector) -> impl Iterator<Item = (String, PolicyFault)> {
     FIELDS.into_iter().flat_map(|field| field.faults(nic))

@@ -3,7 +3,7 @@
 use vfleet_api::node_state::{Interface, InterfaceExt, VfGroup};
 use vfleet_api::{PfSelector, SriovNetworkNodePolicySpec, VfRange, Written};
 
-use super::select::{Selection, select};
+use super::select::{Selection, names_pfs, select};
 use super::{NamedPolicy, PfRule, PfVerdict, PolicyFault, fault};
 use crate::prelude::*;
 
@@ -23,6 +23,7 @@ pub(crate) fn wish(
         link_type: spec.link_type.map(|kind| kind.upper().to_owned()),
         e_switch_mode: spec.e_switch_mode.map(|mode| mode.as_str().to_owned()),
         externally_managed: is_outside(spec).then_some(true),
+        override_host_protection: overrides_protection(spec).then_some(true),
         vf_groups: Some(ranges.into_iter().map(|range| group(policy, range)).collect()),
     })
 }
@@ -42,6 +43,12 @@ pub(super) fn wanted_vfs(
 /// Whether the policy says that its PFs are managed outside.
 pub(super) fn is_outside(spec: &SriovNetworkNodePolicySpec) -> bool {
     spec.externally_managed == Some(true)
+}
+
+/// Whether the policy overrides the protection of the PFs that it selects: it names them, so that it can be meant for no
+/// others.
+fn overrides_protection(spec: &SriovNetworkNodePolicySpec) -> bool {
+    spec.override_host_protection == Some(true) && names_pfs(&spec.nic_selector)
 }
 
 /// What is wrong with the number of VFs, and with the ranges of them, wherever they are: each with its field.

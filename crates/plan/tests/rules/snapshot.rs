@@ -160,6 +160,7 @@ fn what_only_a_restart_mends_in_systemd_mode_is_not_verified() {
         facts.files.insert(BOOT_CONFIG.to_owned(), "config".to_owned());
         let wish = BootWish {
             spec: &spec(),
+            accepted: &spec(),
             config: "config",
             result: Some(&result),
             options: NodeOptions::default(),

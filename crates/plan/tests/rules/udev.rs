@@ -63,7 +63,7 @@ fn network_manager_leaves_vfs_alone() {
     let facts = settle(&machine(""), &spec(""));
     assert_eq!(files(&facts), [DISABLE_NM_SCRIPT, "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules"]);
     let expected = "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", TEST==\"device/physfn\", \
-        IMPORT{program}=\"/etc/udev/disable-nm-sriov.sh %k 0000:3b:00.0\"\n";
+        IMPORT{program}=\"/etc/udev/disable-nm-sriov.sh %k 0000:3b:00.0 0-1\"\n";
     assert_eq!(rule(&facts, "10-nm-disable"), expected);
 }
 
@@ -234,21 +234,57 @@ fn a_representor_is_named_by_its_vf() {
 }
 
 #[test]
-fn only_vfs_of_the_pf_are_told_apart_for_network_manager() {
+fn network_manager_keeps_vfs_in_no_group() {
+    let host = machine("");
+    let grouped = |groups: &str| -> SriovNetworkNodeStateSpec {
+        let text = format!(
+            "interfaces: [{{pciAddress: \"0000:3b:00.0\", name: ens1f0, numVfs: 8, vfGroups: {groups}}}]"
+        );
+        serde_saphyr::from_str(&text).unwrap()
+    };
+    let some = grouped(
+        "[{vfRange: 6-7, policyName: b, resourceName: b}, {vfRange: 1-3, policyName: a, resourceName: a}]",
+    );
+    let text = rule(&settle(&host, &some), "10-nm-disable").to_owned();
+    assert!(text.ends_with("sh %k 0000:3b:00.0 1-3 6-7\"\n"), "{text}");
+    assert_eq!(files(&settle(&host, &grouped("[]"))), [""; 0]);
+}
+
+#[test]
+fn only_vfs_of_the_pf_and_of_the_ranges_are_told_apart_for_network_manager() {
     let sysfs = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sysfs");
     let _ = std::fs::remove_dir_all(&sysfs);
-    for (interface, physfn) in
-        [("vf", Some("../0000:3b:00.0")), ("other", Some("../0000:3b:00.1")), ("pf", None)]
-    {
-        let device = sysfs.join("class/net").join(interface).join("device");
-        std::fs::create_dir_all(&device).unwrap();
-        if let Some(physfn) = physfn {
-            std::os::unix::fs::symlink(physfn, device.join("physfn")).unwrap();
+    let link = |target: &str, path: PathBuf| std::os::unix::fs::symlink(target, path).unwrap();
+    let devices = sysfs.join("bus/pci/devices");
+    for (pf, vfs) in [("0000:3b:00.0", 4), ("0000:3b:00.1", 1)] {
+        std::fs::create_dir_all(devices.join(pf)).unwrap();
+        for index in 0..vfs {
+            let vf = format!("vf{index}-of-{pf}");
+            std::fs::create_dir_all(devices.join(&vf)).unwrap();
+            link(&format!("../{pf}"), devices.join(&vf).join("physfn"));
+            link(&format!("../{vf}"), devices.join(pf).join(format!("virtfn{index}")));
         }
     }
-    let script = script(DISABLE_NM_SCRIPT, &format!("{}/", sysfs.display()));
-    assert_eq!(ask(&script, &["vf", "0000:3b:00.0"]), ("NM_UNMANAGED=1\n".to_owned(), true));
-    for interface in ["other", "pf", "none"] {
-        assert_eq!(ask(&script, &[interface, "0000:3b:00.0"]), (String::new(), true), "{interface}");
+    let interfaces = sysfs.join("class/net");
+    let names = [
+        "vf0-of-0000:3b:00.0",
+        "vf1-of-0000:3b:00.0",
+        "vf3-of-0000:3b:00.0",
+        "vf0-of-0000:3b:00.1",
+        "0000:3b:00.0",
+    ];
+    for name in names {
+        std::fs::create_dir_all(interfaces.join(name)).unwrap();
+        link(&format!("../../../bus/pci/devices/{name}"), interfaces.join(name).join("device"));
     }
+    let script = script(DISABLE_NM_SCRIPT, &format!("{}/", sysfs.display()));
+    let is_unmanaged = |interface: &str, ranges: &[&str]| {
+        let words = [&[interface, "0000:3b:00.0"], ranges].concat();
+        let (text, succeeds) = ask(&script, &words);
+        assert!(succeeds && ["", "NM_UNMANAGED=1\n"].contains(&text.as_str()), "{interface}: {text}");
+        !text.is_empty()
+    };
+    let told = names.map(|name| is_unmanaged(name, &["0-0", "2-3"]));
+    assert_eq!(told, [true, false, true, false, false]);
+    assert!(!is_unmanaged(names[0], &[]) && !is_unmanaged("none", &["0-3"]));
 }

@@ -83,7 +83,10 @@ fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::
     let settings = arguments.settings.of_node();
     let host: Arc<dyn Host> = match &arguments.sim {
         Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
-        None => Arc::new(this_machine(&arguments.host_root, &settings)),
+        None => {
+            let machine = this_machine(&arguments.host_root, &settings);
+            Arc::new(machine.with_protection(arguments.settings.protection()))
+        }
     };
     let is_simulated = arguments.sim.is_some();
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);

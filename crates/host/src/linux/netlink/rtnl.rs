@@ -4,12 +4,16 @@
 
 mod address;
 mod link;
+mod next_hop;
 mod route;
 mod vf;
 
 pub(in crate::linux) use address::Address;
 pub(in crate::linux) use link::{Link, is_virtual};
+pub(in crate::linux) use next_hop::NextHop;
 pub(in crate::linux) use route::Route;
+
+use std::net::IpAddr;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 
@@ -28,13 +32,18 @@ const RTM_GETADDR: u16 = 22;
 pub(in crate::linux) const RTM_NEWROUTE: u16 = 24;
 pub(in crate::linux) const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
+const RTM_GETNEXTHOP: u16 = 106;
+
+/// EACCES, EINVAL, ENODEV, ENETUNREACH, EHOSTUNREACH: no route leads there.
+const NO_ROUTE: [i32; 5] = [13, 22, 19, 101, 113];
 
 /// Requests, for the comparison of their bytes.
 #[cfg(test)]
 pub(super) mod requests {
     pub(in crate::linux::netlink) use super::address::list as list_addresses;
     pub(in crate::linux::netlink) use super::link::{get, list, set_mtu, set_up};
-    pub(in crate::linux::netlink) use super::route::list as list_routes;
+    pub(in crate::linux::netlink) use super::next_hop::list as list_next_hops;
+    pub(in crate::linux::netlink) use super::route::{get as get_route, list as list_routes};
     pub(in crate::linux::netlink) use super::vf::{set_guid, set_mac};
 }
 
@@ -61,6 +70,21 @@ impl Rtnl {
     /// Lists all routes.
     pub(in crate::linux) fn routes(&mut self) -> Result<Vec<Route>, HostError> {
         self.0.dump(&route::list(), "list the routes", Route::parse)
+    }
+
+    /// Returns the interfaces that a packet to this address would leave by; none where no route leads there.
+    pub(in crate::linux) fn interfaces_towards(&mut self, address: IpAddr) -> Result<Vec<u32>, HostError> {
+        let attempt = format!("find the route to {address}");
+        match self.0.get(&route::get(address), &attempt) {
+            Ok(answer) => Ok(Route::parse(&answer).ok_or_else(|| unreadable(&attempt))?.interfaces),
+            Err(error) if error.errno().is_some_and(|errno| NO_ROUTE.contains(&errno)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists all next hops that routes name by an id.
+    pub(in crate::linux) fn next_hops(&mut self) -> Result<Vec<NextHop>, HostError> {
+        self.0.dump(&next_hop::list(), "list the next hops", NextHop::parse)
     }
 
     /// Lists all addresses of interfaces.
@@ -112,6 +136,7 @@ mod tests {
         let loopback = Address { index: 1, is_global: false, ip: Some([127, 0, 0, 1].into()) };
         assert!(rtnl.addresses().unwrap().contains(&loopback));
         rtnl.routes().unwrap();
+        assert_eq!(rtnl.interfaces_towards([127, 0, 0, 1].into()).unwrap(), [1]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) fn plan(
     for (card, wanted) in cards {
         let whole = Card { ports: ports_of(&card, facts), name: card, wanted };
         let change = whole.change(facts, plan);
-        whole.carry_out(change, options, plan, needs);
+        whole.carry_out(change, facts, options, plan, needs);
     }
 }
 
@@ -101,7 +101,14 @@ impl Card<'_> {
 
     /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
     /// of its own; if that does not help, or was cut off, the next look at it shows that.
-    fn carry_out(&self, change: Change, options: NodeOptions, plan: &mut SystemPlan, needs: &mut Needs) {
+    fn carry_out(
+        &self,
+        change: Change,
+        facts: &HostFacts,
+        options: NodeOptions,
+        plan: &mut SystemPlan,
+        needs: &mut Needs,
+    ) {
         let needs_restart = !change.waiting.is_empty();
         if needs_restart || change.is_open {
             needs.open.insert(need(&self.name));
@@ -117,21 +124,21 @@ impl Card<'_> {
         let step = Step::SetFirmware { pf: pf.address, settings: change.settings };
         plan.pfs.push(planned(step, disruption, "VFs or a link type are wanted that need it"));
         plan.reboots |= needs_restart;
-        if needs_restart && options.firmware_reset && self.may_restart(pf) {
+        if needs_restart && options.firmware_reset && self.may_restart(pf, facts) {
             plan.pfs.extend(restart_firmware(pf));
         }
     }
 
     /// Whether nobody but our own VFs on this port would be disturbed.
-    fn may_restart(&self, pf: &PfFacts) -> bool {
-        let links = self.ports.iter().flat_map(|port| {
-            let vfs = port.vfs.iter().filter_map(|vf| vf.link.as_ref());
-            port.link.iter().chain(vfs)
-        });
+    fn may_restart(&self, pf: &PfFacts, facts: &HostFacts) -> bool {
         let is_ours = self.wanted.iter().any(|wanted| wanted.found.address == pf.address);
         let may_lose_vfs = |port: &PfFacts| port.vfs.is_empty() || (is_ours && port.address == pf.address);
-        self.ports.iter().all(|port| may_lose_vfs(port))
-            && links.into_iter().all(|link| link.host_use.is_none())
+        let is_in_use = |port: &PfFacts| {
+            let mut vfs = port.vfs.iter();
+            facts.in_use(port.address, port.link.as_ref()).is_some()
+                || vfs.any(|vf| facts.in_use(vf.address, vf.link.as_ref()).is_some())
+        };
+        self.ports.iter().all(|port| may_lose_vfs(port) && !is_in_use(port))
     }
 }
 

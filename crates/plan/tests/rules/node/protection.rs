@@ -1,6 +1,9 @@
 //! What the node itself uses is not touched.
 
-use vfleet_plan::{Disruption, EswitchMode, Fact, HostFacts, HostUse, PfFacts, Step, Unread, plan_node};
+use vfleet_plan::drain::Moment;
+use vfleet_plan::{
+    Disruption, EswitchMode, Fact, HostFacts, HostUse, LingeringUse, PfFacts, Step, Unread, plan_node,
+};
 
 use super::machine::{
     PF, address, expect, machine, nothing, pf, reasons, recorded, spec, steps, two, use_vf,
@@ -133,4 +136,80 @@ fn with_a_card_that_cannot_be_read_nothing_is_done_and_it_is_tried_again() {
         assert_eq!(reasons(&plan), ["Deadline"]);
         assert!(plan.problems[0].is_worth_a_retry());
     }
+}
+
+/// A use that is not seen any more, and is remembered.
+fn lingers(facts: &mut HostFacts, function: &str, is_of_earlier_boot: bool) {
+    let absent = Some((Moment(0), Moment(300_000_000)));
+    let lingering = LingeringUse { host_use: HostUse::DefaultRoute, is_of_earlier_boot, absent };
+    facts.lingering_uses.insert(address(function), lingering);
+}
+
+const VF_0: &str = "0000:3b:01.0";
+
+#[test]
+fn a_use_that_is_away_for_a_moment_protects_a_vf() {
+    let wanted = two("deviceType: netdevice");
+    for (spec, expected) in [(two("deviceType: vfio-pci"), 1), (nothing(), 0)] {
+        let mut facts = recorded(machine(pf(2)), &wanted);
+        lingers(&mut facts, VF_0, false);
+        let plan = plan_node(&spec, &facts);
+        let binds = plan.steps.iter().filter(|planned| planned.step.vf().is_some()).count();
+        assert_eq!((binds, reasons(&plan)), (expected, vec!["VfInUse"]));
+        assert!(!plan.steps.iter().any(|planned| matches!(planned.step, Step::SetNumVfs { .. })));
+        let text = plan.problems[0].to_string();
+        assert!(text.contains("not seen since") && text.contains("protected until about"), "{text}");
+    }
+}
+
+#[test]
+fn a_use_that_is_away_for_a_moment_protects_a_pf() {
+    let mut facts = machine(pf(2));
+    lingers(&mut facts, PF, false);
+    assert_eq!(reasons(&plan_node(&two("mtu: 9000"), &facts)), ["PfInUse"]);
+    let mut raised = recorded(facts, &two("mtu: 9000"));
+    raised.records[0].raised_mtu = Some(9000);
+    raised.pfs[0].link.as_mut().unwrap().mtu = 9000;
+    let given_back = plan_node(&nothing(), &raised);
+    assert!(!given_back.steps.iter().any(|planned| matches!(planned.step, Step::SetPfMtu { .. })));
+}
+
+#[test]
+fn a_vf_in_use_that_lost_its_driver_gets_it_back() {
+    let wanted = two("deviceType: netdevice");
+    let mut facts = recorded(machine(pf(2)), &wanted);
+    lingers(&mut facts, VF_0, false);
+    (facts.pfs[0].vfs[0].driver, facts.pfs[0].vfs[0].link) = (None, None);
+    let plan = plan_node(&wanted, &facts);
+    assert!(steps(&plan).contains(&"bind 0000:3b:00.0 vf 0 to the kernel's driver".to_owned()), "{plan:#?}");
+    assert_eq!(reasons(&plan), Vec::<&str>::new());
+    facts.pfs[0].vfs[1].driver = Some("vfio-pci".to_owned());
+    assert_eq!(reasons(&plan_node(&two("deviceType: vfio-pci"), &facts)), ["VfInUse"]);
+}
+
+/// A machine that starts loses what it was made, and gets it again.
+#[test]
+fn what_the_node_used_before_a_start_stands_against_news_only() {
+    let wanted = two("mtu: 9000");
+    for (is_of_earlier_boot, expected) in [(false, vec!["PfInUse"]), (true, Vec::new())] {
+        let mut facts = recorded(machine(pf(0)), &wanted);
+        lingers(&mut facts, PF, is_of_earlier_boot);
+        assert_eq!(reasons(&plan_node(&wanted, &facts)), expected);
+        assert_eq!(reasons(&plan_node(&two("mtu: 9001"), &facts)), ["PfInUse"]);
+    }
+}
+
+#[test]
+fn a_policy_overrides_the_protection_of_a_pf_and_its_vfs() {
+    let mut pf = pf(2);
+    use_vf(&mut pf, 1);
+    pf.link.as_mut().unwrap().host_use = Some(HostUse::Address);
+    let mut facts = machine(pf);
+    lingers(&mut facts, VF_0, false);
+    let switchdev = "eSwitchMode: switchdev, mtu: 9000, vfGroups: [{vfRange: 0-0, mtu: 9000}]";
+    let plan = plan_node(&spec(&format!("numVfs: 3, {switchdev}")), &facts);
+    assert_eq!(reasons(&plan), ["PfInUse", "PfInUse", "VfInUse"]);
+    let plan = plan_node(&spec(&format!("numVfs: 3, overrideHostProtection: true, {switchdev}")), &facts);
+    assert_eq!(reasons(&plan), Vec::<&str>::new());
+    assert!(steps(&plan).contains(&format!("set {PF} numvfs 0")), "{plan:#?}");
 }

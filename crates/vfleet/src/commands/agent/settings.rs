@@ -3,11 +3,12 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use clap::ArgAction;
 use vfleet_agent::Mode;
 use vfleet_api::keys::agent_environment as name;
-use vfleet_plan::{NodeOptions, NodeSettings};
+use vfleet_plan::{NodeOptions, NodeSettings, PROTECTION};
 
 /// What the operator tells its agents.
 #[derive(clap::Args)]
@@ -34,9 +35,12 @@ pub(super) struct Settings {
     /// Who configures the cards: daemon (the agent, while it runs), or systemd (units, at boot).
     #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
     configuration_mode: String,
-    /// The node's own addresses, separated by commas: the cards that carry them are protected.
+    /// The node's own addresses, separated by commas. Cards with other addresses are protected as well.
     #[arg(long, value_name = "ADDRESSES", env = name::HOST_IPS, default_value = "")]
     host_ips: String,
+    /// How long a card that the node itself used stays protected after that was last seen.
+    #[arg(long, value_name = "SECONDS", env = name::HOST_PROTECTION_SECONDS, default_value = "300", value_parser = seconds)]
+    host_protection_seconds: Duration,
 }
 
 impl Settings {
@@ -51,6 +55,11 @@ impl Settings {
             has_lone_vfs: false,
             node_addresses: node_addresses(&self.host_ips),
         }
+    }
+
+    /// How long a use protects a card after it was last seen.
+    pub(super) const fn protection(&self) -> Duration {
+        self.host_protection_seconds
     }
 
     /// Makes `config` follow the others.
@@ -95,6 +104,15 @@ fn truth(text: &str) -> Result<bool, Infallible> {
     Ok(matches!(text.trim().to_ascii_lowercase().as_str(), "true" | "1" | "yes"))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "that is what a parser of arguments looks like")]
+fn seconds(text: &str) -> Result<Duration, Infallible> {
+    let parsed = text.trim().parse();
+    if parsed.is_err() {
+        tracing::warn!(text, "not a number of seconds; what the node uses is protected as usual");
+    }
+    Ok(parsed.map_or(PROTECTION, Duration::from_secs))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -120,6 +138,9 @@ mod tests {
         assert!(set.dev_mode && set.of_node().one_card_at_a_time);
         let addresses: Vec<_> = set.of_node().node_addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1", "fd00::1"]);
+        assert_eq!(usual.protection(), PROTECTION);
+        let protection = |text| settings(&["--host-protection-seconds", text]).protection();
+        assert_eq!(["7", "x"].map(protection), [Duration::from_secs(7), PROTECTION]);
         let vendors = settings(&["--disable-plugins= intel,mellanox", "--mellanox-firmware-reset=1"]);
         assert_eq!(vendors.of_node().options, NodeOptions { firmware_reset: true, mellanox: false });
         assert_eq!(mode(&usual.configuration_mode), Mode::Daemon);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
 use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
+use vfleet_plan::PROTECTION;
 
 use crate::commands::agent::read_machine;
 
@@ -21,10 +22,13 @@ pub(super) struct MachineArguments {
     /// Try it on a simulated machine, described by this YAML file, which is gone when the command ends.
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
-    /// The machine's own addresses, separated by commas: the cards that carry them are protected. Without any, all cards
-    /// that have a global address are.
+    /// The machine's own addresses, separated by commas: reports tell them from others. Every card that carries an address
+    /// is protected.
     #[arg(long, value_name = "ADDRESSES", env = agent_environment::HOST_IPS, default_value = "", value_parser = addresses)]
     host_ips: Addresses,
+    /// How long a card that the machine itself used stays protected after that was last seen.
+    #[arg(long, value_name = "SECONDS", env = agent_environment::HOST_PROTECTION_SECONDS, default_value_t = PROTECTION.as_secs())]
+    host_protection_seconds: u64,
 }
 
 /// Addresses, separated by commas.
@@ -60,11 +64,8 @@ impl MachineArguments {
     }
 
     fn this_machine(&self) -> LinuxHost {
-        let host = LinuxHost::new(HostRoot::new(&self.host_root));
-        match &self.host_ips.0 {
-            // There is no cluster that knows them.
-            none if none.is_empty() => host.with_any_node_address(),
-            known => host.with_node_addresses(known.clone()),
-        }
+        LinuxHost::new(HostRoot::new(&self.host_root))
+            .with_node_addresses(self.host_ips.0.clone())
+            .with_protection(Duration::from_secs(self.host_protection_seconds))
     }
 }

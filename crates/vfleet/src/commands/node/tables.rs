@@ -66,7 +66,7 @@ fn cards(cards: &[Card]) -> String {
             or_none(card.eswitch),
             vf_count(card),
             or_none(card.record),
-            or_none(card.in_use_by),
+            or_none(card.in_use_by.as_deref()),
         ]
     });
     let header =
@@ -94,7 +94,7 @@ fn vfs(cards: &[Card]) -> String {
             or_none(vf.mac.as_ref()),
             or_none(vf.representor.as_ref()),
             or_none(vf.policy.as_ref()),
-            or_none(vf.in_use_by),
+            or_none(vf.in_use_by.as_deref()),
         ]
     });
     let header =

@@ -5,8 +5,8 @@ use crate::linux::netlink::Request;
 use crate::linux::netlink::attribute::Received;
 
 const HEADER: usize = 8;
-/// `RT_SCOPE_UNIVERSE`.
-const EVERYWHERE: u8 = 0;
+/// `RT_SCOPE_LINK`. Lower ones reach further.
+const LINK: u8 = 253;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
@@ -28,7 +28,7 @@ impl Address {
         let attributes = Received::parse(rest)?;
         // The address itself; on a line between two, the other is that of the other end.
         let value = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS));
-        Some(Self { index, is_global: header[3] == EVERYWHERE, ip: value.and_then(ip) })
+        Some(Self { index, is_global: header[3] < LINK, ip: value.and_then(ip) })
     }
 }
 

@@ -1,39 +1,55 @@
+use std::net::IpAddr;
+
 use super::RTM_GETROUTE;
 use crate::linux::netlink::Request;
-use crate::linux::netlink::attribute::Received;
+use crate::linux::netlink::attribute::{Attributes, Received};
 
 const HEADER: usize = 12;
 const NEXT_HOP: usize = 8;
+const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
-const RTA_TABLE: u16 = 15;
-const RT_TABLE_MAIN: u32 = 254;
+const RTA_NH_ID: u16 = 30;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 const RTN_UNICAST: u8 = 1;
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::linux) struct Route {
-    /// Whether it is for all that has no other, in the main table.
+    /// Whether it is for all that has no other, in whichever table.
     pub(in crate::linux) is_default: bool,
     /// The interfaces that it leads through.
     pub(in crate::linux) interfaces: Vec<u32>,
+    /// The next hop that it names by its id. The kernel need not say what interfaces that means.
+    pub(in crate::linux) next_hop: Option<u32>,
 }
 
 impl Route {
     /// Parses the payload of a message about a route.
     pub(in crate::linux) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
-        let (destination_length, table, kind) = (header[1], header[4], header[7]);
+        let (destination_length, kind) = (header[1], header[7]);
         let attributes = Received::parse(rest)?;
-        let table = attributes.u32(RTA_TABLE).unwrap_or(table.into());
         let mut interfaces = match attributes.get(RTA_MULTIPATH) {
             Some(hops) => next_hops(hops)?,
             None => Vec::new(),
         };
         interfaces.extend(attributes.u32(RTA_OIF));
-        let is_default = destination_length == 0 && table == RT_TABLE_MAIN && kind == RTN_UNICAST;
-        Some(Self { is_default, interfaces })
+        let is_default = destination_length == 0 && kind == RTN_UNICAST;
+        Some(Self { is_default, interfaces, next_hop: attributes.u32(RTA_NH_ID) })
     }
+}
+
+/// Asks for the route to an address.
+pub(in crate::linux::netlink) fn get(destination: IpAddr) -> Request {
+    let (family, octets) = match destination {
+        IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
+    };
+    let bits = if family == AF_INET { 32 } else { 128 };
+    let header = [family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    Request { kind: RTM_GETROUTE, body: Attributes::default().with(RTA_DST, &octets).after(&header) }
 }
 
 /// Asks for the routes of all families.
@@ -59,7 +75,8 @@ fn next_hops(mut bytes: &[u8]) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use netlink_packet_core::Emitable;
-    use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, RouteType};
+    use netlink_packet_route::AddressFamily;
+    use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType};
     use proptest::prelude::*;
 
     use super::*;
@@ -85,22 +102,47 @@ mod tests {
     }
 
     fn read(is_default: bool, interfaces: &[u32]) -> Route {
-        Route { is_default, interfaces: interfaces.to_vec() }
+        Route { is_default, interfaces: interfaces.to_vec(), next_hop: None }
     }
 
     #[test]
-    fn reads_default_routes_of_the_main_table() {
+    fn reads_default_routes_of_any_table() {
         assert_eq!(Route::parse(&route(0, 254, vec![RouteAttribute::Oif(4)])), Some(read(true, &[4])));
-        let by_attribute = vec![RouteAttribute::Table(254), RouteAttribute::Oif(4)];
+        assert_eq!(Route::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(read(true, &[4])));
+        let by_attribute = vec![RouteAttribute::Table(1000), RouteAttribute::Oif(4)];
         assert_eq!(Route::parse(&route(0, 252, by_attribute)), Some(read(true, &[4])));
+        let by_id = Attributes::default().with_u32(RTA_NH_ID, 7).after(&route(0, 254, Vec::new()));
+        assert_eq!(Route::parse(&by_id), Some(Route { next_hop: Some(7), ..read(true, &[]) }));
         assert_eq!(Route::parse(&two_hops()), Some(read(true, &[5, 6])));
     }
 
     #[test]
     fn tells_others_from_them() {
         assert_eq!(Route::parse(&route(24, 254, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
-        assert_eq!(Route::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
+        let mut unreachable = route(0, 254, vec![RouteAttribute::Oif(4)]);
+        unreachable[7] = 7;
+        assert_eq!(Route::parse(&unreachable), Some(read(false, &[4])));
         assert_eq!(Route::parse(&[0; 5]), None);
+    }
+
+    #[test]
+    fn a_question_is_what_an_independent_encoder_writes() {
+        let encoded = |destination: IpAddr| {
+            let mut message = RouteMessage::default();
+            let (family, length, address) = match destination {
+                IpAddr::V4(address) => (AddressFamily::Inet, 32, RouteAddress::Inet(address)),
+                IpAddr::V6(address) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(address)),
+            };
+            (message.header.address_family, message.header.destination_prefix_length) = (family, length);
+            message.attributes = vec![RouteAttribute::Destination(address)];
+            let mut bytes = vec![0; message.buffer_len()];
+            message.emit(&mut bytes);
+            bytes
+        };
+        for address in ["192.0.2.7", "2001:db8::7"] {
+            let address = address.parse().unwrap();
+            assert_eq!(get(address).body, encoded(address));
+        }
     }
 
     #[test]

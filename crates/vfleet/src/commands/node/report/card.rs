@@ -1,7 +1,8 @@
 //! The cards of a machine.
 
 use serde::Serialize;
-use vfleet_plan::{EswitchMode, HostFacts, HostUse, LinkFacts, PfFacts, Record, Unread, VfFacts};
+use vfleet_api::PciAddress;
+use vfleet_plan::{EswitchMode, HostFacts, LinkFacts, PfFacts, Record, Unread, VfFacts};
 
 /// A card that can have VFs.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -17,7 +18,7 @@ pub(in super::super) struct Card {
     pub(in super::super) total_vfs: u16,
     /// Whose it is: ours, external (ours are only its VFs), or nobody's.
     pub(in super::super) record: Option<&'static str>,
-    pub(in super::super) in_use_by: Option<&'static str>,
+    pub(in super::super) in_use_by: Option<String>,
     /// Why it cannot be read.
     pub(in super::super) unread: Option<String>,
     pub(in super::super) vfs: Vec<Vf>,
@@ -36,12 +37,12 @@ pub(in super::super) struct Vf {
     pub(in super::super) representor: Option<String>,
     /// The policy that wanted it.
     pub(in super::super) policy: Option<String>,
-    pub(in super::super) in_use_by: Option<&'static str>,
+    pub(in super::super) in_use_by: Option<String>,
 }
 
 /// The cards that can be read, and those that cannot.
 pub(super) fn cards(facts: &HostFacts) -> Vec<Card> {
-    let read = facts.pfs.iter().map(|pf| card(pf, facts.record(pf.address)));
+    let read = facts.pfs.iter().map(|pf| card(pf, facts));
     read.chain(facts.unread.iter().map(unread)).collect()
 }
 
@@ -53,7 +54,8 @@ fn unread(unread: &Unread) -> Card {
     }
 }
 
-fn card(pf: &PfFacts, record: Option<&Record>) -> Card {
+fn card(pf: &PfFacts, facts: &HostFacts) -> Card {
+    let record = facts.record(pf.address);
     let link = pf.link.as_ref();
     Card {
         pci_address: pf.address.to_string(),
@@ -65,9 +67,9 @@ fn card(pf: &PfFacts, record: Option<&Record>) -> Card {
         eswitch: pf.eswitch.value().map(EswitchMode::as_str),
         total_vfs: pf.total_vfs,
         record: record.map(whose),
-        in_use_by: used(link),
+        in_use_by: used(pf.address, link, facts),
         unread: None,
-        vfs: pf.vfs.iter().map(|found| vf(found, record)).collect(),
+        vfs: pf.vfs.iter().map(|found| vf(found, record, facts)).collect(),
     }
 }
 
@@ -79,7 +81,7 @@ fn whose(record: &Record) -> &'static str {
     }
 }
 
-fn vf(vf: &VfFacts, record: Option<&Record>) -> Vf {
+fn vf(vf: &VfFacts, record: Option<&Record>, facts: &HostFacts) -> Vf {
     let link = vf.link.as_ref();
     let mac = link.and_then(|link| link.mac).or(vf.admin_mac.filter(|mac| mac.is_usable()));
     let groups = record.and_then(|record| record.interface.vf_groups.as_deref()).unwrap_or_default();
@@ -96,7 +98,7 @@ fn vf(vf: &VfFacts, record: Option<&Record>) -> Vf {
         mtu: link.map(|link| link.mtu),
         representor: vf.representor.clone(),
         policy: group.and_then(|group| group.policy_name.clone()),
-        in_use_by: used(link),
+        in_use_by: used(vf.address, link, facts),
     }
 }
 
@@ -104,6 +106,6 @@ fn name(link: Option<&LinkFacts>) -> Option<String> {
     link.map(|link| link.name.clone())
 }
 
-fn used(link: Option<&LinkFacts>) -> Option<&'static str> {
-    link.and_then(|link| link.host_use).map(HostUse::as_str)
+fn used(address: PciAddress, link: Option<&LinkFacts>, facts: &HostFacts) -> Option<String> {
+    facts.in_use(address, link).map(|in_use| in_use.to_string())
 }
