@@ -63,7 +63,7 @@ pub(super) struct VfPlanner<'a> {
     /// What the PF was last wanted to be.
     last: Option<WantedPf>,
     /// Where GUIDs come from, on InfiniBand.
-    pub(super) guids: Option<GuidSource>,
+    pub(super) guids: Option<&'a GuidSource>,
     pub(super) phase: Phase,
     /// Addresses that somebody else gave to VFs.
     macs: BTreeMap<u16, MacAddr>,
@@ -74,7 +74,7 @@ impl<'a> VfPlanner<'a> {
         wanted: &'a WantedPf,
         pf: &'a PfFacts,
         old: Option<&Record>,
-        guids: Option<GuidSource>,
+        guids: Option<&'a GuidSource>,
         phase: Phase,
     ) -> Self {
         Self { wanted, pf, last: last_wanted(old), guids, phase, macs: BTreeMap::new() }
