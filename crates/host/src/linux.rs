@@ -9,6 +9,7 @@ mod durable;
 mod ethtool;
 mod events;
 mod facts;
+mod file_watch;
 mod files;
 mod firmware;
 pub mod fuzzing;
@@ -126,6 +127,6 @@ impl Host for LinuxHost {
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        events::watch(&self.machine.node_addresses, wake)
+        events::watch(&self.machine.root, &self.machine.node_addresses, wake)
     }
 }

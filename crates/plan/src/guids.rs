@@ -101,8 +101,9 @@ impl GuidSource {
 impl GuidFile {
     fn new(entries: Vec<Entry>, pfs: &[PfFacts], demands: &[GuidDemand]) -> Self {
         let named = |entry: Entry| {
-            let names = entry.pfs.as_ref().ok();
-            let named = names.map(|names| names.iter().flat_map(|name| resolve(*name, pfs)).collect());
+            let resolve_all =
+                |names: &Vec<PfName>| names.iter().flat_map(|name| resolve(*name, pfs)).collect();
+            let named = entry.pfs.as_ref().ok().map(resolve_all);
             (entry, named)
         };
         let entries = entries.into_iter().map(named).collect();
@@ -127,17 +128,17 @@ impl GuidFile {
 
     /// Returns the PFs with a VF whose GUID another VF would get, too.
     fn shared(&self, demands: &[GuidDemand]) -> BTreeMap<PciAddress, GuidFileError> {
-        let mut users: BTreeMap<Guid, (VfRef, &Entry)> = BTreeMap::new();
+        let mut given: BTreeMap<Guid, (VfRef, &Entry)> = BTreeMap::new();
         let mut shared = BTreeMap::new();
         for demand in demands {
             let Some(Ok((entry, guids))) = self.find(demand.pf) else { continue };
             for index in demand.indices() {
                 let vf = VfRef { pf: demand.pf, index };
                 let Some(guid) = guids.at(index) else { continue };
-                let (other, of_other) = *users.entry(guid).or_insert((vf, entry));
+                let (other, of_other) = *given.entry(guid).or_insert((vf, entry));
                 if other != vf {
-                    let uses = [(other, of_other), (vf, entry)];
-                    let uses = uses.map(|(vf, entry)| GuidUse { vf, entry: entry.name.clone() });
+                    let uses = [(other, of_other), (vf, entry)]
+                        .map(|(vf, entry)| GuidUse { vf, entry: entry.name.clone() });
                     let error = GuidFileError::Shared { guid, uses: Box::new(uses) };
                     shared.entry(other.pf).or_insert_with(|| error.clone());
                     shared.entry(vf.pf).or_insert(error);
