@@ -41,6 +41,62 @@ fn card_is(state: &State, card: &str) -> (String, String) {
     ready.map_or_else(Default::default, |ready| (ready.status, ready.message))
 }
 
+const INFINIBAND: &str = r#"
+pfs:
+  - { address: "0000:5e:00.0", name: ibs2, mac: "3c:fd:fe:00:00:02", vendor: "15b3", device: "101d", vfDevice: "101e",
+      driver: mlx5_core, vfDriver: mlx5_core, totalVfs: 8, linkKind: IB, nodeGuid: "02:00:00:00:00:bb:00:02" }
+guidFile: '[{"pciAddress": "0000:5e:00.0", "guids": ["02:00:00:00:00:aa:00:01"]}]'
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_guids_that_is_corrected_or_changed_is_followed() {
+    let cluster = Cluster::new("guids", Plane::Fleet).await;
+    let _operator = cluster.operator();
+    let host = Arc::new(SimHost::from_yaml(INFINIBAND, "guids").unwrap());
+    let agent = Agent::start(&cluster, "guids-1", Arc::clone(&host), |_| {}).await;
+    let policy =
+        json!({ "numVfs": 2, "isRdma": true, "nicSelector": { "pfNames": ["ibs2"] }, "linkType": "IB" });
+    cluster.apply_policy("p", policy).await;
+    let fails = |state: &State| {
+        state.sync_status() == "Failed" && card_is(state, "ibs2").1.contains("there are 1 GUIDs: add more")
+    };
+    cluster.wait("guids-1", "too few GUIDs", fails).await;
+    for last in ["0a", "0b"] {
+        let text =
+            format!(r#"[{{"pfGuid": "02-00-00-00-00-bb-00-02", "GUIDs": ["0x7", "02000000000000{last}"]}}]"#);
+        host.behind_its_back(|kernel| kernel.guid_file = Some(text));
+        let guid = format!("02:00:00:00:00:00:00:{last}");
+        let has_it = |state: &State| {
+            let vfs = state.vfs("ibs2");
+            state.is_synced() && vfs.len() == 2 && vfs[1].guid.as_deref() == Some(&guid)
+        };
+        cluster.wait("guids-1", &guid, has_it).await;
+    }
+    agent.end().await;
+}
+
+/// Nobody tells that the switch was moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_repair_without_an_event_is_noticed() {
+    let cluster = Cluster::new("repaired", Plane::Fleet).await;
+    let _operator = cluster.operator();
+    let host = lab();
+    let admin = host.another();
+    let pf = address(0);
+    admin.execute(&Step::SetAutoprobe { pf, on: false }).unwrap();
+    admin.execute(&Step::SetNumVfs { pf, count: 2 }).unwrap();
+    let agent = Agent::start(&cluster, "repaired-1", host, |_| {}).await;
+    let policy = json!({ "numVfs": 2, "externallyManaged": true, "nicSelector": { "pfNames": [PF] } });
+    cluster.apply_policy("p", policy).await;
+    let fails = |state: &State| {
+        state.sync_status() == "Failed" && card_is(state, PF).1.contains("sriov_drivers_autoprobe")
+    };
+    cluster.wait("repaired-1", "the kernel binds no VFs", fails).await;
+    admin.execute(&Step::SetAutoprobe { pf, on: true }).unwrap();
+    cluster.wait("repaired-1", "the VFs are bound", State::is_synced).await;
+    agent.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_card_that_hangs_does_not_hide_that_the_other_is_done() {
     let cluster = Cluster::new("hanging", Plane::Fleet).await;

@@ -9,6 +9,9 @@ use tokio::time::Instant;
 const SETTLE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Whoever reads what to do needs a moment to do it; and most of it is told by the machine itself.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+const LONGEST_LOOK: Duration = Duration::from_mins(5);
 /// What fails on one card must not keep the agent from what happens to the others for long.
 const LONGEST_DEAFNESS: Duration = Duration::from_secs(3);
 
@@ -67,9 +70,19 @@ impl Alarm {
     }
 }
 
-/// Twice as long each time, and not the same for all nodes: a fleet that failed at once must not try at once.
+/// Pause before another attempt, when the last `times` failed.
 fn pause(times: u32) -> Duration {
-    let pause = FIRST_PAUSE.saturating_mul(1 << times.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+    growing(FIRST_PAUSE, LONGEST_PAUSE, times)
+}
+
+/// Pause before the machine is looked at again, when nobody had removed the cause of a failure at the last `times` looks.
+pub(crate) fn pause_before_look(times: u32) -> Duration {
+    growing(FIRST_LOOK, LONGEST_LOOK, times)
+}
+
+/// Twice as long each time, and not the same for all nodes: a fleet that failed at once must not try at once.
+fn growing(first: Duration, longest: Duration, times: u32) -> Duration {
+    let pause = first.saturating_mul(1 << times.saturating_sub(1).min(16)).min(longest);
     let percent = 75 + RandomState::new().build_hasher().finish() % 50;
     pause.mul_f64(f64::from(u32::try_from(percent).unwrap_or(100)) / 100.0)
 }
@@ -126,6 +139,13 @@ mod tests {
         let mut alarm = Alarm::default();
         alarm.again(u32::MAX);
         assert!((44.0..76.0).contains(&seconds_until_it_rings(&alarm).await));
+    }
+
+    #[test]
+    fn looks_for_a_repair_come_ever_later_up_to_some_minutes() {
+        let seconds = |times| pause_before_look(times).as_secs_f64();
+        assert!((7.0..13.0).contains(&seconds(1)) && (29.0..51.0).contains(&seconds(3)));
+        assert!((220.0..380.0).contains(&seconds(u32::MAX)));
     }
 
     #[tokio::test(start_paused = true)]

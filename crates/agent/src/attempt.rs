@@ -23,6 +23,7 @@ use vfleet_host::with_causes;
 use vfleet_plan::{HostFacts, NicIds, Plan, Question, Step, Unanswered};
 
 use crate::Config;
+use crate::alarm::pause_before_look;
 use crate::apply::{Outcome, survey};
 use crate::detached::DetachedSteps;
 use crate::go_device_plugin::GoDevicePlugin;
@@ -129,6 +130,7 @@ pub(crate) struct Agent {
     reread: Option<Instant>,
     /// When the protection of what the node used ends, unless it is used again by then.
     protection_ends: Option<Instant>,
+    repair_looks: RepairLooks,
     /// The external Go device plugin, where it is held back.
     go_plugin: Option<GoDevicePlugin>,
     /// Whether it may look for devices.
@@ -158,6 +160,21 @@ impl Repairs {
     }
 }
 
+/// Looks at a machine on which something is wrong that people mend: module, firmware tool, file of GUIDs...
+#[derive(Debug, Default)]
+struct RepairLooks {
+    in_vain: u32,
+    next: Option<Instant>,
+}
+
+impl RepairLooks {
+    /// Plans the next look after an attempt that found such a fault, or none.
+    fn plan(&mut self, has_fault: bool) {
+        self.in_vain = if has_fault { self.in_vain.saturating_add(1) } else { 0 };
+        self.next = has_fault.then(|| Instant::now() + pause_before_look(self.in_vain));
+    }
+}
+
 impl Agent {
     /// Returns an agent that has seen nothing yet. `wake` is notified when the machine is worth another look.
     pub(crate) fn new(client: &Client, config: Config, wake: &Arc<Notify>) -> Self {
@@ -180,6 +197,7 @@ impl Agent {
             look_again: None,
             reread: None,
             protection_ends: None,
+            repair_looks: RepairLooks::default(),
             go_plugin,
             go_plugin_may_start: false,
             detached: DetachedSteps::new(move || wake.notify_one()),
@@ -197,6 +215,7 @@ impl Agent {
     /// Makes one attempt to make the machine what is desired.
     pub(crate) async fn attempt(&mut self) -> Next {
         (self.look_again, self.reread) = (None, None);
+        self.repair_looks.next = None;
         self.reap_steps();
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };
         self.waits_for = None;
@@ -298,8 +317,8 @@ impl Agent {
 
     /// Returns when something that was left alone for now is to be looked at again.
     pub(crate) fn look_again(&self) -> Option<Instant> {
-        let soon = [self.look_again, self.reread, self.protection_ends];
-        soon.into_iter().flatten().chain(self.next_step_deadline()).min()
+        let soon = [self.look_again, self.reread, self.protection_ends, self.repair_looks.next];
+        soon.into_iter().chain([self.next_step_deadline()]).flatten().min()
     }
 
     /// Returns when the first of the steps that the kernel still executes becomes overdue; `None` when it executes none.

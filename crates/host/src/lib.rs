@@ -45,8 +45,9 @@ pub trait Host: Send + Sync {
 
     /// Calls `wake` whenever the machine may have changed, until the [`Watch`] is dropped. Changes are neither
     /// counted nor described: who is woken reads the facts. Changes after the return of this call are not missed.
-    /// The kernel says nothing when `sriov_drivers_autoprobe`, a record, or the address of a VF whose PF is down
-    /// changes, so neither does this.
+    /// Files that people write count as well: the one of GUIDs, the lists of modules, tools for firmware. The kernel says
+    /// nothing when `sriov_drivers_autoprobe` or the address of a VF whose PF is down changes, so neither does this; nor
+    /// when a record does.
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError>;
 
     /// Tells the host what the cluster says about its node. Later facts go by it. A simulated machine says all that by

@@ -9,6 +9,7 @@ mod durable;
 mod ethtool;
 mod events;
 mod facts;
+mod file_watch;
 mod files;
 mod firmware;
 pub mod fuzzing;
@@ -143,7 +144,8 @@ impl Host for LinuxHost {
     }
 
     fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        events::watch(&self.machine().node_addresses, wake)
+        let machine = self.machine();
+        events::watch(&machine.root, &machine.node_addresses, wake)
     }
 
     fn set_node(&self, node: &NodeContext) {

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
+#[path = "sysfs/file_watch.rs"]
+mod file_watch;
 #[path = "sysfs/kinds.rs"]
 mod kinds;
 #[path = "sysfs/node_address.rs"]

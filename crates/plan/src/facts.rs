@@ -177,6 +177,8 @@ pub struct RdmaFacts {
     pub device: String,
     /// Its node GUID; zero when it has none.
     pub node_guid: Guid,
+    /// GUID of its first port, which an IPoIB interface has at the end of its hardware address; `None` when it has none.
+    pub port_guid: Option<Guid>,
 }
 
 /// Mode of an embedded switch.

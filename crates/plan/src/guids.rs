@@ -1,85 +1,179 @@
-//! InfiniBand GUIDs for VFs: from the administrator's file, or made.
+//! InfiniBand GUIDs for VFs: from the administrator's file, or derived from the PF's own.
 //!
 //! The file is a JSON list. Each entry names a PF by its PCI address or its GUID, and gives a list or a range of GUIDs:
 //! VF 0 takes the first, VF 1 the second. The first entry of a PF counts. Fields that are not known are ignored.
+//! `docs/infiniband-guids.md` is its description.
 
 mod error;
 mod file;
+mod text;
 
-pub use error::{EntryFault, EntryName, GuidFileError};
+pub use error::{EntryFault, EntryName, GuidFileError, GuidUse};
 
 use alloc::boxed::Box;
 
-use vfleet_api::Guid;
+use vfleet_api::{Guid, PciAddress, VfRange, VfRef};
 
 use crate::facts::PfFacts;
 use crate::mac::Fnv1a;
 use crate::prelude::*;
-use file::{Device, Entry};
+use file::{Entry, Guids, PfName};
 
-/// Where the GUIDs of VFs come from.
+/// VFs of a PF that are to have GUIDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuidDemand {
+    /// The PF.
+    pub pf: PciAddress,
+    /// The VFs.
+    pub vfs: Vec<VfRange>,
+}
+
+impl GuidDemand {
+    fn indices(&self) -> impl Iterator<Item = u16> {
+        self.vfs.iter().flat_map(|range| range.first()..=range.last())
+    }
+}
+
+/// Where the GUIDs of a machine's VFs come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuidSource {
-    /// The file's entries, one for each name of a PF; `None` without a file.
-    entries: Option<Vec<Entry>>,
+    /// `None` without a file.
+    file: Option<Result<GuidFile, GuidFileError>>,
+}
+
+/// The administrator's file, on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GuidFile {
+    /// The entries, each with the PFs of this machine that it is for; `None` where nobody can tell.
+    entries: Vec<(Entry, Option<Vec<PciAddress>>)>,
+    /// PFs with a VF that would get a GUID that another VF would get, too.
+    shared: BTreeMap<PciAddress, GuidFileError>,
 }
 
 impl GuidSource {
-    /// Reads the file's text; without a file GUIDs are made.
-    pub fn read(guid_file: Option<&str>) -> Result<Self, GuidFileError> {
-        Ok(Self { entries: guid_file.map(file::read).transpose()? })
+    /// Reads the file's text; without a file GUIDs are derived. `pfs` are those of the machine, and `demands` all VFs that
+    /// are to have a GUID.
+    pub fn read(guid_file: Option<&str>, pfs: &[PfFacts], demands: &[GuidDemand]) -> Self {
+        let read = |text| Ok(GuidFile::new(file::read(text)?, pfs, demands));
+        Self { file: guid_file.map(read) }
     }
 
-    /// Whether the administrator says what GUIDs shall be: then a VF that has another is given its own.
+    /// Returns whether the administrator says what GUIDs shall be: then a VF that has another is given its own.
     pub const fn is_file(&self) -> bool {
-        self.entries.is_some()
+        self.file.is_some()
     }
 
-    /// Whether there are GUIDs for `num_vfs` VFs of a PF, and no other PF's among them.
-    pub fn check(&self, pf: &PfFacts, num_vfs: u16) -> Result<(), GuidFileError> {
-        let Some(entries) = &self.entries else {
+    /// Returns the faults of entries that may be of any PF.
+    pub fn faults_of_unknown_pfs(&self) -> impl Iterator<Item = GuidFileError> {
+        let entries = self.file.iter().flatten().flat_map(|file| &file.entries);
+        entries.filter_map(|(entry, _)| unknown_pf(entry))
+    }
+
+    /// Checks that there are GUIDs for the VFs of a PF, and that no other VF gets one of them.
+    pub fn check(&self, pf: &PfFacts, demand: &GuidDemand) -> Result<(), GuidFileError> {
+        let Some(file) = &self.file else {
             return identity(pf).map(drop).ok_or(GuidFileError::NoIdentity { pf: pf.address });
         };
-        let entry = find(entries, pf)
-            .ok_or(GuidFileError::NoEntry { pf: pf.address, node_guid: usable_node_guid(pf) })?;
-        let found = entry.guids.count();
-        if found < u64::from(num_vfs) {
-            let entry = Box::new(entry.name());
-            return Err(GuidFileError::TooFew { entry, pf: pf.address, asked: num_vfs, found });
+        let file = file.as_ref().map_err(Clone::clone)?;
+        let found = file.find(pf.address).unwrap_or_else(|| {
+            let node_guid = usable_node_guid(pf).or_else(|| usable_port_guid(pf));
+            Err(GuidFileError::NoEntry { pf: pf.address, node_guid })
+        });
+        let (entry, guids) = found?;
+        let (asked, found) = (demand.indices().max().map_or(0, |last| u32::from(last) + 1), guids.count());
+        if found < u64::from(asked) {
+            let entry = Box::new(entry.name.clone());
+            return Err(GuidFileError::TooFew { entry, pf: pf.address, asked, found });
         }
-        let others = entries.iter().filter(|other| !is_for(other, pf));
-        for other in others {
-            if let Some(guid) = entry.guids.common(&other.guids) {
-                let mut entries = [entry, other];
-                entries.sort_by_key(|entry| entry.number);
-                return Err(GuidFileError::Shared { guid, entries: Box::new(entries.map(Entry::name)) });
+        file.shared.get(&pf.address).cloned().map_or(Ok(()), Err)
+    }
+
+    /// Returns the GUID of a VF, always the same. Only for VFs of a PF that [`GuidSource::check`] has nothing against.
+    pub fn guid(&self, pf: &PfFacts, vf_index: u16) -> Guid {
+        let of_file = || {
+            let (_, guids) = self.file.as_ref()?.as_ref().ok()?.find(pf.address)?.ok()?;
+            guids.at(vf_index)
+        };
+        of_file().unwrap_or_else(|| made_guid(pf, vf_index))
+    }
+}
+
+impl GuidFile {
+    fn new(entries: Vec<Entry>, pfs: &[PfFacts], demands: &[GuidDemand]) -> Self {
+        let named = |entry: Entry| {
+            let resolve_all =
+                |names: &Vec<PfName>| names.iter().flat_map(|name| resolve(*name, pfs)).collect();
+            let named = entry.pfs.as_ref().ok().map(resolve_all);
+            (entry, named)
+        };
+        let entries = entries.into_iter().map(named).collect();
+        let mut file = Self { entries, shared: BTreeMap::new() };
+        file.shared = file.shared(demands);
+        file
+    }
+
+    /// Returns the entry of a PF, the first one that names it. One of which nobody can tell whose it is may be that.
+    fn find(&self, pf: PciAddress) -> Option<Result<(&Entry, &Guids), GuidFileError>> {
+        self.entries.iter().find_map(|(entry, named)| match named {
+            None => unknown_pf(entry).map(Err),
+            Some(named) if named.contains(&pf) => Some(match &entry.guids {
+                Ok(guids) => Ok((entry, guids)),
+                Err(fault) => {
+                    Err(GuidFileError::Entry { entry: entry.name.clone(), fault: Box::new(fault.clone()) })
+                }
+            }),
+            Some(_) => None,
+        })
+    }
+
+    /// Returns the PFs with a VF whose GUID another VF would get, too.
+    fn shared(&self, demands: &[GuidDemand]) -> BTreeMap<PciAddress, GuidFileError> {
+        let mut given: BTreeMap<Guid, (VfRef, &Entry)> = BTreeMap::new();
+        let mut shared = BTreeMap::new();
+        for demand in demands {
+            let Some(Ok((entry, guids))) = self.find(demand.pf) else { continue };
+            for index in demand.indices() {
+                let vf = VfRef { pf: demand.pf, index };
+                let Some(guid) = guids.at(index) else { continue };
+                let (other, of_other) = *given.entry(guid).or_insert((vf, entry));
+                if other != vf {
+                    let uses = [(other, of_other), (vf, entry)]
+                        .map(|(vf, entry)| GuidUse { vf, entry: entry.name.clone() });
+                    let error = GuidFileError::Shared { guid, uses: Box::new(uses) };
+                    shared.entry(other.pf).or_insert_with(|| error.clone());
+                    shared.entry(vf.pf).or_insert(error);
+                }
             }
         }
-        Ok(())
-    }
-
-    /// The GUID of a VF, always the same. Only for VFs of a PF that [`GuidSource::check`] has nothing against.
-    pub fn guid(&self, pf: &PfFacts, vf_index: u16) -> Guid {
-        self.entries
-            .as_ref()
-            .and_then(|entries| find(entries, pf)?.guids.at(vf_index))
-            .unwrap_or_else(|| made_guid(pf, vf_index))
+        shared
     }
 }
 
-fn find<'a>(entries: &'a [Entry], pf: &PfFacts) -> Option<&'a Entry> {
-    entries.iter().find(|entry| is_for(entry, pf))
+fn unknown_pf(entry: &Entry) -> Option<GuidFileError> {
+    let fault = Box::new(entry.pfs.as_ref().err()?.clone());
+    Some(GuidFileError::UnknownPf { entry: entry.name.clone(), fault })
 }
 
-fn is_for(entry: &Entry, pf: &PfFacts) -> bool {
-    match entry.device {
-        Device::Pci(address) => address == pf.address,
-        Device::PfGuid(guid) => usable_node_guid(pf) == Some(guid),
+/// Returns the PFs that a name means. A GUID is looked for among the node GUIDs of all PFs, then among their port GUIDs.
+fn resolve(name: PfName, pfs: &[PfFacts]) -> Vec<PciAddress> {
+    let with = |guid: Guid, of: fn(&PfFacts) -> Option<Guid>| -> Vec<PciAddress> {
+        pfs.iter().filter(|pf| of(pf) == Some(guid)).map(|pf| pf.address).collect()
+    };
+    match name {
+        PfName::Address(address) => vec![address],
+        PfName::Guid(guid) => match with(guid, usable_node_guid) {
+            none if none.is_empty() => with(guid, usable_port_guid),
+            some => some,
+        },
     }
 }
 
 fn usable_node_guid(pf: &PfFacts) -> Option<Guid> {
     pf.rdma.as_ref().map(|rdma| rdma.node_guid).filter(|guid| guid.0 != [0; 8])
+}
+
+fn usable_port_guid(pf: &PfFacts) -> Option<Guid> {
+    pf.rdma.as_ref().and_then(|rdma| rdma.port_guid)
 }
 
 /// What tells a PF from all others in the world.

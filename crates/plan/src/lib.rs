@@ -69,7 +69,7 @@ pub use facts::{
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use go_plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
-pub use guids::{GuidFileError, GuidSource};
+pub use guids::{GuidDemand, GuidFileError, GuidSource};
 pub use node::{NodeOptions, Problem, node_warnings, plan_before_network, plan_node, plan_node_with};
 pub use policy::{
     LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, Overruled, PfAnswer, PfRule,

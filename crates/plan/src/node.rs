@@ -27,6 +27,7 @@ use vfleet_api::node_state::Interface;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostFacts;
+use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, PlannedStep, Step};
 
@@ -73,7 +74,9 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
         plan.problems.extend(wanted.iter().filter_map(known));
         Vec::new()
     } else {
-        plan_pfs(&wanted, &system.of_pfs, facts)
+        let guids = check::guid_source(&wanted, facts);
+        plan.problems.extend(check::guid_problems(&wanted, facts, &guids));
+        plan_pfs(&wanted, &system.of_pfs, facts, &guids)
     };
     plan.steps.extend(load_modules(&pfs, facts));
     plan.steps.extend(system.pfs);
@@ -95,9 +98,11 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
 pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     let Some(interfaces) = &spec.interfaces else { return Plan::default() };
     let (mut wanted, problems) = read_wanted(interfaces);
+    let guids = check::guid_source(&wanted, facts);
     wanted.retain(|wanted| !wanted.external);
-    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts);
+    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts, &guids);
     let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
+    plan.problems.extend(check::guid_problems(&wanted, facts, &guids));
     for (_, pf) in pfs {
         plan.steps.extend(pf.make);
         plan.problems.extend(pf.problems);
@@ -120,7 +125,7 @@ pub fn node_warnings(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec
 pub(crate) fn refusals(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<(PciAddress, Protected)> {
     let interfaces = spec.interfaces.as_deref().unwrap_or_default();
     let (wanted, _) = read_wanted(interfaces);
-    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts);
+    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts, &check::guid_source(&wanted, facts));
     let mut unwanted = Plan::default();
     give_back(&mut unwanted, interfaces, facts);
     let problems = pfs.into_iter().flat_map(|(_, pf)| pf.problems).chain(unwanted.problems);
@@ -145,8 +150,10 @@ fn plan_pfs<'a>(
     wanted: &'a [WantedPf],
     known: &BTreeMap<PciAddress, Cause>,
     facts: &HostFacts,
+    guids: &GuidSource,
 ) -> Vec<(&'a WantedPf, PfPlan)> {
-    wanted.iter().map(|wanted| (wanted, pf::plan_pf(wanted, known.get(&wanted.address), facts))).collect()
+    let plan = |wanted: &WantedPf| pf::plan_pf(wanted, known.get(&wanted.address), facts, guids);
+    wanted.iter().map(|wanted| (wanted, plan(wanted))).collect()
 }
 
 fn load_modules(pfs: &[(&WantedPf, PfPlan)], facts: &HostFacts) -> Vec<PlannedStep> {

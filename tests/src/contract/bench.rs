@@ -135,6 +135,8 @@ pub trait Outsider: Send + Sync {
     fn tear_record(&self, pf: PciAddress, with_copy: bool) -> Shown;
     /// Writes a file, or removes it.
     fn write_file(&self, path: &str, text: Option<&str>) -> Shown;
+    /// Writes the lists of the kernel's modules anew, as the installation of a module does.
+    fn list_modules_anew(&self) -> Shown;
     /// Takes a module from the kernel, if it is there.
     fn unload_module(&self, module: &str) -> Shown;
     /// Has network namespaces share the RDMA devices, or not.

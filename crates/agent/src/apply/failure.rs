@@ -86,6 +86,11 @@ impl Failure {
         }
     }
 
+    /// Returns whether the machine is looked at again from time to time, for somebody may have removed the cause.
+    pub fn is_worth_a_look(&self) -> bool {
+        matches!(self, Self::Impossible(problem) if problem.may_end_on_the_machine())
+    }
+
     /// Whether trying again can help although nothing changed.
     pub fn is_worth_a_retry(&self) -> bool {
         match self {

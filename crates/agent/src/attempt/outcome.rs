@@ -84,6 +84,7 @@ impl Agent {
         if is_over && !has_drainer {
             self.settle_drain(state, None, false).await?;
         }
+        self.repair_looks.plan(outcome.failures.iter().any(Failure::is_worth_a_look));
         if outcome.failures.iter().any(Failure::is_worth_a_retry) {
             return Ok(self.again());
         }

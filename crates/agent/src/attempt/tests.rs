@@ -108,3 +108,19 @@ async fn vfs_of_a_node_state_that_is_gone_are_not_verified() {
     agent.take(Event::Delete(wish()));
     assert_eq!(configurations(), [VfConfiguration::Unknown; 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_people_mend_is_looked_at_again_ever_more_rarely_until_it_is_mended() {
+    let mut looks = RepairLooks::default();
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        looks.plan(true);
+        let pause = looks.next.unwrap() - Instant::now();
+        pauses.push(pause);
+        tokio::time::advance(pause).await;
+    }
+    assert!(pauses[0] < Duration::from_secs(15) && pauses[3] > 3 * pauses[0], "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause < Duration::from_secs(380)), "{pauses:?}");
+    looks.plan(false);
+    assert_eq!((looks.in_vain, looks.next), (0, None));
+}

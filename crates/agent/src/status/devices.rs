@@ -27,7 +27,10 @@ pub(super) fn with_conditions(
     };
     let warnings = match progress {
         Progress::Done(_) => node_warnings(&state.spec, facts),
-        Progress::NotPlanned | Progress::Waiting { .. } | Progress::Executing(_) => Vec::new(),
+        Progress::PlatformUnknown(_)
+        | Progress::NotPlanned
+        | Progress::Waiting { .. }
+        | Progress::Executing(_) => Vec::new(),
     };
     let with_condition = |mut card: InterfaceExt| {
         if let Ok(&pf) = card.pci_address.value() {

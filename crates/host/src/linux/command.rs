@@ -78,8 +78,12 @@ impl std::fmt::Display for Command {
 
 /// Where a program is, as the host sees it. It may be a link into the host's tree, so nothing is followed.
 pub(super) fn find(root: &HostRoot, program: &str) -> Option<String> {
-    let paths = DIRECTORIES.iter().map(|directory| format!("{directory}/{program}"));
-    paths.into_iter().find(|path| root.at(path).symlink_metadata().is_ok())
+    places(program).find(|path| root.at(path).symlink_metadata().is_ok())
+}
+
+/// Returns where a program may be, as the host sees it.
+pub(super) fn places(program: &str) -> impl Iterator<Item = String> {
+    DIRECTORIES.iter().map(move |directory| format!("{directory}/{program}"))
 }
 
 /// The last words, in one line.

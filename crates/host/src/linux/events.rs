@@ -13,12 +13,14 @@ use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::file_watch::FileWatch;
 use super::netlink::failed;
 use super::netlink::message::{Message, messages};
 use super::netlink::rtnl::{
     self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
 };
 use super::network::use_for;
+use super::root::HostRoot;
 use super::uevent::Uevent;
 use crate::{HostError, Wake, Watch, with_causes};
 
@@ -31,6 +33,8 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
 /// Before another try to subscribe.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Before another try to watch files: others used up what the kernel has for that, and keep it for long.
+const PAUSE_WITHOUT_FILES: Duration = Duration::from_mins(1);
 
 /// Whether a message is of interest.
 type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
@@ -147,37 +151,75 @@ fn is_readable(source: &impl AsFd, deadline: Instant) -> Result<bool, HostError>
     }
 }
 
-/// Calls `wake` after every event about a card, from a thread of its own, until the watch is dropped.
-pub(super) fn watch(node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
-    let node_addresses = node_addresses.to_vec();
-    let subscriptions = subscribe(&node_addresses)?;
+/// Calls `wake` after every event about a card, and after every change of a file that counts, from a thread of its own,
+/// until the watch is dropped.
+pub(super) fn watch(root: &HostRoot, node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
+    let (root, node_addresses) = (root.clone(), node_addresses.to_vec());
+    let sources = Sources::open(&root, &node_addresses)?;
     let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
     thread::Builder::new()
         .name("host-watch".to_owned())
-        .spawn(move || serve(subscriptions, &node_addresses, &end, &wake))
+        .spawn(move || serve(sources, &root, &node_addresses, &end, &wake))
         .map_err(|source| HostError::System { what: "thread", source })?;
     Ok(Watch::new(guard))
 }
 
-fn subscribe(node_addresses: &[IpAddr]) -> Result<[Subscription; 2], HostError> {
-    Ok([Subscription::devices()?, Subscription::network(node_addresses)?])
+/// Everything that tells of changes.
+struct Sources {
+    devices: Subscription,
+    network: Subscription,
+    /// While the kernel watches no files for us, when to ask it again. That is no reason to do without the rest.
+    files: Result<FileWatch, Instant>,
+}
+
+impl Sources {
+    fn open(root: &HostRoot, node_addresses: &[IpAddr]) -> Result<Self, HostError> {
+        let (devices, network) = (Subscription::devices()?, Subscription::network(node_addresses)?);
+        Ok(Self { devices, network, files: watch_files(root) })
+    }
+}
+
+/// Watches files, or returns when to try that again.
+fn watch_files(root: &HostRoot) -> Result<FileWatch, Instant> {
+    FileWatch::open(root).map_err(|error| {
+        let (error, pause) = (with_causes(&error), PAUSE_WITHOUT_FILES);
+        tracing::warn!(error, ?pause, "changes of files are not noticed at once; trying again after a pause");
+        Instant::now() + pause
+    })
+}
+
+/// What messages that were taken are about.
+struct Batch {
+    /// A card may have changed.
+    cards: bool,
+    /// A file may have changed, and with it what there is to watch; or files may be watched at last.
+    files: bool,
 }
 
 /// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
 /// and wakes.
-fn serve(mut subscriptions: [Subscription; 2], node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
+fn serve(mut sources: Sources, root: &HostRoot, node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
     loop {
-        match next_batch(&subscriptions, end) {
-            Ok(Some(true)) => wake(),
-            Ok(Some(false)) => {}
+        match next_batch(&sources, end) {
             Ok(None) => return,
+            Ok(Some(batch)) => {
+                let was_watched = sources.files.is_ok();
+                if batch.files {
+                    // The new watch is there before the old one ends, and before anybody looks.
+                    sources.files = watch_files(root);
+                }
+                if batch.cards || batch.files && (was_watched || sources.files.is_ok()) {
+                    wake();
+                }
+            }
             Err(error) => {
                 tracing::warn!(
                     error = with_causes(&error),
                     "the kernel's events were lost; subscribing anew"
                 );
-                let Some(again) = subscribe_anew(|| subscribe(node_addresses), end, PAUSE) else { return };
-                subscriptions = again;
+                let open = || Sources::open(root, node_addresses);
+                let Some(again) = subscribe_anew(open, end, PAUSE) else { return };
+                sources = again;
                 wake();
             }
         }
@@ -217,22 +259,31 @@ fn subscribe_anew<T>(
     None
 }
 
-/// Waits for messages and takes them; gives whether one is of interest, `None` at the end.
-fn next_batch(subscriptions: &[Subscription; 2], end: &PipeReader) -> Result<Option<bool>, HostError> {
-    let [devices, network] = subscriptions;
-    let mut waiting = [
+/// Waits for messages and takes them; `None` when nobody listens any more.
+fn next_batch(sources: &Sources, end: &PipeReader) -> Result<Option<Batch>, HostError> {
+    let Sources { devices, network, files } = sources;
+    let mut waiting = vec![
         PollFd::new(end.as_fd(), PollFlags::POLLIN),
         PollFd::new(devices.socket.as_fd(), PollFlags::POLLIN),
         PollFd::new(network.socket.as_fd(), PollFlags::POLLIN),
     ];
-    match poll(&mut waiting, PollTimeout::NONE) {
+    waiting.extend(files.as_ref().ok().map(|files| PollFd::new(files.as_fd(), PollFlags::POLLIN)));
+    let until = |then: &Instant| {
+        PollTimeout::try_from(then.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::MAX)
+    };
+    match poll(&mut waiting, files.as_ref().map_or_else(until, |_| PollTimeout::NONE)) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(errno) => return Err(failed("wait for the kernel's events", errno.into())),
     }
     if waiting[0].any().unwrap_or(true) {
         return Ok(None);
     }
-    Ok(Some(devices.drain()? | network.drain()?))
+    let cards = devices.drain()? | network.drain()?;
+    let files = match files {
+        Ok(files) => files.drain()?,
+        Err(then) => *then <= Instant::now(),
+    };
+    Ok(Some(Batch { cards, files }))
 }
 
 #[cfg(test)]
@@ -312,6 +363,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let held = SaysGoodbye(sender);
         let watch = watch(
+            &HostRoot::default(),
             &[],
             Box::new(move || {
                 let _ = &held;

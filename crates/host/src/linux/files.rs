@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use vfleet_plan::HostFile;
@@ -84,8 +84,7 @@ pub(super) fn install_program(root: &HostRoot, path: &str) -> Result<(), HostErr
 /// Whether the program that the units start is this very one. It is compared again only when it changed.
 pub(super) fn has_boot_program(root: &HostRoot) -> Result<bool, HostError> {
     let path = root.at(BOOT_PROGRAM);
-    let Ok(metadata) = fs::symlink_metadata(&path) else { return Ok(false) };
-    let version = (metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+    let Some(version) = kept::version(&path) else { return Ok(false) };
     let mut compared = kept::lock(&root.kept().boot_program);
     if let Some((known, is_this)) = *compared
         && known == version

@@ -8,11 +8,11 @@ use vfleet_plan::firmware::{FirmwareError, MELLANOX, card_of, parse_query};
 use vfleet_plan::{FirmwareFacts, FirmwareSettings};
 
 use super::command::{self, Command};
-use super::pci;
 use super::root::HostRoot;
+use super::{kept, pci};
 use crate::HostError;
 
-const SETTING_TOOLS: [&str; 2] = ["mstconfig", "mlxconfig"];
+pub(super) const SETTING_TOOLS: [&str; 2] = ["mstconfig", "mlxconfig"];
 const RESET_TOOLS: [&str; 2] = ["mstfwreset", "mlxfwreset"];
 /// A question takes the tool a second or two, and a look at a card must not take ten.
 const ASKING: Duration = Duration::from_secs(7);
@@ -27,9 +27,21 @@ pub(super) fn of_card(
 ) -> Result<Option<FirmwareFacts>, Arc<HostError>> {
     match find(root, SETTING_TOOLS) {
         Some(tool) if vendor == MELLANOX => {
+            note_tool(root, tool);
             root.kept().firmware.get(&card_of(pf), || ask(root, tool, pf)).map(Some)
         }
         _ => Ok(None),
+    }
+}
+
+/// Another tool, or another version of it, may answer what the last one did not.
+fn note_tool(root: &HostRoot, tool: &'static str) {
+    let path = command::find(root, tool);
+    let now = path.and_then(|path| Some((tool, kept::version(&root.at(&path))?)));
+    let mut known = kept::lock(&root.kept().firmware_tool);
+    if *known != now {
+        root.kept().firmware.forget_failures();
+        *known = now;
     }
 }
 

@@ -1,6 +1,9 @@
 //! What is read of a machine once and then remembered, because it does not change by itself.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +29,8 @@ pub(super) struct Kept {
     pub(super) uses: Mutex<Option<Remembered>>,
     /// Settings of firmware, by card.
     pub(super) firmware: Answers<FirmwareFacts>,
+    /// The tool that was asked for them last, and what its file was like.
+    pub(super) firmware_tool: Mutex<Option<(&'static str, FileVersion)>>,
     /// The networks that a cloud told of.
     pub(super) networks: Answers<Networks>,
     /// Those of them that belong to a card.
@@ -36,6 +41,12 @@ pub(super) struct Kept {
 
 /// A file's number, length, and when it changed last, in seconds and nanoseconds.
 pub(super) type FileVersion = (u64, u64, i64, i64);
+
+/// Returns the version of the file at `path`, which may be a link; `None` when there is none.
+pub(super) fn version(path: &Path) -> Option<FileVersion> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
+}
 
 /// Answers to questions that take a while.
 #[derive(Debug)]
@@ -78,6 +89,11 @@ impl<T: Clone> Answers<T> {
         };
         lock(&self.0).insert(subject.to_owned(), kept);
         answer
+    }
+
+    /// Has everything asked again that was not answered: who is asked is another.
+    pub(super) fn forget_failures(&self) {
+        lock(&self.0).retain(|_, answer| matches!(answer, Answer::Given(_)));
     }
 
     /// Has it asked again.

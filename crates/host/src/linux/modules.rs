@@ -104,12 +104,21 @@ fn is_loaded(root: &HostRoot, module: &str) -> bool {
     }
 }
 
-/// The lists of the running kernel. They are long, so they are read again only when they change.
-fn on_disk(root: &HostRoot) -> Result<OnDisk, HostError> {
+/// Returns the paths of the lists of the running kernel: modules that are a part of it, and those that are files.
+pub(super) fn lists(root: &HostRoot) -> Result<[PathBuf; 2], HostError> {
+    let directory = directory(root)?;
+    Ok(["modules.builtin", "modules.dep"].map(|name| directory.join(name)))
+}
+
+fn directory(root: &HostRoot) -> Result<PathBuf, HostError> {
     let release = root.proc("sys/kernel/osrelease");
     let release = sysfs::read(&release).map_err(|source| sysfs::failed("read", &release, source))?;
-    let directory = root.at("/lib/modules").join(release);
-    let lists = ["modules.builtin", "modules.dep"].map(|name| directory.join(name));
+    Ok(root.at("/lib/modules").join(release))
+}
+
+/// The lists of the running kernel. They are long, so they are read again only when they change.
+fn on_disk(root: &HostRoot) -> Result<OnDisk, HostError> {
+    let (directory, lists) = (directory(root)?, lists(root)?);
     let written = [modified(&lists[0]), modified(&lists[1])];
     let mut kept = kept::lock(&root.kept().modules);
     if let Some(known) =

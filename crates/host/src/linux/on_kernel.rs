@@ -109,6 +109,7 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
     let wakes = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&wakes);
     let watch = events::watch(
+        &HostRoot::default(),
         &node,
         Box::new(move || {
             count.fetch_add(1, Ordering::SeqCst);

@@ -142,7 +142,8 @@ fn link_here(vf: &Vf) -> Option<&Link> {
 }
 
 fn rdma_facts(rdma: &Rdma) -> RdmaFacts {
-    RdmaFacts { device: rdma.device.clone(), node_guid: rdma.node_guid }
+    let port_guid = Some(rdma.port_guid).filter(|guid| guid.0 != [0; 8]);
+    RdmaFacts { device: rdma.device.clone(), node_guid: rdma.node_guid, port_guid }
 }
 
 fn link_facts(link: &Link) -> LinkFacts {

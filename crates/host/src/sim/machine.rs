@@ -45,6 +45,7 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///     tcOffload: false           # default: it cannot be switched
 ///     rdma: true                 # whether it and its VFs are RDMA devices; default false, true for IB
 ///     nodeGuid: 3c:fd:fe:03:00:00:00:01 # of its RDMA device; default: made from the seed
+///     portGuid: 3c:fd:fe:03:00:00:00:02 # of its port; default: the node GUID
 ///     firmware:                  # default: no tool can tell. Both ports of a card have the same
 ///       sriov: true
 ///       numVfs: 16

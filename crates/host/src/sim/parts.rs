@@ -84,6 +84,8 @@ pub struct Rdma {
     pub device: String,
     /// Node GUID.
     pub node_guid: Guid,
+    /// GUID of its port.
+    pub port_guid: Guid,
 }
 
 /// An interface.
@@ -211,5 +213,7 @@ impl Link {
 
 fn rdma(card: &MachinePf, seed: &str) -> Rdma {
     let made_up = || random::guid(&format!("{seed} {}", card.address));
-    Rdma { device: format!("rdma-{}", card.name), node_guid: card.node_guid.unwrap_or_else(made_up) }
+    let node_guid = card.node_guid.unwrap_or_else(made_up);
+    let port_guid = card.port_guid.unwrap_or(node_guid);
+    Rdma { device: format!("rdma-{}", card.name), node_guid, port_guid }
 }

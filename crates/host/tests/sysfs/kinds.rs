@@ -16,7 +16,11 @@ fn more_is_told_where_the_kernel_tells() {
     let tree = Tree::new(2);
     write(&tree.device(PF).join("numa_node"), "1\n");
     write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "506b:4b03:00aa:000f\n");
-    write(&tree.device("0000:01:10.1").join("infiniband/mlx5_3/node_guid"), "0000:0000:0000:0000\n");
+    let gid = tree.device(PF).join("infiniband/mlx5_0/ports/1/gids/0");
+    write(&gid, "fe80:0000:0000:0000:506b:4b03:00aa:0010\n");
+    let vf = tree.device("0000:01:10.1").join("infiniband/mlx5_3");
+    write(&vf.join("node_guid"), "0000:0000:0000:0000\n");
+    write(&vf.join("ports/1/gids/0"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
     for (index, driver) in [(0, "vhost_vdpa"), (1, "virtio_vdpa")] {
         let device = tree.root.path().join(format!("sys/bus/vdpa/devices/vdpa:0000:01:10.{index}"));
         fs::create_dir_all(&device).unwrap();
@@ -30,10 +34,14 @@ fn more_is_told_where_the_kernel_tells() {
         (rdma.device.as_str(), rdma.node_guid.to_string().as_str()),
         ("mlx5_0", "50:6b:4b:03:00:aa:00:0f")
     );
-    assert_eq!(pf.vfs[1].rdma.as_ref().unwrap().node_guid.0, [0; 8]);
+    assert_eq!(rdma.port_guid, Some("50:6b:4b:03:00:aa:00:10".parse().unwrap()));
+    let of_vf = pf.vfs[1].rdma.as_ref().unwrap();
+    assert_eq!((of_vf.node_guid.0, of_vf.port_guid), ([0; 8], None));
     assert_eq!((pf.vfs[0].vdpa, pf.vfs[1].vdpa), (Some(VdpaKind::Vhost), Some(VdpaKind::Virtio)));
     assert_eq!(facts.kernel.rdma_mode, None);
 
+    fs::remove_file(&gid).unwrap();
+    assert_eq!(tree.facts().pfs[0].rdma.as_ref().unwrap().port_guid, None);
     write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "none\n");
     assert_eq!(
         tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0,

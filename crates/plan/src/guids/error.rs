@@ -2,7 +2,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use thiserror::Error;
-use vfleet_api::{Guid, Invalid, PciAddress};
+use vfleet_api::{Guid, Invalid, PciAddress, VfRef};
 
 use crate::files::GUIDS;
 use crate::prelude::*;
@@ -16,9 +16,20 @@ pub enum GuidFileError {
         /// What is wrong, and where.
         problem: String,
     },
-    /// An entry makes no sense.
+    /// The entry of the PF makes no sense.
     #[error("{GUIDS}, {entry}: {fault}")]
     Entry {
+        /// Which.
+        entry: EntryName,
+        /// What is wrong.
+        #[source]
+        fault: Box<EntryFault>,
+    },
+    /// Nobody can tell which PF an entry is for: it may be any.
+    #[error(
+        "{GUIDS}, {entry}: {fault}; until it is corrected, it may be the entry of each PF that none before it names"
+    )]
+    UnknownPf {
         /// Which.
         entry: EntryName,
         /// What is wrong.
@@ -43,17 +54,17 @@ pub enum GuidFileError {
         /// The PF.
         pf: PciAddress,
         /// How many are needed.
-        asked: u16,
+        asked: u32,
         /// How many there are.
         found: u64,
     },
     /// Two VFs with one GUID break the fabric.
-    #[error("{GUIDS}: {guid} is in {} and in {}; leave it in one of them", entries[0], entries[1])]
+    #[error("{GUIDS}: {guid} is for {} and for {}: give each VF a GUID of its own", uses[0], uses[1])]
     Shared {
         /// The GUID.
         guid: Guid,
-        /// The entries, of two PFs, as they follow each other.
-        entries: Box<[EntryName; 2]>,
+        /// The VFs that would get it.
+        uses: Box<[GuidUse; 2]>,
     },
     /// There is no file, and nothing to make GUIDs from that would differ on other machines.
     #[error(
@@ -73,7 +84,9 @@ impl GuidFileError {
     /// In one word, for conditions, events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NotAList { .. } | Self::Entry { .. } | Self::Shared { .. } => "InvalidGuidFile",
+            Self::NotAList { .. } | Self::Entry { .. } | Self::UnknownPf { .. } | Self::Shared { .. } => {
+                "InvalidGuidFile"
+            }
             Self::NoEntry { .. } => "NoGuidsForPf",
             Self::TooFew { .. } => "TooFewGuids",
             Self::NoIdentity { .. } => "NoRdmaDevice",
@@ -94,6 +107,21 @@ impl fmt::Display for EntryName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "entry {}", self.number)?;
         self.device.as_ref().map_or(Ok(()), |device| write!(f, " ({device})"))
+    }
+}
+
+/// A VF that an entry gives a GUID to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuidUse {
+    /// The VF.
+    pub vf: VfRef,
+    /// The entry of its PF.
+    pub entry: EntryName,
+}
+
+impl fmt::Display for GuidUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VF {} of {}, by {}", self.vf.index, self.vf.pf, self.entry)
     }
 }
 
@@ -123,7 +151,4 @@ pub enum EntryFault {
     /// A zero GUID means that there is none.
     #[error("a GUID of zeros means none: give another")]
     Zero,
-    /// Two VFs with one GUID break the fabric.
-    #[error("{0} is listed twice; remove one of them")]
-    Twice(Guid),
 }

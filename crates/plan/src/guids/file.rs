@@ -1,34 +1,31 @@
 //! The administrator's file.
 
-use alloc::boxed::Box;
-use core::fmt;
-
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use vfleet_api::{Guid, PciAddress};
 
 use super::error::{EntryFault, EntryName, GuidFileError};
+use super::text::{read_guid, read_pf_guid};
 use crate::prelude::*;
 
-/// GUIDs for the VFs of one PF.
+/// An entry of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its place in the file, from 1.
-    pub(super) number: usize,
-    /// Whose VFs.
-    pub(super) device: Device,
-    /// By index of the VF.
-    pub(super) guids: Guids,
+    /// Its number, and its PF as it is written.
+    pub(super) name: EntryName,
+    /// The PFs that it names, more than one only by mistake; or why nobody can tell which.
+    pub(super) pfs: Result<Vec<PfName>, EntryFault>,
+    /// The GUIDs of the PF's VFs, by index; or what is wrong with them.
+    pub(super) guids: Result<Guids, EntryFault>,
 }
 
 /// How an entry names its PF.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Device {
-    Pci(PciAddress),
-    PfGuid(Guid),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PfName {
+    Address(PciAddress),
+    Guid(Guid),
 }
 
-/// GUIDs, never zero and never the same twice.
+/// GUIDs by index of the VF, never zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Guids {
     List(Vec<Guid>),
@@ -39,24 +36,8 @@ pub(super) enum Guids {
     },
 }
 
-impl Entry {
-    /// For people.
-    pub(super) fn name(&self) -> EntryName {
-        EntryName { number: self.number, device: Some(self.device.to_string()) }
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pci(address) => write!(f, "{address}"),
-            Self::PfGuid(guid) => write!(f, "{guid}"),
-        }
-    }
-}
-
 impl Guids {
-    /// How many. A range from 1 on has at most as many as fit.
+    /// Returns their number. A range from 1 on has at most as many as fit.
     pub(super) fn count(&self) -> u64 {
         match self {
             Self::List(list) => u64::try_from(list.len()).unwrap_or(u64::MAX),
@@ -64,154 +45,127 @@ impl Guids {
         }
     }
 
-    /// The one of the VF with this index.
+    /// Returns the GUID of the VF with this index.
     pub(super) fn at(&self, index: u16) -> Option<Guid> {
         match self {
             Self::List(list) => list.get(usize::from(index)).copied(),
-            Self::Range { start, end } => {
-                start.checked_add(index.into()).filter(|guid| guid <= end).map(guid_of)
-            }
-        }
-    }
-
-    /// One that is also among `others`.
-    pub(super) fn common(&self, others: &Self) -> Option<Guid> {
-        match (self, others) {
-            (Self::Range { start, end }, Self::Range { start: other_start, end: other_end }) => {
-                let first = start.max(other_start);
-                (first <= end.min(other_end)).then(|| guid_of(*first))
-            }
-            (Self::Range { start, end }, Self::List(list))
-            | (Self::List(list), Self::Range { start, end }) => {
-                list.iter().copied().find(|guid| (start..=end).contains(&&number_of(*guid)))
-            }
-            (Self::List(list), Self::List(others)) => {
-                let others: BTreeSet<_> = others.iter().collect();
-                list.iter().copied().find(|guid| others.contains(guid))
-            }
+            Self::Range { start, end } => start
+                .checked_add(index.into())
+                .filter(|guid| guid <= end)
+                .map(|number| Guid(number.to_be_bytes())),
         }
     }
 }
 
-const fn guid_of(number: u64) -> Guid {
-    Guid(number.to_be_bytes())
-}
-
-const fn number_of(guid: Guid) -> u64 {
-    u64::from_be_bytes(guid.0)
-}
-
-/// An entry as it is written. Programs that leave out empty values and programs that do not mean the same.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Written {
-    pci_address: Option<String>,
-    #[serde(rename = "pciAddress")]
-    pci_address_camel: Option<String>,
-    pf_guid: Option<String>,
-    #[serde(rename = "pfGuid")]
-    pf_guid_camel: Option<String>,
-    guids: Option<Vec<String>>,
-    #[serde(rename = "guidsRange")]
-    guids_range: Option<WrittenRange>,
-}
-
-#[derive(Deserialize)]
-struct WrittenRange {
-    start: String,
-    end: String,
-}
-
-/// The entries of a file. A later entry of a device that has one is left out, if it is correct.
+/// Reads the entries of a file. What is wrong with an entry stays with it.
 pub(super) fn read(text: &str) -> Result<Vec<Entry>, GuidFileError> {
     let values: Vec<Value> =
         serde_json::from_str(text).map_err(|error| GuidFileError::NotAList { problem: error.to_string() })?;
-    let (mut entries, mut known) = (Vec::new(), BTreeSet::new());
-    for (index, value) in values.into_iter().enumerate() {
-        let entry = read_entry(index + 1, value)?;
-        if known.insert(entry.device) {
-            entries.push(entry);
-        }
-    }
-    Ok(entries)
+    Ok(values.iter().enumerate().map(|(index, value)| read_entry(index + 1, value)).collect())
 }
 
-fn read_entry(number: usize, value: Value) -> Result<Entry, GuidFileError> {
-    let fault = |device: Option<String>, fault: EntryFault| GuidFileError::Entry {
-        entry: EntryName { number, device },
-        fault: Box::new(fault),
+fn read_entry(number: usize, value: &Value) -> Entry {
+    let Some(fields) = value.as_object().map(Fields) else {
+        let fault = shape("it is not an object");
+        let name = EntryName { number, device: None };
+        return Entry { name, pfs: Err(fault.clone()), guids: Err(fault) };
     };
-    if !value.is_object() {
-        return Err(fault(None, EntryFault::Shape("it is not an object".to_owned())));
-    }
-    let written: Written =
-        serde_json::from_value(value).map_err(|error| fault(None, EntryFault::Shape(error.to_string())))?;
-    let name = written.device_texts().next().map(ToOwned::to_owned);
-    let device = written.device().map_err(|problem| fault(name.clone(), problem))?;
-    let guids = written.guids().map_err(|problem| fault(name, problem))?;
-    Ok(Entry { number, device, guids })
+    let pfs = fields.pf_names();
+    // Two names of one PF are a mistake too: one of them may be a relic.
+    let guids = match &pfs {
+        Ok(names) if names.len() > 1 => Err(EntryFault::Device),
+        _ => fields.guids(),
+    };
+    Entry { name: EntryName { number, device: fields.device() }, pfs, guids }
 }
 
-impl Written {
-    fn pci_addresses(&self) -> impl Iterator<Item = &str> {
-        [&self.pci_address, &self.pci_address_camel]
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-            .filter(is_given)
-    }
+/// The fields of an entry. Case and underscores of their names do not matter, and empty values are not given: programs
+/// that leave those out and programs that do not mean the same.
+struct Fields<'a>(&'a Map<String, Value>);
 
-    fn pf_guids(&self) -> impl Iterator<Item = &str> {
-        [&self.pf_guid, &self.pf_guid_camel].into_iter().flatten().map(String::as_str).filter(is_given)
-    }
-
-    fn device_texts(&self) -> impl Iterator<Item = &str> {
-        self.pci_addresses().chain(self.pf_guids())
-    }
-
-    fn device(&self) -> Result<Device, EntryFault> {
-        if self.device_texts().count() != 1 {
-            return Err(EntryFault::Device);
+impl<'a> Fields<'a> {
+    /// Returns the different values of a field.
+    fn values(&self, name: &str) -> Vec<&'a Value> {
+        let is_it = |key: &str| key.replace('_', "").eq_ignore_ascii_case(name);
+        let mut values = Vec::new();
+        for (_, value) in self.0.iter().filter(|(key, value)| is_it(key) && is_given(value)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
         }
-        match (self.pci_addresses().next(), self.pf_guids().next()) {
-            (Some(address), _) => Ok(Device::Pci(address.parse()?)),
-            (None, Some(guid)) => Ok(Device::PfGuid(guid.parse()?)),
-            (None, None) => Err(EntryFault::Device),
-        }
+        values
+    }
+
+    fn addresses(&self) -> Vec<&'a Value> {
+        self.values("pciaddress")
+    }
+
+    fn pf_guids(&self) -> Vec<&'a Value> {
+        self.values("pfguid")
+    }
+
+    /// Returns the PF as it is written, for people.
+    fn device(&self) -> Option<String> {
+        let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+        self.addresses().into_iter().chain(self.pf_guids()).find_map(text)
+    }
+
+    fn pf_names(&self) -> Result<Vec<PfName>, EntryFault> {
+        let address = |value| Ok(PfName::Address(text_of("pciAddress", value)?.parse()?));
+        let guid = |value| Ok(PfName::Guid(read_pf_guid(text_of("pfGuid", value)?)?));
+        let addresses = self.addresses().into_iter().map(address);
+        let names = addresses.chain(self.pf_guids().into_iter().map(guid));
+        let mut names = names.collect::<Result<Vec<PfName>, EntryFault>>()?;
+        names.dedup();
+        if names.is_empty() { Err(EntryFault::Device) } else { Ok(names) }
     }
 
     fn guids(&self) -> Result<Guids, EntryFault> {
-        let list = self.guids.as_deref().filter(|list| !list.is_empty());
-        match (list, &self.guids_range) {
-            (Some(list), None) => read_list(list),
-            (None, Some(range)) => read_range(range),
+        match (self.values("guids").as_slice(), self.values("guidsrange").as_slice()) {
+            ([list], []) => read_list(list),
+            ([], [range]) => read_range(range),
             _ => Err(EntryFault::Guids),
         }
     }
 }
 
-fn is_given(text: &&str) -> bool {
-    !text.is_empty()
-}
-
-fn read_list(texts: &[String]) -> Result<Guids, EntryFault> {
-    let list: Vec<Guid> = texts.iter().map(|text| read_guid(text)).collect::<Result<_, _>>()?;
-    let mut seen = BTreeSet::new();
-    match list.iter().find(|guid| !seen.insert(**guid)) {
-        Some(twice) => Err(EntryFault::Twice(*twice)),
-        None => Ok(Guids::List(list)),
+fn is_given(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(fields) => fields.values().any(is_given),
+        Value::Bool(_) | Value::Number(_) => true,
     }
 }
 
-fn read_range(range: &WrittenRange) -> Result<Guids, EntryFault> {
-    let (start, end) = (read_guid(&range.start)?, read_guid(&range.end)?);
+fn shape(problem: &str) -> EntryFault {
+    EntryFault::Shape(problem.to_owned())
+}
+
+fn text_of<'a>(field: &str, value: &'a Value) -> Result<&'a str, EntryFault> {
+    value.as_str().ok_or_else(|| EntryFault::Shape(format!("{field} is {value} and not a text")))
+}
+
+fn read_list(list: &Value) -> Result<Guids, EntryFault> {
+    let list = list.as_array().ok_or_else(|| shape("guids is not a list"))?;
+    list.iter().map(|value| read_usable_guid("a GUID", value)).collect::<Result<_, _>>().map(Guids::List)
+}
+
+fn read_range(range: &Value) -> Result<Guids, EntryFault> {
+    let fields = range.as_object().map(Fields).ok_or_else(|| shape("guidsRange is not an object"))?;
+    let end_of = |name: &str| match fields.values(name).as_slice() {
+        [value] => read_usable_guid(name, value),
+        _ => Err(EntryFault::Shape(format!("guidsRange must have exactly one {name}"))),
+    };
+    let (start, end) = (end_of("start")?, end_of("end")?);
     if end < start {
         return Err(EntryFault::Backwards { start, end });
     }
-    Ok(Guids::Range { start: number_of(start), end: number_of(end) })
+    Ok(Guids::Range { start: u64::from_be_bytes(start.0), end: u64::from_be_bytes(end.0) })
 }
 
-fn read_guid(text: &str) -> Result<Guid, EntryFault> {
-    let guid: Guid = text.parse()?;
-    if number_of(guid) == 0 { Err(EntryFault::Zero) } else { Ok(guid) }
+fn read_usable_guid(what: &str, value: &Value) -> Result<Guid, EntryFault> {
+    let guid = read_guid(text_of(what, value)?)?;
+    if guid.0 == [0; 8] { Err(EntryFault::Zero) } else { Ok(guid) }
 }

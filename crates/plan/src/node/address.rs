@@ -20,7 +20,7 @@ pub(super) struct AddressPlan {
 
 /// For a VF that is about to be made.
 pub(super) fn of_new_vf(planner: &VfPlanner<'_>, vf: VfRef) -> Option<PlannedStep> {
-    match &planner.guids {
+    match planner.guids {
         Some(guids) => Some(set_guid(vf, guids.guid(planner.pf, vf.index))),
         None => planner.mac(vf.index).map(|mac| set_mac(vf, mac, "an address that stays")),
     }
@@ -36,8 +36,8 @@ pub(super) fn of_existing_vf(
     let vf = VfRef { pf: planner.wanted.address, index: found.index };
     let needs_rdma = planner.guids.is_some() || wish.rdma;
     let is_broken = needs_rdma && wish.driver == VfDriver::Kernel && is_free(found) && has_zero_guid(found);
-    let plan = match (&planner.guids, planner.phase) {
-        (Some(guids), phase) => guid(planner, guids, vf, found, phase),
+    let plan = match (planner.guids, planner.phase) {
+        (Some(guids), _) => guid(planner, guids, vf, found, stays_bound),
         (None, Phase::Unfinished) => unfinished_mac(planner, vf, found, stays_bound),
         (None, Phase::New | Phase::Settled) => AddressPlan {
             step: missing_mac(planner, found, stays_bound)
@@ -82,17 +82,19 @@ fn may_be_made_up(planner: &VfPlanner<'_>, found: &VfFacts, mac: MacAddr) -> boo
     planner.is_given(found.index) && found.link.as_ref().is_some_and(|link| !is_permanent(link))
 }
 
-/// The administrator's GUIDs are given to whoever has others. Without a file, a VF keeps the one that it has, and one
-/// that a pod holds is left alone.
+/// The administrator's GUIDs are given to whoever has others. Without a file, a VF keeps the one that it has. A VF that a
+/// pod holds has the GUID that the pod's CNI plugin gave it, and is left alone; only where the administrator promised a
+/// GUID and there is none it is taken from the pod.
 fn guid(
     planner: &VfPlanner<'_>,
     guids: &GuidSource,
     vf: VfRef,
     found: &VfFacts,
-    phase: Phase,
+    stays_bound: bool,
 ) -> AddressPlan {
-    let ours_counts = guids.is_file() || phase == Phase::Unfinished;
-    if !is_free(found) && !guids.is_file() {
+    let ours_counts = guids.is_file() || planner.phase == Phase::Unfinished;
+    let is_held = !is_free(found) && stays_bound;
+    if is_held && !(guids.is_file() && has_zero_guid(found)) {
         return AddressPlan::default();
     }
     let own = guids.guid(planner.pf, found.index);

@@ -4,12 +4,12 @@ use alloc::boxed::Box;
 
 use super::making::Making;
 use super::modules;
-use super::problem::Cause;
+use super::problem::{Cause, Problem};
 use super::protection::Guard;
 use super::wanted::WantedPf;
 use crate::external;
 use crate::facts::{EswitchMode, Fact, HostFacts, LinkFacts, LinkKind, PfFacts};
-use crate::guids::GuidSource;
+use crate::guids::{GuidDemand, GuidSource};
 use crate::prelude::*;
 
 /// All that stands against a PF of our own.
@@ -54,21 +54,45 @@ fn iommu(wanted: &WantedPf, facts: &HostFacts) -> Option<Cause> {
     (is_needed && !facts.kernel.has_iommu).then_some(Cause::NoIommu)
 }
 
-/// Where VFs get their GUIDs from; `None` where they have none.
-pub(super) fn guids(
+/// Returns where the VFs of all desired PFs get their GUIDs from. A PF that cannot be read now may be on InfiniBand.
+pub(super) fn guid_source(wanted: &[WantedPf], facts: &HostFacts) -> GuidSource {
+    let may_need = |wanted: &&WantedPf| link_kind(wanted, facts).is_none_or(needs_guids);
+    let demands: Vec<_> = wanted.iter().filter(may_need).map(guid_demand).collect();
+    GuidSource::read(facts.guid_file.as_deref(), &facts.pfs, &demands)
+}
+
+/// Returns what is wrong with the whole file of GUIDs, where a desired PF needs it.
+pub(super) fn guid_problems(wanted: &[WantedPf], facts: &HostFacts, guids: &GuidSource) -> Vec<Problem> {
+    let needs =
+        |wanted: &WantedPf| !wanted.groups.is_empty() && link_kind(wanted, facts).is_some_and(needs_guids);
+    let faults = guids.faults_of_unknown_pfs().filter(|_| wanted.iter().any(needs));
+    faults.map(|error| Problem::of_the_node(Cause::Guids(Box::new(error)))).collect()
+}
+
+/// Returns where VFs of a PF get their GUIDs from; `None` where they have none.
+pub(super) fn guids<'a>(
     wanted: &WantedPf,
     found: &PfFacts,
     link: &LinkFacts,
-    facts: &HostFacts,
-) -> Result<Option<GuidSource>, Cause> {
-    if link.kind != LinkKind::Infiniband || wanted.groups.is_empty() {
+    source: &'a GuidSource,
+) -> Result<Option<&'a GuidSource>, Cause> {
+    if !needs_guids(link.kind) || wanted.groups.is_empty() {
         return Ok(None);
     }
-    let source = GuidSource::read(facts.guid_file.as_deref()).and_then(|source| {
-        source.check(found, wanted.num_vfs)?;
-        Ok(source)
-    });
-    source.map(Some).map_err(|error| Cause::Guids(Box::new(error)))
+    let checked = source.check(found, &guid_demand(wanted));
+    checked.map(|()| Some(source)).map_err(|error| Cause::Guids(Box::new(error)))
+}
+
+fn needs_guids(kind: LinkKind) -> bool {
+    kind == LinkKind::Infiniband
+}
+
+fn link_kind(wanted: &WantedPf, facts: &HostFacts) -> Option<LinkKind> {
+    Some(facts.pf(wanted.address)?.link.as_ref()?.kind)
+}
+
+fn guid_demand(wanted: &WantedPf) -> GuidDemand {
+    GuidDemand { pf: wanted.address, vfs: wanted.groups.iter().map(|group| group.range).collect() }
 }
 
 fn switchdev(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<Cause> {

@@ -1,6 +1,6 @@
 //! One PF: its record, link, MTU, mode and VF count; then its VFs.
 
-use super::check::{check_external, check_own, guids};
+use super::check::{self, check_external, check_own};
 use super::making::{Making, removal};
 use super::order::Orders;
 use super::problem::{Cause, Problem};
@@ -8,6 +8,7 @@ use super::vf::{Phase, VfPlanner, VfSteps, is_free};
 use super::wanted::WantedPf;
 use super::{lone, modules, planned, record, udev};
 use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
+use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
 
@@ -30,12 +31,17 @@ pub(super) struct PfPlan {
 /// record says so, and is written again when all of them are set up.
 ///
 /// `known` is what the machine as a whole cannot do for the PF. It stands for what comes of it.
-pub(super) fn plan_pf(wanted: &WantedPf, known: Option<&Cause>, facts: &HostFacts) -> PfPlan {
+pub(super) fn plan_pf(
+    wanted: &WantedPf,
+    known: Option<&Cause>,
+    facts: &HostFacts,
+    guids: &GuidSource,
+) -> PfPlan {
     let plan = look(wanted, facts).and_then(|found| match &found.link {
         _ if found.is_lone_vf => lone::plan_lone(wanted, found, facts),
         None => Err(vec![Cause::NoLink]),
-        Some(link) if wanted.external => plan_external(wanted, found, link, facts),
-        Some(link) => plan_own(wanted, found, link, facts),
+        Some(link) if wanted.external => plan_external(wanted, found, link, facts, guids),
+        Some(link) => plan_own(wanted, found, link, facts, guids),
     });
     let (mut plan, causes) = match plan {
         Ok(plan) => (plan, Vec::new()),
@@ -59,6 +65,7 @@ fn plan_own(
     found: &PfFacts,
     link: &LinkFacts,
     facts: &HostFacts,
+    guids: &GuidSource,
 ) -> Result<PfPlan, Vec<Cause>> {
     let old = facts.record(wanted.address);
     let orders = Orders::of(wanted, found, old, facts);
@@ -68,7 +75,7 @@ fn plan_own(
     if order.is_none() && making.is_some_and(Making::goes_to_switchdev) {
         return Ok(give_up(wanted, found, old, orders));
     }
-    let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
+    let guids = check::guids(wanted, found, link, guids).map_err(|cause| vec![cause])?;
 
     let unfinished = old.is_some_and(|record| record.making);
     let finished = Record { refused_orders: orders.refused, ..record::record(wanted, found, old) };
@@ -141,9 +148,10 @@ fn plan_external(
     found: &PfFacts,
     link: &LinkFacts,
     facts: &HostFacts,
+    guids: &GuidSource,
 ) -> Result<PfPlan, Vec<Cause>> {
     refuse(check_external(wanted, found, facts))?;
-    let guids = guids(wanted, found, link, facts).map_err(|cause| vec![cause])?;
+    let guids = check::guids(wanted, found, link, guids).map_err(|cause| vec![cause])?;
     let old = facts.record(wanted.address);
     let planner = VfPlanner::new(wanted, found, old, guids, Phase::Settled, facts);
     let (vfs, mut problems) = plan_vfs(&planner);

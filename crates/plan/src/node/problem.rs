@@ -55,6 +55,20 @@ impl Problem {
                 | Cause::Boot(BootFault::Unfinished)
         )
     }
+
+    /// Returns whether somebody may end it on the machine: by far not everything that people change there is announced.
+    /// What is wrong in the spec itself ends with another spec.
+    pub const fn may_end_on_the_machine(&self) -> bool {
+        !matches!(
+            self.cause,
+            Cause::Unreadable(_)
+                | Cause::OutOfRange { .. }
+                | Cause::RangeBeyondCount { .. }
+                | Cause::Unsupported(_)
+                | Cause::UnknownWord { .. }
+                | Cause::VdpaNotPossible
+        )
+    }
 }
 
 impl fmt::Display for Problem {

@@ -66,7 +66,7 @@ pub(super) struct VfPlanner<'a> {
     /// VFs whose MTU was being changed by a process that was cut off.
     mtu_changes: BTreeSet<u16>,
     /// Where GUIDs come from, on InfiniBand.
-    pub(super) guids: Option<GuidSource>,
+    pub(super) guids: Option<&'a GuidSource>,
     pub(super) phase: Phase,
     /// Addresses that somebody else gave to VFs.
     macs: BTreeMap<u16, MacAddr>,
@@ -78,7 +78,7 @@ impl<'a> VfPlanner<'a> {
         wanted: &'a WantedPf,
         pf: &'a PfFacts,
         old: Option<&Record>,
-        guids: Option<GuidSource>,
+        guids: Option<&'a GuidSource>,
         phase: Phase,
         facts: &'a HostFacts,
     ) -> Self {

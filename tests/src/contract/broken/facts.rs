@@ -77,7 +77,7 @@ fn vf_links(facts: &mut HostFacts) -> impl Iterator<Item = &mut LinkFacts> {
 }
 
 fn some_rdma() -> RdmaFacts {
-    RdmaFacts { device: "rxe0".to_owned(), node_guid: Guid([2; 8]) }
+    RdmaFacts { device: "rxe0".to_owned(), node_guid: Guid([2; 8]), port_guid: None }
 }
 
 fn some_firmware() -> FirmwareFacts {

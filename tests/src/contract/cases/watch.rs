@@ -6,6 +6,7 @@ use std::time::Duration;
 use vfleet_api::MacAddr;
 use vfleet_host::Watch;
 use vfleet_plan::Step;
+use vfleet_plan::files::GUIDS;
 
 use super::cases;
 use crate::contract::bench::{Bench, Shown, Stop};
@@ -18,6 +19,8 @@ cases! {
     wakes_when_others_change_an_mtu: NoVfs,
     wakes_when_others_set_it_up: NoVfs,
     wakes_when_others_change_a_vf: VfsMadeUp,
+    wakes_when_the_file_of_guids_changes: NoVfs,
+    wakes_when_a_module_is_installed: NoVfs,
     wakes_every_watcher: NoVfs,
     wakes_after_its_own_steps: NoVfs,
     a_dropped_watch_lets_go: NoVfs,
@@ -69,6 +72,23 @@ fn wakes_when_others_change_a_vf(bench: &dyn Bench) -> Shown {
     wakes(bench, &woken, "another address", || bench.outsider().set_vf_mac(vf(bench, 0), mac))?;
     wakes(bench, &woken, "another name", || bench.outsider().rename(vf(bench, 0), "contract0"))?;
     wakes(bench, &woken, "no driver", || bench.outsider().unbind(vf(bench, 0)))
+}
+
+fn wakes_when_the_file_of_guids_changes(bench: &dyn Bench) -> Shown {
+    let (_watch, woken) = watch(bench)?;
+    for text in [Some("[]\n"), Some("[{}]\n"), None, Some("[]\n"), None] {
+        let change = || bench.outsider().write_file(GUIDS, text);
+        wakes(bench, &woken, &format!("the file of GUIDs is {text:?}"), change)?;
+    }
+    Ok(())
+}
+
+fn wakes_when_a_module_is_installed(bench: &dyn Bench) -> Shown {
+    let (_watch, woken) = watch(bench)?;
+    for _ in 0..2 {
+        wakes(bench, &woken, "another list of modules", || bench.outsider().list_modules_anew())?;
+    }
+    Ok(())
 }
 
 fn wakes_every_watcher(bench: &dyn Bench) -> Shown {

@@ -106,6 +106,16 @@ fn a_tool_that_fails_is_not_one_that_is_missing() {
     }
 }
 
+#[test]
+fn a_tool_that_was_replaced_is_asked_at_once() {
+    let tree = card();
+    tree.program("mstconfig", "exit 3");
+    of_card(tree.root(), MELLANOX, address(PORT)).unwrap_err();
+    tree.program("mstconfig", "printf 'Configurations: Default Current Next Boot\\n NUM_OF_VFS 0 0 4\\n'");
+    let facts = of_card(tree.root(), MELLANOX, address(PORT)).unwrap().unwrap();
+    assert_eq!(facts.next_boot.num_vfs, Some(4));
+}
+
 /// The way from a card that shows no VFs, through the planner, to a tool's words or its work.
 #[test]
 fn sriov_that_is_switched_off_is_switched_on_and_a_tool_that_fails_is_quoted() {

@@ -83,6 +83,9 @@ pub struct MachinePf {
     /// The node GUID of its RDMA device.
     #[serde(default)]
     pub node_guid: Option<Guid>,
+    /// The GUID of its port.
+    #[serde(default)]
+    pub port_guid: Option<Guid>,
     /// Settings of its firmware.
     #[serde(default)]
     pub firmware: Option<CardFirmware>,

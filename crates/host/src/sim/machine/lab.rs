@@ -32,6 +32,7 @@ pub(super) fn card(number: u8) -> Option<MachinePf> {
         tc_offload: None,
         rdma: false,
         node_guid: None,
+        port_guid: None,
         firmware: None,
         lone_vf: false,
         net_filter: None,

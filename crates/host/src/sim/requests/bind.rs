@@ -112,5 +112,5 @@ fn vf_rdma(pf: &Link, index: u16, vf: &Vf) -> Rdma {
         _ if vf.admin_mac == MacAddr::ZERO => Guid([0; 8]),
         _ => Guid([first ^ 2, second, third, 0xff, 0xfe, rest[0], rest[1], rest[2]]),
     };
-    Rdma { device: format!("rdma-{}v{index}", pf.name), node_guid }
+    Rdma { device: format!("rdma-{}v{index}", pf.name), node_guid, port_guid: node_guid }
 }

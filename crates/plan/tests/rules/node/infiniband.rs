@@ -38,8 +38,22 @@ fn wanted() -> SriovNetworkNodeStateSpec {
 #[test]
 fn the_guid_of_the_file_is_given_to_a_vf_that_has_another() {
     let pf = infiniband(Some(OLD), Some(OLD));
-    expect(with_file(pf.clone()), None, &wanted(), &[SET_A, BIND_0], Disruption::Vf);
-    let mut held = pf;
+    expect(with_file(pf), None, &wanted(), &[SET_A, BIND_0], Disruption::Vf);
+}
+
+#[test]
+fn a_vf_that_a_pod_holds_keeps_the_guid_that_its_cni_plugin_gave_it() {
+    let mut held = infiniband(Some(OLD), Some(OLD));
+    held.vfs[0].link = None;
+    expect(with_file(held.clone()), None, &wanted(), &[], Disruption::None);
+    // The RDMA device is in the pod, too.
+    held.vfs[0].rdma = None;
+    expect(with_file(held), None, &wanted(), &[], Disruption::None);
+}
+
+#[test]
+fn a_vf_without_a_guid_is_taken_from_its_pod_where_the_file_promises_one() {
+    let mut held = infiniband(Some(ZERO), Some(ZERO));
     held.vfs[0].link = None;
     expect(with_file(held), None, &wanted(), &[SET_A, BIND_0], Disruption::Drain);
 }
@@ -79,11 +93,36 @@ fn a_vf_whose_rdma_device_came_up_too_early_is_only_bound_anew() {
 }
 
 #[test]
-fn a_guid_is_set_for_programs_as_well() {
+fn a_vf_that_a_program_may_hold_keeps_its_guid_unless_it_has_none() {
     let mut pf = infiniband(Some(OLD), None);
     pf.vfs.iter_mut().for_each(to_vfio);
+    expect(with_file(pf.clone()), None, &two("deviceType: vfio-pci"), &[], Disruption::None);
+    pf.vfs[0].admin_guid = Some(Guid(ZERO));
     let steps = [SET_A, "bind 0000:3b:00.0 vf 0 to vfio-pci"];
     expect(with_file(pf), None, &two("deviceType: vfio-pci"), &steps, Disruption::Drain);
+}
+
+#[test]
+fn a_vf_that_changes_its_driver_gets_the_guid_of_the_file_with_it() {
+    let mut pf = infiniband(Some(OLD), None);
+    to_vfio(&mut pf.vfs[0]);
+    expect(with_file(pf), None, &wanted(), &[SET_A, BIND_0], Disruption::Drain);
+}
+
+#[test]
+fn an_entry_whose_pf_cannot_be_read_is_a_problem_of_the_node() {
+    let facts =
+        |file: String| HostFacts { guid_file: Some(file), ..machine(infiniband(Some(OLD), Some(OLD))) };
+    let bad = r#"{"pciAddress": "3b:00.0", "guids": ["0x1"]}"#;
+    let good = FILE.trim_matches(['[', ']']);
+    let after = plan_node(&wanted(), &facts(format!("[{good}, {bad}]")));
+    assert_eq!(after.problems.iter().map(|problem| problem.pf).collect::<Vec<_>>(), [None]);
+    assert_eq!(steps(&after), [SET_A, BIND_0], "its entry comes before");
+    let before = plan_node(&wanted(), &facts(format!("[{bad}, {good}]")));
+    let pfs: Vec<_> = before.problems.iter().map(|problem| problem.pf.map(|pf| pf.to_string())).collect();
+    assert_eq!((pfs, before.steps.len()), (vec![None, Some("0000:3b:00.0".to_owned())], 0));
+    let ethernet = HostFacts { guid_file: Some(format!("[{bad}]")), ..machine(pf(2)) };
+    assert_eq!(plan_node(&two(""), &ethernet).problems, [], "nobody needs the file");
 }
 
 #[test]

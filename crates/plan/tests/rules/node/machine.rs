@@ -111,7 +111,7 @@ pub(crate) fn to_vfio(vf: &mut VfFacts) {
 }
 
 pub(crate) fn rdma(guid: [u8; 8]) -> RdmaFacts {
-    RdmaFacts { device: "mlx5_7".to_owned(), node_guid: Guid(guid) }
+    RdmaFacts { device: "mlx5_7".to_owned(), node_guid: Guid(guid), port_guid: None }
 }
 
 /// The steps about PFs and VFs, without records, files and udev.
