@@ -48,6 +48,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     } else {
         futures::stream::pending().boxed()
     };
+    let mut standing = config.standing.subscribe();
     let mut agent = Agent::new(&client, config, &machine_changed);
     let mut alarm = Alarm::default();
     loop {
@@ -62,6 +63,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                     alarm.now();
                 }
             }
+            Ok(()) = standing.changed() => alarm.now(),
             () = machine_changed.notified() => alarm.soon(),
             () = agent.go_plugin_waits() => agent.release_go_plugin().await,
             () = alarm.rings() => {

@@ -16,6 +16,8 @@ pub const ADMISSION: &str = "Admission";
 
 /// Of a node state: something keeps its drain from going on; the reason says what, the message what to do.
 pub const BLOCKED: &str = "Blocked";
+/// Of a node state, only while it is false: the agent of the node serves its metrics.
+pub const METRICS: &str = "Metrics";
 /// Of a pool: whether it says how many nodes may be drained at once.
 pub const LIMIT: &str = "Limit";
 

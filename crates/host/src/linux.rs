@@ -13,6 +13,7 @@ mod files;
 mod firmware;
 pub mod fuzzing;
 mod kept;
+mod lock;
 mod modules;
 mod netdev;
 mod netlink;
@@ -38,6 +39,7 @@ mod udev;
 mod uevent;
 mod vdpa;
 
+pub use lock::{LockError, MachineLock};
 pub use platform::Platform;
 pub use root::HostRoot;
 
