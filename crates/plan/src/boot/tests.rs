@@ -258,7 +258,8 @@ fn a_hung_driver_holds_up_the_boot_for_the_documented_time() {
     let plan = plan_boot(&wish(&two_vfs(), None), &machine());
     let files = after(&plan.steps, &machine()).files;
     for file in UNITS.map(unit_path) {
-        for line in [format!("TimeoutStartSec={START_MINUTES}min"), format!("TimeoutStopSec={STOP_SECONDS}s")] {
+        for line in [format!("TimeoutStartSec={START_MINUTES}min"), format!("TimeoutStopSec={STOP_SECONDS}s")]
+        {
             assert!(files[&file].lines().any(|found| found == line), "{line} is not in\n{}", files[&file]);
         }
     }
