@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use vfleet_host::{HostRoot, MachineLock, with_causes};
+use vfleet_host::{HostRoot, LockError, MachineLock, with_causes};
 use vfleet_plan::{BootPhase, NodeSettings};
 
 use crate::commands::agent::this_machine;
@@ -51,13 +51,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Phase::Post => BootPhase::AfterNetwork,
     };
     let holder = format!("vfleet boot --phase {}", arguments.phase.name());
-    let _lock = match MachineLock::for_run(&HostRoot::new(root), &holder) {
-        Ok(lock) => lock,
+    let lock = MachineLock::for_run(&HostRoot::new(root), &holder);
+    match &lock {
+        Ok(_) => {}
+        Err(error @ LockError::Failed { .. }) => {
+            tracing::warn!(error = with_causes(error), "going on without a lock of the machine");
+        }
         Err(error) => {
             let host = this_machine(root, &NodeSettings::default());
-            return Ok(vfleet_agent::boot::refuse(&host, phase, &with_causes(&error))?);
+            return Ok(vfleet_agent::boot::refuse(&host, phase, &with_causes(error))?);
         }
-    };
+    }
     let told = vfleet_agent::boot::settings(&this_machine(root, &NodeSettings::default()), phase)?;
     let host = this_machine(root, &told);
     Ok(vfleet_agent::boot::run(&host, phase)?)
