@@ -11,8 +11,9 @@ use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::{BootLoader, ModuleState, Processor, Step};
 use vfleet_tests::agent::{Agent, lab};
-use vfleet_tests::cluster::{Cluster, State};
+use vfleet_tests::cluster::{Cluster, State, machine};
 use vfleet_tests::plane::Plane;
+use vfleet_tests::ports::own_ports;
 
 const PF: &str = "enp1s0";
 const OTHER_PF: &str = "enp2s0";
@@ -303,6 +304,36 @@ async fn metrics_count_steps_vfs_and_attempts() {
     }
     assert!(get(place, "/healthz").await.ends_with("ok"));
     agent.end().await;
+}
+
+/// As on a node where the Go metrics exporter has the port, in an image without a CA bundle.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_metrics_port_is_taken_works_on_and_serves_when_the_port_is_free() {
+    let cluster = Cluster::new("exporter", Plane::Fleet).await;
+    let _operator = cluster.operator();
+    let [port] = own_ports().unwrap();
+    let place = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let exporter = tokio::net::TcpListener::bind(place).await.unwrap();
+    let file = cluster.file("machine.yaml", &machine());
+    let arguments = ["--sim", &file, "--metrics-bind-address", &place.to_string()];
+    let no_bundle = [("SSL_CERT_FILE", "/none"), ("SSL_CERT_DIR", "/none")];
+    let _agent = cluster.agent_with("exporter-1", &arguments, &no_bundle).await;
+    cluster.make_vfs("exporter-1", PF, 2).await;
+    let metrics = |state: &State| {
+        let conditions = state.status().conditions.unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.type_ == "Metrics")
+    };
+    let is_taken = |state: &State| {
+        metrics(state)
+            .is_some_and(|one| (one.status.as_str(), one.reason.as_str()) == ("False", "AddressInUse"))
+    };
+    let state = cluster.wait("exporter-1", "a condition about its metrics", is_taken).await;
+    assert!(state.is_synced(), "the cards are as wanted");
+    assert!(cluster.log().contains("metrics are not served"), "it is logged");
+
+    drop(exporter);
+    cluster.wait("exporter-1", "metrics", |state| metrics(state).is_none()).await;
+    assert!(get(place, "/metrics").await.contains("vfleet_agent_ready 1"));
 }
 
 async fn get(place: std::net::SocketAddr, path: &str) -> String {

@@ -70,6 +70,11 @@ fn run_within(host: &dyn Host, phase: BootPhase, patience: Duration) -> Result<(
     leave_result(host, phase, &errors)
 }
 
+/// Leaves it as the result that the phase was not begun, and why.
+pub fn refuse(host: &dyn Host, phase: BootPhase, why: &str) -> Result<(), BootError> {
+    leave_result(host, phase, &[format!("{}: {why}", name(phase))])
+}
+
 /// The machine as it is. One that cannot be read is as good as one that failed, whatever an earlier boot left.
 fn look(host: &dyn Host, phase: BootPhase) -> Result<HostFacts, BootError> {
     let unreadable = |error| -> Result<HostFacts, BootError> {

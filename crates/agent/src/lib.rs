@@ -19,17 +19,22 @@ mod report;
 mod run;
 mod status;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use vfleet_api::conditions::Verdict;
 use vfleet_host::Host;
 use vfleet_plan::{NodeSettings, NodeSnapshot};
 
 use node_object::NodeContextState;
 
-pub use metrics::{Metrics, serve};
+pub use metrics::{Metrics, serve, serve_at};
 pub use mode::Mode;
 pub use run::{AgentError, run};
+
+/// Conditions of the node state that do not come from attempts, by type. Those not in it are removed from the node state.
+pub type Standing = BTreeMap<&'static str, Verdict>;
 
 /// What an agent needs to know.
 #[derive(Clone)]
@@ -55,6 +60,9 @@ pub struct Config {
     pub uses_external_drainer: bool,
     /// Counters of the agent.
     pub metrics: Arc<Metrics>,
+    /// Conditions of the node state that do not come from attempts. Whoever in the process knows of one adds it, and
+    /// removes it when it is over.
+    pub standing: watch::Sender<Standing>,
     /// Snapshots of the machine, for whoever in the process needs them. Each one replaces the last.
     pub snapshots: watch::Sender<Arc<NodeSnapshot>>,
 }
@@ -74,6 +82,7 @@ impl Config {
             holds_go_plugin_back: false,
             uses_external_drainer: false,
             metrics: Arc::new(Metrics::new(snapshots.subscribe())),
+            standing: watch::Sender::default(),
             snapshots,
         }
     }

@@ -1,5 +1,6 @@
 //! Metrics of the agent, in Prometheus' text form.
 
+mod port;
 mod vfs;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use vfleet_cluster::server::{Limits, Server, metrics_route};
 use vfleet_host::HostError;
 use vfleet_plan::NodeSnapshot;
 
+pub use self::port::serve_at;
 use self::vfs::VfCollector;
 use crate::apply::Happening;
 use crate::status::Progress;

@@ -60,6 +60,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         futures::stream::pending().boxed()
     };
     let mut node_context = config.node_context.clone();
+    let mut standing = config.standing.subscribe();
     let mut agent = Agent::new(&client, config, &machine_changed);
     let mut alarm = Alarm::default();
     loop {
@@ -78,6 +79,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
                 agent.follow_node(&context);
                 alarm.now();
             }
+            Ok(()) = standing.changed() => alarm.now(),
             () = machine_changed.notified() => alarm.soon(),
             () = agent.go_plugin_waits() => agent.release_go_plugin().await,
             () = alarm.rings() => {

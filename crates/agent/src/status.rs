@@ -5,7 +5,7 @@ mod devices;
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use vfleet_api::conditions::{CLOUD_METADATA, DEGRADED, PROGRESSING, READY, Verdict, updated};
+use vfleet_api::conditions::{CLOUD_METADATA, DEGRADED, METRICS, PROGRESSING, READY, Verdict, updated};
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::pool_config::RdmaMode;
@@ -13,6 +13,7 @@ use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus}
 use vfleet_plan::report::View;
 use vfleet_plan::{HostFacts, NicIds, Question};
 
+use crate::Standing;
 use crate::apply::Failure;
 use crate::course::Course;
 
@@ -25,6 +26,9 @@ const REBOOTING: &str = "Rebooting";
 const PLATFORM_UNKNOWN: &str = "PlatformUnknown";
 /// The node must be drained first.
 const WAITING_FOR_DRAIN: &str = "WaitingForDrain";
+
+/// Types of conditions that do not come from attempts. One that is not set is removed.
+pub(crate) const STANDING: [&str; 1] = [METRICS];
 
 /// Where the agent is.
 #[derive(Debug)]
@@ -86,6 +90,23 @@ pub(crate) fn status(
     }
 }
 
+/// Returns `status` with the conditions that do not come from attempts as they are now.
+pub(crate) fn with_standing(
+    status: SriovNetworkNodeStateStatus,
+    standing: &Standing,
+    generation: Option<i64>,
+) -> SriovNetworkNodeStateStatus {
+    let is_set = |type_: &str| standing.contains_key(type_);
+    let conditions = status.conditions.iter().flatten();
+    let kept: Vec<_> = conditions
+        .filter(|condition| !STANDING.contains(&condition.type_.as_str()) || is_set(&condition.type_))
+        .cloned()
+        .collect();
+    let verdicts: Vec<_> = standing.values().cloned().collect();
+    let conditions = updated(&kept, &verdicts, generation, Timestamp::now());
+    SriovNetworkNodeStateStatus { conditions: Some(conditions), ..status }
+}
+
 /// All failures, in one line.
 pub(crate) fn message<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> String {
     failures.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -120,8 +141,9 @@ fn cloud_metadata(facts: &HostFacts) -> Option<Verdict> {
 
 /// In server-side apply, conditions of other writers stay theirs by not being sent.
 fn ours(conditions: &[Condition]) -> Vec<Condition> {
-    let types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA];
-    let is_ours = |condition: &&Condition| types.contains(&condition.type_.as_str());
+    let of_attempts = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA];
+    let is_ours =
+        |condition: &&Condition| of_attempts.iter().chain(&STANDING).any(|type_| *type_ == condition.type_);
     conditions.iter().filter(is_ours).cloned().collect()
 }
 

@@ -21,6 +21,8 @@ pub const ADMISSION: &str = "Admission";
 pub const BLOCKED: &str = "Blocked";
 /// Of a node state in a cloud: false while the cloud does not tell the networks of cards.
 pub const CLOUD_METADATA: &str = "CloudMetadata";
+/// Of a node state, only while it is false: the agent of the node serves its metrics.
+pub const METRICS: &str = "Metrics";
 /// Of a pool: whether it says how many nodes may be drained at once.
 pub const LIMIT: &str = "Limit";
 

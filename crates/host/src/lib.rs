@@ -16,7 +16,7 @@ mod watch;
 pub use linux::fuzzing;
 
 pub use error::{HostError, with_causes};
-pub use linux::{HostRoot, LinuxHost, Platform};
+pub use linux::{HostRoot, LinuxHost, LockError, MachineLock, Platform};
 #[cfg(feature = "sim")]
 pub use sim::SimHost;
 pub use supervisor::Running;

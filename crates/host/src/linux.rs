@@ -14,6 +14,7 @@ mod files;
 mod firmware;
 pub mod fuzzing;
 mod kept;
+mod lock;
 mod modules;
 mod netdev;
 mod netlink;
@@ -42,6 +43,7 @@ mod uevent;
 mod uses;
 mod vdpa;
 
+pub use lock::{LockError, MachineLock};
 pub use platform::Platform;
 pub use root::HostRoot;
 

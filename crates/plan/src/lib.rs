@@ -6,6 +6,7 @@
 //! - [`resources`]: policies and a node's cards => what the Go device plugin is told
 //! - [`node`]: node state spec and host facts => steps
 //! - [`boot`]: the same in systemd mode => steps
+//! - [`standalone`]: policies of a file and host facts => node state spec, without a cluster
 //! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
 //! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
 //! - [`kernel_arguments`]: what the kernel was started with => what is missing
@@ -48,6 +49,7 @@ pub mod report;
 pub mod resources;
 pub mod schedule;
 pub mod snapshot;
+pub mod standalone;
 pub mod standing;
 pub mod step;
 

@@ -32,7 +32,10 @@ pub(crate) async fn connect() -> anyhow::Result<Client> {
 }
 
 fn build(config: &Config) -> anyhow::Result<Client> {
-    let connector = config.rustls_https_connector_with_connector(connector())?;
+    let config = &with_roots(config);
+    let connector = config
+        .rustls_https_connector_with_connector(connector())
+        .map_err(|error| with_remedy(error, config))?;
     let mut connector = TimeoutConnector::new(connector);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
@@ -44,6 +47,27 @@ fn build(config: &Config) -> anyhow::Result<Client> {
         .map_err(BoxError::from)
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+/// Returns `config` with certificate authorities to build a verifier from, where none is asked in the end. The bundle of the
+/// machine is read only for a cluster that names no authority of its own; many hosts have none.
+fn with_roots(config: &Config) -> Config {
+    let mut config = config.clone();
+    if config.accept_invalid_certs {
+        config.root_cert.get_or_insert_default();
+    }
+    config
+}
+
+fn with_remedy(error: kube::Error, config: &Config) -> anyhow::Error {
+    let error = anyhow::Error::new(error);
+    if config.root_cert.is_some() {
+        return error;
+    }
+    error.context(
+        "the kubeconfig names no certificate authority, and those of this machine cannot be used: set \
+         certificate-authority in the kubeconfig, or install the package ca-certificates",
+    )
 }
 
 type Addresses = std::vec::IntoIter<SocketAddr>;

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use vfleet_host::{HostRoot, MachineLock};
 
 const PF: &str = "0000:3b:00.0";
 
@@ -149,10 +150,12 @@ fn reset_gives_back_what_is_ours_and_nothing_else() {
 
 #[test]
 fn show_tells_whose_the_cards_are_and_what_is_amiss() {
-    let output = node(&["show", "--format", "json"], &machine(4, 4), "");
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(told(&output)["cards"][0]["record"], "ours");
-    let drifted = told(&node(&["show", "--format", "json"], &machine(3, 4), ""));
+    let output = node(&["show", "--format", "json"], &machine(4, 0), "");
+    assert_eq!((output.status.code(), &told(&output)["cards"][0]["record"]), (Some(0), &Value::Null));
+    assert_eq!(told(&node(&["show", "--format", "json"], &machine(4, 4), ""))["cards"][0]["record"], "ours");
+    let output = node(&["show", "--format", "json"], &machine(3, 4), "");
+    let drifted = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{drifted}");
     assert!(drifted["steps"].to_string().contains("numvfs"), "{drifted}");
 }
 
@@ -191,17 +194,118 @@ fn the_go_daemons_copy_stands_for_a_damaged_record() {
 
 #[test]
 fn policies_that_select_nothing_are_told_why_and_faults_fail() {
-    let other = policy("other", 2, &json!({ "pfNames": ["eth9"] }));
+    let other = policy("other", 2, &json!({ "vendor": "15b3" }));
     let output = node(&APPLY, &machine(0, 0), &other);
     let told_other = told(&output);
     assert_eq!(output.status.code(), Some(0), "{told_other}");
-    assert!(told_other["policies"][0]["says"].as_str().unwrap().contains("eth9"), "{told_other}");
+    assert!(told_other["policies"][0]["says"].as_str().unwrap().contains("15b3"), "{told_other}");
 
     let fault = policy("fault", 2, &json!({ "pfNames": ["ens1f0#4-7"] }));
     let output = node(&APPLY, &machine(0, 0), &fault);
     let told_fault = told(&output);
     assert_eq!(output.status.code(), Some(1), "{told_fault}");
     assert_eq!(told_fault["policies"][0]["verdict"], "atFault");
+}
+
+/// The card that vfleet configured, after a boot: its VFs are gone, its record is there.
+fn booted() -> String {
+    machine(0, 4)
+}
+
+fn without_cards(machine: &str) -> String {
+    let mut machine: Value = serde_json::from_str(machine).unwrap();
+    machine["pfs"] = json!([]);
+    machine.to_string()
+}
+
+fn with_record(told: &Value) -> bool {
+    !told["steps"].to_string().contains("forget") && told["cards"][0]["record"] == "ours"
+}
+
+#[test]
+fn a_slip_of_the_pen_fails_and_gives_no_card_back() {
+    for (policies, reason) in [
+        // A mistyped PF.
+        (policy("four", 4, &json!({ "pfNames": ["ens1f9"] })), "no network card ens1f9"),
+        (policy("four", 4, &json!({ "rootDevices": ["0000:3b:00.7"] })), "no network card 0000:3b:00.7"),
+        // Under another name as well.
+        (policy("five", 4, &json!({ "pfNames": ["ens1f9"] })), "no network card ens1f9"),
+        // Policies that admission refuses.
+        (policy("four", 9, &json!({ "pfNames": ["ens1f0"] })), "at most 8"),
+        (policy("four", 0, &json!({ "pfNames": ["ens1f0"] })), "numVfs is 0"),
+        (policy("four", 4, &json!({ "pfNames": ["ens1f0#2-9"] })), "2-9"),
+        (policy("four", 4, &json!({})), "nicSelector is empty"),
+        (policy("with.dot", 4, &json!({ "pfNames": ["ens1f0"] })), "only letters, digits"),
+        // One that cannot be read.
+        (policy("four", 4, &json!({ "pfNames": ["ens1f0"] })).replace("4", "\"many\""), "many"),
+    ] {
+        let output = node(&APPLY, &booted(), &policies);
+        let told_fault = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{policies}: {told_fault}");
+        let line = &told_fault["policies"][0];
+        assert_eq!(line["verdict"], "atFault", "{policies}: {told_fault}");
+        assert!(line["says"].as_str().unwrap().contains(reason), "{policies}: {line}");
+        assert!(with_record(&told_fault), "{policies}: {told_fault}");
+        // What was configured is made again at boot.
+        assert_eq!(told_fault["cards"][0]["vfs"].as_array().unwrap().len(), 4, "{policies}: {told_fault}");
+        let notes = told_fault["notes"].to_string();
+        assert!(notes.contains("ens1f0 (0000:3b:00.0) stays as it was configured"), "{policies}: {notes}");
+    }
+    // What is right is known: it is given back.
+    let other = policy("four", 4, &json!({ "vendor": "15b3" }));
+    assert!(!with_record(&told(&node(&APPLY, &booted(), &other))));
+}
+
+#[test]
+fn a_configured_card_that_is_not_there_fails_and_its_record_is_kept() {
+    for selector in
+        [json!({ "pfNames": ["ens1f0"] }), json!({ "rootDevices": [PF] }), json!({ "vendor": "8086" })]
+    {
+        let output = node(&APPLY, &without_cards(&booted()), &policy("four", 4, &selector));
+        let told_missing = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{selector}: {told_missing}");
+        assert!(!told_missing["steps"].to_string().contains("forget"), "{selector}: {told_missing}");
+    }
+    // Nobody wants it any more.
+    let output = node(&["reset", "--format", "json"], &without_cards(&booted()), "");
+    assert!(told(&output)["steps"].to_string().contains("forget"), "{output:?}");
+}
+
+#[test]
+fn a_policy_at_fault_does_not_keep_others_from_being_followed() {
+    let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }))
+        + &policy("typo", 4, &json!({ "pfNames": ["ens9"] }));
+    let output = node(&APPLY, &machine(0, 0), &policies);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(told(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn beside_a_fault_the_last_line_is_not_that_there_is_nothing_to_do() {
+    for policies in
+        [policy("typo", 4, &json!({ "pfNames": ["ens9"] })), policy("many", 9, &json!({ "vendor": "8086" }))]
+    {
+        for command in ["plan", "apply"] {
+            let output = node(&[command, "-f", "-"], &machine(0, 0), &policies);
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(text.contains("AT FAULT: "), "{text}");
+            assert!(text.lines().last().unwrap().contains("NOT all is as wanted"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_ends_with_a_restart_has_a_status_of_its_own() {
+    let mut machine: Value = serde_json::from_str(&machine(0, 0)).unwrap();
+    machine["kernel"] = json!({ "iommu": false, "processor": "intel", "bootLoader": "grubby" });
+    let policies = policy("dpdk", 2, &json!({ "pfNames": ["ens1f0"] }))
+        .replace("\"numVfs\"", "\"deviceType\":\"vfio-pci\",\"numVfs\"");
+    let refused = node(&APPLY, &machine.to_string(), &policies);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    let output = node(&[&APPLY[..], &["--allow-reboot"]].concat(), &machine.to_string(), &policies);
+    let told = told(&output);
+    assert_eq!((output.status.code(), &told["restarts"]), (Some(4), &json!(true)), "{told}");
+    assert_eq!(told["exit"], "restarting");
 }
 
 #[test]
@@ -277,12 +381,45 @@ fn a_machine_without_cards_says_so() {
     assert!(text.contains("there is no network card that can have VFs"), "{text}");
 }
 
+fn runs_as_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the tests do not run as root");
+        eprintln!("skipped: the tests do not run as root");
+    }
+    is_root
+}
+
+#[test]
+fn a_run_beside_another_one_or_an_agent_says_who_that_is_and_does_nothing() {
+    if !runs_as_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = HostRoot::new(directory.path());
+    let reset = || {
+        let mut command = Command::new(vfleet());
+        let output = command.args(["node", "reset", "--host-root"]).arg(directory.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let another = MachineLock::for_run(&root, "vfleet node apply").unwrap();
+    let (status, said) = reset();
+    assert_eq!(status, Some(1), "{said}");
+    let holder = format!("vfleet node apply (process {})", std::process::id());
+    assert!(said.contains("another program is configuring this machine") && said.contains(&holder), "{said}");
+    drop(another);
+    let agent = MachineLock::for_agent(&root, "vfleet agent of node a").unwrap();
+    let (status, said) = reset();
+    assert!(status == Some(1) && said.contains("an agent looks after this machine"), "{said}");
+    drop(agent);
+    let (_, said) = reset();
+    assert!(!said.contains("Nothing was done"), "{said}");
+}
+
 /// Only where the tests run as root can they be somebody else.
 #[test]
 fn changing_the_machine_takes_root() {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the tests do not run as root");
-        eprintln!("skipped: the tests do not run as root");
+    if !runs_as_root() {
         return;
     }
     for command in [&["apply", "-f", "/dev/null"][..], &["reset"]] {
@@ -310,7 +447,7 @@ fn plan_says_what_a_cluster_would_refuse() {
     assert_eq!(finding["field"], "spec.resourceName");
     assert!(finding["says"].as_str().unwrap().contains("only letters, digits"), "{told}");
     assert_eq!(told["findings"].as_array().unwrap().len(), 1, "the other one is fine: {told}");
-    assert_eq!(output.status.code(), Some(0), "this machine can be as they want: {told}");
+    assert_eq!(output.status.code(), Some(1), "it is refused here as well: {told}");
 
     let mut with_bridge: Value =
         serde_json::from_str(policy("with-bridge", 4, &select).trim_start_matches("---\n")).unwrap();
@@ -322,7 +459,6 @@ fn plan_says_what_a_cluster_would_refuse() {
 
     let output = node(&["plan", "-f", "-"], &machine(0, 0), &policy("many", 9, &select));
     let text = String::from_utf8_lossy(&output.stdout);
-    let line =
-        text.lines().find(|line| line.contains("WOULD BE REFUSED")).unwrap_or_else(|| panic!("{text}"));
+    let line = text.lines().find(|line| line.contains("AT FAULT")).unwrap_or_else(|| panic!("{text}"));
     assert!(line.contains("spec.numVfs") && line.contains("ens1f0 on this machine"), "{line}");
 }

@@ -12,7 +12,7 @@ use super::Agent;
 use crate::apply::Outcome;
 use crate::course::Course;
 use crate::report::ReportError;
-use crate::status::{Progress, is_news, message, result, status};
+use crate::status::{Progress, is_news, message, result, status, with_standing};
 
 /// The machine waits for this.
 const BEGINNING_WITHIN: Duration = Duration::from_secs(3);
@@ -66,6 +66,7 @@ impl Agent {
         let latest = self.state.as_deref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
         let new = status(&base, facts, self.narrow.as_ref(), progress);
+        let new = with_standing(new, &self.config.standing.borrow(), state.metadata.generation);
         if !is_news(&base, &new) {
             return Ok(false);
         }

@@ -286,3 +286,26 @@ fn a_machine_about_to_restart_says_so() {
     assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), ("True", "Rebooting"));
     assert!(progressing.message.contains("disruption Reboot"), "{}", progressing.message);
 }
+
+#[test]
+fn a_standing_condition_is_there_until_it_is_over() {
+    let verdict = Verdict { type_: METRICS, holds: false, reason: "AddressInUse", message: "x".to_owned() };
+    let set: Standing = [(METRICS, verdict)].into();
+    let mut done = told(state(3), &Progress::Done(&[]));
+    let with = |done: &SriovNetworkNodeState, standing: &Standing| {
+        with_standing(
+            status(done, Some(&HostFacts::default()), None, &Progress::Done(&[])),
+            standing,
+            Some(3),
+        )
+    };
+    let taken = with(&done, &set);
+    assert!(is_news(&done, &taken));
+    done.status = Some(taken);
+    assert_eq!(condition(&done, METRICS).status, "False");
+    assert!(is_ready(&done), "the cards are as wanted all the same");
+    assert!(!is_news(&done, &with(&done, &set)));
+    let free = with(&done, &Standing::new());
+    assert!(is_news(&done, &free));
+    assert!(free.conditions.unwrap().iter().all(|condition| condition.type_ != METRICS));
+}

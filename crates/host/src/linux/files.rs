@@ -72,8 +72,11 @@ pub(super) fn write(root: &HostRoot, file: &HostFile) -> Result<(), HostError> {
     durable::replace(&our_file(root, &file.path)?, file.text.as_bytes(), mode)
 }
 
-pub(super) fn remove(root: &HostRoot, path: &str) -> Result<(), HostError> {
-    durable::remove(&our_file(root, path)?)
+/// Removes a file. systemd, where it runs, is told of a unit that goes: it would go on to know it.
+pub(super) fn remove(root: &HostRoot, path: &str, attempt: &str) -> Result<(), HostError> {
+    durable::remove(&our_file(root, path)?)?;
+    let is_unit = UNITS.iter().any(|unit| unit_path(unit) == path);
+    if is_unit && systemd::is_there(root) { systemd::reload(root, attempt) } else { Ok(()) }
 }
 
 /// Copies this very program.

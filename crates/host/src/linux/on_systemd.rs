@@ -102,6 +102,8 @@ fn a_unit_is_enabled_and_disabled_by_systemd() {
     // Also when its file went first.
     step(Step::EnableUnit { unit: UNIT.to_owned() });
     step(Step::RemoveFile { pf: None, path });
+    let known = shell(&format!("systemctl show --property LoadState {UNIT}"), MINUTE).unwrap();
+    assert_eq!(known, "LoadState=not-found\n", "systemd was told that it is gone");
     step(Step::DisableUnit { unit: UNIT.to_owned() });
     assert!(files::enabled_units(&root).unwrap().is_empty());
 }

@@ -60,7 +60,7 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::ReplayUdev { pf } => udev::replay(root, *pf),
         Step::LoadModule { module, options } => modules::load(root, module, options, &attempt),
         Step::WriteFile { file, .. } => files::write(root, file),
-        Step::RemoveFile { path, .. } => files::remove(root, path),
+        Step::RemoveFile { path, .. } => files::remove(root, path, &attempt),
         Step::InstallProgram { path } => files::install_program(root, path),
         Step::EnableUnit { unit } => files::enable(root, unit, &attempt),
         Step::DisableUnit { unit } => files::disable(root, unit, &attempt),

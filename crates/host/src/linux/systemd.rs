@@ -15,10 +15,10 @@ mod unit;
 use std::time::Duration;
 
 #[cfg(not(feature = "systemd"))]
-pub(super) use self::absent::{disable_unit, enable_unit, reboot, run_command};
+pub(super) use self::absent::{disable_unit, enable_unit, reboot, reload, run_command};
 #[cfg(feature = "systemd")]
 pub(super) use self::{
-    requests::{disable_unit, enable_unit, reboot},
+    requests::{disable_unit, enable_unit, reboot, reload},
     unit::run_command,
 };
 use super::root::HostRoot;

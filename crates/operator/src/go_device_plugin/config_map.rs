@@ -35,8 +35,8 @@ pub(super) fn change(found: Option<&ConfigMap>, wanted: BTreeMap<String, String>
     if size > LARGEST {
         return Change::TooLarge(format!(
             "the ConfigMap {DEVICE_PLUGIN_CONFIG_MAP} for {} nodes would have {size} bytes, and a ConfigMap takes {LARGEST}: \
-             nodes are configured, but the separate device plugin is not told of changes any more; use the built-in \
-             device plugin (leave SRIOV_DEVICE_PLUGIN_IMAGE empty), or fewer policies for each node",
+             nodes are configured, but the separate device plugin is not told of changes any more; put the VFs of several \
+             policies into one resource, or let policies select fewer nodes",
             wanted.len(),
         ));
     }
@@ -90,7 +90,7 @@ mod tests {
     fn a_config_map_that_would_be_refused_is_not_written_and_says_so() {
         assert!(matches!(change(None, data(LARGEST - 4)), Change::Write(_)));
         let Change::TooLarge(text) = change(None, data(LARGEST)) else { panic!("it is too large") };
-        assert!(text.contains("1048580 bytes") && text.contains("built-in"), "{text}");
+        assert!(text.contains("1048580 bytes") && text.contains("select fewer nodes"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use vfleet_api::PciAddress;
 
+use super::units::{START_MINUTES, STOP_SECONDS};
 use super::*;
 use crate::facts::{Fact, HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
@@ -220,14 +221,53 @@ fn while_a_unit_is_at_work_the_agent_waits_for_it() {
     }
 }
 
+/// Directives that systemd 239 knows, and accepts together.
+const KNOWN_TO_SYSTEMD_239: [&str; 13] = [
+    "After",
+    "Before",
+    "Conflicts",
+    "DefaultDependencies",
+    "Description",
+    "ExecStart",
+    "RemainAfterExit",
+    "RequiresMountsFor",
+    "TimeoutStartSec",
+    "TimeoutStopSec",
+    "Type",
+    "WantedBy",
+    "Wants",
+];
+
 #[test]
-fn units_that_are_killed_are_started_again_a_few_times() {
+fn units_say_only_what_systemd_239_accepts() {
+    let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+    let files = after(&plan.steps, &machine()).files;
     for file in UNITS.map(unit_path) {
-        let plan = plan_boot(&wish(&two_vfs(), None), &machine());
-        let text = after(&plan.steps, &machine()).files.remove(&file).unwrap();
-        for line in ["Restart=on-abnormal", "StartLimitIntervalSec=1h", "StartLimitBurst=3"] {
-            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        let text = &files[&file];
+        assert!(text.lines().any(|line| line == "Type=oneshot"), "{text}");
+        for line in text.lines().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()) {
+            // Among those that are not: Restart=, with which it refuses the whole unit.
+            let (name, _) = line.split_once('=').unwrap();
+            assert!(KNOWN_TO_SYSTEMD_239.contains(&name), "{line}");
         }
+    }
+}
+
+/// A process that the kernel does not let go of gets four signals before systemd leaves it behind.
+#[test]
+fn a_hung_driver_holds_up_the_boot_for_the_documented_time() {
+    let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+    let files = after(&plan.steps, &machine()).files;
+    for file in UNITS.map(unit_path) {
+        for line in [format!("TimeoutStartSec={START_MINUTES}min"), format!("TimeoutStopSec={STOP_SECONDS}s")]
+        {
+            assert!(files[&file].lines().any(|found| found == line), "{line} is not in\n{}", files[&file]);
+        }
+    }
+    let most = START_MINUTES + (4 * STOP_SECONDS).div_ceil(60);
+    let documented = include_str!("../../../../docs/systemd-mode.md");
+    for sentence in [format!("{START_MINUTES} minutes"), format!("at most {most} minutes")] {
+        assert!(documented.contains(&sentence), "docs/systemd-mode.md does not say {sentence:?}");
     }
 }
 

@@ -6,6 +6,12 @@ use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
+/// Minutes after which systemd kills a unit that has not ended. Documented in `docs/systemd-mode.md`.
+pub(super) const START_MINUTES: u32 = 5;
+/// Seconds between the signals to a unit that is killed. There are four before systemd gives up on a process that the
+/// kernel does not let go of.
+pub(super) const STOP_SECONDS: u32 = 15;
+
 /// The steps that put program and units in place. The program goes first: no unit starts what is not there.
 pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "units configure the cards at boot";
@@ -28,8 +34,8 @@ pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
 /// The units' texts.
 ///
 /// The first one has no default dependencies: with them it would start after all early services, and some of those
-/// (cloud-init) wait for the network, which waits for it. Nothing requires either unit: one that fails or takes too
-/// long does not hold up the boot.
+/// (cloud-init) wait for the network, which waits for it. Nothing requires either unit: the boot goes on without one
+/// that fails, and without one that takes too long once systemd has killed it.
 fn texts() -> [(&'static str, String); 2] {
     let [before, after] = UNITS;
     let early = "Description=VFs of network cards, before the network starts (vfleet)\n\
@@ -50,22 +56,20 @@ fn texts() -> [(&'static str, String); 2] {
     [(before, text(early, "pre")), (after, text(&late, "post"))]
 }
 
-/// A unit that does the work of one phase, once in each boot. One that is killed, or takes too long, is started again; one
-/// that says itself that it failed would fail again.
+/// A unit that does the work of one phase, once in each boot. Everything in it is known to systemd 239, which refuses a
+/// oneshot service with `Restart=`.
 fn text(when: &str, phase: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "# Written by vfleet {version}, and written again when it changes.\n\
          [Unit]\n\
          {when}\
-         StartLimitIntervalSec=1h\n\
-         StartLimitBurst=3\n\
          \n\
          [Service]\n\
          Type=oneshot\n\
          RemainAfterExit=yes\n\
-         Restart=on-abnormal\n\
-         TimeoutStartSec=10min\n\
+         TimeoutStartSec={START_MINUTES}min\n\
+         TimeoutStopSec={STOP_SECONDS}s\n\
          ExecStart={BOOT_PROGRAM} boot --phase {phase}\n\
          \n\
          [Install]\n\

@@ -11,7 +11,7 @@ use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
-use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
+use vfleet_host::{Host, HostRoot, LinuxHost, LockError, MachineLock, SimHost, with_causes};
 use vfleet_plan::NodeSettings;
 
 pub(crate) use self::settings::node_addresses;
@@ -66,17 +66,29 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let client = client::connect().await?;
         let namespace = arguments.namespace.clone();
         let metrics = arguments.metrics_bind_address;
+        let _lock = lock(&arguments);
         let config = config(arguments, client.clone())?;
-        if let Some(listener) = metrics.listen().await? {
-            tracing::info!(address = ?listener.local_addr(), "serving metrics");
-            tokio::spawn(vfleet_agent::serve(listener, Arc::clone(&config.metrics), stop.clone()));
-        }
+        tokio::spawn(vfleet_agent::serve_at(metrics, &config, stop.clone()));
         tokio::select! {
             ended = vfleet_agent::run(client.clone(), config, stop) => ended?,
             () = log_level::follow(client, &namespace, &level) => {}
         }
         Ok(())
     })
+}
+
+/// Tells `vfleet node` on the same machine that an agent looks after it. The agent works without that, too.
+fn lock(arguments: &Arguments) -> Option<MachineLock> {
+    if arguments.sim.is_some() {
+        return None;
+    }
+    let holder = format!("vfleet agent of node {}", arguments.node);
+    let lock = MachineLock::for_agent(&HostRoot::new(&arguments.host_root), &holder);
+    let warn = |error: &LockError| {
+        let error = with_causes(error);
+        tracing::warn!(error, "`vfleet node` on this machine is not kept from changing it beside this agent");
+    };
+    lock.inspect_err(warn).ok()
 }
 
 fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {

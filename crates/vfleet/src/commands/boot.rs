@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use vfleet_host::{HostRoot, LockError, MachineLock, with_causes};
 use vfleet_plan::{BootPhase, NodeSettings};
 
 use crate::commands::agent::this_machine;
@@ -32,6 +33,16 @@ enum Phase {
     Post,
 }
 
+impl Phase {
+    /// As the command line spells it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pre => "pre",
+            Self::Post => "post",
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log::start(arguments.log.log_format);
     let root = &arguments.host_root;
@@ -39,6 +50,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Phase::Pre => BootPhase::BeforeNetwork,
         Phase::Post => BootPhase::AfterNetwork,
     };
+    let holder = format!("vfleet boot --phase {}", arguments.phase.name());
+    let lock = MachineLock::for_run(&HostRoot::new(root), &holder);
+    match &lock {
+        Ok(_) => {}
+        Err(error @ LockError::Failed { .. }) => {
+            tracing::warn!(error = with_causes(error), "going on without a lock of the machine");
+        }
+        Err(error) => {
+            let host = this_machine(root, &NodeSettings::default());
+            return Ok(vfleet_agent::boot::refuse(&host, phase, &with_causes(error))?);
+        }
+    }
     let told = vfleet_agent::boot::settings(&this_machine(root, &NodeSettings::default()), phase)?;
     let host = this_machine(root, &told);
     Ok(vfleet_agent::boot::run(&host, phase)?)

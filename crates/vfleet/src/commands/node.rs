@@ -22,8 +22,9 @@ use report::Report;
 
 /// Look after the network cards of this machine by hand, without a cluster.
 ///
-/// Exit status: 0 when all is as wanted, 1 when something failed or cannot be, 2 for a mistake on the command line, 3
-/// when nothing was done because somebody would be disturbed.
+/// Exit status: 0 when all is as wanted, 1 when something failed, cannot be, cannot be read or is not as it was last
+/// wanted, 2 for a mistake on the command line, 3 when nothing was done because somebody would be disturbed, 4 when the
+/// machine restarts now, after which the same command is to be run again.
 #[derive(Parser)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -141,7 +142,7 @@ fn apply(
     patience: Duration,
     common: &Common,
 ) -> anyhow::Result<Exit> {
-    let host = common.machine.open_to_change()?;
+    let (host, _lock) = common.machine.open_to_change("vfleet node apply")?;
     let source = Source::read(&wish.file, &wish.labels)?;
     late::wait(&*host, &source, patience)?;
     print(&act::apply(&*host, &source, consent)?, common.format)
@@ -153,7 +154,7 @@ fn show(common: &Common) -> anyhow::Result<Exit> {
 }
 
 fn reset(consent: Consent, common: &Common) -> anyhow::Result<Exit> {
-    let host = common.machine.open_to_change()?;
+    let (host, _lock) = common.machine.open_to_change("vfleet node reset")?;
     print(&act::reset(&*host, consent)?, common.format)
 }
 

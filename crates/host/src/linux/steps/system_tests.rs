@@ -134,6 +134,23 @@ fn without_systemd_units_are_enabled_as_it_would() {
     assert_eq!(tree.execute(&other).unwrap_err().reason(), "NotOurFile");
 }
 
+/// The bus here closes every connection, so that whoever asks systemd fails.
+#[test]
+fn systemd_is_told_of_a_unit_that_is_removed_and_of_no_other_file() {
+    let tree = Tree::new();
+    let socket = tree.root().system_bus();
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let bus = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || bus.incoming().for_each(drop));
+    let unit = format!("/etc/systemd/system/{UNIT}");
+    for path in [MODULE_OPTIONS, &unit] {
+        tree.write(path, "text");
+        let removed = tree.execute(&remove_file(path));
+        assert_eq!(removed.is_err(), path == unit, "{removed:?}");
+        assert!(!tree.path(path).exists());
+    }
+}
+
 #[test]
 fn a_unit_is_at_work_while_it_has_processes() {
     for systemd in ["", "systemd/"] {

@@ -12,6 +12,10 @@ pub(in crate::linux) fn disable_unit(_: &HostRoot, _: &str, attempt: &str) -> Re
     Err(refusal(attempt))
 }
 
+pub(in crate::linux) fn reload(_: &HostRoot, attempt: &str) -> Result<(), HostError> {
+    Err(refusal(attempt))
+}
+
 pub(in crate::linux) fn reboot(_: &HostRoot, attempt: &str) -> Result<(), HostError> {
     Err(refusal(attempt))
 }
@@ -45,6 +49,7 @@ mod tests {
         let refused = [
             (enable_unit(root, "a.service", attempt), attempt),
             (disable_unit(root, "a.service", attempt), attempt),
+            (reload(root, attempt), attempt),
             (reboot(root, attempt), attempt),
             (run.map(|ended| panic!("{ended:?}")), "run true x"),
         ];

@@ -4,11 +4,12 @@ use anyhow::Context;
 use vfleet_agent::apply::{self, Work};
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::Host;
+use vfleet_plan::standalone::recorded_spec;
 use vfleet_plan::{Disruption, HostFacts, Plan, plan_node};
 
 use super::Consent;
 use super::exit::Exit;
-use super::policies::{Source, recorded};
+use super::policies::Source;
 use super::report::Report;
 
 /// A machine, what is wanted of it, and what that takes.
@@ -41,9 +42,9 @@ pub(super) fn reset(host: &dyn Host, consent: Consent) -> anyhow::Result<Report>
 /// The machine, and what of it is not as it was last wanted.
 pub(super) fn show(host: &dyn Host) -> anyhow::Result<Report> {
     let facts = host.facts().context("cannot read the machine")?;
-    let plan = plan_node(&recorded(&facts), &facts);
-    // What is not as it was wanted is shown; what cannot be read cannot be.
-    let exit = if facts.unread.is_empty() { Exit::Done } else { Exit::Failed };
+    let plan = plan_node(&recorded_spec(&facts), &facts);
+    let is_as_wanted = plan.steps.is_empty() && plan.problems.is_empty() && facts.unread.is_empty();
+    let exit = if is_as_wanted { Exit::Done } else { Exit::Failed };
     Ok(Report { exit, ..Report::new(&facts, &plan) })
 }
 

@@ -8,12 +8,14 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Exit {
-    /// All is as wanted, or was only looked at.
+    /// All is as wanted, or would be.
     Done,
-    /// Something failed, or cannot be.
+    /// Something failed, cannot be, cannot be read, or is not as it was last wanted.
     Failed,
     /// Nothing was done: somebody would be disturbed.
     Refused,
+    /// The machine restarts, and is not as wanted before that.
+    Restarting,
 }
 
 impl From<Exit> for ExitCode {
@@ -23,6 +25,7 @@ impl From<Exit> for ExitCode {
             Exit::Done => 0,
             Exit::Failed => 1,
             Exit::Refused => 3,
+            Exit::Restarting => 4,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
-use vfleet_host::{Host, HostRoot, LinuxHost, SimHost};
+use vfleet_host::{Host, HostRoot, LinuxHost, MachineLock, SimHost};
 use vfleet_plan::PROTECTION;
 
 use crate::commands::agent::read_machine;
@@ -41,13 +41,20 @@ fn addresses(text: &str) -> Result<Addresses, AddrParseError> {
 }
 
 impl MachineArguments {
-    /// The machine, in order to change it.
-    pub(super) fn open_to_change(&self) -> anyhow::Result<Box<dyn Host>> {
+    /// The machine, in order to change it, and the lock that keeps others from that. `command` is what they are told.
+    pub(super) fn open_to_change(
+        &self,
+        command: &str,
+    ) -> anyhow::Result<(Box<dyn Host>, Option<MachineLock>)> {
+        if self.sim.is_some() {
+            return Ok((self.open()?, None));
+        }
         // Said once here, instead of by every step.
-        if self.sim.is_none() && !nix::unistd::geteuid().is_root() {
+        if !nix::unistd::geteuid().is_root() {
             anyhow::bail!("changing this machine takes root: run it with sudo, or try it with --sim");
         }
-        self.open()
+        let lock = MachineLock::for_run_without_agent(&HostRoot::new(&self.host_root), command)?;
+        Ok((self.open()?, Some(lock)))
     }
 
     /// The machine.

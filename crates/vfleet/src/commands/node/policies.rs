@@ -6,23 +6,16 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
-use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
-use vfleet_plan::admission::{Classes, Finding, Installation, Request, check_policy};
-use vfleet_plan::report::View;
-use vfleet_plan::{
-    HostFacts, NamedPolicy, NodeInput, PfVerdict, PolicyAnswer, plan_node_spec, report, selects_node,
-    why_not_node,
-};
+use vfleet_plan::admission::Severity;
+use vfleet_plan::standalone::{PolicyFile, StandalonePlan, plan_standalone};
+use vfleet_plan::{HostFacts, NamedPolicy, PfVerdict, PolicyAnswer, selects_node, why_not_node};
 
 use super::report::{FindingLine, PolicyLine};
 
 const API_VERSION: &str = "sriovnetwork.openshift.io/v1";
 const KIND: &str = "SriovNetworkNodePolicy";
 const LIST_KIND: &str = "SriovNetworkNodePolicyList";
-
-/// Rules about what a policy selects: that is told for each card.
-const ABOUT_MATCHING: [&str; 4] = ["D02", "D03", "D04", "D05"];
 
 /// Policies, and the labels of the machine.
 #[derive(Debug, Default)]
@@ -166,50 +159,42 @@ impl Source {
     pub(super) fn wish(&self, facts: &HostFacts) -> Wish {
         let policies: Vec<_> = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
         let unreadable: BTreeSet<String> = self.unreadable.keys().cloned().collect();
-        let current = recorded(facts);
-        let cards = report::interfaces(facts, &View::default());
-        let input = NodeInput {
-            labels: &self.labels,
-            cards: &cards,
-            current: &current,
-            rdma_mode: vfleet_plan::Fact::None,
-            manage_software_bridges: false,
-        };
-        let plan = plan_node_spec(&policies, &unreadable, &input);
-        let mut lines: Vec<_> = plan.answers.iter().flat_map(answered).collect();
+        let file = PolicyFile { policies: &policies, unreadable: &unreadable, labels: &self.labels };
+        let plan = plan_standalone(&file, facts);
+        let mut lines = faults(&plan);
+        let unreadable = self.unreadable.iter();
+        lines.extend(unreadable.map(|(name, error)| PolicyLine::at_fault(name, None, error.clone())));
+        lines.extend(plan.answers.iter().flat_map(answered));
         for policy in &policies {
             if let Some(rule) = why_not_node(policy, &self.labels) {
                 lines.push(PolicyLine::not_selected(policy.name, None, rule.to_string()));
             }
         }
-        let unreadable = self.unreadable.iter();
-        lines.extend(unreadable.map(|(name, error)| PolicyLine::at_fault(name, None, error.clone())));
         lines.sort_by(|a, b| a.policy.cmp(&b.policy));
-        let findings = policies.iter().flat_map(|policy| self.judged(*policy, &policies, &cards)).collect();
-        Wish { spec: plan.spec, policies: lines, findings, notes: self.notes.clone() }
+        let kept = plan.kept.iter().map(ToString::to_string);
+        Wish {
+            spec: plan.spec,
+            policies: lines,
+            findings: plan.findings.iter().map(|(policy, one)| FindingLine::new(policy, one)).collect(),
+            notes: self.notes.iter().cloned().chain(kept).collect(),
+        }
     }
+}
 
-    /// What a cluster's admission would say of `policy`, if all its nodes were like this machine.
-    fn judged(
-        &self,
-        policy: NamedPolicy<'_>,
-        policies: &[NamedPolicy<'_>],
-        cards: &[InterfaceExt],
-    ) -> Vec<FindingLine> {
-        let mut classes = Classes::among(policy, policies);
-        classes.add("this machine", &self.labels, true, Some(cards));
-        // There is no cluster, and so no feature gate and no namespace, and every card is looked at.
-        let facts = classes.facts_of(policy.name, true, None);
-        let home = Installation { namespace: "", dev_mode: true };
-        let request = Request::creation("", policy.name, policy.spec);
-        let findings = check_policy(&request, &home, Some(&facts));
-        let told_already = |finding: &&Finding| ABOUT_MATCHING.contains(&finding.rule);
-        findings
-            .iter()
-            .filter(|finding| !told_already(finding))
-            .map(|one| FindingLine::new(policy.name, one))
-            .collect()
-    }
+/// Policies that cannot be followed: refused by admission, or with a card that is not there.
+fn faults(plan: &StandalonePlan) -> Vec<PolicyLine> {
+    let refusals = plan
+        .findings
+        .iter()
+        .filter(|(policy, finding)| finding.severity == Severity::Error && plan.refused.contains(policy));
+    let refusals = refusals.map(|(policy, finding)| {
+        let text = format!("{}: {}", finding.field, finding.message);
+        PolicyLine::at_fault(policy, None, text)
+    });
+    let missing = plan.missing.iter();
+    let missing =
+        missing.map(|one| PolicyLine::at_fault(&one.policy, Some(one.card.clone()), one.to_string()));
+    refusals.chain(missing).collect()
 }
 
 /// What of `written` is not in what was read of it, by path: a slip of the pen should not go unnoticed.
@@ -227,12 +212,6 @@ fn unknown(path: &str, written: &Value, read: &Value) -> Vec<String> {
             }
         })
         .collect()
-}
-
-/// What was last wanted of the machine.
-pub(super) fn recorded(facts: &HostFacts) -> SriovNetworkNodeStateSpec {
-    let interfaces = facts.records.iter().map(|record| record.interface.clone()).collect();
-    SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }
 }
 
 /// What is of interest of an answer: the PFs that it selects, or why it selects none.

@@ -188,7 +188,7 @@ impl Report {
         if let Some(facts) = &outcome.facts {
             self.cards = card::cards(facts);
         }
-        self.exit = self.verdict();
+        self.exit = if self.restarts { Exit::Restarting } else { self.verdict() };
         self
     }
 

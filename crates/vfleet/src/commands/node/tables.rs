@@ -32,9 +32,12 @@ fn policies(report: &Report) -> String {
     table(&["POLICY", "PF", "SAYS"], rows)
 }
 
-/// It is no matter of this machine alone whether a cluster takes a policy, so nothing fails for it here.
+/// What is told of policies already is not told again. Policies for other machines do not fail here.
 fn findings(report: &Report) -> String {
-    let rows = report.findings.iter().map(|line| {
+    let is_told =
+        |policy: &str| report.policies.iter().any(|line| line.policy == policy && line.is_at_fault());
+    let others = report.findings.iter().filter(|line| !(line.refused && is_told(&line.policy)));
+    let rows = others.map(|line| {
         let mark = if line.refused { "WOULD BE REFUSED: " } else { "" };
         vec![line.policy.clone(), line.field.clone(), format!("{mark}{}", line.says)]
     });
@@ -106,12 +109,17 @@ fn ending(report: &Report) -> String {
     let steps = report.steps.len();
     match (&report.refused, report.executed) {
         (Some(refused), _) => format!("nothing was done: {refused}\n"),
-        (None, Some(executed)) if report.restarts => format!("{executed} steps done; the machine restarts\n"),
+        (None, Some(executed)) if report.restarts => {
+            format!("{executed} steps done, the machine restarts: run this again afterwards\n")
+        }
         (None, Some(executed)) if report.exit == Exit::Done => {
             format!("{executed} steps done, all is as wanted\n")
         }
         (None, Some(executed)) => format!("{executed} steps done, NOT all is as wanted\n"),
-        (None, None) if steps == 0 && report.problems.is_empty() => "nothing to do\n".to_owned(),
+        (None, None) if steps == 0 && report.exit == Exit::Done => "nothing to do\n".to_owned(),
+        (None, None) if steps == 0 => {
+            "NOT all is as wanted, and no step can change that: see above\n".to_owned()
+        }
         (None, None) => format!("{steps} steps to do, disruption {}\n", report.disruption),
     }
 }
