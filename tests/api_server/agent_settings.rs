@@ -89,7 +89,7 @@ async fn nothing_is_reported_before_the_platform_of_the_node_is_known() {
     let _operator = cluster.operator();
     let root = two_cards();
     cluster.create_worker("unknown-1").await;
-    cluster.wait_for("unknown-1", "a node state", |_| true).await;
+    cluster.wait_for("unknown-1", "a node state", |_: &SriovNetworkNodeState| true).await;
     cluster.remove_worker("unknown-1").await;
     let arguments = ["agent", "--node", "unknown-1", "--host-root", root.path().to_str().unwrap()];
     let _agent = cluster.start_agent_without_node("unknown-1", &arguments);

@@ -1,6 +1,7 @@
 //! Unknown is not absent: whatever facts cannot be read, on the node or by the operator, nothing is taken away for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -8,10 +9,11 @@ use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_host::sim::{Machine, MachinePf};
 use vfleet_host::{Host, SimHost};
+use vfleet_plan::drain::Moment;
 use vfleet_plan::report::{self, View};
 use vfleet_plan::{
-    Disruption, Fact, HostFacts, NamedPolicy, NodeInput, Plan, Question, Step, Unanswered, Unread, plan_node,
-    plan_node_spec,
+    ClockReading, Disruption, Fact, HostFacts, NamedPolicy, NodeInput, PROTECTION, Plan, Question, Step,
+    Unanswered, Unread, UseMemory, plan_node, plan_node_spec,
 };
 
 use super::machine;
@@ -117,6 +119,8 @@ fn policy(pf: &MachinePf, selects: Selects, vfio: bool, switchdev: bool) -> Srio
 /// A cluster with one node, as far as decisions go.
 struct Cluster {
     host: SimHost,
+    /// Uses of cards by the node, as a host remembers them.
+    uses: UseMemory,
     policies: BTreeMap<String, SriovNetworkNodePolicySpec>,
     spec: SriovNetworkNodeStateSpec,
     report: Vec<InterfaceExt>,
@@ -216,6 +220,11 @@ fn without(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts {
     facts
 }
 
+/// Time stands still: all of it happens within a moment.
+fn now() -> ClockReading {
+    ClockReading { boot_id: "boot".to_owned(), since_boot: Duration::from_secs(100), wall: Moment(0) }
+}
+
 /// Whether a step takes something away, or could.
 fn takes_away(step: &Step, disruption: Disruption) -> bool {
     disruption > Disruption::None || matches!(step, Step::RemoveRecord { .. } | Step::RemoveFile { .. })
@@ -236,6 +245,7 @@ proptest! {
         });
         let mut cluster = Cluster {
             host,
+            uses: UseMemory::default(),
             policies: policies.collect(),
             spec: SriovNetworkNodeStateSpec::default(),
             report: Vec::new(),
@@ -246,7 +256,11 @@ proptest! {
             if round.restarts {
                 cluster.host = cluster.host.another();
             }
-            let facts = without(cluster.host.facts().expect("facts"), &round.outages);
+            let whole = cluster.host.facts().expect("facts");
+            cluster.uses.observe(&whole, true, &now(), PROTECTION);
+            let mut facts = without(whole, &round.outages);
+            cluster.uses.observe(&facts, true, &now(), PROTECTION);
+            cluster.uses.recall(&mut facts, &now(), PROTECTION);
             let plan = cluster.turn(&facts, round.blindness);
             for planned in &plan.steps {
                 let is_taken = takes_away(&planned.step, planned.disruption);

@@ -446,7 +446,7 @@ impl Cluster {
 pub struct State(SriovNetworkNodeState);
 
 impl State {
-    fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
+    pub fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
         self.0.status.clone().unwrap_or_default()
     }
 

@@ -41,7 +41,7 @@ async fn feed(client: Client, node: &str, told: &[IpAddr], sender: &watch::Sende
                 sender.send_if_modified(|known| replace(known, Ok(context)));
             }
             Ok(Event::InitDone) => {
-                say_why(sender, || format!("there is no Node {node}: is the agent's --node right?"))
+                say_why(sender, || format!("there is no Node {node}: is the agent's --node right?"));
             }
             Ok(Event::Init | Event::Delete(_)) => {}
             Err(error) => {

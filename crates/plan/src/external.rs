@@ -3,7 +3,7 @@
 use thiserror::Error;
 use vfleet_api::node_state::InterfaceExt;
 
-use crate::facts::{EswitchMode, PfFacts};
+use crate::facts::{EswitchMode, Fact, PfFacts};
 use crate::prelude::*;
 
 /// What is wanted of a PF that is managed outside.
@@ -28,8 +28,8 @@ pub struct ExternalFound {
     pub mtu: Option<u32>,
     /// Its link type: ETH, IB, or empty where it is not known.
     pub link_type: String,
-    /// The mode of its embedded switch: legacy also where it has none.
-    pub eswitch: EswitchMode,
+    /// The mode of its embedded switch: legacy also where it has none, `None` where its driver does not tell.
+    pub eswitch: Option<EswitchMode>,
 }
 
 impl From<&InterfaceExt> for ExternalFound {
@@ -41,7 +41,7 @@ impl From<&InterfaceExt> for ExternalFound {
             num_vfs: usize::try_from(count).unwrap_or(0),
             mtu: card.mtu.and_then(|mtu| u32::try_from(mtu).ok()),
             link_type: card.link_type.clone().unwrap_or_default(),
-            eswitch: if is_switchdev { EswitchMode::Switchdev } else { EswitchMode::Legacy },
+            eswitch: Some(if is_switchdev { EswitchMode::Switchdev } else { EswitchMode::Legacy }),
         }
     }
 }
@@ -53,7 +53,11 @@ impl From<&PfFacts> for ExternalFound {
             num_vfs: pf.vfs.len(),
             mtu: pf.link.as_ref().map(|link| link.mtu),
             link_type: pf.link.as_ref().map_or("", |link| link.kind.as_api()).to_owned(),
-            eswitch: pf.eswitch.value().unwrap_or(EswitchMode::Legacy),
+            eswitch: match pf.eswitch {
+                Fact::Value(mode) => Some(mode),
+                Fact::None => Some(EswitchMode::Legacy),
+                Fact::Unknown => None,
+            },
         }
     }
 }
@@ -102,7 +106,7 @@ pub fn check(wanted: &ExternalWish, found: &ExternalFound) -> Vec<ExternalFault>
     let is_known = !wanted.link_type.is_empty() && !found.link_type.is_empty();
     let link_type = (is_known && !wanted.link_type.eq_ignore_ascii_case(&found.link_type))
         .then(|| ExternalFault::LinkType { asked: wanted.link_type.clone(), found: found.link_type.clone() });
-    let eswitch = (wanted.eswitch != found.eswitch)
-        .then_some(ExternalFault::Eswitch { asked: wanted.eswitch, found: found.eswitch });
+    let eswitch = found.eswitch.filter(|found| *found != wanted.eswitch);
+    let eswitch = eswitch.map(|found| ExternalFault::Eswitch { asked: wanted.eswitch, found });
     [vfs, mtu, link_type, eswitch].into_iter().flatten().collect()
 }

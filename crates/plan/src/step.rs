@@ -15,6 +15,7 @@ use crate::prelude::*;
 
 /// One change of a machine. Doing it twice is the same as doing it once.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a plan has few steps, and each is made once")]
 pub enum Step {
     // A PF.
     /// Write down that a PF is ours, and what it shall be like.

@@ -50,7 +50,10 @@ async fn serve_when_free(
             Ok(Some(listener)) => break listener,
             Err(error) => note_failure(&error, standing),
         }
-        tokio::time::sleep(wait).await;
+        // Nobody tells when an address is free.
+        if tokio::time::timeout(wait, stop.cancelled()).await.is_ok() {
+            return;
+        }
         wait = (2 * wait).min(LAST_RETRY);
     };
     tracing::info!(address = ?listener.local_addr(), "serving metrics");

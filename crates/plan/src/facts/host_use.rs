@@ -4,6 +4,7 @@
 //! expires) is not one that is gone. A use is therefore remembered, and ends when it was absent for long: counted in
 //! the machine's own time since its start, so that no clock that is set ends it, and anew after each start.
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
@@ -94,7 +95,7 @@ pub struct InUse {
     /// The use.
     pub host_use: HostUse,
     /// Set when the use is remembered only: since when it is absent, and when the protection ends.
-    pub absent: Option<(Moment, Moment)>,
+    pub absent: Option<Box<(Moment, Moment)>>,
 }
 
 impl From<HostUse> for InUse {
@@ -106,10 +107,10 @@ impl From<HostUse> for InUse {
 impl fmt::Display for InUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.host_use.as_str())?;
-        let Some((since, until)) = self.absent else { return Ok(()) };
+        let Some((since, until)) = self.absent.as_deref() else { return Ok(()) };
         // Whole seconds are enough.
         let text = |moment: Moment| Moment(moment.0 - moment.0.rem_euclid(1_000_000)).text();
-        write!(f, " (not seen since {}, protected until about {})", text(since), text(until))
+        write!(f, " (not seen since {}, protected until about {})", text(*since), text(*until))
     }
 }
 
@@ -126,13 +127,11 @@ impl UseMemory {
             if is_vf_that_is_gone(*address, remembered.pf, facts) {
                 return false;
             }
-            match remembered.absence.as_ref().and_then(|absence| absence.lasts(now)) {
-                Some(lasts) => lasts < hold,
-                None => {
-                    remembered.absence = Some(Absence::begin(now));
-                    !hold.is_zero()
-                }
+            if let Some(lasts) = remembered.absence.as_ref().and_then(|absence| absence.lasts(now)) {
+                return lasts < hold;
             }
+            remembered.absence = Some(Absence::begin(now));
+            !hold.is_zero()
         });
         for (address, (pf, host_use)) in used {
             let seen_in = now.boot_id.clone();
@@ -194,7 +193,7 @@ impl HostFacts {
         let now = link.and_then(|link| link.host_use).map(InUse::from);
         now.or_else(|| {
             let lingering = self.lingering_uses.get(&address)?;
-            Some(InUse { host_use: lingering.host_use, absent: lingering.absent })
+            Some(InUse { host_use: lingering.host_use, absent: lingering.absent.map(Box::new) })
         })
     }
 

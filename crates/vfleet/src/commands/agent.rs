@@ -93,12 +93,11 @@ fn lock(arguments: &Arguments) -> Option<MachineLock> {
 
 fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
     let settings = arguments.settings.of_node();
-    let host: Arc<dyn Host> = match &arguments.sim {
-        Some(file) => Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?),
-        None => {
-            let machine = this_machine(&arguments.host_root, &settings);
-            Arc::new(machine.with_protection(arguments.settings.protection()))
-        }
+    let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
+        Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
+    } else {
+        let machine = this_machine(&arguments.host_root, &settings);
+        Arc::new(machine.with_protection(arguments.settings.protection()))
     };
     let is_simulated = arguments.sim.is_some();
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);

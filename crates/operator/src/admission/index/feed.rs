@@ -29,6 +29,7 @@ use crate::settings::{Seen, Settings};
 use crate::watch;
 
 /// Something changed.
+#[expect(clippy::large_enum_variant, reason = "one lives at a time")]
 enum Change {
     Config(Seen),
     NicIds(Option<NicIds>),
