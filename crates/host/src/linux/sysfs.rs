@@ -131,15 +131,15 @@ pub(super) fn target_name(link: &Path) -> Result<Option<String>, HostError> {
 
 /// The names in a directory, sorted. Names that are not UTF-8 are not ours: every name that is looked for is ASCII.
 pub(super) fn names(directory: &Path) -> Result<Vec<String>, HostError> {
-    Ok(names_of(entries(directory)?))
+    Ok(names_of(&entries(directory)?))
 }
 
 /// Like [`names`], of a directory that not every device has.
 pub(super) fn names_if_there(directory: &Path) -> Result<Vec<String>, HostError> {
-    Ok(names_of(entries_if_there(directory)?))
+    Ok(names_of(&entries_if_there(directory)?))
 }
 
-fn names_of(entries: Vec<PathBuf>) -> Vec<String> {
+fn names_of(entries: &[PathBuf]) -> Vec<String> {
     entries.iter().filter_map(|entry| Some(entry.file_name()?.to_str()?.to_owned())).collect()
 }
 
