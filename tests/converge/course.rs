@@ -6,7 +6,7 @@ use std::thread;
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::sim::{Kernel, Pf};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{ModuleState, Plan, PlannedStep, Record, Stage, Step, plan_node, schedule};
+use vfleet_plan::{Disruption, ModuleState, Plan, PlannedStep, Record, Stage, Step, plan_node, schedule};
 
 /// How steps are executed.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,19 @@ pub(crate) fn plan(host: &SimHost, wanted: &SriovNetworkNodeStateSpec) -> Plan {
     plan_node(wanted, &host.facts().expect("facts"))
 }
 
+/// Plans as the agent does: when pods would be disturbed they go first, and give back the VFs that they hold.
+pub(crate) fn plan_after_drain(host: &SimHost, wanted: &SriovNetworkNodeStateSpec) -> Plan {
+    let before = plan(host, wanted);
+    if before.disruption() < Disruption::Drain {
+        return before;
+    }
+    host.behind_its_back(|kernel| {
+        let vfs = kernel.pfs.iter_mut().flat_map(|pf| &mut pf.vfs);
+        vfs.for_each(|vf| vf.is_held_elsewhere = false);
+    });
+    plan(host, wanted)
+}
+
 /// Plans and executes until there is nothing to do, and gives the last plan. A machine restarts twice at most for one
 /// purpose. One plan is enough, but after a change of firmware, and for rules of udev: what they are about is known
 /// only later.
@@ -28,7 +41,7 @@ pub(crate) fn converge(host: &SimHost, wanted: &SriovNetworkNodeStateSpec, pace:
     let mut restarts = 0;
     let mut is_second = false;
     for _ in 0..10 {
-        let plan = plan(host, wanted);
+        let plan = plan_after_drain(host, wanted);
         if plan.steps.is_empty() {
             return plan;
         }
@@ -46,8 +59,13 @@ pub(crate) fn converge(host: &SimHost, wanted: &SriovNetworkNodeStateSpec, pace:
     panic!("it never ends: {:#?}", lines(&plan(host, wanted)));
 }
 
+/// Rules, and the note in a record that udev was told of them.
 fn is_about_udev(planned: &PlannedStep) -> bool {
-    matches!(planned.step, Step::WriteFile { .. } | Step::RemoveFile { .. } | Step::ReplayUdev { .. })
+    match &planned.step {
+        Step::WriteFile { .. } | Step::RemoveFile { .. } | Step::ReplayUdev { .. } => true,
+        Step::WriteRecord { record } => !record.making,
+        _ => false,
+    }
 }
 
 /// A step of the planner never fails here.

@@ -24,7 +24,7 @@ use vfleet_plan::firmware::MELLANOX;
 use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
 use vfleet_tests::contract::specs::{group, spec, with_groups};
 
-use course::{Pace, converge, lasting, lines, plan};
+use course::{Pace, converge, lasting, lines, plan, plan_after_drain};
 use mishap::{Mishap, mishap};
 
 /// How many scenarios are tried, or more where `PROPTEST_CASES` says so.
@@ -244,7 +244,7 @@ fn restarts_that_are_remembered_make_no_difference() {
 /// Cut after any step and start over: the same machine in the end.
 fn cut_anywhere(scenario: &Scenario) -> Result<(), TestCaseError> {
     let host = begin(scenario);
-    let first = plan(&host, &scenario.wanted);
+    let first = plan_after_drain(&host, &scenario.wanted);
     converge(&host, &scenario.wanted, Pace::OneByOne);
     let whole = lasting(&host);
     for cut in 0..first.steps.len() {
@@ -258,7 +258,7 @@ fn cut_anywhere(scenario: &Scenario) -> Result<(), TestCaseError> {
 fn cut_and_start_over(scenario: &Scenario, cut: usize) -> SimHost {
     let host = begin(scenario);
     host.cut_at(cut);
-    let plan = plan(&host, &scenario.wanted);
+    let plan = plan_after_drain(&host, &scenario.wanted);
     let refused = plan.steps.iter().position(|planned| host.execute(&planned.step).is_err());
     assert_eq!(refused, Some(cut));
     assert!(host.facts().is_err(), "a process that was killed does nothing");

@@ -189,8 +189,9 @@ impl<'a> VfPlanner<'a> {
                     .then(|| (usual, "no policy asks for another any more".to_owned()))
             }
             (None, mtu) => {
-                let changes = is_kernel && (is_begun || last != mtu);
-                changes.then(|| (mtu.unwrap_or(usual), "a pod holds it, with another one".to_owned()))
+                let is_other = mtu.map_or(last.is_some_and(|last| last != usual), |mtu| last != Some(mtu));
+                (is_kernel && (is_begun || is_other))
+                    .then(|| (mtu.unwrap_or(usual), "a pod holds it, and it may have another".to_owned()))
             }
         }
     }
