@@ -84,7 +84,7 @@ pub struct KeptPf {
 impl fmt::Display for KeptPf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pf, name, policy } = self;
-        let name = name.as_deref().map(|name| format!("{name} ({pf})")).unwrap_or_else(|| pf.to_string());
+        let name = name.as_deref().map_or_else(|| pf.to_string(), |name| format!("{name} ({pf})"));
         write!(f, "{name} stays as it was configured, since policy {policy} cannot be followed")
     }
 }

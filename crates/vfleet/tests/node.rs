@@ -204,7 +204,7 @@ fn a_slip_of_the_pen_fails_and_gives_no_card_back() {
         (policy("four", 4, &json!({})), "nicSelector is empty"),
         (policy("with.dot", 4, &json!({ "pfNames": ["ens1f0"] })), "only letters, digits"),
         // One that cannot be read.
-        (policy("four", 4, &json!({ "pfNames": ["ens1f0"] })).replace("4", "\"many\""), "many"),
+        (policy("four", 4, &json!({ "pfNames": ["ens1f0"] })).replace('4', "\"many\""), "many"),
     ] {
         let output = node(&APPLY, &booted(), &policies);
         let told_fault = told(&output);

@@ -21,7 +21,7 @@ const LONGEST_HOLDER: u64 = 200;
 /// A lock of the machine, until it is dropped.
 #[derive(Debug)]
 pub struct MachineLock {
-    _files: Vec<File>,
+    files: Vec<File>,
 }
 
 /// Error of a lock that was not taken.
@@ -45,7 +45,7 @@ impl MachineLock {
     /// Locks the machine for one run of `holder`, which is what others are told.
     pub fn for_run(root: &HostRoot, holder: &str) -> Result<Self, LockError> {
         let file = exclusive(&root.at(RUN), holder)?.map_err(|holder| LockError::Busy { holder })?;
-        Ok(Self { _files: vec![file] })
+        Ok(Self { files: vec![file] })
     }
 
     /// Locks the machine for one run of `holder`, while no agent looks after it.
@@ -60,14 +60,14 @@ impl MachineLock {
             Err(TryLockError::Error(source)) => return Err(LockError::Failed { path, source }),
         }
         let mut lock = Self::for_run(root, holder)?;
-        lock._files.push(agent);
+        lock.files.push(agent);
         Ok(lock)
     }
 
     /// Locks the machine for an agent, `holder`.
     pub fn for_agent(root: &HostRoot, holder: &str) -> Result<Self, LockError> {
         let file = exclusive(&root.at(AGENT), holder)?.map_err(|_| LockError::BesideAgent)?;
-        Ok(Self { _files: vec![file] })
+        Ok(Self { files: vec![file] })
     }
 }
 
