@@ -319,14 +319,9 @@ async fn an_agent_whose_metrics_port_is_taken_works_on_and_serves_when_the_port_
     let no_bundle = [("SSL_CERT_FILE", "/none"), ("SSL_CERT_DIR", "/none")];
     let _agent = cluster.agent_with("exporter-1", &arguments, &no_bundle).await;
     cluster.make_vfs("exporter-1", PF, 2).await;
-    let metrics = |state: &State| {
-        let conditions = state.status().conditions.unwrap_or_default();
-        conditions.into_iter().find(|condition| condition.type_ == "Metrics")
-    };
-    let is_taken = |state: &State| {
-        metrics(state)
-            .is_some_and(|one| (one.status.as_str(), one.reason.as_str()) == ("False", "AddressInUse"))
-    };
+    let metrics = |state: &State| state.find_condition("Metrics");
+    let taken = ("False".to_owned(), "AddressInUse".to_owned());
+    let is_taken = |state: &State| metrics(state).as_ref() == Some(&taken);
     let state = cluster.wait("exporter-1", "a condition about its metrics", is_taken).await;
     assert!(state.is_synced(), "the cards are as wanted");
     assert!(cluster.log().contains("metrics are not served"), "it is logged");

@@ -476,10 +476,14 @@ impl State {
     }
 
     pub fn condition(&self, type_: &str) -> (String, String) {
+        self.find_condition(type_).expect("a condition")
+    }
+
+    /// The status and the reason of a condition that may not be there.
+    pub fn find_condition(&self, type_: &str) -> Option<(String, String)> {
         let conditions = self.status().conditions.unwrap_or_default();
-        let condition =
-            conditions.into_iter().find(|condition| condition.type_ == type_).expect("a condition");
-        (condition.status, condition.reason)
+        let condition = conditions.into_iter().find(|condition| condition.type_ == type_)?;
+        Some((condition.status, condition.reason))
     }
 
     /// Changes with every write.

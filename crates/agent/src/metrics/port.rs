@@ -28,19 +28,13 @@ pub fn serve_at(
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
     let (metrics, standing) = (Arc::clone(&config.metrics), config.standing.clone());
-    async move {
-        let served = serve_when_free(address, metrics, &standing, stop.clone());
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = served => {}
-        }
-    }
+    serve_when_free(address, metrics, standing, stop)
 }
 
 async fn serve_when_free(
     address: BindAddress,
     metrics: Arc<Metrics>,
-    standing: &watch::Sender<Standing>,
+    standing: watch::Sender<Standing>,
     stop: CancellationToken,
 ) {
     let mut wait = FIRST_RETRY;
@@ -48,9 +42,8 @@ async fn serve_when_free(
         match address.listen().await {
             Ok(None) => return,
             Ok(Some(listener)) => break listener,
-            Err(error) => note_failure(&error, standing),
+            Err(error) => note_failure(&error, &standing),
         }
-        // Nobody tells when an address is free.
         if tokio::time::timeout(wait, stop.cancelled()).await.is_ok() {
             return;
         }
