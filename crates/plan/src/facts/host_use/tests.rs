@@ -1,5 +1,5 @@
 use super::*;
-use crate::facts::{LinkKind, PfFacts, Unread, VfFacts};
+use crate::facts::{Fact, LinkKind, PfFacts, Unread, VfFacts};
 
 const HOLD: Duration = PROTECTION;
 
@@ -15,6 +15,7 @@ fn link(host_use: Option<HostUse>) -> LinkFacts {
     LinkFacts {
         name: "ens1f0".to_owned(),
         alt_names: Vec::new(),
+        is_named: true,
         kind: LinkKind::Ethernet,
         mac: None,
         permanent_mac: None,
@@ -28,7 +29,7 @@ fn link(host_use: Option<HostUse>) -> LinkFacts {
 }
 
 /// A machine with a PF and a VF of it, used for these.
-fn machine(of_pf: Option<HostUse>, of_vf: Option<HostUse>) -> HostFacts {
+fn machine(pf_use: Option<HostUse>, of_vf: Option<HostUse>) -> HostFacts {
     let vf = VfFacts {
         index: 0,
         address: vf(),
@@ -50,13 +51,13 @@ fn machine(of_pf: Option<HostUse>, of_vf: Option<HostUse>) -> HostFacts {
         numa_node: None,
         total_vfs: 64,
         drivers_autoprobe: true,
-        eswitch: None,
+        eswitch: Fact::None,
         tc_offload: None,
         rdma: None,
         firmware: None,
         is_lone_vf: false,
-        net_filter: None,
-        link: Some(link(of_pf)),
+        net_filter: Fact::None,
+        link: Some(link(pf_use)),
         vfs: vec![vf],
     };
     HostFacts { pfs: vec![pf], ..Default::default() }
@@ -106,7 +107,7 @@ fn a_use_that_is_away_for_a_moment_protects_all_the_same() {
     let facts = look(&mut memory, machine(ROUTE, None), &at("a", 102));
     assert_eq!(
         (uses(&facts), facts.protection_ends_in),
-        ([ROUTE, ADDRESS], Some(HOLD - Duration::from_secs(1)))
+        ([ROUTE, ADDRESS], Some(HOLD.saturating_sub(Duration::from_secs(1))))
     );
     assert_eq!(facts.lingering_uses.keys().collect::<Vec<_>>(), [&vf()]);
 }
