@@ -43,7 +43,8 @@ impl Mode {
                     BootConfig { spec: spec_at_boot, settings: settings_at_boot, in_use: BTreeMap::new() };
                 let (text, result) = (config_text(&config), known_result(facts));
                 let options = settings.options;
-                let wish = BootWish { spec, accepted: &accepted, config: &text, result: result.as_ref(), options };
+                let wish =
+                    BootWish { spec, accepted: &accepted, config: &text, result: result.as_ref(), options };
                 plan_boot(&wish, facts)
             }
         }

@@ -12,8 +12,8 @@ use vfleet_host::sim::{CardFirmware, Machine};
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::files::MODULE_OPTIONS;
 use vfleet_plan::{
-    BootLoader, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind, ModuleState, PROTECTION, Processor, Step,
-    VfDriver, plan_node,
+    BootLoader, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind, ModuleState, PROTECTION,
+    Processor, Step, VfDriver, plan_node,
 };
 
 fn pf() -> PciAddress {

@@ -96,7 +96,8 @@ fn interface(pf: &PfFacts, record: Option<&Record>, facts: &HostFacts) -> Interf
         totalvfs: Some(pf.total_vfs.into()).filter(|total| *total > 0),
         numa_node: pf.numa_node.map(Into::into),
         in_use_by: in_use_by(pf.address, link, facts),
-        vfs: Some(pf.vfs.iter().map(|vf| virtual_function(vf, facts)).collect::<Vec<_>>()).filter(|vfs| !vfs.is_empty()),
+        vfs: Some(pf.vfs.iter().map(|vf| virtual_function(vf, facts)).collect::<Vec<_>>())
+            .filter(|vfs| !vfs.is_empty()),
         conditions: None,
     }
 }

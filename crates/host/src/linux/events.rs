@@ -165,12 +165,7 @@ fn subscribe(node_addresses: &[IpAddr]) -> Result<[Subscription; 2], HostError> 
 
 /// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
 /// and wakes.
-fn serve(
-    mut subscriptions: [Subscription; 2],
-    node_addresses: &[IpAddr],
-    end: &PipeReader,
-    wake: &Wake,
-) {
+fn serve(mut subscriptions: [Subscription; 2], node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
     loop {
         match next_batch(&subscriptions, end) {
             Ok(Some(true)) => wake(),

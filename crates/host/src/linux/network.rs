@@ -105,7 +105,8 @@ impl Used {
     fn extend(&mut self, host_use: Option<HostUse>, interfaces: impl IntoIterator<Item = u32>) {
         let used = host_use.into_iter();
         let interfaces = interfaces.into_iter().collect::<Vec<_>>();
-        self.interfaces.extend(used.flat_map(|host_use| interfaces.iter().map(move |index| (*index, host_use))));
+        self.interfaces
+            .extend(used.flat_map(|host_use| interfaces.iter().map(move |index| (*index, host_use))));
     }
 }
 
@@ -119,7 +120,9 @@ fn carriers(
 ) -> Result<Vec<u32>, HostError> {
     let mut found = Vec::new();
     if let Some(local) = session.local {
-        found.extend(addresses.iter().filter(|address| address.ip == Some(local)).map(|address| address.index));
+        found.extend(
+            addresses.iter().filter(|address| address.ip == Some(local)).map(|address| address.index),
+        );
     }
     if let Some(name) = &session.interface {
         found.extend(links.values().filter(|link| link.name == *name).map(|link| link.index));

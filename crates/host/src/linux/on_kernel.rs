@@ -117,9 +117,7 @@ fn what_the_node_uses_is_found_below_bonds_and_vlans_and_told_at_once() {
     let is_woken = || woken.recv_timeout(Duration::from_secs(5)).is_ok();
     let quiet = || while woken.recv_timeout(Duration::from_secs(5)).is_ok() {};
     quiet();
-    shell(
-        "ip link set veth-a up; ip route add 198.51.100.128/25 dev veth-a",
-    );
+    shell("ip link set veth-a up; ip route add 198.51.100.128/25 dev veth-a");
     assert!(!is_woken(), "a pod's interface wakes nobody");
 
     assert_eq!(read().host_use(index("enp1s0")), None);

@@ -29,7 +29,8 @@ pub(super) fn sessions(root: &HostRoot) -> Result<Vec<Session>, HostError> {
     let controllers = root.at("sys/class/nvme");
     for name in sysfs::names_if_there(&controllers)? {
         let controller = controllers.join(name);
-        let transport = sysfs::read_if_there(&controller.join("transport"), "a transport", |text| Some(text.to_owned()))?;
+        let transport =
+            sysfs::read_if_there(&controller.join("transport"), "a transport", |text| Some(text.to_owned()))?;
         if transport.is_some_and(|transport| ["tcp", "rdma"].contains(&transport.as_str())) {
             let address = sysfs::read(&controller.join("address"));
             sessions.push(address.map(|text| nvme(&text)).unwrap_or_default());

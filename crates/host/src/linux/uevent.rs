@@ -20,8 +20,9 @@ impl<'a> Uevent<'a> {
     /// Whether it can be about a network card, or a session with a storage server: not a queue of a card, and not an
     /// interface that software made.
     pub(super) fn is_about_cards(&self) -> bool {
-        self.is_about_storage() || matches!(self.subsystem, "pci" | "net" | "infiniband" | "vdpa")
-            && !self.device.starts_with("/devices/virtual/")
+        self.is_about_storage()
+            || matches!(self.subsystem, "pci" | "net" | "infiniband" | "vdpa")
+                && !self.device.starts_with("/devices/virtual/")
     }
 
     fn is_about_storage(&self) -> bool {

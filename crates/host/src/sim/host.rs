@@ -59,7 +59,12 @@ impl SimHost {
     /// Boots `machine`. Different seeds give different Ethernet addresses where the machine names none.
     pub fn new(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
         let kernel = Mutex::new(Kernel::boot(machine, seed)?);
-        Ok(Self::on(Arc::new(Shared { kernel, uses: Mutex::default(), begin: Instant::now(), wakes: Mutex::default() })))
+        Ok(Self::on(Arc::new(Shared {
+            kernel,
+            uses: Mutex::default(),
+            begin: Instant::now(),
+            wakes: Mutex::default(),
+        })))
     }
 
     /// Boots the machine that `text` describes, in the form of [`Machine`].

@@ -144,8 +144,10 @@ impl UseMemory {
     pub fn recall(&self, facts: &mut HostFacts, now: &ClockReading, hold: Duration) {
         let used = observed(facts);
         let absent = self.functions.iter().filter(|(address, _)| !used.contains_key(*address));
-        facts.lingering_uses = absent.clone().map(|(address, use_)| (*address, use_.lingering(now, hold))).collect();
-        let ends = absent.filter_map(|(_, use_)| Some(hold.saturating_sub(use_.absence.as_ref()?.lasts(now)?)));
+        facts.lingering_uses =
+            absent.clone().map(|(address, use_)| (*address, use_.lingering(now, hold))).collect();
+        let ends =
+            absent.filter_map(|(_, use_)| Some(hold.saturating_sub(use_.absence.as_ref()?.lasts(now)?)));
         facts.protection_ends_in = ends.min();
     }
 }

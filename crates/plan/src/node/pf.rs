@@ -1,6 +1,6 @@
 //! One PF: its record, link, MTU, mode and VF count; then its VFs.
 
-use super::check::{check_external, check_own, guids};
+use super::check::{check_external, check_own, check_use, guids};
 use super::making::Making;
 use super::problem::{Cause, Problem};
 use super::vf::{Phase, VfPlanner, VfSteps};
@@ -50,6 +50,22 @@ fn look<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Result<&'a PfFacts, Vec<
         return Err(vec![Cause::Unread { reason: unread.reason, error: unread.error.clone() }]);
     }
     facts.pf(wanted.address).ok_or_else(|| vec![Cause::NoSuchPf])
+}
+
+/// Returns what is refused of a PF because of what the node itself uses, whatever else stands against it.
+pub(super) fn refused_for_use(wanted: &WantedPf, facts: &HostFacts) -> Vec<Cause> {
+    let Some(found) = facts.pf(wanted.address) else { return Vec::new() };
+    if found.is_lone_vf {
+        return lone::refused_for_use(wanted, found, facts).into_iter().collect();
+    }
+    let making = if wanted.external { None } else { Making::needed(wanted, found) };
+    let old = facts.record(wanted.address);
+    let mut causes = if wanted.external { Vec::new() } else { check_use(wanted, found, making, facts) };
+    if making.is_none() {
+        let planner = VfPlanner::new(wanted, found, old, None, Phase::Settled, facts);
+        causes.extend((0..planner.count()).filter_map(|index| planner.plan(index).err()));
+    }
+    causes
 }
 
 /// A PF of our own.

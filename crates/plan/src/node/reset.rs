@@ -19,7 +19,9 @@ pub(super) fn reset_pf(record: &Record, facts: &HostFacts) -> Result<Vec<Planned
         return Err(problem(Cause::Unread { reason: unread.reason, error: unread.error.clone() }));
     }
     let mut steps = match facts.pf(record.pf) {
-        Some(found) if !record.is_external() => undo(record, found, &Guard::of_unwanted(facts)).map_err(problem)?,
+        Some(found) if !record.is_external() => {
+            undo(record, found, &Guard::of_unwanted(facts)).map_err(problem)?
+        }
         _ => Vec::new(),
     };
     steps.extend(udev::remove_rules(record.pf, facts));

@@ -207,10 +207,14 @@ fn a_representor_is_named_by_its_vf() {
 fn network_manager_keeps_vfs_in_no_group() {
     let host = machine("");
     let grouped = |groups: &str| -> SriovNetworkNodeStateSpec {
-        let text = format!("interfaces: [{{pciAddress: \"0000:3b:00.0\", name: ens1f0, numVfs: 8, vfGroups: {groups}}}]");
+        let text = format!(
+            "interfaces: [{{pciAddress: \"0000:3b:00.0\", name: ens1f0, numVfs: 8, vfGroups: {groups}}}]"
+        );
         serde_saphyr::from_str(&text).unwrap()
     };
-    let some = grouped("[{vfRange: 6-7, policyName: b, resourceName: b}, {vfRange: 1-3, policyName: a, resourceName: a}]");
+    let some = grouped(
+        "[{vfRange: 6-7, policyName: b, resourceName: b}, {vfRange: 1-3, policyName: a, resourceName: a}]",
+    );
     let text = rule(&settle(&host, &some), "10-nm-disable").to_owned();
     assert!(text.ends_with("sh %k 0000:3b:00.0 1-3 6-7\"\n"), "{text}");
     assert_eq!(files(&settle(&host, &grouped("[]"))), [""; 0]);
@@ -232,7 +236,13 @@ fn only_vfs_of_the_pf_and_of_the_ranges_are_told_apart_for_network_manager() {
         }
     }
     let interfaces = sysfs.join("class/net");
-    let names = ["vf0-of-0000:3b:00.0", "vf1-of-0000:3b:00.0", "vf3-of-0000:3b:00.0", "vf0-of-0000:3b:00.1", "0000:3b:00.0"];
+    let names = [
+        "vf0-of-0000:3b:00.0",
+        "vf1-of-0000:3b:00.0",
+        "vf3-of-0000:3b:00.0",
+        "vf0-of-0000:3b:00.1",
+        "0000:3b:00.0",
+    ];
     for name in names {
         std::fs::create_dir_all(interfaces.join(name)).unwrap();
         link(&format!("../../../bus/pci/devices/{name}"), interfaces.join(name).join("device"));

@@ -27,11 +27,7 @@ fn of_rtnetlink() {
     assert_bytes(&rtnl::get(INDEX), 18, "00000000611e0000000000000000000008001d0009000000");
     assert_bytes(&rtnl::list(), 18, "0000000000000000000000000000000008001d0008000000");
     assert_bytes(&rtnl::list_routes(), 26, "000000000000000000000000");
-    assert_bytes(
-        &rtnl::get_route([192, 0, 2, 7].into()),
-        26,
-        "02200000000000000000000008000100c0000207",
-    );
+    assert_bytes(&rtnl::get_route([192, 0, 2, 7].into()), 26, "02200000000000000000000008000100c0000207");
     assert_bytes(&rtnl::list_next_hops(), 106, "0000000000000000");
     assert_bytes(&rtnl::list_addresses(), 22, "0000000000000000");
     assert_bytes(&rtnl::set_up(INDEX), 19, "00000000611e00000100000001000000");

@@ -75,7 +75,12 @@ fn look(memory: &mut UseMemory, facts: HostFacts, now: &ClockReading) -> HostFac
     look_at_part(memory, facts, true, now)
 }
 
-fn look_at_part(memory: &mut UseMemory, mut facts: HostFacts, is_complete: bool, now: &ClockReading) -> HostFacts {
+fn look_at_part(
+    memory: &mut UseMemory,
+    mut facts: HostFacts,
+    is_complete: bool,
+    now: &ClockReading,
+) -> HostFacts {
     memory.observe(&facts, is_complete, now, HOLD);
     memory.recall(&mut facts, now, HOLD);
     facts
@@ -99,7 +104,10 @@ fn a_use_that_is_away_for_a_moment_protects_all_the_same() {
     assert_eq!(facts.protection_ends_in, Some(HOLD));
     assert_eq!(facts.pfs[0].link.as_ref().unwrap().host_use, None, "what is observed is a fact of its own");
     let facts = look(&mut memory, machine(ROUTE, None), &at("a", 102));
-    assert_eq!((uses(&facts), facts.protection_ends_in), ([ROUTE, ADDRESS], Some(HOLD - Duration::from_secs(1))));
+    assert_eq!(
+        (uses(&facts), facts.protection_ends_in),
+        ([ROUTE, ADDRESS], Some(HOLD - Duration::from_secs(1)))
+    );
     assert_eq!(facts.lingering_uses.keys().collect::<Vec<_>>(), [&vf()]);
 }
 
@@ -182,7 +190,8 @@ fn people_are_told_since_when_and_until_when() {
     look(&mut memory, machine(ROUTE, None), &at("a", 100));
     let facts = look(&mut memory, machine(None, None), &at("a", 160));
     let in_use = facts.in_use(pf(), None).unwrap();
-    let text = "the default route (not seen since 1970-01-01T00:02:40Z, protected until about 1970-01-01T00:07:40Z)";
+    let text =
+        "the default route (not seen since 1970-01-01T00:02:40Z, protected until about 1970-01-01T00:07:40Z)";
     assert_eq!(in_use.to_string(), text);
     assert_eq!(InUse::from(HostUse::DefaultRoute).to_string(), "the default route");
 }

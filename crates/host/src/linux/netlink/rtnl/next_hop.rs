@@ -57,10 +57,15 @@ mod tests {
     fn reads_hops_and_groups_of_them() {
         let one = emit(&Attributes::default().with_u32(NHA_ID, 7).with_u32(NHA_OIF, 4));
         assert_eq!(NextHop::parse(&one), Some(NextHop { id: 7, interface: Some(4), group: Vec::new() }));
-        let entries: Vec<u8> = [7_u32, 8].iter().flat_map(|id| [id.to_ne_bytes(), [1, 0, 0, 0]].concat()).collect();
+        let entries: Vec<u8> =
+            [7_u32, 8].iter().flat_map(|id| [id.to_ne_bytes(), [1, 0, 0, 0]].concat()).collect();
         let group = emit(&Attributes::default().with_u32(NHA_ID, 9).with(NHA_GROUP, &entries));
         assert_eq!(NextHop::parse(&group), Some(NextHop { id: 9, interface: None, group: vec![7, 8] }));
-        assert_eq!(NextHop::parse(&emit(&Attributes::default().with_u32(NHA_OIF, 4))), None, "one without an id");
+        assert_eq!(
+            NextHop::parse(&emit(&Attributes::default().with_u32(NHA_OIF, 4))),
+            None,
+            "one without an id"
+        );
         let cut = emit(&Attributes::default().with_u32(NHA_ID, 9).with(NHA_GROUP, &entries[..12]));
         assert_eq!((NextHop::parse(&cut), NextHop::parse(&[0; 5])), (None, None));
     }
