@@ -125,11 +125,14 @@ pub fn node_warnings(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec
 pub(crate) fn refusals(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<(PciAddress, Protected)> {
     let interfaces = spec.interfaces.as_deref().unwrap_or_default();
     let (wanted, _) = read_wanted(interfaces);
-    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts, &check::guid_source(&wanted, facts));
+    let wanted = wanted.iter().map(|wanted| (wanted.address, pf::refused_for_use(wanted, facts)));
     let mut unwanted = Plan::default();
     give_back(&mut unwanted, interfaces, facts);
-    let problems = pfs.into_iter().flat_map(|(_, pf)| pf.problems).chain(unwanted.problems);
-    problems.filter_map(|problem| Some((problem.pf?, problem.cause.protection()?))).collect()
+    let unwanted =
+        unwanted.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
+    let all =
+        wanted.chain(unwanted).flat_map(|(pf, causes)| causes.into_iter().map(move |cause| (pf, cause)));
+    all.filter_map(|(pf, cause)| Some((pf, cause.protection()?))).collect()
 }
 
 /// Each PF that can be read from the spec; and why others cannot.

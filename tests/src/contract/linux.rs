@@ -9,6 +9,8 @@ mod switch;
 mod tools;
 mod witness;
 
+use std::time::Duration;
+
 use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostRoot, LinuxHost};
 
@@ -100,8 +102,9 @@ fn missing(why: &str) -> Shown {
     Err(Stop::CannotShow(why.to_owned()))
 }
 
+/// What one case leaves must not protect a card from the next one.
 fn new_host() -> LinuxHost {
-    LinuxHost::new(HostRoot::default())
+    LinuxHost::new(HostRoot::default()).with_protection(Duration::ZERO)
 }
 
 impl Bench for LinuxBench {

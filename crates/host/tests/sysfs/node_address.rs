@@ -108,7 +108,9 @@ fn protects_next_hops(tree: &Tree) {
 
 /// A session with a server on the other side of a VF, which has no address of its own; and one that leads nowhere now.
 fn protects_storage(tree: &Tree) {
+    // They are each other's end: what leads through one leads through the other.
     ip("address flush dev vf1");
+    ip("address flush dev pf0");
     let host = || tree.host().with_protection(Duration::ZERO);
     host().facts().unwrap();
     assert!(removes_vfs(&more_vfs(&host().facts().unwrap())));

@@ -11,7 +11,7 @@ use crate::prelude::*;
 /// Returns what the units shall do of `spec`: all of it, but for PFs that would be changed although the node itself uses
 /// them, or one of their VFs. Such a PF stays what it is at boot: as in `last`, the spec of the config on the disk, or as
 /// it was last configured, or what is wanted without the VFs in use, or as it is found. On a PF that is managed outside the
-/// other VFs go on at once.
+/// other VFs go on at once. What a card is used for that cannot be read now is not known: it stays what it is, too.
 pub fn accepted(
     spec: &SriovNetworkNodeStateSpec,
     facts: &HostFacts,
@@ -19,10 +19,10 @@ pub fn accepted(
 ) -> SriovNetworkNodeStateSpec {
     let Some(wanted) = &spec.interfaces else { return spec.clone() };
     let refused = refused(spec, facts);
-    let is_refused = |interface: &Interface| address(interface).is_some_and(|pf| refused.contains_key(&pf));
+    let is_refused = |pf: PciAddress| refused.contains_key(&pf) || facts.unread(pf).is_some();
     let mut interfaces = Vec::new();
     for interface in wanted {
-        interfaces.extend(match is_refused(interface) {
+        interfaces.extend(match address(interface).is_some_and(is_refused) {
             false => Some(interface.clone()),
             true if is_external(interface) => Some(without_vfs_in_use(interface, facts)),
             true => kept(interface, facts, last),
@@ -30,7 +30,7 @@ pub fn accepted(
     }
     // No policy wants these any more, and they cannot be given back.
     let is_wanted = |pf| wanted.iter().any(|interface| address(interface) == Some(pf));
-    for record in facts.records.iter().filter(|record| refused.contains_key(&record.pf)) {
+    for record in facts.records.iter().filter(|record| is_refused(record.pf)) {
         if !is_wanted(record.pf) {
             interfaces.extend(kept(&record.interface, facts, last));
         }
@@ -78,6 +78,9 @@ fn kept(
     let on_disk = last.into_iter().flat_map(|last| last.interfaces.iter().flatten());
     let on_disk = on_disk.into_iter().find(|interface| address(interface) == Some(pf)).cloned();
     let recorded = facts.record(pf).map(|record| record.interface.clone());
+    if facts.unread(pf).is_some() {
+        return on_disk.or(recorded);
+    }
     let is_ours = recorded.is_some();
     let candidates = [on_disk, recorded, Some(without_vfs_in_use(wanted, facts))];
     let is_acceptable = |candidate: &Interface| !refused(&alone(candidate), facts).contains_key(&pf);

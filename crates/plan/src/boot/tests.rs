@@ -2,8 +2,11 @@ use vfleet_api::PciAddress;
 
 use super::units::{START_MINUTES, STOP_SECONDS};
 use super::*;
-use crate::facts::{Fact, HostUse, LinkFacts, LinkKind, PfFacts, Reboots, Record};
+use crate::facts::{
+    Fact, HostUse, LingeringUse, LinkFacts, LinkKind, ModuleState, PfFacts, Reboots, Record, Unread, VfFacts,
+};
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
+use crate::modules::KNOWN;
 
 const PF: &str = "0000:3b:00.0";
 
@@ -416,5 +419,146 @@ fn units_leave_the_count_of_restarts_to_the_agent() {
             let steps = plan_phase(phase, &config, &facts).steps;
             assert_eq!(after(&steps, &facts).kernel.reboots, facts.kernel.reboots, "{need}, {phase:?}");
         }
+    }
+}
+
+/// A PF with VFs that the kernel's driver has, of which VF 0 carries the node's address.
+fn with_vf_in_use(count: u16) -> HostFacts {
+    let mut facts = machine();
+    facts.kernel.has_iommu = true;
+    facts.kernel.modules = KNOWN.map(|name| (name.to_owned(), ModuleState::Loaded)).into();
+    let link = facts.pfs[0].link.clone().unwrap();
+    facts.pfs[0].vfs = (0..count)
+        .map(|index| VfFacts {
+            index,
+            address: PciAddress::new(0, 0x3b, 2, u8::try_from(index).unwrap()).unwrap(),
+            vendor: 0x8086,
+            device: 0x154c,
+            driver: Some("iavf".to_owned()),
+            admin_mac: None,
+            admin_guid: None,
+            rdma: None,
+            vdpa: None,
+            representor: None,
+            link: Some(link.clone()),
+        })
+        .collect();
+    facts.pfs[0].vfs[0].link.as_mut().unwrap().host_use = Some(HostUse::NodeAddress);
+    facts
+}
+
+fn vfs(count: u16, range: &str, driver: &str) -> SriovNetworkNodeStateSpec {
+    let group = serde_json::json!({ "vfRange": range, "deviceType": driver, "policyName": "p" });
+    spec(&serde_json::json!([{ "pciAddress": PF, "numVfs": count, "vfGroups": [group] }]))
+}
+
+fn recorded(mut facts: HostFacts, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
+    facts.records = vec![Record::taken_over(address(), spec.interfaces.as_ref().unwrap()[0].clone())];
+    facts
+}
+
+#[test]
+fn what_is_not_refused_is_accepted_as_it_is() {
+    let facts = with_vf_in_use(2);
+    for wanted in [vfs(2, "1-1", "vfio-pci"), vfs(2, "0-1", "netdevice"), spec(&serde_json::json!([]))] {
+        assert_eq!(accepted(&wanted, &facts, None), wanted);
+    }
+}
+
+#[test]
+fn a_pf_of_which_something_is_refused_stays_what_the_config_has() {
+    let last = vfs(2, "1-1", "netdevice");
+    let facts = recorded(with_vf_in_use(2), &last);
+    let refused = [vfs(2, "0-1", "vfio-pci"), vfs(3, "1-2", "netdevice"), spec(&serde_json::json!([]))];
+    for wanted in refused {
+        assert_eq!(accepted(&wanted, &facts, Some(&last)), last, "as on the disk");
+        assert_eq!(accepted(&wanted, &facts, None), last, "as it was last configured");
+        let wish = BootWish { accepted: &last, ..wish(&wanted, None) };
+        let plan = plan_boot(&wish, &facts);
+        assert_eq!((reboots(&plan), reason(&plan)), (false, Some("VfInUse")), "{plan:#?}");
+        assert!(plan.disruption() <= Disruption::Vf, "{plan:#?}");
+    }
+}
+
+/// Neither the config nor the record knows better: the agent was in another mode when the VF was refused.
+#[test]
+fn a_vf_that_was_refused_is_in_no_group_at_boot() {
+    let wanted = vfs(4, "0-3", "vfio-pci");
+    let mut facts = recorded(with_vf_in_use(4), &wanted);
+    facts.pfs[0].vfs[2].link.as_mut().unwrap().host_use = Some(HostUse::Storage);
+    let accepted = accepted(&wanted, &facts, Some(&wanted));
+    let groups = accepted.interfaces.unwrap().remove(0).vf_groups.unwrap();
+    let ranges: Vec<_> = groups.iter().map(|group| group.vf_range.as_ref().unwrap().text()).collect();
+    assert_eq!(ranges, ["1-1", "3-3"]);
+}
+
+#[test]
+fn what_else_stands_against_a_pf_does_not_hide_what_the_node_uses() {
+    let last = vfs(2, "1-1", "netdevice");
+    let mut facts = recorded(with_vf_in_use(2), &last);
+    facts.kernel.modules.clear();
+    let wanted = vfs(2, "0-1", "vfio-pci");
+    let plan = plan_boot(&BootWish { accepted: &last, ..wish(&wanted, None) }, &facts);
+    assert_eq!(reason(&plan), Some("MissingModule"));
+    assert_eq!(accepted(&wanted, &facts, Some(&last)), last);
+}
+
+#[test]
+fn a_pf_of_somebody_else_that_cannot_be_taken_is_left_out() {
+    let facts = with_vf_in_use(2);
+    assert_eq!(accepted(&vfs(3, "1-2", "netdevice"), &facts, None), spec(&serde_json::json!([])));
+}
+
+#[test]
+fn a_pf_that_was_changed_by_hand_is_made_at_boot_as_it_is_found() {
+    let wanted = vfs(3, "1-2", "netdevice");
+    let facts = recorded(with_vf_in_use(2), &wanted);
+    let accepted = accepted(&wanted, &facts, Some(&wanted)).interfaces.unwrap();
+    assert_eq!((accepted[0].num_vfs, &accepted[0].vf_groups), (Some(2), &None));
+}
+
+/// Another PF waits for a restart, which the refused one has no part in.
+#[test]
+fn other_pfs_get_their_restart() {
+    let last = vfs(2, "1-1", "netdevice");
+    let mut facts = recorded(with_vf_in_use(2), &last);
+    let other = PfFacts { address: "0000:5e:00.0".parse().unwrap(), ..machine().pfs.remove(0) };
+    facts.pfs.push(other);
+    let both = |first: SriovNetworkNodeStateSpec| {
+        let more = serde_json::json!([{ "pciAddress": "0000:5e:00.0", "numVfs": 2 }]);
+        let interfaces = first.interfaces.into_iter().chain(spec(&more).interfaces);
+        SriovNetworkNodeStateSpec { interfaces: Some(interfaces.flatten().collect()), ..Default::default() }
+    };
+    let wanted = both(vfs(2, "0-1", "vfio-pci"));
+    let accepted = accepted(&wanted, &facts, Some(&last));
+    assert_eq!(accepted, both(last));
+    let plan = plan_boot(&BootWish { accepted: &accepted, ..wish(&wanted, None) }, &facts);
+    assert!(reboots(&plan) && plan.problems[0].cause.reason() == "VfInUse", "{plan:#?}");
+    assert!(plan.steps.last().unwrap().why.contains("0000:5e:00.0"), "{plan:#?}");
+}
+
+#[test]
+fn what_the_node_used_before_the_start_does_not_keep_the_units_from_their_work() {
+    let config = BootConfig { spec: vfs(2, "0-1", "netdevice"), ..Default::default() };
+    let mut facts = machine();
+    let of_earlier_boot =
+        LingeringUse { host_use: HostUse::DefaultRoute, is_of_earlier_boot: true, absent: None };
+    facts.lingering_uses.insert(address(), of_earlier_boot);
+    let mut mtu = config.clone();
+    mtu.spec.interfaces.as_mut().unwrap()[0].mtu = Some(9000);
+    for config in [config, mtu] {
+        assert_eq!(reason(&plan_phase(BootPhase::BeforeNetwork, &config, &facts)), None);
+    }
+}
+
+/// Unknown is not absent: a VF of it may carry the node's address.
+#[test]
+fn a_card_that_cannot_be_read_stays_what_the_config_has() {
+    let last = vfs(2, "1-1", "netdevice");
+    let mut facts = recorded(with_vf_in_use(2), &last);
+    facts.pfs.clear();
+    facts.unread.push(Unread { pf: address(), error: "it hangs".to_owned(), reason: "Deadline" });
+    for wanted in [vfs(2, "0-1", "vfio-pci"), spec(&serde_json::json!([]))] {
+        assert_eq!(accepted(&wanted, &facts, Some(&last)), last);
     }
 }

@@ -30,15 +30,26 @@ pub(super) fn check_own(
         _ => None,
     };
     let of_pf = [link_type, count, mtu, switchdev(wanted, found, link), iommu(wanted, facts)];
+    let in_use = check_use(wanted, found, making, facts);
+    let missing = modules::missing(wanted, found, facts);
+    of_pf.into_iter().flatten().chain(in_use).chain(missing).collect()
+}
+
+/// All that stands against a PF of our own because of what the node itself uses.
+pub(super) fn check_use(
+    wanted: &WantedPf,
+    found: &PfFacts,
+    making: Option<Making>,
+    facts: &HostFacts,
+) -> Vec<Cause> {
     let guard = Guard::of_wanted(wanted, facts);
     let all_go = making.is_some_and(|making| making.removes);
-    let in_use = [
+    let causes = [
         pf_in_use(found, making, &guard),
-        mtu_in_use(wanted, found, link, &guard),
+        mtu_in_use(wanted, found, &guard),
         all_go.then(|| guard.any_vf(found)).flatten(),
     ];
-    let missing = modules::missing(wanted, found, facts);
-    of_pf.into_iter().chain(in_use).flatten().chain(missing).collect()
+    causes.into_iter().flatten().collect()
 }
 
 /// All that stands against VFs on a PF that is managed outside.
@@ -109,7 +120,8 @@ fn pf_in_use(found: &PfFacts, making: Option<Making>, guard: &Guard<'_>) -> Opti
 }
 
 /// Drivers restart a PF to give it another MTU, and not every switch takes the longer frames.
-fn mtu_in_use(wanted: &WantedPf, pf: &PfFacts, link: &LinkFacts, guard: &Guard<'_>) -> Option<Cause> {
-    let (asked, found) = (wanted.highest_mtu().filter(|asked| *asked > link.mtu)?, link.mtu);
+fn mtu_in_use(wanted: &WantedPf, pf: &PfFacts, guard: &Guard<'_>) -> Option<Cause> {
+    let found = pf.link.as_ref()?.mtu;
+    let asked = wanted.highest_mtu().filter(|asked| *asked > found)?;
     Some(Cause::MtuOfPfInUse { asked, found, in_use: guard.pf(pf)? })
 }

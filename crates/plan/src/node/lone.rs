@@ -22,14 +22,22 @@ pub(super) fn plan_lone(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -
     if !missing.is_empty() {
         return Err(missing);
     }
+    if let Some(cause) = refused_for_use(wanted, found, facts) {
+        return Err(vec![cause]);
+    }
     let old = facts.record(wanted.address);
     let is_heal = last_wanted(old).and_then(|last| Some(last.vf(0)?.wish == group.wish)).unwrap_or(false);
     let bind = bind(found, &group.wish.driver, is_heal);
-    if let (Some(_), Some(in_use)) = (&bind, Guard::of_wanted(wanted, facts).pf(found)) {
-        return Err(vec![Cause::VfInUse { index: 0, in_use }]);
-    }
     let set_up = record::write(old, &record::record(wanted, found, old)).into_iter().chain(bind).collect();
     Ok(PfPlan { modules: modules::needed(wanted, found, facts), set_up, ..PfPlan::default() })
+}
+
+/// Returns what is refused of a lone VF because the node itself uses it. One that lost its driver gets it again.
+pub(super) fn refused_for_use(wanted: &WantedPf, found: &PfFacts, facts: &HostFacts) -> Option<Cause> {
+    let driver = &wanted.vf(0)?.wish.driver;
+    let is_healed = found.driver.is_none() && *driver == VfDriver::Kernel;
+    bind(found, driver, false).filter(|_| !is_healed)?;
+    Some(Cause::VfInUse { index: 0, in_use: Guard::of_wanted(wanted, facts).pf(found)? })
 }
 
 fn bind(found: &PfFacts, driver: &VfDriver, is_heal: bool) -> Option<PlannedStep> {

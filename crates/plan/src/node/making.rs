@@ -2,7 +2,7 @@
 
 use super::planned;
 use super::wanted::WantedPf;
-use crate::facts::{EswitchMode, Fact, KernelFacts, ModeOrder, ModeTrial, PfFacts};
+use crate::facts::{EswitchMode, Fact, KernelFacts, ModeOrder, ModeTrial, PfFacts, Record};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 use crate::vendor;
@@ -27,10 +27,19 @@ pub(super) struct Making {
 impl Making {
     /// What is to be done in this order; `None` when the right VFs are there, in the right mode. A mode that the driver
     /// does not tell is not switchdev mode, unless there are no VFs that it could be for.
-    pub(super) fn needed(wanted: &WantedPf, found: &PfFacts, order: ModeOrder) -> Option<Self> {
+    pub(super) fn needed(
+        wanted: &WantedPf,
+        found: &PfFacts,
+        old: Option<&Record>,
+        order: ModeOrder,
+    ) -> Option<Self> {
+        // A mode that cannot be told now is as it was last made: VFs are not taken away for it.
+        let was_made = old.is_some_and(|record| {
+            !record.making && record.interface.e_switch_mode == wanted.interface.e_switch_mode
+        });
         let is_other_mode = match found.eswitch {
             Fact::Value(mode) => mode != wanted.eswitch,
-            Fact::Unknown => wanted.eswitch == EswitchMode::Switchdev && wanted.num_vfs > 0,
+            Fact::Unknown => wanted.eswitch == EswitchMode::Switchdev && wanted.num_vfs > 0 && !was_made,
             Fact::None => false,
         };
         if found.vfs.len() == usize::from(wanted.num_vfs) && !is_other_mode {

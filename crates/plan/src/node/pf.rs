@@ -1,6 +1,6 @@
 //! One PF: its record, link, MTU, mode and VF count; then its VFs.
 
-use super::check::{self, check_external, check_own};
+use super::check::{self, check_external, check_own, check_use};
 use super::making::{Making, removal};
 use super::order::Orders;
 use super::problem::{Cause, Problem};
@@ -59,6 +59,23 @@ fn look<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Result<&'a PfFacts, Vec<
     facts.pf(wanted.address).ok_or_else(|| vec![Cause::NoSuchPf])
 }
 
+/// Returns what is refused of a PF because of what the node itself uses, whatever else stands against it.
+pub(super) fn refused_for_use(wanted: &WantedPf, facts: &HostFacts) -> Vec<Cause> {
+    let Some(found) = facts.pf(wanted.address) else { return Vec::new() };
+    if found.is_lone_vf {
+        return lone::refused_for_use(wanted, found, facts).into_iter().collect();
+    }
+    let old = facts.record(wanted.address);
+    let order = Orders::of(wanted, found, old, facts).next().unwrap_or(ModeOrder::VfsFirst);
+    let making = if wanted.external { None } else { Making::needed(wanted, found, old, order) };
+    let mut causes = if wanted.external { Vec::new() } else { check_use(wanted, found, making, facts) };
+    if making.is_none() {
+        let planner = VfPlanner::new(wanted, found, old, None, Phase::Settled, facts);
+        causes.extend((0..planner.count()).filter_map(|index| planner.plan(index).err()));
+    }
+    causes
+}
+
 /// A PF of our own.
 fn plan_own(
     wanted: &WantedPf,
@@ -70,7 +87,7 @@ fn plan_own(
     let old = facts.record(wanted.address);
     let orders = Orders::of(wanted, found, old, facts);
     let order = orders.next();
-    let making = Making::needed(wanted, found, order.unwrap_or(ModeOrder::VfsFirst));
+    let making = Making::needed(wanted, found, old, order.unwrap_or(ModeOrder::VfsFirst));
     refuse(check_own(wanted, found, link, making, facts))?;
     if order.is_none() && making.is_some_and(Making::goes_to_switchdev) {
         return Ok(give_up(wanted, found, old, orders));

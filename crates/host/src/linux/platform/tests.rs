@@ -112,6 +112,7 @@ fn a_cloud_that_makes_no_sense_is_told_with_the_card_that_it_should_have_told_of
         ("sys/kernel/random/boot_id", "1\n"),
         ("sys/kernel/osrelease", "6.12\n"),
         ("modules", ""),
+        ("uptime", "1.00 1.00\n"),
     ] {
         tree.write(&format!("/proc/{name}"), text);
     }
