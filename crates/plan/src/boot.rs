@@ -81,7 +81,7 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
     }
     // A restart of the firmware saves none of the machine, in which the units do their work.
     let options = NodeOptions { firmware_reset: false, ..wish.options };
-    let node = guard::with_our_count(plan_accepted(wish, facts, &options), facts);
+    let node = guard::with_our_count(plan_accepted(wish, facts, options), facts);
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
     // One beside another config does not speak about this one, and is removed.
     let result = wish.result.filter(|_| !is_new);
@@ -121,12 +121,12 @@ pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
 
 /// What is accepted is done, and what is refused is said. A PF of which something is refused does not have the machine
 /// restart.
-fn plan_accepted(wish: &BootWish<'_>, facts: &HostFacts, options: &NodeOptions) -> Plan {
+fn plan_accepted(wish: &BootWish<'_>, facts: &HostFacts, options: NodeOptions) -> Plan {
     let held = in_use::held(wish.spec, wish.accepted);
     if held.is_empty() {
-        return plan_node_with(wish.spec, facts, options);
+        return plan_node_with(wish.spec, facts, &options);
     }
-    let mut plan = plan_node_with(wish.accepted, facts, options);
+    let mut plan = plan_node_with(wish.accepted, facts, &options);
     let waits: BTreeSet<_> = plan
         .steps
         .iter()
@@ -135,7 +135,7 @@ fn plan_accepted(wish: &BootWish<'_>, facts: &HostFacts, options: &NodeOptions) 
         .filter(|pf| held.contains(pf) && !is_external(*pf, wish.spec))
         .collect();
     plan.steps.retain(|planned| planned.step.pf().is_none_or(|pf| !waits.contains(&pf)));
-    let refused = plan_node_with(wish.spec, facts, options).problems;
+    let refused = plan_node_with(wish.spec, facts, &options).problems;
     let others = plan.problems.into_iter().filter(|problem| problem.pf.is_none_or(|pf| !held.contains(&pf)));
     let others: Vec<_> = others.filter(|problem| !refused.contains(problem)).collect();
     Plan { steps: plan.steps, problems: [refused, others].concat() }

@@ -126,13 +126,11 @@ impl UseMemory {
             if is_vf_that_is_gone(*address, remembered.pf, facts) {
                 return false;
             }
-            match remembered.absence.as_ref().and_then(|absence| absence.lasts(now)) {
-                Some(lasts) => lasts < hold,
-                None => {
-                    remembered.absence = Some(Absence::begin(now));
-                    !hold.is_zero()
-                }
+            let lasts = remembered.absence.as_ref().and_then(|absence| absence.lasts(now));
+            if lasts.is_none() {
+                remembered.absence = Some(Absence::begin(now));
             }
+            lasts.unwrap_or_default() < hold
         });
         for (address, (pf, host_use)) in used {
             let seen_in = now.boot_id.clone();

@@ -50,6 +50,6 @@ impl<'a> Guard<'a> {
     fn counts(&self, address: vfleet_api::PciAddress) -> bool {
         let is_of_earlier_boot =
             || self.facts.lingering_uses.get(&address).is_some_and(|lingering| lingering.is_of_earlier_boot);
-        !self.is_overridden && !(self.was_so && is_of_earlier_boot())
+        !(self.is_overridden || self.was_so && is_of_earlier_boot())
     }
 }
