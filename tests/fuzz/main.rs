@@ -24,7 +24,7 @@
 //! |---|---|---|
 //! | netlink: framing, refusals, end of lists (also all that vDPA answers) | `host/src/linux/netlink/reply.rs` | `netlink_reply` |
 //! | netlink: attributes | `host/src/linux/netlink/attribute.rs` | `attributes` |
-//! | rtnetlink: interfaces with VFs, routes, addresses | `host/src/linux/rtnl/` | `link`, `route`, `address` |
+//! | rtnetlink: interfaces with VFs, routes, addresses | `host/src/linux/rtnl/` | `link`, `route`, `next_hop`, `address` |
 //! | generic netlink: families | `host/src/linux/genl.rs` | `genl_family` |
 //! | devlink: eswitch, parameters | `host/src/linux/devlink.rs` | `devlink_eswitch`, `devlink_parameter` |
 //! | ethtool: features | `host/src/linux/ethtool.rs` | `ethtool_features` |

@@ -52,18 +52,18 @@ impl Network {
             used.extend(Some(HostUse::DefaultRoute), of_hop.flatten().into_iter().flatten());
             used.extend(Some(HostUse::DefaultRoute), route.interfaces);
         }
-        Ok(Self::new(links, used))
+        Ok(Self::new(links, &used))
     }
 
-    fn new(links: BTreeMap<u32, Link>, used: Used) -> Self {
+    fn new(links: BTreeMap<u32, Link>, found: &Used) -> Self {
         let mut uses = BTreeMap::new();
         // What says most comes last.
         for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute] {
-            let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
+            let of_kind = found.interfaces.iter().filter(|(_, found)| *found == host_use);
             let below = below(&links, of_kind.map(|(index, _)| *index).collect());
             uses.extend(below.into_iter().map(|index| (index, host_use)));
         }
-        Self { links, uses, is_complete: used.is_complete }
+        Self { links, uses, is_complete: found.is_complete }
     }
 
     /// Whether all uses are known. What nobody is seen to use may be in use otherwise.
@@ -177,7 +177,7 @@ mod tests {
 
     fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
         let used = Used { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
-        let network = Network::new(links.into_iter().collect(), used);
+        let network = Network::new(links.into_iter().collect(), &used);
         network.uses.into_keys().collect()
     }
 
@@ -212,7 +212,7 @@ mod tests {
         let links = (2..6).map(|index| link(index, None, None, None));
         let interfaces =
             vec![(2, DefaultRoute), (2, Address), (3, NodeAddress), (3, Storage), (4, Storage), (4, Address)];
-        let network = Network::new(links.collect(), Used { interfaces, is_complete: true });
+        let network = Network::new(links.collect(), &Used { interfaces, is_complete: true });
         let uses = [2, 3, 4, 5].map(|index| network.host_use(index));
         assert_eq!(uses, [Some(DefaultRoute), Some(NodeAddress), Some(Storage), None]);
     }
