@@ -46,7 +46,7 @@ pub(super) async fn of_what_the_node_uses(scene: &Scene<'_>) {
     assert_same(&before, &guest.snapshot(OTHER_PF, 0..1), "the VF was touched");
 
     // Away for a moment, as when the network is configured anew: also an agent that starts in that moment knows it.
-    guest.run(&format!("ip route delete default; ip address flush dev {vf}"));
+    guest.run(&format!("ip route delete default; ip address delete 203.0.113.1/24 dev {vf}"));
     let state = scene.wait("not seen", |state| state.error().contains("not seen since")).await;
     assert_eq!(state.sync_status(), "Failed");
     kill(agent);
@@ -59,7 +59,7 @@ pub(super) async fn of_what_the_node_uses(scene: &Scene<'_>) {
     scene.wait("seen again", |state| !state.error().contains("not seen since")).await;
     assert_same(&before, &guest.snapshot(OTHER_PF, 0..1), "the VF was touched");
 
-    guest.run(&format!("ip route delete default; ip address flush dev {vf}"));
+    guest.run(&format!("ip route delete default; ip address delete 203.0.113.1/24 dev {vf}"));
     scene.wait_for_no_vfs(OTHER_PF).await;
     kill(agent);
 }

@@ -127,11 +127,11 @@ impl UseMemory {
             if is_vf_that_is_gone(*address, remembered.pf, facts) {
                 return false;
             }
-            if let Some(lasts) = remembered.absence.as_ref().and_then(|absence| absence.lasts(now)) {
-                return lasts < hold;
+            let lasts = remembered.absence.as_ref().and_then(|absence| absence.lasts(now));
+            if lasts.is_none() {
+                remembered.absence = Some(Absence::begin(now));
             }
-            remembered.absence = Some(Absence::begin(now));
-            !hold.is_zero()
+            lasts.unwrap_or_default() < hold
         });
         for (address, (pf, host_use)) in used {
             let seen_in = now.boot_id.clone();
