@@ -28,7 +28,7 @@ fn link(host_use: Option<HostUse>) -> LinkFacts {
 }
 
 /// A machine with a PF and a VF of it, used for these.
-fn machine(of_pf: Option<HostUse>, of_vf: Option<HostUse>) -> HostFacts {
+fn machine(of_pf: Option<HostUse>, of_its_vf: Option<HostUse>) -> HostFacts {
     let vf = VfFacts {
         index: 0,
         address: vf(),
@@ -40,7 +40,7 @@ fn machine(of_pf: Option<HostUse>, of_vf: Option<HostUse>) -> HostFacts {
         rdma: None,
         vdpa: None,
         representor: None,
-        link: Some(link(of_vf)),
+        link: Some(link(of_its_vf)),
     };
     let pf = PfFacts {
         address: pf(),
@@ -106,7 +106,7 @@ fn a_use_that_is_away_for_a_moment_protects_all_the_same() {
     let facts = look(&mut memory, machine(ROUTE, None), &at("a", 102));
     assert_eq!(
         (uses(&facts), facts.protection_ends_in),
-        ([ROUTE, ADDRESS], Some(HOLD - Duration::from_secs(1)))
+        ([ROUTE, ADDRESS], HOLD.checked_sub(Duration::from_secs(1)))
     );
     assert_eq!(facts.lingering_uses.keys().collect::<Vec<_>>(), [&vf()]);
 }
