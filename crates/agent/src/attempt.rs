@@ -214,7 +214,7 @@ impl Agent {
 
     /// Makes one attempt to make the machine what is desired.
     pub(crate) async fn attempt(&mut self) -> Next {
-        (self.look_again, self.reread) = (None, None);
+        (self.look_again, self.reread, self.protection_ends) = (None, None, None);
         self.repair_looks.next = None;
         self.reap_steps();
         let Some(state) = self.state.clone().filter(|_| self.knows_narrow) else { return Next::Rest };

@@ -12,6 +12,9 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use vfleet_host::{NodeContext, Platform};
 
+/// Taint of a node that its cloud has not initialized yet.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
 /// What is known about the node; or why nothing is yet.
 pub type NodeContextState = Result<NodeContext, String>;
 
@@ -36,9 +39,14 @@ async fn feed(client: Client, node: &str, told: &[IpAddr], sender: &watch::Sende
     let mut changes = pin!(watcher(Api::<Node>::all(client), only_ours).default_backoff());
     while let Some(change) = changes.next().await {
         match change {
+            Ok(Event::Apply(found) | Event::InitApply(found)) if is_uninitialized(&found) => {
+                say_why(sender, || {
+                    format!("Node {node} was not initialized by its cloud yet: waiting for that")
+                });
+            }
             Ok(Event::Apply(found) | Event::InitApply(found)) => {
                 let context = context(&found, told);
-                sender.send_if_modified(|known| replace(known, Ok(context)));
+                sender.send_if_modified(|known| replace(known, Ok(after(known, context))));
             }
             Ok(Event::InitDone) => {
                 say_why(sender, || format!("there is no Node {node}: is the agent's --node right?"));
@@ -49,6 +57,23 @@ async fn feed(client: Client, node: &str, told: &[IpAddr], sender: &watch::Sende
                 say_why(sender, || cannot_read(node, &error));
             }
         }
+    }
+}
+
+/// Returns whether a cloud has still to say what the node is: it sets the providerID, and takes the taint away.
+fn is_uninitialized(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    let has_provider = spec.is_some_and(|spec| spec.provider_id.as_ref().is_some_and(|id| !id.is_empty()));
+    let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
+    !has_provider && taints.any(|taint| taint.key == UNINITIALIZED)
+}
+
+/// Returns `new`, with the platform that is known already: a node does not leave its cloud, but its object may be made
+/// anew, without a providerID at first.
+fn after(known: &NodeContextState, new: NodeContext) -> NodeContext {
+    match known {
+        Ok(known) if known.platform.has_lone_vfs() => NodeContext { platform: known.platform, ..new },
+        _ => new,
     }
 }
 
@@ -99,6 +124,21 @@ mod tests {
         let found = context(&serde_json::from_value(node).unwrap(), &told);
         assert_eq!(found, NodeContext { platform: Platform::Aws, addresses: told.to_vec() });
         assert_eq!(context(&Node::default(), &[]).platform, Platform::BareMetal);
+    }
+
+    #[test]
+    fn a_node_that_its_cloud_has_not_initialized_is_not_taken_for_hardware() {
+        let node = |spec| -> Node { serde_json::from_value(json!({ "spec": spec })).unwrap() };
+        let taints = json!([{ "key": UNINITIALIZED, "value": "true", "effect": "NoSchedule" }]);
+        assert!(is_uninitialized(&node(json!({ "taints": taints }))));
+        assert!(!is_uninitialized(&node(json!({ "taints": taints, "providerID": "openstack:///a" }))));
+        assert!(!is_uninitialized(&node(json!({}))));
+        // Its object was deleted, and is made anew.
+        let known = Ok(NodeContext { platform: Platform::OpenStack, addresses: Vec::new() });
+        let anew =
+            NodeContext { platform: Platform::BareMetal, addresses: vec!["10.0.0.1".parse().unwrap()] };
+        let expected = NodeContext { platform: Platform::OpenStack, ..anew.clone() };
+        assert_eq!(after(&known, anew), expected);
     }
 
     #[test]

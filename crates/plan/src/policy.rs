@@ -76,7 +76,9 @@ impl NodePlan {
     pub fn is_guesswork(&self, node: &NodeInput<'_>, unreadable: &BTreeSet<String>) -> bool {
         let is_open = |pf: &PfAnswer| matches!(pf.verdict, PfVerdict::Invalid(_) | PfVerdict::Undecided(_));
         let is_new = node.current.interfaces.is_none();
-        let has_vfs = node.cards.iter().any(|card| card.num_vfs.unwrap_or(0) > 0);
+        // A card that cannot be read may have VFs.
+        let has_vfs =
+            node.cards.iter().any(|card| card.num_vfs.unwrap_or(0) > 0 || card.unknown_facts.is_some());
         is_new
             && has_vfs
             && (!unreadable.is_empty() || self.answers.iter().any(|answer| answer.pfs.iter().any(is_open)))

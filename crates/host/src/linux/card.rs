@@ -72,6 +72,8 @@ impl Reader<'_> {
             Card::LoneVf => vec![address],
         };
         let netdevs = netdev::all(&device)?;
+        // Before the names are read: those that are read after udev is done are the right ones.
+        let is_named = netdevs.own.as_ref().is_none_or(|netdev| udev::has_named(self.root, netdev.index));
         // Fresh, with what it keeps for its VFs.
         let link = netdevs.own.as_ref().map(|netdev| self.rtnl.link(netdev.index)).transpose()?;
         let keeper =
@@ -104,10 +106,9 @@ impl Reader<'_> {
             is_lone_vf: !is_pf,
             net_filter,
             vfs: (0..).zip(vfs).map(|(index, vf)| self.vf(index, vf, &keeper)).collect::<Result<_, _>>()?,
-            link: self.link_facts(link.as_ref(), netdevs.own.as_ref())?.map(|link_facts| LinkFacts {
-                is_named: link.as_ref().is_none_or(|link| udev::has_named(self.root, link.index)),
-                ..link_facts
-            }),
+            link: self
+                .link_facts(link.as_ref(), netdevs.own.as_ref())?
+                .map(|link| LinkFacts { is_named, ..link }),
         };
         Ok((facts, unanswered))
     }

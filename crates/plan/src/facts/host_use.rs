@@ -121,7 +121,12 @@ impl UseMemory {
     pub fn observe(&mut self, facts: &HostFacts, is_complete: bool, now: &ClockReading, hold: Duration) {
         let used = observed(facts);
         self.functions.retain(|address, remembered| {
-            if used.contains_key(address) || !is_complete || facts.unread(remembered.pf).is_some() {
+            if used.contains_key(address) {
+                return true;
+            }
+            // It may be there: the time in which nobody can tell is no absence, and the count begins anew.
+            if !is_complete || facts.unread(remembered.pf).is_some() {
+                remembered.absence = None;
                 return true;
             }
             if is_vf_that_is_gone(*address, remembered.pf, facts) {

@@ -29,11 +29,10 @@ use crate::settings::{Seen, Settings};
 use crate::watch;
 
 /// Something changed.
-#[expect(clippy::large_enum_variant, reason = "one lives at a time")]
 enum Change {
     Config(Seen),
     NicIds(Option<NicIds>),
-    Policy(Event<Guarded<SriovNetworkNodePolicy>>),
+    Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
     Pool(Event<Guarded<SriovNetworkPoolConfig>>),
     State(Event<Guarded<SriovNetworkNodeState>>),
     Node(Event<PartialObjectMeta<Node>>),
@@ -145,7 +144,7 @@ impl Feed {
         let mut changes = futures::stream::select_all([
             watch::values(self.settings.clone()).map(Change::Config).boxed(),
             watch::values(nic_ids).map(Change::NicIds).boxed(),
-            policies.map(Change::Policy).boxed(),
+            policies.map(Box::new).map(Change::Policy).boxed(),
             pools.map(Change::Pool).boxed(),
             states.map(Change::State).boxed(),
             nodes.map(Change::Node).boxed(),
@@ -184,7 +183,7 @@ impl Cluster {
         match change {
             Change::Config(seen) => self.see_config(&seen),
             Change::NicIds(seen) => self.see_nic_ids(seen),
-            Change::Policy(event) => self.see_policy(event),
+            Change::Policy(event) => self.see_policy(*event),
             Change::Pool(event) => self.see_pool(event),
             Change::State(event) => self.see_state(event),
             Change::Node(event) => self.see_node(event),

@@ -173,6 +173,18 @@ fn what_cannot_be_observed_does_not_count_as_absent() {
     assert_eq!(memory, seen);
 }
 
+/// The count begins anew, and nobody waits for its end meanwhile.
+#[test]
+fn the_time_in_which_nothing_can_be_observed_is_no_absence() {
+    let mut memory = UseMemory::default();
+    look(&mut memory, machine(ROUTE, None), &at("a", 100));
+    look(&mut memory, machine(None, None), &at("a", 101));
+    let facts = look_at_part(&mut memory, machine(None, None), false, &at("a", 9000));
+    assert_eq!((uses(&facts), facts.protection_ends_in), ([ROUTE, None], None));
+    let facts = look(&mut memory, machine(None, None), &at("a", 9001));
+    assert_eq!((uses(&facts), facts.protection_ends_in), ([ROUTE, None], Some(HOLD)));
+}
+
 #[test]
 fn a_vf_without_an_interface_is_protected_and_one_that_is_gone_is_forgotten() {
     let mut memory = UseMemory::default();
