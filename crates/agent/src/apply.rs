@@ -129,7 +129,7 @@ pub fn carry_out(work: &Work<'_>, mut facts: HostFacts, mut plan: Plan) -> Outco
         if round == ROUNDS || !done.failures.is_empty() || !follows(&plan, &left) {
             let mut failures = done.failures;
             failures.extend(unexplained(done.refusals, &left));
-            let failures = what_is_wrong(failures, left);
+            let failures = what_is_wrong(failures, left, &now);
             return Outcome { facts: Some(now), executed, changes, failures, done_without, reboots: false };
         }
         (work.listener)(Happening::More(&left));
@@ -153,12 +153,12 @@ fn unexplained(refusals: Vec<Failure>, left: &Plan) -> impl Iterator<Item = Fail
     refusals.into_iter().filter(move |refusal| refusal.pf().is_none_or(|pf| !explained.contains(&pf)))
 }
 
-/// What failed, what is not as wanted although nothing failed, and what cannot be.
-fn what_is_wrong(mut failures: Vec<Failure>, mut left: Plan) -> Vec<Failure> {
+/// Returns what failed, what is not as desired although nothing failed, and what cannot be, on the machine that `facts`
+/// describe and on which `left` is still to be done.
+fn what_is_wrong(mut failures: Vec<Failure>, mut left: Plan, facts: &HostFacts) -> Vec<Failure> {
     let put_off = (!failures.is_empty()).then(|| without_restart(&mut left)).flatten();
     let given_up: BTreeSet<Target> = failures.iter().map(|failure| failure.target().lane()).collect();
-    // What is only to be written down (names that changed meanwhile) is done next time.
-    left.steps.retain(|planned| !matches!(planned.step, Step::WriteRecord { .. }));
+    left.steps.retain(|planned| !is_identity_update(&planned.step, facts));
     let unexplained = left.steps.iter().filter(|planned| !given_up.contains(&planned.step.target().lane()));
     let still_to_do = unexplained
         .map(|planned| Failure::StillToDo { target: planned.step.target(), step: planned.to_string() });
@@ -166,6 +166,12 @@ fn what_is_wrong(mut failures: Vec<Failure>, mut left: Plan) -> Vec<Failure> {
     failures.extend(left.problems.into_iter().map(Failure::Impossible));
     failures.extend(put_off);
     failures
+}
+
+/// Returns whether `step` only follows a card that got other names meanwhile: the next attempt does that.
+fn is_identity_update(step: &Step, facts: &HostFacts) -> bool {
+    let Step::WriteRecord { record } = step else { return false };
+    facts.record(record.pf).is_some_and(|written| written.differs_only_in_identity(record))
 }
 
 /// Takes the restart from what is left to do, with what leads to it.

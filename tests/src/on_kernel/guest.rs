@@ -46,13 +46,15 @@ impl<'a> Guest<'a> {
         log.lines().filter(|line| line.contains("executing")).map(str::to_owned).collect()
     }
 
-    /// The same, without all but what the steps are.
+    /// Steps that the agent has executed since it was started, without their reasons.
     pub(super) fn executed_steps(&self) -> Vec<String> {
-        let step = |line: String| {
-            let (_, rest) = line.split_once(" step=").unwrap_or_else(|| panic!("no step: {line}"));
-            rest.split(" why=").next().unwrap_or_default().to_owned()
-        };
-        self.executed().into_iter().map(step).collect()
+        self.executed().iter().map(|line| step_of(line)).collect()
+    }
+
+    /// The same, without those that were executed for this reason.
+    pub(super) fn executed_steps_except(&self, reason: &str) -> Vec<String> {
+        let reason = format!(" why={reason:?}");
+        self.executed().iter().filter(|line| !line.contains(&reason)).map(|line| step_of(line)).collect()
     }
 
     /// Waits until the agent has found nothing to do.
@@ -154,4 +156,10 @@ pub(super) fn assert_same(before: &str, after: &str, what: &str) {
         only_in(before, after),
         only_in(after, before)
     );
+}
+
+/// Step of a line in the agent's log.
+fn step_of(line: &str) -> String {
+    let (_, rest) = line.split_once(" step=").unwrap_or_else(|| panic!("no step: {line}"));
+    rest.split(" why=").next().unwrap_or_default().to_owned()
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 use vfleet_host::SimHost;
 use vfleet_host::sim::{EswitchRule, Machine};
-use vfleet_plan::{Disruption, EswitchMode, Fact, HostFile, ModuleState, Reboots, plan_node};
+use vfleet_plan::{Disruption, EswitchMode, Fact, HostFile, ModuleState, Reboots, Record, plan_node};
 
 use super::*;
 
@@ -109,6 +109,25 @@ fn a_record_that_cannot_be_read_is_a_failure_and_the_other_card_is_given_back() 
     assert_eq!(failures, [(Some(torn), "RecordDamaged")]);
     let vfs = |pf| host.behind_its_back(|kernel| kernel.pf(pf).unwrap().vfs.len());
     assert_eq!((vfs(torn), vfs(good)), (4, 0));
+}
+
+#[test]
+fn a_record_that_is_still_to_be_written_is_a_failure_unless_only_names_differ() {
+    let host = machine();
+    let facts = apply(&host, &|_| {}).facts.unwrap();
+    let written = facts.record(cards()[0]).unwrap();
+    let reasons = |record: Record| -> Vec<_> {
+        let (step, why) = (Step::WriteRecord { record }, "a test".to_owned());
+        let steps = vec![PlannedStep { step, disruption: Disruption::None, why }];
+        let left = Plan { steps, problems: Vec::new() };
+        what_is_wrong(Vec::new(), left, &facts).iter().map(Failure::reason).collect()
+    };
+    let mut renamed = written.clone();
+    renamed.identity.name = Fact::Value("renamed".to_owned());
+    assert_eq!(reasons(renamed.clone()), [""; 0]);
+    assert_eq!(reasons(Record { making: true, ..written.clone() }), ["NotVerified"]);
+    assert_eq!(reasons(Record { making: true, ..renamed }), ["NotVerified"]);
+    assert_eq!(reasons(Record { pf: "0000:ff:00.0".parse().unwrap(), ..written.clone() }), ["NotVerified"]);
 }
 
 #[test]

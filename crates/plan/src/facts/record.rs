@@ -107,6 +107,12 @@ impl Record {
         }
     }
 
+    /// Returns whether `other` has the same state of the PF, and another identity of the card. Such a difference is
+    /// no unfinished work: names and networks change at any time, and the record follows.
+    pub fn differs_only_in_identity(&self, other: &Self) -> bool {
+        self.identity != other.identity && Self { identity: other.identity.clone(), ..self.clone() } == *other
+    }
+
     /// Whether somebody else made the PF's VFs, when it was last configured.
     pub fn is_external(&self) -> bool {
         self.interface.externally_managed.unwrap_or(false)

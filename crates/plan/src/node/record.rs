@@ -7,6 +7,9 @@ use crate::mac::own_mac;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 
+/// Reason of writing a record again that has the same state and other facts by which policies select the card.
+const IDENTITY_CHANGED: &str = "the card's names, IDs or network changed";
+
 /// The record of a PF whose VFs are all made.
 pub(super) fn record(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -> Record {
     let last = old.map(CardIdentity::recorded).unwrap_or_default();
@@ -62,6 +65,7 @@ pub(super) fn write(old: Option<&Record>, new: &Record) -> Option<PlannedStep> {
         None => "a policy selects it",
         Some(_) if new.making => "its VFs are about to be made",
         Some(old) if old.making => "its VFs are made",
+        Some(old) if old.differs_only_in_identity(new) => IDENTITY_CHANGED,
         Some(old) if old.interface == new.interface => "it says what was done",
         Some(_) => "something else is wanted of it",
     };
