@@ -48,11 +48,11 @@
 //! | ConfigMap of NIC ids | `plan/src/resources/nic_ids.rs` | `nic_ids` |
 //! | PCI addresses, VF ranges `pf#0-7`, MACs, GUIDs | `api/src/{pci,vf,hardware}.rs` | `api_words` |
 //! | objects of the API, as Go wrote them | `api/src/` | `api_objects` |
-//! | objects of watches, also unreadable ones | `operator/src/guarded.rs`, `operator/src/admission/index.rs` | `watched_objects` |
+//! | objects of watches, also unreadable ones | `cluster/src/guarded.rs`, `operator/src/admission/index.rs` | `watched_objects` |
 //! | AdmissionReview, to the answer | `operator/src/admission/{review,subject}.rs`, `plan/src/admission/` | `admission_validate`, `admission_mutate`, `admission_pod` |
 //! | certificates, keys, bundles in PEM | `operator/src/admission/certificates/pem.rs` | `certificate`, `authorities` |
 //! | Secret of own certificates | `operator/src/admission/certificates/kept.rs`, `plan/src/certificates.rs` | `kept_certificates` |
-//! | authority in base64 or PEM, webhook URL, addresses, times | `operator/src/{admission/config,server}.rs`, `vfleet/src/commands/` | `options` |
+//! | authority in base64 or PEM, webhook URL, addresses, times | `operator/src/{admission/config,replica/server}.rs`, `vfleet/src/commands/` | `options` |
 //! | policies of `vfleet node` | `vfleet/src/commands/node/policies.rs` | `node_policies` |
 //! | machines of `--sim` | `host/src/sim/machine.rs` | `sim_machine` |
 //!

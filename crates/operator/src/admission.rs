@@ -31,8 +31,8 @@ use self::certificates::SecretSeen;
 use self::index::{Index, Ready};
 use self::tls::Resolver;
 use self::wanted::Wanted;
-use crate::context::Context;
-use crate::settings::{Seen, Settings};
+use crate::components::settings::{Seen, Settings};
+use crate::replica::context::Context;
 use crate::{OperatorError, stopped_by};
 
 pub(crate) use certificates::{Inputs, look_after_certificates};

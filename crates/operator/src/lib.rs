@@ -4,37 +4,12 @@
 //! those are planned and written, several at a time ([`work::Work`]), and nothing else is done.
 
 mod admission;
-mod announce;
-mod context;
-mod default_pool;
-mod deployed;
+mod components;
 mod drain;
 mod fleet;
-mod go_device_plugin;
-mod guarded;
-mod health;
-mod known;
-mod leadership;
-mod lease;
-mod metrics;
 mod networks;
-mod node_states;
-mod offload;
 mod openshift;
-mod operator_config;
-mod pace;
-mod patch;
-mod reports;
-mod retry;
-pub mod rights;
-mod server;
-mod settings;
-mod shared;
-mod state_writer;
-mod status;
-mod wakes;
-mod watch;
-mod work;
+mod replica;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,22 +18,23 @@ use kube::Client;
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use vfleet_cluster::events::Announcer;
+use vfleet_cluster::leadership::Leadership;
 use vfleet_cluster::server::{BindAddress, BindError};
 
 use crate::admission::Standing;
-use crate::announce::Announcer;
-use crate::context::Context;
-use crate::leadership::Leadership;
-use crate::lease::Candidate;
-use crate::metrics::Metrics;
-use crate::node_states::Inputs;
-use crate::offload::Offload;
-use crate::settings::{Seen, Settings};
+use crate::components::settings::{Seen, Settings};
+use crate::fleet::controller::Inputs;
+use crate::openshift::offload::Offload;
+use crate::replica::context::Context;
+use crate::replica::lease::Candidate;
+use crate::replica::metrics::Metrics;
 
 #[doc(hidden)]
 pub use crate::admission::fuzzing;
 pub use crate::admission::{BadAuthority, BadUrl, CertificateSource, WebhookConfig, WebhookUrl, authority};
-pub use crate::deployed::{ClusterType, CniImages, DeployConfig};
+pub use crate::components::deployed::{ClusterType, CniImages, DeployConfig};
+pub use crate::components::rights;
 
 /// How the operator runs.
 #[derive(Clone, Debug)]
@@ -117,12 +93,12 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         metrics: Arc::new(Metrics::new()),
         health: Arc::default(),
     };
-    server::start(&context, &stop).await?;
+    replica::server::start(&context, &stop).await?;
     // Whatever ends takes the rest with it.
     let stop = stop.child_token();
     let mut always = JoinSet::new();
     let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
-    always.spawn(stopped_by(stop.clone(), settings::follow(context.clone(), publish)));
+    always.spawn(stopped_by(stop.clone(), components::settings::follow(context.clone(), publish)));
     let admission = admission::start(&context, settings, &mut always, &stop).await?;
     let candidate = Candidate::new(context.clone());
     let may_lead = async {
@@ -168,19 +144,19 @@ async fn lead(
     let (problem, plugin_problem) = tokio::sync::watch::channel(None);
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
     let (publish, nic_ids) = tokio::sync::watch::channel(None);
-    let follow = go_device_plugin::follow_nic_ids(context.clone(), publish);
+    let follow = components::go_device_plugin::follow_nic_ids(context.clone(), publish);
     controllers.spawn(stopped_by(stop.clone(), follow));
     let (offload, offload_seen) = tokio::sync::watch::channel(Offload::default());
-    controllers.spawn(offload::run(context.clone(), offload, stop.clone()));
-    let ([seen, drain_seen], tell_both) = shared::follow(context);
+    controllers.spawn(openshift::offload::run(context.clone(), offload, stop.clone()));
+    let ([seen, drain_seen], tell_both) = fleet::shared::follow(context);
     controllers.spawn(stopped_by(stop.clone(), tell_both));
     let inputs = Inputs { settings: settings.clone(), plugin, nic_ids, offload: offload_seen };
-    controllers.spawn(node_states::run(context.clone(), seen, inputs, stop.clone()));
+    controllers.spawn(fleet::controller::run(context.clone(), seen, inputs, stop.clone()));
     controllers.spawn(drain::run(context.clone(), drain_seen, settings.clone(), stop.clone()));
-    let inputs = operator_config::Inputs { settings, plugin_problem, admission: standing };
-    controllers.spawn(operator_config::run(context.clone(), inputs, stop.clone()));
+    let inputs = components::operator_config::Inputs { settings, plugin_problem, admission: standing };
+    controllers.spawn(components::operator_config::run(context.clone(), inputs, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
-    controllers.spawn(default_pool::run(context.clone(), stop.clone()));
+    controllers.spawn(fleet::default_pool::run(context.clone(), stop.clone()));
     all_of(&mut controllers, &stop).await
 }
 
@@ -189,15 +165,25 @@ fn spawn_device_plugin(
     context: &Context,
     controllers: &mut JoinSet<Result<(), OperatorError>>,
     settings: &Settings,
-    problem: tokio::sync::watch::Sender<go_device_plugin::Problem>,
+    problem: tokio::sync::watch::Sender<components::go_device_plugin::Problem>,
     stop: &CancellationToken,
-) -> Option<tokio::sync::mpsc::UnboundedSender<go_device_plugin::News>> {
+) -> Option<tokio::sync::mpsc::UnboundedSender<components::go_device_plugin::News>> {
     if context.config.deploy.device_plugin_image.is_none() {
-        controllers.spawn(go_device_plugin::clean_up(context.clone(), settings.clone(), stop.clone()));
+        controllers.spawn(components::go_device_plugin::clean_up(
+            context.clone(),
+            settings.clone(),
+            stop.clone(),
+        ));
         return None;
     }
     let (tell, news) = tokio::sync::mpsc::unbounded_channel();
-    controllers.spawn(go_device_plugin::run(context.clone(), settings.clone(), news, problem, stop.clone()));
+    controllers.spawn(components::go_device_plugin::run(
+        context.clone(),
+        settings.clone(),
+        news,
+        problem,
+        stop.clone(),
+    ));
     Some(tell)
 }
 

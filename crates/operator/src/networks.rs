@@ -11,14 +11,14 @@ use std::sync::Arc;
 use futures::StreamExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
+use vfleet_cluster::queue::Work;
 use vfleet_plan::network::NetworkId;
 
 use crate::OperatorError;
-use crate::context::Context;
 use crate::networks::changes::Change;
 use crate::networks::known::Known;
 use crate::networks::steps::{News, Task};
-use crate::work::Work;
+use crate::replica::context::Context;
 
 /// How many networks are worked on at once.
 const AT_ONCE: usize = 16;

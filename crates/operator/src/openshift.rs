@@ -1,15 +1,17 @@
 //! OpenShift: its machine config operator, where it is there. It brings configs to the nodes of machine config pools.
 
+pub(crate) mod offload;
+
 use std::pin::pin;
 
 use futures::{Stream, StreamExt};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
+use vfleet_cluster::retry::Retries;
+use vfleet_cluster::write::{WriteError, Writer};
 
-use crate::context::Context;
-use crate::patch::{WriteError, Writer};
-use crate::retry::Retries;
+use crate::replica::context::Context;
 
 const GROUP: &str = "machineconfiguration.openshift.io";
 

@@ -15,8 +15,8 @@ use super::pods::Pods;
 use super::review::{Answer, ReviewRequest};
 use super::server::Answers;
 use super::subject::{Subject, Unread};
-use crate::context::Context;
-use crate::settings::Settings;
+use crate::components::settings::Settings;
+use crate::replica::context::Context;
 
 /// Answers from what is known of the cluster.
 pub(super) struct Answering {

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::index::{Index, Written};
-use crate::context::Context;
+use crate::replica::context::Context;
 
 /// The API server waits for an answer for three seconds at least, and somebody waits for the API server.
 const DEADLINE: Duration = Duration::from_secs(1);

@@ -20,6 +20,8 @@ use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use vfleet_cluster::queue::Work;
+use vfleet_cluster::wakes::Wakes;
 
 use self::pass::{Known, Pass, Tell};
 use super::configurations::{self, Followed};
@@ -27,10 +29,8 @@ use super::index::Ready;
 use super::wanted::Wanted;
 use super::{PATIENCE, Standing};
 use crate::OperatorError;
-use crate::context::Context;
-use crate::settings::{Seen, Settings};
-use crate::wakes::Wakes;
-use crate::work::Work;
+use crate::components::settings::{Seen, Settings};
+use crate::replica::context::Context;
 
 pub(super) use followed::{SecretSeen, Served, follow};
 

@@ -20,11 +20,11 @@ use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use vfleet_api::keys::{ADMISSION_CONFIGURATION, INJECTOR_CONFIGURATION, OPERATOR_FIELD_MANAGER};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::watch::{Sight, Single, only, readable, uninterrupted};
+use vfleet_cluster::write::{WriteError, Writer};
 
-use crate::context::Context;
-use crate::guarded::Guarded;
-use crate::patch::{WriteError, Writer};
-use crate::watch::{Sight, Single, only, readable, uninterrupted};
+use crate::replica::context::Context;
 
 pub(super) use text::Frame;
 

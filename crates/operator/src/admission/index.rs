@@ -24,15 +24,15 @@ use vfleet_api::keys::IGNORED_POLICY;
 use vfleet_api::node_state::{IN_PROGRESS, SriovNetworkNodeStateStatus};
 use vfleet_api::operator_config::SriovOperatorConfigSpec;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::store::{Changed, Counts, Known};
 use vfleet_plan::{NamedPolicy, NamedPool, NicIds, pool, runs_agent, selects_node};
 
 use self::cards::Cards;
 use self::interned::Interned;
 use self::nads::Nads;
 use self::nodes::{Labels, Names, Node, Nodes, Place};
-use crate::guarded::Guarded;
-use crate::known::{Changed, Counts, Known};
-use crate::settings::Seen;
+use crate::components::settings::Seen;
 
 pub(crate) use self::feed::{Ready, follow};
 pub(crate) use self::nads::sight;

@@ -19,7 +19,7 @@ use super::answer::admit;
 use super::index::{Index, sight};
 use super::review::{Answer, ReviewRequest};
 use super::wanted::Wanted;
-use crate::settings::{Seen, Settings};
+use crate::components::settings::{Seen, Settings};
 
 /// The API server waits for an answer about a pod for three seconds.
 const LOOK_UP_DEADLINE: Duration = Duration::from_secs(1);

@@ -19,8 +19,8 @@ use vfleet_cluster::server::{BodyError, BodyLimits, BodyReader, Limits, Server};
 use super::review::{Answer, Review, ReviewRequest, reply};
 use super::tls::{Resolver, acceptor};
 use crate::OperatorError;
-use crate::context::Context;
-use crate::metrics::Metrics;
+use crate::replica::context::Context;
+use crate::replica::metrics::Metrics;
 
 /// Where our own objects are judged.
 pub(crate) const VALIDATE: &str = "/validating-custom-resource";

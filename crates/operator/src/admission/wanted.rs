@@ -3,7 +3,7 @@
 use vfleet_plan::gates::Gate;
 
 use super::configurations::Which;
-use crate::settings::Seen;
+use crate::components::settings::Seen;
 
 /// What the operator config asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use kube::runtime::events::EventType;
 use tokio::sync::mpsc;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::node_state::{DrainScope, DrainStatus};
+use vfleet_cluster::write::WriteError;
 use vfleet_plan::drain::{Mark, Moment, NodeAction, Slot};
 
 use super::evictions::{Evictions, Lost, Restarted};
@@ -16,8 +17,7 @@ use super::migration::Place;
 use super::objects::{SeenNode, SeenState, Version};
 use super::telling::{Herald, News, seconds_drained};
 use super::writes::{DrainWriter, Fresh, NewStatus};
-use crate::context::Context;
-use crate::patch::WriteError;
+use crate::replica::context::Context;
 
 type Work = BoxFuture<'static, Result<(), WriteError>>;
 

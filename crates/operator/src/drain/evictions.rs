@@ -22,10 +22,10 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use vfleet_api::node_state::DrainScope;
+use vfleet_cluster::write::WriteError;
 use vfleet_plan::drain::{Moment, PodsSeen};
 
-use crate::context::Context;
-use crate::patch::WriteError;
+use crate::replica::context::Context;
 
 pub(crate) use self::daemon_pods::{Lost, Restarted};
 use self::feed::Feed;

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::store::{Changed, Known};
 use vfleet_plan::drain::{
     DrainFacts, Member, Moment, PodsSeen, Slot, holds_slot, is_left_in_the_middle, turn,
 };
@@ -16,8 +18,6 @@ use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
 use super::evictions::Sighting;
 use super::line::{Line, Place};
 use super::objects::{SeenNode, SeenPool, SeenState};
-use crate::guarded::Guarded;
-use crate::known::{Changed, Known};
 
 pub(super) use decide::{Decided, Todo};
 

@@ -18,13 +18,13 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use vfleet_api::keys::{NODE_DRAIN_STATE, mcp_state};
+use vfleet_cluster::retry::Retries;
+use vfleet_cluster::watch;
+use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::drain::McpFacts;
 
-use crate::context::Context;
 use crate::openshift::{looks, machine_config_pools, machine_configs};
-use crate::patch::{WriteError, Writer};
-use crate::retry::Retries;
-use crate::watch;
+use crate::replica::context::Context;
 pub(crate) use seen::AtWork;
 use seen::{Seen, Write};
 

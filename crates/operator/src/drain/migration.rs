@@ -8,12 +8,12 @@ use vfleet_api::keys::{
     CORDON, CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, DRAIN_REQUEST, GO_DRAIN_LEASE, NODE_DRAIN_STATE,
 };
 use vfleet_api::node_state::DrainStatus;
+use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::drain::{Migration, Moment, MovedStatus};
 
 use super::objects::Version;
 use super::writes::DrainWriter;
-use crate::context::Context;
-use crate::patch::{WriteError, Writer};
+use crate::replica::context::Context;
 
 /// What the migration of a node was decided on.
 pub(super) struct Place<'a> {

@@ -10,9 +10,8 @@ use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, NODE_DRAIN_STAT
 use vfleet_api::meta::Condition;
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_cluster::store::Counts;
 use vfleet_plan::drain::{NodeFacts, Slot, StateFacts};
-
-use crate::known::Counts;
 
 /// What is kept of a Node.
 #[derive(Clone, Debug)]

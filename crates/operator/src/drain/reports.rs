@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use kube::runtime::events::EventType;
 use vfleet_api::node_state::DrainStatus;
+use vfleet_cluster::pace::READABLE;
+use vfleet_cluster::queue::Failure;
 use vfleet_plan::drain::{Migration, Moment, NodeAction};
 
 use super::Controller;
@@ -11,8 +13,6 @@ use super::evictions::Obstacle;
 use super::index::{Decided, Todo, now};
 use super::migration::unknown_text;
 use super::telling;
-use crate::pace::READABLE;
-use crate::work::Failure;
 
 /// Once or twice may be the API server's bad day.
 const FAILURES_WORTH_TELLING: u32 = 3;

@@ -14,16 +14,16 @@ use tokio::sync::mpsc;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::conditions::{BLOCKED, Verdict, updated};
 use vfleet_api::meta::Condition;
+use vfleet_cluster::queue::Failure;
+use vfleet_cluster::watch;
+use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::drain::{Blocked, Moment, NodeAction, StateFacts};
 
 use super::evictions::Obstacle;
 use super::index::{Decided, Todo};
 use super::mcp::AtWork;
-use crate::context::Context;
-use crate::metrics::Metrics;
-use crate::patch::{WriteError, Writer};
-use crate::watch;
-use crate::work::Failure;
+use crate::replica::context::Context;
+use crate::replica::metrics::Metrics;
 
 /// Few: drains come first. Warnings do not wait for the others.
 const EVENTS_AT_ONCE: usize = 8;

@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 use vfleet_api::keys::{CORDON, DRAIN_REQUEST, LAST_DRAIN};
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::drain::{Mark, Moment, Retry, Slot};
 
 use super::objects::{SeenNode, Version};
-use crate::context::Context;
-use crate::guarded::Guarded;
-use crate::patch::{WriteError, Writer};
+use crate::replica::context::Context;
 
 /// Writers who come in between again and again do not hold us up for long.
 const TRIES_ON_TOP: usize = 10;

@@ -15,11 +15,11 @@ use vfleet_api::keys::{LAST_NETWORK_NAMESPACE, NAD_OWNER, NAD_RESOURCE};
 use vfleet_api::meta::Condition;
 use vfleet_api::network::{NetworkAttachmentDefinition, NetworkStatus};
 use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::watch;
 use vfleet_plan::network::{NadFacts, NetworkFault, NetworkId, NetworkKind, NetworkSpec, OwnerFacts};
 
-use crate::guarded::Guarded;
 use crate::networks::objects::{Object, Version};
-use crate::watch;
 
 /// Something changed.
 pub(super) enum Change {

@@ -8,6 +8,8 @@ use vfleet_api::SriovNetworkNodePolicy;
 use vfleet_api::conditions::{Verdict, updated};
 use vfleet_api::keys::NETWORK_FINALIZER;
 use vfleet_api::meta::Condition;
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::store::Known as ByName;
 use vfleet_plan::NamedPolicy;
 use vfleet_plan::admission::{Installation, ResourceFacts, check_network, valid};
 use vfleet_plan::network::{
@@ -15,8 +17,6 @@ use vfleet_plan::network::{
     remembered_namespace, target_namespace,
 };
 
-use crate::guarded::Guarded;
-use crate::known::Known as ByName;
 use crate::networks::changes::{Change, Network, Place, SeenNad, SeenNamespace};
 use crate::networks::objects::{Objects, Version};
 use crate::networks::steps::News;

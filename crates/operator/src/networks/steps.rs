@@ -12,15 +12,15 @@ use vfleet_api::keys::{LAST_NETWORK_NAMESPACE, NAD_OWNER, NAD_RESOURCE, NETWORK_
 use vfleet_api::meta::Condition;
 use vfleet_api::network::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
 use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::status::Subject;
+use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::network::{Nad, NetworkId, NetworkKind, NetworkStep, reasons};
 
-use crate::context::Context;
-use crate::guarded::Guarded;
 use crate::networks::changes::{NetworkObject, SeenNad};
 use crate::networks::known::Todo;
 use crate::networks::objects::Version;
-use crate::patch::{WriteError, Writer};
-use crate::status::{Subject, report};
+use crate::replica::context::Context;
 
 /// Something that was written.
 pub(super) enum News {
@@ -201,7 +201,7 @@ impl Task {
             rest_is_same: true,
         };
         let verdicts = self.todo.with_valid(ready);
-        match report(&self.context, &subject, &verdicts, json!({})).await {
+        match self.context.report(&subject, &verdicts, json!({})).await {
             // It went meanwhile, and nobody asks any more.
             Err(error) if error.is_not_found() => return Ok(()),
             result => result?,

@@ -13,14 +13,14 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use vfleet_cluster::watch::{Sight, Single, changes, only, publish, readable};
 
 use super::kept::{AUTHORITIES, CHAIN, Data, KEY};
 use super::pem::{Unusable, blocks, check, check_alone, end_of, pair};
 use crate::OperatorError;
 use crate::admission::config::CertificateSource;
 use crate::admission::tls::Resolver;
-use crate::context::Context;
-use crate::watch::{Sight, Single, changes, only, publish, readable};
+use crate::replica::context::Context;
 
 /// What cannot be served now may be good later: its time has not come, or a clock was wrong.
 const TRY_AGAIN: Duration = Duration::from_secs(15);

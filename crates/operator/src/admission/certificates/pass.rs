@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use tokio::sync::watch;
+use vfleet_cluster::watch::publish;
+use vfleet_cluster::write::{WriteError, Writer};
 
 use super::followed::{SecretSeen, Served};
 use super::pem;
@@ -17,9 +19,7 @@ use crate::admission::config::CertificateSource;
 use crate::admission::configurations::{self, Found, Frame, Which, Wish};
 use crate::admission::index::Ready;
 use crate::admission::wanted::Wanted;
-use crate::context::Context;
-use crate::patch::{WriteError, Writer};
-use crate::watch::publish;
+use crate::replica::context::Context;
 
 /// How often others' certificates are looked at: nobody tells when they end.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(10);

@@ -14,7 +14,7 @@ use vfleet_api::keys::{INSTALLATION_LABEL, POD_DEFAULT_NETWORK, POD_NETWORKS, WE
 
 use crate::admission::config::WebhookUrl;
 use crate::admission::server::{MUTATE, PODS, VALIDATE};
-use crate::rights::Account;
+use crate::components::rights::Account;
 
 const GROUP: &str = "sriovnetwork.openshift.io";
 const POLICIES: &[&str] = &["sriovnetworknodepolicies"];

@@ -15,6 +15,8 @@ use tokio::sync::watch as channel;
 use tokio::time::{Instant, sleep_until};
 use vfleet_api::network::NetworkAttachmentDefinition;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
+use vfleet_cluster::guarded::Guarded;
+use vfleet_cluster::watch;
 use vfleet_plan::NicIds;
 
 use super::nads::Nads;
@@ -22,11 +24,9 @@ use super::{Cluster, Index};
 use crate::OperatorError;
 use crate::admission::PATIENCE;
 use crate::admission::wanted::Wanted;
-use crate::context::Context;
-use crate::go_device_plugin::follow_nic_ids;
-use crate::guarded::Guarded;
-use crate::settings::{Seen, Settings};
-use crate::watch;
+use crate::components::go_device_plugin::follow_nic_ids;
+use crate::components::settings::{Seen, Settings};
+use crate::replica::context::Context;
 
 /// Something changed.
 enum Change {
@@ -199,7 +199,7 @@ mod tests {
     /// Of a cluster that never answers.
     fn context() -> Context {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        crate::context::testing::context(kube::Client::try_from(nowhere).unwrap(), "ns", "test")
+        crate::replica::context::testing::context(kube::Client::try_from(nowhere).unwrap(), "ns", "test")
     }
 
     #[tokio::test(start_paused = true)]

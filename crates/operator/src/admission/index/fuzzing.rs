@@ -5,11 +5,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use vfleet_api::SriovOperatorConfig;
+use vfleet_cluster::guarded::Guarded;
 use vfleet_plan::NicIds;
 
 use super::Cluster;
-use crate::guarded::Guarded;
-use crate::settings::Seen;
+use crate::components::settings::Seen;
 
 #[derive(Deserialize)]
 struct OnlyKind {

@@ -15,7 +15,7 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovOperatorCon
 use vfleet_plan::NicIds;
 
 use super::{Cluster, Index, is_in_progress};
-use crate::context::Context;
+use crate::replica::context::Context;
 
 /// All that objects are refused for, as it was written at one moment or later. What agents report of cards is not here:
 /// there may be thousands, and no user's write depends on having just changed it.
@@ -138,7 +138,7 @@ mod tests {
 
     use super::super::tests::{config, empty};
     use super::*;
-    use crate::guarded::Guarded;
+    use vfleet_cluster::guarded::Guarded;
 
     fn policy(name: &str, uid: &str, generation: i64, version: u64) -> Guarded<SriovNetworkNodePolicy> {
         let policy: Value = json!({
@@ -205,7 +205,7 @@ mod tests {
         let mut cluster = empty();
         let mut odd = policy("a", "1", 1, 20);
         let metadata = odd.0.as_ref().unwrap().metadata.clone();
-        odd.0 = Err(Box::new(crate::guarded::Unreadable { metadata, error: "odd".to_owned() }));
+        odd.0 = Err(Box::new(vfleet_cluster::guarded::Unreadable { metadata, error: "odd".to_owned() }));
         cluster.see_policy(Event::InitApply(odd));
         assert!(cluster.has_seen(&written(30, &[("a", "1", 1)])));
     }

@@ -7,12 +7,12 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::timeout;
+use vfleet_cluster::write::WriteError;
 use vfleet_plan::drain::restarts_with;
 
 use super::feed::{Feed, Follower, News};
 use super::pod::{PodId, facts};
 use super::requests::Requests;
-use crate::patch::WriteError;
 
 /// Then the node is used again, whatever they do.
 const PATIENCE: Duration = Duration::from_mins(2);

@@ -20,8 +20,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-
-use crate::retry::Retries;
+use vfleet_cluster::retry::Retries;
 
 /// An API server that does not answer is asked again.
 const DEADLINE: Duration = Duration::from_secs(30);

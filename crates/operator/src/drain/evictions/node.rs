@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use vfleet_api::node_state::DrainScope;
+use vfleet_cluster::write::WriteError;
 use vfleet_plan::drain::{PodsSeen, Treatment, treatment};
 
 use super::Sighting;
@@ -18,7 +19,6 @@ use super::feed::{Follower, News};
 use super::obstacle::{not_seen, obstacle};
 use super::pod::{Leaving, PodId, delay, facts};
 use super::requests::{Answer, Requests};
-use crate::patch::WriteError;
 
 /// The drain of one node's pods.
 pub(super) struct NodeDrain {

@@ -9,13 +9,13 @@ use kube::core::Status;
 use kube::{Api, Client};
 use tokio::sync::Semaphore;
 use vfleet_api::meta::LabelSelector;
+use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::drain::{Budget, budgets_of, is_let_go};
 
 use super::obstacle::Refusal;
 use super::pod::PodId;
-use crate::context::Context;
-use crate::metrics::Metrics;
-use crate::patch::{WriteError, Writer};
+use crate::replica::context::Context;
+use crate::replica::metrics::Metrics;
 
 /// Requests at once, for all nodes together. Nobody has one of these places while it waits for something else.
 const AT_ONCE: usize = 64;

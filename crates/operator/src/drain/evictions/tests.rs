@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 use vfleet_api::node_state::DrainScope::{Full, Partial};
+use vfleet_cluster::write::Writer;
 
 use super::*;
-use crate::patch::Writer;
 
 /// Generous: the machine may be busy.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -41,7 +41,7 @@ impl Scene {
     async fn on(plane: &ControlPlane, name: &str) -> Self {
         let namespace = plane.namespace(name).await.unwrap();
         let client = client(plane).await;
-        let context = crate::context::testing::context(client.clone(), &namespace, name);
+        let context = crate::replica::context::testing::context(client.clone(), &namespace, name);
         context.leadership.extend(Instant::now() + Duration::from_hours(1));
         let (evictions, sightings) = Evictions::new(&context);
         Self { client, namespace, context, evictions, sightings }

@@ -1,0 +1,7 @@
+//! One replica of the operator: which one leads, its context, metrics and probes.
+
+pub(crate) mod context;
+pub(crate) mod health;
+pub(crate) mod lease;
+pub(crate) mod metrics;
+pub(crate) mod server;
