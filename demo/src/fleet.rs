@@ -1,4 +1,4 @@
-//! The fleet, as the API server tells it.
+//! Objects of the fleet, watched from the API server.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use serde_json::json;
 use vfleet_api::keys::DEFAULT_NAMESPACE;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 
-use crate::drawing::{news, tables};
-use crate::picture::{Picture, RESOURCE};
+use crate::fleet_view::{FleetView, RESOURCE};
 use crate::screen::Screen;
+use crate::tables::{format_changes, format_tables};
 
-/// A roll-out takes seconds; a demo that stands still for so long is broken and must say so.
+/// Longest time of one stage of the demo. A roll-out takes seconds.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// All that is shown of the cluster.
+/// Objects of the cluster, and the view that is shown of them.
 pub(crate) struct Fleet {
     client: Client,
     pub(crate) nodes: Store<Node>,
@@ -29,17 +29,17 @@ pub(crate) struct Fleet {
     pub(crate) pools: Store<SriovNetworkPoolConfig>,
     pub(crate) pods: Store<Pod>,
     changes: BoxStream<'static, ()>,
-    shown: Picture,
-    /// The most slots that each pool had given away at once.
-    most: Vec<(String, usize)>,
+    shown: FleetView,
+    /// Largest number of slots of each pool that were held at the same time.
+    max_slots: Vec<(String, usize)>,
 }
 
 impl Fleet {
     pub(crate) fn new(client: Client) -> Self {
-        let (nodes, node_changes) = follow(Api::all(client.clone()));
-        let (states, state_changes) = follow(Api::namespaced(client.clone(), DEFAULT_NAMESPACE));
-        let (pools, pool_changes) = follow(Api::namespaced(client.clone(), DEFAULT_NAMESPACE));
-        let (pods, pod_changes) = follow(Api::default_namespaced(client.clone()));
+        let (nodes, node_changes) = watch(Api::all(client.clone()));
+        let (states, state_changes) = watch(Api::namespaced(client.clone(), DEFAULT_NAMESPACE));
+        let (pools, pool_changes) = watch(Api::namespaced(client.clone(), DEFAULT_NAMESPACE));
+        let (pods, pod_changes) = watch(Api::default_namespaced(client.clone()));
         Self {
             client,
             nodes,
@@ -47,55 +47,55 @@ impl Fleet {
             pools,
             pods,
             changes: select_all([node_changes, state_changes, pool_changes, pod_changes]).boxed(),
-            shown: Picture::default(),
-            most: Vec::new(),
+            shown: FleetView::default(),
+            max_slots: Vec::new(),
         }
     }
 
-    /// Follows the fleet on the screen until `done`.
+    /// Shows the fleet on the screen until `done`.
     pub(crate) async fn show_until(
         &mut self,
         screen: &mut Screen,
         what: &str,
-        done: impl Fn(&Picture) -> bool,
+        done: impl Fn(&FleetView) -> bool,
     ) -> anyhow::Result<()> {
-        let follow = async {
+        let show = async {
             while !done(&self.shown) {
                 if self.changes.next().await.is_none() {
-                    bail!("the watch ended");
+                    bail!("a watch ended");
                 }
-                self.look(screen);
+                self.update(screen);
             }
-            screen.finish_tables(&tables(&self.shown));
+            screen.finish_tables(&format_tables(&self.shown));
             Ok(())
         };
-        tokio::time::timeout(DEADLINE, follow)
+        tokio::time::timeout(DEADLINE, show)
             .await
-            .unwrap_or_else(|_| bail!("after {} s not yet: {what}", DEADLINE.as_secs()))
+            .unwrap_or_else(|_| bail!("timed out after {} s: {what}", DEADLINE.as_secs()))
     }
 
-    fn look(&mut self, screen: &mut Screen) {
-        let now = Picture::of(self);
+    fn update(&mut self, screen: &mut Screen) {
+        let now = FleetView::of(self);
         if now == self.shown {
             return;
         }
         for pool in &now.pools {
-            match self.most.iter_mut().find(|(name, _)| *name == pool.name) {
+            match self.max_slots.iter_mut().find(|(name, _)| *name == pool.name) {
                 Some((_, most)) => *most = pool.slots.len().max(*most),
-                None => self.most.push((pool.name.clone(), pool.slots.len())),
+                None => self.max_slots.push((pool.name.clone(), pool.slots.len())),
             }
         }
-        screen.update(&news(&self.shown, &now), &tables(&now));
+        screen.update(&format_changes(&self.shown, &now), &format_tables(&now));
         self.shown = now;
     }
 
-    /// How many nodes of each pool had a slot at once, at most.
-    pub(crate) fn most_at_once(&self) -> String {
-        let most: Vec<_> = self.most.iter().map(|(pool, most)| format!("{pool} {most}")).collect();
+    /// Returns the largest number of nodes of each pool that held a slot at the same time.
+    pub(crate) fn max_slots_text(&self) -> String {
+        let most: Vec<_> = self.max_slots.iter().map(|(pool, most)| format!("{pool} {most}")).collect();
         most.join(", ")
     }
 
-    /// Every node offers so many VFs to pods. That is the device plugin's to say, but nobody plays it here.
+    /// Sets the number of VFs that every node offers to pods, in place of a device plugin.
     pub(crate) async fn offer(&self, vfs: usize) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let offered = json!({ RESOURCE: vfs.to_string() });
@@ -108,13 +108,13 @@ impl Fleet {
     }
 }
 
-/// Follows objects of a kind: as they are, and that something about them changed.
-fn follow<K>(api: Api<K>) -> (Store<K>, BoxStream<'static, ()>)
+/// Watches objects of a kind. Returns their store, and a stream of changes.
+fn watch<K>(api: Api<K>) -> (Store<K>, BoxStream<'static, ()>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
 {
     let (reader, writer) = store();
-    // After an error it goes on by itself.
+    // The watcher recovers from errors.
     let changes = reflector(writer, watcher(api, watcher::Config::default()).default_backoff());
     (reader, changes.map(drop).boxed())
 }

@@ -1,12 +1,12 @@
-//! `make demo`: a real control plane, the real operator, five simulated nodes in two pools. They get VFs, pods use them,
-//! and changes that take VFs from pods wait for their turn, live.
+//! `make demo`: a real control plane, the real operator, and five simulated nodes in two pools. The nodes get VFs, pods use
+//! them, and later changes drain the nodes within the limits of their pools.
 
-mod drawing;
 mod fleet;
-mod picture;
+mod fleet_view;
 mod programs;
+mod scenario;
 mod screen;
-mod story;
+mod tables;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,17 +19,17 @@ use fixture_kube::{ControlPlane, Options};
 use programs::Programs;
 use screen::Screen;
 
-/// Shows five simulated nodes in two pools get VFs, and be drained for other ones.
+/// Show how five simulated nodes in two pools get VFs, and are drained for changes
 #[derive(Parser)]
 struct Arguments {
-    /// Leave everything running at the end.
+    /// Leave everything running at the end
     #[arg(long)]
     keep: bool,
-    /// End what an earlier demo left running, and do nothing else.
+    /// Only stop what an earlier demo left running
     #[arg(long)]
     stop: bool,
-    /// Where a demo that is left running keeps its state.
-    #[arg(long)]
+    /// Directory for the state of a demo that is left running
+    #[arg(long, value_name = "DIRECTORY")]
     dir: PathBuf,
 }
 
@@ -53,25 +53,27 @@ fn stop(arguments: &Arguments) -> anyhow::Result<()> {
 fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut screen = Screen::new();
-    stop(arguments).context("cannot end an earlier demo that was left running")?;
+    stop(arguments).context("cannot stop an earlier demo that was left running")?;
 
-    screen.say("starting a Kubernetes control plane on loopback (about 5 s)");
+    screen.print_step("starting a Kubernetes control plane on loopback (about 5 s)");
     let plane = ControlPlane::start(Options { keep: arguments.keep.then(|| arguments.dir.clone()) })?;
-    let told = tokio::runtime::Runtime::new()?.block_on(story::tell(&mut screen, &plane, arguments.keep));
-    let programs = told.inspect_err(|_| {
+    let result = tokio::runtime::Runtime::new()?.block_on(scenario::run(&mut screen, &plane, arguments.keep));
+    let programs = result.inspect_err(|_| {
         eprintln!("{}", programs::logs(&plane));
         if arguments.keep {
-            eprintln!("demo: what was started is still there; `make demo-stop` ends it");
+            eprintln!("demo: the cluster is still running; `make demo-stop` stops it");
         }
     })?;
 
     let seconds = started.elapsed().as_secs();
     if arguments.keep {
         programs.keep();
-        screen.say(&format!("done in {seconds} s; the cluster is left running, `make demo-stop` ends it"));
-        screen.print(&story::what_to_try(&plane)?);
+        screen.print_step(&format!(
+            "done in {seconds} s; the cluster is left running, `make demo-stop` stops it"
+        ));
+        screen.print(&scenario::suggestions(&plane)?);
     } else {
-        screen.say(&format!("done in {seconds} s; `KEEP=1 make demo` leaves the cluster running"));
+        screen.print_step(&format!("done in {seconds} s; `KEEP=1 make demo` leaves the cluster running"));
     }
     Ok(())
 }

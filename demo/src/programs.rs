@@ -1,4 +1,4 @@
-//! The vfleet programs that the demo runs, as users would.
+//! Processes of vfleet that the demo starts.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,15 +11,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vfleet_api::keys::DEFAULT_NAMESPACE;
 
-/// Names the processes of a demo that was left running.
+/// File with the process ids of a demo that was left running.
 const PIDS: &str = "vfleet.pids";
 
-/// The project's folder.
+/// Returns the root directory of the project.
 pub(crate) fn project() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Programs that run beside the demo.
+/// Processes of vfleet that run during the demo.
 pub(crate) struct Programs {
     plane_directory: PathBuf,
     vfleet: PathBuf,
@@ -34,7 +34,7 @@ impl Programs {
         let kubeconfigs = accounts.map(|account| {
             Ok((account, plane.kubeconfig_for_service_account(DEFAULT_NAMESPACE, account, None)?))
         });
-        let here = std::env::current_exe().context("where is the demo?")?;
+        let here = std::env::current_exe().context("cannot find the path of the demo program")?;
         Ok(Self {
             plane_directory: plane.directory().to_owned(),
             vfleet: here.with_file_name("vfleet"),
@@ -46,7 +46,7 @@ impl Programs {
 
     /// Starts `vfleet` with these arguments as the service account `account`; its log goes to `<name>.log`.
     pub(crate) fn start(&mut self, name: &str, account: &str, arguments: &[&str]) -> anyhow::Result<()> {
-        let kubeconfig = self.kubeconfigs.iter().find(|(known, _)| *known == account).map(|(_, path)| path);
+        let kubeconfig = self.kubeconfigs.iter().find(|(name, _)| *name == account).map(|(_, path)| path);
         let log = File::create(log_file(&self.plane_directory, name))?;
         let mut command = self.command();
         command.args(arguments).stdout(log.try_clone()?).stderr(log);
@@ -54,14 +54,14 @@ impl Programs {
         let child =
             command.spawn().with_context(|| format!("cannot start vfleet {}", arguments.join(" ")))?;
         if self.keep {
-            self.note(&child)?;
+            self.record_pid(&child)?;
         }
         self.children.push(child);
         Ok(())
     }
 
-    /// A program that is to be left running gets a process group of its own, so that Ctrl-C in the terminal does
-    /// not reach it; any other ends with the demo, however that ends.
+    /// Returns a command that starts vfleet. A process that is to be left running gets its own process group, so that
+    /// Ctrl-C does not reach it; any other process is killed when the demo ends.
     fn command(&self) -> Command {
         if self.keep {
             use std::os::unix::process::CommandExt;
@@ -74,41 +74,41 @@ impl Programs {
         command
     }
 
-    /// Lets go of the programs.
+    /// Leaves the processes running.
     pub(crate) fn keep(mut self) {
         self.children.clear();
     }
 
-    /// Notes a program that is to be left running for [`Programs::stop_kept`], at once: the demo may be cut off.
-    fn note(&self, child: &Child) -> anyhow::Result<()> {
+    /// Writes down the id of a process that is to be left running, for [`Programs::stop_kept`].
+    fn record_pid(&self, child: &Child) -> anyhow::Result<()> {
         let mut pids = File::options().create(true).append(true).open(self.plane_directory.join(PIDS))?;
-        writeln!(pids, "{}", child.id()).context("cannot note a running program")
+        writeln!(pids, "{}", child.id()).context("cannot write down a process id")
     }
 
-    /// Ends the programs that an earlier demo left running, if any.
+    /// Kills the processes that an earlier demo left running, if any.
     pub(crate) fn stop_kept(directory: &Path) -> anyhow::Result<()> {
         let Ok(pids) = std::fs::read_to_string(directory.join(PIDS)) else { return Ok(()) };
         for pid in pids.lines().filter_map(|line| line.parse().ok()) {
             if is_vfleet(pid) {
                 kill(Pid::from_raw(pid), Signal::SIGKILL)
-                    .with_context(|| format!("cannot end process {pid}"))?;
+                    .with_context(|| format!("cannot kill process {pid}"))?;
             }
         }
         Ok(())
     }
 }
 
-/// Whether the process is still the one that was noted, and not another that got its number.
+/// Returns whether the process is still vfleet, and not another process with the same id.
 fn is_vfleet(pid: i32) -> bool {
     let executable = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    // A rebuilt program shows as "vfleet (deleted)".
+    // The link of a rebuilt program is "vfleet (deleted)".
     executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vfleet"))
 }
 
 impl Drop for Programs {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // It may have ended by itself; either way it is gone afterwards.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -119,7 +119,7 @@ fn log_file(directory: &Path, name: &str) -> PathBuf {
     directory.join("logs").join(format!("vfleet-{name}.log"))
 }
 
-/// The ends of the programs' logs, for an error.
+/// Returns the last lines of the logs, for an error message.
 pub(crate) fn logs(plane: &ControlPlane) -> String {
     ["operator", "sim"]
         .map(|name| {

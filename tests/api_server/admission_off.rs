@@ -1,5 +1,5 @@
-//! No admission at all: nobody is asked when an object is written, and its status says the sentence that admission would
-//! have said. The real operator and agent against a real API server.
+//! Clusters without admission webhooks: condition `Valid` of stored objects has the message that admission would
+//! return. Real operator and agent with a real API server.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use vfleet_api::{
     SriovOperatorConfig,
 };
 use vfleet_tests::cluster::{Cluster, machine};
-use vfleet_tests::objects::{Watched, condition};
+use vfleet_tests::objects::{Watchable, condition};
 use vfleet_tests::plane::Plane;
 
 const NODE: &str = "admission-off-1";
 
-/// A condition of any object of ours: status, reason and message.
+/// Returns status, reason and message of a condition.
 fn find<K: Serialize>(object: &K, type_: &str) -> (String, String, String) {
     let object = serde_json::to_value(object).unwrap();
     let conditions: Option<Vec<Condition>> =
@@ -22,37 +22,42 @@ fn find<K: Serialize>(object: &K, type_: &str) -> (String, String, String) {
     condition(conditions.as_ref(), type_)
 }
 
-/// Waits until condition `Valid` is so; gives its message.
-async fn valid<K: Watched + Serialize>(cluster: &Cluster, name: &str, status: &str, reason: &str) -> String {
-    let is_so = |object: &K| {
-        let (found, why, _) = find(object, "Valid");
-        (found.as_str(), why.as_str()) == (status, reason)
+/// Waits for condition `Valid` with this status and reason. Returns its message.
+async fn valid<K: Watchable + Serialize>(
+    cluster: &Cluster,
+    name: &str,
+    status: &str,
+    reason: &str,
+) -> String {
+    let matches = |object: &K| {
+        let (found_status, found_reason, _) = find(object, "Valid");
+        (found_status.as_str(), found_reason.as_str()) == (status, reason)
     };
-    find(&cluster.wait_for(name, &format!("Valid {status} {reason}"), is_so).await, "Valid").2
+    find(&cluster.wait_for(name, &format!("Valid {status} {reason}"), matches).await, "Valid").2
 }
 
-/// Writes something bad, and waits for the sentence; then something good, and waits until nothing is wrong with it.
-async fn bad_then_good<K: Watched + Serialize>(
+/// Writes an invalid object and waits for the message, then a valid one and waits for `Valid`.
+async fn invalid_then_valid<K: Watchable + Serialize>(
     cluster: &Cluster,
     [plural, name]: [&str; 2],
-    [bad, good]: [&Value; 2],
-    [reason, sentence]: [&str; 2],
+    [invalid, correct]: [&Value; 2],
+    [reason, expected]: [&str; 2],
 ) {
     let kind = K::kind(&());
-    cluster.apply(&kind, plural, name, bad).await;
-    let said = valid::<K>(cluster, name, "False", reason).await;
-    assert!(said.starts_with(sentence), "{kind} {name} says {said:?} and not {sentence:?}");
-    cluster.apply(&kind, plural, name, good).await;
-    // As a user would.
+    cluster.apply(&kind, plural, name, invalid).await;
+    let message = valid::<K>(cluster, name, "False", reason).await;
+    assert!(message.starts_with(expected), "{kind} {name}: {message:?} does not start with {expected:?}");
+    cluster.apply(&kind, plural, name, correct).await;
+    // Like a user.
     let object = format!("{plural}.sriovnetwork.openshift.io/{name}");
     cluster.kubectl(&["wait", "--for=condition=Valid", "--timeout=120s", &object]);
 }
 
 #[tokio::test]
-async fn status_says_what_admission_would() {
+async fn status_has_the_messages_of_admission() {
     let cluster = Cluster::new("admission-off", Plane::AdmissionUnasked).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent(NODE, &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent(NODE, &machine()).await;
     tokio::join!(policies(&cluster), pools(&cluster), operator_config(&cluster), networks(&cluster));
 }
 
@@ -64,31 +69,31 @@ async fn policies(cluster: &Cluster) {
         })
     };
     let object = |name| ["sriovnetworknodepolicies", name];
-    // Without any node that it selects.
+    // No node is selected.
     let bad = policy("no/name", 2, "nowhere");
-    let sentence = "spec.resourceName: resourceName \"no/name\": only letters, digits, - and _ are possible";
-    let told = ["InvalidResourceName", sentence];
+    let text = "spec.resourceName: resourceName \"no/name\" is invalid: use only letters, digits, - and _";
+    let expected = ["InvalidResourceName", text];
     let versions = [&bad, &policy("name", 2, "nowhere")];
-    bad_then_good::<SriovNetworkNodePolicy>(cluster, object("by-itself"), versions, told).await;
-    let said = valid::<SriovNetworkNodePolicy>(cluster, "by-itself", "True", "AsItShouldBe").await;
-    assert!(said.contains("note: spec.nodeSelector: no node has these labels yet"), "{said}");
+    invalid_then_valid::<SriovNetworkNodePolicy>(cluster, object("by-itself"), versions, expected).await;
+    let message = valid::<SriovNetworkNodePolicy>(cluster, "by-itself", "True", "Valid").await;
+    assert!(message.contains("warning: spec.nodeSelector: no node has these labels yet"), "{message}");
 
-    // The machine's cards have 7 VFs at most.
-    let told = ["TooManyVfs", "spec.numVfs: 8 VFs are wanted, but"];
+    // The cards of the machine have at most 7 VFs.
+    let expected = ["TooManyVfs", "spec.numVfs: 8 VFs are requested, but"];
     let versions = [&policy("name", 8, NODE), &policy("name", 2, NODE)];
-    bad_then_good::<SriovNetworkNodePolicy>(cluster, object("on-a-node"), versions, told).await;
+    invalid_then_valid::<SriovNetworkNodePolicy>(cluster, object("on-a-node"), versions, expected).await;
 
-    // What is wrong with one is because of the other, and is put right with the other.
+    // Two policies conflict, and the deletion of one resolves the conflict.
     let rival = policy("rival", 2, NODE);
     cluster.apply("SriovNetworkNodePolicy", "sriovnetworknodepolicies", "rival", &rival).await;
     for name in ["on-a-node", "rival"] {
-        let said = cluster
+        let policy = cluster
             .wait_for(name, "not valid", |policy: &SriovNetworkNodePolicy| find(policy, "Valid").0 == "False")
             .await;
-        assert!(find(&said, "Valid").2.contains("of the same priority"), "{:?}", find(&said, "Valid"));
+        assert!(find(&policy, "Valid").2.contains("of the same priority"), "{:?}", find(&policy, "Valid"));
     }
     cluster.kubectl(&["delete", "sriovnetworknodepolicy", "rival"]);
-    valid::<SriovNetworkNodePolicy>(cluster, "on-a-node", "True", "AsItShouldBe").await;
+    valid::<SriovNetworkNodePolicy>(cluster, "on-a-node", "True", "Valid").await;
 }
 
 async fn pools(cluster: &Cluster) {
@@ -98,41 +103,42 @@ async fn pools(cluster: &Cluster) {
             "maxUnavailable": 0,
         })
     };
-    let sentence = "spec.nodeSelector: operator \"Near\" of rack is not known here: use In, NotIn, Exists or DoesNotExist";
+    let text = "spec.nodeSelector: operator \"Near\" of rack is not supported: use In, NotIn, Exists or DoesNotExist";
     let versions = [&pool("Near"), &pool("In")];
     let object = ["sriovnetworkpoolconfigs", "pool"];
-    let told = ["InvalidSelector", sentence];
-    bad_then_good::<SriovNetworkPoolConfig>(cluster, object, versions, told).await;
-    let said = valid::<SriovNetworkPoolConfig>(cluster, "pool", "True", "AsItShouldBe").await;
-    for note in
-        ["note: spec.maxUnavailable: maxUnavailable is 0", "note: spec.nodeSelector: it selects no node yet"]
-    {
-        assert!(said.contains(note), "{said}");
+    let expected = ["InvalidSelector", text];
+    invalid_then_valid::<SriovNetworkPoolConfig>(cluster, object, versions, expected).await;
+    let message = valid::<SriovNetworkPoolConfig>(cluster, "pool", "True", "Valid").await;
+    for note in [
+        "warning: spec.maxUnavailable: maxUnavailable is 0",
+        "warning: spec.nodeSelector: the pool selects no node yet",
+    ] {
+        assert!(message.contains(note), "{message}");
     }
-    // The one that the operator makes itself is as it should be.
-    let said = valid::<SriovNetworkPoolConfig>(cluster, "default", "True", "AsItShouldBe").await;
-    assert!(!said.contains("note"), "{said}");
-    // Two that are good, each by itself.
+    // The pool that the operator creates has no findings.
+    let message = valid::<SriovNetworkPoolConfig>(cluster, "default", "True", "Valid").await;
+    assert!(!message.contains("warning"), "{message}");
+    // Two pools that are valid, but have a node in common.
     let everywhere = json!({ "nodeSelector": {}, "maxUnavailable": 1, "priority": 5 });
     for name in ["twin-a", "twin-b"] {
         cluster.apply("SriovNetworkPoolConfig", "sriovnetworkpoolconfigs", name, &everywhere).await;
     }
     for (name, other) in [("twin-a", "twin-b"), ("twin-b", "twin-a")] {
-        let tells = |pool: &SriovNetworkPoolConfig| {
+        let names_twin = |pool: &SriovNetworkPoolConfig| {
             find(pool, "Valid").2.contains(&format!("pool {other} of the same priority"))
         };
-        cluster.wait_for(name, "tells of its twin", tells).await;
+        cluster.wait_for(name, "a warning about its twin", names_twin).await;
     }
 }
 
 async fn operator_config(cluster: &Cluster) {
     let config = |variable: &str| json!({ "configDaemonEnvVars": { variable: "x" }, "disableDrain": true });
-    let sentence = "spec.configDaemonEnvVars: \"no=name\" cannot be the name of an environment variable";
+    let text = "spec.configDaemonEnvVars: \"no=name\" is not a valid name of an environment variable";
     let versions = [&config("no=name"), &config("NAME")];
     let object = ["sriovoperatorconfigs", "default"];
-    bad_then_good::<SriovOperatorConfig>(cluster, object, versions, ["InvalidVariable", sentence]).await;
-    let said = valid::<SriovOperatorConfig>(cluster, "default", "True", "AsItShouldBe").await;
-    assert!(said.contains("note: spec.disableDrain: disableDrain is set"), "{said}");
+    invalid_then_valid::<SriovOperatorConfig>(cluster, object, versions, ["InvalidVariable", text]).await;
+    let message = valid::<SriovOperatorConfig>(cluster, "default", "True", "Valid").await;
+    assert!(message.contains("warning: spec.disableDrain: disableDrain is set"), "{message}");
 }
 
 async fn networks(cluster: &Cluster) {
@@ -142,22 +148,22 @@ async fn networks(cluster: &Cluster) {
         spec[field] = value;
         spec
     };
-    let told =
+    let expected =
         ["InvalidJson", "spec.ipam: ipam must be a JSON object such as {\"type\": \"dhcp\"}, but at line 1"];
     let versions = [&with("ipam", json!("dhcp")), &good];
-    bad_then_good::<SriovNetwork>(cluster, ["sriovnetworks", "net"], versions, told).await;
-    let said = valid::<SriovNetwork>(cluster, "net", "True", "AsItShouldBe").await;
-    assert!(said.contains("note: spec.resourceName: no policy offers the resource nics yet"), "{said}");
+    invalid_then_valid::<SriovNetwork>(cluster, ["sriovnetworks", "net"], versions, expected).await;
+    let message = valid::<SriovNetwork>(cluster, "net", "True", "Valid").await;
+    assert!(message.contains("warning: spec.resourceName: no policy offers resource nics yet"), "{message}");
 
-    let told = ["InvalidCapability", "spec.capabilities: capability mac must be true or false"];
+    let expected = ["InvalidCapability", "spec.capabilities: capability mac must be true or false"];
     let versions = [&with("capabilities", json!("{\"mac\": \"on\"}")), &good];
-    bad_then_good::<SriovIBNetwork>(cluster, ["sriovibnetworks", "net"], versions, told).await;
+    invalid_then_valid::<SriovIBNetwork>(cluster, ["sriovibnetworks", "net"], versions, expected).await;
 
-    let told = ["EmptyTrunk", "spec.trunk: the trunk names no VLAN: give id, or minID and maxID"];
+    let expected = ["EmptyTrunk", "spec.trunk: the trunk names no VLAN: give id, or minID and maxID"];
     let versions = [&with("trunk", json!([{}])), &good];
-    bad_then_good::<OVSNetwork>(cluster, ["ovsnetworks", "net"], versions, told).await;
+    invalid_then_valid::<OVSNetwork>(cluster, ["ovsnetworks", "net"], versions, expected).await;
 
-    // All that is wrong is said at once, in both conditions.
+    // Both conditions have all errors.
     let mut bad = with("resourceName", json!(""));
     bad["metaPlugins"] = json!("{}");
     cluster.apply("BridgeNetwork", "bridgenetworks", "net", &bad).await;
@@ -165,12 +171,12 @@ async fn networks(cluster: &Cluster) {
         "name the resource that VFs are taken from: resourceName of a policy",
         "plugin 1 of metaPlugins has no type: set type to the name of its program",
     ];
-    let said = valid::<BridgeNetwork>(cluster, "net", "False", "InvalidResourceName").await;
-    assert_eq!(said, format!("spec.resourceName: {}; spec.metaPlugins: {}", faults[0], faults[1]));
+    let message = valid::<BridgeNetwork>(cluster, "net", "False", "InvalidResourceName").await;
+    assert_eq!(message, format!("spec.resourceName: {}; spec.metaPlugins: {}", faults[0], faults[1]));
     let network: BridgeNetwork = cluster.api().get("net").await.unwrap();
-    let (status, reason, said) = find(&network, "Ready");
+    let (status, reason, message) = find(&network, "Ready");
     assert_eq!(
-        [status.as_str(), &reason, &said],
+        [status.as_str(), &reason, &message],
         ["False", "NetworkAttachmentDefinitionInvalid", &faults.join("; ")]
     );
 }

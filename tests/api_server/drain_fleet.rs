@@ -1,6 +1,6 @@
-//! Many nodes in pools with different limits are drained for a change, while the operator is killed again and again.
+//! Drains of many nodes in pools with different limits, while the operator is killed repeatedly.
 //!
-//! `FLEET_TIMES=3` has three times as many nodes and kills.
+//! `FLEET_TIMES=3` multiplies nodes and kills by three.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,27 +13,27 @@ use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::node_state::DrainStatus::Idle;
-use vfleet_tests::cluster::{Cluster, Program, State, machine};
-use vfleet_tests::drain::log::BusyLog;
-use vfleet_tests::drain::{RESOURCE, is_cordoned, mark, status_of};
+use vfleet_tests::cluster::{Cluster, NodeStateView, Program, machine};
+use vfleet_tests::drain::log::DrainLog;
+use vfleet_tests::drain::{RESOURCE, cordon_mark, is_cordoned, status_of};
 use vfleet_tests::plane::Plane;
 
 /// Two ports with 7 VFs each.
 const PF: &str = "enp1s0";
 const POOL_LABEL: &str = "fleet.test/pool";
 const KILLS: usize = 10;
-/// Asked, drained, drained completely, idle again.
+/// `Drain_Required`, `Draining`, `Draining_Complete`, `Idle`.
 const STEPS_OF_A_NODE: usize = 4;
 const DEADLINE: Duration = Duration::from_mins(5);
 
-/// A pool, and the pods on its nodes.
+/// Pool with its nodes and the budget of their pods.
 struct Pool {
     name: &'static str,
     nodes: usize,
     spec: fn() -> Value,
-    /// How many of so many nodes may be busy at once; `None` for no limit.
+    /// Number of nodes, out of the given number, that may be drained at once; `None` for no limit.
     limit: fn(usize) -> Option<usize>,
-    /// How many pods may be gone at once: fewer than nodes are drained.
+    /// `maxUnavailable` of the budget: less than the number of drained nodes.
     budget: usize,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
     }
 }
 
-/// How much larger than usual the fleet is.
+/// Returns the factor for nodes and kills.
 fn times() -> usize {
     match std::env::var("FLEET_TIMES") {
         Ok(text) => text.parse().expect("FLEET_TIMES is a number"),
@@ -86,29 +86,29 @@ async fn limits_hold_while_the_operator_is_killed_again_and_again() {
     let say = |what: &str| eprintln!("{:5.1} s: {what}", started.elapsed().as_secs_f64());
     let cluster = Cluster::new("fleet", Plane::LargeFleet).await;
     let mut operator = start_operator(&cluster);
-    make_nodes(&cluster).await;
+    create_nodes(&cluster).await;
     let names: Vec<_> = POOLS.iter().flat_map(Pool::members).collect();
-    let _agents = cluster.sim(&names, &machine());
+    let _agents = cluster.start_sim(&names, &machine());
     for pool in &POOLS {
         let mut spec = (pool.spec)();
         spec["nodeSelector"] = json!({ "matchLabels": { POOL_LABEL: pool.name } });
         cluster.apply("SriovNetworkPoolConfig", "sriovnetworkpoolconfigs", pool.name, &spec).await;
     }
-    make_vfs(&cluster, 4).await;
+    apply_vfs(&cluster, 4).await;
     expect_all(&cluster, &names, "4 VFs", |state| state.is_synced() && state.vfs(PF).len() == 4).await;
     say("all nodes have VFs");
     run_pods(&cluster).await;
     say("a pod runs on each node");
 
-    let mut log = BusyLog::begin(&cluster);
-    make_vfs(&cluster, 6).await;
-    let mut dice = Dice::new();
+    let mut log = DrainLog::start(&cluster);
+    apply_vfs(&cluster, 6).await;
+    let mut random = Random::new();
     let steps = names.len() * STEPS_OF_A_NODE;
     let kills = KILLS * times();
     for kill in 0..kills {
-        let at = (kill * steps + dice.below(steps)) / kills;
-        let reached = tokio::time::timeout(DEADLINE, log.expect_steps(at)).await;
-        assert!(reached.is_ok(), "stuck after {} steps\n{}", log.steps(), cluster.log());
+        let at = (kill * steps + random.below(steps)) / kills;
+        let reached = tokio::time::timeout(DEADLINE, log.wait_for_changes(at)).await;
+        assert!(reached.is_ok(), "stuck after {} steps\n{}", log.count_changes(), cluster.log());
         operator.kill();
         operator = start_operator(&cluster);
         say(&format!("killed after {at} of {steps} steps"));
@@ -116,75 +116,75 @@ async fn limits_hold_while_the_operator_is_killed_again_and_again() {
     expect_all(&cluster, &names, "6 VFs", |state| state.is_synced() && state.vfs(PF).len() == 6).await;
     for node in &names {
         cluster.expect_drain(node, Idle).await;
-        cluster.expect_at_rest(node).await;
+        cluster.expect_uncordoned(node).await;
     }
-    say("all nodes have their new VFs, and are at rest");
+    say("all nodes have their new VFs and are idle");
 
     for pool in &POOLS {
-        let most = log.most_at_once(&pool.members());
+        let most = log.max_busy_nodes(&pool.members());
         say(&format!("pool {}: {most} at once of {} nodes", pool.name, pool.nodes()));
         match (pool.limit)(pool.nodes()) {
             Some(limit) => assert_eq!(most, limit, "pool {}", pool.name),
-            // Their budget lets that many go at once, but more are begun with.
+            // More nodes are drained at once than the budget allows pods to be evicted.
             None => assert!(most > pool.budget, "pool {}: {most}", pool.name),
         }
     }
     assert_eq!(log.pods_on_drained_nodes(), Vec::<String>::new());
     expect_nothing_left(&cluster, &names).await;
-    let refusals = refusals(&cluster).await;
-    say(&format!("{refusals} nodes, or more, had to wait for a budget"));
-    assert!(refusals > 0, "no budget was in the way");
+    let refusals = count_refusals(&cluster).await;
+    say(&format!("at least {refusals} nodes had to wait for a budget"));
+    assert!(refusals > 0, "no budget refused an eviction");
 }
 
-/// The same replica each time: it takes its lease again at once.
+/// Starts the operator with a fixed replica name, so that it acquires its lease again at once.
 fn start_operator(cluster: &Cluster) -> Program {
-    cluster.operator_with(&[("POD_NAME", "operator-0")])
+    cluster.start_operator_with(&[("POD_NAME", "operator-0")])
 }
 
-/// Nodes that simulated agents take as theirs, with room for a few pods with VFs.
-async fn make_nodes(cluster: &Cluster) {
+/// Creates nodes for the simulated agents, with capacity for a few pods with VFs.
+async fn create_nodes(cluster: &Cluster) {
     let api = cluster.nodes();
     let nodes =
         POOLS.iter().flat_map(|pool| pool.members().into_iter().map(move |name| node(&name, pool.name)));
     let params = PostParams::default();
-    let made = futures::stream::iter(nodes).map(|node| {
+    let created = futures::stream::iter(nodes).map(|node| {
         let (api, params) = (&api, &params);
         async move { api.create(params, &node).await }
     });
-    made.buffer_unordered(16).try_for_each(async |_| Ok(())).await.unwrap();
+    created.buffer_unordered(16).try_for_each(async |_| Ok(())).await.unwrap();
 }
 
 fn node(name: &str, pool: &str) -> Node {
-    let room = json!({ "cpu": "32", "memory": "64Gi", "pods": "110", RESOURCE: "4" });
+    let capacity = json!({ "cpu": "32", "memory": "64Gi", "pods": "110", RESOURCE: "4" });
     let labels = json!({
         POOL_LABEL: pool, "kubernetes.io/hostname": name, "vfleet.io/simulated": "true",
         "node-role.kubernetes.io/worker": "", "kubernetes.io/os": "linux",
     });
     let object = json!({
         "metadata": { "name": name, "labels": labels, "annotations": { "kwok.x-k8s.io/node": "fake" } },
-        "status": { "capacity": room, "allocatable": room },
+        "status": { "capacity": capacity, "allocatable": capacity },
     });
     serde_json::from_value(object).unwrap()
 }
 
-async fn make_vfs(cluster: &Cluster, count: usize) {
+async fn apply_vfs(cluster: &Cluster, count: usize) {
     cluster.apply_policy("p", json!({ "numVfs": count, "nicSelector": { "pfNames": [PF] } })).await;
 }
 
-/// A Deployment for each pool, one pod on each node, and its budget.
+/// Creates a Deployment with one pod on each node, and a budget, for each pool.
 async fn run_pods(cluster: &Cluster) {
     let objects: Vec<_> = POOLS.iter().flat_map(|pool| [deployment(pool), budget(pool)]).collect();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
-    let file = cluster.file("pods.json", &list.to_string());
+    let file = cluster.write_file("pods.json", &list.to_string());
     cluster.apply_file(&file);
     for pool in &POOLS {
-        let wanted = i32::try_from(pool.nodes()).unwrap();
+        let expected = i32::try_from(pool.nodes()).unwrap();
         let runs = |set: &Deployment| {
-            set.status.as_ref().and_then(|status| status.available_replicas) == Some(wanted)
+            set.status.as_ref().and_then(|status| status.available_replicas) == Some(expected)
         };
         cluster.wait_for(pool.name, "all pods run", runs).await;
         let counted = |budget: &PodDisruptionBudget| {
-            budget.status.as_ref().is_some_and(|status| status.current_healthy == wanted)
+            budget.status.as_ref().is_some_and(|status| status.current_healthy == expected)
         };
         cluster.wait_for(pool.name, "all pods are counted", counted).await;
     }
@@ -199,7 +199,7 @@ async fn run_pods(cluster: &Cluster) {
 
 fn deployment(pool: &Pool) -> Value {
     let labels = json!({ "app": pool.name });
-    // One on each node; on other nodes than those that are cordoned meanwhile.
+    // One pod on each node, but not on cordoned ones.
     let spread = json!([{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
         "nodeTaintsPolicy": "Honor", "labelSelector": { "matchLabels": labels },
@@ -227,16 +227,16 @@ fn budget(pool: &Pool) -> Value {
     })
 }
 
-async fn expect_all(cluster: &Cluster, nodes: &[String], what: &str, like: impl Fn(&State) -> bool) {
+async fn expect_all(cluster: &Cluster, nodes: &[String], what: &str, like: impl Fn(&NodeStateView) -> bool) {
     for node in nodes {
         cluster.wait(node, what, &like).await;
     }
 }
 
-/// Nodes, node states and pools as if nothing had been.
+/// Expects that no node, node state or pool shows a trace of a drain.
 async fn expect_nothing_left(cluster: &Cluster, names: &[String]) {
     let nodes = cluster.nodes().list(&ListParams::default()).await.unwrap();
-    let busy: Vec<_> = nodes.iter().filter(|node| is_cordoned(node) || mark(node).is_some()).collect();
+    let busy: Vec<_> = nodes.iter().filter(|node| is_cordoned(node) || cordon_mark(node).is_some()).collect();
     assert!(nodes.items.len() == names.len() && busy.is_empty(), "{busy:#?}");
     let states = cluster.states().list(&ListParams::default()).await.unwrap();
     let busy: Vec<_> =
@@ -250,26 +250,26 @@ async fn expect_nothing_left(cluster: &Cluster, names: &[String]) {
     }
 }
 
-/// How often a budget refused an eviction, as far as it was told.
-async fn refusals(cluster: &Cluster) -> usize {
+/// Returns the number of Events about refused evictions.
+async fn count_refusals(cluster: &Cluster) -> usize {
     let events =
         cluster.api::<k8s_openapi::api::events::v1::Event>().list(&ListParams::default()).await.unwrap();
     events.iter().filter(|event| event.reason.as_deref() == Some("EvictionRefused")).count()
 }
 
-/// Numbers by chance, the same for the same seed.
-struct Dice(u64);
+/// Pseudorandom numbers from a seed.
+struct Random(u64);
 
-impl Dice {
-    /// `VFLEET_SEED` gives others.
+impl Random {
+    /// Uses the seed of `VFLEET_SEED`, or 1.
     fn new() -> Self {
-        let given = std::env::var("VFLEET_SEED").ok();
-        Self(given.map_or(1, |text| text.parse().expect("VFLEET_SEED is a number")))
+        let seed = std::env::var("VFLEET_SEED").ok();
+        Self(seed.map_or(1, |text| text.parse().expect("VFLEET_SEED is a number")))
     }
 
-    /// From 0 to below `end`.
+    /// Returns a number from 0 to `end - 1`.
     fn below(&mut self, end: usize) -> usize {
-        // The generator SplitMix64.
+        // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

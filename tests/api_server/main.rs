@@ -1,7 +1,8 @@
-//! Tests on a real API server. The operator and the agents run as programs, with their own rights; machines are simulated.
+//! Tests on a real API server. The operator and the agents run as programs, with their own rights; machines are
+//! simulated.
 //!
-//! All tests are threads of one process. Modules share control planes as far as what they do to the whole cluster allows
-//! (`vfleet_tests::plane`).
+//! All tests are threads of one process. Modules share control planes unless their changes of the whole cluster would
+//! interfere (`vfleet_tests::plane`).
 
 #![allow(
     clippy::unwrap_used,
@@ -10,10 +11,10 @@
     reason = "in a test a failed expectation is the point"
 )]
 
-#[allow(dead_code, reason = "here the API server finds out what an object is, and nothing is patched")]
+#[allow(dead_code, reason = "the API server determines the kind of an object here, and nothing is patched")]
 #[path = "../../crates/plan/tests/admission/case.rs"]
 mod case;
-#[allow(dead_code, reason = "here the operator finds out what rules are told")]
+#[allow(dead_code, reason = "the operator collects the input of the rules here")]
 #[path = "../../crates/plan/tests/admission/world.rs"]
 mod world;
 

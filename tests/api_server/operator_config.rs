@@ -1,4 +1,4 @@
-//! The operator config on the real API server, with the real operator: what it deploys, and what it says about it.
+//! Operator config: deployed components and conditions, with the real operator on a real API server.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use vfleet_api::SriovOperatorConfig;
-use vfleet_tests::cluster::{Cluster, State, machine};
+use vfleet_tests::cluster::{Cluster, NodeStateView, machine};
 use vfleet_tests::plane::Plane;
 
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -23,11 +23,11 @@ const AGENT: &str = "sriov-network-config-daemon";
 const PLUGIN: &str = "sriov-device-plugin";
 const GO: &str = "sriov-network-operator";
 const GO_FINALIZER: &str = "operatorconfig.finalizers.sriovnetwork.openshift.io";
-/// An operator that comes back under its name leads at once.
+/// Name of the replica: an operator that restarts with the same name leads immediately.
 const NAME: (&str, &str) = ("POD_NAME", "operator-0");
 const IMAGE: (&str, &str) = ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:test");
 
-/// A namespace, seen as what the operator deploys.
+/// Cluster with accessors for deployed components.
 struct Deployment(Cluster);
 
 impl Deployment {
@@ -39,44 +39,52 @@ impl Deployment {
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     {
-        Api::namespaced(self.0.administrator(), self.0.namespace())
+        Api::namespaced(self.0.admin_client(), self.0.namespace())
     }
 
-    /// Waits for an object like this; `None` is one that is not there.
-    async fn wait<K>(&self, api: Api<K>, name: &str, what: &str, like: impl Fn(&K) -> bool) -> K
+    /// Waits until the object meets `condition`.
+    async fn wait<K>(&self, api: Api<K>, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let like = |object: Option<&K>| object.is_some_and(&like);
-        let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, like)).await;
+        let matches = |object: Option<&K>| object.is_some_and(&condition);
+        let found = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, matches)).await;
         let Ok(found) = found else {
-            panic!("{name} never came to: {what}; it is {:#?}\n{}", api.get_opt(name).await, self.0.log())
+            panic!(
+                "timed out waiting for {name}: {what}; current object: {:#?}\n{}",
+                api.get_opt(name).await,
+                self.0.log()
+            )
         };
         found.unwrap().unwrap()
     }
 
-    async fn wait_until_gone<K>(&self, api: Api<K>, name: &str)
+    async fn wait_until_deleted<K>(&self, api: Api<K>, name: &str)
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let gone = |object: Option<&K>| object.is_none();
-        let gone = tokio::time::timeout(DEADLINE, await_condition(api, name, gone)).await;
-        gone.unwrap_or_else(|_| panic!("{name} does not go\n{}", self.0.log())).unwrap();
+        let is_deleted = |object: Option<&K>| object.is_none();
+        let result = tokio::time::timeout(DEADLINE, await_condition(api, name, is_deleted)).await;
+        result.unwrap_or_else(|_| panic!("{name} is not deleted\n{}", self.0.log())).unwrap();
     }
 
-    async fn config(&self, what: &str, like: impl Fn(&SriovOperatorConfig) -> bool) -> SriovOperatorConfig {
-        self.wait(self.all(), "default", what, like).await
+    async fn config(
+        &self,
+        what: &str,
+        condition: impl Fn(&SriovOperatorConfig) -> bool,
+    ) -> SriovOperatorConfig {
+        self.wait(self.all(), "default", what, condition).await
     }
 
-    /// Changes the config as a user would.
+    /// Changes the operator config as a user.
     async fn configure(&self, spec: Value) {
         let patch = Patch::Merge(json!({ "spec": spec }));
         let configs: Api<SriovOperatorConfig> = self.all();
         configs.patch("default", &PatchParams::default(), &patch).await.unwrap();
     }
 
-    async fn daemon_set(&self, name: &str, what: &str, like: impl Fn(&PodSpec) -> bool) -> DaemonSet {
-        self.wait(self.all(), name, what, |daemon_set: &DaemonSet| like(&pod(daemon_set))).await
+    async fn daemon_set(&self, name: &str, what: &str, condition: impl Fn(&PodSpec) -> bool) -> DaemonSet {
+        self.wait(self.all(), name, what, |daemon_set: &DaemonSet| condition(&pod(daemon_set))).await
     }
 }
 
@@ -93,7 +101,7 @@ fn variable(pod: &PodSpec, name: &str) -> Option<String> {
     variables.clone().find(|variable| variable.name == name).and_then(|variable| variable.value.clone())
 }
 
-/// Status, reason and message of a condition.
+/// Returns status, reason and message of a current condition.
 fn condition(config: &SriovOperatorConfig, type_: &str) -> Option<(String, String, String)> {
     let conditions = config.status.clone().unwrap_or_default().conditions.unwrap_or_default();
     let condition = conditions.into_iter().find(|condition| condition.type_ == type_)?;
@@ -110,9 +118,9 @@ fn is_owned_by(object: &impl ResourceExt, config: &SriovOperatorConfig) -> bool 
 }
 
 #[tokio::test]
-async fn the_config_is_made_when_missing_and_again_when_deleted() {
+async fn a_missing_or_deleted_config_is_created() {
     let deployment = Deployment::new("config").await;
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
     let config =
         deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     deployment.0.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "sriovoperatorconfigs/default"]);
@@ -123,41 +131,41 @@ async fn the_config_is_made_when_missing_and_again_when_deleted() {
     let configs: Api<SriovOperatorConfig> = deployment.all();
     configs.delete("default", &DeleteParams::default()).await.unwrap();
     let again = deployment
-        .config("made again, ready", |again| {
+        .config("created again, ready", |again| {
             again.uid() != config.uid() && condition(again, "Ready").is_some()
         })
         .await;
-    let adopted =
+    let is_adopted =
         |daemon_set: &DaemonSet| is_owned_by(daemon_set, &again) && !is_owned_by(daemon_set, &config);
-    deployment.wait(deployment.all(), AGENT, "owned by the new config", adopted).await;
+    deployment.wait(deployment.all(), AGENT, "owned by the new config", is_adopted).await;
 }
 
 #[tokio::test]
-async fn what_is_as_it_shall_be_is_not_written_again() {
+async fn objects_that_are_up_to_date_are_not_written_again() {
     let deployment = Deployment::new("at-rest").await;
-    let operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
     deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     operator.kill();
 
-    let before = deployment.0.log().matches("deployed kind=DaemonSet").count();
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let before = deployment.0.log().matches(r#"applied kind="DaemonSet""#).count();
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
     for level in [1, 0] {
-        // Nothing that the agent is deployed with; the condition shows that it was looked at.
+        // Settings that do not change the DaemonSet; the condition shows that the operator has handled them.
         deployment.configure(json!({ "logLevel": level, "disableDrain": level == 1 })).await;
-        let looked = |config: &SriovOperatorConfig| {
+        let is_handled = |config: &SriovOperatorConfig| {
             config.spec.log_level == Some(level) && condition(config, "Ready").is_some()
         };
-        deployment.config("looked at again", looked).await;
+        deployment.config("handled", is_handled).await;
     }
-    let after = deployment.0.log().matches("deployed kind=DaemonSet").count();
-    assert_eq!(after - before, 1, "a new operator makes sure once\n{}", deployment.0.log());
+    let after = deployment.0.log().matches(r#"applied kind="DaemonSet""#).count();
+    assert_eq!(after - before, 1, "a new operator applies the DaemonSet once\n{}", deployment.0.log());
     let still = deployment.all::<DaemonSet>().get(AGENT).await.unwrap();
     assert_eq!(still.metadata.generation, daemon_set.metadata.generation);
 }
 
 #[tokio::test]
-async fn the_agent_runs_as_the_config_and_the_environment_say() {
+async fn the_agent_is_deployed_according_to_config_and_environment() {
     let deployment = Deployment::new("agents").await;
     let environment = [
         NAME,
@@ -166,13 +174,13 @@ async fn the_agent_runs_as_the_config_and_the_environment_say() {
         ("OVS_CNI_IMAGE", ""),
         ("IMAGE_PULL_SECRETS", "one,two"),
     ];
-    let operator = deployment.0.operator_with(&environment);
+    let operator = deployment.0.start_operator_with(&environment);
     let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
-    let usual = pod(&daemon_set);
-    assert_eq!(usual.init_containers.clone().unwrap().len(), 1);
-    assert_eq!(usual.image_pull_secrets.clone().unwrap().len(), 2);
-    assert_eq!(usual.node_selector, None);
-    assert_eq!(variable(&usual, "PARALLEL_NIC_CONFIG").as_deref(), Some("true"));
+    let default_pod = pod(&daemon_set);
+    assert_eq!(default_pod.init_containers.clone().unwrap().len(), 1);
+    assert_eq!(default_pod.image_pull_secrets.clone().unwrap().len(), 2);
+    assert_eq!(default_pod.node_selector, None);
+    assert_eq!(variable(&default_pod, "PARALLEL_NIC_CONFIG").as_deref(), Some("true"));
 
     deployment
         .configure(json!({
@@ -181,28 +189,28 @@ async fn the_agent_runs_as_the_config_and_the_environment_say() {
             "configDaemonEnvVars": { "EXTRA": "yes", "EMPTY": "" },
         }))
         .await;
-    let chosen =
+    let is_changed =
         |pod: &PodSpec| pod.node_selector == Some(BTreeMap::from([("rack".to_owned(), "a".to_owned())]));
-    let changed = pod(&deployment.daemon_set(AGENT, "on other nodes", chosen).await);
+    let changed = pod(&deployment.daemon_set(AGENT, "on other nodes", is_changed).await);
     assert_eq!(changed.affinity, None);
     assert_eq!(variable(&changed, "PARALLEL_NIC_CONFIG").as_deref(), Some("false"));
     assert_eq!(variable(&changed, "EXTRA").as_deref(), Some("yes"));
 
     deployment.configure(json!({ "configDaemonNodeSelector": null, "configDaemonEnvVars": null })).await;
-    let back = |pod: &PodSpec| pod.node_selector.is_none() && pod.affinity == usual.affinity;
-    let back = pod(&deployment.daemon_set(AGENT, "back on workers", back).await);
-    assert_eq!(variable(&back, "EXTRA"), None, "what is no longer wanted goes");
+    let is_reverted = |pod: &PodSpec| pod.node_selector.is_none() && pod.affinity == default_pod.affinity;
+    let reverted = pod(&deployment.daemon_set(AGENT, "back on workers", is_reverted).await);
+    assert_eq!(variable(&reverted, "EXTRA"), None, "the variable is removed");
 
-    // A new operator with another image, and nothing else to do.
+    // A new operator with another image.
     operator.kill();
     let other = [NAME, ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:next")];
-    let _operator = deployment.0.operator_with(&other);
+    let _operator = deployment.0.start_operator_with(&other);
     let next = pod(&deployment.daemon_set(AGENT, "the next image", |pod| image(pod) == "vfleet:next").await);
     assert_eq!((next.init_containers, next.image_pull_secrets), (None, None));
 }
 
 #[tokio::test]
-async fn agents_have_the_image_of_the_operators_own_pod() {
+async fn agents_use_the_image_of_the_pod_of_the_operator() {
     let deployment = Deployment::new("own-image").await;
     for file in ["operator.yaml", "network-policies.yaml"] {
         let manifest = deployment.0.manifests().join(file);
@@ -210,11 +218,12 @@ async fn agents_have_the_image_of_the_operators_own_pod() {
     }
     let pods: Api<Pod> = deployment.all();
     let config = watcher::Config::default().labels("app=vfleet-operator");
-    let mut seen = watcher(pods, config).applied_objects().boxed();
-    let first = tokio::time::timeout(DEADLINE, seen.next()).await.expect("a pod of the Deployment").unwrap();
+    let mut changes = watcher(pods, config).applied_objects().boxed();
+    let first =
+        tokio::time::timeout(DEADLINE, changes.next()).await.expect("a pod of the Deployment").unwrap();
     let pod = first.unwrap();
 
-    let _operator = deployment.0.operator_with(&[("POD_NAME", &pod.name_any())]);
+    let _operator = deployment.0.start_operator_with(&[("POD_NAME", &pod.name_any())]);
     let own = pod.spec.unwrap().containers[0].image.clone().unwrap();
     assert!(own.starts_with("vfleet:"), "{own}");
     deployment.daemon_set(AGENT, "the operator's image", |pod| image(pod) == own).await;
@@ -222,9 +231,9 @@ async fn agents_have_the_image_of_the_operators_own_pod() {
 }
 
 #[tokio::test]
-async fn edits_of_ours_are_put_right_and_additions_of_others_stay() {
+async fn changes_of_managed_fields_are_reverted_and_other_fields_are_kept() {
     let deployment = Deployment::new("edits").await;
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
     deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     deployment.config("ready", |config| condition(config, "Ready").is_some()).await;
 
@@ -240,27 +249,27 @@ async fn edits_of_ours_are_put_right_and_additions_of_others_stay() {
         .patch(AGENT, &PatchParams::apply("somebody").force(), &Patch::Apply(with_type(&edit)))
         .await
         .unwrap();
-    let right = |daemon_set: &DaemonSet| {
+    let is_reverted = |daemon_set: &DaemonSet| {
         let pod = pod(daemon_set);
         image(&pod) == "vfleet:test"
             && pod.host_pid == Some(true)
             && daemon_set.labels()["app.kubernetes.io/managed-by"] == "vfleet-operator"
     };
-    let daemon_set = deployment.wait(daemon_sets.clone(), AGENT, "put right", right).await;
+    let daemon_set = deployment.wait(daemon_sets.clone(), AGENT, "reverted", is_reverted).await;
     assert_eq!(daemon_set.labels()["team"], "network");
     assert_eq!(variable(&pod(&daemon_set), "THEIRS").as_deref(), Some("1"));
 
     let args = |pod: &PodSpec| pod.containers[0].args.clone().unwrap();
-    let usual = args(&pod(&daemon_set));
-    let more = [usual.clone(), vec!["--more".to_owned()]].concat();
+    let default_args = args(&pod(&daemon_set));
+    let more = [default_args.clone(), vec!["--more".to_owned()]].concat();
     let edit =
         json!({ "spec": { "template": { "spec": { "containers": [{ "name": AGENT, "args": more }] } } } });
     daemon_sets.patch(AGENT, &PatchParams::default(), &Patch::Strategic(edit)).await.unwrap();
-    deployment.daemon_set(AGENT, "without another argument", |pod| args(pod) == usual).await;
+    deployment.daemon_set(AGENT, "without another argument", |pod| args(pod) == default_args).await;
 
     daemon_sets.delete(AGENT, &DeleteParams::default()).await.unwrap();
-    let again = |again: &DaemonSet| again.uid() != daemon_set.uid() && image(&pod(again)) == "vfleet:test";
-    deployment.wait(daemon_sets, AGENT, "made again", again).await;
+    let is_new = |again: &DaemonSet| again.uid() != daemon_set.uid() && image(&pod(again)) == "vfleet:test";
+    deployment.wait(daemon_sets, AGENT, "created again", is_new).await;
 }
 
 fn with_type(daemon_set: &Value) -> Value {
@@ -271,40 +280,40 @@ fn with_type(daemon_set: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_separate_device_plugin_comes_and_goes_with_its_image() {
+async fn the_separate_device_plugin_is_deployed_only_with_its_image() {
     let deployment = Deployment::new("plugin").await;
-    let operator = deployment.0.operator_with(&[NAME, IMAGE, ("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
+    let operator =
+        deployment.0.start_operator_with(&[NAME, IMAGE, ("SRIOV_DEVICE_PLUGIN_IMAGE", "plugin:1")]);
     let config =
         deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     assert!(condition(&config, "Ready").unwrap().2.contains(PLUGIN));
     let daemon_set = deployment.daemon_set(PLUGIN, "there", |pod| image(pod) == "plugin:1").await;
     let accounts: Api<ServiceAccount> = deployment.all();
-    accounts.get(PLUGIN).await.expect("its account");
+    accounts.get(PLUGIN).await.expect("the service account of the plugin");
 
-    // A policy is not its business: its pods must not start again for one.
+    // Policies must not restart the pods of the plugin.
     deployment.0.apply_policy("p", json!({ "numVfs": 4, "nicSelector": { "vendor": "8086" } })).await;
     deployment.configure(json!({ "useCDI": true })).await;
-    let with_cdi = |pod: &PodSpec| pod.containers[0].args.iter().flatten().any(|word| word == "--use-cdi");
-    let with_cdi = deployment.daemon_set(PLUGIN, "with CDI", with_cdi).await;
+    let uses_cdi = |pod: &PodSpec| pod.containers[0].args.iter().flatten().any(|word| word == "--use-cdi");
+    let with_cdi = deployment.daemon_set(PLUGIN, "with CDI", uses_cdi).await;
     let generation = |daemon_set: &DaemonSet| daemon_set.metadata.generation.unwrap();
-    assert_eq!(generation(&with_cdi), generation(&daemon_set) + 1, "one change, one roll-out");
+    assert_eq!(generation(&with_cdi), generation(&daemon_set) + 1, "one change causes one rollout");
 
-    // Not ours, whatever its name.
+    // A service account of another owner.
     let theirs = ServiceAccount {
         metadata: kube::api::ObjectMeta { name: Some("theirs".to_owned()), ..Default::default() },
         ..Default::default()
     };
     accounts.create(&PostParams::default(), &theirs).await.unwrap();
     operator.kill();
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
-    deployment.wait_until_gone(deployment.all::<DaemonSet>(), PLUGIN).await;
-    deployment.wait_until_gone(accounts.clone(), PLUGIN).await;
-    accounts.get("theirs").await.expect("what is not ours stays");
-    deployment.daemon_set(AGENT, "still there", |pod| image(pod) == "vfleet:test").await;
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
+    deployment.wait_until_deleted(deployment.all::<DaemonSet>(), PLUGIN).await;
+    deployment.wait_until_deleted(accounts.clone(), PLUGIN).await;
+    accounts.get("theirs").await.expect("objects of others are kept");
+    deployment.daemon_set(AGENT, "still exists", |pod| image(pod) == "vfleet:test").await;
 }
 
-/// A DaemonSet like the one that the Go operator writes for its daemon, by hand: what that operator really writes is
-/// taken over in `tests/takeover.rs`.
+/// Returns a DaemonSet like that of the Go operator, written by hand. `takeover.rs` uses the real one.
 fn go_daemon_set(owner: &SriovOperatorConfig) -> DaemonSet {
     let object = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -348,7 +357,7 @@ async fn create_config(deployment: &Deployment, spec: Value) -> SriovOperatorCon
 }
 
 #[tokio::test]
-async fn the_go_operators_daemon_set_becomes_ours_with_nothing_left_of_it() {
+async fn the_daemon_set_of_the_go_operator_is_taken_over_completely() {
     let deployment = Deployment::new("take-over").await;
     let config = create_config(&deployment, json!({})).await;
     let daemon_sets: Api<DaemonSet> = deployment.all();
@@ -357,8 +366,8 @@ async fn the_go_operators_daemon_set_becomes_ours_with_nothing_left_of_it() {
     let label = Patch::Merge(json!({ "metadata": { "labels": { "team": "network" } } }));
     daemon_sets.patch(AGENT, &PatchParams::default(), &label).await.unwrap();
 
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
-    let new = deployment.daemon_set(AGENT, "ours", |pod| image(pod) == "vfleet:test").await;
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
+    let new = deployment.daemon_set(AGENT, "taken over", |pod| image(pod) == "vfleet:test").await;
     assert_eq!(new.uid(), old.uid(), "the same object");
     assert_eq!(new.labels()["team"], "network");
     assert!(!new.annotations().contains_key("release.openshift.io/version"), "{:?}", new.annotations());
@@ -372,9 +381,9 @@ async fn the_go_operators_daemon_set_becomes_ours_with_nothing_left_of_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_said() {
+async fn missing_and_invalid_settings_are_reported_in_conditions() {
     let deployment = Deployment::new("conditions").await;
-    let operator = deployment.0.operator_with(&[NAME]);
+    let operator = deployment.0.start_operator_with(&[NAME]);
     let config =
         deployment.config("no image", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     let message = condition(&config, "Ready").unwrap().2;
@@ -385,7 +394,7 @@ async fn what_cannot_be_had_is_said() {
     );
     operator.kill();
 
-    let operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
     deployment.config("ready", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     deployment.configure(json!({ "configDaemonEnvVars": { "no=name": "x" } })).await;
     let config =
@@ -399,32 +408,32 @@ async fn what_cannot_be_had_is_said() {
     let gates = json!({ "unheardOf": true, "metricsExporter": true });
     let spec = json!({ "featureGates": gates, "enableOperatorWebhook": true });
     deployment.configure(spec).await;
-    let has_notes = |config: &SriovOperatorConfig| {
-        let noted = |valid: (String, String, String)| {
+    let matches = |config: &SriovOperatorConfig| {
+        let has_warnings = |valid: (String, String, String)| {
             valid.0 == "True" && valid.2.contains("unheardOf") && valid.2.contains("metrics exporter")
         };
         has_reason(config, "Ready", "OperatorConfigReady")
             && has_reason(config, "Admission", "NotListening")
-            && condition(config, "Valid").is_some_and(noted)
+            && condition(config, "Valid").is_some_and(has_warnings)
     };
-    let config = deployment.config("ready, with notes", has_notes).await;
+    let config = deployment.config("ready, with warnings", matches).await;
     let (status, _, message) = condition(&config, "Admission").unwrap();
     assert_eq!(status, "False");
     assert!(message.contains("--webhook-bind-address"), "{message}");
 
     operator.kill();
-    let _operator = deployment.0.operator_with(&[NAME]);
-    let says_so = |config: &SriovOperatorConfig| {
+    let _operator = deployment.0.start_operator_with(&[NAME]);
+    let names_variable = |config: &SriovOperatorConfig| {
         condition(config, "Ready").is_some_and(|ready| ready.2.contains("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE"))
     };
-    deployment.config("no image", says_so).await;
-    deployment.daemon_set(AGENT, "not taken away", |pod| image(pod) == "vfleet:test").await;
+    deployment.config("no image", names_variable).await;
+    deployment.daemon_set(AGENT, "not removed", |pod| image(pod) == "vfleet:test").await;
 }
 
 const GO_WEBHOOK: &str = "sriov-operator-webhook-config";
 
 async fn create_go_webhook(deployment: &Deployment, service_namespace: &str) {
-    // For nobody's objects: other tests share the API server.
+    // Selects no objects, because other tests share the API server.
     let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": "no-namespace" } });
     let configuration = json!({
         "metadata": { "name": GO_WEBHOOK },
@@ -438,12 +447,12 @@ async fn create_go_webhook(deployment: &Deployment, service_namespace: &str) {
             }],
         }],
     });
-    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(deployment.0.administrator());
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(deployment.0.admin_client());
     let configuration = serde_json::from_value(configuration).unwrap();
     webhooks.create(&PostParams::default(), &configuration).await.unwrap();
 }
 
-/// The server of the Go operator's webhook, under its name and with its owner.
+/// Creates the DaemonSet of the webhook of the Go operator.
 async fn create_go_server(deployment: &Deployment, owner: &SriovOperatorConfig) {
     let mut server = go_daemon_set(owner);
     server.metadata.name = Some("operator-webhook".to_owned());
@@ -452,33 +461,33 @@ async fn create_go_server(deployment: &Deployment, owner: &SriovOperatorConfig) 
 }
 
 #[tokio::test]
-async fn webhooks_of_the_go_operator_stay_while_they_are_wanted_and_served() {
+async fn webhooks_of_the_go_operator_are_kept_while_they_are_enabled_and_served() {
     let deployment = Deployment::new("webhooks").await;
-    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(deployment.0.administrator());
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(deployment.0.admin_client());
     let config = create_config(&deployment, json!({ "enableOperatorWebhook": true })).await;
     create_go_server(&deployment, &config).await;
     create_go_webhook(&deployment, deployment.0.namespace()).await;
 
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
     let config = deployment.config("ready", |config| condition(config, "Admission").is_some()).await;
     let message = condition(&config, "Admission").unwrap().2;
     assert!(message.contains("Go operator stay until then: operator-webhook"), "{message}");
-    webhooks.get(GO_WEBHOOK).await.expect("wanted and served: it stays");
+    webhooks.get(GO_WEBHOOK).await.expect("an enabled and served webhook is kept");
 
     deployment.configure(json!({ "enableOperatorWebhook": false })).await;
-    deployment.wait_until_gone(deployment.all::<DaemonSet>(), "operator-webhook").await;
-    deployment.wait_until_gone(webhooks.clone(), GO_WEBHOOK).await;
+    deployment.wait_until_deleted(deployment.all::<DaemonSet>(), "operator-webhook").await;
+    deployment.wait_until_deleted(webhooks.clone(), GO_WEBHOOK).await;
 
-    // Another installation's is not ours to touch; an unserved one of ours goes with the config at the latest.
+    // A webhook of another installation is kept; an unserved one is deleted with the config at the latest.
     create_go_webhook(&deployment, "another-namespace").await;
     deployment.configure(json!({ "enableOperatorWebhook": true })).await;
     let configs: Api<SriovOperatorConfig> = deployment.all();
     let old = configs.get("default").await.unwrap();
     assert!(old.finalizers().iter().any(|name| name == GO_FINALIZER));
     configs.delete("default", &DeleteParams::default()).await.unwrap();
-    let new = deployment.config("made again", |new| new.uid() != old.uid()).await;
-    assert!(new.finalizers().is_empty(), "no finalizer of ours: deleting the namespace must not hang");
-    webhooks.get(GO_WEBHOOK).await.expect("another installation's stays");
+    let new = deployment.config("created again", |new| new.uid() != old.uid()).await;
+    assert!(new.finalizers().is_empty(), "a finalizer would block the deletion of the namespace");
+    webhooks.get(GO_WEBHOOK).await.expect("the webhook of another installation is kept");
     webhooks.delete(GO_WEBHOOK, &DeleteParams::default()).await.unwrap();
 
     let config = deployment.config("ready", |config| condition(config, "Ready").is_some()).await;
@@ -486,59 +495,64 @@ async fn webhooks_of_the_go_operator_stay_while_they_are_wanted_and_served() {
     configs.patch("default", &PatchParams::default(), &patch).await.unwrap();
     create_go_webhook(&deployment, deployment.0.namespace()).await;
     configs.delete("default", &DeleteParams::default()).await.unwrap();
-    deployment.wait_until_gone(webhooks, GO_WEBHOOK).await;
-    deployment.config("made again", |new| new.uid() != config.uid()).await;
+    deployment.wait_until_deleted(webhooks, GO_WEBHOOK).await;
+    deployment.config("created again", |new| new.uid() != config.uid()).await;
 }
 
-/// Changes something that the operator reacts to until its log has a line like this.
-async fn until_logged(deployment: &Deployment, what: &str, like: impl Fn(&str) -> bool) {
+/// Changes the config repeatedly until the log contains a line that meets `condition`.
+async fn wait_until_logged(deployment: &Deployment, what: &str, condition: impl Fn(&str) -> bool) {
     let waiting = async {
         for number in 0.. {
             let value = format!("{what}-{number}");
             deployment.configure(json!({ "configDaemonEnvVars": { "ROUND": value } })).await;
-            let has_it = |pod: &PodSpec| variable(pod, "ROUND").as_deref() == Some(value.as_str());
-            deployment.daemon_set(AGENT, "the next round", has_it).await;
-            if deployment.0.log().lines().any(&like) {
+            let matches = |pod: &PodSpec| variable(pod, "ROUND").as_deref() == Some(value.as_str());
+            deployment.daemon_set(AGENT, "the next round", matches).await;
+            if deployment.0.log().lines().any(&condition) {
                 break;
             }
         }
     };
     tokio::time::timeout(DEADLINE, waiting)
         .await
-        .unwrap_or_else(|_| panic!("never logged: {what}\n{}", deployment.0.log()));
+        .unwrap_or_else(|_| panic!("timed out waiting for the log: {what}\n{}", deployment.0.log()));
 }
 
 #[tokio::test]
 async fn the_log_level_changes_while_operator_and_agents_run() {
     let deployment = Deployment::new("log-level").await;
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE]);
-    let _agent = deployment.0.agent("log-level-1", &machine()).await;
-    deployment.0.wait("log-level-1", "cards reported", State::is_synced).await;
+    let _operator = deployment.0.start_operator_with(&[NAME, IMAGE]);
+    let _agent = deployment.0.start_agent("log-level-1", &machine()).await;
+    deployment.0.wait("log-level-1", "cards reported", NodeStateView::is_synced).await;
     deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     assert!(!deployment.0.log().contains("DEBUG"), "{}", deployment.0.log());
 
     deployment.configure(json!({ "logLevel": 1 })).await;
-    until_logged(&deployment, "operator", |line| line.contains("DEBUG vfleet_operator")).await;
-    let lines = |log: &str| log.matches("log level is as the operator config says level=1").count();
-    until_logged(&deployment, "both", |_| lines(&deployment.0.log()) == 2).await;
+    wait_until_logged(&deployment, "operator", |line| line.contains("DEBUG vfleet_operator")).await;
+    let count_lines = |log: &str| log.matches("log level set by the operator config level=1").count();
+    wait_until_logged(&deployment, "both", |_| count_lines(&deployment.0.log()) == 2).await;
     let policy = json!({ "numVfs": 2, "nicSelector": { "pfNames": ["enp1s0"] } });
     deployment.0.apply_policy("p", policy).await;
     deployment
         .0
         .wait("log-level-1", "2 VFs", |state| state.is_synced() && state.vfs("enp1s0").len() == 2)
         .await;
-    until_logged(&deployment, "agent", |line| line.contains("DEBUG vfleet_agent")).await;
+    wait_until_logged(&deployment, "agent", |line| line.contains("DEBUG vfleet_agent")).await;
 }
 
 #[tokio::test]
-async fn logs_are_json_when_asked_for_and_rust_log_counts_more_than_the_config() {
+async fn logs_are_json_if_configured_and_rust_log_overrides_the_config() {
     let deployment = Deployment::new("json-log").await;
-    let _operator = deployment.0.operator_with(&[NAME, IMAGE, ("LOG_FORMAT", "json"), ("RUST_LOG", "info")]);
+    let _operator =
+        deployment.0.start_operator_with(&[NAME, IMAGE, ("LOG_FORMAT", "json"), ("RUST_LOG", "info")]);
     let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
-    assert_eq!(variable(&pod(&daemon_set), "LOG_FORMAT").as_deref(), Some("json"), "agents log alike");
+    assert_eq!(
+        variable(&pod(&daemon_set), "LOG_FORMAT").as_deref(),
+        Some("json"),
+        "agents use the same format"
+    );
 
     deployment.configure(json!({ "logLevel": 2 })).await;
-    until_logged(&deployment, "refusal", |line| line.contains("RUST_LOG is set")).await;
+    wait_until_logged(&deployment, "refusal", |line| line.contains("RUST_LOG is set")).await;
     for line in deployment.0.log().lines() {
         let event: Value = serde_json::from_str(line).expect(line);
         assert!(event["level"] == "INFO" || event["level"] == "WARN", "{line}");

@@ -1,4 +1,4 @@
-//! Policies and pools say how far they are, and why not: the real operator and agents against a real API server.
+//! Status of policies and pools, with the real operator and agents on a real API server.
 
 use serde_json::{Value, json};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
@@ -6,10 +6,10 @@ use vfleet_tests::cluster::{Cluster, machine};
 use vfleet_tests::objects::condition;
 use vfleet_tests::plane::Plane;
 
-/// Seven VFs at most.
+/// PF with at most seven VFs.
 const PF: &str = "enp1s0";
 
-/// Only the nodes of one test, since all tests share the nodes of a control plane.
+/// Returns the spec of a policy for one node, because all tests share the nodes of a control plane.
 fn for_node(node: &str, num_vfs: i64, pf: &str) -> Value {
     json!({
         "resourceName": "nics", "nodeSelector": { "kubernetes.io/hostname": node }, "numVfs": num_vfs,
@@ -21,13 +21,19 @@ async fn apply_policy(cluster: &Cluster, name: &str, spec: &Value) {
     cluster.apply("SriovNetworkNodePolicy", "sriovnetworknodepolicies", name, spec).await;
 }
 
-/// Waits until the policy says so; gives the message.
-async fn expect(cluster: &Cluster, policy: &str, type_: &str, status: &str, reason: &str) -> String {
-    expect_text(cluster, policy, type_, status, reason, "").await
+/// Waits until a condition of the policy has this status and reason; returns its message.
+async fn expect_condition(
+    cluster: &Cluster,
+    policy: &str,
+    type_: &str,
+    status: &str,
+    reason: &str,
+) -> String {
+    expect_message(cluster, policy, type_, status, reason, "").await
 }
 
-/// The same, with `part` in the message: for conditions that were so before, for another cause.
-async fn expect_text(
+/// Same as [`expect_condition`], with `part` in the message, for conditions that had the same reason before.
+async fn expect_message(
     cluster: &Cluster,
     policy: &str,
     type_: &str,
@@ -35,13 +41,13 @@ async fn expect_text(
     reason: &str,
     part: &str,
 ) -> String {
-    let is_so = |policy: &SriovNetworkNodePolicy| {
+    let matches = |policy: &SriovNetworkNodePolicy| {
         let conditions = policy.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let (found, why, text) = condition(conditions, type_);
-        found == status && why == reason && text.contains(part)
+        let (found_status, found_reason, message) = condition(conditions, type_);
+        found_status == status && found_reason == reason && message.contains(part)
     };
     let found: SriovNetworkNodePolicy =
-        cluster.wait_for(policy, &format!("{type_} {status} {reason} {part}"), is_so).await;
+        cluster.wait_for(policy, &format!("{type_} {status} {reason} {part}"), matches).await;
     condition(found.status.unwrap().conditions.as_ref(), type_).2
 }
 
@@ -53,10 +59,10 @@ fn counts(policy: &SriovNetworkNodePolicy) -> [Option<i64>; 3] {
 #[tokio::test]
 async fn a_policy_counts_its_nodes_and_becomes_ready() {
     let cluster = Cluster::new("counts", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("counts-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("counts-1", &machine()).await;
     apply_policy(&cluster, "p", &for_node("counts-1", 3, PF)).await;
-    // As a user would.
+    // With kubectl, as users do.
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", "sriovnetworknodepolicy/p"]);
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", "sriovnetworknodestate/counts-1"]);
     let policy: SriovNetworkNodePolicy = cluster.api().get("p").await.unwrap();
@@ -68,10 +74,10 @@ async fn a_policy_counts_its_nodes_and_becomes_ready() {
 }
 
 #[tokio::test]
-async fn bad_input_ends_in_a_condition_on_the_policy_at_fault() {
+async fn invalid_input_is_reported_in_a_condition_of_the_policy() {
     let cluster = Cluster::new("bad-input", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("bad-input-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("bad-input-1", &machine()).await;
     let policies = [
         ("good", for_node("bad-input-1", 2, "enp2s0")),
         ("enormous", for_node("bad-input-1", 4_000_000, PF)),
@@ -81,62 +87,59 @@ async fn bad_input_ends_in_a_condition_on_the_policy_at_fault() {
     for (name, spec) in &policies {
         apply_policy(&cluster, name, spec).await;
     }
-    expect(&cluster, "good", "Ready", "True", "Configured").await;
-    let text = expect(&cluster, "enormous", "Degraded", "True", "TooManyVfs").await;
+    expect_condition(&cluster, "good", "Ready", "True", "Configured").await;
+    let text = expect_condition(&cluster, "enormous", "Degraded", "True", "TooManyVfs").await;
     assert!(text.contains("bad-input-1") && text.contains("lower numVfs"), "{text}");
-    expect(&cluster, "nowhere", "Ready", "False", "NoMatchingNode").await;
-    let text = expect(&cluster, "no-pf", "Degraded", "True", "NoMatchingPf").await;
-    assert!(
-        text.contains("eth99") && text.contains(PF),
-        "which PF was not selected, and by which rule: {text}"
-    );
+    expect_condition(&cluster, "nowhere", "Ready", "False", "NoMatchingNode").await;
+    let text = expect_condition(&cluster, "no-pf", "Degraded", "True", "NoMatchingPf").await;
+    assert!(text.contains("eth99") && text.contains(PF), "the PF or the selector is missing: {text}");
     cluster.expect_event("enormous", "Warning", "TooManyVfs").await;
 }
 
 #[tokio::test]
-async fn what_a_node_cannot_do_is_said_on_the_policy_that_wants_it() {
+async fn a_failure_of_a_node_is_reported_in_its_policy() {
     let cluster = Cluster::new("cannot", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("cannot-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("cannot-1", &machine()).await;
     apply_policy(&cluster, "too-many", &for_node("cannot-1", 8, PF)).await;
     let mut other = for_node("cannot-1", 2, "enp2s0");
     other["resourceName"] = json!("others");
     apply_policy(&cluster, "other-card", &other).await;
-    let text = expect(&cluster, "too-many", "Degraded", "True", "NodesFailed").await;
+    let text = expect_condition(&cluster, "too-many", "Degraded", "True", "NodesFailed").await;
     assert!(text.contains("cannot-1") && text.contains("at most 7"), "{text}");
-    expect(&cluster, "other-card", "Ready", "True", "Configured").await;
-    let failed = |policy: &SriovNetworkNodePolicy| counts(policy) == [Some(1), Some(0), Some(1)];
-    cluster.wait_for("too-many", "1 matched, 0 configured, 1 failed", failed).await;
+    expect_condition(&cluster, "other-card", "Ready", "True", "Configured").await;
+    let has_failed = |policy: &SriovNetworkNodePolicy| counts(policy) == [Some(1), Some(0), Some(1)];
+    cluster.wait_for("too-many", "1 matched, 0 configured, 1 failed", has_failed).await;
 }
 
 #[tokio::test]
-async fn two_policies_that_fight_are_told_who_won() {
+async fn a_conflict_of_policies_is_reported_with_the_winner() {
     let cluster = Cluster::new("fight", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("fight-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("fight-1", &machine()).await;
     for (name, resource) in [("a", "ra"), ("b", "rb")] {
         let mut spec = for_node("fight-1", 4, PF);
         spec["resourceName"] = json!(resource);
         apply_policy(&cluster, name, &spec).await;
     }
-    let text = expect(&cluster, "a", "Degraded", "True", "PolicyConflict").await;
+    let text = expect_condition(&cluster, "a", "Degraded", "True", "PolicyConflict").await;
     assert!(text.contains("policy b") && text.contains("priorit"), "{text}");
-    expect(&cluster, "b", "Ready", "True", "Configured").await;
-    // A priority settles it: the other one loses, and that is meant.
+    expect_condition(&cluster, "b", "Ready", "True", "Configured").await;
+    // A priority resolves the conflict: the other policy loses intentionally.
     let mut spec = for_node("fight-1", 4, PF);
     spec["resourceName"] = json!("ra");
     spec["priority"] = json!(10);
     apply_policy(&cluster, "a", &spec).await;
-    expect(&cluster, "a", "Ready", "True", "Configured").await;
-    // It was ready before, too.
-    expect_text(&cluster, "b", "Ready", "True", "Configured", "policy a").await;
+    expect_condition(&cluster, "a", "Ready", "True", "Configured").await;
+    // The policy was ready before as well.
+    expect_message(&cluster, "b", "Ready", "True", "Configured", "policy a").await;
 }
 
 #[tokio::test]
 async fn a_pool_counts_its_nodes() {
     let cluster = Cluster::new("pools", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("pools-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("pools-1", &machine()).await;
     let selector = json!({ "matchLabels": { "kubernetes.io/hostname": "pools-1" } });
     cluster
         .apply(
@@ -146,27 +149,27 @@ async fn a_pool_counts_its_nodes() {
             &json!({ "nodeSelector": selector }),
         )
         .await;
-    let done = |pool: &SriovNetworkPoolConfig| {
+    let is_done = |pool: &SriovNetworkPoolConfig| {
         let nodes = pool.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
         (nodes.total, nodes.done, nodes.waiting) == (Some(1), Some(1), Some(0))
     };
-    cluster.wait_for("mine", "one node, done", done).await;
+    cluster.wait_for("mine", "one node, done", is_done).await;
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", "sriovnetworkpoolconfig/mine"]);
 
     let bad = json!({ "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "x", "operator": "Near" }] }] });
     cluster.apply("SriovNetworkPoolConfig", "sriovnetworkpoolconfigs", "bad", &bad).await;
-    let degraded = |pool: &SriovNetworkPoolConfig| {
+    let is_degraded = |pool: &SriovNetworkPoolConfig| {
         let conditions = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
         condition(conditions, "Degraded").1 == "InvalidSelector"
     };
-    cluster.wait_for("bad", "Degraded", degraded).await;
+    cluster.wait_for("bad", "Degraded", is_degraded).await;
 }
 
 #[tokio::test]
-async fn a_node_state_that_is_deleted_comes_back_without_resetting_the_node() {
+async fn a_deleted_node_state_is_created_again_without_resetting_the_node() {
     let cluster = Cluster::new("deleted-state", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("deleted-state-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("deleted-state-1", &machine()).await;
     apply_policy(&cluster, "p", &for_node("deleted-state-1", 3, PF)).await;
     let before =
         cluster.wait("deleted-state-1", "3 VFs", |state| state.is_synced() && state.vfs(PF).len() == 3).await;
@@ -177,23 +180,23 @@ async fn a_node_state_that_is_deleted_comes_back_without_resetting_the_node() {
             state.uid() != before.uid() && state.is_synced() && state.vfs(PF).len() == 3
         })
         .await;
-    assert_eq!(after.vfs(PF), before.vfs(PF), "the same VFs, with the same addresses");
+    assert_eq!(after.vfs(PF), before.vfs(PF), "the VFs changed");
     let log = cluster.log();
-    assert_eq!(log.matches("numvfs").count(), 1, "VFs are made once and never removed:\n{log}");
+    assert_eq!(log.matches("numvfs").count(), 1, "VFs were created or removed again:\n{log}");
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_keeps_its_node_state_for_a_while() {
+async fn a_node_that_is_not_a_worker_any_more_keeps_its_node_state_for_some_time() {
     let cluster = Cluster::new("leaves", Plane::Fleet).await;
-    let _operator = cluster.operator();
+    let _operator = cluster.start_operator();
     cluster.create_worker("leaves-1").await;
     cluster.wait("leaves-1", "a node state", |_| true).await;
     cluster.kubectl(&["label", "node", "leaves-1", "node-role.kubernetes.io/worker-"]);
-    let kept = |state: &SriovNetworkNodeState| {
+    let expires = |state: &SriovNetworkNodeState| {
         let annotations = state.metadata.annotations.clone().unwrap_or_default();
         annotations.contains_key("sriovnetwork.openshift.io/keep-state-until")
     };
-    cluster.wait_for("leaves-1", "kept for a while", kept).await;
+    cluster.wait_for("leaves-1", "with an expiry time", expires).await;
     cluster.kubectl(&["label", "node", "leaves-1", "node-role.kubernetes.io/worker="]);
-    cluster.wait_for("leaves-1", "kept for good", |state| !kept(state)).await;
+    cluster.wait_for("leaves-1", "without an expiry time", |state| !expires(state)).await;
 }

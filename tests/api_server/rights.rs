@@ -1,4 +1,4 @@
-//! What the accounts of vfleet may do, and may not, as the API server sees it.
+//! Permissions of the service accounts of vfleet, checked by the API server.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,27 +14,27 @@ use vfleet_tests::plane::Plane;
 
 const SRIOV: &str = "sriovnetwork.openshift.io";
 
-/// Something that one could do: verb, group, resource; in the own namespace, another one, or none.
+/// Action: verb, group and resource, in a scope.
 #[derive(Clone, Copy, Debug)]
-struct Deed(&'static str, &'static str, &'static str, Place);
+struct Action(&'static str, &'static str, &'static str, Scope);
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    Home,
-    Elsewhere,
+enum Scope {
+    OwnNamespace,
+    OtherNamespace,
     Cluster,
 }
 
-async fn may(cluster: &Cluster, account: &str, deed: Deed) -> bool {
-    let Deed(verb, group, resource, place) = deed;
+async fn is_allowed(cluster: &Cluster, account: &str, action: Action) -> bool {
+    let Action(verb, group, resource, scope) = action;
     let (resource, subresource) = match resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (resource, None),
     };
-    let namespace = match place {
-        Place::Home => Some(cluster.namespace().to_owned()),
-        Place::Elsewhere => Some("default".to_owned()),
-        Place::Cluster => None,
+    let namespace = match scope {
+        Scope::OwnNamespace => Some(cluster.namespace().to_owned()),
+        Scope::OtherNamespace => Some("default".to_owned()),
+        Scope::Cluster => None,
     };
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
@@ -52,122 +52,122 @@ async fn may(cluster: &Cluster, account: &str, deed: Deed) -> bool {
         },
         ..Default::default()
     };
-    let reviews: Api<SubjectAccessReview> = Api::all(cluster.administrator());
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.admin_client());
     reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
 }
 
 #[tokio::test]
-async fn the_operator_and_the_agents_may_do_their_work_and_nothing_else() {
-    use Place::{Cluster as All, Elsewhere, Home};
+async fn operator_and_agents_have_only_the_permissions_that_they_need() {
+    use Scope::{Cluster as All, OtherNamespace as Other, OwnNamespace as Own};
     let cluster = Cluster::new("rights", Plane::Rights).await;
-    let may_do = [
-        (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
-        (OPERATOR, Deed("patch", SRIOV, "sriovoperatorconfigs/status", Home)),
-        (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
-        (OPERATOR, Deed("create", SRIOV, "sriovnetworkpoolconfigs", Home)),
-        (OPERATOR, Deed("patch", "machineconfiguration.openshift.io", "machineconfigpools", All)),
-        (OPERATOR, Deed("create", "apps", "daemonsets", Home)),
-        (OPERATOR, Deed("create", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
-        (OPERATOR, Deed("get", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
-        (OPERATOR, Deed("watch", "", "nodes", All)),
-        (OPERATOR, Deed("get", "", "nodes", All)),
-        (OPERATOR, Deed("create", "events.k8s.io", "events", Elsewhere)),
-        (OPERATOR, Deed("watch", "", "pods", All)),
-        (OPERATOR, Deed("delete", "", "pods", Elsewhere)),
-        (OPERATOR, Deed("create", "", "pods/eviction", Elsewhere)),
-        (OPERATOR, Deed("list", "policy", "poddisruptionbudgets", Elsewhere)),
-        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
-        (AGENT, Deed("watch", SRIOV, "sriovoperatorconfigs", Home)),
-        (AGENT, Deed("delete", "", "pods", Home)),
-        (AGENT, Deed("get", "", "nodes", All)),
-        (AGENT, Deed("watch", "", "nodes", All)),
-        (SIM, Deed("create", "", "nodes", All)),
-        (SIM, Deed("patch", SRIOV, "sriovnetworknodestates/status", Home)),
+    let allowed = [
+        (OPERATOR, Action("patch", SRIOV, "sriovnetworknodestates", Own)),
+        (OPERATOR, Action("patch", SRIOV, "sriovoperatorconfigs/status", Own)),
+        (OPERATOR, Action("patch", SRIOV, "sriovnetworknodestates/status", Own)),
+        (OPERATOR, Action("create", SRIOV, "sriovnetworkpoolconfigs", Own)),
+        (OPERATOR, Action("patch", "machineconfiguration.openshift.io", "machineconfigpools", All)),
+        (OPERATOR, Action("create", "apps", "daemonsets", Own)),
+        (OPERATOR, Action("create", "k8s.cni.cncf.io", "network-attachment-definitions", Other)),
+        (OPERATOR, Action("get", "k8s.cni.cncf.io", "network-attachment-definitions", Other)),
+        (OPERATOR, Action("watch", "", "nodes", All)),
+        (OPERATOR, Action("get", "", "nodes", All)),
+        (OPERATOR, Action("create", "events.k8s.io", "events", Other)),
+        (OPERATOR, Action("watch", "", "pods", All)),
+        (OPERATOR, Action("delete", "", "pods", Other)),
+        (OPERATOR, Action("create", "", "pods/eviction", Other)),
+        (OPERATOR, Action("list", "policy", "poddisruptionbudgets", Other)),
+        (AGENT, Action("patch", SRIOV, "sriovnetworknodestates/status", Own)),
+        (AGENT, Action("watch", SRIOV, "sriovoperatorconfigs", Own)),
+        (AGENT, Action("delete", "", "pods", Own)),
+        (AGENT, Action("get", "", "nodes", All)),
+        (AGENT, Action("watch", "", "nodes", All)),
+        (SIM, Action("create", "", "nodes", All)),
+        (SIM, Action("patch", SRIOV, "sriovnetworknodestates/status", Own)),
     ];
-    for (account, deed) in may_do {
-        assert!(may(&cluster, account, deed).await, "{account} may not {deed:?}");
+    for (account, action) in allowed {
+        assert!(is_allowed(&cluster, account, action).await, "{account} may not {action:?}");
     }
-    let may_not_do = [
-        (OPERATOR, Deed("get", "", "secrets", Home)),
-        (OPERATOR, Deed("list", "", "secrets", All)),
-        (OPERATOR, Deed("list", "", "secrets", Home)),
-        (OPERATOR, Deed("patch", "", "secrets", Home)),
-        (OPERATOR, Deed("create", "", "secrets", Home)),
-        (OPERATOR, Deed("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
-        (OPERATOR, Deed("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", All)),
-        (OPERATOR, Deed("patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
-        (OPERATOR, Deed("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", All)),
-        (OPERATOR, Deed("delete", "", "nodes", All)),
-        (OPERATOR, Deed("update", "", "nodes", All)),
-        (OPERATOR, Deed("get", "", "namespaces", All)),
-        (OPERATOR, Deed("get", SRIOV, "sriovnetworks", Elsewhere)),
-        (OPERATOR, Deed("update", SRIOV, "sriovnetworks", Elsewhere)),
-        (OPERATOR, Deed("update", "k8s.cni.cncf.io", "network-attachment-definitions", Elsewhere)),
-        (OPERATOR, Deed("get", "", "configmaps", Home)),
-        (OPERATOR, Deed("patch", "coordination.k8s.io", "leases", Home)),
-        (OPERATOR, Deed("patch", "events.k8s.io", "events", Elsewhere)),
-        (OPERATOR, Deed("create", "", "pods", Home)),
-        (OPERATOR, Deed("create", "", "pods/exec", Home)),
-        (OPERATOR, Deed("get", "", "pods", Elsewhere)),
-        (OPERATOR, Deed("patch", "", "pods", Elsewhere)),
-        (OPERATOR, Deed("deletecollection", "", "pods", Elsewhere)),
-        (OPERATOR, Deed("delete", "policy", "poddisruptionbudgets", Elsewhere)),
-        (OPERATOR, Deed("create", "apps", "daemonsets", Elsewhere)),
-        (OPERATOR, Deed("patch", "", "configmaps", Elsewhere)),
-        (OPERATOR, Deed("create", "", "serviceaccounts/token", Home)),
-        (OPERATOR, Deed("create", "rbac.authorization.k8s.io", "roles", Home)),
-        (OPERATOR, Deed("create", "rbac.authorization.k8s.io", "clusterrolebindings", All)),
-        (OPERATOR, Deed("escalate", "rbac.authorization.k8s.io", "clusterroles", All)),
-        (OPERATOR, Deed("impersonate", "", "users", All)),
-        (OPERATOR, Deed("delete", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
-        (OPERATOR, Deed("delete", SRIOV, "sriovnetworknodepolicies", Home)),
-        (OPERATOR, Deed("delete", SRIOV, "sriovnetworkpoolconfigs", Home)),
-        (OPERATOR, Deed("delete", "machineconfiguration.openshift.io", "machineconfigpools", All)),
-        (OPERATOR, Deed("list", "config.openshift.io", "infrastructures", All)),
-        (OPERATOR, Deed("patch", SRIOV, "sriovnetworknodestates", Elsewhere)),
-        (OPERATOR, Deed("delete", "", "namespaces", All)),
-        (AGENT, Deed("update", SRIOV, "sriovnetworknodestates", Home)),
-        (AGENT, Deed("delete", SRIOV, "sriovnetworknodestates", Home)),
-        (AGENT, Deed("patch", SRIOV, "sriovoperatorconfigs", Home)),
-        (AGENT, Deed("list", SRIOV, "sriovnetworknodepolicies", Home)),
-        (AGENT, Deed("list", "", "pods", Elsewhere)),
-        (AGENT, Deed("create", "", "pods", Home)),
-        (AGENT, Deed("list", "", "configmaps", Home)),
-        (AGENT, Deed("update", "", "nodes", All)),
-        (AGENT, Deed("patch", "", "nodes", All)),
-        (AGENT, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
-        (AGENT, Deed("patch", "", "nodes/status", All)),
-        (AGENT, Deed("get", "", "secrets", Home)),
-        (AGENT, Deed("create", "events.k8s.io", "events", Elsewhere)),
-        (AGENT, Deed("patch", "events.k8s.io", "events", Home)),
-        (SIM, Deed("get", "", "secrets", Home)),
-        (SIM, Deed("patch", "", "nodes", All)),
-        (SIM, Deed("patch", SRIOV, "sriovnetworknodestates", Home)),
+    let denied = [
+        (OPERATOR, Action("get", "", "secrets", Own)),
+        (OPERATOR, Action("list", "", "secrets", All)),
+        (OPERATOR, Action("list", "", "secrets", Own)),
+        (OPERATOR, Action("patch", "", "secrets", Own)),
+        (OPERATOR, Action("create", "", "secrets", Own)),
+        (OPERATOR, Action("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
+        (OPERATOR, Action("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", All)),
+        (OPERATOR, Action("patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
+        (OPERATOR, Action("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", All)),
+        (OPERATOR, Action("delete", "", "nodes", All)),
+        (OPERATOR, Action("update", "", "nodes", All)),
+        (OPERATOR, Action("get", "", "namespaces", All)),
+        (OPERATOR, Action("get", SRIOV, "sriovnetworks", Other)),
+        (OPERATOR, Action("update", SRIOV, "sriovnetworks", Other)),
+        (OPERATOR, Action("update", "k8s.cni.cncf.io", "network-attachment-definitions", Other)),
+        (OPERATOR, Action("get", "", "configmaps", Own)),
+        (OPERATOR, Action("patch", "coordination.k8s.io", "leases", Own)),
+        (OPERATOR, Action("patch", "events.k8s.io", "events", Other)),
+        (OPERATOR, Action("create", "", "pods", Own)),
+        (OPERATOR, Action("create", "", "pods/exec", Own)),
+        (OPERATOR, Action("get", "", "pods", Other)),
+        (OPERATOR, Action("patch", "", "pods", Other)),
+        (OPERATOR, Action("deletecollection", "", "pods", Other)),
+        (OPERATOR, Action("delete", "policy", "poddisruptionbudgets", Other)),
+        (OPERATOR, Action("create", "apps", "daemonsets", Other)),
+        (OPERATOR, Action("patch", "", "configmaps", Other)),
+        (OPERATOR, Action("create", "", "serviceaccounts/token", Own)),
+        (OPERATOR, Action("create", "rbac.authorization.k8s.io", "roles", Own)),
+        (OPERATOR, Action("create", "rbac.authorization.k8s.io", "clusterrolebindings", All)),
+        (OPERATOR, Action("escalate", "rbac.authorization.k8s.io", "clusterroles", All)),
+        (OPERATOR, Action("impersonate", "", "users", All)),
+        (OPERATOR, Action("delete", "admissionregistration.k8s.io", "validatingwebhookconfigurations", All)),
+        (OPERATOR, Action("delete", SRIOV, "sriovnetworknodepolicies", Own)),
+        (OPERATOR, Action("delete", SRIOV, "sriovnetworkpoolconfigs", Own)),
+        (OPERATOR, Action("delete", "machineconfiguration.openshift.io", "machineconfigpools", All)),
+        (OPERATOR, Action("list", "config.openshift.io", "infrastructures", All)),
+        (OPERATOR, Action("patch", SRIOV, "sriovnetworknodestates", Other)),
+        (OPERATOR, Action("delete", "", "namespaces", All)),
+        (AGENT, Action("update", SRIOV, "sriovnetworknodestates", Own)),
+        (AGENT, Action("delete", SRIOV, "sriovnetworknodestates", Own)),
+        (AGENT, Action("patch", SRIOV, "sriovoperatorconfigs", Own)),
+        (AGENT, Action("list", SRIOV, "sriovnetworknodepolicies", Own)),
+        (AGENT, Action("list", "", "pods", Other)),
+        (AGENT, Action("create", "", "pods", Own)),
+        (AGENT, Action("list", "", "configmaps", Own)),
+        (AGENT, Action("update", "", "nodes", All)),
+        (AGENT, Action("patch", "", "nodes", All)),
+        (AGENT, Action("patch", SRIOV, "sriovnetworknodestates", Own)),
+        (AGENT, Action("patch", "", "nodes/status", All)),
+        (AGENT, Action("get", "", "secrets", Own)),
+        (AGENT, Action("create", "events.k8s.io", "events", Other)),
+        (AGENT, Action("patch", "events.k8s.io", "events", Own)),
+        (SIM, Action("get", "", "secrets", Own)),
+        (SIM, Action("patch", "", "nodes", All)),
+        (SIM, Action("patch", SRIOV, "sriovnetworknodestates", Own)),
     ];
-    for (account, deed) in may_not_do {
-        assert!(!may(&cluster, account, deed).await, "{account} may {deed:?}");
+    for (account, action) in denied {
+        assert!(!is_allowed(&cluster, account, action).await, "{account} may {action:?}");
     }
 }
 
 #[tokio::test]
-async fn agents_may_tell_an_external_drainer_only_where_there_is_one() {
+async fn agents_may_request_drains_from_an_external_drainer_only_if_it_is_enabled() {
     let cluster = Cluster::new("rights-drainer", Plane::Rights).await;
-    let telling = [
-        Deed("patch", "", "nodes", Place::Cluster),
-        Deed("patch", SRIOV, "sriovnetworknodestates", Place::Home),
+    let requests = [
+        Action("patch", "", "nodes", Scope::Cluster),
+        Action("patch", SRIOV, "sriovnetworknodestates", Scope::OwnNamespace),
     ];
-    for deed in telling {
-        assert!(!may(&cluster, AGENT, deed).await, "{deed:?}");
+    for action in requests {
+        assert!(!is_allowed(&cluster, AGENT, action).await, "{action:?}");
     }
     cluster.allow_external_drainer();
-    for deed in telling {
-        // The roles come into force a moment after they are written, and no event says when.
-        let waiting = async { while !may(&cluster, AGENT, deed).await {} };
-        tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("it may now");
-        assert!(!may(&cluster, SIM, deed).await, "{deed:?}");
+    for action in requests {
+        // Roles take effect after a moment, without an event.
+        let waiting = async { while !is_allowed(&cluster, AGENT, action).await {} };
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the role takes effect");
+        assert!(!is_allowed(&cluster, SIM, action).await, "{action:?}");
     }
-    let elsewhere = Deed("patch", SRIOV, "sriovnetworknodestates", Place::Elsewhere);
-    assert!(!may(&cluster, AGENT, elsewhere).await);
+    let elsewhere = Action("patch", SRIOV, "sriovnetworknodestates", Scope::OtherNamespace);
+    assert!(!is_allowed(&cluster, AGENT, elsewhere).await);
 }
 
 fn status_of(node: &str) -> Value {
@@ -190,12 +190,12 @@ fn assert_refused<T>(result: Result<T, kube::Error>, because: &str) {
             assert!(status.message.contains(because), "{:?} does not say {because:?}", status.message);
         }
         Err(error) => panic!("{error}"),
-        Ok(_) => panic!("it was not refused: {because}"),
+        Ok(_) => panic!("not refused: {because}"),
     }
 }
 
-async fn two_nodes(cluster: &Cluster, nodes: [&str; 2]) {
-    let states: Api<SriovNetworkNodeState> = Api::namespaced(cluster.administrator(), cluster.namespace());
+async fn create_two_nodes(cluster: &Cluster, nodes: [&str; 2]) {
+    let states: Api<SriovNetworkNodeState> = Api::namespaced(cluster.admin_client(), cluster.namespace());
     for node in nodes {
         cluster.create_worker(node).await;
         let state = serde_json::from_value(json!({
@@ -206,32 +206,32 @@ async fn two_nodes(cluster: &Cluster, nodes: [&str; 2]) {
     }
 }
 
-/// Policies come into force a moment after they are written, and no event says when. `deed` is one that is refused then.
-async fn until_in_force<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
+/// Waits until an admission policy is enforced, which causes no event. `action` is refused then.
+async fn wait_until_enforced<T>(action: impl AsyncFn() -> Result<T, kube::Error>) {
     let is_refused = |result: Result<T, kube::Error>| match result {
         Err(kube::Error::Api(status)) => status.is_forbidden(),
         _ => false,
     };
-    let waiting = async { while !is_refused(deed().await) {} };
-    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the policy comes into force");
+    let waiting = async { while !is_refused(action().await) {} };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the policy is enforced");
 }
 
-/// The same of roles. `deed` is one that they allow.
-async fn until_allowed<T>(deed: impl AsyncFn() -> Result<T, kube::Error>) {
-    let waiting = async { while deed().await.is_err() {} };
-    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the role comes into force");
+/// Waits until a role takes effect, which causes no event. `action` is allowed then.
+async fn wait_until_allowed<T>(action: impl AsyncFn() -> Result<T, kube::Error>) {
+    let waiting = async { while action().await.is_err() {} };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the role takes effect");
 }
 
 #[tokio::test]
 async fn an_agent_writes_only_the_node_state_of_its_own_node() {
     let cluster = Cluster::new("node-scope", Plane::Rights).await;
-    two_nodes(&cluster, ["scope-a", "scope-b"]).await;
+    create_two_nodes(&cluster, ["scope-a", "scope-b"]).await;
     let a = cluster.client_as(AGENT, Some(&cluster.agent_pod("scope-a"))).await;
     let b = cluster.client_as(AGENT, Some(&cluster.agent_pod("scope-b"))).await;
-    until_in_force(async || report(&a, &cluster, "scope-b").await).await;
+    wait_until_enforced(async || report(&a, &cluster, "scope-b").await).await;
 
-    report(&a, &cluster, "scope-a").await.expect("its own");
-    report(&b, &cluster, "scope-b").await.expect("its own");
+    report(&a, &cluster, "scope-a").await.expect("the agent may write its own objects");
+    report(&b, &cluster, "scope-b").await.expect("the agent may write its own objects");
     assert_refused(
         report(&a, &cluster, "scope-b").await,
         "the agent of node scope-a may not write the node state scope-b: \
@@ -240,18 +240,18 @@ async fn an_agent_writes_only_the_node_state_of_its_own_node() {
     assert_refused(report(&b, &cluster, "scope-a").await, "the agent of node scope-b may not write");
 
     let without_a_pod = cluster.client_as(AGENT, None).await;
-    assert_refused(report(&without_a_pod, &cluster, "scope-a").await, "does not say on which node it runs");
+    assert_refused(report(&without_a_pod, &cluster, "scope-a").await, "does not contain its node");
 }
 
 #[tokio::test]
-async fn an_agent_touches_only_pods_of_its_own_node() {
+async fn an_agent_changes_only_pods_of_its_own_node() {
     let cluster = Cluster::new("pod-scope", Plane::Rights).await;
-    two_nodes(&cluster, ["pods-a", "pods-b"]).await;
+    create_two_nodes(&cluster, ["pods-a", "pods-b"]).await;
     let (pod_a, pod_b) = (cluster.agent_pod("pods-a"), cluster.agent_pod("pods-b"));
     let a = cluster.client_as(AGENT, Some(&pod_a)).await;
     let pods: Api<Pod> = Api::namespaced(a, cluster.namespace());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "touched": "yes" } } }));
-    until_in_force(async || pods.patch(&pod_b, &PatchParams::default(), &label).await).await;
+    wait_until_enforced(async || pods.patch(&pod_b, &PatchParams::default(), &label).await).await;
     pods.patch(&pod_a, &PatchParams::default(), &label).await.expect("on its own node");
     assert_refused(
         pods.patch(&pod_b, &PatchParams::default(), &label).await,
@@ -264,31 +264,31 @@ fn annotation(name: &str, value: Option<&str>) -> Value {
     json!({ "metadata": { "annotations": { name: value } } })
 }
 
-/// Drain requests by annotation are all that an agent may write of these objects.
-async fn expect_only_annotations<K>(api: &Api<K>, own: &str, of_another: &str, may: [&str; 2])
+/// Checks that an agent may write only the annotations for drain requests.
+async fn expect_only_annotations<K>(api: &Api<K>, own: &str, of_another: &str, allowed: [&str; 2])
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let patch =
         async |name: &str, patch: Value| api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    until_allowed(async || patch(own, annotation(may[0], Some("Idle"))).await).await;
-    // Each time another value: what changes nothing is never refused.
+    wait_until_allowed(async || patch(own, annotation(allowed[0], Some("Idle"))).await).await;
+    // A different value each time, because a patch without a change is never refused.
     let tries = AtomicU32::new(0);
-    until_in_force(async || {
+    wait_until_enforced(async || {
         let value = tries.fetch_add(1, Ordering::Relaxed).to_string();
         patch(own, annotation("other", Some(&value))).await
     })
     .await;
-    for name in may {
+    for name in allowed {
         for value in [Some("Drain_Required"), Some("Idle"), None] {
-            patch(own, annotation(name, value)).await.expect("its own");
+            patch(own, annotation(name, value)).await.expect("the agent may write its own objects");
         }
         assert_refused(
             patch(of_another, annotation(name, Some("Drain_Required"))).await,
             "an agent writes only what belongs to its own node",
         );
     }
-    let but = format!("but its status and the annotations {} and {}", may[0], may[1]);
+    let but = format!("but its status and the annotations {} and {}", allowed[0], allowed[1]);
     assert_refused(patch(own, annotation("other", Some("yes"))).await, &but);
     assert_refused(patch(own, annotation("kept", Some("other"))).await, &but);
     assert_refused(patch(own, annotation("kept", None)).await, &but);
@@ -301,7 +301,7 @@ async fn an_agent_changes_only_its_drain_annotations_on_its_node_and_node_state(
     let cluster = Cluster::new("drain-scope", Plane::Rights).await;
     cluster.allow_external_drainer();
     let names = ["drain-scope-a", "drain-scope-b"];
-    two_nodes(&cluster, names).await;
+    create_two_nodes(&cluster, names).await;
     for (kind, name) in [("node", names[0]), ("sriovnetworknodestate", names[0])] {
         cluster.kubectl(&["annotate", kind, name, "kept=yes"]);
     }
@@ -314,7 +314,7 @@ async fn an_agent_changes_only_its_drain_annotations_on_its_node_and_node_state(
     let spec = json!({ "spec": { "interfaces": [] } });
     let written = states.patch(names[0], &PatchParams::default(), &Patch::Merge(spec)).await;
     assert_refused(written, "may change nothing of the node state drain-scope-a");
-    report(&agent, &cluster, names[0]).await.expect("its status");
+    report(&agent, &cluster, names[0]).await.expect("the agent may write its status");
 
     let nodes: Api<Node> = Api::all(agent);
     expect_only_annotations(&nodes, names[0], names[1], [desired, "sriovnetwork.openshift.io/state"]).await;

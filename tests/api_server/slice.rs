@@ -1,23 +1,21 @@
-//! The thin slice: a policy becomes VFs. The real operator and agents, as programs, with their own rights, against a
-//! real API server; the machines are simulated.
+//! Policies that create VFs: the real operator and agents run as programs with their own rights on a real API server;
+//! the machines are simulated.
 
 use serde_json::json;
-use vfleet_tests::cluster::{Cluster, State, machine};
+use vfleet_tests::cluster::{Cluster, NodeStateView, machine};
 use vfleet_tests::plane::Plane;
 
-/// Two ports with 7 VFs each.
+/// PF with 7 VFs.
 const PF: &str = "enp1s0";
 
 #[tokio::test]
-async fn a_policy_becomes_vfs_changes_and_goes() {
+async fn a_policy_creates_changes_and_removes_vfs() {
     let cluster = Cluster::new("rollout", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("rollout-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("rollout-1", &machine()).await;
 
     cluster
-        .wait("rollout-1", "cards reported, nothing wanted", |state| {
-            state.is_synced() && state.vfs(PF).is_empty()
-        })
+        .wait("rollout-1", "cards reported, no VFs", |state| state.is_synced() && state.vfs(PF).is_empty())
         .await;
 
     cluster.apply_policy("p", json!({ "numVfs": 4, "mtu": 2000, "nicSelector": { "pfNames": [PF] } })).await;
@@ -37,21 +35,22 @@ async fn a_policy_becomes_vfs_changes_and_goes() {
     assert_eq!(
         state.vfs(PF)[1].mac.as_ref(),
         Some(&addresses[1]),
-        "a VF keeps its address when it is made again"
+        "a VF keeps its MAC when it is created again"
     );
 
     cluster.delete_policy("p").await;
-    let gone =
-        |state: &State| state.is_synced() && state.vfs(PF).is_empty() && state.card(PF).mtu == Some(1500);
-    cluster.wait("rollout-1", "no VFs, and the MTU of before", gone).await;
+    let is_reset = |state: &NodeStateView| {
+        state.is_synced() && state.vfs(PF).is_empty() && state.card(PF).mtu == Some(1500)
+    };
+    cluster.wait("rollout-1", "no VFs, and the original MTU", is_reset).await;
     cluster.expect_event("rollout-1", "Normal", "Succeeded").await;
 }
 
 #[tokio::test]
-async fn an_impossible_policy_fails_with_its_cause_everywhere() {
+async fn an_impossible_policy_is_reported_in_status_conditions_and_events() {
     let cluster = Cluster::new("impossible", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("impossible-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("impossible-1", &machine()).await;
 
     cluster.apply_policy("too-many", json!({ "numVfs": 8, "nicSelector": { "pfNames": [PF] } })).await;
     let state = cluster.wait("impossible-1", "Failed", |state| state.sync_status() == "Failed").await;
@@ -71,46 +70,48 @@ async fn an_impossible_policy_fails_with_its_cause_everywhere() {
 }
 
 #[tokio::test]
-async fn one_impossible_card_does_not_hold_up_the_other() {
+async fn a_card_that_cannot_be_configured_does_not_delay_the_other_card() {
     let cluster = Cluster::new("partly", Plane::Fleet).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("partly-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("partly-1", &machine()).await;
     cluster.apply_policy("bad", json!({ "numVfs": 8, "nicSelector": { "pfNames": [PF] } })).await;
     cluster.apply_policy("good", json!({ "numVfs": 3, "nicSelector": { "pfNames": ["enp2s0"] } })).await;
-    let both = |state: &State| state.sync_status() == "Failed" && state.vfs("enp2s0").len() == 3;
-    let state = cluster.wait("partly-1", "3 VFs on the good card, and Failed", both).await;
+    let is_partly_done =
+        |state: &NodeStateView| state.sync_status() == "Failed" && state.vfs("enp2s0").len() == 3;
+    let state = cluster.wait("partly-1", "3 VFs on the good card, and Failed", is_partly_done).await;
     assert!(state.vfs(PF).is_empty());
 }
 
 #[tokio::test]
-async fn programs_that_are_killed_start_over() {
+async fn killed_programs_continue_after_a_restart() {
     let cluster = Cluster::new("killed", Plane::Fleet).await;
-    let operator = cluster.operator();
-    let agent = cluster.agent("killed-1", &machine()).await;
+    let operator = cluster.start_operator();
+    let agent = cluster.start_agent("killed-1", &machine()).await;
     cluster.apply_policy("p", json!({ "numVfs": 2, "nicSelector": { "pfNames": [PF] } })).await;
     cluster.wait("killed-1", "2 VFs", |state| state.is_synced() && state.vfs(PF).len() == 2).await;
 
     operator.kill();
     agent.kill();
     cluster.apply_policy("p", json!({ "numVfs": 5, "nicSelector": { "pfNames": [PF] } })).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("killed-1", &machine()).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("killed-1", &machine()).await;
     cluster.wait("killed-1", "5 VFs", |state| state.is_synced() && state.vfs(PF).len() == 5).await;
 }
 
 #[tokio::test]
 async fn many_simulated_nodes_run_in_one_process() {
     let cluster = Cluster::new("many", Plane::Fleet).await;
-    let _operator = cluster.operator();
+    let _operator = cluster.start_operator();
     let names: Vec<_> = (1..=10).map(|number| format!("many-{number}")).collect();
-    let _sim = cluster.sim(&names, &machine());
+    let _sim = cluster.start_sim(&names, &machine());
     cluster.apply_policy("p", json!({ "numVfs": 7, "nicSelector": { "vendor": "8086" } })).await;
     let mut macs = std::collections::BTreeSet::new();
     for name in &names {
-        let done =
-            |state: &State| state.is_synced() && state.vfs(PF).len() == 7 && state.vfs("enp2s0").len() == 7;
-        let state = cluster.wait(name, "7 VFs on both cards", done).await;
+        let has_vfs = |state: &NodeStateView| {
+            state.is_synced() && state.vfs(PF).len() == 7 && state.vfs("enp2s0").len() == 7
+        };
+        let state = cluster.wait(name, "7 VFs on both cards", has_vfs).await;
         macs.extend(state.vfs(PF).into_iter().chain(state.vfs("enp2s0")).filter_map(|vf| vf.mac));
     }
-    assert_eq!(macs.len(), 10 * 14, "no two VFs of the fleet have the same address");
+    assert_eq!(macs.len(), 10 * 14, "MACs of the fleet are not unique");
 }

@@ -1,4 +1,4 @@
-//! The operator when its API server is in trouble: restarted, busy, with objects that others change at the same time.
+//! Operator with problems of the API server: a restart, overload, and concurrent changes by others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,35 +12,35 @@ use vfleet_tests::plane::Plane;
 
 const PF: &str = "enp1s0";
 
-/// One after the other: the first one takes the API server away from everybody.
+/// In sequence, because the first part restarts the API server.
 #[tokio::test]
-async fn the_operator_survives_its_api_server() {
-    restarted().await;
-    busy().await;
-    changed_by_others().await;
+async fn the_operator_survives_problems_of_its_api_server() {
+    survive_restart().await;
+    survive_overload().await;
+    survive_changes_by_others().await;
 }
 
-/// Its watches end, and where it was is forgotten: the new server answers that this is too old.
-async fn restarted() {
+/// Watches end, and the new server reports that their resource version is too old.
+async fn survive_restart() {
     let cluster = Cluster::new("restarted", Plane::Troubles).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("restarted-1", &machine()).await;
-    cluster.make_vfs("restarted-1", PF, 2).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("restarted-1", &machine()).await;
+    cluster.create_vfs("restarted-1", PF, 2).await;
     let plane = Arc::clone(cluster.plane());
     tokio::task::spawn_blocking(move || plane.restart_apiserver()).await.unwrap().unwrap();
-    cluster.make_vfs("restarted-1", PF, 4).await;
-    assert!(cluster.log().contains("watching is interrupted"), "{}", cluster.log());
+    cluster.create_vfs("restarted-1", PF, 4).await;
+    assert!(cluster.log().contains("watch interrupted"), "{}", cluster.log());
 }
 
-/// The API server answers 429 to everything that the operator asks.
-async fn busy() {
+/// The API server responds with 429 to all requests of the operator.
+async fn survive_overload() {
     let cluster = Cluster::new("busy", Plane::Troubles).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("busy-1", &machine()).await;
-    cluster.make_vfs("busy-1", PF, 2).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("busy-1", &machine()).await;
+    cluster.create_vfs("busy-1", PF, 2).await;
 
     let namespace = cluster.namespace();
-    let file = cluster.file(
+    let file = cluster.write_file(
         "fairness.json",
         &json!({ "apiVersion": "v1", "kind": "List", "items": [
             {
@@ -68,7 +68,7 @@ async fn busy() {
         .to_string(),
     );
     cluster.kubectl(&["apply", "-f", &file]);
-    // The server needs a moment to follow its new rules: something to write until it does.
+    // The server enforces its new rules after a moment: cause writes until then.
     let since = Instant::now();
     for count in [3, 4].into_iter().cycle() {
         cluster.apply_policy("p", json!({ "numVfs": count, "nicSelector": { "pfNames": [PF] } })).await;
@@ -78,7 +78,7 @@ async fn busy() {
         }
         assert!(
             since.elapsed() < Duration::from_mins(2),
-            "the operator was never refused:\n{}",
+            "no request of the operator was refused:\n{}",
             cluster.log()
         );
     }
@@ -87,17 +87,17 @@ async fn busy() {
     cluster.wait("busy-1", "5 VFs", |state| state.is_synced() && state.vfs(PF).len() == 5).await;
 }
 
-/// Somebody annotates the node state all the time, and writes into the spec, which is not theirs.
-async fn changed_by_others() {
+/// Another client continuously annotates the node state, and writes to its spec.
+async fn survive_changes_by_others() {
     let cluster = Cluster::new("others", Plane::Troubles).await;
-    let _operator = cluster.operator();
-    let _agent = cluster.agent("others-1", &machine()).await;
-    cluster.make_vfs("others-1", PF, 1).await;
+    let _operator = cluster.start_operator();
+    let _agent = cluster.start_agent("others-1", &machine()).await;
+    cluster.create_vfs("others-1", PF, 1).await;
     let api = cluster.api::<SriovNetworkNodeState>();
-    let enough = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     let disturb = async {
         for number in 0.. {
-            if enough.load(Ordering::Relaxed) {
+            if is_done.load(Ordering::Relaxed) {
                 break;
             }
             let patch = json!({ "metadata": { "annotations": { "somebody": number.to_string() } } });
@@ -106,16 +106,16 @@ async fn changed_by_others() {
     };
     let work = async {
         for count in 2..=5 {
-            cluster.make_vfs("others-1", PF, count).await;
+            cluster.create_vfs("others-1", PF, count).await;
         }
-        enough.store(true, Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
     };
     futures::join!(disturb, work);
 
     let foreign = json!({ "spec": { "interfaces": [], "system": { "rdmaMode": "exclusive" } } });
     api.patch("others-1", &PatchParams::default(), &Patch::Merge(foreign)).await.unwrap();
-    let put_right = |state: &SriovNetworkNodeState| {
+    let is_reverted = |state: &SriovNetworkNodeState| {
         state.spec.system.is_none() && state.spec.interfaces.as_ref().is_some_and(|list| list.len() == 1)
     };
-    cluster.wait_for("others-1", "the spec is as the policies want", put_right).await;
+    cluster.wait_for("others-1", "the spec matches the policies", is_reverted).await;
 }

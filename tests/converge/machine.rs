@@ -20,7 +20,7 @@ pub(crate) fn machine() -> impl Strategy<Value = Machine> {
     })
 }
 
-/// The address of a card; far from the others, so that its VFs fit in between.
+/// Returns the address of a card. Addresses are far apart, so that VFs fit in between.
 pub(crate) fn address(number: u8) -> PciAddress {
     PciAddress::new(0, number * 16, 0, 0).expect("a possible address")
 }
@@ -31,8 +31,9 @@ fn card() -> impl Strategy<Value = MachinePf> {
     let host_use =
         prop::option::weighted(0.1, prop::sample::select(vec![HostUse::DefaultRoute, HostUse::NodeAddress]));
     let firmware = prop::option::weighted(0.3, (any::<bool>(), 1_u16..=8));
-    (plain_card(), kind, host_use, firmware)
-        .prop_map(|(card, kind, host_use, firmware)| of_kind(MachinePf { host_use, ..card }, kind, firmware))
+    (plain_card(), kind, host_use, firmware).prop_map(|(card, kind, host_use, firmware)| {
+        with_kind(MachinePf { host_use, ..card }, kind, firmware)
+    })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ enum Kind {
     LoneVf,
 }
 
-fn of_kind(card: MachinePf, kind: Kind, firmware: Option<(bool, u16)>) -> MachinePf {
+fn with_kind(card: MachinePf, kind: Kind, firmware: Option<(bool, u16)>) -> MachinePf {
     let has_driver = card.driver.is_some();
     let driver = |name: &str| has_driver.then(|| name.to_owned());
     let mellanox = |card: MachinePf| {
@@ -52,7 +53,7 @@ fn of_kind(card: MachinePf, kind: Kind, firmware: Option<(bool, u16)>) -> Machin
             firmware.map(|(sriov, num_vfs)| (sriov, num_vfs.min(card.total_vfs))).map(|(sriov, num_vfs)| {
                 CardFirmware { sriov: Some(sriov), num_vfs: Some(num_vfs), link_types: Vec::new() }
             });
-        let shown = firmware.as_ref().map_or(card.total_vfs, |firmware| match firmware.sriov {
+        let visible_vfs = firmware.as_ref().map_or(card.total_vfs, |firmware| match firmware.sriov {
             Some(false) => 0,
             _ => firmware.num_vfs.unwrap_or(card.total_vfs),
         });
@@ -62,8 +63,8 @@ fn of_kind(card: MachinePf, kind: Kind, firmware: Option<(bool, u16)>) -> Machin
             vf_driver: "mlx5_core".to_owned(),
             tc_offload: Some(false),
             rdma: true,
-            num_vfs: card.num_vfs.min(shown),
-            // As many as anybody wants, once the firmware is told so.
+            num_vfs: card.num_vfs.min(visible_vfs),
+            // The firmware can be set to more VFs than any spec requests.
             total_vfs: if firmware.is_some() { 24 } else { card.total_vfs },
             firmware,
             ..card
@@ -103,7 +104,7 @@ fn plain_card() -> impl Strategy<Value = MachinePf> {
     })
 }
 
-/// One without an IOMMU can have one after a restart.
+/// Kernels without an IOMMU get one after a reboot.
 fn kernel() -> impl Strategy<Value = MachineKernel> {
     let loader = prop::option::weighted(0.8, Just(BootLoader::Grubby));
     let processor = prop::sample::select(vec![Processor::Intel, Processor::Amd, Processor::Other]);
@@ -123,13 +124,13 @@ fn kernel() -> impl Strategy<Value = MachineKernel> {
     )
 }
 
-fn modules(are_there: bool) -> std::collections::BTreeMap<String, ModuleState> {
+fn modules(are_installed: bool) -> std::collections::BTreeMap<String, ModuleState> {
     let names = ["vfio", "vfio_pci", "uio_pci_generic", "vhost_vdpa", "virtio_vdpa", "tun", "ib_core"];
     let loadable = |name: &str| (name.to_owned(), ModuleState::Loadable);
-    names.into_iter().filter(|_| are_there).map(loadable).collect()
+    names.into_iter().filter(|_| are_installed).map(loadable).collect()
 }
 
-/// None, one for the first two cards, or one that cannot be read.
+/// GUID files: none, one for the first two cards, or an invalid one.
 fn guid_file() -> impl Strategy<Value = Option<String>> {
     let entry = |number: u8| {
         let (start, end) =

@@ -1,18 +1,18 @@
-//! The planner's promises on random machines, random wishes and random mishaps.
+//! Properties of the planner on random machines with random desired states and random disturbances:
 //!
-//! - plan, execute, plan again: nothing is left to do, whoever asks
-//! - cut after any step and start over: the same machine in the end
-//! - all that may be done at once, done at once: the same machine in the end
-//! - no step touches a PF that is neither wanted nor recorded, nor a VF that nobody wants or that the node itself uses
-//! - no step makes a PF that the node itself uses restart
+//! - after planning and executing, a second plan of any process has no steps
+//! - a plan that is interrupted after any step and started again has the same result
+//! - steps that run in parallel have the same result as in sequence
+//! - no step changes a PF that is neither desired nor recorded, nor a VF that is not desired or that the node uses
+//! - no step restarts a PF that the node uses
 
 #![allow(clippy::expect_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
-mod course;
+mod convergence;
+mod desired_spec;
+mod disturbance;
 mod machine;
-mod mishap;
 mod unknown;
-mod wish;
 
 use std::fmt;
 
@@ -24,79 +24,78 @@ use vfleet_plan::firmware::MELLANOX;
 use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
 use vfleet_tests::contract::specs::{group, spec, with_groups};
 
-use course::{Pace, converge, lasting, lines, plan, plan_after_drain};
-use mishap::{Mishap, mishap};
+use convergence::{Execution, converge, persistent_state, plan, plan_after_drain, step_texts};
+use disturbance::{Disturbance, disturbance};
 
-/// How many scenarios are tried, or more where `PROPTEST_CASES` says so.
+/// Minimum number of scenarios; `PROPTEST_CASES` can raise it.
 const CASES: u32 = 1000;
 
-/// A machine with a past, and what is wanted of it now.
+/// Machine with a history, and its desired state.
 #[derive(Clone)]
 struct Scenario {
     machine: Machine,
-    /// What was wanted earlier, and after how many steps that was cut off.
+    /// Earlier desired state, of which only the first `executed_before` steps were executed.
     before: SriovNetworkNodeStateSpec,
-    cut_before: usize,
-    mishaps: Vec<(usize, u16, Mishap)>,
-    wanted: SriovNetworkNodeStateSpec,
+    executed_before: usize,
+    disturbances: Vec<(usize, u16, Disturbance)>,
+    desired: SriovNetworkNodeStateSpec,
 }
 
 impl fmt::Debug for Scenario {
-    /// In a few lines, to be read by people.
+    /// Prints the scenario in a few lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for pf in &self.machine.pfs {
             let MachinePf { address, total_vfs, num_vfs, mtu, max_mtu, up, autoprobe, driver, .. } = pf;
             let MachinePf { lone_vf, link_kind, firmware, host_use, .. } = pf;
             write!(f, "\n  {address} has {num_vfs} of {total_vfs} VFs, mtu {mtu} of {max_mtu:?}, up {up}, ")?;
             write!(f, "autoprobe {autoprobe}, driver {driver:?}, {link_kind:?}, lone {lone_vf}, ")?;
-            write!(f, "firmware {firmware:?}, used for {host_use:?}")?;
+            write!(f, "firmware {firmware:?}, host use {host_use:?}")?;
         }
         let Machine { kernel, guid_file, userspace_drivers, .. } = &self.machine;
         write!(f, "\n  {kernel:?}, {userspace_drivers:?}, GUIDs {guid_file:?}")?;
         let print = |spec| serde_json::to_string(spec).map_err(|_| fmt::Error);
-        write!(f, "\n  {} steps for {}", self.cut_before, print(&self.before)?)?;
-        write!(f, "\n  then {:?}\n  then {}\n", self.mishaps, print(&self.wanted)?)
+        write!(f, "\n  {} steps for {}", self.executed_before, print(&self.before)?)?;
+        write!(f, "\n  then {:?}\n  then {}\n", self.disturbances, print(&self.desired)?)
     }
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
     machine::machine().prop_flat_map(|machine| {
         let cards = machine.pfs.len();
-        let mishaps = prop::collection::vec((0..cards, 0_u16..9, mishap()), 0..6);
-        (Just(machine), wish::spec(cards), 0_usize..60, mishaps, wish::spec(cards)).prop_map(
-            |(machine, before, cut_before, mishaps, wanted)| Scenario {
+        let disturbances = prop::collection::vec((0..cards, 0_u16..9, disturbance()), 0..6);
+        (Just(machine), desired_spec::spec(cards), 0_usize..60, disturbances, desired_spec::spec(cards))
+            .prop_map(|(machine, before, executed_before, disturbances, desired)| Scenario {
                 machine,
                 before,
-                cut_before,
-                mishaps,
-                wanted,
-            },
-        )
+                executed_before,
+                disturbances,
+                desired,
+            })
     })
 }
 
-/// The machine at the moment when it is looked at; always the same for the same scenario.
-fn begin(scenario: &Scenario) -> SimHost {
+/// Creates the machine of a scenario and applies its history. The result is deterministic.
+fn prepare_host(scenario: &Scenario) -> SimHost {
     let host = SimHost::new(&scenario.machine, "converge").expect("a possible machine");
     let before = plan(&host, &scenario.before);
-    for planned in before.steps.iter().take(scenario.cut_before) {
+    for planned in before.steps.iter().take(scenario.executed_before) {
         host.execute(&planned.step).unwrap_or_else(|error| panic!("`{planned}`: {error}"));
     }
-    for (card, index, mishap) in &scenario.mishaps {
-        mishap.befall(&host, VfRef { pf: scenario.machine.pfs[*card].address, index: *index });
+    for (card, index, disturbance) in &scenario.disturbances {
+        disturbance.apply(&host, VfRef { pf: scenario.machine.pfs[*card].address, index: *index });
     }
-    host.another()
+    host.new_process()
 }
 
-fn is_ours(wanted: &SriovNetworkNodeStateSpec, host: &SimHost, pf: PciAddress) -> bool {
-    let mut interfaces = wanted.interfaces.iter().flatten();
+fn is_managed(desired: &SriovNetworkNodeStateSpec, host: &SimHost, pf: PciAddress) -> bool {
+    let mut interfaces = desired.interfaces.iter().flatten();
     interfaces.any(|interface| interface.pci_address.value() == Ok(&pf))
         || host.kernel().records.contains_key(&pf)
 }
 
-/// Whether a group asks for the VF.
-fn is_wanted(wanted: &SriovNetworkNodeStateSpec, vf: VfRef) -> bool {
-    let mut interfaces = wanted.interfaces.iter().flatten();
+/// Returns whether a group contains the VF.
+fn is_in_group(desired: &SriovNetworkNodeStateSpec, vf: VfRef) -> bool {
+    let mut interfaces = desired.interfaces.iter().flatten();
     interfaces.any(|interface| {
         let mut groups = interface.vf_groups.iter().flatten();
         interface.pci_address.value() == Ok(&vf.pf)
@@ -112,7 +111,7 @@ fn is_in_use(facts: &HostFacts, vf: VfRef) -> bool {
     found.and_then(|vf| vf.link.as_ref()).is_some_and(|link| link.host_use.is_some())
 }
 
-/// Whether a driver may restart the PF for it.
+/// Returns whether a driver may restart the PF for the step.
 const fn restarts_pf(step: &Step) -> bool {
     use Step::{ResetFirmware, SetEswitchMode, SetPfMtu, SetSoftwareSteering};
     matches!(
@@ -121,8 +120,8 @@ const fn restarts_pf(step: &Step) -> bool {
     )
 }
 
-/// VFs that are about to go, or whose switch changes, are touched all; a lone VF that was ours is given back.
-fn is_about_all_vfs(plan: &Plan, facts: &HostFacts, pf: PciAddress) -> bool {
+/// Returns whether a plan may change all VFs of a PF: VFs are removed, the eswitch mode changes, or a lone VF is reset.
+fn changes_all_vfs(plan: &Plan, facts: &HostFacts, pf: PciAddress) -> bool {
     let is_lone = facts.pf(pf).is_some_and(|found| found.is_lone_vf) && facts.record(pf).is_some();
     is_lone
         || plan.steps.iter().any(|planned| match planned.step {
@@ -141,38 +140,38 @@ proptest! {
     #![proptest_config(config(CASES))]
 
     #[test]
-    fn a_plan_leaves_nothing_to_do(scenario in scenario()) {
-        let host = begin(&scenario);
-        let first = plan(&host, &scenario.wanted);
-        let last = converge(&host, &scenario.wanted, Pace::OneByOne);
-        let again = plan(&host.another(), &scenario.wanted);
-        prop_assert_eq!(lines(&again), Vec::<String>::new(), "after {:#?}", lines(&first));
+    fn after_a_plan_no_step_is_left(scenario in scenario()) {
+        let host = prepare_host(&scenario);
+        let first = plan(&host, &scenario.desired);
+        let last = converge(&host, &scenario.desired, Execution::Sequential);
+        let again = plan(&host.new_process(), &scenario.desired);
+        prop_assert_eq!(step_texts(&again), Vec::<String>::new(), "after {:#?}", step_texts(&first));
         prop_assert_eq!(again.problems, last.problems);
     }
 
     #[test]
-    fn a_plan_that_is_cut_off_anywhere_ends_the_same(scenario in scenario()) {
-        cut_anywhere(&scenario)?;
+    fn an_interrupted_plan_has_the_same_result(scenario in scenario()) {
+        check_interruptions(&scenario)?;
     }
 
     #[test]
-    fn a_plan_touches_only_what_is_wanted_or_ours(scenario in scenario()) {
-        let host = begin(&scenario);
+    fn a_plan_changes_only_desired_or_recorded_pfs_and_vfs(scenario in scenario()) {
+        let host = prepare_host(&scenario);
         let facts = host.facts().expect("facts");
-        let plan = plan(&host, &scenario.wanted);
+        let plan = plan(&host, &scenario.desired);
         for planned in &plan.steps {
             let pf = planned.step.pf();
-            prop_assert!(pf.is_none_or(|pf| is_ours(&scenario.wanted, &host, pf)), "{}", planned);
+            prop_assert!(pf.is_none_or(|pf| is_managed(&scenario.desired, &host, pf)), "{}", planned);
             let in_use = pf.and_then(|pf| facts.pf(pf)?.link.as_ref()?.host_use);
             prop_assert!(in_use.is_none() || !restarts_pf(&planned.step), "{:?}: {}", in_use, planned);
             if let Some(vf) = planned.step.vf() {
-                let may_be_touched = is_wanted(&scenario.wanted, vf) || is_about_all_vfs(&plan, &facts, vf.pf);
-                prop_assert!(may_be_touched, "nobody wants it: {}", planned);
-                prop_assert!(!is_in_use(&facts, vf), "in use: {}", planned);
+                let may_be_changed = is_in_group(&scenario.desired, vf) || changes_all_vfs(&plan, &facts, vf.pf);
+                prop_assert!(may_be_changed, "the VF is not desired: {}", planned);
+                prop_assert!(!is_in_use(&facts, vf), "the node uses the VF: {}", planned);
             }
             if let Step::SetNumVfs { pf, .. } | Step::SetEswitchMode { pf, .. } = planned.step {
                 let is_free = |index| !is_in_use(&facts, VfRef { pf, index });
-                prop_assert!((0..64).all(is_free), "a VF is in use: {}", planned);
+                prop_assert!((0..64).all(is_free), "the node uses a VF: {}", planned);
             }
         }
     }
@@ -182,44 +181,44 @@ proptest! {
     #![proptest_config(config(CASES / 4))]
 
     #[test]
-    fn a_plan_that_is_done_at_once_ends_the_same(scenario in scenario()) {
-        let (slow, fast) = (begin(&scenario), begin(&scenario));
-        converge(&slow, &scenario.wanted, Pace::OneByOne);
-        converge(&fast, &scenario.wanted, Pace::AtOnce);
-        prop_assert_eq!(lasting(&fast), lasting(&slow));
+    fn a_plan_that_runs_in_parallel_has_the_same_result(scenario in scenario()) {
+        let (sequential, parallel) = (prepare_host(&scenario), prepare_host(&scenario));
+        converge(&sequential, &scenario.desired, Execution::Sequential);
+        converge(&parallel, &scenario.desired, Execution::Parallel);
+        prop_assert_eq!(persistent_state(&parallel), persistent_state(&sequential));
     }
 }
 
-/// The boot loader takes the arguments, and forgets them.
+/// The boot loader accepts the kernel arguments, but does not keep them.
 #[test]
-fn a_machine_that_restarts_in_vain_restarts_twice() {
+fn a_machine_reboots_only_twice_without_effect() {
     let mut machine = Machine::lab();
     machine.kernel.boot_loader = Some(BootLoader::Grubby);
     machine.kernel.keeps_arguments = false;
     machine.kernel.processor = Processor::Intel;
     machine.kernel.iommu = false;
-    let host = SimHost::new(&machine, "in vain").expect("a possible machine");
+    let host = SimHost::new(&machine, "ineffective").expect("a possible machine");
     let vfs = group("vfio-pci", (0, 1), None);
-    let wanted = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]);
-    let mut restarts = 0;
+    let desired = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]);
+    let mut reboots = 0;
     let problems = loop {
-        let plan = plan(&host, &wanted);
+        let plan = plan(&host, &desired);
         if !plan.steps.iter().any(|planned| planned.step == Step::Reboot) {
             break plan.problems;
         }
-        restarts += 1;
-        assert!(restarts < 10, "it restarts again and again");
+        reboots += 1;
+        assert!(reboots < 10, "too many reboots");
         plan.steps.iter().for_each(|planned| host.execute(&planned.step).expect("a step"));
-        host.restart();
+        host.restart_process();
     };
-    assert_eq!(restarts, 2);
-    assert!(problems.iter().any(|problem| problem.cause.reason() == "RebootsDidNotHelp"), "{problems:?}");
+    assert_eq!(reboots, 2);
+    assert!(problems.iter().any(|problem| problem.cause.reason() == "RebootLimitReached"), "{problems:?}");
 }
 
-/// Two cards need new settings of their firmware. What one of them speaks stays unknown without a driver, so that its
-/// restarts are remembered: how many those are depends on the cut.
+/// Two cards need new firmware settings. The link type of one card stays unknown without a driver, so its reboots stay
+/// in the count, which depends on the interruption.
 #[test]
-fn restarts_that_are_remembered_make_no_difference() {
+fn recorded_reboots_do_not_change_the_result() {
     let mut machine = Machine::lab();
     let card = machine.pfs.remove(0);
     let with_firmware = |number, driver: Option<&str>, sriov, num_vfs| MachinePf {
@@ -232,37 +231,44 @@ fn restarts_that_are_remembered_make_no_difference() {
         ..card.clone()
     };
     machine.pfs = vec![with_firmware(1, Some("mlx5_core"), false, 3), with_firmware(2, None, true, 3)];
-    let [speaks_already, unknown] = [&machine.pfs[0], &machine.pfs[1]].map(|pf| pf.address);
-    let mut wanted =
-        vec![with_groups(speaks_already, 1, None, Vec::new()), with_groups(unknown, 5, None, Vec::new())];
-    wanted[1].link_type = Some("ETH".to_owned());
+    let [known, unknown] = [&machine.pfs[0], &machine.pfs[1]].map(|pf| pf.address);
+    let mut desired =
+        vec![with_groups(known, 1, None, Vec::new()), with_groups(unknown, 5, None, Vec::new())];
+    desired[1].link_type = Some("ETH".to_owned());
     let before = SriovNetworkNodeStateSpec::default();
-    let scenario = Scenario { machine, before, cut_before: 0, mishaps: Vec::new(), wanted: spec(wanted) };
-    cut_anywhere(&scenario).expect("the same machine");
+    let scenario =
+        Scenario { machine, before, executed_before: 0, disturbances: Vec::new(), desired: spec(desired) };
+    check_interruptions(&scenario).expect("the same result");
 }
 
-/// Cut after any step and start over: the same machine in the end.
-fn cut_anywhere(scenario: &Scenario) -> Result<(), TestCaseError> {
-    let host = begin(scenario);
-    let first = plan_after_drain(&host, &scenario.wanted);
-    converge(&host, &scenario.wanted, Pace::OneByOne);
-    let whole = lasting(&host);
-    for cut in 0..first.steps.len() {
-        let cut_off = lasting(&cut_and_start_over(scenario, cut));
-        prop_assert_eq!(&cut_off, &whole, "cut after {} of {:#?}", cut, lines(&first));
+/// Checks that an interruption after any step does not change the result.
+fn check_interruptions(scenario: &Scenario) -> Result<(), TestCaseError> {
+    let host = prepare_host(scenario);
+    let first = plan_after_drain(&host, &scenario.desired);
+    converge(&host, &scenario.desired, Execution::Sequential);
+    let uninterrupted = persistent_state(&host);
+    for interrupted_at in 0..first.steps.len() {
+        let interrupted = persistent_state(&interrupt_and_restart(scenario, interrupted_at));
+        prop_assert_eq!(
+            &interrupted,
+            &uninterrupted,
+            "interrupted after {} of {:#?}",
+            interrupted_at,
+            step_texts(&first)
+        );
     }
     Ok(())
 }
 
-/// With the process killed before step number `cut`.
-fn cut_and_start_over(scenario: &Scenario, cut: usize) -> SimHost {
-    let host = begin(scenario);
-    host.cut_at(cut);
-    let plan = plan_after_drain(&host, &scenario.wanted);
+/// Kills the process before step number `step`, restarts it and converges.
+fn interrupt_and_restart(scenario: &Scenario, step: usize) -> SimHost {
+    let host = prepare_host(scenario);
+    host.kill_at(step);
+    let plan = plan_after_drain(&host, &scenario.desired);
     let refused = plan.steps.iter().position(|planned| host.execute(&planned.step).is_err());
-    assert_eq!(refused, Some(cut));
-    assert!(host.facts().is_err(), "a process that was killed does nothing");
-    host.restart();
-    converge(&host, &scenario.wanted, Pace::OneByOne);
+    assert_eq!(refused, Some(step));
+    assert!(host.facts().is_err(), "a killed process reads no facts");
+    host.restart_process();
+    converge(&host, &scenario.desired, Execution::Sequential);
     host
 }

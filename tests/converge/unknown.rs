@@ -1,4 +1,4 @@
-//! Unknown is not absent: whatever facts cannot be read, on the node or by the operator, nothing is taken away for it.
+//! Unknown facts: if a fact cannot be read, on the node or by the operator, nothing is removed because of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_host::sim::{Machine, MachinePf};
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::drain::Moment;
-use vfleet_plan::report::{self, View};
+use vfleet_plan::report::{self, ReportContext};
 use vfleet_plan::{
-    ClockReading, Disruption, Fact, HostFacts, NamedPolicy, NodeInput, PROTECTION, Plan, Question, Step,
-    Unanswered, Unread, UseMemory, plan_node, plan_node_spec,
+    ClockReading, DEFAULT_PROTECTION_TIME, Disruption, ExternalQuery, Fact, FailedQuery, HostFacts,
+    NamedPolicy, NodeInput, Plan, Step, UnreadableCard, UseHistory, plan_node, plan_node_spec,
 };
 
 use super::machine;
 
-/// How a policy selects its card.
+/// Selector by which a policy selects its card.
 #[derive(Clone, Copy, Debug)]
-enum Selects {
+enum CardSelector {
     Name,
     AltName,
     Kind,
@@ -28,32 +28,32 @@ enum Selects {
     Network,
 }
 
-/// Something that cannot be read for a while.
+/// Fact that cannot be read temporarily.
 #[derive(Clone, Copy, Debug)]
 enum Outage {
-    /// All of a card.
+    /// All facts of a card.
     Card,
-    /// The interface of a card, which is away or elsewhere.
+    /// The interface of a card, which is missing or in another network namespace.
     Interface,
-    /// The names of an interface, which udev has not given yet.
+    /// The names of an interface, which udev has not set yet.
     Names,
     /// The network of a card.
     Network,
-    /// The mode of a card's embedded switch.
+    /// The eswitch mode of a card.
     Eswitch,
-    /// The settings of a card's firmware.
+    /// The firmware settings of a card.
     Firmware,
 }
 
-/// What the operator does not know for a while.
+/// Object that the operator cannot read temporarily.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blindness {
+enum MissingInput {
     Nothing,
     /// The node reports no card.
     EmptyReport,
     /// A policy cannot be read.
     Policy,
-    /// The node state was deleted, and is new.
+    /// The node state was deleted and created again.
     NodeState,
     /// The pool of the node cannot be read.
     Pool,
@@ -62,33 +62,34 @@ enum Blindness {
 #[derive(Clone, Debug)]
 struct Round {
     outages: Vec<(usize, Outage)>,
-    blindness: Blindness,
-    /// The agent starts anew, with nothing but what is on the machine and in the cluster.
+    missing_input: MissingInput,
+    /// The agent is restarted, and has only data from the machine and the cluster.
     restarts: bool,
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
     use Outage::{Card, Eswitch, Firmware, Interface, Names, Network};
     let outage = prop::sample::select(vec![Card, Interface, Names, Network, Eswitch, Firmware]);
-    let blindness = prop::sample::select(vec![
-        Blindness::Nothing,
-        Blindness::Nothing,
-        Blindness::EmptyReport,
-        Blindness::Policy,
-        Blindness::NodeState,
-        Blindness::Pool,
+    let missing_input = prop::sample::select(vec![
+        MissingInput::Nothing,
+        MissingInput::Nothing,
+        MissingInput::EmptyReport,
+        MissingInput::Policy,
+        MissingInput::NodeState,
+        MissingInput::Pool,
     ]);
-    let round = (prop::collection::vec((0_usize..4, outage), 0..6), blindness, any::<bool>());
-    let round = round.prop_map(|(outages, blindness, restarts)| Round { outages, blindness, restarts });
+    let round = (prop::collection::vec((0_usize..4, outage), 0..6), missing_input, any::<bool>());
+    let round =
+        round.prop_map(|(outages, missing_input, restarts)| Round { outages, missing_input, restarts });
     prop::collection::vec(round, 1..5)
 }
 
-fn selects() -> impl Strategy<Value = Selects> {
-    use Selects::{Address, AltName, Kind, Name, Network};
+fn card_selector() -> impl Strategy<Value = CardSelector> {
+    use CardSelector::{Address, AltName, Kind, Name, Network};
     prop::sample::select(vec![Name, AltName, Kind, Address, Network])
 }
 
-/// Cards with other names and networks, as clouds and udev give them.
+/// Adds alternative names and networks to cards, as udev and clouds do.
 fn with_names(mut machine: Machine) -> Machine {
     for (number, pf) in machine.pfs.iter_mut().enumerate() {
         pf.alt_names = vec![format!("other{number}")];
@@ -97,13 +98,13 @@ fn with_names(mut machine: Machine) -> Machine {
     machine
 }
 
-fn policy(pf: &MachinePf, selects: Selects, vfio: bool, switchdev: bool) -> SriovNetworkNodePolicySpec {
-    let nic_selector = match selects {
-        Selects::Name => json!({ "pfNames": [pf.name] }),
-        Selects::AltName => json!({ "pfNames": pf.alt_names }),
-        Selects::Kind => json!({ "vendor": pf.vendor, "rootDevices": [pf.address] }),
-        Selects::Address => json!({ "rootDevices": [pf.address] }),
-        Selects::Network => json!({ "netFilter": pf.net_filter }),
+fn policy(pf: &MachinePf, selector: CardSelector, vfio: bool, switchdev: bool) -> SriovNetworkNodePolicySpec {
+    let nic_selector = match selector {
+        CardSelector::Name => json!({ "pfNames": [pf.name] }),
+        CardSelector::AltName => json!({ "pfNames": pf.alt_names }),
+        CardSelector::Kind => json!({ "vendor": pf.vendor, "rootDevices": [pf.address] }),
+        CardSelector::Address => json!({ "rootDevices": [pf.address] }),
+        CardSelector::Network => json!({ "netFilter": pf.net_filter }),
     };
     let num_vfs = if pf.lone_vf { 1 } else { pf.total_vfs.min(2) };
     let mut spec = json!({
@@ -116,82 +117,79 @@ fn policy(pf: &MachinePf, selects: Selects, vfio: bool, switchdev: bool) -> Srio
     serde_json::from_value(spec).expect("a policy")
 }
 
-/// A cluster with one node, as far as decisions go.
+/// Decision logic of a cluster with one node.
 struct Cluster {
     host: SimHost,
-    /// Uses of cards by the node, as a host remembers them.
-    uses: UseMemory,
+    /// History of host uses, as a host keeps it.
+    uses: UseHistory,
     policies: BTreeMap<String, SriovNetworkNodePolicySpec>,
     spec: SriovNetworkNodeStateSpec,
     report: Vec<InterfaceExt>,
 }
 
 impl Cluster {
-    /// Reports `facts`, plans the node's spec, and returns what is to be done on the node.
-    fn turn(&mut self, facts: &HostFacts, blindness: Blindness) -> Plan {
-        if blindness == Blindness::NodeState {
+    /// Reports `facts`, plans the spec of the node, and returns the plan of the node.
+    fn plan(&mut self, facts: &HostFacts, missing_input: MissingInput) -> Plan {
+        if missing_input == MissingInput::NodeState {
             (self.spec, self.report) = (SriovNetworkNodeStateSpec::default(), Vec::new());
         }
-        self.report = report::interfaces(facts, &View { known: &self.report, narrow: None });
+        self.report =
+            report::interfaces(facts, &ReportContext { last_reported: &self.report, nic_ids: None });
         let mut policies: Vec<_> =
             self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
         let mut unreadable = BTreeSet::new();
-        if let (Blindness::Policy, Some(policy)) = (blindness, policies.pop()) {
+        if let (MissingInput::Policy, Some(policy)) = (missing_input, policies.pop()) {
             unreadable.insert(policy.name.to_owned());
         }
-        let nodes_cards: &[InterfaceExt] =
-            if blindness == Blindness::EmptyReport { &[] } else { &self.report };
+        let reported_cards: &[InterfaceExt] =
+            if missing_input == MissingInput::EmptyReport { &[] } else { &self.report };
         let input = NodeInput {
             labels: &BTreeMap::new(),
-            cards: nodes_cards,
+            cards: reported_cards,
             current: &self.spec,
-            rdma_mode: if blindness == Blindness::Pool { Fact::Unknown } else { Fact::None },
+            rdma_mode: if missing_input == MissingInput::Pool { Fact::Unknown } else { Fact::None },
             manage_software_bridges: false,
         };
         let plan = plan_node_spec(&policies, &unreadable, &input);
-        if !plan.is_guesswork(&input, &unreadable) {
+        if !plan.could_lose_vfs(&input, &unreadable) {
             self.spec = plan.spec;
         }
         plan_node(&self.spec, facts)
     }
 
-    /// Does all that is to be done while everything can be read.
+    /// Plans and executes until no step is left, while all facts can be read.
     fn settle(&mut self) {
         for _ in 0..12 {
             let facts = self.host.facts().expect("facts");
-            let plan = self.turn(&facts, Blindness::Nothing);
+            let plan = self.plan(&facts, MissingInput::Nothing);
             if plan.steps.is_empty() {
                 return;
             }
             for planned in plan.steps {
                 self.host.execute(&planned.step).unwrap_or_else(|error| panic!("`{planned}`: {error}"));
                 if planned.step == Step::Reboot {
-                    self.host = self.host.another();
+                    self.host = self.host.new_process();
                     break;
                 }
             }
         }
-        panic!("it does not settle");
+        panic!("no convergence");
     }
 }
 
-fn without(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts {
+fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts {
     for (card, outage) in outages {
         let Some(pf) = facts.pfs.get_mut(*card) else { continue };
         let address = pf.address;
-        let unanswered = |question| Unanswered {
-            pf: address,
-            question,
-            error: "it does not answer".to_owned(),
-            reason: "Deadline",
-        };
+        let failed_query =
+            |query| FailedQuery { pf: address, query, error: "no answer".to_owned(), reason: "Deadline" };
         match outage {
             Outage::Card => {
                 facts.pfs.remove(*card);
-                let error = "it hangs".to_owned();
-                facts.unread.push(Unread { pf: address, error, reason: "Deadline" });
+                let error = "the card hangs".to_owned();
+                facts.unreadable.push(UnreadableCard { pf: address, error, reason: "Deadline" });
             }
-            // What the PF keeps for its VFs is told by its interface.
+            // Admin MACs and GUIDs of VFs are read through the interface of the PF.
             Outage::Interface => {
                 pf.link = None;
                 pf.vfs.iter_mut().for_each(|vf| (vf.admin_mac, vf.admin_guid) = (None, None));
@@ -208,25 +206,25 @@ fn without(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts {
             }
             Outage::Network => {
                 pf.net_filter = Fact::Unknown;
-                facts.unanswered.push(unanswered(Question::Network));
+                facts.failed_queries.push(failed_query(ExternalQuery::Network));
             }
             Outage::Eswitch => pf.eswitch = Fact::Unknown,
             Outage::Firmware => {
                 pf.firmware = None;
-                facts.unanswered.push(unanswered(Question::Firmware));
+                facts.failed_queries.push(failed_query(ExternalQuery::Firmware));
             }
         }
     }
     facts
 }
 
-/// Time stands still: all of it happens within a moment.
+/// Returns a constant time.
 fn now() -> ClockReading {
     ClockReading { boot_id: "boot".to_owned(), since_boot: Duration::from_secs(100), wall: Moment(0) }
 }
 
-/// Whether a step takes something away, or could.
-fn takes_away(step: &Step, disruption: Disruption) -> bool {
+/// Returns whether a step may disrupt or remove something.
+fn is_disruptive(step: &Step, disruption: Disruption) -> bool {
     disruption > Disruption::None || matches!(step, Step::RemoveRecord { .. } | Step::RemoveFile { .. })
 }
 
@@ -234,18 +232,18 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 3000, ..super::config(400) })]
 
     #[test]
-    fn a_fact_that_went_missing_takes_nothing_away(
+    fn a_fact_that_cannot_be_read_causes_no_disruption(
         machine in machine::machine().prop_map(with_names),
-        choices in prop::collection::vec((selects(), any::<bool>(), any::<bool>()), 4),
+        choices in prop::collection::vec((card_selector(), any::<bool>(), any::<bool>()), 4),
         rounds in rounds(),
     ) {
         let host = SimHost::new(&machine, "unknown").expect("a possible machine");
-        let policies = machine.pfs.iter().zip(&choices).map(|(pf, (selects, vfio, switchdev))| {
-            (format!("p-{}", pf.name), policy(pf, *selects, *vfio, *switchdev))
+        let policies = machine.pfs.iter().zip(&choices).map(|(pf, (selector, vfio, switchdev))| {
+            (format!("p-{}", pf.name), policy(pf, *selector, *vfio, *switchdev))
         });
         let mut cluster = Cluster {
             host,
-            uses: UseMemory::default(),
+            uses: UseHistory::default(),
             policies: policies.collect(),
             spec: SriovNetworkNodeStateSpec::default(),
             report: Vec::new(),
@@ -254,25 +252,25 @@ proptest! {
         let settled = cluster.spec.clone();
         for round in &rounds {
             if round.restarts {
-                cluster.host = cluster.host.another();
+                cluster.host = cluster.host.new_process();
             }
             let whole = cluster.host.facts().expect("facts");
-            cluster.uses.observe(&whole, true, &now(), PROTECTION);
-            let mut facts = without(whole, &round.outages);
-            cluster.uses.observe(&facts, true, &now(), PROTECTION);
-            cluster.uses.recall(&mut facts, &now(), PROTECTION);
-            let plan = cluster.turn(&facts, round.blindness);
+            cluster.uses.update(&whole, true, &now(), DEFAULT_PROTECTION_TIME);
+            let mut facts = with_outages(whole, &round.outages);
+            cluster.uses.update(&facts, true, &now(), DEFAULT_PROTECTION_TIME);
+            cluster.uses.add_lingering_uses(&mut facts, &now(), DEFAULT_PROTECTION_TIME);
+            let plan = cluster.plan(&facts, round.missing_input);
             for planned in &plan.steps {
-                let is_taken = takes_away(&planned.step, planned.disruption);
-                prop_assert!(!is_taken, "`{}` in {:?}\n{:?}", planned, round, facts);
+                let is_disruptive = is_disruptive(&planned.step, planned.disruption);
+                prop_assert!(!is_disruptive, "`{}` in {:?}\n{:?}", planned, round, facts);
             }
             let addresses = |spec: &SriovNetworkNodeStateSpec| -> BTreeSet<String> {
                 spec.interfaces.iter().flatten().map(|entry| entry.pci_address.to_string()).collect()
             };
-            if cluster.spec.interfaces.is_some() && round.blindness != Blindness::NodeState {
+            if cluster.spec.interfaces.is_some() && round.missing_input != MissingInput::NodeState {
                 prop_assert_eq!(addresses(&cluster.spec), addresses(&settled), "{:?}", round);
             }
-            // All can be read again.
+            // All facts can be read again.
             cluster.settle();
             prop_assert_eq!(&cluster.spec, &settled);
         }

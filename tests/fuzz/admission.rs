@@ -1,4 +1,4 @@
-//! Questions of the API server to the webhooks, to the answer.
+//! Admission requests of the API server, with the responses.
 
 use std::sync::LazyLock;
 
@@ -7,30 +7,31 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use vfleet_operator::fuzzing::{self, Cluster};
-use vfleet_plan::admission::NadSight;
+use vfleet_plan::admission::NadAnnotations;
 
 use crate::driver::{Target, Verdict};
 
-/// The cluster that questions are about.
+/// Cluster in which requests are checked.
 static CLUSTER: LazyLock<Cluster> =
     LazyLock::new(|| fuzzing::cluster(include_bytes!("corpus/watched_objects/cluster.json")).unwrap());
 
-/// A question, as far as its answer depends on it. The rest may be what no parser of ours looks at.
+/// Admission review, with the fields that the response depends on.
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct ParsedReview<'a> {
     #[serde(borrow)]
-    request: AskedRequest<'a>,
+    request: ParsedRequest<'a>,
 }
 
 #[derive(Deserialize)]
-struct AskedRequest<'a> {
+struct ParsedRequest<'a> {
     uid: String,
     #[serde(borrow)]
     object: Option<&'a RawValue>,
 }
 
-/// Asserts that an answer is one to this question: it repeats the uid, says why it refuses, and its patch applies.
-fn judge(body: &[u8], answer: Result<Vec<u8>, String>) -> Verdict {
+/// Asserts that a response matches its request: it has the same UID, gives a reason for a refusal, and its patch
+/// applies.
+fn check_response(body: &[u8], answer: Result<Vec<u8>, String>) -> Verdict {
     let answer = match answer {
         Ok(answer) => answer,
         Err(reason) => {
@@ -39,7 +40,7 @@ fn judge(body: &[u8], answer: Result<Vec<u8>, String>) -> Verdict {
         }
     };
     let answer: Value = serde_json::from_slice(&answer).unwrap();
-    let Asked { request } = serde_json::from_slice(body).expect("only questions are answered");
+    let ParsedReview { request } = serde_json::from_slice(body).expect("only valid reviews are answered");
     let response = &answer["response"];
     assert_eq!(response["uid"], request.uid);
     if response["allowed"] == false {
@@ -64,32 +65,32 @@ fn judge(body: &[u8], answer: Result<Vec<u8>, String>) -> Verdict {
 #[test]
 fn admission_validate() {
     Target::new("admission_validate").with_cases(700).run(|body| {
-        let alone = judge(body, fuzzing::validate(body, None));
-        judge(body, fuzzing::validate(body, Some(&CLUSTER)));
+        let alone = check_response(body, fuzzing::validate(body, None));
+        check_response(body, fuzzing::validate(body, Some(&CLUSTER)));
         alone
     });
 }
 
 #[test]
 fn admission_mutate() {
-    Target::new("admission_mutate").run(|body| judge(body, fuzzing::mutate(body)));
+    Target::new("admission_mutate").run(|body| check_response(body, fuzzing::mutate(body)));
 }
 
 #[test]
 fn admission_pod() {
     let text = |text: &str| Some(text.to_owned());
     let nads = [
-        NadSight { resource: text("openshift.io/nics"), node_selector: text("rack=a") },
-        NadSight { resource: text("openshift.io/a~b/c"), node_selector: text("example.com/zone=b") },
-        NadSight::default(),
+        NadAnnotations { resource: text("openshift.io/nics"), node_selector: text("rack=a") },
+        NadAnnotations { resource: text("openshift.io/a~b/c"), node_selector: text("example.com/zone=b") },
+        NadAnnotations::default(),
     ];
     Target::new("admission_pod").with_cases(700).run(move |body| {
-        let verdicts = nads.each_ref().map(|nad| judge(body, fuzzing::pod(body, nad)));
+        let verdicts = nads.each_ref().map(|nad| check_response(body, fuzzing::pod(body, nad)));
         verdicts[0]
     });
 }
 
-/// Questions to a cluster whose objects may be anything.
+/// Admission requests in a cluster with arbitrary objects.
 #[test]
 fn watched_objects() {
     const QUESTIONS: [&[u8]; 3] = [
@@ -100,7 +101,7 @@ fn watched_objects() {
     Target::new("watched_objects").with_cases(500).run(|objects| {
         let Ok(cluster) = fuzzing::cluster(objects) else { return Verdict::Refused };
         for question in QUESTIONS {
-            judge(question, fuzzing::validate(question, Some(&cluster)));
+            check_response(question, fuzzing::validate(question, Some(&cluster)));
         }
         Verdict::Accepted
     });

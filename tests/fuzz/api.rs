@@ -1,4 +1,4 @@
-//! Words and objects of the API.
+//! Values and objects of the API.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +14,10 @@ use vfleet_api::{
 
 use crate::driver::{Target, Verdict};
 
-/// Asserts that a word is refused with a reason, or printed so that it is read as the same.
-fn word<T: FromStr<Err: fmt::Display> + fmt::Display + PartialEq + fmt::Debug>(text: &str) -> Option<T> {
+/// Asserts that a value is refused with a reason, or survives printing and parsing.
+fn parse_value<T: FromStr<Err: fmt::Display> + fmt::Display + PartialEq + fmt::Debug>(
+    text: &str,
+) -> Option<T> {
     match text.parse::<T>() {
         Ok(word) => {
             let printed = word.to_string();
@@ -37,8 +39,8 @@ fn api_words() {
     Target::new("api_words").with_cases(4000).run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim_end_matches('\n');
-        let range = word::<VfRange>(text);
-        let selector = word::<PfSelector>(text);
+        let range = parse_value::<VfRange>(text);
+        let selector = parse_value::<PfSelector>(text);
         let written = text.rsplit('#').next().unwrap_or_default().split_once('-');
         for range in range.into_iter().chain(selector.as_ref().and_then(|selector| selector.range)) {
             let (first, last) = written.unwrap();
@@ -46,21 +48,21 @@ fn api_words() {
             assert_eq!(numbers, (range.first().into(), range.last().into()));
             assert!(range.first() <= range.last());
         }
-        let address = word::<PciAddress>(text);
+        let address = parse_value::<PciAddress>(text);
         if let Some(address) = address {
-            // Zeros before the domain say nothing.
+            // Leading zeros of the domain have no meaning.
             let [printed, text] =
                 [&*address.to_string(), text].map(|text| text.trim_start_matches('0').to_lowercase());
             assert_eq!(printed, text);
         }
-        let (mac, guid) = (word::<MacAddr>(text), word::<Guid>(text));
+        let (mac, guid) = (parse_value::<MacAddr>(text), parse_value::<Guid>(text));
         assert!(mac.is_none_or(|mac| text.eq_ignore_ascii_case(&mac.to_string())));
         Verdict::of(range.is_some() || address.is_some() || mac.is_some() || guid.is_some())
     });
 }
 
-/// Reads an object, and asserts that what is written of it is read as the same.
-fn object<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
+/// Parses an object, and asserts that it survives serialization.
+fn parse_object<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
     let Ok(object) = serde_json::from_slice::<T>(bytes) else { return false };
     let printed = serde_json::to_value(&object).unwrap();
     let again: T = serde_json::from_value(printed.clone()).unwrap();
@@ -74,14 +76,14 @@ fn api_objects() {
         let kind = serde_json::from_slice::<Value>(bytes).ok();
         let kind = kind.as_ref().and_then(|object| object.get("kind")?.as_str()).unwrap_or_default();
         Verdict::of(match kind {
-            "SriovNetworkNodePolicy" => object::<SriovNetworkNodePolicy>(bytes),
-            "SriovNetworkNodeState" => object::<SriovNetworkNodeState>(bytes),
-            "SriovNetworkPoolConfig" => object::<SriovNetworkPoolConfig>(bytes),
-            "SriovOperatorConfig" => object::<SriovOperatorConfig>(bytes),
-            "SriovIBNetwork" => object::<SriovIBNetwork>(bytes),
-            "OVSNetwork" => object::<OVSNetwork>(bytes),
-            "BridgeNetwork" => object::<BridgeNetwork>(bytes),
-            _ => object::<SriovNetwork>(bytes),
+            "SriovNetworkNodePolicy" => parse_object::<SriovNetworkNodePolicy>(bytes),
+            "SriovNetworkNodeState" => parse_object::<SriovNetworkNodeState>(bytes),
+            "SriovNetworkPoolConfig" => parse_object::<SriovNetworkPoolConfig>(bytes),
+            "SriovOperatorConfig" => parse_object::<SriovOperatorConfig>(bytes),
+            "SriovIBNetwork" => parse_object::<SriovIBNetwork>(bytes),
+            "OVSNetwork" => parse_object::<OVSNetwork>(bytes),
+            "BridgeNetwork" => parse_object::<BridgeNetwork>(bytes),
+            _ => parse_object::<SriovNetwork>(bytes),
         })
     });
 }

@@ -1,9 +1,11 @@
-//! How a node boots: the units' config and result, the kernel's arguments, the boot loader's files.
+//! Boot of a node: config and result of the units, kernel arguments, files of boot loaders.
 
-use vfleet_agent::boot::{parse, parse_result};
+use vfleet_agent::boot::{parse_config, parse_result};
 use vfleet_host::fuzzing;
 use vfleet_plan::boot::config_text;
-use vfleet_plan::kernel_arguments::{Wanted, about_rdma_mode, contrary, missing, switching_iommu_off};
+use vfleet_plan::kernel_arguments::{
+    KernelArgument, contradicting_arguments, iommu_off_arguments, missing_arguments, rdma_mode_arguments,
+};
 use vfleet_plan::{BootPhase, plan_phase};
 
 use crate::driver::{Target, Verdict};
@@ -12,7 +14,7 @@ use crate::node_files::MACHINE;
 #[test]
 fn boot_config() {
     Target::new("boot_config").with_cases(600).run(|bytes| {
-        let config = match parse(&String::from_utf8_lossy(bytes)) {
+        let config = match parse_config(&String::from_utf8_lossy(bytes)) {
             Ok(config) => config,
             Err(reason) => {
                 assert!(reason.len() > "cannot be read: ".len());
@@ -20,8 +22,8 @@ fn boot_config() {
             }
         };
         let printed = config_text(&config);
-        let again =
-            parse(&printed).unwrap_or_else(|error| panic!("{error}: what we write ourselves:\n{printed}"));
+        let again = parse_config(&printed)
+            .unwrap_or_else(|error| panic!("{error}: what we write ourselves:\n{printed}"));
         assert_eq!(again, config);
         for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
             let _ = plan_phase(phase, &config, &MACHINE);
@@ -53,21 +55,31 @@ fn kernel_command_line() {
         " -- ",
         "\"",
     ];
-    let wanted = [Wanted::IntelIommu, Wanted::IommuPassthrough, Wanted::RdmaShared(false)];
+    let required =
+        [KernelArgument::IntelIommu, KernelArgument::IommuPassthrough, KernelArgument::RdmaShared(false)];
     Target::new("kernel_command_line").with_words(WORDS).run(move |bytes| {
         let line = String::from_utf8_lossy(bytes);
-        let told = [contrary(&wanted, &line), about_rdma_mode(&line), switching_iommu_off(&line)].concat();
+        let found = [
+            contradicting_arguments(&required, &line),
+            rdma_mode_arguments(&line),
+            iommu_off_arguments(&line),
+        ]
+        .concat();
         assert!(
-            told.iter().all(|argument| line.contains(argument.as_str())),
-            "{told:?} is not what is written"
+            found.iter().all(|argument| line.contains(argument.as_str())),
+            "{found:?} is not part of the command line"
         );
-        let lacking = missing(&wanted, &line);
-        // Arguments after `--` are for init, and an open quote swallows the rest.
+        let missing = missing_arguments(&required, &line);
+        // Arguments after `--` belong to init, and an open quote includes the rest.
         if !line.contains("--") && !line.contains('"') {
-            let added = format!("{line} {}", lacking.join(" "));
-            assert_eq!(missing(&wanted, &added), Vec::<String>::new(), "what was missing was added");
+            let added = format!("{line} {}", missing.join(" "));
+            assert_eq!(
+                missing_arguments(&required, &added),
+                Vec::<String>::new(),
+                "missing arguments were added"
+            );
         }
-        Verdict::of(lacking.len() < wanted.len())
+        Verdict::of(missing.len() < required.len())
     });
 }
 
@@ -77,7 +89,7 @@ fn grub_drop_in() {
     Target::new("grub_drop_in").with_words(WORDS).run(|bytes| {
         let (with, without, text) = fuzzing::grub_drop_in(&String::from_utf8_lossy(bytes));
         for argument in with.iter().chain(&without) {
-            assert!(fuzzing::is_plain_argument(argument), "{argument:?} means something to a shell");
+            assert!(fuzzing::is_plain_argument(argument), "{argument:?} has a special meaning in a shell");
             assert!(
                 !argument.contains(['\'', '"', '$', '`', '\\', ';', '&', '|', '\n', ' ']),
                 "{argument:?}"

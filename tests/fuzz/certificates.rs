@@ -2,14 +2,14 @@
 
 use k8s_openapi::jiff::Timestamp;
 use vfleet_operator::fuzzing;
-use vfleet_plan::certificates::{KeptTimes, Renewal, Told, renewal};
+use vfleet_plan::certificates::{CaBundleState, CertificateGenerations, RenewalStep, plan_renewal};
 
 use crate::driver::{Target, Verdict};
 
-/// The name and the time that the certificates of the corpus are valid for.
+/// Name and time for which the certificates of the corpus are valid.
 const NAME: &str = "vfleet-webhook.vfleet-system.svc";
 const NOW: i64 = 1_800_000_000;
-/// Parts of one input are separated by this line.
+/// Separator of the parts of one input.
 const SEPARATOR: &str = "\n=====\n";
 
 fn now() -> Timestamp {
@@ -44,20 +44,20 @@ fn authorities() {
         let text = String::from_utf8_lossy(bytes);
         let found = fuzzing::authorities(&text);
         assert_eq!(fuzzing::authorities(&found.concat()), found);
-        let given = vfleet_operator::authority(&text);
+        let given = vfleet_operator::parse_ca_certificate(&text);
         assert!(given.is_ok_and(|pem| pem.contains("BEGIN CERTIFICATE")) || found.is_empty());
         Verdict::of(!found.is_empty())
     });
 }
 
-/// Asserts that nothing is served before it is trusted, whatever times are written down.
-fn check_times(times: &KeptTimes) {
+/// Asserts that no certificate is served before it is trusted, regardless of the stored times.
+fn check_times(times: &CertificateGenerations) {
     for now in [i64::MIN, -1, 0, NOW, i64::MAX] {
         for lifetime in [1, 90 * 24 * 3600] {
-            let untrusted = renewal(times, &[NAME.to_owned()], Told::NotAll, now, lifetime);
-            assert!(untrusted != Renewal::Promote, "served before it is trusted");
-            let _ = renewal(times, &[NAME.to_owned()], Told::All, now, lifetime);
-            let _ = renewal(times, &[], Told::AsksNobody, now, lifetime);
+            let untrusted = plan_renewal(times, &[NAME.to_owned()], CaBundleState::Outdated, now, lifetime);
+            assert!(untrusted != RenewalStep::Promote, "served before it is trusted");
+            let _ = plan_renewal(times, &[NAME.to_owned()], CaBundleState::UpToDate, now, lifetime);
+            let _ = plan_renewal(times, &[], CaBundleState::NoWebhooks, now, lifetime);
         }
     }
 }

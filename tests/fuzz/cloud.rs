@@ -1,6 +1,7 @@
-//! Metadata of clouds about a machine.
+//! Metadata of cloud machines.
 
-use vfleet_host::{Platform, fuzzing};
+use vfleet_host::fuzzing;
+use vfleet_plan::Platform;
 
 use crate::driver::{Target, Verdict};
 
@@ -33,7 +34,7 @@ fn http_answer() {
     });
 }
 
-/// The two files of OpenStack, one after the other.
+/// Parses the two metadata files of OpenStack.
 const SEPARATOR: &str = "\n=====\n";
 
 #[test]
@@ -66,7 +67,7 @@ fn aws() {
         let lower = text.to_lowercase();
         assert!(macs.iter().all(|mac| lower.contains(&mac.to_string())), "{macs:?}");
         assert!(fuzzing::aws_network(&text).starts_with("aws/NetworkID:"));
-        let is_cloud = Platform::of_provider(&text) != Platform::BareMetal;
+        let is_cloud = Platform::from_provider_id(&text) != Platform::BareMetal;
         Verdict::of(!macs.is_empty() || is_cloud)
     });
 }

@@ -1,4 +1,4 @@
-//! Runs one target: replays its corpus, then mutates it until the budget is used up.
+//! Driver of a target: replays its corpus, then mutates it until the budget is used up.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::mutate::Mutator;
 use crate::settings::{Budget, SEED, Settings};
-use crate::worker::{Failure, Parser, Worker, findings_directory, hash_of, quiet_panics, report, watch};
+use crate::worker::{
+    Failure, Parser, Worker, capture_panics, check_limits, findings_directory, hash_of, report,
+};
 
-/// Mutated inputs per target, unless the target or the environment says otherwise.
+/// Default number of mutated inputs per target.
 const CASES: u64 = 1500;
-/// The processor time that one input may take.
+/// Limit of the processor time for one input.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time after which an input counts as never ending. Longer than [`SLOW`]: the machine may be busy.
+/// Time after which an input counts as hanging. Longer than [`SLOW`], because the machine may be busy.
 const HANGING: Duration = Duration::from_secs(20);
-/// How often a running input is looked at.
+/// Interval of checks of a running input.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The result of a parser for one input.
+/// Result of a parser for one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The parser returned a value, and all properties of that value hold.
@@ -35,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// A parser and the inputs that its mutations start from.
+/// Fuzz target: a parser with its corpus.
 pub(crate) struct Target {
     name: &'static str,
     corpus: Vec<Vec<u8>>,
@@ -45,7 +47,7 @@ pub(crate) struct Target {
     hanging: Duration,
 }
 
-/// The numbers of a run without a failure.
+/// Statistics of a run without a failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Statistics {
     pub(crate) inputs: u64,
@@ -57,14 +59,14 @@ impl Target {
     /// Returns the target whose corpus is in `tests/fuzz/corpus/NAME`.
     pub(crate) fn new(name: &'static str) -> Self {
         let directory = corpus_directory(name);
-        let corpus = if directory.exists() { files_of(&directory) } else { Vec::new() };
+        let corpus = if directory.exists() { read_files(&directory) } else { Vec::new() };
         Self { name, corpus, words: &[], cases: CASES, slow: SLOW, hanging: HANGING }
     }
 
-    /// Adds all files below a directory of the repository, which other tests keep there.
+    /// Adds all files below a directory of the repository that belongs to other tests.
     pub(crate) fn with_files(mut self, directory: &str) -> Self {
-        let found = files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory));
-        assert!(!found.is_empty(), "{directory} has no files: the corpus of {} moved", self.name);
+        let found = read_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory));
+        assert!(!found.is_empty(), "{directory} has no files: update the path in target {}", self.name);
         self.corpus.extend(found);
         self
     }
@@ -81,27 +83,27 @@ impl Target {
         self
     }
 
-    /// Sets the number of mutated inputs of a short run, for parsers that take long.
+    /// Sets the number of mutated inputs of a short run, for slow parsers.
     pub(crate) const fn with_cases(mut self, cases: u64) -> Self {
         self.cases = cases;
         self
     }
 
-    /// Sets the time after which an input counts as never ending.
+    /// Sets the time after which an input counts as hanging.
     pub(crate) const fn with_deadline(mut self, hanging: Duration) -> Self {
         self.hanging = hanging;
         self
     }
 
-    /// Sets the processor time that one input may take.
+    /// Sets the limit of the processor time for one input.
     pub(crate) const fn with_processor_time(mut self, slow: Duration) -> Self {
         self.slow = slow;
         self
     }
 
-    /// Runs `parse` on the corpus and on mutations of it, and fails the test with a report on the first input that
-    /// makes it panic, run too long or use too much memory. Fails as well when no input of the corpus is accepted:
-    /// then the target shows nothing.
+    /// Runs `parse` on the corpus and on mutations of it. Fails the test with a report at the first input that makes
+    /// the parser panic, run too long or use too much memory. Also fails if no input of the corpus is accepted, because
+    /// such a target tests nothing.
     pub(crate) fn run(self, parse: impl Fn(&[u8]) -> Verdict + Send + Sync + 'static) {
         let settings = Settings::read(self.cases);
         let (name, seed) = (self.name, settings.seed);
@@ -113,7 +115,7 @@ impl Target {
         }
     }
 
-    /// Runs with the settings of a short run, whatever the environment says.
+    /// Runs with the settings of a short run and ignores the environment.
     pub(crate) fn probe(
         self,
         parse: impl Fn(&[u8]) -> Verdict + Send + Sync + 'static,
@@ -128,7 +130,7 @@ impl Target {
         parse: impl Fn(&[u8]) -> Verdict + Send + Sync + 'static,
     ) -> Result<Statistics, Failure> {
         assert!(!self.corpus.is_empty(), "{} has no corpus", self.name);
-        quiet_panics();
+        capture_panics();
         let parse: Arc<Parser> = Arc::new(parse);
         let current = Arc::new(Mutex::new(None));
         let (done, outcome) = mpsc::channel();
@@ -136,11 +138,11 @@ impl Target {
         let worker = Worker { parse, slow, current: Arc::clone(&current), trace: self.trace_file(settings) };
         let (name, budget, seed) = (self.name, settings.budget, settings.seed);
         let replayed = settings.replayed.as_ref().map(|path| std::fs::read(path).expect("FUZZ_INPUT"));
-        // The thread has the name of the target: a stack overflow ends the process and says no more than that.
+        // The thread has the name of the target, because the message of a stack overflow contains only that name.
         let run = move || {
             let _ = done.send(match replayed {
                 Some(input) => worker.try_input(&input).map(|_| Statistics::default()),
-                None => self.work(&worker, budget, seed),
+                None => self.run_inputs(&worker, budget, seed),
             });
         };
         let name = format!("fuzz {name} with seed {seed}");
@@ -148,8 +150,8 @@ impl Target {
         loop {
             match outcome.recv_timeout(TICK) {
                 Ok(outcome) => return outcome,
-                Err(RecvTimeoutError::Timeout) => watch(&current, hanging)?,
-                Err(RecvTimeoutError::Disconnected) => panic!("the driver itself failed"),
+                Err(RecvTimeoutError::Timeout) => check_limits(&current, hanging)?,
+                Err(RecvTimeoutError::Disconnected) => panic!("the driver failed"),
             }
         }
     }
@@ -158,19 +160,19 @@ impl Target {
         settings.is_traced.then(|| findings_directory().join(format!("{}-trace", self.name)))
     }
 
-    fn work(self, worker: &Worker, budget: Budget, seed: u64) -> Result<Statistics, Failure> {
+    fn run_inputs(self, worker: &Worker, budget: Budget, seed: u64) -> Result<Statistics, Failure> {
         let mut statistics = Statistics::default();
         for input in &self.corpus {
             statistics.count(worker.try_input(input)?);
         }
         if statistics.accepted == 0 {
-            let reason = "no input of the corpus is accepted: the target shows nothing".to_owned();
+            let reason = "no input of the corpus is accepted: the target tests nothing".to_owned();
             return Err(Failure { reason, input: self.corpus[0].clone() });
         }
         let begin = Instant::now();
         let mut mutator = Mutator::new(seed ^ hash_of(self.name), self.corpus, self.words);
         let is_over = |inputs: u64| match budget {
-            Budget::Cases(most) => inputs >= most,
+            Budget::Cases(limit) => inputs >= limit,
             Budget::Time(limit) => begin.elapsed() >= limit,
         };
         let mut mutated = 0;
@@ -199,8 +201,8 @@ fn corpus_directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name)
 }
 
-/// The files of a directory and those below it, sorted by path.
-fn files_of(directory: &Path) -> Vec<Vec<u8>> {
+/// Reads all files below a directory, sorted by path.
+fn read_files(directory: &Path) -> Vec<Vec<u8>> {
     let mut paths = vec![directory.to_owned()];
     let mut files = Vec::new();
     while let Some(path) = paths.pop() {

@@ -1,11 +1,11 @@
-//! Mutations of inputs, decided by a seed.
+//! Mutations of inputs, determined by a seed.
 
 use serde_json::Value;
 
-/// Longer inputs are cut.
-const LONGEST: usize = 128 << 10;
-/// The number of accepted mutations that are mutated further.
-const MOST_KEPT: usize = 48;
+/// Maximum length of inputs.
+const MAX_LENGTH: usize = 128 << 10;
+/// Maximum number of accepted mutations that are mutated further.
+const MAX_KEPT: usize = 48;
 
 const NUMBERS: [&str; 24] = [
     "0",
@@ -58,12 +58,12 @@ const ODDITIES: [&[u8]; 22] = [
     b"\\u0000",
 ];
 const NESTINGS: [&str; 7] = ["[", "{\"a\":", "[[{\"spec\":", "- ", "? ", "{a: ", "!!seq ["];
-/// Stands for a number that JSON has no room for, until the document is text.
+/// Placeholder of a number that JSON values cannot represent; replaced in the text.
 const NUMBER: &str = "a number that JSON has no room for";
 const PUNCTUATION: &[u8] = b"{}[]\"',:;#&*!|>%@`-=\n\t .\\/\0\x7f\x80\xff";
 const BINARY: [u64; 12] = [0, 1, 3, 4, 5, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
 
-/// Numbers that look random: splitmix64.
+/// Pseudo-random numbers (splitmix64).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -74,7 +74,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`; 0 when there is none.
+    /// Returns a number below `end`, or 0 if there is none.
     fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(u64::MAX);
         usize::try_from(self.next() % end).unwrap_or_default()
@@ -92,15 +92,15 @@ impl Random {
         self.next().to_le_bytes()[0]
     }
 
-    /// Returns a range within `length`, more often a short one.
+    /// Returns a range within `length`, usually a short one.
     fn range(&mut self, length: usize) -> std::ops::Range<usize> {
         let start = self.below(length + 1);
-        let most = if self.one_in(4) { length } else { 16 };
-        start..(start + self.below(most + 1)).min(length)
+        let limit = if self.one_in(4) { length } else { 16 };
+        start..(start + self.below(limit + 1)).min(length)
     }
 }
 
-/// Makes inputs from a corpus.
+/// Generator of inputs from a corpus.
 pub(crate) struct Mutator {
     random: Random,
     pool: Vec<Vec<u8>>,
@@ -121,15 +121,15 @@ impl Mutator {
         Self { random: Random(seed), corpus_length: corpus.len(), longest_kept, pool: corpus, words }
     }
 
-    /// Keeps an input that was accepted, to be mutated further. Not one that has grown: it would only take longer.
+    /// Keeps an accepted input to be mutated further, unless it has grown, because longer inputs are slower.
     pub(crate) fn keep(&mut self, input: Vec<u8>) {
         if input.len() > self.longest_kept {
             return;
         }
-        if self.pool.len() < self.corpus_length + MOST_KEPT {
+        if self.pool.len() < self.corpus_length + MAX_KEPT {
             self.pool.push(input);
         } else if self.random.one_in(8) {
-            let at = self.corpus_length + self.random.below(MOST_KEPT);
+            let at = self.corpus_length + self.random.below(MAX_KEPT);
             self.pool[at] = input;
         }
     }
@@ -142,7 +142,7 @@ impl Mutator {
         let mut input = self.pool[at].clone();
         for _ in 0..=self.random.below(4) {
             self.mutate(&mut input);
-            input.truncate(LONGEST);
+            input.truncate(MAX_LENGTH);
         }
         input
     }
@@ -195,7 +195,7 @@ impl Mutator {
         input.splice(at..at, piece);
     }
 
-    /// The beginning of one input and the end of another.
+    /// Joins the start of one input and the end of another.
     fn splice(&mut self, input: &mut Vec<u8>) {
         let at = self.random.below(self.pool.len());
         let other = self.pool[at].clone();
@@ -213,21 +213,21 @@ impl Mutator {
         input.splice(start..start + digits, self.random.pick(&NUMBERS).bytes());
     }
 
-    /// Replaces a number of two, four or eight bytes, as lengths and kinds are in netlink.
+    /// Replaces a binary number of two, four or eight bytes, such as lengths and types in netlink.
     fn replace_binary(&mut self, input: &mut [u8]) {
         let width = [2, 4, 8][self.random.below(3)];
         let at = self.random.below(input.len()) & !1;
-        let Some(place) = input.get_mut(at..at + width) else { return };
+        let Some(slice) = input.get_mut(at..at + width) else { return };
         let number = if self.random.one_in(2) {
             BINARY[self.random.below(BINARY.len())]
         } else {
             let mut old = [0; 8];
-            old[..width].copy_from_slice(place);
+            old[..width].copy_from_slice(slice);
             let step = u64::try_from(1 + self.random.below(8)).unwrap_or(1);
             let old = u64::from_ne_bytes(old);
             if self.random.one_in(2) { old.wrapping_add(step) } else { old.wrapping_sub(step) }
         };
-        place.copy_from_slice(&number.to_ne_bytes()[..width]);
+        slice.copy_from_slice(&number.to_ne_bytes()[..width]);
     }
 
     fn insert_long(&mut self, input: &mut Vec<u8>) {
@@ -240,7 +240,7 @@ impl Mutator {
         self.insert(input, &piece.repeat(count));
     }
 
-    /// Opens brackets that may never be closed, thousands of them at times.
+    /// Inserts opening brackets, up to thousands, which may not be closed.
     fn nest(&mut self, input: &mut Vec<u8>) {
         let opening = self.random.pick(&NESTINGS);
         let depth = 1 << self.random.below(14);
@@ -271,8 +271,8 @@ impl Mutator {
         *input = lines.concat();
     }
 
-    /// Replaces one value of a JSON or YAML document by another that is good JSON, but rarely expected there. A document
-    /// in YAML becomes one in JSON, which is YAML.
+    /// Replaces one value of a JSON or YAML document by another valid but unexpected value. YAML becomes JSON, which is
+    /// valid YAML.
     fn replace_value(&mut self, input: &mut Vec<u8>) {
         let Ok(text) = std::str::from_utf8(input) else { return self.replace_binary(input) };
         let yaml = || serde_saphyr::from_str::<Value>(text).ok().filter(|value| !value.is_string());
@@ -280,9 +280,9 @@ impl Mutator {
             return self.replace_number(input);
         };
         let mut chosen = self.random.below(count(&document));
-        let place = nth(&mut document, &mut chosen);
-        if let Some(place) = place {
-            *place = match self.random.below(12) {
+        let selected = nth(&mut document, &mut chosen);
+        if let Some(value) = selected {
+            *value = match self.random.below(12) {
                 0 => Value::Null,
                 1 => Value::Bool(self.random.one_in(2)),
                 2 => Value::Array(Vec::new()),
@@ -290,7 +290,7 @@ impl Mutator {
                 4 => Value::String(String::new()),
                 5 => Value::String(self.random.pick(&NUMBERS).to_owned()),
                 6 => Value::String(String::from_utf8_lossy(self.random.pick(&ODDITIES)).into_owned()),
-                7 => Value::Array(vec![place.clone(), place.clone()]),
+                7 => Value::Array(vec![value.clone(), value.clone()]),
                 8 => Value::String("x".repeat(1 << self.random.below(12))),
                 9 | 10 => Value::String(NUMBER.to_owned()),
                 _ => Value::from(u64::MAX),

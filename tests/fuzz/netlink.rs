@@ -1,16 +1,16 @@
-//! Answers of the kernel through netlink.
+//! Netlink messages of the kernel.
 
 use vfleet_host::fuzzing;
 
 use crate::driver::{Target, Verdict};
 
-/// An attribute of a kind that nobody knows.
+/// Returns an attribute of an unknown type.
 fn unknown_attribute() -> Vec<u8> {
     fuzzing::encode_attributes(&[(0x3ffe, vec![1, 2, 3, 4])])
 }
 
-/// Asserts that an attribute which nobody knows does not change what is read of a message.
-fn ignores_unknown_attributes<T: std::fmt::Debug>(
+/// Asserts that an unknown attribute does not change the parsed message.
+fn check_unknown_attributes<T: std::fmt::Debug>(
     parse: impl Fn(&[u8]) -> Option<T>,
     payload: &[u8],
 ) -> Verdict {
@@ -39,14 +39,14 @@ fn netlink_reply() {
     Target::new("netlink_reply").run(|bytes| {
         let Some(replies) = fuzzing::replies(bytes) else { return Verdict::Refused };
         let data: usize = replies.iter().flatten().sum();
-        assert!(replies.len() * 16 <= bytes.len(), "more messages than there is room for");
+        assert!(replies.len() * 16 <= bytes.len(), "more messages than the input can contain");
         for reply in &replies {
             assert!(
                 reply.as_ref().map_or_else(|errno| *errno > 0, |length| *length < bytes.len()),
                 "{reply:?}"
             );
         }
-        // Only data has to be all there: other messages are longer than what is said of them here.
+        // Only data messages are complete here: other messages are longer than the parsed part.
         let is_data = replies.iter().all(|reply| matches!(reply, Ok(1..)));
         assert!(
             !is_data || data + (16 + 3) * replies.len() >= bytes.len(),
@@ -63,21 +63,21 @@ fn link() {
         if let Some(link) = fuzzing::link(payload) {
             assert!(link.max_mtu != Some(0), "{link:?}");
             assert!(!link.name.contains('\0') && !link.alt_names.iter().any(|name| name.contains('\0')));
-            // A MAC is in 8 bytes with its header at least, a GUID in 20.
+            // With its header a MAC takes at least 8 bytes, and a GUID 20.
             assert!(link.vf_macs.len() * 8 + link.vf_guids.len() * 20 <= payload.len(), "{link:?}");
         }
-        ignores_unknown_attributes(fuzzing::link, payload)
+        check_unknown_attributes(fuzzing::link, payload)
     });
 }
 
 const RTA_MULTIPATH: u16 = 9;
 
-/// Returns whether hops in a row, each of which begins with its length, are all there.
-fn are_whole(hops: &[u8]) -> bool {
+/// Returns whether a list of hops, each with a length prefix, is complete.
+fn are_complete(hops: &[u8]) -> bool {
     let [low, high, _, _, _, _, _, _, ..] = *hops else { return true };
     let length = usize::from(u16::from_ne_bytes([low, high]));
     (8..=hops.len()).contains(&length)
-        && are_whole(hops.get(length.next_multiple_of(4)..).unwrap_or_default())
+        && are_complete(hops.get(length.next_multiple_of(4)..).unwrap_or_default())
 }
 
 #[test]
@@ -89,16 +89,16 @@ fn route() {
         if let (Some(_), Some((_, hops))) =
             (&found, attributes.iter().find(|(kind, _)| *kind == RTA_MULTIPATH))
         {
-            assert!(are_whole(hops), "a hop that is cut off was taken");
+            assert!(are_complete(hops), "a truncated hop was accepted");
         }
         assert!(hops * 8 <= payload.len(), "{hops} hops in {} bytes", payload.len());
-        ignores_unknown_attributes(fuzzing::route, payload)
+        check_unknown_attributes(fuzzing::route, payload)
     });
 }
 
 #[test]
 fn address() {
-    Target::new("address").run(|payload| ignores_unknown_attributes(fuzzing::address, payload));
+    Target::new("address").run(|payload| check_unknown_attributes(fuzzing::address, payload));
 }
 
 #[test]
@@ -107,18 +107,18 @@ fn next_hop() {
         if let Some((_, _, group)) = fuzzing::next_hop(payload) {
             assert!(group.len() * 8 <= payload.len(), "{group:?}");
         }
-        ignores_unknown_attributes(fuzzing::next_hop, payload)
+        check_unknown_attributes(fuzzing::next_hop, payload)
     });
 }
 
 #[test]
 fn genl_family() {
-    Target::new("genl_family").run(|answer| ignores_unknown_attributes(fuzzing::family_id, answer));
+    Target::new("genl_family").run(|answer| check_unknown_attributes(fuzzing::family_id, answer));
 }
 
 #[test]
 fn devlink_eswitch() {
-    Target::new("devlink_eswitch").run(|answer| ignores_unknown_attributes(fuzzing::eswitch_mode, answer));
+    Target::new("devlink_eswitch").run(|answer| check_unknown_attributes(fuzzing::eswitch_mode, answer));
 }
 
 #[test]
@@ -127,19 +127,19 @@ fn devlink_parameter() {
         if let Some((_, value)) = fuzzing::devlink_parameter(answer) {
             assert!(!value.contains('\0'), "{value:?}");
         }
-        ignores_unknown_attributes(fuzzing::devlink_parameter, answer)
+        check_unknown_attributes(fuzzing::devlink_parameter, answer)
     });
 }
 
 #[test]
 fn ethtool_features() {
     Target::new("ethtool_features")
-        .run(|answer| ignores_unknown_attributes(|answer| fuzzing::feature(answer, "hw-tc-offload"), answer));
+        .run(|answer| check_unknown_attributes(|answer| fuzzing::feature(answer, "hw-tc-offload"), answer));
 }
 
 #[test]
 fn rdma_mode() {
-    Target::new("rdma_mode").run(|answer| ignores_unknown_attributes(fuzzing::rdma_mode, answer));
+    Target::new("rdma_mode").run(|answer| check_unknown_attributes(fuzzing::rdma_mode, answer));
 }
 
 #[test]

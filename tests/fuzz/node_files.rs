@@ -1,4 +1,4 @@
-//! Files of a node: sysfs, procfs, records, GUIDs, and what its programs print.
+//! Files of a node (sysfs, procfs, records, GUIDs) and output of programs.
 
 use std::sync::LazyLock;
 
@@ -9,10 +9,10 @@ use vfleet_plan::{GuidDemand, GuidSource, HostFacts, Reboots};
 
 use crate::driver::{Target, Verdict};
 
-/// The PF that records of the corpus are about.
+/// PF of the records in the corpus.
 const PF: &str = "0000:3b:00.0";
 
-/// A machine with an InfiniBand card and an Ethernet card.
+/// Machine with an InfiniBand card and an Ethernet card.
 pub(crate) static MACHINE: LazyLock<HostFacts> = LazyLock::new(|| {
     let yaml = include_str!("corpus/sim_machine/two-cards.yaml");
     SimHost::from_yaml(yaml, "fuzz").unwrap().facts().unwrap()
@@ -61,11 +61,11 @@ fn sysfs_word() {
 fn kernel_lists() {
     Target::new("kernel_lists").run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let (_, locks_down) = (fuzzing::processor(&text), fuzzing::locks_down(&text));
+        let (_, is_locked_down) = (fuzzing::processor(&text), fuzzing::is_locked_down(&text));
         let modules = fuzzing::known_modules(&text);
         let mounted = fuzzing::mount_point(&text, "/dev/vdb");
         assert!(mounted.is_none_or(|path| text.contains(path) && !path.is_empty()));
-        Verdict::of(locks_down.is_some() || !modules.is_empty() || mounted.is_some())
+        Verdict::of(is_locked_down.is_some() || !modules.is_empty() || mounted.is_some())
     });
 }
 
@@ -75,7 +75,7 @@ fn record() {
         assert!(fuzzing::record(bytes, "0000:00:00.0").is_err(), "a record of another PF");
         let record = match fuzzing::record(bytes, PF) {
             Ok(record) => record,
-            Err(error) => return refused(&error),
+            Err(error) => return check_error(&error),
         };
         assert_eq!(record.pf.to_string(), PF);
         let printed = serde_json::to_vec(&record).unwrap();
@@ -89,7 +89,7 @@ fn go_record() {
     Target::new("go_record").run(|bytes| {
         let (pf, interface) = match fuzzing::go_record(bytes, PF) {
             Ok(found) => found,
-            Err(error) => return refused(&error),
+            Err(error) => return check_error(&error),
         };
         assert_eq!((pf.to_string().as_str(), interface.pci_address.text()), (PF, PF));
         let printed = serde_json::to_vec(&interface).unwrap();
@@ -117,8 +117,8 @@ fn guid_file() {
             MACHINE.pfs.iter().map(|pf| GuidDemand { pf: pf.address, vfs: vfs() }).collect();
         let text = String::from_utf8_lossy(bytes);
         let source = GuidSource::read(Some(&text), &MACHINE.pfs, &demands);
-        assert!(source.is_file());
-        assert!(source.faults_of_unknown_pfs().all(|error| !error.to_string().is_empty()));
+        assert!(source.has_file());
+        assert!(source.errors_of_unknown_pfs().all(|error| !error.to_string().is_empty()));
         let mut guids = Vec::new();
         for (pf, demand) in MACHINE.pfs.iter().zip(&demands) {
             match source.check(pf, demand) {
@@ -142,8 +142,8 @@ fn mstconfig() {
         let facts = match parse_query(&text) {
             Ok(facts) => facts,
             Err(error) => {
-                let said = error.to_string();
-                assert!(!said.is_empty() && said.len() < text.len() + 1000, "{said}");
+                let message = error.to_string();
+                assert!(!message.is_empty() && message.len() < text.len() + 1000, "{message}");
                 return Verdict::Refused;
             }
         };
@@ -160,8 +160,8 @@ fn mstconfig() {
     });
 }
 
-/// Asserts that an error says something.
-fn refused(error: &vfleet_host::HostError) -> Verdict {
+/// Asserts that an error has a text.
+fn check_error(error: &vfleet_host::HostError) -> Verdict {
     assert!(!error.to_string().is_empty() && !error.reason().is_empty());
     Verdict::Refused
 }

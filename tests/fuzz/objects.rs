@@ -7,7 +7,9 @@ use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::keys::{POD_DEFAULT_NETWORK, POD_NETWORKS};
 use vfleet_api::network::{BridgeNetworkSpec, OVSNetworkSpec, SriovIBNetworkSpec, SriovNetworkSpec};
 use vfleet_plan::NicIds;
-use vfleet_plan::admission::{NadSight, NamedNetwork, PatchOperation, inject, networks_of_pod};
+use vfleet_plan::admission::{
+    NadAnnotations, NamedNetwork, PatchOperation, inject_resources, read_pod_networks,
+};
 use vfleet_plan::drain::{ExternalFacts, Moment, NodeFacts, StateFacts};
 use vfleet_plan::network::{NetworkId, NetworkKind, NetworkSpec, plan_nad};
 
@@ -17,8 +19,8 @@ fn pod(annotation: &str, text: &str) -> Value {
     json!({ "metadata": { "annotations": { annotation: text } }, "spec": { "containers": [{ "name": "a" }] } })
 }
 
-/// Applies a patch to `object`, which it was made for.
-pub(crate) fn patched(object: &Value, patch: &[PatchOperation]) -> Value {
+/// Applies a patch to `object`, for which it was created.
+pub(crate) fn apply_patch(object: &Value, patch: &[PatchOperation]) -> Value {
     let patch: json_patch::Patch = serde_json::from_value(serde_json::to_value(patch).unwrap()).unwrap();
     let mut changed = object.clone();
     json_patch::patch(&mut changed, &patch)
@@ -30,7 +32,7 @@ pub(crate) fn patched(object: &Value, patch: &[PatchOperation]) -> Value {
 fn pod_networks() {
     Target::new("pod_networks").run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let networks = match networks_of_pod(&pod(POD_NETWORKS, &text), "here") {
+        let networks = match read_pod_networks(&pod(POD_NETWORKS, &text), "here") {
             Ok(networks) => networks,
             Err(bad) => {
                 assert!(!bad.problem.is_empty());
@@ -48,8 +50,11 @@ fn pod_networks() {
             networks.iter().all(|named| is_name(&named.network.name) && is_name(&named.network.namespace))
         );
         let printed: Vec<String> = networks.iter().map(|named| named.network.to_string()).collect();
-        assert_eq!(networks_of_pod(&pod(POD_NETWORKS, &printed.join(", ")), "elsewhere").unwrap(), networks);
-        let default = networks_of_pod(&pod(POD_DEFAULT_NETWORK, &text), "here").unwrap();
+        assert_eq!(
+            read_pod_networks(&pod(POD_NETWORKS, &printed.join(", ")), "elsewhere").unwrap(),
+            networks
+        );
+        let default = read_pod_networks(&pod(POD_DEFAULT_NETWORK, &text), "here").unwrap();
         assert_eq!(default.len(), networks.len().min(1));
         Verdict::Accepted
     });
@@ -60,14 +65,15 @@ fn nad_annotations() {
     Target::new("nad_annotations").run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         let (resource, selector) = text.split_once('\n').unwrap_or((&text, ""));
-        let nad = NadSight { resource: Some(resource.to_owned()), node_selector: Some(selector.to_owned()) };
+        let nad =
+            NadAnnotations { resource: Some(resource.to_owned()), node_selector: Some(selector.to_owned()) };
         let network =
             vfleet_plan::admission::NetworkRef { namespace: "here".to_owned(), name: "a".to_owned() };
         let named = NamedNetwork { network, may_be_elsewhere: false };
         let pod = pod(POD_NETWORKS, "a,a");
-        let injection = inject(&pod, &[(named.clone(), nad.clone()), (named, nad)]);
-        let changed = patched(&pod, &injection.patch);
-        // Nothing of the pod is lost.
+        let injection = inject_resources(&pod, &[(named.clone(), nad.clone()), (named, nad)]);
+        let changed = apply_patch(&pod, &injection.patch);
+        // All fields of the pod are kept.
         assert_eq!(changed["metadata"], pod["metadata"]);
         assert_eq!(changed["spec"]["containers"][0]["name"], "a");
         let limits = &changed["spec"]["containers"][0]["resources"]["limits"];
@@ -133,7 +139,7 @@ fn drain_annotations() {
         }
         let times = annotations.values().filter_map(|text| Moment::parse(text));
         let times = times.inspect(|time| assert_eq!(Moment::parse(&time.text()), Some(*time)));
-        Verdict::of(times.count() > 0 || facts.is_anothers)
+        Verdict::of(times.count() > 0 || facts.is_marked_by_other_installation)
     });
 }
 
@@ -148,7 +154,7 @@ fn node_state() {
             assert_eq!(Moment::from(&time.to_time()), time);
         }
         let external = ExternalFacts::of(&state);
-        let _ = vfleet_plan::drain::agent_act(&facts, &external, true, None, true, Moment(0));
+        let _ = vfleet_plan::drain::plan_agent_step(&facts, &external, true, None, true, Moment(0));
         Verdict::Accepted
     });
 }

@@ -4,7 +4,7 @@ use vfleet_api::PciAddress;
 use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_operator::{WebhookUrl, authority};
+use vfleet_operator::{WebhookUrl, parse_ca_certificate};
 
 use crate::driver::{Target, Verdict};
 use crate::node_files::MACHINE;
@@ -78,7 +78,7 @@ fn options() {
             let parsed: http::Uri = text.parse().expect("the API server reads it as a URL");
             assert!(parsed.port_u16().is_some_and(|port| port > 0) && parsed.host().is_some(), "{text}");
         }
-        let _ = authority(text);
+        let _ = parse_ca_certificate(text);
         Verdict::of(lifetime.is_ok() || address.is_ok() || url.is_ok() || !addresses.is_empty())
     });
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The seed of runs that nobody gave one: `make test` tries the same inputs every time.
+/// Default seed, so that `make test` tries the same inputs every time.
 pub(crate) const SEED: u64 = 15;
 
-/// The settings of a run.
+/// Settings of a run.
 pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) budget: Budget,
@@ -24,16 +24,17 @@ pub(crate) enum Budget {
 }
 
 impl Settings {
-    /// Reads the environment, for a target that tries `cases` inputs unless it says otherwise.
+    /// Reads the environment. By default a target tries `cases` inputs.
     pub(crate) fn read(cases: u64) -> Self {
         let seconds = variable::<f64>("FUZZ_SECONDS").map(Duration::from_secs_f64);
         let budget = match seconds {
             Some(seconds) => Budget::Time(seconds),
             None => Budget::Cases(variable("FUZZ_CASES").unwrap_or(cases)),
         };
-        let fresh = || if seconds.is_some() { RandomState::new().build_hasher().finish() } else { SEED };
+        let default_seed =
+            || if seconds.is_some() { RandomState::new().build_hasher().finish() } else { SEED };
         Self {
-            seed: variable("FUZZ_SEED").unwrap_or_else(fresh),
+            seed: variable("FUZZ_SEED").unwrap_or_else(default_seed),
             budget,
             replayed: variable("FUZZ_INPUT"),
             is_traced: variable::<String>("FUZZ_TRACE").is_some(),
@@ -43,5 +44,5 @@ impl Settings {
 
 fn variable<T: FromStr<Err: fmt::Debug>>(name: &str) -> Option<T> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{name}={text} cannot be read: {error:?}")))
+    Some(text.parse().unwrap_or_else(|error| panic!("{name}={text} is invalid: {error:?}")))
 }

@@ -1,4 +1,4 @@
-//! Tries one input after the other, and watches what becomes of it.
+//! Worker that tries one input after the other, and limits on time and memory.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -10,12 +10,12 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::driver::Verdict;
 
-/// The memory of the whole test program, in bytes, that no input may push it above.
-const MOST_MEMORY: usize = 2 << 30;
-/// The effort spent on making a failing input smaller.
-const SHRINKING: Duration = Duration::from_secs(5);
+/// Limit of the memory of the whole test program, in bytes.
+const MAX_MEMORY: usize = 2 << 30;
+/// Limit of the time for making a failing input smaller.
+const SHRINK_TIME: Duration = Duration::from_secs(5);
 
-/// An input that a parser did not survive.
+/// Input that made a parser fail.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) reason: String,
@@ -24,7 +24,7 @@ pub(crate) struct Failure {
 
 pub(crate) type Parser = dyn Fn(&[u8]) -> Verdict + Send + Sync;
 
-/// The input that is being tried, and since when.
+/// Input that is being tried, with its start time.
 pub(crate) type Current = Arc<Mutex<Option<(Vec<u8>, Instant)>>>;
 
 pub(crate) struct Worker {
@@ -45,11 +45,12 @@ impl Worker {
         let taken = processor_time().saturating_sub(begin);
         let outcome = match verdict {
             Ok(_) if taken > self.slow => {
-                let reason = format!("it took {taken:?} of processor time, and {:?} are enough", self.slow);
+                let reason =
+                    format!("the input took {taken:?} of processor time, the limit is {:?}", self.slow);
                 Err(Failure { reason, input: input.to_vec() })
             }
             Ok(verdict) => Ok(verdict),
-            Err(reason) => Err(Failure { reason, input: self.shrunk(input) }),
+            Err(reason) => Err(Failure { reason, input: self.shrink(input) }),
         };
         *lock(&self.current) = None;
         outcome
@@ -62,13 +63,13 @@ impl Worker {
         verdict.map_err(|_| message)
     }
 
-    /// Leaves out whatever is not needed for the failure, as far as that is found quickly.
-    fn shrunk(&self, input: &[u8]) -> Vec<u8> {
+    /// Removes parts of the input that are not needed for the failure, within [`SHRINK_TIME`].
+    fn shrink(&self, input: &[u8]) -> Vec<u8> {
         let (mut smallest, begin) = (input.to_vec(), Instant::now());
         let mut length = smallest.len().div_ceil(2);
         while length > 0 {
             let mut at = 0;
-            while at < smallest.len() && begin.elapsed() < SHRINKING {
+            while at < smallest.len() && begin.elapsed() < SHRINK_TIME {
                 let end = smallest.len().min(at + length);
                 let without = [&smallest[..at], &smallest[end..]].concat();
                 if self.parse(&without).is_err() {
@@ -83,22 +84,24 @@ impl Worker {
     }
 }
 
-/// Fails when the input that is being tried takes too long or too much.
-pub(crate) fn watch(current: &Current, hanging: Duration) -> Result<(), Failure> {
+/// Fails if the current input takes too long or too much memory.
+pub(crate) fn check_limits(current: &Current, hanging: Duration) -> Result<(), Failure> {
     let Some((input, since)) = lock(current).clone() else { return Ok(()) };
     if since.elapsed() > hanging {
-        return Err(Failure { reason: format!("it does not end: {hanging:?} were not enough"), input });
+        return Err(Failure { reason: format!("the input does not end within {hanging:?}"), input });
     }
     let memory = resident_memory();
-    if memory > MOST_MEMORY {
-        let reason = format!("the program uses {memory} bytes of memory, by this input or one beside it");
+    if memory > MAX_MEMORY {
+        let reason = format!(
+            "the program uses {memory} bytes of memory, because of this input or one that runs in parallel"
+        );
         return Err(Failure { reason, input });
     }
     Ok(())
 }
 
 fn resident_memory() -> usize {
-    let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc is there");
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc is mounted");
     let pages: usize = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4096
 }
@@ -112,37 +115,37 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// The last panic of a parser; `None` in threads that run no parser.
+    /// Last panic of a parser; `None` in threads that run no parser.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panics of parsers for the report, instead of printing each.
-pub(crate) fn quiet_panics() {
+/// Keeps panics of parsers for the report instead of printing them.
+pub(crate) fn capture_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let usual = panic::take_hook();
+        let default_hook = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             let is_parser = PANIC.with_borrow_mut(|last| last.as_mut().map(|text| *text = panic.to_string()));
             if is_parser.is_none() {
-                usual(panic);
+                default_hook(panic);
             }
         }));
     });
 }
 
-/// Writes the input of a failure to a file, and says how to go on from there.
+/// Writes the input of a failure to a file; returns a report with the next steps.
 pub(crate) fn report(name: &str, seed: u64, Failure { reason, input }: &Failure) -> String {
     let path = findings_directory().join(format!("{name}-{:016x}", hash_of(&String::from_utf8_lossy(input))));
     std::fs::write(&path, input).expect("the input can be written");
-    let beginning: Vec<u8> = input.iter().copied().take(200).collect();
+    let start: Vec<u8> = input.iter().copied().take(200).collect();
     format!(
         "{reason}\n\
-         input:  {} bytes, beginning with \"{}\"\n\
+         input:  {} bytes, starting with \"{}\"\n\
          found:  FUZZ_SEED={seed}\n\
          replay: FUZZ_INPUT={path} cargo test -p vfleet-tests --test fuzz {name}\n\
          keep:   cp {path} tests/fuzz/corpus/{name}/",
         input.len(),
-        beginning.escape_ascii(),
+        start.escape_ascii(),
         path = path.display(),
     )
 }
@@ -154,7 +157,8 @@ pub(crate) fn findings_directory() -> PathBuf {
     directory
 }
 
-/// FNV-1a: the same on every machine and in every version, unlike the standard library's.
+/// Returns the FNV-1a hash, which unlike that of the standard library is the same on every machine and in every
+/// version.
 pub(crate) fn hash_of(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

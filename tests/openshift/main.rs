@@ -1,7 +1,7 @@
-//! Tests on a control plane with the definitions of OpenShift's machine config operator, which the tests play.
+//! Tests on a control plane with the CRDs of OpenShift. The tests simulate the machine config operator.
 //!
-//! A machine config pool is of the whole cluster and knows one operator, and so is the kind of control plane that the
-//! cluster says it has: each test holds [`ALONE`].
+//! Machine config pools and the topology of the control plane are cluster-scoped and support only one operator, so each
+//! test holds [`ALONE`].
 
 #![allow(
     clippy::unwrap_used,
@@ -15,5 +15,5 @@ mod offload;
 
 use tokio::sync::Mutex;
 
-/// Held by the one test that runs.
+/// Lock of the running test.
 static ALONE: Mutex<()> = Mutex::const_new(());

@@ -1,5 +1,5 @@
-//! `make bench`: the operator beside a bare loop of the same writes and beside the Go operator, in one run, on one API
-//! server; and the agent's part on simulated and on real cards, beside bare writes of the same.
+//! Benchmarks of `make bench`. The operator is compared with a bare loop of the same writes and with the Go operator,
+//! in one run on one API server. The agent is compared with bare writes, on simulated and on real cards.
 
 mod admission;
 mod bare;
@@ -7,12 +7,12 @@ mod drain;
 mod fleet;
 mod measure;
 mod node;
+mod operator;
 mod process;
 mod report;
 mod rows;
-mod scenario;
+mod spec_watch;
 mod subject;
-mod watched;
 
 pub use measure::{Options, Part, run};
-pub use node::Inside;
+pub use node::LabCommand;

@@ -1,4 +1,5 @@
-//! A namespace of the shared control plane with vfleet in it: the real programs, each with its own rights.
+//! Installation of vfleet in a namespace of a shared control plane. The real programs run, each with its own service
+//! account.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,9 +7,9 @@
     clippy::panic,
     reason = "in a test a failed expectation is the point"
 )]
-#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+#![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
-mod traces;
+mod cleanup;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,27 +34,28 @@ use vfleet_host::sim::Machine;
 use crate::plane::Plane;
 use crate::programs::vfleet;
 
-use traces::{MADE_FOR, remove_traces};
+use cleanup::{CREATED_FOR, remove_cluster_objects};
 
-/// Generous: the machine that runs the tests may be busy with a virtual machine.
+/// Deadline of waits; generous, because a virtual machine may run at the same time.
 const DEADLINE: Duration = Duration::from_mins(3);
 
-/// The service accounts that the programs run as.
+/// Service account of the operator.
 pub const OPERATOR: &str = "vfleet-operator";
 pub const AGENT: &str = "sriov-network-config-daemon";
 pub const DEVICE_PLUGIN: &str = "sriov-device-plugin";
 pub const SIM: &str = "vfleet-sim";
 
-/// The lab's machine, with other addresses on each node.
+/// Returns the description of a simulated machine like the one of the lab, with different MACs on each node.
 pub fn machine() -> String {
     let mut machine = Machine::lab();
     for pf in &mut machine.pfs {
         pf.mac = None;
     }
-    // JSON is YAML, too.
+    // JSON is valid YAML.
     serde_json::to_string(&machine).unwrap()
 }
 
+/// Installation of vfleet in its own namespace of a control plane.
 pub struct Cluster {
     plane: Arc<ControlPlane>,
     client: Client,
@@ -61,40 +63,40 @@ pub struct Cluster {
     files: tempfile::TempDir,
 }
 
-/// A program that ends with the test.
+/// Running program, which is killed when it is dropped.
 pub struct Program(Child);
 
 impl Program {
-    /// As if the machine's power had failed.
+    /// Kills the program with SIGKILL, as at a power failure.
     pub fn kill(mut self) {
         self.end();
     }
 
-    /// Sends it a signal: `TERM`, `STOP`, `CONT`.
+    /// Sends a signal: `TERM`, `STOP`, `CONT`.
     pub fn signal(&self, signal: &str) {
         let sent =
             Command::new("kill").args([&format!("-{signal}"), &self.0.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
-    /// Its process.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Lets it have no more open files than most container runtimes do.
+    /// Limits the number of open files, as most container runtimes do.
     pub fn limit_open_files(&self) {
         let id = self.0.id().to_string();
         let limited = Command::new("prlimit").args(["--pid", &id, "--nofile=1024:1024"]).status().unwrap();
         assert!(limited.success(), "prlimit: {limited}");
     }
 
-    /// Number of files that it has open.
-    pub fn open_files(&self) -> usize {
+    /// Returns the number of open files.
+    pub fn count_open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).unwrap().count()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the program ends by itself.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         self.0.wait().unwrap()
     }
@@ -111,34 +113,35 @@ impl Drop for Program {
     }
 }
 
-/// Every operator of the plane looks after all nodes, and every write is held to all policies: without those of tests that
-/// are over, there is little to do for the others.
+/// Removes cluster-scoped objects. Every operator of the control plane reconciles all nodes, and every write is checked
+/// against all admission policies, so leftovers would slow down later tests.
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let cleaned = self.plane.ask(async |client| remove_traces(&client, &self.namespace).await);
+        let cleaned =
+            self.plane.run_with_client(async |client| remove_cluster_objects(&client, &self.namespace).await);
         if let Err(error) = cleaned {
-            eprintln!("{}: not cleaned up: {error:#}", self.namespace);
+            eprintln!("{}: cleanup failed: {error:#}", self.namespace);
         }
     }
 }
 
 impl Cluster {
-    /// Makes a namespace on `plane` with vfleet's accounts and roles.
+    /// Creates a namespace on `plane` with the service accounts and roles of vfleet.
     pub async fn new(name: &str, plane: Plane) -> Self {
-        let cluster = Self::before_install(name, plane).await;
+        let cluster = Self::without_vfleet(name, plane).await;
         cluster.install().unwrap();
         cluster
     }
 
-    /// A new namespace in which nothing of vfleet was installed yet.
-    pub async fn before_install(name: &str, plane: Plane) -> Self {
+    /// Creates a namespace on `plane` without installing vfleet.
+    pub async fn without_vfleet(name: &str, plane: Plane) -> Self {
         let plane = tokio::task::spawn_blocking(move || plane.get()).await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
         let client = plane.client().await.unwrap();
         Self { plane, client, namespace, files: tempfile::tempdir().unwrap() }
     }
 
-    /// The shipped accounts, roles and admission policies, for this namespace.
+    /// Applies the shipped service accounts, roles and admission policies to this namespace.
     pub fn install(&self) -> anyhow::Result<()> {
         let directory = self.manifests();
         std::fs::create_dir_all(&directory)?;
@@ -147,12 +150,12 @@ impl Cluster {
             .arg(&directory)
             .status()?;
         assert!(status.success(), "vfleet manifests: {status}");
-        // All of them, also when one is refused.
+        // Apply all files, even if one is refused.
         let files = ["rbac.yaml", "sim-rbac.yaml", "node-scope.yaml", "admission.yaml"];
         files.map(|file| self.apply_manifest(file)).into_iter().collect()
     }
 
-    /// Agents may tell an external drainer what they need, from some moment soon on.
+    /// Applies the manifest that allows agents to request drains from an external drainer.
     pub fn allow_external_drainer(&self) {
         self.apply_manifest("external-drainer.yaml").unwrap();
     }
@@ -161,15 +164,15 @@ impl Cluster {
         self.plane.apply(&self.manifests().join(file), &self.namespace).map(drop)
     }
 
-    /// The operator may not do anything to this resource any more, until the next `install`.
-    pub async fn take_right_away(&self, resource: &str) {
-        let cluster_wide: Api<ClusterRole> = Api::all(self.administrator());
+    /// Removes all permissions of the operator for a resource, until the next `install`.
+    pub async fn revoke_operator_access(&self, resource: &str) {
+        let cluster_wide: Api<ClusterRole> = Api::all(self.admin_client());
         let name = format!("{OPERATOR}.{}", self.namespace);
         let rules = cluster_wide.get(&name).await.unwrap().rules;
         self.apply_rules(&cluster_wide, &name, rules, resource).await;
-        let home: Api<Role> = self.api();
-        let rules = home.get(OPERATOR).await.unwrap().rules;
-        self.apply_rules(&home, OPERATOR, rules, resource).await;
+        let namespaced: Api<Role> = self.api();
+        let rules = namespaced.get(OPERATOR).await.unwrap().rules;
+        self.apply_rules(&namespaced, OPERATOR, rules, resource).await;
     }
 
     async fn apply_rules<K>(&self, api: &Api<K>, name: &str, rules: Option<Vec<PolicyRule>>, without: &str)
@@ -178,69 +181,69 @@ impl Cluster {
     {
         let mut rules = rules.unwrap_or_default();
         for rule in &mut rules {
-            rule.resources.iter_mut().for_each(|named| named.retain(|named| named != without));
+            rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| resource != without));
         }
-        rules.retain(|rule| rule.resources.as_ref().is_some_and(|named| !named.is_empty()));
+        rules.retain(|rule| rule.resources.as_ref().is_some_and(|resources| !resources.is_empty()));
         let role = json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),
             "metadata": { "name": name }, "rules": rules,
         });
-        // As the same who has installed them, who can then give them back.
+        // Same field manager as `install`, so that the next `install` restores the rules.
         let parameters = PatchParams::apply("kubectl").force();
         api.patch(name, &parameters, &Patch::Apply(role)).await.unwrap();
     }
 
-    /// The directory of what `vfleet manifests` writes for this namespace.
+    /// Returns the directory of the output of `vfleet manifests` for this namespace.
     pub fn manifests(&self) -> PathBuf {
         self.files.path().join("deploy")
     }
 
-    /// What kubectl says, as the administrator.
+    /// Runs kubectl as administrator; returns its output.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let command = [&["--namespace", &self.namespace], arguments].concat();
         self.plane.kubectl(&command).unwrap().into_stdout().unwrap()
     }
 
-    /// Applies the objects of a file, as the administrator would with kubectl.
+    /// Applies the objects of a file with kubectl.
     pub fn apply_file(&self, path: &str) {
         self.plane.apply(Path::new(path), &self.namespace).unwrap();
     }
 
-    /// A file with this text; gives its path.
-    pub fn file(&self, name: &str, text: &str) -> String {
+    /// Writes a file; returns its path.
+    pub fn write_file(&self, name: &str, text: &str) -> String {
         let path = self.files.path().join(name);
         std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
-    /// What all programs of this cluster log.
+    /// Returns the path of the log of all programs of this cluster.
     fn log_file(&self) -> PathBuf {
         self.files.path().join("programs.log")
     }
 
-    /// A kubeconfig that names the API server by name, so that the programs have to look it up.
+    /// Writes a kubeconfig with the host name of the API server, so that programs must resolve it.
     fn kubeconfig(&self, account: &str, pod: Option<&str>) -> String {
         let server = format!("https://localhost:{}", self.plane.port());
         let name = format!("{}.kubeconfig", pod.unwrap_or(account));
-        self.file(&name, &self.kubeconfig_at(&server, account, pod))
+        self.write_file(&name, &self.kubeconfig_at(&server, account, pod))
     }
 
     fn kubeconfig_at(&self, server: &str, account: &str, pod: Option<&str>) -> String {
-        let by_address = self.plane.kubeconfig_for_service_account(&self.namespace, account, pod).unwrap();
-        self.plane.kubeconfig_at(server, &by_address).unwrap()
+        let kubeconfig = self.plane.kubeconfig_for_service_account(&self.namespace, account, pod).unwrap();
+        self.plane.kubeconfig_at(server, &kubeconfig).unwrap()
     }
 
-    /// A client with the rights of a service account.
+    /// Returns a client with the rights of a service account.
     pub async fn client_as(&self, account: &str, pod: Option<&str>) -> Client {
         self.plane.client_for_service_account(&self.namespace, account, pod).await.unwrap()
     }
 
-    /// A client with all rights.
-    pub fn administrator(&self) -> Client {
+    /// Returns a client with all rights.
+    pub fn admin_client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The pod that an agent on `node` would run in: its token says where it runs. kwok plays the pod.
+    /// Creates the pod of an agent on `node`, because the token of the agent names its pod. kwok simulates the pod.
     pub fn agent_pod(&self, node: &str) -> String {
         let name = format!("agent-{node}");
         let pod = json!({
@@ -250,7 +253,7 @@ impl Cluster {
                 "containers": [{ "name": "agent", "image": "none" }],
             },
         });
-        let file = self.file(&format!("{name}.json"), &pod.to_string());
+        let file = self.write_file(&format!("{name}.json"), &pod.to_string());
         self.apply_file(&file);
         name
     }
@@ -265,33 +268,36 @@ impl Cluster {
         Program(command.spawn().unwrap())
     }
 
-    pub fn operator(&self) -> Program {
-        self.operator_with(&[])
+    pub fn start_operator(&self) -> Program {
+        self.start_operator_with(&[])
     }
 
-    /// The operator with more in its environment.
-    pub fn operator_with(&self, environment: &[(&str, &str)]) -> Program {
-        // Several of them run on one machine.
-        self.operator_serving("0", environment)
+    /// Starts the operator with additional environment variables.
+    pub fn start_operator_with(&self, environment: &[(&str, &str)]) -> Program {
+        // No ports, because several operators run on one machine.
+        self.start_operator_at("0", environment)
     }
 
-    /// The operator with metrics and probes at this address.
-    pub fn operator_serving(&self, address: &str, environment: &[(&str, &str)]) -> Program {
+    /// Starts the operator with metrics and probes at this address.
+    pub fn start_operator_at(&self, address: &str, environment: &[(&str, &str)]) -> Program {
         let addresses = ["--metrics-bind-address", address, "--health-probe-bind-address", address];
-        self.operator_told(&[&addresses[..], &["--webhook-bind-address", "0"]].concat(), environment)
+        self.start_operator_with_args(
+            &[&addresses[..], &["--webhook-bind-address", "0"]].concat(),
+            environment,
+        )
     }
 
-    /// The operator with these arguments.
-    pub fn operator_told(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
+    /// Starts the operator with these arguments.
+    pub fn start_operator_with_args(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
         self.start(&self.kubeconfig(OPERATOR, None), &[&["operator"], arguments].concat(), environment)
     }
 
-    /// The control plane that the test's namespace is on.
+    /// Returns the control plane of this cluster.
     pub fn plane(&self) -> &Arc<ControlPlane> {
         &self.plane
     }
 
-    /// What all programs have logged so far.
+    /// Returns the log of all programs of this cluster so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_file()).unwrap_or_default()
     }
@@ -300,43 +306,48 @@ impl Cluster {
         &self.namespace
     }
 
-    /// A kubeconfig of the agent of `node` in the lab's machine; gives its path there.
-    pub fn kubeconfig_in_the_lab(&self, vm: &Vm, node: &str) -> String {
+    /// Writes a kubeconfig for the agent of `node` to the machine of the lab; returns its path there.
+    pub fn write_kubeconfig_to_lab(&self, vm: &Vm, node: &str) -> String {
         let text = self.kubeconfig_at("https://10.0.2.100:6443", AGENT, Some(&self.agent_pod(node)));
-        vm.put(Path::new(&self.file("kubeconfig", &text))).unwrap()
+        vm.put(Path::new(&self.write_file("kubeconfig", &text))).unwrap()
     }
 
-    /// A node that runs an agent, unless it exists.
+    /// Creates a worker node, unless it exists.
     pub async fn create_worker(&self, node: &str) {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         if api.get_opt(node).await.unwrap().is_none() {
             let labels = [
                 ("node-role.kubernetes.io/worker", ""),
                 ("kubernetes.io/os", "linux"),
-                (MADE_FOR, self.namespace.as_str()),
+                (CREATED_FOR, self.namespace.as_str()),
             ];
             self.plane.create_node(node, &labels).await.unwrap();
         }
     }
 
-    /// A node goes, if it is there.
+    /// Deletes a node, if it exists.
     pub async fn remove_worker(&self, node: &str) {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         match api.delete(node, &DeleteParams::default()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => panic!("{node} cannot be deleted: {error}"),
+            Err(error) => panic!("could not delete node {node}: {error}"),
         }
     }
 
-    /// A simulated agent, and its node.
-    pub async fn agent(&self, node: &str, machine: &str) -> Program {
-        let file = self.file("machine.yaml", machine);
-        self.agent_with(node, &["--sim", &file], &[]).await
+    /// Creates a node and starts its agent with a simulated machine.
+    pub async fn start_agent(&self, node: &str, machine: &str) -> Program {
+        let file = self.write_file("machine.yaml", machine);
+        self.start_agent_with(node, &["--sim", &file], &[]).await
     }
 
-    /// An agent on whatever machine the arguments say, and its node.
-    pub async fn agent_with(&self, node: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Program {
+    /// Creates a node and starts its agent with these arguments.
+    pub async fn start_agent_with(
+        &self,
+        node: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Program {
         self.create_worker(node).await;
         let kubeconfig = self.kubeconfig(AGENT, Some(&self.agent_pod(node)));
         self.start(&kubeconfig, &[&["agent", "--node", node], arguments].concat(), environment)
@@ -347,15 +358,16 @@ impl Cluster {
         self.start(&self.kubeconfig(AGENT, Some(&self.agent_pod(node))), arguments, &[])
     }
 
-    /// The init container of the separate device plugin, in this pod.
-    pub fn plugin_that_waits(&self, pod: &str) -> Program {
+    /// Starts the init container of the separate device plugin for this pod.
+    pub fn start_plugin_init_container(&self, pod: &str) -> Program {
         let kubeconfig = self.kubeconfig(DEVICE_PLUGIN, Some(pod));
         let arguments = ["wait-for-config", "--pod-name", pod, "--pod-namespace", &self.namespace];
         self.start(&kubeconfig, &arguments, &[])
     }
 
-    pub fn sim(&self, names: &[String], machine: &str) -> Program {
-        let file = self.file("machine.yaml", machine);
+    /// Starts a simulator of agents for these nodes.
+    pub fn start_sim(&self, names: &[String], machine: &str) -> Program {
+        let file = self.write_file("machine.yaml", machine);
         self.start(
             &self.kubeconfig(SIM, None),
             &["sim", "--names", &names.join(","), "--machine", &file],
@@ -363,7 +375,7 @@ impl Cluster {
         )
     }
 
-    /// Applies a policy for all nodes; for the resource `nics` unless it says otherwise.
+    /// Applies a policy for all nodes. The default resource name is `nics`.
     pub async fn apply_policy(&self, name: &str, mut spec: Value) {
         if spec["resourceName"].is_null() {
             spec["resourceName"] = json!("nics");
@@ -379,8 +391,8 @@ impl Cluster {
             .unwrap();
     }
 
-    /// Asks for so many VFs by a policy, and waits until the node has them: proof that all parts work.
-    pub async fn make_vfs(&self, node: &str, pf: &str, count: usize) {
+    /// Applies a policy with `count` VFs and waits until the node has them, which shows that all parts work.
+    pub async fn create_vfs(&self, node: &str, pf: &str, count: usize) {
         self.apply_policy("p", json!({ "numVfs": count, "nicSelector": { "pfNames": [pf] } })).await;
         let what = format!("{count} VFs");
         self.wait(node, &what, |state| state.is_synced() && state.vfs(pf).len() == count).await;
@@ -394,58 +406,67 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Waits for a node state like this.
-    pub async fn wait(&self, node: &str, what: &str, like: impl Fn(&State) -> bool) -> State {
-        self.wait_telling(node, what, like, || self.log()).await
-    }
-
-    /// The same, with somebody else's log in the complaint.
-    pub async fn wait_telling(
+    /// Waits until the node state meets `condition`.
+    pub async fn wait(
         &self,
         node: &str,
         what: &str,
-        like: impl Fn(&State) -> bool,
+        condition: impl Fn(&NodeStateView) -> bool,
+    ) -> NodeStateView {
+        self.wait_with_log(node, what, condition, || self.log()).await
+    }
+
+    /// Waits until the node state meets `condition`. A timeout shows the text of `log`.
+    pub async fn wait_with_log(
+        &self,
+        node: &str,
+        what: &str,
+        condition: impl Fn(&NodeStateView) -> bool,
         log: impl FnOnce() -> String,
-    ) -> State {
+    ) -> NodeStateView {
         let api: Api<SriovNetworkNodeState> = Api::namespaced(self.client.clone(), &self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let mut states =
-            watcher(api.clone(), config).default_backoff().applied_objects().map_ok(State).boxed();
+            watcher(api.clone(), config).default_backoff().applied_objects().map_ok(NodeStateView).boxed();
         let found = async {
             loop {
                 match states.next().await.unwrap() {
-                    Ok(state) if like(&state) => return state,
+                    Ok(state) if condition(&state) => return state,
                     _ => {}
                 }
             }
         };
         let Ok(state) = tokio::time::timeout(DEADLINE, found).await else {
-            panic!("{node} never came to: {what}; it is {:#?}\n{}", api.get_opt(node).await, log());
+            panic!(
+                "timed out waiting for {node}: {what}; current state: {:#?}\n{}",
+                api.get_opt(node).await,
+                log()
+            );
         };
         state
     }
 
     pub async fn expect_event(&self, node: &str, type_: &str, reason: &str) {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let is_it = |event: &Event| {
+        let matches = |event: &Event| {
             event.reason.as_deref() == Some(reason)
                 && event.type_.as_deref() == Some(type_)
-                && event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(node)
+                && event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(node)
                 && event.note.as_ref().is_some_and(|note| !note.is_empty())
         };
         let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
-        let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(is_it) {} };
+        let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(matches) {} };
         tokio::time::timeout(DEADLINE, found)
             .await
             .unwrap_or_else(|_| panic!("no {type_} event {reason} about {node}\n{}", self.log()));
     }
 }
 
-/// A node state, with what the tests ask of it.
+/// Node state with accessors for tests.
 #[derive(Clone, Debug)]
-pub struct State(SriovNetworkNodeState);
+pub struct NodeStateView(SriovNetworkNodeState);
 
-impl State {
+impl NodeStateView {
     pub fn status(&self) -> vfleet_api::SriovNetworkNodeStateStatus {
         self.0.status.clone().unwrap_or_default()
     }
@@ -466,7 +487,7 @@ impl State {
         self.status().last_sync_error.unwrap_or_default()
     }
 
-    /// Succeeded, with the spec as it is now.
+    /// Returns whether the current spec was applied successfully.
     pub fn is_synced(&self) -> bool {
         let conditions = self.status().conditions.unwrap_or_default();
         let current = conditions.iter().any(|condition| {
@@ -479,19 +500,19 @@ impl State {
         self.find_condition(type_).expect("a condition")
     }
 
-    /// The status and the reason of a condition that may not be there.
+    /// Returns status and reason of a condition, if it exists.
     pub fn find_condition(&self, type_: &str) -> Option<(String, String)> {
         let conditions = self.status().conditions.unwrap_or_default();
         let condition = conditions.into_iter().find(|condition| condition.type_ == type_)?;
         Some((condition.status, condition.reason))
     }
 
-    /// Changes with every write.
+    /// Returns the resource version.
     pub fn version(&self) -> &str {
         self.0.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// The names of all cards.
+    /// Returns the names of all cards.
     pub fn cards(&self) -> Vec<String> {
         let cards = self.status().interfaces.unwrap_or_default();
         cards.into_iter().filter_map(|card| card.name).collect()

@@ -1,4 +1,4 @@
-//! Nodes that are drained: their pods, pools and budgets, agents that the test plays, and a log of who was busy when.
+//! Drains: pods, pools and budgets of nodes, agents that the test simulates, and logs of drains.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,7 +6,7 @@
     clippy::panic,
     reason = "in a test a failed expectation is the point"
 )]
-#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+#![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
 use std::time::Duration;
 
@@ -31,21 +31,21 @@ pub mod log;
 
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// The resource that pods with VFs ask for.
+/// Resource that pods with VFs request.
 pub const RESOURCE: &str = "openshift.io/nics";
 
 impl Cluster {
     pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.administrator())
+        Api::all(self.admin_client())
     }
 
     pub fn states(&self) -> Api<SriovNetworkNodeState> {
         self.api()
     }
 
-    /// A pool of these nodes.
-    pub async fn pool(&self, name: &str, nodes: &[&str], mut spec: Value) {
-        // A field takes one value only.
+    /// Creates a pool of these nodes.
+    pub async fn create_pool(&self, name: &str, nodes: &[&str], mut spec: Value) {
+        // A field selector takes only one value.
         spec["nodeSelectorTerms"] = nodes
             .iter()
             .map(|node| json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }] }))
@@ -53,76 +53,76 @@ impl Cluster {
         self.apply("SriovNetworkPoolConfig", "sriovnetworkpoolconfigs", name, &spec).await;
     }
 
-    /// Workers, and waits for their node states.
-    pub async fn workers(&self, nodes: &[&str]) {
+    /// Creates workers and waits for their node states.
+    pub async fn create_workers(&self, nodes: &[&str]) {
         futures::future::join_all(nodes.iter().map(|node| async move {
             self.create_worker(node).await;
-            self.wait_for::<SriovNetworkNodeState>(node, "is there", |_| true).await;
+            self.wait_for::<SriovNetworkNodeState>(node, "exists", |_| true).await;
         }))
         .await;
     }
 
-    /// What the agent of `node` writes about its drain.
-    pub async fn agent_writes(&self, node: &str, status: Value) {
+    /// Writes the status of a node state as the agent of `node`.
+    pub async fn write_agent_status(&self, node: &str, status: Value) {
         let params =
             PatchParams { field_manager: Some(AGENT_FIELD_MANAGER.to_owned()), ..Default::default() };
         let patch = Patch::Merge(json!({ "status": status }));
         self.states().patch_status(node, &params, &patch).await.unwrap();
     }
 
-    /// The agent asks for a drain.
-    pub async fn ask(&self, node: &str, scope: &str) {
+    /// Requests a drain as the agent of `node`.
+    pub async fn request_drain(&self, node: &str, scope: &str) {
         let now = vfleet_api::meta::MicroTime(Timestamp::now());
         let status = json!({
             "drainStatus": "Drain_Required", "drainScope": scope, "drainRequestedAt": now, "drainRetry": null,
         });
-        self.agent_writes(node, status).await;
+        self.write_agent_status(node, status).await;
     }
 
-    /// The agent is done, or needs no drain any more.
-    pub async fn be_idle(&self, node: &str) {
-        self.agent_writes(node, json!({ "drainStatus": "Idle" })).await;
+    /// Reports as the agent of `node` that it needs no drain any more.
+    pub async fn set_idle(&self, node: &str) {
+        self.write_agent_status(node, json!({ "drainStatus": "Idle" })).await;
     }
 
     pub async fn drain_status(&self, node: &str) -> DrainStatus {
         status_of(&self.states().get(node).await.unwrap())
     }
 
-    /// Waits until the drain of `node` is so far.
+    /// Waits until the drain of `node` has this status.
     pub async fn expect_drain(&self, node: &str, status: DrainStatus) -> SriovNetworkNodeState {
         self.wait_for(node, status.as_str(), |state| status_of(state) == status).await
     }
 
-    /// Waits for a Node like this.
-    pub async fn expect_node(&self, node: &str, what: &str, like: impl Fn(&Node) -> bool) -> Node {
+    /// Waits until the Node meets `condition`.
+    pub async fn expect_node(&self, node: &str, what: &str, condition: impl Fn(&Node) -> bool) -> Node {
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let mut nodes = watcher(self.nodes(), config).default_backoff().applied_objects().boxed();
         let mut last = None;
         let found = async {
             loop {
                 match nodes.next().await.unwrap() {
-                    Ok(node) if like(&node) => return node,
+                    Ok(node) if condition(&node) => return node,
                     Ok(node) => last = Some(node),
                     Err(_) => {}
                 }
             }
         };
         let Ok(found) = tokio::time::timeout(DEADLINE, found).await else {
-            panic!("{node} never came to: {what}; it was {last:#?}\n{}", self.log());
+            panic!("timed out waiting for node {node}: {what}; last version: {last:#?}\n{}", self.log());
         };
         found
     }
 
-    /// Waits until `node` is as if nothing had been.
-    pub async fn expect_at_rest(&self, node: &str) {
-        self.expect_node(node, "uncordoned, without our mark", |node| {
-            !is_cordoned(node) && mark(node).is_none()
+    /// Waits until `node` is uncordoned and has no cordon mark of vfleet.
+    pub async fn expect_uncordoned(&self, node: &str) {
+        self.expect_node(node, "uncordoned, without the mark of vfleet", |node| {
+            !is_cordoned(node) && cordon_mark(node).is_none()
         })
         .await;
     }
 
-    /// A pod on `node`, which kwok plays; `spec` says more about it.
-    pub async fn pod(&self, name: &str, node: &str, metadata: Value, resource: Option<&str>) {
+    /// Creates a pod on `node`, which kwok simulates. The pod requests one device of `resource`.
+    pub async fn create_pod(&self, name: &str, node: &str, metadata: Value, resource: Option<&str>) {
         let mut object = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "none" }], "tolerations": [
@@ -140,50 +140,50 @@ impl Cluster {
 
     /// Waits until the pod runs.
     pub async fn expect_running(&self, name: &str) -> Pod {
-        let runs =
+        let is_running =
             |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-        self.wait_for(name, "Running", runs).await
+        self.wait_for(name, "Running", is_running).await
     }
 
     pub async fn has_pod(&self, name: &str) -> bool {
         self.api::<Pod>().get_opt(name).await.unwrap().is_some()
     }
 
-    /// A budget: so many of the pods with this label have to be there.
-    pub fn budget(&self, name: &str, label: &str, min_available: u32) {
+    /// Creates a PodDisruptionBudget: at least `min_available` pods with this label must run.
+    pub fn create_budget(&self, name: &str, label: &str, min_available: u32) {
         let object = json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
             "spec": { "minAvailable": min_available, "selector": { "matchLabels": { "app": label } } },
         });
-        let file = self.file(&format!("{name}.json"), &object.to_string());
+        let file = self.write_file(&format!("{name}.json"), &object.to_string());
         self.apply_file(&file);
     }
 
-    /// A node whose pods keep a budget from being broken: `pod` has VFs and cannot go.
-    pub async fn stubborn_pod(&self, pod: &str, node: &str) {
-        self.budget(&format!("{pod}-budget"), pod, 1);
-        self.pod(pod, node, json!({ "labels": { "app": pod } }), Some(RESOURCE)).await;
+    /// Creates a pod with VFs that cannot be evicted because of its PodDisruptionBudget.
+    pub async fn create_protected_pod(&self, pod: &str, node: &str) {
+        self.create_budget(&format!("{pod}-budget"), pod, 1);
+        self.create_pod(pod, node, json!({ "labels": { "app": pod } }), Some(RESOURCE)).await;
         self.expect_running(pod).await;
         let budget = format!("{pod}-budget");
-        let counted = |budget: &PodDisruptionBudget| {
+        let has_counted_pod = |budget: &PodDisruptionBudget| {
             budget.status.as_ref().is_some_and(|status| status.current_healthy == 1)
         };
-        self.wait_for(&budget, "has counted its pod", counted).await;
+        self.wait_for(&budget, "has counted its pod", has_counted_pod).await;
     }
 
-    /// Waits until the operator says that the drain of `node` is blocked for this reason; gives the message.
+    /// Waits until the operator reports that the drain of `node` is blocked for this reason; returns the message.
     pub async fn expect_blocked(&self, node: &str, reason: &str) -> String {
-        let is_it = |state: &SriovNetworkNodeState| {
-            let (status, found, _) = blocked(state);
+        let matches = |state: &SriovNetworkNodeState| {
+            let (status, found, _) = blocked_condition(state);
             status == "True" && found == reason
         };
-        let state = self.wait_for(node, &format!("Blocked: {reason}"), is_it).await;
-        blocked(&state).2
+        let state = self.wait_for(node, &format!("Blocked: {reason}"), matches).await;
+        blocked_condition(&state).2
     }
 
-    /// Waits until the operator says that the drain of `node` is not blocked any more.
+    /// Waits until the operator reports that the drain of `node` is not blocked any more.
     pub async fn expect_not_blocked(&self, node: &str) {
-        let is_free = |state: &SriovNetworkNodeState| blocked(state).0 == "False";
+        let is_free = |state: &SriovNetworkNodeState| blocked_condition(state).0 == "False";
         self.wait_for(node, "not blocked", is_free).await;
     }
 
@@ -191,23 +191,23 @@ impl Cluster {
         self.api::<Pod>().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until these nodes, and no others, have the slots of a pool.
+    /// Waits until exactly these nodes have the slots of a pool.
     pub async fn expect_slots(&self, pool: &str, nodes: &[&str]) {
-        let is_so = |pool: &SriovNetworkPoolConfig| {
+        let matches = |pool: &SriovNetworkPoolConfig| {
             let slots = pool.status.as_ref().and_then(|status| status.slots.as_deref()).unwrap_or_default();
             slots.iter().map(|slot| slot.node.as_str()).eq(nodes.iter().copied())
         };
-        self.wait_for(pool, &format!("slots for {nodes:?}"), is_so).await;
+        self.wait_for(pool, &format!("slots for {nodes:?}"), matches).await;
     }
 
-    /// Waits until the drain of one of `nodes` is so far; gives its name.
+    /// Waits until the drain of one of `nodes` has this status; returns the name of the node.
     pub async fn expect_one_drain(&self, nodes: &[String], status: DrainStatus) -> String {
-        let is_it =
+        let matches =
             |state: &SriovNetworkNodeState| nodes.contains(&state.name_any()) && status_of(state) == status;
-        self.wait_for_any("", &format!("{} for one of {nodes:?}", status.as_str()), is_it).await.name_any()
+        self.wait_for_any("", &format!("{} for one of {nodes:?}", status.as_str()), matches).await.name_any()
     }
 
-    /// The slots of a pool.
+    /// Returns the nodes that have slots of a pool.
     pub async fn slots(&self, pool: &str) -> Vec<String> {
         let pool: SriovNetworkPoolConfig = self.api().get(pool).await.unwrap();
         let slots = pool.status.and_then(|status| status.slots).unwrap_or_default();
@@ -215,8 +215,8 @@ impl Cluster {
     }
 }
 
-/// The condition `Blocked`: status, reason and message.
-fn blocked(state: &SriovNetworkNodeState) -> (String, String, String) {
+/// Returns status, reason and message of the condition `Blocked`.
+fn blocked_condition(state: &SriovNetworkNodeState) -> (String, String, String) {
     let conditions = state.status.as_ref().and_then(|status| status.conditions.as_ref());
     condition(conditions, "Blocked")
 }
@@ -229,7 +229,7 @@ pub fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
-/// Whose cordon we say it is.
-pub fn mark(node: &Node) -> Option<&str> {
+/// Returns the annotation that marks a cordon of vfleet.
+pub fn cordon_mark(node: &Node) -> Option<&str> {
     node.annotations().get(vfleet_api::keys::CORDON).map(String::as_str)
 }

@@ -1,10 +1,11 @@
-//! What the end-to-end tests share: the contract suite of hosts, and the way to the VM lab.
+//! Shared parts of the end-to-end tests: clusters on control planes, the contract suite of hosts, the VM lab,
+//! benchmarks.
 
+pub mod admission;
 pub mod agent;
 pub mod bench;
 pub mod cluster;
 pub mod contract;
-pub mod door;
 pub mod drain;
 pub mod lab;
 pub mod networks;

@@ -1,7 +1,7 @@
 //! Networks and their NetworkAttachmentDefinitions (NADs) on a control plane with one operator.
 //!
-//! The operator serves the networks of all namespaces, so one operator works for all tests of the program. Tests that
-//! stop it, or take the NADs' definition away, have it for themselves meanwhile.
+//! The operator reconciles networks of all namespaces, so all tests of the program share one operator. Tests that stop
+//! the operator, or remove the CRD of NADs, run exclusively.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,9 +9,9 @@
     clippy::panic,
     reason = "in a test a failed expectation is the point"
 )]
-#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+#![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
-mod keeper;
+mod operator_thread;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -31,78 +31,79 @@ use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfleet_api::network::NetworkAttachmentDefinition as Nad;
 
-use keeper::Keeper;
+use operator_thread::OperatorThread;
 
 use crate::plane::{Plane, root};
 
-/// Generous: the machine that runs the tests may be busy.
+/// Deadline of waits; generous, because the machine may be busy.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// On a network: where its NAD was put.
+/// Annotation of a network with the namespace of its NAD.
 pub const LAST_NAMESPACE: &str = "operator.sriovnetwork.openshift.io/last-network-namespace";
-/// On a NAD: the network that it was made for.
+/// Annotation of a NAD with its network.
 pub const OWNER: &str = "sriovnetwork.openshift.io/owner-ref";
-/// On a NAD: where its devices are taken from.
+/// Annotation of a NAD with the resource of its devices.
 pub const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
-/// On networks in the operator's namespace.
+/// Finalizer of networks in the namespace of the operator.
 pub const FINALIZER: &str = "netattdef.finalizers.sriovnetwork.openshift.io";
 
-static TURN: RwLock<()> = RwLock::const_new(());
+static ACCESS: RwLock<()> = RwLock::const_new(());
 
-/// The control plane, with the operator running.
-pub struct World {
-    keeper: &'static Keeper,
+/// Control plane for networks, with a running operator.
+pub struct NetworkCluster {
+    operator: &'static OperatorThread,
     plane: Arc<ControlPlane>,
     client: Client,
-    turn: Turn,
+    access: Access,
 }
 
-enum Turn {
+/// Access of a test to the shared operator.
+enum Access {
     Shared(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
-    Alone(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
+    Exclusive(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
 }
 
-impl World {
-    /// Together with other tests.
+impl NetworkCluster {
+    /// Returns shared access, at the same time as other tests.
     pub async fn shared() -> Self {
-        Self::new(Turn::Shared(TURN.read().await)).await
+        Self::new(Access::Shared(ACCESS.read().await)).await
     }
 
-    /// With no other test at the same time.
-    pub async fn alone() -> Self {
-        Self::new(Turn::Alone(TURN.write().await)).await
+    /// Returns exclusive access, while no other test runs.
+    pub async fn exclusive() -> Self {
+        Self::new(Access::Exclusive(ACCESS.write().await)).await
     }
 
-    async fn new(turn: Turn) -> Self {
-        let keeper = tokio::task::spawn_blocking(Keeper::get).await.unwrap();
+    async fn new(access: Access) -> Self {
+        let operator = tokio::task::spawn_blocking(OperatorThread::get).await.unwrap();
         let plane = Plane::Networks.get();
         let client = plane.client().await.unwrap();
-        Self { keeper, plane, client, turn }
+        Self { operator, plane, client, access }
     }
 
-    /// The operator's namespace.
-    pub fn home(&self) -> &str {
-        self.keeper.namespace()
+    /// Returns the namespace of the operator.
+    pub fn operator_namespace(&self) -> &str {
+        self.operator.namespace()
     }
 
-    /// As if its machine's power had failed.
+    /// Kills the operator with SIGKILL.
     pub fn kill_operator(&self) {
-        self.alone_only();
-        self.keeper.kill();
+        self.require_exclusive();
+        self.operator.kill();
     }
 
     pub fn start_operator(&self) {
-        self.alone_only();
-        self.keeper.start();
+        self.require_exclusive();
+        self.operator.start();
     }
 
-    fn alone_only(&self) {
-        assert!(matches!(self.turn, Turn::Alone(_)), "others need the operator now");
+    fn require_exclusive(&self) {
+        assert!(matches!(self.access, Access::Exclusive(_)), "this needs exclusive access to the operator");
     }
 
-    /// Takes the definition of NADs away, and all of them with it.
+    /// Removes the CRD of NADs, and with it all NADs.
     pub fn uninstall_nads(&self) {
-        self.alone_only();
+        self.require_exclusive();
         let crd = "network-attachment-definitions.k8s.cni.cncf.io";
         self.kubectl(&["delete", "crd", crd, "--wait=true"]);
     }
@@ -115,12 +116,12 @@ impl World {
         self.plane.kubectl(arguments).unwrap().into_stdout().unwrap()
     }
 
-    /// A new namespace.
+    /// Creates a namespace with a generated name.
     pub async fn namespace(&self, prefix: &str) -> String {
         self.plane.namespace(prefix).await.unwrap()
     }
 
-    /// A new namespace of this very name.
+    /// Creates a namespace with this name.
     pub async fn create_namespace(&self, name: &str) {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..Default::default() };
         let namespace = Namespace { metadata, ..Default::default() };
@@ -132,7 +133,7 @@ impl World {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// As the administrator.
+    /// Returns a client with all rights.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -155,7 +156,7 @@ impl World {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Applies a network; `spec` gets a resource name.
+    /// Applies a network. Adds a resource name to `spec`.
     pub async fn apply(&self, kind: &str, namespace: &str, name: &str, mut spec: Value) {
         spec["resourceName"] = json!("nics");
         let network = json!({
@@ -165,27 +166,27 @@ impl World {
         self.networks(kind, namespace).patch(name, &params, &Patch::Apply(&network)).await.unwrap();
     }
 
-    /// A SriovNetwork in the operator's namespace.
+    /// Applies a SriovNetwork in the namespace of the operator.
     pub async fn apply_sriov(&self, name: &str, spec: Value) {
-        self.apply("SriovNetwork", self.home(), name, spec).await;
+        self.apply("SriovNetwork", self.operator_namespace(), name, spec).await;
     }
 
     pub async fn delete(&self, kind: &str, namespace: &str, name: &str) {
         self.networks(kind, namespace).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits for a network whose Ready condition, of its spec as it is now, has this reason.
+    /// Waits until the Ready condition for the current spec of a network has this reason.
     pub async fn wait_for(&self, kind: &str, namespace: &str, name: &str, reason: &str) -> Network {
         let api = self.networks(kind, namespace);
-        let is_it = |found: Option<&DynamicObject>| {
+        let matches = |found: Option<&DynamicObject>| {
             found.is_some_and(|found| Network(found.clone()).is_current(reason))
         };
-        Network(self.wait(api, name, reason, is_it).await.expect("it is there"))
+        Network(self.wait(api, name, reason, matches).await.expect("the object exists"))
     }
 
-    /// The same for a SriovNetwork in the operator's namespace.
+    /// Waits until the Ready condition of a SriovNetwork in the namespace of the operator has this reason.
     pub async fn wait_for_sriov(&self, name: &str, reason: &str) -> Network {
-        self.wait_for("SriovNetwork", self.home(), name, reason).await
+        self.wait_for("SriovNetwork", self.operator_namespace(), name, reason).await
     }
 
     pub async fn wait_for_nad(
@@ -193,72 +194,75 @@ impl World {
         namespace: &str,
         name: &str,
         what: &str,
-        like: impl Fn(&Nad) -> bool,
+        condition: impl Fn(&Nad) -> bool,
     ) -> Nad {
-        // Guarded: on its way it may have no spec, which makes it unreadable.
+        // The guard tolerates a NAD without spec, which may exist for a moment.
         let api: Api<DeserializeGuard<Nad>> = Api::namespaced(self.client.clone(), namespace);
-        let readable = |found: Option<&DeserializeGuard<Nad>>| found?.0.as_ref().ok().cloned();
-        let is_it = |found: Option<&DeserializeGuard<Nad>>| readable(found).is_some_and(|nad| like(&nad));
-        readable(self.wait(api, name, what, is_it).await.as_ref()).expect("it is there")
+        let parse = |found: Option<&DeserializeGuard<Nad>>| found?.0.as_ref().ok().cloned();
+        let matches = |found: Option<&DeserializeGuard<Nad>>| parse(found).is_some_and(|nad| condition(&nad));
+        parse(self.wait(api, name, what, matches).await.as_ref()).expect("the object exists")
     }
 
-    pub async fn wait_until_gone<K>(&self, api: Api<K>, name: &str)
+    pub async fn wait_until_deleted<K>(&self, api: Api<K>, name: &str)
     where
         K: kube::Resource + Clone + Debug + Send + DeserializeOwned + 'static,
     {
         self.wait(api, name, "gone", |found: Option<&K>| found.is_none()).await;
     }
 
-    /// Waits until `is_it` holds for the object.
+    /// Waits until the object meets `condition`.
     pub async fn wait<K>(
         &self,
         api: Api<K>,
         name: &str,
         what: &str,
-        is_it: impl Fn(Option<&K>) -> bool,
+        condition: impl Fn(Option<&K>) -> bool,
     ) -> Option<K>
     where
         K: kube::Resource + Clone + Debug + Send + DeserializeOwned + 'static,
     {
-        let found = Box::pin(await_condition(api.clone(), name, is_it));
+        let found = Box::pin(await_condition(api.clone(), name, condition));
         let found = tokio::select! {
             found = tokio::time::timeout(DEADLINE, found) => found,
-            () = self.keeper.failure() => panic!("the operator has ended\n{}", self.keeper.log()),
+            () = self.operator.failure() => panic!("the operator ended unexpectedly\n{}", self.operator.log()),
         };
         let Ok(found) = found else {
-            let is = api.get_opt(name).await;
-            panic!("{name} never came to: {what}; it is {is:#?}\n{}", self.keeper.log())
+            let current = api.get_opt(name).await;
+            panic!(
+                "timed out waiting for {name}: {what}; current object: {current:#?}\n{}",
+                self.operator.log()
+            )
         };
         found.unwrap()
     }
 
     pub async fn expect_event(&self, namespace: &str, name: &str, type_: &str, reason: &str) {
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let is_it = |event: &Event| {
+        let matches = |event: &Event| {
             event.reason.as_deref() == Some(reason)
                 && event.type_.as_deref() == Some(type_)
-                && event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(name)
+                && event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name)
                 && event.note.as_ref().is_some_and(|note| !note.is_empty())
         };
         let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
-        let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(is_it) {} };
+        let found = async { while !events.next().await.unwrap().as_ref().is_ok_and(matches) {} };
         tokio::time::timeout(DEADLINE, found)
             .await
             .unwrap_or_else(|_| panic!("no {type_} event {reason} about {name}"));
     }
 }
 
-impl Drop for World {
+impl Drop for NetworkCluster {
     fn drop(&mut self) {
-        // The next test finds all as it needs it, also after one that failed in the middle.
-        if matches!(self.turn, Turn::Alone(_)) {
+        // Restore the state for the next test, also after a failed test.
+        if matches!(self.access, Access::Exclusive(_)) {
             self.install_nads();
-            self.keeper.start();
+            self.operator.start();
         }
     }
 }
 
-/// A network, with what the tests ask of it.
+/// Network with accessors for tests.
 #[derive(Clone, Debug)]
 pub struct Network(pub DynamicObject);
 
@@ -302,12 +306,12 @@ impl Network {
     }
 }
 
-/// The CNI configuration of a NAD.
+/// Returns the CNI configuration of a NAD.
 pub fn config(nad: &Nad) -> Value {
     serde_json::from_str(nad.spec.config.as_deref().unwrap_or_default()).unwrap()
 }
 
-/// An annotation of a NAD.
+/// Returns an annotation of a NAD.
 pub fn annotation<'a>(nad: &'a Nad, key: &str) -> Option<&'a str> {
     nad.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }

@@ -1,4 +1,4 @@
-//! Objects of any kind in a test's namespace.
+//! Objects of any kind in the namespace of a test.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,7 +6,7 @@
     clippy::panic,
     reason = "in a test a failed expectation is the point"
 )]
-#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+#![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -24,16 +24,16 @@ use vfleet_api::meta::Condition;
 
 use crate::cluster::Cluster;
 
-/// Generous: the machine that runs the tests may be busy with a virtual machine.
+/// Deadline of waits; generous, because a virtual machine may run at the same time.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Objects of a namespace that can be waited for.
-pub trait Watched:
+/// Kind of namespaced objects that can be watched.
+pub trait Watchable:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
 
-impl<K> Watched for K where
+impl<K> Watchable for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + Debug
@@ -44,63 +44,68 @@ impl<K> Watched for K where
 }
 
 impl Cluster {
-    /// The objects of one kind in the test's namespace, as the administrator.
+    /// Returns the API of one kind in the namespace of the test, with all rights.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        Api::namespaced(self.administrator(), self.namespace())
+        Api::namespaced(self.admin_client(), self.namespace())
     }
 
-    /// Applies an object of this API group in the test's namespace, as its user would.
+    /// Applies an object of the API group of vfleet in the namespace of the test.
     pub async fn apply(&self, kind: &str, plural: &str, name: &str, spec: &Value) {
         let gvk = GroupVersionKind::gvk("sriovnetwork.openshift.io", "v1", kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-        let api: Api<DynamicObject> = Api::namespaced_with(self.administrator(), self.namespace(), &resource);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.admin_client(), self.namespace(), &resource);
         let object = serde_json::json!({
             "apiVersion": "sriovnetwork.openshift.io/v1", "kind": kind, "metadata": { "name": name }, "spec": spec,
         });
         api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await.unwrap();
     }
 
-    /// Waits for an object like this.
-    pub async fn wait_for<K: Watched>(&self, name: &str, what: &str, like: impl Fn(&K) -> bool) -> K {
-        let only_it = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        self.wait_with(only_it, &format!("{name}: {what}"), like).await
+    /// Waits until the object `name` meets `condition`.
+    pub async fn wait_for<K: Watchable>(&self, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        self.wait_with(config, &format!("{name}: {what}"), condition).await
     }
 
-    /// Waits for an object with these labels.
-    pub async fn wait_for_any<K: Watched>(&self, labels: &str, what: &str, like: impl Fn(&K) -> bool) -> K {
-        self.wait_with(watcher::Config::default().labels(labels), what, like).await
-    }
-
-    async fn wait_with<K: Watched>(
+    /// Waits until an object with these labels meets `condition`.
+    pub async fn wait_for_any<K: Watchable>(
         &self,
-        which: watcher::Config,
+        labels: &str,
         what: &str,
-        like: impl Fn(&K) -> bool,
+        condition: impl Fn(&K) -> bool,
+    ) -> K {
+        self.wait_with(watcher::Config::default().labels(labels), what, condition).await
+    }
+
+    async fn wait_with<K: Watchable>(
+        &self,
+        config: watcher::Config,
+        what: &str,
+        condition: impl Fn(&K) -> bool,
     ) -> K {
         let api: Api<K> = self.api();
         let mut last = None;
-        let mut objects = watcher(api, which).default_backoff().applied_objects().boxed();
+        let mut objects = watcher(api, config).default_backoff().applied_objects().boxed();
         let found = async {
             loop {
                 match objects.next().await.unwrap() {
-                    Ok(object) if like(&object) => return object,
+                    Ok(object) if condition(&object) => return object,
                     Ok(object) => last = Some(object),
                     Err(_) => {}
                 }
             }
         };
         let Ok(object) = tokio::time::timeout(DEADLINE, found).await else {
-            panic!("no {} came to: {what}; the last was {last:#?}\n{}", K::kind(&()), self.log());
+            panic!("timed out waiting for {}: {what}; last version: {last:#?}\n{}", K::kind(&()), self.log());
         };
         object
     }
 }
 
-/// A condition's status, reason and message; empty when there is none.
+/// Returns status, reason and message of a condition; empty texts if it does not exist.
 pub fn condition(conditions: Option<&Vec<Condition>>, type_: &str) -> (String, String, String) {
     let found = conditions.into_iter().flatten().find(|condition| condition.type_ == type_);
     found.map_or_else(Default::default, |found| {

@@ -1,4 +1,5 @@
-//! The real programs on a real kernel: they run in the lab's machine, against the API server on the host.
+//! Scenarios with the real programs on a real kernel: they run in the machine of the lab, with the API server on the
+//! host.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,93 +9,92 @@
 )]
 
 mod boot_loader;
+mod crashes;
+mod crashing_agent;
 mod external;
 mod guest;
-mod healing;
-mod killed;
-mod mortal;
+mod lab_cluster;
 mod policy;
 mod protection;
-mod records;
-mod scene;
+mod repair;
 mod standalone;
 mod systemd;
+mod takeover;
 
 use std::path::Path;
 
 use fixture_lab::Vm;
 use futures::future::LocalBoxFuture;
 
-use self::scene::Scene;
+use self::lab_cluster::LabCluster;
 
-/// A story that is told on the machine. It leaves the cards without VFs.
-pub struct Trial {
-    /// Its name.
+/// Scenario on the machine of the lab. It must leave the cards without VFs.
+pub struct Scenario {
     pub name: &'static str,
-    tell: for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, ()>,
+    play: for<'a> fn(&'a LabCluster<'a>) -> LocalBoxFuture<'a, ()>,
 }
 
-/// The programs of this package that run in the machine.
+/// Programs that run in the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs {
-    /// vfleet, as it is shipped.
+    /// The release build of vfleet.
     pub vfleet: &'static Path,
-    /// An agent that dies at some kinds of steps.
-    pub mortal_agent: &'static Path,
+    /// Agent that crashes at some kinds of steps.
+    pub crashing_agent: &'static Path,
 }
 
-/// All stories. Those that reboot the machine come last, in an order that needs the fewest reboots.
-pub const TRIALS: [Trial; 10] = [
-    Trial {
-        name: "agent::a_policy_becomes_vfs_on_a_real_kernel",
-        tell: |scene| Box::pin(policy::becomes_vfs(scene)),
+/// All scenarios. Those that reboot the machine come last, in an order that needs the fewest reboots.
+pub const SCENARIOS: [Scenario; 10] = [
+    Scenario {
+        name: "agent::a_policy_creates_vfs_on_a_real_kernel",
+        play: |lab| Box::pin(policy::creates_vfs(lab)),
     },
-    Trial {
-        name: "agent::a_vf_that_lost_its_driver_is_bound_again_and_nothing_else_is_touched",
-        tell: |scene| Box::pin(healing::a_vf_that_lost_its_driver(scene)),
+    Scenario {
+        name: "agent::an_unbound_vf_is_bound_again_and_nothing_else_is_changed",
+        play: |lab| Box::pin(repair::binds_an_unbound_vf(lab)),
     },
-    Trial {
-        name: "agent::vfs_that_others_made_are_configured_and_their_neighbours_left_alone",
-        tell: |scene| Box::pin(external::only_the_vfs_of_the_policy(scene)),
+    Scenario {
+        name: "agent::only_vfs_of_the_policy_are_configured_on_an_externally_managed_pf",
+        play: |lab| Box::pin(external::configures_only_vfs_of_the_policy(lab)),
     },
-    Trial {
-        name: "agent::what_the_node_itself_uses_is_not_disturbed",
-        tell: |scene| Box::pin(protection::of_what_the_node_uses(scene)),
+    Scenario {
+        name: "agent::pfs_and_vfs_that_the_node_uses_are_protected",
+        play: |lab| Box::pin(protection::protects_what_the_node_uses(lab)),
     },
-    Trial {
-        name: "agent::killed_at_every_kind_of_step_it_ends_the_same",
-        tell: |scene| Box::pin(killed::at_every_kind_of_step(scene)),
+    Scenario {
+        name: "agent::crashes_at_every_kind_of_step_do_not_change_the_result",
+        play: |lab| Box::pin(crashes::at_every_kind_of_step(lab)),
     },
-    Trial {
-        name: "node::policies_without_a_cluster",
-        tell: |scene| Box::pin(standalone::apply_show_reset(scene)),
+    Scenario {
+        name: "node::policies_are_applied_without_a_cluster",
+        play: |lab| Box::pin(standalone::apply_show_reset(lab)),
     },
-    Trial {
-        name: "agent::vfs_of_the_go_daemon_are_taken_over_and_a_reboot_makes_ours_again",
-        tell: |scene| Box::pin(records::outlive_the_go_daemon_and_a_reboot(scene)),
+    Scenario {
+        name: "agent::vfs_of_the_go_daemon_are_taken_over_and_created_again_after_a_reboot",
+        play: |lab| Box::pin(takeover::survives_a_reboot(lab)),
     },
-    Trial {
-        name: "agent::a_boot_loader_that_changes_nothing_ends_in_two_reboots",
-        tell: |scene| Box::pin(boot_loader::that_changes_nothing(scene)),
+    Scenario {
+        name: "agent::an_ineffective_boot_loader_causes_only_two_reboots",
+        play: |lab| Box::pin(boot_loader::gives_up_after_two_reboots(lab)),
     },
-    Trial {
-        name: "agent::kernel_arguments_are_set_and_the_reboot_makes_them_count",
-        tell: |scene| Box::pin(boot_loader::that_works(scene)),
+    Scenario {
+        name: "agent::kernel_arguments_are_set_and_take_effect_after_a_reboot",
+        play: |lab| Box::pin(boot_loader::sets_kernel_arguments(lab)),
     },
-    Trial {
-        name: "agent::in_systemd_mode_the_units_do_it_at_boot",
-        tell: |scene| Box::pin(systemd::units_do_it_at_boot(scene)),
+    Scenario {
+        name: "agent::in_systemd_mode_units_configure_the_cards_at_boot",
+        play: |lab| Box::pin(systemd::units_configure_cards_at_boot(lab)),
     },
 ];
 
-impl Trial {
-    /// Tells the story.
+impl Scenario {
+    /// Runs the scenario.
     ///
     /// # Panics
-    /// When something is not as it should be.
+    /// If an expectation of the scenario is not met.
     pub async fn run(&self, vm: &Vm, programs: Programs) {
-        let scene = Scene::set(vm, programs).await;
-        (self.tell)(&scene).await;
-        scene.strike();
+        let lab = LabCluster::start(vm, programs).await;
+        (self.play)(&lab).await;
+        lab.finish();
     }
 }

@@ -1,4 +1,4 @@
-//! Pools, as users write them and as they say how they are.
+//! Pools and their conditions.
 
 use serde_json::Value;
 use vfleet_api::SriovNetworkPoolConfig;
@@ -17,10 +17,10 @@ impl Cluster {
         let find = |pool: &SriovNetworkPoolConfig| {
             condition(pool.status.as_ref().and_then(|status| status.conditions.as_ref()), type_)
         };
-        let is_so = |pool: &SriovNetworkPoolConfig| {
-            let (found, why, _) = find(pool);
-            (found.as_str(), why.as_str()) == (status, reason)
+        let matches = |pool: &SriovNetworkPoolConfig| {
+            let (found_status, found_reason, _) = find(pool);
+            (found_status.as_str(), found_reason.as_str()) == (status, reason)
         };
-        find(&self.wait_for(pool, &format!("{type_} {status} {reason}"), is_so).await).2
+        find(&self.wait_for(pool, &format!("{type_} {status} {reason}"), matches).await).2
     }
 }

@@ -1,4 +1,4 @@
-//! Ports for programs that are told where to listen.
+//! TCP ports for programs under test.
 
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
@@ -6,29 +6,29 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-/// Below it are ports that others listen at.
+/// First port to use; lower ports may be used by services.
 const FIRST: u16 = 10_000;
 
-/// Where the kernel's own choice usually begins.
-const USUAL_FIRST_OF_THE_KERNEL: u16 = 32_768;
+/// Usual first port of the ephemeral port range.
+const DEFAULT_FIRST_EPHEMERAL: u16 = 32_768;
 
-/// Whoever holds the lock of a port has it. Locks end with the process.
+/// Lock files of the ports of this process. The locks end with the process.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// Ports of 127.0.0.1 for this process alone. The kernel gives none of them to a connection that goes out, and other
-/// tests on this machine take others.
-pub fn own_ports<const N: usize>() -> Result<[u16; N]> {
+/// Reserves ports of 127.0.0.1 for this process. They are below the ephemeral range of the kernel, and other tests on
+/// this machine do not use them.
+pub fn reserve_ports<const N: usize>() -> Result<[u16; N]> {
     let mut ports = [0; N];
     for port in &mut ports {
-        *port = own_port()?;
+        *port = reserve_port()?;
     }
     Ok(ports)
 }
 
-fn own_port() -> Result<u16> {
-    let end = first_of_the_kernel();
+fn reserve_port() -> Result<u16> {
+    let end = first_ephemeral_port();
     let count = end.saturating_sub(FIRST).max(1);
-    // Each process begins elsewhere, so that few have to look for long.
+    // Each process starts at another port, so that the search is short.
     let start = u16::try_from(std::process::id().wrapping_mul(97) % u32::from(count))?;
     let mut candidates = (0..count).map(|step| FIRST + (start + step) % count);
     let found = candidates.find_map(|port| Some((port, lock(port)?)));
@@ -37,21 +37,21 @@ fn own_port() -> Result<u16> {
     Ok(port)
 }
 
-/// `None` when somebody else has it.
+/// Locks a port; returns `None` if it is in use.
 fn lock(port: u16) -> Option<File> {
     let folder = std::env::temp_dir().join("vfleet-test-ports");
     std::fs::create_dir_all(&folder).ok()?;
     let file = OpenOptions::new().create(true).append(true).open(folder.join(port.to_string())).ok()?;
     file.try_lock().ok()?;
-    // Somebody who knows nothing of these locks may listen there.
+    // A program that does not use these locks may listen at the port.
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
     Some(file)
 }
 
-fn first_of_the_kernel() -> u16 {
+fn first_ephemeral_port() -> u16 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|first| first.parse().ok());
-    first.filter(|first| *first > FIRST).unwrap_or(USUAL_FIRST_OF_THE_KERNEL)
+    first.filter(|first| *first > FIRST).unwrap_or(DEFAULT_FIRST_EPHEMERAL)
 }
 
 #[cfg(test)]
@@ -61,12 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_a_port_that_somebody_has() {
-        let first: [u16; 8] = own_ports().unwrap();
-        let second: [u16; 8] = own_ports().unwrap();
+    fn a_port_is_reserved_only_once() {
+        let first: [u16; 8] = reserve_ports().unwrap();
+        let second: [u16; 8] = reserve_ports().unwrap();
         let all: std::collections::BTreeSet<_> = first.iter().chain(&second).collect();
         assert_eq!(all.len(), 16, "{first:?} {second:?}");
-        assert!(all.iter().all(|port| (FIRST..first_of_the_kernel()).contains(*port)), "{all:?}");
-        let _listens = TcpListener::bind((Ipv4Addr::LOCALHOST, first[0])).unwrap();
+        assert!(all.iter().all(|port| (FIRST..first_ephemeral_port()).contains(*port)), "{all:?}");
+        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, first[0])).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The programs under test.
+//! Programs under test.
 
 use std::env;
 use std::fs;
@@ -10,21 +10,21 @@ use anyhow::{Context, Result, bail};
 
 use crate::plane::root;
 
-/// The variable with the path of the `vfleet` that is tested.
+/// Environment variable with the path of the `vfleet` under test.
 const VARIABLE: &str = "VFLEET_PROGRAM";
 
-/// Returns the path of the `vfleet` that is tested: the shipped program, unless `VFLEET_PROGRAM` names another one.
+/// Returns the path of the `vfleet` under test: the release build, unless `VFLEET_PROGRAM` names another program.
 ///
 /// # Panics
-/// When it is missing, or older than one of the files that it was built from.
-#[expect(clippy::panic, reason = "without the program there is no test")]
+/// If the program is missing, or older than one of its sources.
+#[expect(clippy::panic, reason = "no test can run without the program")]
 pub fn vfleet() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| find().unwrap_or_else(|error| panic!("no vfleet to test: {error:#}")))
+    PROGRAM.get_or_init(|| find_program().unwrap_or_else(|error| panic!("no vfleet to test: {error:#}")))
 }
 
-fn find() -> Result<PathBuf> {
-    let path = env::var_os(VARIABLE).map_or_else(shipped, PathBuf::from);
+fn find_program() -> Result<PathBuf> {
+    let path = env::var_os(VARIABLE).map_or_else(release_path, PathBuf::from);
     let remedy = format!("build it with `make release`, or name another program in {VARIABLE}");
     let path = path.canonicalize().with_context(|| format!("{}: {remedy}", path.display()))?;
     if let Some(source) = newer_source(&path)? {
@@ -33,14 +33,14 @@ fn find() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the place where `tools/release` puts the program.
-fn shipped() -> PathBuf {
+/// Returns the path to which `tools/release` builds the program.
+fn release_path() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join(format!("{}-unknown-linux-gnu/release/vfleet", env::consts::ARCH))
 }
 
-/// Returns a source file that has changed since the program was built, by the list that `cargo build` leaves beside it.
-/// `cargo test` leaves none: who names such a program has just built it.
+/// Returns a source file that has changed since the program was built, according to the dependency file of `cargo
+/// build`. `cargo test` writes no such file; a program from there is assumed to be up to date.
 fn newer_source(program: &Path) -> Result<Option<String>> {
     let list = program.with_extension("d");
     let text = match fs::read_to_string(&list) {
@@ -50,7 +50,7 @@ fn newer_source(program: &Path) -> Result<Option<String>> {
     let built = modified(program)?;
     let sources = text.split_once(": ").map_or("", |(_, sources)| sources).split_whitespace();
     for source in sources {
-        // A file that is gone has changed, too.
+        // A missing file counts as changed.
         if modified(Path::new(source)).is_ok_and(|changed| changed <= built) {
             continue;
         }

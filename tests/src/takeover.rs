@@ -1,7 +1,7 @@
-//! A cluster that the Go operator has worked in and left, and that vfleet's operator takes over.
+//! Take-over of a cluster that the Go operator has managed.
 //!
-//! Everything the tests compare was written by the Go operator itself. Here is only what its surroundings give it:
-//! what an administrator applies, nodes, and what the daemon on each node reports.
+//! Everything that the tests compare was written by the Go operator itself. This module provides only its input:
+//! objects of an administrator, nodes, and reports of the daemon on each node.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,10 +9,10 @@
     clippy::panic,
     reason = "in a test a failed expectation is the point"
 )]
-#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+#![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
+mod cluster;
 mod kind;
-mod scene;
 
+pub use cluster::{TakeoverCluster, interfaces};
 pub use kind::Kind;
-pub use scene::{Scene, interfaces};

@@ -1,18 +1,19 @@
-//! Steps that take long are detached, so that the rest of the machine does not wait for them.
+//! Detached steps: steps that take long are detached, so that the rest of the machine does not wait for them.
 //!
-//! The host supervises every step (`vfleet_host`): it runs in a thread of its own until it ends, and its target is fenced
-//! meanwhile. This decides only for how long an attempt waits. When nothing has started or ended on the machine for a
-//! while, the steps that still run are detached, and the rest of their lanes is left for a later attempt. The agent wakes
-//! up when a detached step ends or becomes overdue. A failure of it is reported by the next attempt at the same step.
+//! The host supervises every step (`vfleet_host`): it runs in a thread of its own until it ends, and its target is
+//! fenced meanwhile. This module decides only for how long an attempt waits. When nothing has started or ended on the
+//! machine for a while, the steps that still run are detached, and the rest of their lanes is left for a later attempt.
+//! The agent wakes up when a detached step ends or becomes overdue. The next attempt at the same step reports its
+//! failure.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use vfleet_host::{Host, HostError, Running, Wake, Watch, with_causes};
+use vfleet_host::{ChangeCallback, Host, HostError, TaskHandle, WatchGuard, format_error_chain};
 use vfleet_plan::{HostFacts, Step, Target};
 
-/// Making a handful of VFs takes less, and another card can wait that long.
+/// Longest time that an attempt waits without any progress. Creating a handful of VFs takes less.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Steps that no attempt waits for, until they end or become overdue.
@@ -26,14 +27,14 @@ pub(crate) struct DetachedSteps {
 struct Steps {
     /// Steps that had neither ended nor become overdue when they were reaped last.
     detached: Vec<DetachedStep>,
-    /// Failures of those that were reaped, until an attempt asks for the same step.
+    /// Failures of reaped steps, until an attempt executes the same step.
     failed: Vec<(Step, HostError)>,
 }
 
-/// A step that no attempt waits for.
+/// Step that no attempt waits for.
 struct DetachedStep {
     step: Step,
-    running: Running<()>,
+    running: TaskHandle<()>,
 }
 
 impl DetachedSteps {
@@ -42,44 +43,48 @@ impl DetachedSteps {
         Self { steps: Arc::default(), wake: Arc::new(wake) }
     }
 
-    /// Returns whether any of them still runs in time.
+    /// Returns whether any detached step still runs and is not overdue.
     pub(crate) fn is_any_running(&self) -> bool {
         lock(&self.steps).detached.iter().any(|step| step.running.is_in_time())
     }
 
-    /// Returns whether `step` has to wait for one of them.
+    /// Returns whether `step` has to wait for a detached step.
     pub(crate) fn blocks(&self, step: &Step) -> bool {
         self.blocker(step).is_some()
     }
 
-    /// Returns when the first of those that run becomes overdue, or became so after they were reaped last.
+    /// Returns when the first running step becomes overdue, or became overdue after the last reaping.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let steps = lock(&self.steps);
         let running = steps.detached.iter().filter(|step| !step.running.has_ended());
         running.filter_map(|step| step.running.deadline()).min()
     }
 
-    /// Forgets the steps that have ended or become overdue. Every attempt does so, or it would be due again at once.
+    /// Removes the steps that have ended or become overdue. Every attempt does so, or the next one would be due at
+    /// once.
     pub(crate) fn reap(&self) {
         let Steps { detached, failed } = &mut *lock(&self.steps);
         detached.retain(|DetachedStep { step, running }| {
             let Some(result) = running.wait_for(Duration::ZERO) else { return true };
-            let error = result.as_ref().err().map(|error| with_causes(error));
+            let error = result.as_ref().err().map(|error| format_error_chain(error));
             let pf = step.pf().map(tracing::field::display);
-            tracing::info!(pf, %step, error, "a detached step ended");
+            match error {
+                None => tracing::info!(pf, %step, "a step that took long succeeded"),
+                Some(error) => tracing::warn!(pf, %step, error, "a step that took long failed"),
+            }
             failed.extend(result.err().map(|error| (step.clone(), error)));
             false
         });
     }
 
-    /// Returns `host` for one attempt, which waits for no step without end.
+    /// Returns `host` for one attempt. Its steps are detached when they take too long.
     pub(crate) fn attach(&self, host: &Arc<dyn Host>) -> AttemptHost {
         self.attach_with(host, GRACE)
     }
 
     fn attach_with(&self, host: &Arc<dyn Host>, grace: Duration) -> AttemptHost {
         self.reap();
-        // Failures that this attempt does not ask for belong to something that is not desired any more.
+        // Failures of steps that this attempt does not execute belong to an earlier desired state.
         let failed = std::mem::take(&mut lock(&self.steps).failed);
         AttemptHost {
             host: Arc::clone(host),
@@ -98,14 +103,14 @@ impl DetachedSteps {
         Some(blocker.step.to_string())
     }
 
-    fn add(&self, step: &Step, running: Running<()>) {
+    fn add(&self, step: &Step, running: TaskHandle<()>) {
         let wake = Arc::clone(&self.wake);
         running.on_end(move || wake());
         lock(&self.steps).detached.push(DetachedStep { step: step.clone(), running });
     }
 }
 
-/// A machine during one attempt.
+/// Machine during one attempt.
 pub(crate) struct AttemptHost {
     host: Arc<dyn Host>,
     detached: DetachedSteps,
@@ -123,7 +128,7 @@ impl Host for AttemptHost {
         self.host.facts()
     }
 
-    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
+    fn start(&self, step: &Step) -> Result<TaskHandle<()>, HostError> {
         self.host.start(step)
     }
 
@@ -134,7 +139,7 @@ impl Host for AttemptHost {
         if let Some(blocker) = self.detached.blocker(step) {
             return Err(self.leave_unfinished(step, blocker));
         }
-        // The machine's own steps come before or after all others, which have to wait for them anyway.
+        // Steps of the machine come before or after all others, which have to wait for them anyway.
         if step.target() == Target::Machine {
             return self.host.execute(step);
         }
@@ -144,7 +149,7 @@ impl Host for AttemptHost {
         result
     }
 
-    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
+    fn on_change(&self, wake: ChangeCallback) -> Result<WatchGuard, HostError> {
         self.host.on_change(wake)
     }
 }
@@ -162,13 +167,13 @@ impl AttemptHost {
     }
 
     /// Waits for the step as long as something starts or ends on the machine within the grace period.
-    fn wait(&self, step: &Step, running: Running<()>) -> Result<(), HostError> {
+    fn wait(&self, step: &Step, running: TaskHandle<()>) -> Result<(), HostError> {
         loop {
-            let patience = self.grace.saturating_sub(self.quiet());
-            if let Some(result) = running.wait_for(patience) {
+            let timeout = self.grace.saturating_sub(self.idle_time());
+            if let Some(result) = running.wait_for(timeout) {
                 return result;
             }
-            if self.quiet() >= self.grace {
+            if self.idle_time() >= self.grace {
                 self.detached.add(step, running);
                 return Err(self.leave_unfinished(step, step.to_string()));
             }
@@ -180,11 +185,11 @@ impl AttemptHost {
     }
 
     /// Returns for how long no step has started or ended.
-    fn quiet(&self) -> Duration {
+    fn idle_time(&self) -> Duration {
         lock(&self.last_activity).elapsed()
     }
 
-    /// Notes that `step` is not done since the kernel still executes `blocker`.
+    /// Records that `step` is not done because the kernel still executes `blocker`.
     fn leave_unfinished(&self, step: &Step, blocker: String) -> HostError {
         lock(&self.unfinished).insert(step.target().lane());
         HostError::StillRunning { attempt: blocker }
@@ -192,7 +197,7 @@ impl AttemptHost {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here is ever left half changed.
+    // No value is ever left half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -207,7 +212,7 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_millis(50);
-    /// Longer than any of it takes.
+    /// Longer than anything in these tests takes.
     const DEADLINE: Duration = Duration::from_secs(20);
 
     fn set_up(card: usize) -> Step {
@@ -215,11 +220,11 @@ mod tests {
     }
 
     /// Returns a machine whose first card hangs until the sender is dropped.
-    fn machine() -> (Sender<()>, Arc<SimHost>) {
+    fn hanging_machine() -> (Sender<()>, Arc<SimHost>) {
         let (release, released) = mpsc::channel::<()>();
         let (released, stuck) = (Mutex::new(released), set_up(0));
         let host = SimHost::new(&Machine::lab(), "detached").unwrap();
-        host.before_each_step(move |step| {
+        host.set_step_hook(move |step| {
             if *step == stuck {
                 let _ = lock(&released).recv();
             }
@@ -238,51 +243,51 @@ mod tests {
 
     #[test]
     fn a_step_that_hangs_is_detached_and_blocks_its_card_until_it_ends() {
-        let (release, host) = machine();
-        let all: Arc<dyn Host> = host.clone();
+        let (release, host) = hanging_machine();
+        let any_host: Arc<dyn Host> = host.clone();
         let (detached, ended) = detached();
-        let attempt = detached.attach_with(&all, SOON);
+        let attempt = detached.attach_with(&any_host, SOON);
         assert_eq!(reason(&attempt.execute(&set_up(0))), "StepStillRunning");
         assert_eq!(attempt.into_unfinished(), [set_up(0).target()].into());
         assert!(detached.next_deadline().is_some());
 
-        let attempt = detached.attach_with(&all, SOON);
+        let attempt = detached.attach_with(&any_host, SOON);
         let mtu = Step::SetPfMtu { pf: set_up(0).pf().unwrap(), mtu: 2000 };
         for waits in [set_up(0), mtu.clone(), Step::Reboot] {
             assert!(detached.blocks(&waits), "{waits}");
             assert_eq!(reason(&attempt.execute(&waits)), "StepStillRunning", "{waits}");
         }
         assert_eq!(reason(&attempt.execute(&set_up(1))), "Ok");
-        assert_eq!(host.executed(), [set_up(1).to_string()], "nothing else reached the machine");
+        assert_eq!(host.executed_steps(), [set_up(1).to_string()], "nothing else reached the machine");
 
         drop(release);
         ended.recv_timeout(DEADLINE).unwrap();
         assert!(!detached.is_any_running());
         assert_eq!(detached.next_deadline(), None);
-        assert_eq!(reason(&detached.attach_with(&all, SOON).execute(&mtu)), "Ok");
-        assert_eq!(host.executed().len(), 3);
+        assert_eq!(reason(&detached.attach_with(&any_host, SOON).execute(&mtu)), "Ok");
+        assert_eq!(host.executed_steps().len(), 3);
     }
 
     #[test]
     fn a_failure_of_a_detached_step_is_reported_once() {
-        let (release, host) = machine();
+        let (release, host) = hanging_machine();
         host.fail_at(0);
-        let all: Arc<dyn Host> = host.clone();
+        let any_host: Arc<dyn Host> = host.clone();
         let (detached, ended) = detached();
-        let attempt = || detached.attach_with(&all, SOON);
+        let attempt = || detached.attach_with(&any_host, SOON);
         assert_eq!(reason(&attempt().execute(&set_up(0))), "StepStillRunning");
         drop(release);
         ended.recv_timeout(DEADLINE).unwrap();
-        assert_eq!(reason(&attempt().execute(&set_up(0))), "Injected");
+        assert_eq!(reason(&attempt().execute(&set_up(0))), "InjectedFault");
         assert_eq!(reason(&attempt().execute(&set_up(0))), "Ok");
     }
 
     #[test]
     fn no_step_is_detached_while_others_make_progress() {
-        let (release, host) = machine();
-        let all: Arc<dyn Host> = host.clone();
+        let (release, host) = hanging_machine();
+        let any_host: Arc<dyn Host> = host.clone();
         let (detached, _ended) = detached();
-        let attempt = detached.attach_with(&all, 4 * SOON);
+        let attempt = detached.attach_with(&any_host, 4 * SOON);
         thread::scope(|scope| {
             let slow = scope.spawn(|| attempt.execute(&set_up(0)));
             let begin = Instant::now();
@@ -297,11 +302,11 @@ mod tests {
 
     #[test]
     fn a_detached_step_that_becomes_overdue_is_a_failure_and_no_longer_progress() {
-        let (_release, host) = machine();
+        let (_release, host) = hanging_machine();
         host.set_step_deadline(2 * SOON);
-        let all: Arc<dyn Host> = host;
+        let any_host: Arc<dyn Host> = host;
         let (detached, _ended) = detached();
-        let attempt = || detached.attach_with(&all, SOON);
+        let attempt = || detached.attach_with(&any_host, SOON);
         assert_eq!(reason(&attempt().execute(&set_up(0))), "StepStillRunning");
         while detached.is_any_running() {
             thread::yield_now();
@@ -315,16 +320,16 @@ mod tests {
 
     /// An attempt may last longer than the steps that it detached had left.
     #[test]
-    fn a_step_that_became_overdue_unseen_calls_for_another_attempt() {
-        let (_release, host) = machine();
+    fn a_step_that_became_overdue_during_an_attempt_calls_for_another_one() {
+        let (_release, host) = hanging_machine();
         host.set_step_deadline(2 * SOON);
-        let all: Arc<dyn Host> = host;
+        let any_host: Arc<dyn Host> = host;
         let (detached, _ended) = detached();
-        assert_eq!(reason(&detached.attach_with(&all, SOON).execute(&set_up(0))), "StepStillRunning");
+        assert_eq!(reason(&detached.attach_with(&any_host, SOON).execute(&set_up(0))), "StepStillRunning");
         while detached.is_any_running() {
             thread::yield_now();
         }
-        let then = detached.next_deadline().expect("nobody else wakes the agent up");
+        let then = detached.next_deadline().expect("no other event wakes the agent up");
         assert!(then <= Instant::now());
     }
 }

@@ -1,5 +1,6 @@
-//! The external Go device plugin on this node. It looks for devices only when it starts, so it is ended before VFs come
-//! and go, and its next pod waits (in an init container, which says so by an annotation) until the agent releases it.
+//! External Go device plugin on this node. It discovers devices only when it starts, so its pod is deleted before VFs
+//! are created or removed. The next pod waits in an init container, which sets an annotation, until the agent releases
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,120 +19,124 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use vfleet_api::keys::{DEVICE_PLUGIN_DAEMON_SET, DEVICE_PLUGIN_WAITS};
 
-/// A pod has half a minute to end, and the kubelet may be busy.
-const GONE_WITHIN: Duration = Duration::from_mins(2);
-/// An API server that does not answer must not keep the agent from its machine.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// After an answer that was no good.
-const PAUSE: Duration = Duration::from_secs(5);
+use crate::watch_log::WatchLog;
 
-/// Reason why the plugin could not be held back or released.
+/// Longest time for pods to end: half a minute of grace, and the kubelet may be busy.
+const END_TIMEOUT: Duration = Duration::from_mins(2);
+/// Longest time that a request may take. An API server that does not respond must not keep the agent from its machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a failed request.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Error of holding back or releasing the plugin.
 #[derive(Debug, Error)]
 pub(crate) enum GoDevicePluginError {
-    #[error("the API server refused it")]
+    #[error("the API server rejected the request")]
     Api(#[from] kube::Error),
-    #[error("the API server did not answer within {ANSWER_WITHIN:?}")]
-    NoAnswer(#[source] tokio::time::error::Elapsed),
-    #[error("its pods did not end within {GONE_WITHIN:?}")]
-    NotGone(#[source] tokio::time::error::Elapsed),
-    #[error("its pods cannot be followed any more")]
+    #[error("the API server did not respond within {} s", REQUEST_TIMEOUT.as_secs())]
+    NoResponse(#[source] tokio::time::error::Elapsed),
+    #[error("the pods of the device plugin did not end within {} s", END_TIMEOUT.as_secs())]
+    PodsNotEnded(#[source] tokio::time::error::Elapsed),
+    #[error("the watch of the device plugin's pods ended")]
     WatchEnded(#[from] watch::error::RecvError),
 }
 
-/// The external Go device plugin on this node.
+/// External Go device plugin on this node.
 pub(crate) struct GoDevicePlugin {
     pods: Api<PartialObjectMeta<Pod>>,
-    seen: watch::Sender<Pods>,
+    observed: watch::Sender<PodStore>,
     not_before: Instant,
-    _follows: AbortOnDropHandle<()>,
+    _watch_task: AbortOnDropHandle<()>,
 }
 
-/// Its pods, as last seen.
+/// Pods of the plugin on this node.
 #[derive(Debug, Default)]
-struct Pods {
-    /// Whether they were looked for.
-    listed: bool,
-    by_uid: BTreeMap<String, SeenPod>,
-    /// Those of the list that is coming in.
-    listing: BTreeMap<String, SeenPod>,
+struct PodStore {
+    /// The first list was received.
+    is_listed: bool,
+    by_uid: BTreeMap<String, ObservedPod>,
+    /// Pods of the list that is being received.
+    listing: BTreeMap<String, ObservedPod>,
 }
 
 #[derive(Clone, Debug)]
-struct SeenPod {
+struct ObservedPod {
     name: String,
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl GoDevicePlugin {
-    /// Follows the plugin's pods on `node`.
-    pub(crate) fn follow(client: &Client, namespace: &str, node: &str) -> Self {
+    /// Starts to watch the plugin's pods on `node`.
+    pub(crate) fn watch(client: &Client, namespace: &str, node: &str) -> Self {
         let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), namespace);
-        let seen = watch::Sender::<Pods>::default();
-        let which = watcher::Config::default()
+        let observed = watch::Sender::<PodStore>::default();
+        let selection = watcher::Config::default()
             .labels(&format!("app={DEVICE_PLUGIN_DAEMON_SET}"))
             .fields(&format!("spec.nodeName={node}"));
-        let changes = watch_pods(pods.clone(), which);
-        let sender = seen.clone();
-        let follow = async move {
+        let changes = watch_pods(pods.clone(), selection);
+        let sender = observed.clone();
+        let mut watch_log = WatchLog::new("pods of the device plugin".to_owned());
+        let watch_task = async move {
             let mut changes = std::pin::pin!(changes.default_backoff());
             while let Some(change) = changes.next().await {
                 match change {
-                    Ok(event) => sender.send_modify(|pods| pods.take(event)),
-                    Err(error) => {
-                        tracing::warn!(%error, "watching the device plugin is interrupted, will go on");
+                    Ok(event) => {
+                        watch_log.succeeded();
+                        sender.send_modify(|pods| pods.apply_event(event));
                     }
+                    Err(error) => watch_log.failed(&error),
                 }
             }
         };
-        let follows = AbortOnDropHandle::new(tokio::spawn(follow));
-        Self { pods, seen, not_before: Instant::now(), _follows: follows }
+        let watch_task = AbortOnDropHandle::new(tokio::spawn(watch_task));
+        Self { pods, observed, not_before: Instant::now(), _watch_task: watch_task }
     }
 
-    /// Ends the pods that may have looked for devices already, and waits until they are gone.
+    /// Deletes the pods that may have discovered devices already, and waits until they have ended.
     pub(crate) async fn hold_back(&self) -> Result<(), GoDevicePluginError> {
-        timeout(GONE_WITHIN, self.end_and_wait()).await.map_err(GoDevicePluginError::NotGone)?
+        timeout(END_TIMEOUT, self.delete_and_wait()).await.map_err(GoDevicePluginError::PodsNotEnded)?
     }
 
-    async fn end_and_wait(&self) -> Result<(), GoDevicePluginError> {
-        let mut seen = self.seen.subscribe();
-        let running: BTreeMap<String, SeenPod> = {
-            let pods = seen.wait_for(|pods| pods.listed).await?;
+    async fn delete_and_wait(&self) -> Result<(), GoDevicePluginError> {
+        let mut observed = self.observed.subscribe();
+        let running: BTreeMap<String, ObservedPod> = {
+            let pods = observed.wait_for(|pods| pods.is_listed).await?;
             pods.by_uid
                 .iter()
-                .filter(|(_, pod)| !pod.waits)
+                .filter(|(_, pod)| !pod.is_waiting)
                 .map(|(uid, pod)| (uid.clone(), pod.clone()))
                 .collect()
         };
         for (uid, pod) in &running {
-            tracing::info!(pod = pod.name, "the device plugin is held back while VFs change");
+            tracing::info!(pod = pod.name, "deleting the device plugin's pod while VFs change");
             let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
-            let only_it = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
-            match self.pods.delete(&pod.name, &only_it).await {
+            let parameters = DeleteParams { preconditions: Some(preconditions), ..Default::default() };
+            match self.pods.delete(&pod.name, &parameters).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let uids: BTreeSet<&String> = running.keys().collect();
-        seen.wait_for(|pods| !pods.by_uid.keys().any(|uid| uids.contains(uid))).await?;
+        observed.wait_for(|pods| !pods.by_uid.keys().any(|uid| uids.contains(uid))).await?;
         Ok(())
     }
 
     /// Waits until a pod waits for its release.
-    pub(crate) async fn waits(&self) {
+    pub(crate) async fn wait_for_waiting_pod(&self) {
         tokio::time::sleep_until(self.not_before).await;
-        if self.seen.subscribe().wait_for(Pods::any_waits).await.is_err() {
+        if self.observed.subscribe().wait_for(PodStore::has_waiting_pod).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Releases the pods that wait for it.
+    /// Releases the pods that wait.
     pub(crate) async fn release(&mut self) -> Result<(), GoDevicePluginError> {
-        let waiting: Vec<(String, SeenPod)> = {
-            let pods = self.seen.borrow();
+        let waiting: Vec<(String, ObservedPod)> = {
+            let pods = self.observed.borrow();
             pods.by_uid
                 .iter()
-                .filter(|(_, pod)| pod.waits)
+                .filter(|(_, pod)| pod.is_waiting)
                 .map(|(uid, pod)| (uid.clone(), pod.clone()))
                 .collect()
         };
@@ -139,19 +144,19 @@ impl GoDevicePlugin {
             let annotations = json!({ DEVICE_PLUGIN_WAITS: null });
             let patch = Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": annotations } }));
             let params = PatchParams::default();
-            let answer = timeout(ANSWER_WITHIN, self.pods.patch_metadata(&pod.name, &params, &patch));
-            match answer.map_err(GoDevicePluginError::NoAnswer).await.and_then(|answer| Ok(answer?)) {
+            let answer = timeout(REQUEST_TIMEOUT, self.pods.patch_metadata(&pod.name, &params, &patch));
+            match answer.map_err(GoDevicePluginError::NoResponse).await.and_then(|answer| Ok(answer?)) {
                 Err(GoDevicePluginError::Api(kube::Error::Api(status))) if status.is_not_found() => {}
                 Err(error) => {
-                    self.not_before = Instant::now() + PAUSE;
+                    self.not_before = Instant::now() + RETRY_PAUSE;
                     return Err(error);
                 }
-                Ok(_) => tracing::info!(pod = pod.name, "the device plugin may start"),
+                Ok(_) => tracing::info!(pod = pod.name, "device plugin released"),
             }
-            // What it really is comes with the next event.
-            self.seen.send_modify(|pods| {
+            // Until the next event of the watch.
+            self.observed.send_modify(|pods| {
                 if let Some(pod) = pods.by_uid.get_mut(&uid) {
-                    pod.waits = false;
+                    pod.is_waiting = false;
                 }
             });
         }
@@ -159,25 +164,25 @@ impl GoDevicePlugin {
     }
 }
 
-impl Pods {
-    fn any_waits(&self) -> bool {
-        self.by_uid.values().any(|pod| pod.waits)
+impl PodStore {
+    fn has_waiting_pod(&self) -> bool {
+        self.by_uid.values().any(|pod| pod.is_waiting)
     }
 
-    fn take(&mut self, event: Event<PartialObjectMeta<Pod>>) {
-        let seen = |pod: &PartialObjectMeta<Pod>| {
-            let waits = pod.annotations().contains_key(DEVICE_PLUGIN_WAITS);
-            (pod.uid().unwrap_or_default(), SeenPod { name: pod.name_any(), waits })
+    fn apply_event(&mut self, event: Event<PartialObjectMeta<Pod>>) {
+        let entry = |pod: &PartialObjectMeta<Pod>| {
+            let is_waiting = pod.annotations().contains_key(DEVICE_PLUGIN_WAITS);
+            (pod.uid().unwrap_or_default(), ObservedPod { name: pod.name_any(), is_waiting })
         };
         match event {
             Event::Init => self.listing.clear(),
-            Event::InitApply(pod) => self.listing.extend([seen(&pod)]),
+            Event::InitApply(pod) => self.listing.extend([entry(&pod)]),
             Event::InitDone => {
                 self.by_uid = std::mem::take(&mut self.listing);
-                self.listed = true;
+                self.is_listed = true;
             }
-            Event::Apply(pod) => self.by_uid.extend([seen(&pod)]),
-            Event::Delete(pod) => drop(self.by_uid.remove(&seen(&pod).0)),
+            Event::Apply(pod) => self.by_uid.extend([entry(&pod)]),
+            Event::Delete(pod) => drop(self.by_uid.remove(&entry(&pod).0)),
         }
     }
 }

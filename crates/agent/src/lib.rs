@@ -1,29 +1,29 @@
-//! The node daemon: watch, facts, plan, execute, verify, report. Decides nothing itself.
+//! Node daemon: watches its node state, reads the machine, plans, executes, verifies and reports. All decisions are made by
+//! `vfleet_plan`.
 //!
-//! Wakes up when its node state changes, when the machine changes, and when something that failed is due for
-//! another try; never otherwise.
+//! The agent wakes up when its node state changes, when the machine changes, and when a retry is due; never otherwise.
 
-mod alarm;
 pub mod apply;
 mod attempt;
 pub mod boot;
-mod course;
+mod cluster_writer;
 mod detached;
 mod go_device_plugin;
 mod metrics;
 mod mode;
 mod nic_ids;
 pub mod node_object;
-mod patience;
-mod report;
+mod progress;
 mod run;
 mod status;
+mod wake_timer;
+mod watch_log;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use vfleet_api::conditions::Verdict;
+use vfleet_api::conditions::ConditionUpdate;
 use vfleet_host::Host;
 use vfleet_plan::{NodeSettings, NodeSnapshot};
 
@@ -33,42 +33,42 @@ pub use metrics::{Metrics, serve, serve_at};
 pub use mode::Mode;
 pub use run::{AgentError, run};
 
-/// Conditions of the node state that do not come from attempts, by type. Those not in it are removed from the node state.
-pub type Standing = BTreeMap<&'static str, Verdict>;
+/// Conditions of the node state that do not come from attempts, by type. Other conditions of that kind are removed from
+/// the node state.
+pub type ProcessConditions = BTreeMap<&'static str, ConditionUpdate>;
 
-/// What an agent needs to know.
+/// Configuration of an agent.
 #[derive(Clone)]
 pub struct Config {
-    /// The node that it runs on.
+    /// Name of the node.
     pub node: String,
-    /// The namespace of the node state.
+    /// Namespace of the node state.
     pub namespace: String,
-    /// The machine that it looks after.
+    /// Machine that the agent configures.
     pub host: Arc<dyn Host>,
-    /// What the cluster says about the node: nothing is done, and no card reported, before it is known. `None` where the
-    /// machine says all that by itself.
+    /// Platform and addresses of the node, from its Node object. Before they are known, the agent neither changes nor
+    /// reports anything. `None` for a simulated machine.
     pub node_context: Option<watch::Receiver<NodeContextState>>,
-    /// What else it was told that decides what happens to the cards.
+    /// Settings that influence plans.
     pub settings: NodeSettings,
-    /// Whether it configures the cards itself, or has units of systemd do it at boot.
+    /// Configuration by the agent itself, or by systemd units at boot.
     pub mode: Mode,
-    /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, where it is.
+    /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, if it exists.
     pub follows_nic_ids: bool,
-    /// Hold the external Go device plugin back while VFs come and go.
+    /// Hold back the external Go device plugin while VFs are created and removed.
     pub holds_go_plugin_back: bool,
-    /// Somebody else drains nodes, and is asked by annotations.
+    /// Request drains from an external drainer, by annotations.
     pub uses_external_drainer: bool,
-    /// Counters of the agent.
+    /// Metrics of the agent.
     pub metrics: Arc<Metrics>,
-    /// Conditions of the node state that do not come from attempts. Whoever in the process knows of one adds it, and
-    /// removes it when it is over.
-    pub standing: watch::Sender<Standing>,
-    /// Snapshots of the machine, for whoever in the process needs them. Each one replaces the last.
+    /// Conditions of the node state that do not come from attempts. Other parts of the process add and remove them.
+    pub process_conditions: watch::Sender<ProcessConditions>,
+    /// Latest snapshot of the machine, for other parts of the process.
     pub snapshots: watch::Sender<Arc<NodeSnapshot>>,
 }
 
 impl Config {
-    /// An agent with nothing unusual about it.
+    /// Returns the default configuration of an agent.
     pub fn new(node: String, namespace: String, host: Arc<dyn Host>) -> Self {
         let snapshots = watch::Sender::default();
         Self {
@@ -82,7 +82,7 @@ impl Config {
             holds_go_plugin_back: false,
             uses_external_drainer: false,
             metrics: Arc::new(Metrics::new(snapshots.subscribe())),
-            standing: watch::Sender::default(),
+            process_conditions: watch::Sender::default(),
             snapshots,
         }
     }

@@ -1,4 +1,4 @@
-//! Metrics of the agent, in Prometheus' text form.
+//! Metrics of the agent, in the text format of Prometheus.
 
 mod port;
 mod vfs;
@@ -15,16 +15,16 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use vfleet_cluster::server::{Limits, Server, metrics_route};
+use vfleet_cluster::server::{Server, ServerLimits, metrics_route};
 use vfleet_host::HostError;
 use vfleet_plan::NodeSnapshot;
 
 pub use self::port::serve_at;
 use self::vfs::VfCollector;
-use crate::apply::Happening;
-use crate::status::Progress;
+use crate::apply::ExecutionEvent;
+use crate::status::AttemptPhase;
 
-/// All metrics of an agent.
+/// Metrics of an agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -50,60 +50,60 @@ struct ByResult {
     result: &'static str,
 }
 
-/// From a millisecond to four minutes: writing a file, and making a hundred VFs.
+/// Returns buckets from a millisecond (writing a file) to four minutes (creating a hundred VFs).
 fn step_buckets() -> Histogram {
     Histogram::new(exponential_buckets(1e-3, 4.0, 10))
 }
 
 impl Metrics {
-    /// Returns metrics in which nothing was counted yet. VFs are counted in the latest of the `snapshots`.
+    /// Returns new metrics. VFs are counted in the latest of the `snapshots`.
     pub fn new(snapshots: watch::Receiver<Arc<NodeSnapshot>>) -> Self {
         let (steps, attempts, ready) = (Family::default(), Family::default(), Gauge::default());
         let step_time: Family<ByKind, Histogram> = Family::new_with_constructor(step_buckets);
         let mut all = Registry::with_prefix("vfleet_agent");
         all.register("steps", "Steps executed on the machine, by kind", Family::clone(&steps));
-        let text = "How long a step took, by kind";
+        let text = "Duration of steps, by kind";
         all.register_with_unit("step", text, Unit::Seconds, Family::clone(&step_time));
         all.register_collector(Box::new(VfCollector(snapshots)));
-        let text = "Looks at the machine that led to something to report";
+        let text = "Attempts to configure the machine that led to a report";
         all.register("attempts", text, Family::clone(&attempts));
-        all.register("ready", "1 when the cards are as wanted", ready.clone());
+        all.register("ready", "1 when all cards are configured as the policies request", ready.clone());
         Self { registry: all, steps, step_time, attempts, ready }
     }
 
-    /// Counts something that happened while steps are executed.
-    pub(crate) fn take(&self, happening: &Happening<'_>) {
-        if let Happening::Ended { planned, took, error } = happening {
+    /// Records an event of the execution of steps.
+    pub(crate) fn record_event(&self, event: &ExecutionEvent<'_>) {
+        if let ExecutionEvent::StepFinished { planned, duration, error } = event {
             let kind = planned.step.kind();
             let result = match error {
                 None => "success",
-                // It ends later, or was not even begun.
+                // The kernel still executes it, or the step waits for another one.
                 Some(HostError::StillRunning { .. }) => "unfinished",
                 Some(_) => "error",
             };
             self.steps.get_or_create(&ByKindAndResult { kind, result }).inc();
-            self.step_time.get_or_create(&ByKind { kind }).observe(took.as_secs_f64());
+            self.step_time.get_or_create(&ByKind { kind }).observe(duration.as_secs_f64());
         }
     }
 
-    /// Counts what an attempt reports.
-    pub(crate) fn note(&self, progress: &Progress<'_>) {
-        if let Progress::Done(failures) = progress {
+    /// Records a phase of an attempt.
+    pub(crate) fn record_phase(&self, phase: &AttemptPhase<'_>) {
+        if let AttemptPhase::Done(failures) = phase {
             let result = if failures.is_empty() { "success" } else { "error" };
             self.attempts.get_or_create(&ByResult { result }).inc();
         }
-        self.ready.set(i64::from(matches!(progress, Progress::Done([]))));
+        self.ready.set(i64::from(matches!(phase, AttemptPhase::Done([]))));
     }
 
-    fn text(&self) -> Result<String, std::fmt::Error> {
+    fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
     }
 }
 
-/// Serves `/metrics` and `/healthz` at `listener` until `stop`.
+/// Serves `/metrics` and `/healthz` on `listener` until `stop`.
 pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: CancellationToken) {
-    let router = metrics_route(move || metrics.text()).route("/healthz", get(async || "ok"));
-    Server::new("metrics", router, Limits::FEW_CLIENTS).serve(listener, stop.cancelled_owned()).await;
+    let router = metrics_route(move || metrics.encode()).route("/healthz", get(async || "ok"));
+    Server::new("metrics", router, ServerLimits::FEW_CLIENTS).serve(listener, stop.cancelled_owned()).await;
 }

@@ -1,28 +1,37 @@
-//! Who configures the cards.
+//! Configuration modes: by the agent, or by systemd units at boot.
 
 use std::collections::BTreeMap;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::boot::{accepted, config_text};
+use vfleet_plan::boot::{accepted_spec, config_text};
 use vfleet_plan::files::BOOT_CONFIG;
 use vfleet_plan::{
-    BootConfig, BootWish, HostFacts, NodeSettings, Plan, plan_boot, plan_no_boot, plan_node_with,
+    BootConfig, BootRequest, HostFacts, NodeSettings, Plan, plan_boot, plan_node_with,
+    plan_systemd_mode_removal,
 };
 
-use crate::boot::{known_result, parse};
+use crate::boot::{parse_config, read_result};
 
-/// Who configures the cards.
+/// Configuration mode of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The agent, while it runs.
+    /// The agent configures the cards while it runs.
     #[default]
     Daemon,
-    /// Units of systemd, at boot; the agent tells them what is wanted, and the cluster what came of it.
+    /// systemd units configure the cards at boot. The agent writes their configuration and reports their result.
     Systemd,
 }
 
 impl Mode {
-    /// What is to be done for `spec`. In one mode nothing of the other is left.
+    /// Returns the name of the mode in the operator config.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Daemon => "daemon",
+            Self::Systemd => "systemd",
+        }
+    }
+
+    /// Returns the plan for `spec`. It removes everything that the other mode left.
     pub(crate) fn plan(
         self,
         spec: &SriovNetworkNodeStateSpec,
@@ -32,20 +41,28 @@ impl Mode {
         match self {
             Self::Daemon => {
                 let node = plan_node_with(spec, facts, &settings.options);
-                Plan { steps: [plan_no_boot(facts), node.steps].concat(), problems: node.problems }
+                Plan {
+                    steps: [plan_systemd_mode_removal(facts), node.steps].concat(),
+                    problems: node.problems,
+                }
             }
             Self::Systemd => {
-                // One that cannot be read says nothing of what was accepted earlier.
-                let last = facts.files.get(BOOT_CONFIG).and_then(|text| parse(text).ok());
-                let accepted = accepted(spec, facts, last.as_ref().map(|last| &last.spec));
+                // An unreadable config does not tell which spec was accepted earlier.
+                let last = facts.files.get(BOOT_CONFIG).and_then(|text| parse_config(text).ok());
+                let accepted = accepted_spec(spec, facts, last.as_ref().map(|last| &last.spec));
                 let (spec_at_boot, settings_at_boot) = (accepted.clone(), settings.clone());
                 let config =
                     BootConfig { spec: spec_at_boot, settings: settings_at_boot, in_use: BTreeMap::new() };
-                let (text, result) = (config_text(&config), known_result(facts));
+                let (text, result) = (config_text(&config), read_result(facts));
                 let options = settings.options;
-                let wish =
-                    BootWish { spec, accepted: &accepted, config: &text, result: result.as_ref(), options };
-                plan_boot(&wish, facts)
+                let request = BootRequest {
+                    spec,
+                    accepted: &accepted,
+                    config: &text,
+                    result: result.as_ref(),
+                    options,
+                };
+                plan_boot(&request, facts)
             }
         }
     }

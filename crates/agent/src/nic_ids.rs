@@ -1,4 +1,4 @@
-//! The ConfigMap `supported-nic-ids`, by which administrators narrow the kinds of cards that are reported.
+//! ConfigMap `supported-nic-ids`, by which administrators restrict the kinds of cards that are reported.
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,27 +8,37 @@ use kube::{Api, Client};
 use vfleet_api::keys::SUPPORTED_NIC_IDS;
 use vfleet_plan::NicIds;
 
-/// What it says, whenever that may be something else: `None` while there is none, which narrows nothing.
-pub(crate) fn changes(client: &Client, namespace: &str) -> impl Stream<Item = Option<NicIds>> + Send + use<> {
+use crate::watch_log::WatchLog;
+
+/// Watches the ConfigMap. Yields its ids whenever they may have changed; `None` while it does not exist.
+pub(crate) fn watch_nic_ids(
+    client: &Client,
+    namespace: &str,
+) -> impl Stream<Item = Option<NicIds>> + Send + use<> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let only_it = watcher::Config::default().fields(&format!("metadata.name={SUPPORTED_NIC_IDS}"));
+    let selection = watcher::Config::default().fields(&format!("metadata.name={SUPPORTED_NIC_IDS}"));
     let mut listed = None;
-    watch(maps, only_it).default_backoff().filter_map(move |change| {
-        let said = match change {
-            Ok(event) => take(&mut listed, event).map(|map| map.map(read)),
+    let mut watch_log = WatchLog::new(format!("ConfigMap {SUPPORTED_NIC_IDS}"));
+    watch(maps, selection).default_backoff().filter_map(move |change| {
+        let update = match change {
+            Ok(event) => {
+                watch_log.succeeded();
+                apply_event(&mut listed, event).map(|map| map.map(parse_ids))
+            }
             Err(error) => {
-                tracing::warn!(%error, "watching {SUPPORTED_NIC_IDS} is interrupted, will go on");
-                // Who may not read it is not narrowed by it.
+                watch_log.failed(&error);
+                // Without permission to read it, all cards are reported.
                 is_forbidden(&error).then_some(None)
             }
         };
-        std::future::ready(said)
+        std::future::ready(update)
     })
 }
 
-/// The ConfigMap after this event. That it went while nobody watched shows only in the next list, which does not have it.
-#[expect(clippy::option_option, reason = "not known yet is something else than not there")]
-fn take(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Option<ConfigMap>> {
+/// Returns the ConfigMap after this event; `None` while a list is incomplete. A ConfigMap that was deleted while the
+/// watch was interrupted is missing in the next list.
+#[expect(clippy::option_option, reason = "unknown differs from absent")]
+fn apply_event(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Option<ConfigMap>> {
     match event {
         Event::Init => {
             *listed = None;
@@ -44,10 +54,10 @@ fn take(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Optio
     }
 }
 
-fn read(map: ConfigMap) -> NicIds {
+fn parse_ids(map: ConfigMap) -> NicIds {
     let (ids, bad) = NicIds::parse(&map.data.unwrap_or_default());
     for entry in bad {
-        tracing::warn!(%entry, "an entry of {SUPPORTED_NIC_IDS} is not used");
+        tracing::warn!(%entry, "ignoring an invalid entry of ConfigMap {SUPPORTED_NIC_IDS}");
     }
     ids
 }
@@ -67,20 +77,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_when_the_list_is_complete_and_narrows_nothing_when_it_is_gone() {
+    fn the_ids_are_known_when_the_list_is_complete_and_none_when_the_config_map_is_deleted() {
         let map = || {
             let data = [("igb", "8086 10c9 10ca"), ("bad", "only two")];
             let data = data.map(|(key, value)| (key.to_owned(), value.to_owned()));
             ConfigMap { data: Some(data.into()), ..Default::default() }
         };
         let mut listed = None;
-        assert_eq!(take(&mut listed, Event::Init), None);
-        assert_eq!(take(&mut listed, Event::InitApply(map())), None);
-        let said = read(take(&mut listed, Event::InitDone).flatten().unwrap());
-        assert!(said.lists(0x8086, 0x10c9) && !said.lists(0x8086, 0x1572));
-        assert_eq!(take(&mut listed, Event::Init), None);
-        assert_eq!(take(&mut listed, Event::InitDone), Some(None));
-        assert!(take(&mut listed, Event::Apply(map())).flatten().is_some());
-        assert_eq!(take(&mut listed, Event::Delete(map())), Some(None));
+        assert_eq!(apply_event(&mut listed, Event::Init), None);
+        assert_eq!(apply_event(&mut listed, Event::InitApply(map())), None);
+        let ids = parse_ids(apply_event(&mut listed, Event::InitDone).flatten().unwrap());
+        assert!(ids.lists(0x8086, 0x10c9) && !ids.lists(0x8086, 0x1572));
+        assert_eq!(apply_event(&mut listed, Event::Init), None);
+        assert_eq!(apply_event(&mut listed, Event::InitDone), Some(None));
+        assert!(apply_event(&mut listed, Event::Apply(map())).flatten().is_some());
+        assert_eq!(apply_event(&mut listed, Event::Delete(map())), Some(None));
     }
 }

@@ -1,4 +1,4 @@
-//! The Node object of the agent's node: the cloud that it is in, which never changes, and its addresses, which may.
+//! Node object of the agent's node: its cloud, which never changes, and its addresses, which may change.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -10,57 +10,70 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
-use vfleet_host::{NodeContext, Platform};
+use vfleet_host::NodeContext;
+use vfleet_plan::Platform;
+
+use crate::watch_log::WatchLog;
 
 /// Taint of a node that its cloud has not initialized yet.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// What is known about the node; or why nothing is yet.
+/// Platform and addresses of the node, or the reason why they are not known yet.
 pub type NodeContextState = Result<NodeContext, String>;
 
-/// Follows the Node object `node` for as long as somebody listens. `told` are addresses that the agent was told besides.
-/// Until the object was read once, nothing is known: an agent that took the node for hardware would take VFs away from a
-/// node of a cloud. An object that is gone does not change what is known.
-pub fn follow(client: Client, node: &str, told: Vec<IpAddr>) -> watch::Receiver<NodeContextState> {
+/// Watches the Node object `node` until the receiver is dropped. `configured` are further addresses of the node.
+///
+/// The context is unknown before the object was read: an agent that mistakes a virtual machine for hardware would
+/// remove its VFs. A deleted object does not change the context.
+pub fn watch_node(client: Client, node: &str, configured: Vec<IpAddr>) -> watch::Receiver<NodeContextState> {
     let waiting = format!("Node {node} was not read yet: waiting for the API server");
     let (sender, receiver) = watch::channel(Err(waiting));
     let node = node.to_owned();
     tokio::spawn(async move {
         tokio::select! {
-            () = feed(client, &node, &told, &sender) => {}
+            () = send_updates(client, &node, &configured, &sender) => {}
             () = sender.closed() => {}
         }
     });
     receiver
 }
 
-async fn feed(client: Client, node: &str, told: &[IpAddr], sender: &watch::Sender<NodeContextState>) {
+async fn send_updates(
+    client: Client,
+    node: &str,
+    configured: &[IpAddr],
+    sender: &watch::Sender<NodeContextState>,
+) {
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={node}"));
     let mut changes = pin!(watcher(Api::<Node>::all(client), only_ours).default_backoff());
+    let mut watch_log = WatchLog::new(format!("Node {node}"));
     while let Some(change) = changes.next().await {
+        if change.is_ok() {
+            watch_log.succeeded();
+        }
         match change {
             Ok(Event::Apply(found) | Event::InitApply(found)) if is_uninitialized(&found) => {
-                say_why(sender, || {
-                    format!("Node {node} was not initialized by its cloud yet: waiting for that")
+                set_unknown(sender, || {
+                    format!("Node {node} has the taint {UNINITIALIZED}: waiting for its cloud controller")
                 });
             }
             Ok(Event::Apply(found) | Event::InitApply(found)) => {
-                let context = context(&found, told);
-                sender.send_if_modified(|known| replace(known, Ok(after(known, context))));
+                let context = node_context(&found, configured);
+                sender.send_if_modified(|current| replace(current, Ok(keep_platform(current, context))));
             }
             Ok(Event::InitDone) => {
-                say_why(sender, || format!("there is no Node {node}: is the agent's --node right?"));
+                set_unknown(sender, || format!("Node {node} does not exist: check the agent's --node"));
             }
             Ok(Event::Init | Event::Delete(_)) => {}
             Err(error) => {
-                tracing::warn!(node, %error, "cannot follow the Node, will go on");
-                say_why(sender, || cannot_read(node, &error));
+                watch_log.failed(&error);
+                set_unknown(sender, || read_error(node, &error));
             }
         }
     }
 }
 
-/// Returns whether a cloud has still to say what the node is: it sets the providerID, and takes the taint away.
+/// Returns whether the cloud controller has not initialized the node yet: it sets the providerID and removes the taint.
 fn is_uninitialized(node: &Node) -> bool {
     let spec = node.spec.as_ref();
     let has_provider = spec.is_some_and(|spec| spec.provider_id.as_ref().is_some_and(|id| !id.is_empty()));
@@ -68,41 +81,41 @@ fn is_uninitialized(node: &Node) -> bool {
     !has_provider && taints.any(|taint| taint.key == UNINITIALIZED)
 }
 
-/// Returns `new`, with the platform that is known already: a node does not leave its cloud, but its object may be made
-/// anew, without a providerID at first.
-fn after(known: &NodeContextState, new: NodeContext) -> NodeContext {
-    match known {
-        Ok(known) if known.platform.has_lone_vfs() => NodeContext { platform: known.platform, ..new },
+/// Returns `new` with the platform that is known already: a node does not leave its cloud, but its object may be
+/// created again, without a providerID at first.
+fn keep_platform(current: &NodeContextState, new: NodeContext) -> NodeContext {
+    match current {
+        Ok(current) if current.platform.has_lone_vfs() => NodeContext { platform: current.platform, ..new },
         _ => new,
     }
 }
 
-fn cannot_read(node: &str, error: &dyn Display) -> String {
-    format!(
-        "Node {node} cannot be read: {error}; look whether the agent's role allows it to list and watch nodes"
-    )
+fn read_error(node: &str, error: &dyn Display) -> String {
+    format!("cannot read Node {node}: {error}; check that the agent's role allows it to list and watch nodes")
 }
 
-/// Says why nothing is known. What is known already stays.
-fn say_why(sender: &watch::Sender<NodeContextState>, why: impl FnOnce() -> String) {
-    sender.send_if_modified(|known| known.is_err() && replace(known, Err(why())));
+/// Sets the reason why the context is unknown, unless it is known already.
+fn set_unknown(sender: &watch::Sender<NodeContextState>, reason: impl FnOnce() -> String) {
+    sender.send_if_modified(|current| current.is_err() && replace(current, Err(reason())));
 }
 
-fn replace(known: &mut NodeContextState, new: NodeContextState) -> bool {
-    let is_new = *known != new;
-    *known = new;
+fn replace(current: &mut NodeContextState, new: NodeContextState) -> bool {
+    let is_new = *current != new;
+    *current = new;
     is_new
 }
 
-fn context(node: &Node, told: &[IpAddr]) -> NodeContext {
+fn node_context(node: &Node, configured: &[IpAddr]) -> NodeContext {
     let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
     let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    // Names are among them.
-    let mut addresses: Vec<IpAddr> =
-        addresses.filter_map(|address| address.address.parse().ok()).chain(told.iter().copied()).collect();
+    // Some of them are host names.
+    let mut addresses: Vec<IpAddr> = addresses
+        .filter_map(|address| address.address.parse().ok())
+        .chain(configured.iter().copied())
+        .collect();
     addresses.sort_unstable();
     addresses.dedup();
-    NodeContext { platform: Platform::of_provider(provider), addresses }
+    NodeContext { platform: Platform::from_provider_id(provider), addresses }
 }
 
 #[cfg(test)]
@@ -112,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_tells_its_cloud_and_its_addresses() {
+    fn cloud_and_addresses_are_read_from_the_node() {
         let node = json!({
             "spec": { "providerID": "aws:///eu-west-1a/i-0123" },
             "status": { "addresses": [
@@ -120,10 +133,10 @@ mod tests {
                 { "type": "InternalIP", "address": "10.0.0.2" },
             ] },
         });
-        let told = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
-        let found = context(&serde_json::from_value(node).unwrap(), &told);
-        assert_eq!(found, NodeContext { platform: Platform::Aws, addresses: told.to_vec() });
-        assert_eq!(context(&Node::default(), &[]).platform, Platform::BareMetal);
+        let configured = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+        let found = node_context(&serde_json::from_value(node).unwrap(), &configured);
+        assert_eq!(found, NodeContext { platform: Platform::Aws, addresses: configured.to_vec() });
+        assert_eq!(node_context(&Node::default(), &[]).platform, Platform::BareMetal);
     }
 
     #[test]
@@ -133,22 +146,22 @@ mod tests {
         assert!(is_uninitialized(&node(json!({ "taints": taints }))));
         assert!(!is_uninitialized(&node(json!({ "taints": taints, "providerID": "openstack:///a" }))));
         assert!(!is_uninitialized(&node(json!({}))));
-        // Its object was deleted, and is made anew.
-        let known = Ok(NodeContext { platform: Platform::OpenStack, addresses: Vec::new() });
-        let anew =
+        // The object was deleted and created again.
+        let current = Ok(NodeContext { platform: Platform::OpenStack, addresses: Vec::new() });
+        let recreated =
             NodeContext { platform: Platform::BareMetal, addresses: vec!["10.0.0.1".parse().unwrap()] };
-        let expected = NodeContext { platform: Platform::OpenStack, ..anew.clone() };
-        assert_eq!(after(&known, anew), expected);
+        let expected = NodeContext { platform: Platform::OpenStack, ..recreated.clone() };
+        assert_eq!(keep_platform(&current, recreated), expected);
     }
 
     #[test]
-    fn what_is_known_stays_when_the_object_cannot_be_read_any_more() {
+    fn the_context_stays_known_when_the_object_cannot_be_read_any_more() {
         let (sender, mut receiver) = watch::channel(Err("not yet".to_owned()));
-        say_why(&sender, || "forbidden".to_owned());
+        set_unknown(&sender, || "forbidden".to_owned());
         assert_eq!(*receiver.borrow_and_update(), Err("forbidden".to_owned()));
         sender.send(Ok(NodeContext::default())).unwrap();
         receiver.borrow_and_update();
-        say_why(&sender, || "gone".to_owned());
+        set_unknown(&sender, || "gone".to_owned());
         assert!(receiver.borrow().is_ok() && !receiver.has_changed().unwrap());
     }
 }

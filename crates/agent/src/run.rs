@@ -1,4 +1,4 @@
-//! The agent's loop.
+//! Main loop of the agent.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,27 +14,28 @@ use vfleet_api::SriovNetworkNodeState;
 use vfleet_host::HostError;
 
 use crate::Config;
-use crate::alarm::Alarm;
-use crate::attempt::{Agent, Next};
+use crate::attempt::{Agent, NextAction};
 use crate::nic_ids;
 use crate::node_object::NodeContextState;
+use crate::wake_timer::WakeTimer;
+use crate::watch_log::WatchLog;
 
-/// A card that is being changed tells of it again and again. It is looked at as after so many repairs.
-const WHILE_STILL_AT_IT: u32 = 2;
+/// A card that the kernel changes causes many events. The reaction is delayed as after so many repairs.
+const REPAIRS_WHILE_STEP_RUNS: u32 = 2;
 
-/// Why the agent ended.
+/// Error that ends the agent.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// Changes of the machine cannot be followed.
-    #[error("cannot follow the machine's changes")]
+    /// Changes of the machine cannot be watched.
+    #[error("cannot watch the machine for changes")]
     Host(#[from] HostError),
-    /// The stream of changes ended, which it never should.
-    #[error("the API server's changes cannot be followed any more")]
+    /// A watch stream ended, which it never should.
+    #[error("a watch of the API server ended unexpectedly")]
     WatchEnded,
 }
 
-/// Waits for a change of what the cluster says about the node; for ever when none comes.
-async fn next(node_context: &mut Option<watch::Receiver<NodeContextState>>) -> NodeContextState {
+/// Waits for a change of the node context; forever when the machine has none.
+async fn next_node_context(node_context: &mut Option<watch::Receiver<NodeContextState>>) -> NodeContextState {
     if let Some(context) = node_context
         && context.changed().await.is_ok()
     {
@@ -43,10 +44,18 @@ async fn next(node_context: &mut Option<watch::Receiver<NodeContextState>>) -> N
     std::future::pending().await
 }
 
-/// Runs until `stop`.
+/// Runs the agent until `stop`.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), AgentError> {
-    let (node, namespace, mode, settings) = (&config.node, &config.namespace, config.mode, &config.settings);
-    tracing::info!(node, namespace, ?mode, ?settings, "agent starts");
+    let (node, namespace, settings) = (&config.node, &config.namespace, &config.settings);
+    tracing::info!(
+        node,
+        namespace,
+        configuration_mode = config.mode.name(),
+        parallel_nic_config = !settings.one_card_at_a_time,
+        mellanox = settings.options.mellanox,
+        mellanox_firmware_reset = settings.options.firmware_reset,
+        "agent started"
+    );
     let machine_changed = Arc::new(Notify::new());
     let wake = Arc::clone(&machine_changed);
     let _watch = config.host.on_change(Box::new(move || wake.notify_one()))?;
@@ -54,58 +63,64 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={}", config.node));
     let mut changes = pin!(watcher(states, only_ours).default_backoff());
-    let mut narrowing = if config.follows_nic_ids {
-        nic_ids::changes(&client, &config.namespace).boxed()
+    let mut nic_filters = if config.follows_nic_ids {
+        nic_ids::watch_nic_ids(&client, &config.namespace).boxed()
     } else {
         futures::stream::pending().boxed()
     };
     let mut node_context = config.node_context.clone();
-    let mut standing = config.standing.subscribe();
+    let mut process_conditions = config.process_conditions.subscribe();
+    let mut watch_log = WatchLog::new(format!("node state {}", config.node));
     let mut agent = Agent::new(&client, config, &machine_changed);
-    let mut alarm = Alarm::default();
+    let mut timer = WakeTimer::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => match change.ok_or(AgentError::WatchEnded)? {
-                Ok(event) => if agent.take(event) { alarm.now() },
-                Err(error) => tracing::warn!(%error, "watching is interrupted, will go on"),
+                Ok(event) => {
+                    watch_log.succeeded();
+                    if agent.handle_event(event) {
+                        timer.wake_now();
+                    }
+                }
+                Err(error) => watch_log.failed(&error),
             },
-            narrow = narrowing.next() => {
-                if agent.narrow(narrow.ok_or(AgentError::WatchEnded)?) {
-                    alarm.now();
+            filter = nic_filters.next() => {
+                if agent.set_nic_filter(filter.ok_or(AgentError::WatchEnded)?) {
+                    timer.wake_now();
                 }
             }
-            context = next(&mut node_context) => {
-                agent.follow_node(&context);
-                alarm.now();
+            context = next_node_context(&mut node_context) => {
+                agent.set_node_context(&context);
+                timer.wake_now();
             }
-            Ok(()) = standing.changed() => alarm.now(),
-            () = machine_changed.notified() => alarm.soon(),
-            () = agent.go_plugin_waits() => agent.release_go_plugin().await,
-            () = alarm.rings() => {
-                alarm.stop();
-                // An attempt under way is finished also on `stop`: half-made VFs are worse than a short wait.
+            Ok(()) = process_conditions.changed() => timer.wake_now(),
+            () = machine_changed.notified() => timer.wake_soon(),
+            () = agent.wait_for_go_plugin() => agent.release_go_plugin().await,
+            () = timer.wait() => {
+                timer.clear();
+                // A running attempt is finished also on `stop`: half-configured VFs are worse than a short wait.
                 match agent.attempt().await {
-                    Next::Rest => {}
-                    Next::Again { times } => alarm.again(times),
-                    Next::HoldOff { times } => alarm.hold_off(times),
-                    Next::StillAtIt => alarm.hold_off(WHILE_STILL_AT_IT),
-                    Next::End => {
+                    NextAction::Wait => {}
+                    NextAction::Retry { failures } => timer.retry_after(failures),
+                    NextAction::HoldOff { repairs } => timer.hold_off(repairs),
+                    NextAction::StepRunning => timer.hold_off(REPAIRS_WHILE_STEP_RUNS),
+                    NextAction::Reboot => {
                         stop.cancelled().await;
                         break;
                     }
                 }
-                if let Some(then) = agent.look_again() {
-                    alarm.at(then);
+                if let Some(time) = agent.next_attempt_at() {
+                    timer.wake_at(time);
                 }
             }
         }
     }
-    // A step that the kernel still executes ends with a notification, or becomes overdue.
+    // A step that the kernel still executes notifies when it ends, or becomes overdue.
     while let Some(deadline) = agent.next_step_deadline() {
         let _ = tokio::time::timeout_at(deadline, machine_changed.notified()).await;
         agent.reap_steps();
     }
-    tracing::info!("agent stops");
+    tracing::info!("agent stopped");
     Ok(())
 }

@@ -1,229 +1,241 @@
-//! The node state's status, worked out from facts and outcomes.
+//! Status of the node state, built from facts and outcomes.
 
 mod devices;
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use vfleet_api::conditions::{CLOUD_METADATA, DEGRADED, METRICS, PROGRESSING, READY, Verdict, updated};
+use vfleet_api::conditions::{
+    CLOUD_METADATA, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING, READY, update_conditions,
+};
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};
-use vfleet_plan::report::View;
-use vfleet_plan::{HostFacts, NicIds, Question};
+use vfleet_plan::report::ReportContext;
+use vfleet_plan::{ExternalQuery, HostFacts, NicIds};
 
-use crate::Standing;
+use crate::ProcessConditions;
 use crate::apply::Failure;
-use crate::course::Course;
+use crate::progress::ExecutionProgress;
 
 /// Steps are being executed.
 const EXECUTING: &str = "Executing";
-/// Steps are being executed, and the last one restarts the machine.
+/// Steps are being executed, and the last one reboots the machine.
 const REBOOTING: &str = "Rebooting";
 
+/// All steps were executed and verified.
+const RECONCILED: &str = "Reconciled";
 /// The platform of the node is not known yet.
 const PLATFORM_UNKNOWN: &str = "PlatformUnknown";
 /// The node must be drained first.
 const WAITING_FOR_DRAIN: &str = "WaitingForDrain";
 
-/// Types of conditions that do not come from attempts. One that is not set is removed.
-pub(crate) const STANDING: [&str; 1] = [METRICS];
+/// Types of conditions that do not come from attempts. Those that are not set are removed.
+pub(crate) const PROCESS_CONDITION_TYPES: [&str; 1] = [METRICS];
 
-/// Where the agent is.
+/// Phase of an attempt.
 #[derive(Debug)]
-pub(crate) enum Progress<'a> {
-    /// It does not know what the node runs on, for this reason, and so reports nothing else.
+pub(crate) enum AttemptPhase<'a> {
+    /// The platform of the node is not known, for this reason. Nothing else is reported.
     PlatformUnknown(&'a str),
-    /// It looked at the machine; what is wanted of it is not known yet.
+    /// The machine was read; the operator did not write a desired state yet.
     NotPlanned,
-    /// It waits until the node is drained.
+    /// The plan waits for a drain.
     Waiting {
-        /// Of what it will do then.
-        course: &'a Course,
-        /// What it waits for.
+        /// Progress of the plan that waits.
+        progress: &'a ExecutionProgress,
+        /// Reason of the wait.
         text: &'a str,
     },
-    /// It executes a plan.
-    Executing(&'a Course),
-    /// It is done.
+    /// A plan is being executed.
+    Executing(&'a ExecutionProgress),
+    /// The attempt has ended with these failures.
     Done(&'a [Failure]),
 }
 
-/// The part of the status that the agent owns, as it shall be now. `facts` is `None` when the machine cannot be read;
-/// `narrow` has the kinds of cards that are reported, if not all are.
-pub(crate) fn status(
+/// Returns the part of the status that the agent owns. `facts` is `None` when the machine cannot be read; `nic_filter`
+/// has the kinds of cards that are reported, if not all are.
+pub(crate) fn build_status(
     state: &SriovNetworkNodeState,
     facts: Option<&HostFacts>,
-    narrow: Option<&NicIds>,
-    progress: &Progress<'_>,
+    nic_filter: Option<&NicIds>,
+    phase: &AttemptPhase<'_>,
 ) -> SriovNetworkNodeStateStatus {
     let old = state.status.as_ref();
-    let (sync_status, error) = match progress {
-        Progress::PlatformUnknown(_) => {
+    let (sync_status, error) = match phase {
+        AttemptPhase::PlatformUnknown(_) => {
             (old.and_then(|old| old.sync_status.as_deref()), old.and_then(|old| old.last_sync_error.clone()))
         }
-        Progress::NotPlanned => (None, None),
-        Progress::Waiting { .. } | Progress::Executing(_) => {
+        AttemptPhase::NotPlanned => (None, None),
+        AttemptPhase::Waiting { .. } | AttemptPhase::Executing(_) => {
             (Some(IN_PROGRESS), old.and_then(|old| old.last_sync_error.clone()))
         }
-        Progress::Done([]) => (Some(SUCCEEDED), None),
-        Progress::Done(failures) => (Some(FAILED), Some(message(*failures))),
+        AttemptPhase::Done([]) => (Some(SUCCEEDED), None),
+        AttemptPhase::Done(failures) => (Some(FAILED), Some(join_failures(*failures))),
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
-    let known = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
-    let view = View { known, narrow };
+    let last_reported = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
+    let context = ReportContext { last_reported, nic_ids: nic_filter };
     SriovNetworkNodeStateStatus {
-        // What cannot be read now is as it was last seen.
+        // The last report stays while the machine cannot be read.
         interfaces: facts
-            .map(|facts| devices::with_conditions(facts, &view, state, progress))
+            .map(|facts| devices::build_interfaces(facts, &context, state, phase))
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
         system: match facts {
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
             None => old.and_then(|old| old.system.clone()),
         },
         sync_status: sync_status.map(str::to_owned),
-        // Always written: an error of an earlier program must not outlive our success.
+        // Always written, to clear an error of an earlier program.
         last_sync_error: Some(error.unwrap_or_default()),
-        conditions: Some(updated_conditions(conditions, facts, progress, state.metadata.generation)),
+        conditions: Some(build_conditions(conditions, facts, phase, state.metadata.generation)),
         ..Default::default()
     }
 }
 
-/// Returns `status` with the conditions that do not come from attempts as they are now.
-pub(crate) fn with_standing(
+/// Returns `status` with the present conditions that do not come from attempts.
+pub(crate) fn add_process_conditions(
     status: SriovNetworkNodeStateStatus,
-    standing: &Standing,
+    process_conditions: &ProcessConditions,
     generation: Option<i64>,
 ) -> SriovNetworkNodeStateStatus {
-    let is_set = |type_: &str| standing.contains_key(type_);
+    let is_set = |type_: &str| process_conditions.contains_key(type_);
     let conditions = status.conditions.iter().flatten();
     let kept: Vec<_> = conditions
-        .filter(|condition| !STANDING.contains(&condition.type_.as_str()) || is_set(&condition.type_))
+        .filter(|condition| {
+            !PROCESS_CONDITION_TYPES.contains(&condition.type_.as_str()) || is_set(&condition.type_)
+        })
         .cloned()
         .collect();
-    let verdicts: Vec<_> = standing.values().cloned().collect();
-    let conditions = updated(&kept, &verdicts, generation, Timestamp::now());
+    let updates: Vec<_> = process_conditions.values().cloned().collect();
+    let conditions = update_conditions(&kept, &updates, generation, Timestamp::now());
     SriovNetworkNodeStateStatus { conditions: Some(conditions), ..status }
 }
 
-/// All failures, in one line.
-pub(crate) fn message<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> String {
+/// Returns all failures in one line.
+pub(crate) fn join_failures<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> String {
     failures.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the agent's conditions as they shall be now. One about the cloud is there only while something is wrong with it.
-fn updated_conditions(
+/// Returns the agent's conditions. The condition about the cloud exists only while its metadata service fails.
+fn build_conditions(
     conditions: &[Condition],
     facts: Option<&HostFacts>,
-    progress: &Progress<'_>,
+    phase: &AttemptPhase<'_>,
     generation: Option<i64>,
 ) -> Vec<Condition> {
-    let mut last = ours(conditions);
-    let cloud = facts.and_then(cloud_metadata);
+    let mut last = own_conditions(conditions);
+    let cloud = facts.and_then(cloud_metadata_condition);
     if facts.is_some() && cloud.is_none() {
         last.retain(|condition| condition.type_ != CLOUD_METADATA);
     }
-    let verdicts: Vec<_> = verdicts(progress).into_iter().chain(cloud).collect();
-    updated(&last, &verdicts, generation, Timestamp::now())
+    let updates: Vec<_> = phase_conditions(phase).into_iter().chain(cloud).collect();
+    update_conditions(&last, &updates, generation, Timestamp::now())
 }
 
-/// Returns what is wrong with the metadata service of the cloud, which tells the networks of cards.
-fn cloud_metadata(facts: &HostFacts) -> Option<Verdict> {
-    let unanswered = facts.unanswered.iter().find(|unanswered| unanswered.question == Question::Network)?;
+/// Returns the condition about the metadata service of the cloud, which knows the networks of cards, if it fails.
+fn cloud_metadata_condition(facts: &HostFacts) -> Option<ConditionUpdate> {
+    let failed = facts.failed_queries.iter().find(|failed| failed.query == ExternalQuery::Network)?;
     let message = format!(
-        "{}; the networks of cards (netFilter) are as they were last known: look whether the node reaches the \
-         metadata service of its cloud, which is asked again every minute",
-        unanswered.error
+        "{}; policies with netFilter use the last known networks of cards: check that the node reaches the metadata \
+         service of its cloud; retrying every minute",
+        failed.error
     );
-    Some(Verdict { type_: CLOUD_METADATA, holds: false, reason: unanswered.reason, message })
+    Some(ConditionUpdate { type_: CLOUD_METADATA, status: false, reason: failed.reason, message })
 }
 
-/// In server-side apply, conditions of other writers stay theirs by not being sent.
-fn ours(conditions: &[Condition]) -> Vec<Condition> {
-    let of_attempts = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA];
-    let is_ours =
-        |condition: &&Condition| of_attempts.iter().chain(&STANDING).any(|type_| *type_ == condition.type_);
+/// Returns the conditions that the agent writes. Server-side apply keeps those of other writers if they are not sent.
+fn own_conditions(conditions: &[Condition]) -> Vec<Condition> {
+    let attempt_types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA];
+    let is_ours = |condition: &&Condition| {
+        attempt_types.iter().chain(&PROCESS_CONDITION_TYPES).any(|type_| *type_ == condition.type_)
+    };
     conditions.iter().filter(is_ours).cloned().collect()
 }
 
-fn verdicts(progress: &Progress<'_>) -> Vec<Verdict> {
-    let verdict =
-        |type_, holds, reason, message: &str| Verdict { type_, holds, reason, message: message.to_owned() };
-    match progress {
-        Progress::PlatformUnknown(why) => vec![
-            verdict(READY, false, PLATFORM_UNKNOWN, why),
-            verdict(PROGRESSING, true, PLATFORM_UNKNOWN, why),
+fn phase_conditions(phase: &AttemptPhase<'_>) -> Vec<ConditionUpdate> {
+    let condition = |type_, status, reason, message: &str| ConditionUpdate {
+        type_,
+        status,
+        reason,
+        message: message.to_owned(),
+    };
+    match phase {
+        AttemptPhase::PlatformUnknown(reason) => vec![
+            condition(READY, false, PLATFORM_UNKNOWN, reason),
+            condition(PROGRESSING, true, PLATFORM_UNKNOWN, reason),
         ],
-        Progress::NotPlanned => {
-            let text = "the cards are reported; waiting for the operator to work out what is wanted";
+        AttemptPhase::NotPlanned => {
+            let text = "the cards are reported: waiting for the operator to write the desired state";
             vec![
-                verdict(READY, false, "NotPlanned", text),
-                verdict(PROGRESSING, true, "NotPlanned", text),
-                verdict(DEGRADED, false, "NotPlanned", ""),
+                condition(READY, false, "NotPlanned", text),
+                condition(PROGRESSING, true, "NotPlanned", text),
+                condition(DEGRADED, false, NO_FAILURE, ""),
             ]
         }
-        Progress::Waiting { text, .. } => vec![
-            verdict(READY, false, WAITING_FOR_DRAIN, text),
-            verdict(PROGRESSING, true, WAITING_FOR_DRAIN, text),
+        AttemptPhase::Waiting { text, .. } => vec![
+            condition(READY, false, WAITING_FOR_DRAIN, text),
+            condition(PROGRESSING, true, WAITING_FOR_DRAIN, text),
         ],
-        Progress::Executing(course) => {
-            let reason = if course.reboots() { REBOOTING } else { EXECUTING };
-            let text = course.text();
-            vec![verdict(READY, false, reason, &text), verdict(PROGRESSING, true, reason, &text)]
+        AttemptPhase::Executing(progress) => {
+            let reason = if progress.reboots() { REBOOTING } else { EXECUTING };
+            let text = progress.text();
+            vec![condition(READY, false, reason, &text), condition(PROGRESSING, true, reason, &text)]
         }
-        Progress::Done([]) => vec![
-            verdict(READY, true, "AsWanted", "the cards are as the policies want"),
-            verdict(PROGRESSING, false, "AsWanted", ""),
-            verdict(DEGRADED, false, "AsWanted", ""),
+        AttemptPhase::Done([]) => vec![
+            condition(READY, true, RECONCILED, "all cards are configured as the policies request"),
+            condition(PROGRESSING, false, RECONCILED, ""),
+            condition(DEGRADED, false, NO_FAILURE, ""),
         ],
-        Progress::Done(failures @ [first, ..]) => {
-            let text = message(*failures);
+        AttemptPhase::Done(failures @ [first, ..]) => {
+            let text = join_failures(*failures);
             vec![
-                verdict(READY, false, first.reason(), &text),
-                verdict(PROGRESSING, false, first.reason(), ""),
-                verdict(DEGRADED, true, first.reason(), &text),
+                condition(READY, false, first.reason(), &text),
+                condition(PROGRESSING, false, first.reason(), ""),
+                condition(DEGRADED, true, first.reason(), &text),
             ]
         }
     }
 }
 
-/// Whether the node state says that all is as its spec wants now.
+/// Returns whether the status says that the node is in the desired state of its present spec.
 pub(crate) fn is_ready(state: &SriovNetworkNodeState) -> bool {
     let conditions = state.status.as_ref().and_then(|status| status.conditions.as_deref());
-    says_ready(conditions, state.metadata.generation)
+    has_ready_condition(conditions, state.metadata.generation)
 }
 
-/// The PFs that the node state says to be as its spec wants now.
+/// Returns the PFs that are ready for the present spec, according to the status.
 pub(crate) fn ready_pfs(state: &SriovNetworkNodeState) -> BTreeSet<PciAddress> {
     let cards = state.status.iter().flat_map(|status| status.interfaces.iter().flatten());
-    let ready = cards.filter(|card| says_ready(card.conditions.as_deref(), state.metadata.generation));
+    let ready =
+        cards.filter(|card| has_ready_condition(card.conditions.as_deref(), state.metadata.generation));
     ready.filter_map(|card| card.pci_address.value().ok().copied()).collect()
 }
 
-fn says_ready(conditions: Option<&[Condition]>, generation: Option<i64>) -> bool {
+fn has_ready_condition(conditions: Option<&[Condition]>, generation: Option<i64>) -> bool {
     conditions.unwrap_or_default().iter().any(|condition| {
         condition.type_ == READY && condition.status == "True" && condition.observed_generation == generation
     })
 }
 
-/// What came of it, without the details.
-pub(crate) fn result(status: &SriovNetworkNodeStateStatus) -> (Option<&str>, &str) {
+/// Returns the sync status and the last error.
+pub(crate) fn sync_result(status: &SriovNetworkNodeStateStatus) -> (Option<&str>, &str) {
     (status.sync_status.as_deref(), status.last_sync_error.as_deref().unwrap_or_default())
 }
 
-/// What is said about the machine as a whole.
+/// Returns the reported RDMA mode of the machine.
 pub(crate) fn rdma_mode(status: &SriovNetworkNodeStateStatus) -> Option<RdmaMode> {
     status.system.as_ref()?.rdma_mode
 }
 
-/// Whether writing `new` would change anything that others can see in `state`.
-pub(crate) fn is_news(state: &SriovNetworkNodeState, new: &SriovNetworkNodeStateStatus) -> bool {
+/// Returns whether `new` differs from the status of `state`.
+pub(crate) fn needs_write(state: &SriovNetworkNodeState, new: &SriovNetworkNodeStateStatus) -> bool {
     let Some(old) = &state.status else { return true };
-    let conditions = old.conditions.as_deref().map(ours);
+    let conditions = old.conditions.as_deref().map(own_conditions);
     old.interfaces != new.interfaces
         || rdma_mode(old) != rdma_mode(new)
-        || result(old) != result(new)
+        || sync_result(old) != sync_result(new)
         || conditions.as_deref() != new.conditions.as_deref()
 }
 

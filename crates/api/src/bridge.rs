@@ -1,27 +1,27 @@
-//! Software bridges: what a policy asks for, and what a node state lists. Open vSwitch and Linux.
+//! Software bridges (Open vSwitch and Linux) in policies and node states.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::parsed::Parsed;
 use crate::pci::PciAddress;
-use crate::written::Written;
 
-/// The software bridge that a policy wants for each selected PF. At most one of `ovs` and `linux`.
+/// Software bridge for each selected PF. At most one of `ovs` and `linux` can be set.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
     "rule": "!(has(self.ovs) && has(self.linux))",
-    "message": "only one of bridge.ovs and bridge.linux can be set: a PF is the uplink of one bridge",
+    "message": "only one of bridge.ovs and bridge.linux can be set: a PF can be the uplink of one bridge only",
     "fieldPath": ".linux",
 }])))]
 pub struct Bridge {
-    /// An Open vSwitch bridge with the PF as uplink.
+    /// Open vSwitch bridge with the PF as uplink.
     pub ovs: Option<OvsConfig>,
-    /// A Linux bridge with the PF as uplink.
+    /// Linux bridge with the PF as uplink.
     pub linux: Option<LinuxBridgeConfig>,
 }
 
@@ -33,7 +33,7 @@ pub struct Bridge {
 pub struct OvsConfig {
     /// Settings of the bridge (OVSDB table Bridge).
     pub bridge: Option<OvsBridgeConfig>,
-    /// Settings of the uplink, the PF.
+    /// Settings of the uplink (the PF).
     pub uplink: Option<OvsUplinkConfig>,
 }
 
@@ -43,18 +43,18 @@ pub struct OvsConfig {
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsBridgeConfig {
-    /// Datapath type: `system` (kernel) when empty, or `netdev`.
+    /// Datapath type: `system` (kernel, the default) or `netdev` (userspace).
     pub datapath_type: Option<String>,
-    /// Pairs for the column external_ids. Other pairs that are found there are left alone.
+    /// Entries for the column external_ids. Other existing entries are kept.
     #[serde(rename = "externalIDs")]
     pub external_ids: Option<BTreeMap<String, String>>,
-    /// Pairs for the column other_config. Other pairs that are found there are left alone.
+    /// Entries for the column other_config. Other existing entries are kept.
     pub other_config: Option<BTreeMap<String, String>>,
-    /// What the bridge does while its controller is away.
+    /// Behavior while the controller of the bridge is unreachable: `secure` or `standalone`.
     pub fail_mode: Option<OvsFailMode>,
 }
 
-/// What an Open vSwitch bridge does while its controller is away.
+/// Behavior of an Open vSwitch bridge while its controller is unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -79,17 +79,17 @@ pub struct OvsUplinkConfig {
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsInterfaceConfig {
-    /// Interface type, for example `dpdk`; a system interface when empty.
+    /// Interface type, for example `dpdk`. Defaults to a system interface.
     #[serde(rename = "type")]
     pub type_: Option<String>,
-    /// Pairs for the column options.
+    /// Entries for the column options.
     pub options: Option<BTreeMap<String, String>>,
-    /// Pairs for the column external_ids.
+    /// Entries for the column external_ids.
     #[serde(rename = "externalIDs")]
     pub external_ids: Option<BTreeMap<String, String>>,
-    /// Pairs for the column other_config.
+    /// Entries for the column other_config.
     pub other_config: Option<BTreeMap<String, String>>,
-    /// The MTU to ask Open vSwitch for. The policy's `mtu` wins when it is set.
+    /// MTU to request from Open vSwitch. `mtu` of the policy takes precedence if it is set.
     pub mtu_request: Option<i64>,
 }
 
@@ -101,7 +101,7 @@ pub struct OvsInterfaceConfig {
 pub struct LinuxBridgeConfig {
     /// Settings of the bridge.
     pub bridge: Option<LinuxBridgeSettings>,
-    /// Settings of the uplink as a bridge port, by the kernel's names.
+    /// Settings of the uplink as a bridge port, with the names of the kernel.
     pub uplink: Option<BTreeMap<String, String>>,
 }
 
@@ -111,13 +111,13 @@ pub struct LinuxBridgeConfig {
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LinuxBridgeSettings {
-    /// Whether the bridge looks at VLAN tags.
+    /// Enable VLAN filtering.
     pub vlan_filtering: Option<bool>,
-    /// The VLAN protocol of the bridge.
+    /// VLAN protocol of the bridge.
     pub vlan_protocol: Option<BridgeVlanProtocol>,
 }
 
-/// The VLAN protocol of a Linux bridge.
+/// VLAN protocol of a Linux bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum BridgeVlanProtocol {
@@ -127,47 +127,47 @@ pub enum BridgeVlanProtocol {
     Ieee8021ad,
 }
 
-/// The software bridges of a node.
+/// Software bridges of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Bridges {
-    /// Open vSwitch bridges, by name.
+    /// Open vSwitch bridges, sorted by name.
     pub ovs: Option<Vec<OvsConfigExt>>,
-    /// Linux bridges, by name.
+    /// Linux bridges, sorted by name.
     pub linux: Option<Vec<LinuxBridgeConfigExt>>,
 }
 
-/// An Open vSwitch bridge of a node.
+/// Open vSwitch bridge of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsConfigExt {
-    /// Name of the bridge: `br-` and the PF's PCI address with `_` for `:`.
+    /// Name of the bridge: `br-` and the PCI address of the PF, with `_` instead of `:`.
     pub name: String,
     /// Settings of the bridge.
     pub bridge: Option<OvsBridgeConfig>,
-    /// Uplinks; exactly one is supported.
+    /// Uplinks. Exactly one is supported.
     pub uplinks: Option<Vec<OvsUplinkConfigExt>>,
 }
 
-/// The uplink of an Open vSwitch bridge of a node.
+/// Uplink of an Open vSwitch bridge of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OvsUplinkConfigExt {
     /// PCI address of the PF.
-    pub pci_address: Written<PciAddress>,
-    /// Name of the PF's interface.
+    pub pci_address: Parsed<PciAddress>,
+    /// Interface name of the PF.
     pub name: Option<String>,
     /// Columns of the OVSDB table Interface for the PF.
     pub interface: Option<OvsInterfaceConfig>,
 }
 
-/// A Linux bridge of a node.
+/// Linux bridge of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
@@ -177,20 +177,20 @@ pub struct LinuxBridgeConfigExt {
     pub name: String,
     /// Settings of the bridge.
     pub bridge: Option<LinuxBridgeSettings>,
-    /// Uplinks; exactly one is supported.
+    /// Uplinks. Exactly one is supported.
     pub uplinks: Option<Vec<LinuxBridgeUplinkConfigExt>>,
 }
 
-/// The uplink of a Linux bridge of a node.
+/// Uplink of a Linux bridge of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LinuxBridgeUplinkConfigExt {
     /// PCI address of the PF.
-    pub pci_address: Written<PciAddress>,
-    /// Name of the PF's interface.
+    pub pci_address: Parsed<PciAddress>,
+    /// Interface name of the PF.
     pub name: Option<String>,
-    /// Settings of the uplink as a bridge port, by the kernel's names.
+    /// Settings of the uplink as a bridge port, with the names of the kernel.
     pub uplink: Option<BTreeMap<String, String>>,
 }

@@ -1,72 +1,75 @@
-//! Status conditions: their types, and the one way to change a list of them.
+//! Status conditions: their types, and updates of condition lists.
 
 use crate::meta::{Condition, Time, Timestamp};
 
-/// Done, and as wanted.
+/// The object is in its desired state.
 pub const READY: &str = "Ready";
-/// Being worked on.
+/// Changes are in progress.
 pub const PROGRESSING: &str = "Progressing";
-/// Something is wrong; the reason says what.
+/// The desired state cannot be reached; the reason names the problem.
 pub const DEGRADED: &str = "Degraded";
 
-/// Of a card: it works, and something about it is not quite as desired and is left at that; the reason says what.
+/// Condition of a card that works, but deviates from the desired state in a way that needs no action.
 pub const WARNING: &str = "Warning";
 
-/// Nothing of what it says is wrong: the verdict of admission, also where no admission is.
+/// The object passes all checks of admission, also when the admission webhook is disabled.
 pub const VALID: &str = "Valid";
-/// Of the operator config: whether objects are checked and changed at admission.
+/// Condition of the operator config: the admission webhooks serve requests.
 pub const ADMISSION: &str = "Admission";
 
-/// Of a node state: something keeps its drain from going on; the reason says what, the message what to do.
+/// Condition of a node state: its drain does not progress; the message contains the remedy.
 pub const BLOCKED: &str = "Blocked";
-/// Of a node state in a cloud: false while the cloud does not tell the networks of cards.
+/// Condition of a node state in a cloud; false while the metadata service does not report the networks of cards.
 pub const CLOUD_METADATA: &str = "CloudMetadata";
-/// Of a node state, only while it is false: the agent of the node serves its metrics.
+/// Condition of a node state, present only while it is false: the agent of the node serves its metrics.
 pub const METRICS: &str = "Metrics";
-/// Of a pool: whether it says how many nodes may be drained at once.
+/// Condition of a pool: a limit for parallel drains is set.
 pub const LIMIT: &str = "Limit";
 
-/// Of a pool that asks for Open vSwitch hardware offload: whether it is seen to.
+/// Condition of a pool that requests Open vSwitch hardware offload: the MachineConfig for it exists.
 pub const HARDWARE_OFFLOAD: &str = "HardwareOffload";
 
-/// One thing to say about an object.
+/// Reason of [`DEGRADED`] while it is false.
+pub const NO_FAILURE: &str = "NoFailure";
+
+/// New status, reason and message of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// [`READY`], [`PROGRESSING`], [`DEGRADED`]...
+pub struct ConditionUpdate {
+    /// Condition type: [`READY`], [`PROGRESSING`], [`DEGRADED`]...
     pub type_: &'static str,
-    /// Whether it holds.
-    pub holds: bool,
-    /// Why, in one `PascalCase` word.
+    /// Status: `True` or `False`.
+    pub status: bool,
+    /// Reason in `CamelCase`.
     pub reason: &'static str,
-    /// Why, in a sentence.
+    /// Message for people.
     pub message: String,
 }
 
-/// `conditions` after `verdicts`: conditions of other types are kept, and a transition time changes only
+/// Returns `conditions` with `updates` applied. Conditions of other types are kept, and a transition time changes only
 /// when the status does.
-pub fn updated(
+pub fn update_conditions(
     conditions: &[Condition],
-    verdicts: &[Verdict],
+    updates: &[ConditionUpdate],
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut list = conditions.to_vec();
-    for verdict in verdicts {
-        let status = if verdict.holds { "True" } else { "False" };
-        let known = list.iter().position(|condition| condition.type_ == verdict.type_);
-        let since = known
+    for update in updates {
+        let status = if update.status { "True" } else { "False" };
+        let position = list.iter().position(|condition| condition.type_ == update.type_);
+        let last_transition_time = position
             .map(|at| &list[at])
             .filter(|condition| condition.status == status)
             .map_or(Time(now), |condition| condition.last_transition_time);
         let condition = Condition {
-            type_: verdict.type_.to_owned(),
+            type_: update.type_.to_owned(),
             status: status.to_owned(),
-            reason: verdict.reason.to_owned(),
-            message: verdict.message.clone(),
+            reason: update.reason.to_owned(),
+            message: update.message.clone(),
             observed_generation: generation,
-            last_transition_time: since,
+            last_transition_time,
         };
-        match known {
+        match position {
             Some(at) => list[at] = condition,
             None => list.push(condition),
         }
@@ -78,32 +81,32 @@ pub fn updated(
 mod tests {
     use super::*;
 
-    fn verdict(holds: bool, reason: &'static str) -> Verdict {
-        Verdict { type_: READY, holds, reason, message: String::new() }
+    fn update(status: bool, reason: &'static str) -> ConditionUpdate {
+        ConditionUpdate { type_: READY, status, reason, message: String::new() }
     }
 
     #[test]
     fn the_transition_time_changes_with_the_status_only() {
         let early = Timestamp::from_second(100).unwrap();
         let late = Timestamp::from_second(200).unwrap();
-        let first = updated(&[], &[verdict(false, "A")], Some(1), early);
-        let same = updated(&first, &[verdict(false, "B")], Some(2), late);
+        let first = update_conditions(&[], &[update(false, "A")], Some(1), early);
+        let same = update_conditions(&first, &[update(false, "B")], Some(2), late);
         assert_eq!(same[0].last_transition_time, Time(early));
         assert_eq!(same[0].reason, "B");
-        let changed = updated(&same, &[verdict(true, "C")], Some(2), late);
+        let changed = update_conditions(&same, &[update(true, "C")], Some(2), late);
         assert_eq!(changed[0].last_transition_time, Time(late));
     }
 
     #[test]
     fn conditions_of_others_are_kept() {
         let now = Timestamp::from_second(100).unwrap();
-        let other = updated(
+        let other = update_conditions(
             &[],
-            &[Verdict { type_: "Foreign", holds: true, reason: "X", message: String::new() }],
+            &[ConditionUpdate { type_: "Foreign", status: true, reason: "X", message: String::new() }],
             None,
             now,
         );
-        let list = updated(&other, &[verdict(true, "A")], None, now);
+        let list = update_conditions(&other, &[update(true, "A")], None, now);
         assert_eq!(list.len(), 2);
         assert_eq!(list[0], other[0]);
     }

@@ -1,4 +1,4 @@
-//! The objects of all kinds, and their CustomResourceDefinitions as they are installed.
+//! Objects of all kinds, and their CustomResourceDefinitions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceValidation, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
@@ -12,7 +12,7 @@ pub use crate::node_state::SriovNetworkNodeState;
 pub use crate::operator_config::SriovOperatorConfig;
 pub use crate::pool_config::SriovNetworkPoolConfig;
 
-/// All of them.
+/// Returns all CustomResourceDefinitions.
 pub fn all() -> Vec<CustomResourceDefinition> {
     [
         SriovNetwork::crd(),
@@ -25,18 +25,18 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         SriovOperatorConfig::crd(),
     ]
     .into_iter()
-    .map(as_installed)
+    .map(adjust_schema)
     .collect()
 }
 
-/// What the derive cannot say: no field is nullable (absent is absent), conditions are one of each type, and a
-/// kind whose spec has no required field may leave its spec out, as in the Go API.
-fn as_installed(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+/// Adjusts what the derive macro cannot express: no field is nullable, conditions are a map by type, and a kind whose
+/// spec has no required field may omit its spec, as in the Go API.
+fn adjust_schema(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(CustomResourceValidation { open_api_v3_schema: Some(root) }) = &mut version.schema {
             visit(root, &mut |schema| {
                 forbid_null(schema);
-                one_condition_of_each_type(schema);
+                make_conditions_a_map(schema);
             });
             allow_empty_spec(root);
         }
@@ -51,8 +51,8 @@ fn forbid_null(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// So that several writers can each own theirs in server-side apply.
-fn one_condition_of_each_type(schema: &mut JSONSchemaProps) {
+/// Makes conditions a map by type, so that each writer owns its own conditions in server-side apply.
+fn make_conditions_a_map(schema: &mut JSONSchemaProps) {
     let conditions = schema.properties.as_mut().and_then(|properties| properties.get_mut("conditions"));
     if let Some(conditions) = conditions {
         conditions.x_kubernetes_list_type = Some("map".to_owned());
@@ -65,12 +65,13 @@ fn allow_empty_spec(root: &mut JSONSchemaProps) {
         return;
     };
     if spec.required.as_ref().is_none_or(Vec::is_empty) {
-        // The default is also applied to stored objects that have no spec, so that every reader sees one.
+        // The default also applies to stored objects without spec, so that every reader gets one.
         spec.default = Some(JSON(serde_json::json!({})));
         root.required = None;
     }
 }
 
+/// Applies `change` to `schema` and all schemas below it.
 fn visit(schema: &mut JSONSchemaProps, change: &mut impl FnMut(&mut JSONSchemaProps)) {
     change(schema);
     for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {

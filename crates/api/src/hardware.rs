@@ -1,33 +1,33 @@
-//! Addresses that hardware carries: Ethernet MACs and InfiniBand GUIDs.
+//! Hardware addresses: Ethernet MAC addresses and InfiniBand GUIDs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::written::{Grammar, Invalid};
+use crate::parsed::{ParseError, TextFormat};
 
-/// An Ethernet address: `02:00:00:00:01:00`.
+/// Ethernet MAC address: `02:00:00:00:01:00`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// What a card reports for a VF that was never given an address.
+    /// Address that a card reports for a VF without an assigned address.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether an interface may carry it: neither zero nor a group address.
+    /// Returns whether an interface may have this address: neither zero nor a group address.
     pub const fn is_usable(self) -> bool {
         self.0[0] & 1 == 0 && !matches!(self.0, [0, 0, 0, 0, 0, 0])
     }
 }
 
-/// An InfiniBand GUID: `02:00:00:00:00:aa:00:02`. The kernel's `0200:0000:00aa:0002` is read too.
+/// InfiniBand GUID: `02:00:00:00:00:aa:00:02`. The format of the kernel, `0200:0000:00aa:0002`, is parsed, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Guid(pub [u8; 8]);
 
-/// `N` bytes as pairs of hex digits, `group` bytes between two colons.
+/// Parses `N` bytes of hexadecimal digits, with colons between groups of `group` bytes.
 fn parse_bytes<const N: usize>(text: &str, group: usize) -> Option<[u8; N]> {
     let mut bytes = Vec::with_capacity(N);
     for part in text.split(':') {
@@ -52,28 +52,29 @@ fn print_bytes(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 impl FromStr for MacAddr {
-    type Err = Invalid;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         parse_bytes(text, 1)
             .map(Self)
-            .ok_or_else(|| Invalid::new(text, "a MAC address such as 02:00:00:00:01:00"))
+            .ok_or_else(|| ParseError::new(text, "a MAC address such as 02:00:00:00:01:00"))
     }
 }
 
 impl FromStr for Guid {
-    type Err = Invalid;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         parse_bytes(text, 1)
             .or_else(|| parse_bytes(text, 2))
             .map(Self)
-            .ok_or_else(|| Invalid::new(text, "a GUID such as 02:00:00:00:00:aa:00:02"))
+            .ok_or_else(|| ParseError::new(text, "a GUID such as 02:00:00:00:00:aa:00:02"))
     }
 }
 
-macro_rules! words {
-    ($($type:ident, $longest:literal, $pattern:literal;)*) => {$(
+/// Implements formatting and serialization of address types.
+macro_rules! impl_address {
+    ($($type:ident, $max_length:literal, $pattern:literal;)*) => {$(
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 print_bytes(&self.0, f)
@@ -86,29 +87,29 @@ macro_rules! words {
             }
         }
 
-        impl Grammar for $type {
+        impl TextFormat for $type {
             const NAME: &'static str = stringify!($type);
             const PATTERN: &'static str = $pattern;
-            const LONGEST: u32 = $longest;
+            const MAX_LENGTH: u32 = $max_length;
         }
 
         impl TryFrom<String> for $type {
-            type Error = Invalid;
+            type Error = ParseError;
 
-            fn try_from(text: String) -> Result<Self, Invalid> {
+            fn try_from(text: String) -> Result<Self, ParseError> {
                 text.parse()
             }
         }
 
         impl From<$type> for String {
-            fn from(word: $type) -> Self {
-                word.to_string()
+            fn from(address: $type) -> Self {
+                address.to_string()
             }
         }
     )*};
 }
 
-words! {
+impl_address! {
     MacAddr, 17, "^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$";
     Guid, 23, "^([0-9a-fA-F]{2}:){7}[0-9a-fA-F]{2}$|^([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}$";
 }
@@ -118,19 +119,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mac_prints_what_it_reads() {
+    fn a_mac_is_printed_in_lower_case() {
         assert_eq!("02:00:00:0a:Ff:01".parse::<MacAddr>().unwrap().to_string(), "02:00:00:0a:ff:01");
     }
 
     #[test]
-    fn a_guid_is_read_in_both_spellings() {
+    fn a_guid_is_parsed_in_both_formats() {
         let pairs: Guid = "02:00:00:00:00:aa:00:02".parse().unwrap();
         assert_eq!("0200:0000:00aa:0002".parse(), Ok(pairs));
         assert_eq!(pairs.to_string(), "02:00:00:00:00:aa:00:02");
     }
 
     #[test]
-    fn refuses_what_is_no_address() {
+    fn rejects_invalid_addresses() {
         for text in [
             "",
             "02:00:00:00:00",

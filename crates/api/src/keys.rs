@@ -1,209 +1,209 @@
-//! Every name that other programs depend on, each once: labels, annotations, finalizers, object names,
-//! field managers and the programs' environment.
+//! Names that other programs depend on: labels, annotations, finalizers, object names, field managers and environment
+//! variables.
 
-/// The namespace that the programs use when none is given.
+/// Default namespace of the operator and its objects.
 pub const DEFAULT_NAMESPACE: &str = "sriov-network-operator";
 
-/// What stands before the names of resources when nothing else is given.
+/// Default prefix of resource names.
 pub const DEFAULT_RESOURCE_PREFIX: &str = "openshift.io";
 
-/// The only operator config that is honoured.
+/// Name of the only operator config that is used.
 pub const OPERATOR_CONFIG: &str = "default";
 
-/// A policy of this name is a left-over of old installations and selects nothing.
+/// Name of a policy that old installations leave behind. It is ignored.
 pub const IGNORED_POLICY: &str = "default";
 
-/// The pool of nodes that no other pool selects.
+/// Name of the pool for nodes that no other pool selects.
 pub const DEFAULT_POOL: &str = "default";
 
-/// The operator's name in server-side apply.
+/// Field manager of the operator in server-side apply.
 pub const OPERATOR_FIELD_MANAGER: &str = "vfleet-operator";
 
-/// Whoever of the operator's replicas holds this Lease leads.
+/// Name of the Lease that the leading replica of the operator holds.
 pub const LEASE: &str = "vfleet-operator";
 
-/// The agent's name in server-side apply.
+/// Field manager of the agent in server-side apply.
 pub const AGENT_FIELD_MANAGER: &str = "vfleet-agent";
 
-/// Nodes that run an agent carry this label (any value) unless the operator config selects others.
+/// Node label (any value) that selects nodes for an agent, unless the operator config has a node selector.
 pub const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
 
-/// The operating system of a node, as the kubelet reports it.
+/// Node label with the operating system, set by the kubelet.
 pub const OS_LABEL: &str = "kubernetes.io/os";
 
-/// On a node state whose node is away: until when it is kept (RFC 3339, UTC).
+/// Annotation of a node state whose node does not exist: time until which it is kept (RFC 3339, UTC).
 pub const KEEP_STATE_UNTIL: &str = "sriovnetwork.openshift.io/keep-state-until";
 
-/// On nodes, `Enabled` or `Disabled`: whether the separate device plugin runs there.
+/// Node label, `Enabled` or `Disabled`: the Go device plugin runs on the node or not.
 pub const DEVICE_PLUGIN_LABEL: &str = "sriovnetwork.openshift.io/device-plugin";
 
-/// On a pod of the separate device plugin: a fingerprint of the config and VFs that it started with.
+/// Annotation of a Go device plugin pod: fingerprint of the configuration and VFs at its start.
 pub const DEVICE_PLUGIN_STARTED_WITH: &str = "vfleet.io/started-with";
 
-/// On a pod of the separate device plugin that waits until its node's VFs are there: `true`. Taken off by the agent.
+/// Annotation of a Go device plugin pod, `true`: the pod waits for the VFs of its node. The agent removes it.
 pub const DEVICE_PLUGIN_WAITS: &str = "sriovnetwork.openshift.io/device-plugin-wait-config";
 
-/// The ConfigMap that tells which devices the VFs of which cards are.
+/// ConfigMap with the PCI IDs of supported PFs and of their VFs.
 pub const SUPPORTED_NIC_IDS: &str = "supported-nic-ids";
 
-/// On nodes made by `vfleet sim`: nobody's machine.
+/// Label of nodes that `vfleet sim` creates, which have no machine.
 pub const SIMULATED_LABEL: &str = "vfleet.io/simulated";
 
-/// On a node that is being drained: `ours` when its cordon is vfleet's, `found` when it was there before.
+/// Annotation of a node that is being drained: `ours` if vfleet cordoned the node, `found` if it was cordoned before.
 pub const CORDON: &str = "vfleet.io/cordon";
 
-/// On a node that is being drained: the request that it is drained for, which is the time at which its agent asked, and
-/// the namespace of the operator that drains it.
+/// Annotation of a node that is being drained: the drain request (the time at which the agent requested the drain), and
+/// the namespace of the operator that drains the node.
 pub const DRAIN_REQUEST: &str = "vfleet.io/drain-request";
 
-/// On a node: the last request to drain it that is over. Nothing is done for it, or for an earlier one, any more.
+/// Annotation of a node: the last drain request that is finished. This and earlier requests are ignored.
 pub const LAST_DRAIN: &str = "vfleet.io/last-drain";
 
-/// On a node: what its agent asks for, for an external drainer ([`drain_request`]). In installations of the Go operator
-/// also without one.
+/// Annotation of a node: request of the agent to an external drainer ([`drain_request`]). The Go operator also sets it
+/// without an external drainer.
 pub const NODE_DRAIN_STATE: &str = "sriovnetwork.openshift.io/state";
 
-/// The same on a node state, and beside it on the node.
+/// Annotation of a node state: the same request as [`NODE_DRAIN_STATE`].
 pub const DESIRED_DRAIN_STATE: &str = "sriovnetwork.openshift.io/desired-state";
 
-/// On a node state: how far an external drainer is ([`drain_answer`]).
+/// Annotation of a node state: progress of an external drainer ([`drain_progress`]).
 pub const CURRENT_DRAIN_STATE: &str = "sriovnetwork.openshift.io/current-state";
 
-/// On a node state, `true`: somebody else drains the node.
+/// Annotation of a node state, `true`: an external drainer drains the node.
 pub const USE_EXTERNAL_DRAINER: &str = "sriovnetwork.openshift.io/use-external-drainer";
 
-/// What an agent asks for by annotation.
+/// Values of drain requests in annotations.
 pub mod drain_request {
     pub const IDLE: &str = "Idle";
-    /// Pods that use our resources shall go.
+    /// Evict pods that request resources of SR-IOV policies.
     pub const DRAIN: &str = "Drain_Required";
-    /// All pods shall go.
+    /// Evict all pods.
     pub const REBOOT: &str = "Reboot_Required";
 }
 
-/// What a drainer answers by annotation.
-pub mod drain_answer {
+/// Values of the progress of a drainer in annotations.
+pub mod drain_progress {
     pub const IDLE: &str = "Idle";
     pub const DRAINING: &str = "Draining";
     pub const COMPLETE: &str = "DrainComplete";
 }
 
-/// OpenShift: on a node, the MachineConfig that it shall have.
+/// Annotation of a node (OpenShift): its desired MachineConfig.
 pub const DESIRED_MACHINE_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
 
-/// OpenShift: on a MachineConfig, the MachineConfigPool that it is for.
+/// Label of a MachineConfig (OpenShift): its MachineConfigPool.
 pub const MACHINE_CONFIG_ROLE: &str = "machineconfiguration.openshift.io/role";
 
-/// What [`NODE_DRAIN_STATE`] says on a MachineConfigPool (OpenShift).
+/// Values of [`NODE_DRAIN_STATE`] on a MachineConfigPool (OpenShift).
 pub mod mcp_state {
     pub const IDLE: &str = "Idle";
-    /// It is paused for a drain.
+    /// The MachineConfigPool is paused for a drain.
     pub const PAUSED: &str = "Paused";
 }
 
-/// The Go operator's name in objects that it wrote.
+/// Field manager of the Go operator.
 pub const GO_FIELD_MANAGER: &str = "sriov-network-operator";
 
-/// The lease by which old versions of the Go operator let one node drain at a time.
+/// Lease by which old versions of the Go operator drain one node at a time.
 pub const GO_DRAIN_LEASE: &str = "config-daemon-draining-lock";
 
-/// The Go operator's finalizer of the operator config.
+/// Finalizer of the Go operator on the operator config.
 pub const GO_OPERATOR_CONFIG_FINALIZER: &str = "operatorconfig.finalizers.sriovnetwork.openshift.io";
 
-/// The Go operator's finalizer of pools.
+/// Finalizer of the Go operator on pools.
 pub const GO_POOL_FINALIZER: &str = "poolconfig.finalizers.sriovnetwork.openshift.io";
 
-/// The agent's DaemonSet, its container, and the value of its pods' label `app`.
+/// Name of the DaemonSet and the container of the agent, and value of the pod label `app`.
 pub const AGENT_DAEMON_SET: &str = "sriov-network-config-daemon";
 
-/// The separate device plugin's DaemonSet, its account, its container, and the value of its pods' label `app`.
+/// Name of the DaemonSet, service account and container of the Go device plugin, and value of the pod label `app`.
 pub const DEVICE_PLUGIN_DAEMON_SET: &str = "sriov-device-plugin";
 
-/// What the separate device plugin offers, one key a node.
+/// ConfigMap with the configuration of the Go device plugin, one key per node.
 pub const DEVICE_PLUGIN_CONFIG_MAP: &str = "device-plugin-config";
 
-/// The value of [`DEVICE_PLUGIN_LABEL`] where the plugin runs.
+/// Value of [`DEVICE_PLUGIN_LABEL`] on nodes that run the Go device plugin.
 pub const ENABLED: &str = "Enabled";
 
-/// The value of [`DEVICE_PLUGIN_LABEL`] where it does not.
+/// Value of [`DEVICE_PLUGIN_LABEL`] on nodes that do not run the Go device plugin.
 pub const DISABLED: &str = "Disabled";
 
-/// On all that the operator deploys.
+/// Label of all objects that the operator deploys.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// What the operator tells its agents by their environment. Those with "later" are settings of features that the agent
-/// does not have yet: it ignores them until then.
+/// Environment variables that the operator sets for its agents. Agents ignore those that are marked as unused: they are
+/// settings of features that the agent does not have yet.
 pub mod agent_environment {
-    /// The node that it runs on.
+    /// Name of the node.
     pub const NODE_NAME: &str = "NODE_NAME";
-    /// The namespace of node states.
+    /// Namespace of node states.
     pub const NAMESPACE: &str = "NAMESPACE";
-    /// `text` or `json`.
+    /// Log format: `text` or `json`.
     pub const LOG_FORMAT: &str = "LOG_FORMAT";
-    /// `kubernetes` or `openshift`; later.
+    /// Cluster type: `kubernetes` or `openshift`. Unused.
     pub const CLUSTER_TYPE: &str = "CLUSTER_TYPE";
-    /// `TRUE`: every card is reported, also one that [`super::SUPPORTED_NIC_IDS`] does not list.
+    /// `TRUE`: report every card, including cards that [`super::SUPPORTED_NIC_IDS`] does not list.
     pub const DEV_MODE: &str = "DEV_MODE";
-    /// `true`: somebody else drains nodes.
+    /// `true`: an external drainer drains nodes.
     pub const USE_EXTERNAL_DRAINER: &str = "USE_EXTERNAL_DRAINER";
-    /// What stands before the names of resources; later.
+    /// Prefix of resource names. Unused.
     pub const RESOURCE_PREFIX: &str = "RESOURCE_PREFIX";
-    /// `daemon` or `systemd`: who configures the cards.
+    /// Configuration mode: `daemon` or `systemd`.
     pub const CONFIGURATION_MODE: &str = "CONFIGURATION_MODE";
-    /// Whether several cards are configured at once.
+    /// `true`: configure several cards in parallel.
     pub const PARALLEL_NIC_CONFIG: &str = "PARALLEL_NIC_CONFIG";
-    /// Whether bridges are made; later.
+    /// `true`: manage software bridges. Unused.
     pub const MANAGE_SOFTWARE_BRIDGES: &str = "MANAGE_SOFTWARE_BRIDGES";
-    /// Whether a card's firmware may be reset instead of the machine.
+    /// `true`: reset the firmware of a card instead of rebooting the node.
     pub const MELLANOX_FIRMWARE_RESET: &str = "MELLANOX_FIRMWARE_RESET";
-    /// Vendor support that is switched off, separated by commas.
+    /// Disabled vendor plugins, separated by commas.
     pub const DISABLE_PLUGINS: &str = "DISABLE_PLUGINS";
-    /// The addresses of the node, separated by commas.
+    /// IP addresses of the node, separated by commas.
     pub const HOST_IPS: &str = "HOST_IPS";
-    /// How many seconds what the node itself used stays protected after it was last seen.
+    /// Seconds for which a PF or VF stays protected after its last use by the node itself.
     pub const HOST_PROTECTION_SECONDS: &str = "HOST_PROTECTION_SECONDS";
-    /// Whether the separate device plugin on the node is held back while the node's VFs are changed.
+    /// `true`: keep the Go device plugin on the node from starting while VFs change.
     pub const HOLD_BACK_DEVICE_PLUGIN: &str = "HOLD_BACK_DEVICE_PLUGIN";
-    /// Where metrics are served.
+    /// Address at which metrics are served.
     pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
-    /// The socket of Open vSwitch's database on the host; later.
+    /// Socket of the Open vSwitch database on the host. Unused.
     pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
 }
 
-/// The Service by which the API server reaches the operator's webhooks.
+/// Service of the webhooks of the operator.
 pub const WEBHOOK_SERVICE: &str = "vfleet-webhook";
 
-/// The Secret with the certificates of the operator's webhooks.
+/// Secret with the certificates of the webhooks.
 pub const WEBHOOK_SECRET: &str = "vfleet-webhook-cert";
 
-/// The webhook configurations (validating and mutating) for our own kinds are called so, a dot, and the operator's
-/// namespace: each installation has its own.
+/// Prefix of the names of the validating and mutating webhook configurations for vfleet's kinds. A dot and the
+/// namespace of the operator follow, so that each installation has its own.
 pub const ADMISSION_CONFIGURATION: &str = "vfleet-admission";
 
-/// The mutating webhook configuration for pods is called so, a dot, and the operator's namespace.
+/// Prefix of the name of the mutating webhook configuration for pods. A dot and the namespace of the operator follow.
 pub const INJECTOR_CONFIGURATION: &str = "vfleet-injector";
 
-/// On the namespace of an operator, with its own name: objects in there are that installation's business. So are machine
-/// configs with it.
+/// Label of the namespace of an operator, with the name of the namespace: objects in the namespace, and MachineConfigs
+/// with this label, belong to that installation.
 pub const INSTALLATION_LABEL: &str = "vfleet.io/installation";
 
-/// On a network in the operator's namespace, as long as its NetworkAttachmentDefinition may exist.
+/// Finalizer of a network in the namespace of the operator, as long as its NetworkAttachmentDefinition may exist.
 pub const NETWORK_FINALIZER: &str = "netattdef.finalizers.sriovnetwork.openshift.io";
 
-/// On a network: the namespace that its NetworkAttachmentDefinition was put into.
+/// Annotation of a network: last namespace of its NetworkAttachmentDefinition.
 pub const LAST_NETWORK_NAMESPACE: &str = "operator.sriovnetwork.openshift.io/last-network-namespace";
 
-/// On a NetworkAttachmentDefinition: the network that it was made for.
+/// Annotation of a NetworkAttachmentDefinition: its network.
 pub const NAD_OWNER: &str = "sriovnetwork.openshift.io/owner-ref";
 
-/// On a NetworkAttachmentDefinition: the resource that its devices are taken from.
+/// Annotation of a NetworkAttachmentDefinition: resource that provides its devices.
 pub const NAD_RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
 
-/// On a NetworkAttachmentDefinition: the label of the nodes that its devices are on, as in `rack=a`.
+/// Annotation of a NetworkAttachmentDefinition: label of the nodes with its devices, such as `rack=a`.
 pub const NAD_NODE_SELECTOR: &str = "k8s.v1.cni.cncf.io/nodeSelector";
 
-/// On a pod: the networks that it is attached to besides the cluster's own.
+/// Annotation of a pod: its additional networks.
 pub const POD_NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// On a pod: the network that it has in place of the cluster's own.
+/// Annotation of a pod: network that replaces the default network of the cluster.
 pub const POD_DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";

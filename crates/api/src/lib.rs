@@ -1,15 +1,14 @@
-//! The `sriovnetwork.openshift.io/v1` API: every kind as a Rust type, the small words of the domain as
-//! newtypes, and every label, annotation and finalizer key, each once.
+//! Types of the API `sriovnetwork.openshift.io/v1`: specs and status of all kinds, newtypes for values such as PCI
+//! addresses, and the names of labels, annotations and finalizers.
 //!
-//! Guarantee: an object that the Go operator wrote survives a round trip through these types unchanged.
-//! Everything that may be absent is an `Option`, so that "absent" and "empty" stay apart, and values with a
-//! grammar of their own are [`Written`]: one misspelt PCI address in one policy must not make the whole
-//! list unreadable.
+//! Objects of the Go operator survive a round trip through these types unchanged. Optional fields are `Option`, so that
+//! absent and empty values differ. Values with a text format are [`Parsed`]: one misspelled PCI address in one policy
+//! must not make the whole list unreadable.
 //!
-//! Specs and status are plain data. With the feature `crds` there are also the objects around them, with the metadata of a
-//! Kubernetes client, and their definitions.
+//! Specs and status are plain data. The feature `crds` adds the objects with Kubernetes metadata and their
+//! CustomResourceDefinitions.
 //!
-//! No I/O, no client, no decisions: those live in `plan`, `host`, `operator` and `agent`.
+//! The crate has no I/O, no client and no decisions: see `plan`, `host`, `operator` and `agent`.
 
 pub mod bridge;
 pub mod conditions;
@@ -22,19 +21,19 @@ pub mod network;
 pub mod node_policy;
 pub mod node_state;
 pub mod operator_config;
+pub mod parsed;
 pub mod pci;
 pub mod pool_config;
 pub mod vf;
 pub mod views;
-pub mod written;
 
 pub use hardware::{Guid, MacAddr};
 pub use node_policy::SriovNetworkNodePolicySpec;
 pub use node_state::{SriovNetworkNodeStateSpec, SriovNetworkNodeStateStatus};
+pub use parsed::{ParseError, Parsed};
 pub use pci::PciAddress;
 pub use vf::{PfSelector, VfRange, VfRef};
 pub use views::{NodeStateView, PoolConfigView};
-pub use written::{Invalid, Written};
 
 #[cfg(feature = "crds")]
 pub use crds::{

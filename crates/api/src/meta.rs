@@ -1,7 +1,7 @@
-//! Types of the Kubernetes API that fields of ours have, as plain data: written and read exactly as `k8s-openapi` does,
-//! which is too much for a small program to link.
+//! Types of the Kubernetes API that vfleet's kinds use, as plain data. They are serialized exactly as in `k8s-openapi`,
+//! which is too large for small programs to link.
 //!
-//! With the feature `crds`, their schemas are those of Kubernetes.
+//! With the feature `crds`, they have the schemas of Kubernetes.
 
 #[cfg(feature = "crds")]
 mod kubernetes;
@@ -40,41 +40,41 @@ fn serialize_time<S: Serializer>(format: &str, time: Timestamp, serializer: S) -
     serializer.serialize_str(&text)
 }
 
-/// One aspect of the state of an object.
+/// Condition of an object: one aspect of its state.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Last time that `status` changed.
+    /// Time of the last change of `status`.
     pub last_transition_time: Time,
-    /// Details of the reason, for people.
+    /// Message for people.
     #[serde(default, deserialize_with = "null_as_default")]
     pub message: String,
-    /// Generation of the object that the condition is about.
+    /// Generation of the object for which the condition was set.
     pub observed_generation: Option<i64>,
-    /// Reason of the last transition, in one `PascalCase` word.
+    /// Reason of the last transition in `CamelCase`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub reason: String,
     /// `True`, `False` or `Unknown`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub status: String,
-    /// Name of the aspect, in one `PascalCase` word.
+    /// Type of the condition in `CamelCase`.
     #[serde(rename = "type", default, deserialize_with = "null_as_default")]
     pub type_: String,
 }
 
-/// Query for objects by their labels. All parts must hold; an empty one selects every object.
+/// Selector of objects by labels. All requirements must match; an empty selector selects every object.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
     /// Requirements for labels.
     pub match_expressions: Option<Vec<SelectorRequirement>>,
-    /// Labels with exactly these values.
+    /// Required labels with their values.
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
-/// Query for nodes, as in node affinity. All parts must hold; an empty one selects no node.
+/// Selector of nodes, as in node affinity. All requirements must match; an empty term selects no node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -85,21 +85,21 @@ pub struct NodeSelectorTerm {
     pub match_fields: Option<Vec<SelectorRequirement>>,
 }
 
-/// Requirement for one label or field: of a label selector, or of a term with its further operators.
+/// Requirement for one label or field, of a label selector or of a node selector term.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectorRequirement {
     /// Name of the label or field.
     #[serde(default, deserialize_with = "null_as_default")]
     pub key: String,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`; in a term `Gt` and `Lt`, too.
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`; in a term also `Gt` and `Lt`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub operator: String,
-    /// Values that the operator compares with.
+    /// Values for the operator.
     pub values: Option<Vec<String>>,
 }
 
-/// Number, or text such as a percentage.
+/// Number or string, such as a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a 32-bit integer or a string")]
 pub enum IntOrString {
@@ -107,7 +107,7 @@ pub enum IntOrString {
     String(String),
 }
 
-/// Reads `null` like an absent field.
+/// Deserializes `null` like an absent field.
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,15 +1,15 @@
-//! The network kinds: each becomes a NetworkAttachmentDefinition that pods name.
+//! Network kinds. For each network the operator creates a NetworkAttachmentDefinition that pods name.
 
-mod words;
+mod enums;
 
-pub use words::{CniLogLevel, OnOff, VfLinkState, VlanProto};
+pub use enums::{CniLogLevel, OnOff, VfLinkState, VlanProto};
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::meta::Condition;
 
-/// A network over VFs that pods get directly.
+/// Spec of a network over Ethernet VFs.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -24,18 +24,18 @@ use crate::meta::Condition;
         derive = "PartialEq",
         derive = "Default",
         status = "NetworkStatus",
-        doc = "A network over Ethernet VFs. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin sriov.",
+        doc = "Network over Ethernet VFs. The operator creates a NetworkAttachmentDefinition of the same name for the CNI plugin sriov.",
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether the NetworkAttachmentDefinition is there"
+            description = "True if the NetworkAttachmentDefinition is up to date"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the network was created"
+            description = "Time since the network was created"
         )
     )
 )]
@@ -46,46 +46,46 @@ use crate::meta::Condition;
     "fieldPath": ".minTxRate",
 }])))]
 pub struct SriovNetworkSpec {
-    /// Namespace of the NetworkAttachmentDefinition; the network's own when empty. Only for networks in the
-    /// operator's namespace.
+    /// Namespace of the NetworkAttachmentDefinition. Defaults to the namespace of the network. Only networks in the
+    /// namespace of the operator may set it.
     pub network_namespace: Option<String>,
-    /// Name of the resource that the VFs are taken from, without its prefix.
+    /// Name of the resource that provides the VFs, without prefix.
     pub resource_name: String,
-    /// Capabilities for the CNI plugin as JSON: `{"mac": true, "ips": true}`.
+    /// Capabilities of the CNI plugin as JSON: `{"mac": true, "ips": true}`.
     pub capabilities: Option<String>,
     /// IP address management for the CNI plugin as JSON: `{"type": "dhcp"}`.
     pub ipam: Option<String>,
-    /// VLAN of the VF; 0 is none.
+    /// VLAN of the VF. 0 means no VLAN.
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4094)))]
     pub vlan: Option<i64>,
-    /// VLAN priority of the VF.
+    /// VLAN priority (802.1p) of the VF.
     #[serde(rename = "vlanQoS")]
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 7)))]
     pub vlan_qos: Option<i64>,
     /// VLAN protocol of the VF.
     pub vlan_proto: Option<VlanProto>,
-    /// Whether frames with a foreign source address are dropped.
+    /// Drop frames whose source MAC address is not the address of the VF.
     pub spoof_chk: Option<OnOff>,
-    /// Whether the VF may change what the card otherwise forbids, such as its address or promiscuous mode.
+    /// Trust the VF: it may change its MAC address and enable promiscuous mode.
     pub trust: Option<OnOff>,
-    /// Link state of the VF: that of the PF (auto), or always up or down.
+    /// Link state of the VF: auto (link state of the PF), enable (always up) or disable (always down).
     pub link_state: Option<VfLinkState>,
-    /// Bandwidth that the VF is given at least, in Mbit/s.
+    /// Minimum transmit rate of the VF in Mbit/s.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub min_tx_rate: Option<i64>,
-    /// Bandwidth that the VF is given at most, in Mbit/s; 0 is no limit.
+    /// Maximum transmit rate of the VF in Mbit/s. 0 means no limit.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub max_tx_rate: Option<i64>,
-    /// CNI plugins to chain after this one: JSON objects, separated by commas.
+    /// CNI plugins that are chained after this one: JSON objects, separated by commas.
     pub meta_plugins: Option<String>,
-    /// How much the CNI plugin logs.
+    /// Log level of the CNI plugin.
     #[cfg_attr(feature = "crds", schemars(extend("default" = "info")))]
     pub log_level: Option<CniLogLevel>,
-    /// File that the CNI plugin logs to; standard error when empty.
+    /// Log file of the CNI plugin. Defaults to standard error.
     pub log_file: Option<String>,
 }
 
-/// A network over InfiniBand VFs.
+/// Spec of a network over InfiniBand VFs.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -100,39 +100,39 @@ pub struct SriovNetworkSpec {
         derive = "PartialEq",
         derive = "Default",
         status = "NetworkStatus",
-        doc = "A network over InfiniBand VFs. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin ib-sriov.",
+        doc = "Network over InfiniBand VFs. The operator creates a NetworkAttachmentDefinition of the same name for the CNI plugin ib-sriov.",
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether the NetworkAttachmentDefinition is there"
+            description = "True if the NetworkAttachmentDefinition is up to date"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the network was created"
+            description = "Time since the network was created"
         )
     )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovIBNetworkSpec {
-    /// Namespace of the NetworkAttachmentDefinition; the network's own when empty. Only for networks in the
-    /// operator's namespace.
+    /// Namespace of the NetworkAttachmentDefinition. Defaults to the namespace of the network. Only networks in the
+    /// namespace of the operator may set it.
     pub network_namespace: Option<String>,
-    /// Name of the resource that the VFs are taken from, without its prefix.
+    /// Name of the resource that provides the VFs, without prefix.
     pub resource_name: String,
-    /// Capabilities for the CNI plugin as JSON: `{"infinibandGUID": true}`.
+    /// Capabilities of the CNI plugin as JSON: `{"infinibandGUID": true}`.
     pub capabilities: Option<String>,
     /// IP address management for the CNI plugin as JSON: `{"type": "dhcp"}`.
     pub ipam: Option<String>,
-    /// Link state of the VF: that of the PF (auto), or always up or down.
+    /// Link state of the VF: auto (link state of the PF), enable (always up) or disable (always down).
     pub link_state: Option<VfLinkState>,
-    /// CNI plugins to chain after this one: JSON objects, separated by commas.
+    /// CNI plugins that are chained after this one: JSON objects, separated by commas.
     pub meta_plugins: Option<String>,
 }
 
-/// A network over VFs whose representors are ports of an Open vSwitch bridge.
+/// Spec of a network over VFs whose representors are ports of an Open vSwitch bridge.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -147,51 +147,51 @@ pub struct SriovIBNetworkSpec {
         derive = "PartialEq",
         derive = "Default",
         status = "NetworkStatus",
-        doc = "A network over VFs in switchdev mode whose representors are ports of an Open vSwitch bridge. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin ovs.",
+        doc = "Network over VFs in switchdev mode whose representors are ports of an Open vSwitch bridge. The operator creates a NetworkAttachmentDefinition of the same name for the CNI plugin ovs.",
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether the NetworkAttachmentDefinition is there"
+            description = "True if the NetworkAttachmentDefinition is up to date"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the network was created"
+            description = "Time since the network was created"
         )
     )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OVSNetworkSpec {
-    /// Namespace of the NetworkAttachmentDefinition; the network's own when empty. Only for networks in the
-    /// operator's namespace.
+    /// Namespace of the NetworkAttachmentDefinition. Defaults to the namespace of the network. Only networks in the
+    /// namespace of the operator may set it.
     pub network_namespace: Option<String>,
-    /// Name of the resource that the VFs are taken from, without its prefix.
+    /// Name of the resource that provides the VFs, without prefix.
     pub resource_name: String,
-    /// Capabilities for the CNI plugin as JSON: `{"mac": true}`.
+    /// Capabilities of the CNI plugin as JSON: `{"mac": true}`.
     pub capabilities: Option<String>,
     /// IP address management for the CNI plugin as JSON: `{"type": "dhcp"}`.
     pub ipam: Option<String>,
-    /// Name of the bridge; found from the VF's PCI address when empty.
+    /// Name of the bridge. Defaults to the bridge whose uplink is the PF of the VF.
     pub bridge: Option<String>,
-    /// VLAN of the port; 0 is none.
+    /// VLAN of the port. 0 means no VLAN.
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub vlan: Option<i64>,
     /// MTU of the port.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub mtu: Option<i64>,
-    /// VLANs that the port carries tagged.
-    // There are no more VLANs; the bound keeps the cost of the rule below within the API server's budget.
+    /// Tagged VLANs of the port.
+    // There are 4096 VLANs; the bound keeps the cost of the rule below within the budget of the API server.
     #[cfg_attr(feature = "crds", schemars(length(max = 4096)))]
     pub trunk: Option<Vec<TrunkConfig>>,
-    /// Type of the interface in Open vSwitch.
+    /// Interface type in Open vSwitch.
     pub interface_type: Option<String>,
-    /// CNI plugins to chain after this one: JSON objects, separated by commas.
+    /// CNI plugins that are chained after this one: JSON objects, separated by commas.
     pub meta_plugins: Option<String>,
 }
 
-/// A network over VFs whose representors are ports of a Linux bridge.
+/// Spec of a network over VFs whose representors are ports of a Linux bridge.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -206,51 +206,51 @@ pub struct OVSNetworkSpec {
         derive = "PartialEq",
         derive = "Default",
         status = "NetworkStatus",
-        doc = "A network over VFs in switchdev mode whose representors are ports of a Linux bridge. Becomes a NetworkAttachmentDefinition of the same name for the CNI plugin accelerated-bridge.",
+        doc = "Network over VFs in switchdev mode whose representors are ports of a Linux bridge. The operator creates a NetworkAttachmentDefinition of the same name for the CNI plugin accelerated-bridge.",
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether the NetworkAttachmentDefinition is there"
+            description = "True if the NetworkAttachmentDefinition is up to date"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the network was created"
+            description = "Time since the network was created"
         )
     )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BridgeNetworkSpec {
-    /// Namespace of the NetworkAttachmentDefinition; the network's own when empty. Only for networks in the
-    /// operator's namespace.
+    /// Namespace of the NetworkAttachmentDefinition. Defaults to the namespace of the network. Only networks in the
+    /// namespace of the operator may set it.
     pub network_namespace: Option<String>,
-    /// Name of the resource that the VFs are taken from, without its prefix.
+    /// Name of the resource that provides the VFs, without prefix.
     pub resource_name: String,
-    /// Capabilities for the CNI plugin as JSON: `{"mac": true}`.
+    /// Capabilities of the CNI plugin as JSON: `{"mac": true}`.
     pub capabilities: Option<String>,
     /// IP address management for the CNI plugin as JSON: `{"type": "dhcp"}`.
     pub ipam: Option<String>,
-    /// Name of the bridge; found from the VF's PCI address when empty.
+    /// Name of the bridge. Defaults to the bridge whose uplink is the PF of the VF.
     pub bridge: Option<String>,
-    /// VLAN of the VF; 0 is none.
+    /// VLAN of the VF. 0 means no VLAN.
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub vlan: Option<i64>,
-    /// VLANs that the VF carries tagged.
-    // There are no more VLANs; the bound keeps the cost of the rule below within the API server's budget.
+    /// Tagged VLANs of the VF.
+    // There are 4096 VLANs; the bound keeps the cost of the rule below within the budget of the API server.
     #[cfg_attr(feature = "crds", schemars(length(max = 4096)))]
     pub trunk: Option<Vec<TrunkConfig>>,
-    /// Also set the VLANs on the uplink of the bridge.
+    /// Also configure the VLANs on the uplink of the bridge.
     pub set_uplink_vlan: Option<bool>,
-    /// MTU of the VF and its representor.
+    /// MTU of the VF and of its representor.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub mtu: Option<i64>,
-    /// CNI plugins to chain after this one: JSON objects, separated by commas.
+    /// CNI plugins that are chained after this one: JSON objects, separated by commas.
     pub meta_plugins: Option<String>,
 }
 
-/// What a network becomes: Multus' object that pods name. It is not ours: its definition comes with Multus.
+/// Spec of a NetworkAttachmentDefinition. Its CustomResourceDefinition is part of Multus.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "crds",
@@ -267,12 +267,12 @@ pub struct BridgeNetworkSpec {
     )
 )]
 pub struct NetworkAttachmentDefinitionSpec {
-    /// The CNI configuration: a JSON object, as text.
+    /// CNI configuration: a JSON object as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
 }
 
-/// VLANs of a trunk: one of them (`id`), or all from `minID` to `maxID`.
+/// VLANs of a trunk: a single VLAN (`id`) or a range from `minID` to `maxID`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
@@ -281,25 +281,25 @@ pub struct NetworkAttachmentDefinitionSpec {
     "message": "minID and maxID go together, and minID must not be above maxID",
 }])))]
 pub struct TrunkConfig {
-    /// First VLAN of a range.
+    /// First VLAN of the range.
     #[serde(rename = "minID")]
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub min_id: Option<i64>,
-    /// Last VLAN of a range.
+    /// Last VLAN of the range.
     #[serde(rename = "maxID")]
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub max_id: Option<i64>,
-    /// A single VLAN.
+    /// Single VLAN.
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 4095)))]
     pub id: Option<i64>,
 }
 
-/// Whether the network can be used.
+/// Status of a network.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
-    /// Ready and Valid, each with its reason.
+    /// Conditions Ready and Valid.
     pub conditions: Option<Vec<Condition>>,
 }

@@ -1,4 +1,4 @@
-//! `SriovNetworkNodePolicy`: which PFs of which nodes get VFs, and what those are like.
+//! `SriovNetworkNodePolicy`: VFs on selected PFs of selected nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_with::skip_serializing_none;
 
 use crate::bridge::Bridge;
 use crate::meta::Condition;
+use crate::parsed::Parsed;
 use crate::pci::PciAddress;
 use crate::vf::PfSelector;
-use crate::written::Written;
 
-/// Which PFs of which nodes get VFs, and what those are like.
+/// VFs to create on the selected PFs of the selected nodes.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -25,24 +25,24 @@ use crate::written::Written;
         namespaced,
         derive = "PartialEq",
         status = "SriovNetworkNodePolicyStatus",
-        doc = "Gives VFs to the network cards (PFs) that it selects on the nodes that it selects. Several policies can share a PF, each with its own range of VFs; where they disagree, the lower priority number wins.",
+        doc = "Creates VFs on the selected network cards (PFs) of the selected nodes. Several policies can share a PF, each with its own VF range. In case of a conflict, the policy with the lower priority number wins.",
         printcolumn(
             name = "Resource",
             type_ = "string",
             json_path = ".spec.resourceName",
-            description = "The resource that pods ask for, without its prefix"
+            description = "Resource that pods request, without prefix"
         ),
         printcolumn(
             name = "VFs",
             type_ = "integer",
             json_path = ".spec.numVfs",
-            description = "VFs of each selected PF"
+            description = "Number of VFs on each selected PF"
         ),
         printcolumn(
             name = "Priority",
             type_ = "integer",
             json_path = ".spec.priority",
-            description = "The lower number wins; 99 when empty"
+            description = "Lower numbers take precedence; 99 if empty"
         ),
         printcolumn(
             name = "Matched",
@@ -54,25 +54,25 @@ use crate::written::Written;
             name = "Configured",
             type_ = "integer",
             json_path = ".status.readyNodeCount",
-            description = "Of those, nodes that are as the policy wants"
+            description = "Matched nodes that are configured"
         ),
         printcolumn(
             name = "Failed",
             type_ = "integer",
             json_path = ".status.failedNodeCount",
-            description = "Of those, nodes that report an error or cannot follow the policy"
+            description = "Matched nodes that report an error or on which the policy is invalid"
         ),
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether all matched nodes are as the policy wants"
+            description = "True if all matched nodes are configured"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the policy was created"
+            description = "Time since the policy was created"
         )
     )
 )]
@@ -80,12 +80,12 @@ use crate::written::Written;
 #[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [
     {
         "rule": "!has(self.bridge) || (!has(self.bridge.ovs) && !has(self.bridge.linux)) || (has(self.eSwitchMode) && self.eSwitchMode == 'switchdev')",
-        "message": "a software bridge needs eSwitchMode switchdev: the bridge connects the representors of the VFs",
+        "message": "a software bridge connects VF representors, which exist only in switchdev mode: set eSwitchMode to switchdev",
         "fieldPath": ".bridge",
     },
     {
         "rule": "!has(self.bridge) || (!has(self.bridge.ovs) && !has(self.bridge.linux)) || !has(self.externallyManaged) || !self.externallyManaged",
-        "message": "a PF that is managed outside (externallyManaged) cannot be given a software bridge",
+        "message": "an externally managed PF cannot be the uplink of a software bridge: remove bridge or externallyManaged",
         "fieldPath": ".bridge",
     },
     {
@@ -95,73 +95,73 @@ use crate::written::Written;
     },
 ])))]
 pub struct SriovNetworkNodePolicySpec {
-    /// Name of the resource that pods ask for, without its prefix: `intelnics` becomes `openshift.io/intelnics`.
+    /// Name of the resource that pods request, without prefix: `intelnics` becomes `openshift.io/intelnics`.
     pub resource_name: String,
-    /// Labels that a node must carry, all of them. An empty map selects every node.
+    /// Labels that a node must have. An empty map selects every node.
     pub node_selector: BTreeMap<String, String>,
-    /// Which policy wins where several select the same PF: the lower number. 99 when absent.
+    /// Priority of the policy. If several policies select the same PF, the lowest number wins. Defaults to 99.
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 99)))]
     pub priority: Option<i64>,
-    /// MTU of the VFs. The PF's is raised to it where it is lower, and never lowered.
+    /// MTU of the VFs. The MTU of the PF is raised to this value if it is lower, and never lowered.
     #[cfg_attr(feature = "crds", schemars(range(min = 1)))]
     pub mtu: Option<i64>,
-    /// How many VFs each selected PF gets.
+    /// Number of VFs on each selected PF.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub num_vfs: i64,
-    /// Which PFs of the selected nodes are meant.
+    /// Selector of PFs on the selected nodes.
     pub nic_selector: NicSelector,
-    /// What the VFs are for: `netdevice` (the kernel's own driver) or `vfio-pci` (virtual machines, DPDK).
+    /// Driver type of the VFs: `netdevice` (kernel driver) or `vfio-pci` (userspace driver for virtual machines and
+    /// DPDK).
     #[cfg_attr(feature = "crds", schemars(extend("default" = "netdevice")))]
     pub device_type: Option<DeviceType>,
-    /// Whether the VFs are used for RDMA.
+    /// Use the VFs for RDMA.
     pub is_rdma: Option<bool>,
-    /// Whether pods also get `/dev/vhost-net` (DPDK with virtio ports).
+    /// Mount `/dev/vhost-net` into pods (DPDK with virtio ports).
     pub need_vhost_net: Option<bool>,
-    /// The link type that the port must have: Ethernet or InfiniBand.
+    /// Required link type of the port: `eth` or `ib`.
     pub link_type: Option<LinkType>,
-    /// Mode of the card's embedded switch. `legacy` when absent.
+    /// Eswitch mode of the card: `legacy` or `switchdev`. Defaults to `legacy`.
     pub e_switch_mode: Option<EswitchMode>,
-    /// The kind of vDPA device to make of each VF.
+    /// Type of the vDPA device to create on each VF: `virtio` or `vhost`.
     pub vdpa_type: Option<VdpaType>,
-    /// Leave NUMA nodes out of what the kubelet is told about the devices.
+    /// Do not report the NUMA node of the devices to the kubelet.
     pub exclude_topology: Option<bool>,
-    /// The PF and its VFs are made by somebody else (nmstate, a script). vfleet sets up the VFs of this policy,
-    /// makes and removes none, and leaves the PF alone.
+    /// The PF and its VFs are created by another program (for example nmstate or a script). vfleet only configures the
+    /// VFs of this policy; it neither creates nor removes VFs and does not change the PF.
     pub externally_managed: Option<bool>,
-    /// Change the PF and its VFs although the node itself uses them (default route, IP addresses, storage sessions), which
-    /// otherwise protects them. Whoever changes the interface that carries the node's own traffic may cut the node off. Only
-    /// for PFs that nicSelector names in pfNames or rootDevices.
+    /// Change the PF and its VFs even if the node itself uses them (default route, IP addresses, storage sessions).
+    /// Without this field such PFs and VFs are protected. Changing the interface that carries the traffic of the node
+    /// may disconnect the node. Only for PFs that nicSelector names in pfNames or rootDevices.
     pub override_host_protection: Option<bool>,
-    /// A software bridge for each selected PF. Needs the feature gate manageSoftwareBridges.
+    /// Software bridge for each selected PF. Needs the feature gate manageSoftwareBridges.
     pub bridge: Option<Bridge>,
 }
 
-/// Which PFs are meant. Every field that is given must match; with no field given, no PF matches.
+/// Selector of PFs. All fields that are set must match. An empty selector matches no PF.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicSelector {
-    /// PCI vendor id in hex: `8086`.
+    /// PCI vendor ID in hexadecimal: `8086`.
     pub vendor: Option<String>,
-    /// PCI device id of the PF in hex: `158b`.
+    /// PCI device ID of the PF in hexadecimal: `158b`.
     #[serde(rename = "deviceID")]
     pub device_id: Option<String>,
     /// PCI addresses of PFs: `0000:3b:00.0`.
-    pub root_devices: Option<Vec<Written<PciAddress>>>,
-    /// Names or alternative names of PFs, each with a range of VFs if only those are meant: `ens1f0`, `ens1f0#0-3`.
+    pub root_devices: Option<Vec<Parsed<PciAddress>>>,
+    /// Names or alternative names of PFs, each with an optional VF range: `ens1f0` (all VFs), `ens1f0#0-3`.
     #[cfg_attr(feature = "crds", schemars(length(max = 1024)))]
     #[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
         "rule": "self.all(name, !name.matches('^[^#]+#[0-9]{1,5}-[0-9]{1,5}$') || int(name.split('#')[1].split('-')[0]) <= int(name.split('#')[1].split('-')[1]))",
-        "message": "a range of VFs goes from a lower to a higher index, as in ens1f0#0-3",
+        "message": "a VF range must go from a lower to a higher index, as in ens1f0#0-3",
     }])))]
-    pub pf_names: Option<Vec<Written<PfSelector>>>,
-    /// The network that the interface is on, on virtual platforms: `openstack/NetworkID:<uuid>` or
-    /// `aws/NetworkID:<id>`.
+    pub pf_names: Option<Vec<Parsed<PfSelector>>>,
+    /// Network of the interface in a cloud: `openstack/NetworkID:<uuid>` or `aws/NetworkID:<id>`.
     pub net_filter: Option<String>,
 }
 
-/// What VFs are for, which decides their driver.
+/// Driver type of VFs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum DeviceType {
@@ -172,7 +172,7 @@ pub enum DeviceType {
     VfioPci,
 }
 
-/// A link type, in either case.
+/// Link type, in upper or lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum LinkType {
@@ -186,7 +186,7 @@ pub enum LinkType {
     Ib,
 }
 
-/// Mode of a card's embedded switch.
+/// Eswitch mode of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -196,7 +196,7 @@ pub enum EswitchMode {
     Switchdev,
 }
 
-/// The kind of vDPA device.
+/// Type of a vDPA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -205,7 +205,7 @@ pub enum VdpaType {
     Vhost,
 }
 
-/// How far the policy is on the nodes.
+/// Status of a policy.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
@@ -213,16 +213,17 @@ pub enum VdpaType {
 pub struct SriovNetworkNodePolicyStatus {
     /// Nodes on which the policy selects at least one PF.
     pub matched_node_count: Option<i64>,
-    /// Of those, nodes that are as the policy wants.
+    /// Matched nodes that are configured.
     pub ready_node_count: Option<i64>,
-    /// Of those, nodes that report an error, that cannot follow the policy, or whose VFs one of equal priority has.
+    /// Matched nodes that report an error, on which the policy is invalid, or whose VFs belong to a policy of equal
+    /// priority.
     pub failed_node_count: Option<i64>,
-    /// Ready, Progressing, Degraded and Valid, each with its reason.
+    /// Conditions Ready, Progressing, Degraded and Valid.
     pub conditions: Option<Vec<Condition>>,
 }
 
 impl LinkType {
-    /// As a node state's status spells it.
+    /// Returns the value as written in the status of node states.
     pub const fn upper(self) -> &'static str {
         match self {
             Self::EthLower | Self::Eth => "ETH",
@@ -232,7 +233,7 @@ impl LinkType {
 }
 
 impl DeviceType {
-    /// As the API spells it.
+    /// Returns the value as written in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Netdevice => "netdevice",
@@ -242,7 +243,7 @@ impl DeviceType {
 }
 
 impl VdpaType {
-    /// As the API spells it.
+    /// Returns the value as written in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
@@ -252,7 +253,7 @@ impl VdpaType {
 }
 
 impl EswitchMode {
-    /// As the API spells it.
+    /// Returns the value as written in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",

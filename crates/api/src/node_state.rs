@@ -1,16 +1,16 @@
-//! `SriovNetworkNodeState`: what one node shall be like (spec, by the operator) and is like (status, by its agent).
+//! `SriovNetworkNodeState`: desired state of a node (spec, by the operator) and observed state (status, by the agent).
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::bridge::Bridges;
 use crate::meta::{Condition, MicroTime};
+use crate::parsed::Parsed;
 use crate::pci::PciAddress;
 use crate::pool_config::RdmaMode;
 use crate::vf::VfRange;
-use crate::written::Written;
 
-/// What the node shall be like. Written by the operator, from the policies that select the node.
+/// Desired state of the node. Written by the operator, from the policies that select the node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -25,7 +25,7 @@ use crate::written::Written;
         derive = "PartialEq",
         derive = "Default",
         status = "SriovNetworkNodeStateStatus",
-        doc = "What one node's network cards shall be like (spec, worked out by the operator from the policies) and are like (status, reported by the node's agent). Has the name of its node. Edit policies, not this.",
+        doc = "Desired state (spec, written by the operator from the policies) and observed state (status, written by the agent) of the network cards of one node. Has the name of the node. Do not edit it: change policies instead.",
         printcolumn(
             name = "Sync Status",
             type_ = "string",
@@ -36,146 +36,146 @@ use crate::written::Written;
             name = "Drain",
             type_ = "string",
             json_path = ".status.drainStatus",
-            description = "How far the node's drain is"
+            description = "Progress of the drain of the node"
         ),
         printcolumn(
             name = "Desired Sync State",
             type_ = "string",
             json_path = ".metadata.annotations.sriovnetwork\\.openshift\\.io/desired-state",
-            description = "What the agent asked an external drainer for"
+            description = "Request of the agent to an external drainer"
         ),
         printcolumn(
             name = "Current Sync State",
             type_ = "string",
             json_path = ".metadata.annotations.sriovnetwork\\.openshift\\.io/current-state",
-            description = "How far the external drainer is"
+            description = "Progress of the external drainer"
         ),
         printcolumn(
             name = "Error",
             type_ = "string",
             json_path = ".status.lastSyncError",
             priority = 1,
-            description = "Why the last attempt failed"
+            description = "Error of the last attempt"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the node state was created"
+            description = "Time since the node state was created"
         )
     )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNetworkNodeStateSpec {
-    /// PFs that policies select. A PF that is not listed is not vfleet's.
+    /// PFs that policies select. vfleet does not manage other PFs.
     pub interfaces: Option<Vec<Interface>>,
-    /// Software bridges that policies want.
+    /// Software bridges that policies request.
     pub bridges: Option<Bridges>,
-    /// Settings of the whole machine.
+    /// Settings of the whole node.
     pub system: Option<System>,
 }
 
-/// What one PF shall be like.
+/// Desired state of a PF.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
     /// PCI address of the PF.
-    pub pci_address: Written<PciAddress>,
-    /// How many VFs it shall have.
+    pub pci_address: Parsed<PciAddress>,
+    /// Number of VFs.
     pub num_vfs: Option<i64>,
-    /// The MTU that it shall have at least.
+    /// Minimum MTU of the PF.
     pub mtu: Option<i64>,
-    /// Name of the PF's interface.
+    /// Interface name of the PF.
     pub name: Option<String>,
-    /// The link type that it must have.
+    /// Required link type.
     pub link_type: Option<String>,
-    /// Mode of its embedded switch.
+    /// Eswitch mode: legacy or switchdev.
     pub e_switch_mode: Option<String>,
-    /// Which of its VFs are given out, and how they are set up.
+    /// VF groups of the PF.
     pub vf_groups: Option<Vec<VfGroup>>,
-    /// The PF and its VFs are made by somebody else.
+    /// The PF and its VFs are created by another program.
     pub externally_managed: Option<bool>,
-    /// A policy has the PF and its VFs changed although the node itself uses them.
+    /// Change the PF and its VFs even if the node itself uses them.
     pub override_host_protection: Option<bool>,
 }
 
-/// A range of VFs of one PF that are set up alike.
+/// VF group: range of VFs of one PF with the same configuration.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VfGroup {
-    /// Name of the resource that they are given out as.
+    /// Name of the resource, without prefix.
     pub resource_name: Option<String>,
-    /// What they are for: netdevice or vfio-pci.
+    /// Driver type of the VFs: netdevice or vfio-pci.
     pub device_type: Option<String>,
     /// First and last index of the VFs: `0-3`.
-    pub vf_range: Option<Written<VfRange>>,
-    /// The policy that wants them.
+    pub vf_range: Option<Parsed<VfRange>>,
+    /// Name of the policy.
     pub policy_name: Option<String>,
-    /// Their MTU.
+    /// MTU of the VFs.
     pub mtu: Option<i64>,
-    /// Whether they are used for RDMA.
+    /// The VFs are used for RDMA.
     pub is_rdma: Option<bool>,
-    /// The kind of vDPA device to make of them.
+    /// Type of the vDPA device to create on each VF.
     pub vdpa_type: Option<String>,
 }
 
-/// Settings of the whole machine.
+/// Settings of the whole node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct System {
-    /// Whether network namespaces share the RDMA devices.
+    /// RDMA mode: network namespaces share RDMA devices (shared), or each has its own (exclusive).
     pub rdma_mode: Option<RdmaMode>,
 }
 
-/// What the node is like. Written by the node's agent.
+/// Observed state of the node. Written by its agent.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNetworkNodeStateStatus {
-    /// The PFs found on the node, and their VFs.
+    /// PFs of the node with their VFs.
     pub interfaces: Option<Vec<InterfaceExt>>,
-    /// The software bridges that vfleet keeps on the node.
+    /// Software bridges that vfleet manages on the node.
     pub bridges: Option<Bridges>,
-    /// Settings of the whole machine, as found.
+    /// Observed settings of the whole node.
     pub system: Option<System>,
-    /// How far the node's drain is. The agent writes Drain_Required when a change takes VFs from pods or restarts the
-    /// machine, and Idle when nothing is needed any more. The operator writes the others: Draining_MCP_Pausing and
-    /// Draining_MCP_Paused (OpenShift: its MachineConfigPool is paused), Draining (cordoned, pods are evicted),
-    /// Draining_Complete (they are gone, the agent works) and Drain_Disabled (the agent goes on without a drain). The
-    /// condition Blocked tells why it does not go on.
+    /// Progress of the drain. The agent writes Drain_Required when a change removes VFs from pods or reboots the node,
+    /// and Idle when no drain is needed. The operator writes the other values: Draining_MCP_Pausing and
+    /// Draining_MCP_Paused (OpenShift: the MachineConfigPool is paused), Draining (the node is cordoned, pods are
+    /// evicted), Draining_Complete (pods are gone, the agent applies changes) and Drain_Disabled (the agent continues
+    /// without a drain). The condition Blocked shows why a drain does not progress.
     pub drain_status: Option<DrainStatus>,
-    /// How much of the node is drained. Partial (when absent): pods that ask for resources of SR-IOV policies. Full: all
-    /// pods, before the machine restarts. Pods of DaemonSets and static pods stay in both.
+    /// Scope of the drain. Partial (the default): pods that request resources of SR-IOV policies. Full: all pods,
+    /// before a reboot. Pods of DaemonSets and static pods are never evicted.
     pub drain_scope: Option<DrainScope>,
-    /// When the agent last asked for a drain. It is also the name of its request, by which the slots of a pool and the
-    /// annotations of the node tell requests apart.
+    /// Time of the last drain request of the agent. It identifies the request in the slots of the pool and in the
+    /// annotations of the node.
     pub drain_requested_at: Option<MicroTime>,
-    /// Since when the node's pods are being evicted. The pool's drainConfig.timeoutSeconds counts from here.
+    /// Start of the eviction of pods. drainConfig.timeoutSeconds of the pool counts from this time.
     pub draining_since: Option<MicroTime>,
-    /// Since when they are all gone. Earlier than `drainRequestedAt`: not this time.
+    /// Time at which the drain was complete. If it is before `drainRequestedAt`, it belongs to an earlier drain.
     pub drain_completed_at: Option<MicroTime>,
-    /// Resources none of whose VFs were touched while the node was drained last: their pods need no restart. Written by
-    /// the agent when it is done.
+    /// Resources whose VFs did not change during the last drain: their pods need no restart. Written by the agent after
+    /// the changes.
     pub kept_resources: Option<Vec<String>>,
-    /// After a drain that took too long and was given up for now (drainConfig.onTimeout: Release).
+    /// Retry of a drain that exceeded its timeout (drainConfig.onTimeout: Release).
     pub drain_retry: Option<DrainRetry>,
-    /// Succeeded, InProgress or Failed.
+    /// Result of the last attempt: Succeeded, InProgress or Failed.
     pub sync_status: Option<String>,
-    /// Why the last attempt failed, and what to do about it. Empty after a success.
+    /// Error of the last attempt, with the remedy. Empty after a success.
     pub last_sync_error: Option<String>,
-    /// Ready, Progressing, Degraded (by the agent) and Blocked (by the operator: what keeps the drain from going on), each
-    /// with its reason.
+    /// Conditions Ready, Progressing and Degraded (by the agent), and Blocked (by the operator, if a drain does not
+    /// progress).
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// How far a node's drain is.
+/// Progress of the drain of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum DrainStatus {
@@ -194,7 +194,7 @@ pub enum DrainStatus {
 }
 
 impl DrainStatus {
-    /// As the API spells it.
+    /// Returns the value as written in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "Idle",
@@ -208,35 +208,35 @@ impl DrainStatus {
     }
 }
 
-/// How much of a node is drained.
+/// Scope of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum DrainScope {
-    /// Pods that use our resources.
+    /// Pods that request resources of SR-IOV policies.
     Partial,
-    /// Everything, before a reboot.
+    /// All pods, before a reboot.
     Full,
 }
 
-/// A drain took too long and was given up for now.
+/// Retry of a drain that exceeded its timeout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DrainRetry {
-    /// How often that was so.
+    /// Number of drains that exceeded their timeout.
     pub times: i64,
-    /// It is not tried again before this.
+    /// Earliest time of the next drain.
     pub not_before: MicroTime,
 }
 
-/// `syncStatus`: the node is as wanted.
+/// `syncStatus`: the node is configured.
 pub const SUCCEEDED: &str = "Succeeded";
-/// `syncStatus`: the agent is at work.
+/// `syncStatus`: the agent applies changes.
 pub const IN_PROGRESS: &str = "InProgress";
-/// `syncStatus`: `lastSyncError` says why.
+/// `syncStatus`: the last attempt failed, see `lastSyncError`.
 pub const FAILED: &str = "Failed";
 
-/// A PF, as found.
+/// Observed state of a PF.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
@@ -244,52 +244,52 @@ pub const FAILED: &str = "Failed";
 pub struct InterfaceExt {
     /// Name of the interface.
     pub name: Option<String>,
-    /// Its other names.
+    /// Alternative names of the interface.
     pub alt_names: Option<Vec<String>>,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: Option<String>,
-    /// Driver that it is bound to.
+    /// Driver.
     pub driver: Option<String>,
     /// PCI address.
-    pub pci_address: Written<PciAddress>,
-    /// PCI vendor id.
+    pub pci_address: Parsed<PciAddress>,
+    /// PCI vendor ID.
     pub vendor: Option<String>,
-    /// PCI device id.
+    /// PCI device ID.
     #[serde(rename = "deviceID")]
     pub device_id: Option<String>,
-    /// The network that it is on, on virtual platforms.
+    /// Network of the interface in a cloud.
     pub net_filter: Option<String>,
-    /// Its MTU.
+    /// MTU.
     pub mtu: Option<i64>,
-    /// How many VFs it has.
+    /// Number of VFs.
     pub num_vfs: Option<i64>,
-    /// Speed of the link: `10000 Mb/s`.
+    /// Link speed: `10000 Mb/s`.
     pub link_speed: Option<String>,
-    /// ETH or IB.
+    /// Link type: ETH or IB.
     pub link_type: Option<String>,
-    /// Whether it is set up or down.
+    /// Administrative state of the link: up or down.
     pub link_admin_state: Option<String>,
-    /// Mode of its embedded switch.
+    /// Eswitch mode: legacy or switchdev.
     pub e_switch_mode: Option<String>,
-    /// Whether it is made by somebody else.
+    /// The PF is externally managed.
     pub externally_managed: Option<bool>,
-    /// How many VFs it can have.
+    /// Maximum number of VFs.
     pub totalvfs: Option<i64>,
-    /// The NUMA node that it is near to, on a machine that has several.
+    /// NUMA node, on a machine with several NUMA nodes.
     pub numa_node: Option<i64>,
-    /// What the node itself uses it for. It may have VFs, but is not disturbed.
+    /// Use of the PF by the node itself, which protects it: VFs can be created, but the PF is not disturbed.
     pub in_use_by: Option<String>,
-    /// Its VFs.
+    /// VFs of the PF.
     #[serde(rename = "Vfs")]
     pub vfs: Option<Vec<VirtualFunction>>,
-    /// What is wrong with this device, or that nothing is.
+    /// Conditions Ready and Warning of the PF.
     pub conditions: Option<Vec<Condition>>,
-    /// Facts that cannot be read now and were never known: vendor, deviceID, name, altNames, netFilter. Policies that
-    /// select by them are not decided on: what was decided for the PF stays.
+    /// Facts that could never be read: vendor, deviceID, name, altNames, netFilter. If policies select by them, the
+    /// configuration of the PF does not change.
     pub unknown_facts: Option<Vec<String>>,
 }
 
-/// A fact in [`InterfaceExt::unknown_facts`].
+/// Fact in [`InterfaceExt::unknown_facts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnknownFact {
     Vendor,
@@ -300,7 +300,7 @@ pub enum UnknownFact {
 }
 
 impl UnknownFact {
-    /// As the API spells it.
+    /// Returns the value as written in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Vendor => "vendor",
@@ -313,47 +313,47 @@ impl UnknownFact {
 }
 
 impl InterfaceExt {
-    /// Returns whether `fact` cannot be read now and was never known.
+    /// Returns whether `fact` could never be read.
     pub fn is_unknown(&self, fact: UnknownFact) -> bool {
         self.unknown_facts.iter().flatten().any(|unknown| unknown == fact.as_str())
     }
 }
 
-/// A VF, as found.
+/// Observed state of a VF.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualFunction {
-    /// Name of its interface, when a kernel driver holds it.
+    /// Interface name, if the VF is bound to a kernel driver.
     pub name: Option<String>,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: Option<String>,
-    /// Not written any more.
+    /// Not used. Accepted for compatibility with existing objects.
     pub assigned: Option<String>,
-    /// Driver that it is bound to.
+    /// Driver.
     pub driver: Option<String>,
     /// PCI address.
-    pub pci_address: Written<PciAddress>,
-    /// PCI vendor id.
+    pub pci_address: Parsed<PciAddress>,
+    /// PCI vendor ID.
     pub vendor: Option<String>,
-    /// PCI device id.
+    /// PCI device ID.
     #[serde(rename = "deviceID")]
     pub device_id: Option<String>,
-    /// Not written any more.
+    /// Not used. Accepted for compatibility with existing objects.
     #[serde(rename = "Vlan")]
     pub vlan: Option<i64>,
-    /// Its MTU.
+    /// MTU.
     pub mtu: Option<i64>,
-    /// Its index on the PF.
+    /// Index of the VF on its PF.
     #[serde(rename = "vfID")]
     pub vf_id: i64,
-    /// The kind of vDPA device made of it.
+    /// Type of the vDPA device of the VF.
     pub vdpa_type: Option<String>,
-    /// Name of its representor, in switchdev mode.
+    /// Name of the representor, in switchdev mode.
     pub representor_name: Option<String>,
-    /// Its GUID, where it has an RDMA device or speaks InfiniBand.
+    /// GUID, if the VF has an RDMA device or is an InfiniBand VF.
     pub guid: Option<String>,
-    /// What the node itself uses it for. It is never touched.
+    /// Use of the VF by the node itself, which protects it: the VF is not changed.
     pub in_use_by: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `SriovOperatorConfig`: what is deployed in the cluster, and how.
+//! `SriovOperatorConfig`: settings of vfleet in a cluster.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_with::skip_serializing_none;
 
 use crate::meta::Condition;
 
-/// What is deployed in the cluster, and how.
+/// Settings of vfleet.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -22,51 +22,50 @@ use crate::meta::Condition;
         derive = "PartialEq",
         derive = "Default",
         status = "SriovOperatorConfigStatus",
-        doc = "Settings of vfleet itself. Only the object named default in the operator's namespace is honoured.",
+        doc = "Settings of vfleet. Only the object named default in the namespace of the operator is used.",
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether all that is wanted is deployed"
+            description = "True if all components are deployed"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the config was created"
+            description = "Time since the config was created"
         )
     )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovOperatorConfigSpec {
-    /// Labels of the nodes that get an agent. When empty: Linux nodes with the label
-    /// node-role.kubernetes.io/worker.
+    /// Labels of the nodes that run an agent. Defaults to Linux nodes with the label node-role.kubernetes.io/worker.
     pub config_daemon_node_selector: Option<BTreeMap<String, String>>,
-    /// Whether pods that name a network are given its resource request.
+    /// Add the resource requests of networks to pods that name them.
     pub enable_injector: Option<bool>,
-    /// Whether objects are checked at admission.
+    /// Check objects at admission.
     pub enable_operator_webhook: Option<bool>,
-    /// How much is logged: 0 (information), 1, 2 (everything).
+    /// Log level: 0 (info), 1 (debug) or 2 (everything).
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 2)))]
     pub log_level: Option<i64>,
     /// Change nodes without draining them first.
     pub disable_drain: Option<bool>,
-    /// Not read; kept for objects that carry it.
+    /// Not used. Accepted for compatibility with existing objects.
     pub enable_ovs_offload: Option<bool>,
-    /// Who configures the cards: the agent while it runs (daemon), or services at boot (systemd).
+    /// Configuration mode: the agent configures the cards (daemon, the default), or systemd units at boot (systemd).
     pub configuration_mode: Option<ConfigurationMode>,
-    /// Hand devices to containers by the Container Device Interface.
+    /// Use the Container Device Interface (CDI) to add devices to containers.
     #[serde(rename = "useCDI")]
     pub use_cdi: Option<bool>,
-    /// Vendor support that is switched off.
+    /// Vendor plugins to disable.
     pub disable_plugins: Option<Vec<PluginName>>,
-    /// Features that are switched on or off, by name.
+    /// Feature gates: features to enable or disable, by name.
     pub feature_gates: Option<BTreeMap<String, bool>>,
-    /// Environment variables for the agent.
+    /// Additional environment variables of the agent.
     pub config_daemon_env_vars: Option<BTreeMap<String, String>>,
 }
 
-/// Who configures the cards.
+/// Configuration mode: the agent or systemd units configure the cards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -76,7 +75,7 @@ pub enum ConfigurationMode {
     Systemd,
 }
 
-/// Vendor support that can be switched off.
+/// Vendor plugin that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -84,16 +83,16 @@ pub enum PluginName {
     Mellanox,
 }
 
-/// What is deployed.
+/// Status of the operator config.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SriovOperatorConfigStatus {
-    /// Not written; kept for objects that carry it.
+    /// Not used. Accepted for compatibility with existing objects.
     pub injector: Option<String>,
-    /// Not written; kept for objects that carry it.
+    /// Not used. Accepted for compatibility with existing objects.
     pub operator_webhook: Option<String>,
-    /// Ready, Degraded, Valid and Admission, each with its reason.
+    /// Conditions Ready, Degraded, Valid and Admission.
     pub conditions: Option<Vec<Condition>>,
 }

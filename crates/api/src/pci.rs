@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::written::{Grammar, Invalid};
+use crate::parsed::{ParseError, TextFormat};
 
-/// The address of a PCI function: `0000:3b:00.0`. Domains above `ffff` exist (Intel VMD).
+/// Address of a PCI function: `0000:3b:00.0`. Domains above `ffff` exist (Intel VMD).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PciAddress {
@@ -18,7 +18,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// The address of a function; `None` when `device` is above 31 or `function` above 7.
+    /// Creates an address; `None` if `device` is above 31 or `function` above 7.
     pub const fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
         if device > 0x1f || function > 7 {
             return None;
@@ -26,25 +26,25 @@ impl PciAddress {
         Some(Self { domain, bus, device, function })
     }
 
-    /// The function's number on its device.
+    /// Returns the number of the function on its device.
     pub const fn function(self) -> u8 {
         self.function
     }
 
-    /// The function that lies `distance` routing ids behind this one in the same domain, as an SR-IOV card
-    /// counts its VFs (`First VF Offset`, `VF Stride`); `None` past the last bus.
+    /// Returns the function that is `distance` routing IDs after this one in the same domain, as for VFs of an SR-IOV
+    /// card (`First VF Offset`, `VF Stride`); `None` past the last bus.
     pub fn offset(self, distance: u16) -> Option<Self> {
-        let here = u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function);
-        let [bus, devfn] = here.checked_add(distance)?.to_be_bytes();
+        let routing_id = u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function);
+        let [bus, devfn] = routing_id.checked_add(distance)?.to_be_bytes();
         Some(Self { domain: self.domain, bus, device: devfn >> 3, function: devfn & 7 })
     }
 }
 
 impl FromStr for PciAddress {
-    type Err = Invalid;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        parse(text).ok_or_else(|| Invalid::new(text, "a PCI address such as 0000:3b:00.0"))
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse(text).ok_or_else(|| ParseError::new(text, "a PCI address such as 0000:3b:00.0"))
     }
 }
 
@@ -55,13 +55,16 @@ fn parse(text: &str) -> Option<PciAddress> {
     if !(4..=8).contains(&domain.len()) || bus.len() != 2 || device.len() != 2 || function.len() != 1 {
         return None;
     }
-    PciAddress::new(hex(domain)?, u8::try_from(hex(bus)?).ok()?, u8::try_from(hex(device)?).ok()?, {
-        u8::try_from(hex(function)?).ok()?
-    })
+    PciAddress::new(
+        parse_hex(domain)?,
+        u8::try_from(parse_hex(bus)?).ok()?,
+        u8::try_from(parse_hex(device)?).ok()?,
+        u8::try_from(parse_hex(function)?).ok()?,
+    )
 }
 
-/// `from_str_radix` alone would accept a sign.
-fn hex(digits: &str) -> Option<u32> {
+/// Parses hexadecimal digits only: `from_str_radix` would accept a sign.
+fn parse_hex(digits: &str) -> Option<u32> {
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u32::from_str_radix(digits, 16).ok()
     } else {
@@ -81,16 +84,16 @@ impl fmt::Debug for PciAddress {
     }
 }
 
-impl Grammar for PciAddress {
+impl TextFormat for PciAddress {
     const NAME: &'static str = "PciAddress";
     const PATTERN: &'static str = r"^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]$";
-    const LONGEST: u32 = 16;
+    const MAX_LENGTH: u32 = 16;
 }
 
 impl TryFrom<String> for PciAddress {
-    type Error = Invalid;
+    type Error = ParseError;
 
-    fn try_from(text: String) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, ParseError> {
         text.parse()
     }
 }
@@ -106,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_what_it_reads() {
+    fn an_address_is_printed_as_parsed() {
         for text in ["0000:00:00.0", "0000:3b:1f.7", "10000:e1:00.0", "ffffffff:ff:1f.7"] {
             assert_eq!(text.parse::<PciAddress>().unwrap().to_string(), text);
         }
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_address() {
+    fn rejects_invalid_addresses() {
         for text in [
             "",
             "3b:00.0",
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn vfs_are_counted_in_routing_ids() {
+    fn offsets_are_routing_ids() {
         let pf: PciAddress = "0000:01:00.0".parse().unwrap();
         assert_eq!(pf.offset(128).unwrap().to_string(), "0000:01:10.0");
         assert_eq!(pf.offset(130).unwrap().to_string(), "0000:01:10.2");

@@ -1,11 +1,11 @@
-//! `SriovNetworkPoolConfig`: how many nodes of a pool may be drained and configured at once.
+//! `SriovNetworkPoolConfig`: limit for parallel drains of a group of nodes.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::meta::{Condition, IntOrString, LabelSelector, MicroTime, NodeSelectorTerm};
 
-/// How many nodes of a pool may be drained and configured at once.
+/// Nodes of the pool and their limit for parallel drains.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -20,36 +20,36 @@ use crate::meta::{Condition, IntOrString, LabelSelector, MicroTime, NodeSelector
         derive = "PartialEq",
         derive = "Default",
         status = "SriovNetworkPoolConfigStatus",
-        doc = "A pool of nodes: how many of them may be drained and configured at the same time. A node that several pools select belongs to the one with the lowest priority number; a node that none selects belongs to the pool named default.",
+        doc = "Pool of nodes that share a limit for parallel drains. A node that several pools select belongs to the pool with the lowest priority number; a node that no pool selects belongs to the pool named default.",
         printcolumn(
             name = "Priority",
             type_ = "integer",
             json_path = ".spec.priority",
-            description = "The lower number wins; 99 when empty"
+            description = "Lower numbers take precedence; 99 if empty"
         ),
         printcolumn(
             name = "Max",
             type_ = "integer",
             json_path = ".spec.drainConfig.maxParallelNodeConfiguration",
-            description = "Nodes at the same time; 0 is no limit"
+            description = "Maximum number of nodes drained at the same time; 0 means no limit"
         ),
         printcolumn(
             name = "MaxUnavailable",
             type_ = "string",
             json_path = ".spec.maxUnavailable",
-            description = "Nodes at the same time, as a number or a percentage"
+            description = "Maximum number or percentage of nodes drained at the same time"
         ),
         printcolumn(
             name = "Nodes",
             type_ = "integer",
             json_path = ".status.nodes.total",
-            description = "Nodes in the pool"
+            description = "Number of nodes in the pool"
         ),
         printcolumn(
             name = "Waiting",
             type_ = "integer",
             json_path = ".status.nodes.waiting",
-            description = "Nodes that wait for their turn"
+            description = "Nodes that wait for a drain slot"
         ),
         printcolumn(
             name = "Draining",
@@ -61,19 +61,19 @@ use crate::meta::{Condition, IntOrString, LabelSelector, MicroTime, NodeSelector
             name = "Blocked",
             type_ = "integer",
             json_path = ".status.nodes.blocked",
-            description = "Nodes of those that wait or drain and cannot go on"
+            description = "Waiting or draining nodes that do not progress"
         ),
         printcolumn(
             name = "Ready",
             type_ = "string",
             json_path = ".status.conditions[?(@.type=='Ready')].status",
-            description = "Whether no node waits, drains or is blocked"
+            description = "True if no node waits, drains or is blocked"
         ),
         printcolumn(
             name = "Age",
             type_ = "date",
             json_path = ".metadata.creationTimestamp",
-            description = "How long ago the pool was created"
+            description = "Time since the pool was created"
         )
     )
 )]
@@ -81,73 +81,75 @@ use crate::meta::{Condition, IntOrString, LabelSelector, MicroTime, NodeSelector
 #[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [
     {
         "rule": "!has(self.maxUnavailable) || !has(self.drainConfig) || !has(self.drainConfig.maxParallelNodeConfiguration)",
-        "message": "maxUnavailable and drainConfig.maxParallelNodeConfiguration both limit the same thing: set one of them",
+        "message": "maxUnavailable and drainConfig.maxParallelNodeConfiguration are the same limit: set only one of them",
         "fieldPath": ".maxUnavailable",
     },
     {
         "rule": "!has(self.nodeSelector) || !has(self.nodeSelectorTerms) || size(self.nodeSelectorTerms) == 0",
-        "message": "nodeSelector and nodeSelectorTerms both select the nodes: set one of them",
+        "message": "nodeSelector and nodeSelectorTerms both select nodes: set only one of them",
         "fieldPath": ".nodeSelectorTerms",
     },
 ])))]
 pub struct SriovNetworkPoolConfigSpec {
-    /// Which pool a node belongs to where several select it: the one with the lowest number, of equal ones the first by
-    /// name. 99 when absent. The pool named default is only for nodes that no other pool selects, whatever it says here.
+    /// Priority of the pool. If several pools select a node, it belongs to the pool with the lowest number, or to the
+    /// first of them by name. Defaults to 99. The pool named default only contains nodes that no other pool selects,
+    /// regardless of its priority.
     #[cfg_attr(feature = "crds", schemars(range(min = 0, max = 99)))]
     pub priority: Option<i64>,
-    /// OpenShift: the MachineConfigPool whose nodes get Open vSwitch hardware offload.
+    /// MachineConfigPool for which Open vSwitch hardware offload is enabled (OpenShift).
     pub ovs_hardware_offload_config: Option<OvsHardwareOffloadConfig>,
-    /// The nodes of the pool, by their labels. Absent selects all nodes. Not together with nodeSelectorTerms.
+    /// Nodes of the pool, by labels. Defaults to all nodes. Cannot be combined with nodeSelectorTerms.
     pub node_selector: Option<LabelSelector>,
-    /// The nodes of the pool, as in node affinity: a node belongs to it when one of the terms matches. An absent
-    /// or empty list selects all nodes; an empty term selects none. Not together with nodeSelector.
+    /// Nodes of the pool, as in node affinity: a node matches if one of the terms matches. An absent or empty list
+    /// selects all nodes; an empty term selects no node. Cannot be combined with nodeSelector.
     pub node_selector_terms: Option<Vec<NodeSelectorTerm>>,
-    /// How many nodes of the pool may be drained and configured at once: a number, or a percentage of the pool
-    /// such as `10%` (rounded down, but at least 1). 0 is never. Not together with
-    /// drainConfig.maxParallelNodeConfiguration; 1 when neither is given.
+    /// Maximum number of nodes that are drained and configured at the same time: a number, or a percentage of the pool
+    /// such as `10%` (rounded down, at least 1). 0 means that no node is drained. Defaults to 1. Cannot be combined
+    /// with drainConfig.maxParallelNodeConfiguration.
     #[cfg_attr(feature = "crds", schemars(extend("x-kubernetes-validations" = [{
         "rule": "type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 0",
-        "message": "maxUnavailable is a number from 0 or a percentage from 1% to 100%",
+        "message": "maxUnavailable must be a number from 0 or a percentage from 1% to 100%",
     }])))]
     pub max_unavailable: Option<IntOrString>,
-    /// How the nodes are drained, before a change that takes VFs from pods or restarts the machine.
+    /// Settings for draining nodes before a change that removes VFs from pods or reboots the node.
     pub drain_config: Option<DrainConfig>,
-    /// Whether network namespaces share the RDMA devices of the pool's nodes.
+    /// RDMA mode of the nodes: network namespaces share RDMA devices (shared), or each has its own (exclusive).
     pub rdma_mode: Option<RdmaMode>,
 }
 
-/// How the nodes of a pool are drained.
+/// Settings for draining the nodes of a pool.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DrainConfig {
-    /// How many nodes may be drained and configured at once, from the first step until each is uncordoned. 0 is no limit;
-    /// 1 when neither this nor `maxUnavailable` is given. A lower number holds for those who begin: nodes that are being
-    /// drained go on.
-    // No schema default: it would clash with maxUnavailable, which excludes this field.
+    /// Maximum number of nodes that are drained and configured at the same time, from the start of the drain until the
+    /// node is uncordoned. 0 means no limit. Defaults to 1. Lowering the number does not affect drains that have
+    /// started.
+    // No schema default: it would conflict with maxUnavailable, which excludes this field.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub max_parallel_node_configuration: Option<i64>,
-    /// Seconds that the pods of a node may take to go. 900 when absent, 0 is no limit.
+    /// Seconds until the pods of a node must have terminated. 0 means no limit. Defaults to 900.
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub timeout_seconds: Option<i64>,
-    /// What happens when that time is up. Wait (when absent): it goes on, and the node state's condition Blocked says why.
-    /// Release: the node is uncordoned, others go first, and it is tried again after 1 minute, then 2, 4, at most 30.
+    /// Action after timeoutSeconds. Wait (the default): the drain continues, and the condition Blocked of the node
+    /// state shows the cause. Release: the node is uncordoned, its slot is released, and the drain is tried again after
+    /// 1 minute, then after 2, 4, and at most 30 minutes.
     pub on_timeout: Option<OnTimeout>,
 }
 
-/// What happens when a drain takes too long.
+/// Action when a drain exceeds its timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum OnTimeout {
-    /// Keep trying, and say what blocks the drain.
+    /// Continue the drain, and report what blocks it.
     #[default]
     Wait,
-    /// Uncordon the node, let others go first, and try again later.
+    /// Uncordon the node, release its slot, and try again later.
     Release,
 }
 
-/// OpenShift: where Open vSwitch hardware offload is switched on.
+/// MachineConfigPool for which Open vSwitch hardware offload is enabled (OpenShift).
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
@@ -157,7 +159,7 @@ pub struct OvsHardwareOffloadConfig {
     pub name: Option<String>,
 }
 
-/// Whether network namespaces share RDMA devices.
+/// RDMA mode: network namespaces share RDMA devices, or each has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -166,46 +168,46 @@ pub enum RdmaMode {
     Exclusive,
 }
 
-/// How far the pool's nodes are.
+/// Status of a pool.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNetworkPoolConfigStatus {
-    /// The pool's nodes, counted by state.
+    /// Number of nodes by state.
     pub nodes: Option<PoolNodes>,
-    /// Nodes whose turn it is: they may be drained and configured now. Written by the operator alone.
+    /// Drain slots: nodes that may be drained and configured now. Written by the operator.
     pub slots: Option<Vec<DrainSlot>>,
-    /// Ready, Progressing, Degraded, Limit, Valid and (where it is asked for) HardwareOffload, each with its reason.
+    /// Conditions Ready, Progressing, Degraded, Limit, Valid, and HardwareOffload if offload is requested.
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// A node that may be drained and configured now.
+/// Drain slot: permission to drain one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DrainSlot {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The request that it was given for: when the node's agent asked.
+    /// Time of the drain request for which the slot was granted. Identifies the request.
     pub requested_at: MicroTime,
 }
 
-/// The nodes of a pool, counted by state. No node is counted in two of waiting, draining and done; a node that is being
-/// configured without a drain, or failed, is in none of them.
+/// Number of nodes of a pool by state. The states waiting, draining and done exclude each other; a node that failed, or
+/// that is being configured without a drain, is in none of them.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PoolNodes {
-    /// All nodes of the pool.
+    /// Number of nodes in the pool.
     pub total: Option<i64>,
-    /// Nodes that wait for their turn.
+    /// Nodes that wait for a drain slot.
     pub waiting: Option<i64>,
     /// Nodes that are being drained or configured.
     pub draining: Option<i64>,
-    /// Nodes that are as wanted.
+    /// Nodes that are configured.
     pub done: Option<i64>,
-    /// Nodes whose drain cannot go on. They are counted as waiting or draining, too.
+    /// Nodes whose drain does not progress. They are also counted as waiting or draining.
     pub blocked: Option<i64>,
 }

@@ -1,19 +1,19 @@
-//! Virtual functions: which one, which range, and how a policy names a PF with a range.
+//! References to VFs: single VFs, ranges, and PF names with a range.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::parsed::{ParseError, TextFormat};
 use crate::pci::PciAddress;
-use crate::written::{Grammar, Invalid};
 
-/// One VF, as its PF counts it. Stays the same when the VF is removed and made again.
+/// Reference to one VF. It stays valid when the VF is removed and created again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VfRef {
-    /// The PF.
+    /// PCI address of the PF.
     pub pf: PciAddress,
-    /// The VF's index on it, from 0.
+    /// Index of the VF, from 0.
     pub index: u16,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for VfRef {
     }
 }
 
-/// An inclusive range of VF indexes: `0-3`.
+/// Inclusive range of VF indexes: `0-3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VfRange {
     first: u16,
@@ -31,12 +31,12 @@ pub struct VfRange {
 }
 
 impl VfRange {
-    /// From `first` to `last`, both included; `None` when `last` comes before `first`.
+    /// Creates a range from `first` to `last`, both included; `None` if `last` is below `first`.
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if last < first { None } else { Some(Self { first, last }) }
     }
 
-    /// All of `count` VFs; `None` of none.
+    /// Creates a range of `count` VFs from index 0; `None` if `count` is 0.
     pub const fn all(count: u16) -> Option<Self> {
         match count.checked_sub(1) {
             Some(last) => Some(Self { first: 0, last }),
@@ -44,41 +44,41 @@ impl VfRange {
         }
     }
 
-    /// The lowest index.
+    /// Returns the lowest index.
     pub const fn first(self) -> u16 {
         self.first
     }
 
-    /// The highest index.
+    /// Returns the highest index.
     pub const fn last(self) -> u16 {
         self.last
     }
 
-    /// Whether `index` lies in it.
+    /// Returns whether `index` is in the range.
     pub const fn contains(self, index: u16) -> bool {
         self.first <= index && index <= self.last
     }
 
-    /// Whether some index lies in both.
+    /// Returns whether the ranges share an index.
     pub const fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
 
 impl FromStr for VfRange {
-    type Err = Invalid;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let parse = || {
             let (first, last) = text.split_once('-')?;
-            VfRange::new(index(first)?, index(last)?)
+            VfRange::new(parse_index(first)?, parse_index(last)?)
         };
-        parse().ok_or_else(|| Invalid::new(text, "a VF range such as 0-3, first and last index included"))
+        parse().ok_or_else(|| ParseError::new(text, "a VF range such as 0-3"))
     }
 }
 
-/// `str::parse` alone would accept a sign.
-fn index(digits: &str) -> Option<u16> {
+/// Parses digits only: `str::parse` would accept a sign.
+fn parse_index(digits: &str) -> Option<u16> {
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
@@ -88,39 +88,39 @@ impl fmt::Display for VfRange {
     }
 }
 
-impl Grammar for VfRange {
+impl TextFormat for VfRange {
     const NAME: &'static str = "VfRange";
     const PATTERN: &'static str = "^[0-9]{1,5}-[0-9]{1,5}$";
-    const LONGEST: u32 = 11;
+    const MAX_LENGTH: u32 = 11;
 }
 
-/// An entry of `nicSelector.pfNames`: a PF's name, or one of its alternative names, and possibly a range of its
-/// VFs: `ens1f0` or `ens1f0#0-3`.
+/// Entry of `nicSelector.pfNames`: name or alternative name of a PF, with an optional VF range: `ens1f0` or
+/// `ens1f0#0-3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PfSelector {
-    /// The name.
+    /// Name or alternative name of the PF.
     pub name: String,
-    /// The VFs meant; all of them when absent.
+    /// Selected VFs; all VFs if absent.
     pub range: Option<VfRange>,
 }
 
 impl FromStr for PfSelector {
-    type Err = Invalid;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let (name, range) = match text.split_once('#') {
-            Some((name, range)) => (name, Some(range.parse().map_err(|_| not_a_selector(text))?)),
+            Some((name, range)) => (name, Some(range.parse().map_err(|_| invalid_selector(text))?)),
             None => (text, None),
         };
         if name.is_empty() || name.contains(char::is_whitespace) {
-            return Err(not_a_selector(text));
+            return Err(invalid_selector(text));
         }
         Ok(Self { name: name.to_owned(), range })
     }
 }
 
-fn not_a_selector(text: &str) -> Invalid {
-    Invalid::new(text, "a PF name such as ens1f0, or a PF name with a VF range such as ens1f0#0-3")
+fn invalid_selector(text: &str) -> ParseError {
+    ParseError::new(text, "a PF name such as ens1f0, or a PF name with a VF range such as ens1f0#0-3")
 }
 
 impl fmt::Display for PfSelector {
@@ -132,11 +132,11 @@ impl fmt::Display for PfSelector {
     }
 }
 
-impl Grammar for PfSelector {
+impl TextFormat for PfSelector {
     const NAME: &'static str = "PfSelector";
     const PATTERN: &'static str = r"^[^#\s]+(#[0-9]{1,5}-[0-9]{1,5})?$";
-    /// Alternative names have up to 127 characters.
-    const LONGEST: u32 = 127 + 12;
+    /// Alternative names have at most 127 characters.
+    const MAX_LENGTH: u32 = 127 + 12;
 }
 
 #[cfg(test)]
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_prints_what_it_reads() {
+    fn a_range_is_printed_as_parsed() {
         for text in ["0-0", "0-3", "5-9", "0-65535"] {
             assert_eq!(range(text).to_string(), text);
         }
     }
 
     #[test]
-    fn refuses_what_is_no_range() {
+    fn rejects_invalid_ranges() {
         for text in ["", "3", "3-", "-3", "3-2", "0-65536", "a-b", "0--1", "+0-3", "0 - 3"] {
             assert!(text.parse::<VfRange>().is_err(), "{text}");
         }
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_prints_what_it_reads() {
+    fn a_selector_is_printed_as_parsed() {
         for text in ["ens1f0", "ens1f0#0-3", "p0.1@x#5-5"] {
             assert_eq!(text.parse::<PfSelector>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn refuses_what_is_no_selector() {
+    fn rejects_invalid_selectors() {
         for text in ["", "#0-3", "ens1f0#", "ens1f0#3", "ens1f0#3-1", "ens1f0#0-1#2-3", "ens 1"] {
             let error = text.parse::<PfSelector>().unwrap_err();
             assert_eq!(error.text, text);

@@ -1,5 +1,5 @@
-//! Parts of objects that decisions look at, borrowed from them: the objects themselves have the metadata of a Kubernetes
-//! client, and exist only with the feature `crds`.
+//! Views of objects with the parts that decisions need. The objects themselves have Kubernetes metadata and exist only
+//! with the feature `crds`.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use crate::pool_config::{SriovNetworkPoolConfigSpec, SriovNetworkPoolConfigStatu
 /// View of a `SriovNetworkNodeState`.
 #[derive(Clone, Debug)]
 pub struct NodeStateView<'a> {
-    /// Annotations of the object.
+    /// Annotations of the node state.
     pub annotations: Option<&'a BTreeMap<String, String>>,
-    /// Owners of its fields, as server-side apply keeps them.
+    /// Owners of fields according to server-side apply.
     pub owners: Vec<FieldOwner<'a>>,
-    /// Status, where one was written.
+    /// Status, if one was written.
     pub status: Option<&'a SriovNetworkNodeStateStatus>,
 }
 
-/// Entry of an object's managed fields.
+/// Entry of the managed fields of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldOwner<'a> {
-    /// Name of the manager.
+    /// Name of the field manager.
     pub manager: Option<&'a str>,
-    /// Time of its last write.
+    /// Time of the last write.
     pub time: Option<Timestamp>,
-    /// Fields that it owns, as a tree of `f:` names.
+    /// Owned fields, as a tree of `f:` names.
     pub fields: Option<&'a Value>,
 }
 
 /// View of a `SriovNetworkPoolConfig`.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfigView<'a> {
-    /// Desired state.
+    /// Spec of the pool.
     pub spec: &'a SriovNetworkPoolConfigSpec,
-    /// Status, where one was written.
+    /// Status, if one was written.
     pub status: Option<&'a SriovNetworkPoolConfigStatus>,
 }
 
 #[cfg(feature = "crds")]
-mod of_objects {
+mod from_objects {
     use super::{FieldOwner, NodeStateView, PoolConfigView};
     use crate::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 

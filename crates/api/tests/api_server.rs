@@ -1,9 +1,9 @@
-//! The real API server accepts our CustomResourceDefinitions, and by them what it should, and refuses the rest
+//! CustomResourceDefinitions in a real API server: it accepts them, accepts valid objects, and rejects invalid objects
 //! with an error that names the field.
 //!
-//! Add a file to `server/accepted/` or `server/refused/` to add a case. The first line of a refused one is
-//! `# expect: ` and a part of the error. All are written by hand; that those with `go-` in front are objects of the Go
-//! operator's API is checked by `fixtures/kube/go-operator/files/regenerate --check`.
+//! Add a file to `server/accepted/` or `server/refused/` to add a case. The first line of a refused file is `# expect:
+//! ` and a part of the error. All files are written by hand; `fixtures/kube/go-operator/files/regenerate --check`
+//! verifies that files with the prefix `go-` are objects of the API of the Go operator.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed expectation is the point")]
 
@@ -31,11 +31,11 @@ fn cases(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What the API server says to an object that it is asked to take, without keeping it.
-fn offer(plane: &ControlPlane, file: &Path) -> Result<String, String> {
+/// Creates an object in a dry run and returns the response or the error.
+fn create_dry_run(plane: &ControlPlane, file: &Path) -> Result<String, String> {
     let file = file.to_str().unwrap();
     let output = plane.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", file]).unwrap();
-    // A warning ("unknown field", "unrecognized format") would mean that something of the object is lost.
+    // A warning ("unknown field", "unrecognized format") means that a part of the object is lost.
     if output.status.success() && output.stderr.is_empty() { Ok(output.stdout) } else { Err(output.stderr) }
 }
 
@@ -44,23 +44,25 @@ fn accepts_objects_of_the_go_api_and_of_the_designs() {
     let plane = plane();
     let refused: Vec<_> = cases("accepted")
         .into_iter()
-        .filter_map(|file| offer(plane, &file).err().map(|error| format!("{}: {error}", file.display())))
+        .filter_map(|file| {
+            create_dry_run(plane, &file).err().map(|error| format!("{}: {error}", file.display()))
+        })
         .collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
 
 #[test]
-fn refuses_bad_values_and_names_the_field() {
+fn rejects_invalid_values_and_names_the_field() {
     let plane = plane();
-    let wrong: Vec<_> = cases("refused").into_iter().filter_map(|file| why_wrong(plane, &file)).collect();
+    let wrong: Vec<_> = cases("refused").into_iter().filter_map(|file| find_mismatch(plane, &file)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn why_wrong(plane: &ControlPlane, file: &Path) -> Option<String> {
+fn find_mismatch(plane: &ControlPlane, file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).unwrap();
     let expected =
         text.lines().next().unwrap().strip_prefix("# expect: ").expect("first line: # expect: ...");
-    match offer(plane, file) {
+    match create_dry_run(plane, file) {
         Ok(_) => Some(format!("{}: accepted", file.display())),
         Err(error) if error.contains(expected) => None,
         Err(error) => Some(format!("{}: expected {expected:?} in: {error}", file.display())),
@@ -72,7 +74,7 @@ fn defaults_are_those_of_the_go_api() {
     let plane = plane();
     let accepted = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/accepted");
     let object = |name: &str| -> serde_json::Value {
-        serde_json::from_str(&offer(plane, &accepted.join(name)).unwrap()).unwrap()
+        serde_json::from_str(&create_dry_run(plane, &accepted.join(name)).unwrap()).unwrap()
     };
     assert_eq!(object("go-policy-minimal.yaml")["spec"]["deviceType"], "netdevice");
     assert!(object("go-policy-minimal.yaml")["spec"]["priority"].is_null());

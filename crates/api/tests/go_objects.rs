@@ -1,7 +1,7 @@
-//! Objects of the Go operator survive a round trip through our types unchanged.
+//! Round trips of Go operator objects through the types of this crate: the objects do not change.
 //!
-//! The files in `go_objects/` are written by the Go API's own types (v1.6.0): each kind once empty and once with every
-//! field set. `fixtures/kube/go-operator/files/regenerate` writes them; never write them by any other means.
+//! `fixtures/kube/go-operator/files/regenerate` writes the files in `go_objects/` with the Go types (v1.6.0): each kind
+//! once empty and once with every field set. Do not write them by other means.
 
 #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
@@ -40,7 +40,7 @@ kinds! {
     sriov_operator_config: SriovOperatorConfig;
 }
 
-/// Fields that v1.6.0 does not have and later versions write.
+/// Fields that are newer than v1.6.0.
 #[test]
 fn fields_of_later_versions() {
     round_trip::<SriovNetworkNodeState>(
@@ -58,7 +58,7 @@ fn fields_of_later_versions() {
 }
 
 #[test]
-fn a_misspelt_word_leaves_the_object_readable_and_is_printed_back() {
+fn an_invalid_value_leaves_the_object_readable_and_is_written_back() {
     let text = r#"{"apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy", "metadata": {"name": "p"},
         "spec": {"resourceName": "r", "nodeSelector": {}, "numVfs": 9000000000,
             "nicSelector": {"rootDevices": ["0000:3B:00.0", "slot 3"], "pfNames": ["ens1f0#x-y"]}}}"#;

@@ -1,4 +1,4 @@
-//! The plain types of `meta` are read, written and described exactly as their counterparts of `k8s-openapi`.
+//! Plain types of `meta` compared with their counterparts in `k8s-openapi`: same serialization, same schema.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use vfleet_api::meta::{Condition, IntOrString, LabelSelector, MicroTime, NodeSelectorTerm, Time, Timestamp};
 
-/// Reads `value` as both types. They agree about whether it can be read, and write the same text, to the letter.
+/// Deserializes `value` as both types: both succeed or both fail, and they serialize to the same text.
 fn compare<Plain, Counterpart>(value: &Value) -> bool
 where
     Plain: Serialize + DeserializeOwned + Debug,
@@ -32,7 +32,7 @@ where
     plain.is_ok()
 }
 
-/// Each of `base`'s fields is left out, and is replaced by something else.
+/// Returns variants of `base`: each field omitted, and each field replaced by other values.
 fn variants(base: &Value) -> Vec<Value> {
     let mut variants = vec![base.clone(), json!({}), json!(null), json!([]), json!("x")];
     for field in base.as_object().unwrap().keys() {
@@ -48,7 +48,7 @@ fn variants(base: &Value) -> Vec<Value> {
     variants
 }
 
-/// Compares all variants, of which some can be read and some cannot.
+/// Compares all variants: some are valid and some are not.
 fn compare_all<Plain, Counterpart>(base: &Value)
 where
     Plain: Serialize + DeserializeOwned + Debug,

@@ -1,4 +1,4 @@
-//! Events, for `kubectl describe`.
+//! Kubernetes Events.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use vfleet_api::keys::OPERATOR_FIELD_MANAGER;
 
-/// An API server that does not answer must not hold up the work.
+/// Limit for one request, so that an API server that does not answer does not block reconciliation.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The API server refuses a longer note.
-const LONGEST_NOTE: usize = 1000;
+/// The API server rejects longer notes (1 KiB).
+const MAX_NOTE_LENGTH: usize = 1000;
 
-/// Writes Events about objects.
+/// Writer of Events about objects.
 #[derive(Clone)]
-pub struct Announcer {
+pub struct EventRecorder {
     client: Client,
     reporter: Reporter,
 }
 
-impl Announcer {
+impl EventRecorder {
+    /// Creates a recorder that reports as replica `identity` of the operator.
     pub fn new(client: Client, identity: &str) -> Self {
         let reporter =
             Reporter { controller: OPERATOR_FIELD_MANAGER.to_owned(), instance: Some(identity.to_owned()) };
         Self { client, reporter }
     }
 
-    /// Tells what happened to `about`. An event that cannot be written must not stop the work.
-    pub async fn announce(
+    /// Writes an Event about `object`. A failure is only logged, because Events are not worth a retry.
+    pub async fn record(
         &self,
-        about: &ObjectReference,
+        object: &ObjectReference,
         type_: EventType,
         action: &str,
         reason: &str,
@@ -38,16 +39,16 @@ impl Announcer {
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            note: Some(note.chars().take(LONGEST_NOTE).collect()),
+            note: Some(note.chars().take(MAX_NOTE_LENGTH).collect()),
             action: action.to_owned(),
             secondary: None,
         };
-        // A new recorder each time: one that knows an event of the same reason repeats its old note.
+        // A recorder that has written an Event with the same reason would repeat its old note: use a new one each time.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        match tokio::time::timeout(DEADLINE, recorder.publish(&event, about)).await {
+        match tokio::time::timeout(DEADLINE, recorder.publish(&event, object)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, reason, "event not written"),
-            Err(error) => tracing::warn!(%error, reason, "event not written"),
+            Ok(Err(error)) => tracing::warn!(%error, reason, "Event not written"),
+            Err(error) => tracing::warn!(%error, reason, "Event not written"),
         }
     }
 }

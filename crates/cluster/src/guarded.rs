@@ -1,4 +1,5 @@
-//! An object that may be unreadable, because another version wrote it: it must not blind us to all others.
+//! Objects that may not match their Rust type, for example because another version wrote them. One such object must not
+//! end the watch of all others.
 
 use std::borrow::Cow;
 
@@ -8,16 +9,16 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// What the API server has sent: the object, or as much of it as can be read.
+/// Object as received from the API server: parsed, or only its metadata and the error.
 ///
-/// The text is kept until the object is read from it. What the client library has for this makes a tree of the whole
-/// object first, and a copy of it, for every event of every watch.
+/// Like `kube::core::DeserializeGuard`, which however builds a `serde_json::Value` of the whole object and copies it
+/// for every watch event. This type parses the text directly.
 #[derive(Clone, Debug)]
-pub struct Guarded<K>(pub Result<K, Box<Unreadable>>);
+pub struct Guarded<K>(pub Result<K, Box<UnreadableObject>>);
 
-/// An object that cannot be read.
+/// Object that cannot be parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unreadable {
+pub struct UnreadableObject {
     pub metadata: ObjectMeta,
     pub error: String,
 }
@@ -27,38 +28,38 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(match serde_json::from_str(text.get()) {
             Ok(object) => Ok(object),
-            Err(error) => Err(Box::new(unreadable(text.get(), &error).map_err(D::Error::custom)?)),
+            Err(error) => Err(Box::new(parse_metadata(text.get(), &error).map_err(D::Error::custom)?)),
         }))
     }
 }
 
-fn unreadable(text: &str, error: &serde_json::Error) -> Result<Unreadable, serde_json::Error> {
+fn parse_metadata(text: &str, error: &serde_json::Error) -> Result<UnreadableObject, serde_json::Error> {
     let PartialObjectMeta { metadata, .. } = serde_json::from_str::<PartialObjectMeta>(text)?;
-    // Nobody sees the text that the place is in.
-    let place = format!(" at line {} column {}", error.line(), error.column());
+    // The position is of no use, because users do not see the text.
+    let position = format!(" at line {} column {}", error.line(), error.column());
     let error = error.to_string();
-    let error = error.strip_suffix(&place).unwrap_or(&error).to_owned();
-    Ok(Unreadable { metadata, error })
+    let error = error.strip_suffix(&position).unwrap_or(&error).to_owned();
+    Ok(UnreadableObject { metadata, error })
 }
 
 impl<K: Resource> Resource for Guarded<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
-    fn kind(about: &Self::DynamicType) -> Cow<'_, str> {
-        K::kind(about)
+    fn kind(dynamic: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dynamic)
     }
 
-    fn group(about: &Self::DynamicType) -> Cow<'_, str> {
-        K::group(about)
+    fn group(dynamic: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dynamic)
     }
 
-    fn version(about: &Self::DynamicType) -> Cow<'_, str> {
-        K::version(about)
+    fn version(dynamic: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dynamic)
     }
 
-    fn plural(about: &Self::DynamicType) -> Cow<'_, str> {
-        K::plural(about)
+    fn plural(dynamic: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dynamic)
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -81,25 +82,24 @@ mod tests {
     const POOL: &str = r#"{"apiVersion":"sriovnetwork.openshift.io/v1","kind":"SriovNetworkPoolConfig",
         "metadata":{"name":"a","namespace":"n"},"spec":{"priority":7}}"#;
 
-    fn is_read(pool: &Guarded<SriovNetworkPoolConfig>) {
+    fn assert_is_parsed(pool: &Guarded<SriovNetworkPoolConfig>) {
         assert_eq!(pool.name_any(), "a");
         assert_eq!(pool.0.as_ref().unwrap().spec.priority, Some(7));
     }
 
-    /// As the API server sends them: see `kube::Client`.
     #[test]
-    fn objects_of_watches_and_lists_are_read() {
+    fn objects_of_watches_and_lists_are_parsed() {
         let event = format!(r#"{{"type":"ADDED","object":{POOL}}}"#);
         let WatchEvent::Added(pool) = serde_json::from_str(&event).unwrap() else { panic!("not added") };
-        is_read(&pool);
+        assert_is_parsed(&pool);
         let list = format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{POOL},{POOL}]}}"#);
         let list: ObjectList<Guarded<SriovNetworkPoolConfig>> = serde_json::from_str(&list).unwrap();
         assert_eq!(list.items.len(), 2);
-        list.items.iter().for_each(is_read);
+        list.items.iter().for_each(assert_is_parsed);
     }
 
     #[test]
-    fn of_an_unreadable_object_the_name_and_the_reason_are_known() {
+    fn an_unreadable_object_keeps_its_name_and_its_error() {
         let pool = POOL.replace('7', "\"first\"");
         let pool: Guarded<SriovNetworkPoolConfig> = serde_json::from_str(&pool).unwrap();
         assert_eq!(pool.name_any(), "a");

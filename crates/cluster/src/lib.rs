@@ -1,9 +1,9 @@
-//! Shared parts of the programs that run in a cluster: nothing here decides.
+//! Parts that all clients of the API server share. Nothing in this crate decides what a cluster should look like.
 //!
-//! - [`watch`], [`guarded`], [`store`]: objects of one kind are watched, parsed and kept
-//! - [`queue`], [`retry`], [`pace`], [`wakes`]: keys to work on, now, again or later
-//! - [`leadership`], [`write`], [`status`], [`events`]: writes, only while this process leads
-//! - [`server`]: small HTTP servers: webhooks, metrics and probes
+//! - [`watch`], [`guarded`], [`store`]: watch, parse and store the objects of one kind
+//! - [`queue`], [`retry`], [`pace`], [`wake`]: keys to reconcile now, after a failure, at an interval or at a time
+//! - [`leadership`], [`write`], [`status`], [`events`]: writes, which are allowed only while this process leads
+//! - [`server`]: small HTTP servers for webhooks, metrics and probes
 
 pub mod events;
 pub mod guarded;
@@ -14,6 +14,6 @@ pub mod retry;
 pub mod server;
 pub mod status;
 pub mod store;
-pub mod wakes;
+pub mod wake;
 pub mod watch;
 pub mod write;

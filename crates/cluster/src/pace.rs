@@ -1,5 +1,5 @@
-//! What others change all the time is written at once for the first time, and then not more often than is good for its
-//! readers and for the API server.
+//! Rate limits for status that changes all the time: the first change is written at once, later ones at an interval
+//! that readers and the API server can bear.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,55 +9,55 @@ use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 
-/// As often as people can read.
-pub const READABLE: Duration = Duration::from_secs(1);
+/// Shortest interval between changes of a text that people read.
+pub const READABLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a list of `length` may be written: what a write costs the API server grows with the list, so that a long one
-/// which changes all the time would keep it busy.
-pub fn of_list(length: usize) -> Duration {
+/// Returns the shortest interval between writes of a list. The cost of a write grows with the length of the list.
+pub fn list_write_interval(length: usize) -> Duration {
     Duration::from_millis(u64::try_from(length).unwrap_or(u64::MAX))
 }
 
-/// How often something may be done that takes so long: it must not keep from their turn those who wait for answers.
-pub fn of_work(took: Duration) -> Duration {
-    took.saturating_mul(50)
+/// Returns the shortest interval between runs of a computation that lasted `elapsed`, so that it uses at most 2 % of
+/// the time of its task.
+pub fn interval_after_work(elapsed: Duration) -> Duration {
+    elapsed.saturating_mul(50)
 }
 
-/// Keys that are to be written about.
+/// Queue that returns each key at most once per interval.
 #[derive(Debug)]
-pub struct Paced<K> {
-    /// When a key last came, or is to come.
+pub struct PacedQueue<K> {
+    /// Time at which a key was last returned, or will be returned.
     turns: HashMap<K, Instant>,
     queue: DelayQueue<K>,
 }
 
-impl<K> Default for Paced<K> {
+impl<K> Default for PacedQueue<K> {
     fn default() -> Self {
         Self { turns: HashMap::new(), queue: DelayQueue::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash> Paced<K> {
-    /// There is news about `key`, which comes at once, or `pace` after it last came.
-    pub fn touch(&mut self, key: K, pace: Duration) {
+impl<K: Clone + Eq + Hash> PacedQueue<K> {
+    /// Adds `key`. It is returned at once, or `interval` after it was last returned.
+    pub fn add(&mut self, key: K, interval: Duration) {
         let now = Instant::now();
         let turn = match self.turns.get(&key) {
-            Some(coming) if *coming > now => return,
-            Some(last) => now.max(*last + pace),
+            Some(planned) if *planned > now => return,
+            Some(last) => now.max(*last + interval),
             None => now,
         };
         self.queue.insert_at(key.clone(), turn);
         self.turns.insert(key, turn);
     }
 
-    /// There is nothing to say about `key` any more.
+    /// Frees the memory for `key`, unless it waits for its turn.
     pub fn forget(&mut self, key: &K) {
         if self.turns.get(key).is_some_and(|turn| *turn <= Instant::now()) {
             self.turns.remove(key);
         }
     }
 
-    /// The next one whose turn it is. Never ends when none waits. May be dropped at any time.
+    /// Waits for the next key whose turn has come. Pending forever when the queue is empty; cancel safe.
     pub async fn next(&mut self) -> K {
         match self.queue.next().await {
             Some(due) => due.into_inner(),
@@ -73,29 +73,29 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_comes_at_once_and_the_others_together_later() {
-        let mut paced = Paced::default();
+    async fn the_first_change_is_returned_at_once_and_later_ones_together() {
+        let mut queue = PacedQueue::default();
         let start = Instant::now();
-        paced.touch("a".to_owned(), READABLE);
-        assert_eq!(paced.next().await, "a");
-        assert!(start.elapsed() < READABLE / 10);
+        queue.add("a".to_owned(), READABLE_INTERVAL);
+        assert_eq!(queue.next().await, "a");
+        assert!(start.elapsed() < READABLE_INTERVAL / 10);
         for _ in 0..5 {
-            paced.touch("a".to_owned(), READABLE);
+            queue.add("a".to_owned(), READABLE_INTERVAL);
         }
-        assert_eq!(paced.next().await, "a");
-        assert!(start.elapsed() >= READABLE);
-        assert!(timeout(READABLE * 3, paced.next()).await.is_err(), "five changes are one report");
+        assert_eq!(queue.next().await, "a");
+        assert!(start.elapsed() >= READABLE_INTERVAL);
+        assert!(timeout(READABLE_INTERVAL * 3, queue.next()).await.is_err(), "five changes are one report");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_rested_comes_at_once_again() {
-        let mut paced = Paced::default();
-        paced.touch("a".to_owned(), READABLE);
-        paced.next().await;
-        tokio::time::advance(READABLE * 2).await;
+    async fn a_key_that_did_not_change_for_long_is_returned_at_once() {
+        let mut queue = PacedQueue::default();
+        queue.add("a".to_owned(), READABLE_INTERVAL);
+        queue.next().await;
+        tokio::time::advance(READABLE_INTERVAL * 2).await;
         let start = Instant::now();
-        paced.touch("a".to_owned(), READABLE);
-        paced.next().await;
-        assert!(start.elapsed() < READABLE / 10);
+        queue.add("a".to_owned(), READABLE_INTERVAL);
+        queue.next().await;
+        assert!(start.elapsed() < READABLE_INTERVAL / 10);
     }
 }

@@ -1,5 +1,4 @@
-//! Objects to work on, each by its key: one piece of work at a time for each, several at once in all, and again later
-//! when it failed.
+//! Work queues of controllers: at most one task per key, a limited number of tasks in all, and retries after failures.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{Debug, Display};
@@ -9,156 +8,165 @@ use std::time::Duration;
 
 use tokio::task::{self, JoinSet};
 
-use crate::retry::Retries;
+use crate::retry::RetryQueue;
 use crate::write::WriteError;
 
-const TIME_TO_FINISH: Duration = Duration::from_secs(3);
+/// Time for running writes to end after the lease was lost.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Metrics of work queues.
 pub trait QueueMetrics: Send + Sync {
-    /// Counts work of `controller` that ended, with the reason of its error.
-    fn worked(&self, controller: &'static str, error: Option<&'static str>);
+    /// Counts a task of `controller` that ended, with the reason of its error.
+    fn count_result(&self, controller: &'static str, error: Option<&'static str>);
 
-    /// Sets the number of keys that wait or are worked on.
-    fn queue_depth(&self, controller: &'static str, depth: usize);
+    /// Sets the number of keys that wait or whose task runs.
+    fn set_queue_depth(&self, controller: &'static str, depth: usize);
 }
 
-/// The work of one controller.
-pub struct Work<K> {
-    /// The controller's name, in the log and in metrics.
+/// Work queue of one controller.
+pub struct WorkQueue<K> {
+    /// Name in logs and metrics.
     controller: &'static str,
-    at_once: usize,
+    max_tasks: usize,
     metrics: Arc<dyn QueueMetrics>,
-    touched: BTreeSet<K>,
-    busy: HashMap<task::Id, K>,
-    busy_keys: BTreeSet<K>,
+    /// Keys to reconcile. A key may also be in `running`: it is reconciled again when its task has ended.
+    pending: BTreeSet<K>,
+    running: HashMap<task::Id, K>,
+    running_keys: BTreeSet<K>,
     tasks: JoinSet<Result<(), WriteError>>,
-    retries: Retries<K>,
-    /// What failed, and was not done since.
-    failures: HashMap<K, Failure>,
+    retries: RetryQueue<K>,
+    /// Last failures of keys that have not succeeded since.
+    failures: HashMap<K, WorkFailure>,
 }
 
-/// Work that failed.
+/// Failure of the task of a key.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct WorkFailure {
+    /// Number of failures in a row.
     pub times: u32,
+    /// Text of the last error.
     pub text: String,
 }
 
-impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> Work<K> {
-    pub fn new(controller: &'static str, at_once: usize, metrics: Arc<impl QueueMetrics + 'static>) -> Self {
+impl<K: Clone + Ord + Hash + Debug + Display + Send + 'static> WorkQueue<K> {
+    /// Creates the queue of `controller`, which runs up to `max_tasks` tasks at once.
+    pub fn new(
+        controller: &'static str,
+        max_tasks: usize,
+        metrics: Arc<impl QueueMetrics + 'static>,
+    ) -> Self {
         Self {
             controller,
-            at_once,
+            max_tasks,
             metrics,
-            touched: BTreeSet::new(),
-            busy: HashMap::new(),
-            busy_keys: BTreeSet::new(),
+            pending: BTreeSet::new(),
+            running: HashMap::new(),
+            running_keys: BTreeSet::new(),
             tasks: JoinSet::new(),
-            retries: Retries::default(),
+            retries: RetryQueue::default(),
             failures: HashMap::new(),
         }
     }
 
-    /// These are to be looked at.
-    pub fn touch(&mut self, keys: impl IntoIterator<Item = K>) {
-        self.touched.extend(keys);
-        self.show_depth();
+    /// Adds keys to reconcile.
+    pub fn add(&mut self, keys: impl IntoIterator<Item = K>) {
+        self.pending.extend(keys);
+        self.report_depth();
     }
 
-    /// The next one that can be looked at now; `None` when there is none, or when enough is under way.
-    pub fn next_touched(&mut self) -> Option<K> {
-        if self.tasks.len() >= self.at_once {
+    /// Takes the next key that can be reconciled now. Returns `None` when there is none, or when the maximum of tasks
+    /// runs.
+    pub fn take_next(&mut self) -> Option<K> {
+        if self.tasks.len() >= self.max_tasks {
             return None;
         }
-        let key = self.touched.iter().find(|key| !self.busy_keys.contains(*key)).cloned()?;
-        self.touched.remove(&key);
-        self.show_depth();
+        let key = self.pending.iter().find(|key| !self.running_keys.contains(*key)).cloned()?;
+        self.pending.remove(&key);
+        self.report_depth();
         Some(key)
     }
 
-    /// Whether nothing is under way.
+    /// Returns whether no task runs.
     pub fn is_idle(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Nothing is to be done for `key`: all is as it shall be.
-    pub fn nothing_to_do(&mut self, key: &K) {
+    /// Marks `key` as reconciled without a task, which ends its retries.
+    pub fn mark_done(&mut self, key: &K) {
         self.retries.forget(key);
         self.failures.remove(key);
     }
 
-    /// How the work for `key` failed, if it did and was not done since.
-    pub fn failure(&self, key: &K) -> Option<&Failure> {
+    /// Returns the last failure of `key`, if it has not succeeded since.
+    pub fn failure(&self, key: &K) -> Option<&WorkFailure> {
         self.failures.get(key)
     }
 
-    /// All of them.
-    pub fn failures(&self) -> impl Iterator<Item = (&K, &Failure)> {
+    /// Returns the failures of all keys.
+    pub fn failures(&self) -> impl Iterator<Item = (&K, &WorkFailure)> {
         self.failures.iter()
     }
 
-    /// Does something for `key`. It is not looked at again before that is done.
-    pub fn start(&mut self, key: K, work: impl Future<Output = Result<(), WriteError>> + Send + 'static) {
-        let handle = self.tasks.spawn(work);
-        self.busy_keys.insert(key.clone());
-        self.busy.insert(handle.id(), key);
-        self.show_depth();
+    /// Starts the task of `key`. The key is not returned by [`Self::take_next`] before the task has ended.
+    pub fn start(&mut self, key: K, task: impl Future<Output = Result<(), WriteError>> + Send + 'static) {
+        let handle = self.tasks.spawn(task);
+        self.running_keys.insert(key.clone());
+        self.running.insert(handle.id(), key);
+        self.report_depth();
     }
 
-    /// Waits until something ended or its time to be tried again has come, and takes note. Never ends when nothing is
-    /// under way. May be dropped at any time without losing anything.
-    pub async fn progress(&mut self) {
+    /// Waits until a task has ended or a retry is due. Pending forever when neither can happen; cancel safe.
+    pub async fn wait_for_progress(&mut self) {
         tokio::select! {
-            Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
-            key = self.retries.next() => { self.touched.insert(key); }
+            Some(ended) = self.tasks.join_next_with_id() => self.handle_result(ended),
+            key = self.retries.next() => { self.pending.insert(key); }
         }
-        self.show_depth();
+        self.report_depth();
     }
 
-    /// Lets what is under way end, for a moment: another replica waits for us. What is broken off then is done again
-    /// by that one, as after a crash.
+    /// Waits a short time for running tasks and aborts the rest, because another replica waits to lead. That replica
+    /// repeats the aborted writes, as after a crash.
     pub async fn finish(&mut self) {
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(TIME_TO_FINISH, ended).await.is_err() {
-            tracing::warn!(controller = self.controller, "writes that take long are broken off");
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(controller = self.controller, "writes still running at shutdown were aborted");
             self.tasks.shutdown().await;
         }
     }
 
-    fn ended(&mut self, ended: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {
+    fn handle_result(&mut self, ended: Result<(task::Id, Result<(), WriteError>), task::JoinError>) {
         let (id, result) = match ended {
             Ok((id, result)) => (id, result),
-            Err(error) => (error.id(), Err(WriteError::Thread(error))),
+            Err(error) => (error.id(), Err(WriteError::Task(error))),
         };
-        let Some(key) = self.busy.remove(&id) else { return };
-        self.busy_keys.remove(&key);
-        self.metrics.worked(self.controller, result.as_ref().err().map(WriteError::reason));
+        let Some(key) = self.running.remove(&id) else { return };
+        self.running_keys.remove(&key);
+        self.metrics.count_result(self.controller, result.as_ref().err().map(WriteError::reason));
         match result {
             Ok(()) => {
                 self.retries.forget(&key);
                 self.failures.remove(&key);
             }
-            // Not worth a line: the change that we had not seen yet is on its way to us.
+            // Expected: the watch will soon deliver the change that caused the conflict.
             Err(error) if error.is_conflict() => {
-                tracing::debug!(controller = self.controller, %key, %error, "somebody else was quicker");
-                self.retries.later(key);
+                tracing::debug!(controller = self.controller, %key, %error, "write conflict: retrying");
+                self.retries.schedule(key);
             }
             Err(error) => {
                 let (controller, reason) = (self.controller, error.reason());
-                tracing::warn!(controller, %key, reason, %error, "not written, will try again");
+                tracing::warn!(controller, %key, reason, %error, "write failed: retrying");
                 let failure = self
                     .failures
                     .entry(key.clone())
-                    .or_insert_with(|| Failure { times: 0, text: String::new() });
+                    .or_insert_with(|| WorkFailure { times: 0, text: String::new() });
                 failure.times = failure.times.saturating_add(1);
                 failure.text = error.to_string();
-                self.retries.later(key);
+                self.retries.schedule(key);
             }
         }
     }
 
-    fn show_depth(&self) {
-        self.metrics.queue_depth(self.controller, self.touched.len() + self.busy.len());
+    fn report_depth(&self) {
+        self.metrics.set_queue_depth(self.controller, self.pending.len() + self.running.len());
     }
 }

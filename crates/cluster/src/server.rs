@@ -1,12 +1,12 @@
-//! Small HTTP servers, with TLS or without, that stay available whoever connects to them.
+//! Small HTTP servers, with or without TLS, that stay available under any number of connections.
 //!
-//! Everybody who can reach a port can open connections to it and leave them open. Each server therefore has [`Limits`] of
-//! its own: the number of its connections, in total and by peer, never exceeds them, so that no port can use up the file
-//! descriptors of the process, and each phase of a connection has a deadline. A new connection is never refused, because it
-//! may be the kubelet's probe or the API server's question: when a server is full, it closes the longest idle
+//! Any client that can reach a port can open connections and leave them open. Each server therefore has its own
+//! [`ServerLimits`]: the number of its connections, in total and per peer, so that no port can use up the file
+//! descriptors of the process, and a deadline for each phase of a connection. A new connection is never refused,
+//! because it may be a probe of the kubelet or a review of the API server: a full server closes the longest idle
 //! connection of the peer that has most of them.
 //!
-//! A [`Server`] answers on every connection that a [`Listener`] accepts, be it TCP or anything else with two directions.
+//! A [`Server`] serves the connections of a [`Listener`]: TCP, or any other bidirectional stream.
 
 mod activity;
 mod address;
@@ -28,63 +28,63 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::Protocol;
 use self::connections::Connections;
-use self::listener::Accepting;
+use self::listener::Acceptor;
 
 pub use self::address::{BindAddress, BindError, ParseAddressError};
 pub use self::body::{BodyError, BodyLimits, BodyReader, LargePermit};
-pub use self::limits::Limits;
+pub use self::limits::ServerLimits;
 pub use self::listener::Listener;
 pub use self::metrics::metrics_route;
 
-/// An HTTP/1.1 server.
+/// HTTP/1.1 server.
 pub struct Server {
     name: &'static str,
-    limits: Limits,
+    limits: ServerLimits,
     router: Router,
     tls: Option<TlsAcceptor>,
 }
 
 impl Server {
-    /// Creates a server of plain HTTP. The log calls it `name`.
-    pub fn new(name: &'static str, router: Router, limits: Limits) -> Self {
+    /// Creates a server for plain HTTP. `name` identifies it in the log.
+    pub fn new(name: &'static str, router: Router, limits: ServerLimits) -> Self {
         Self { name, limits, router, tls: None }
     }
 
-    /// Speaks TLS instead.
+    /// Enables TLS.
     #[must_use]
     pub fn with_tls(mut self, acceptor: TlsAcceptor) -> Self {
         self.tls = Some(acceptor);
         self
     }
 
-    /// Answers on all connections of `listener` until `end`, then closes the listener and finishes the requests in
-    /// progress, for at most [`Limits::finish`].
+    /// Serves the connections of `listener` until `end`, then closes the listener and finishes the requests in
+    /// progress, for at most [`ServerLimits::finish`].
     pub async fn serve<L: Listener>(self, listener: L, end: impl Future<Output = ()>) {
         let (name, limits) = (self.name, self.limits);
         let finish = CancellationToken::new();
         let protocol =
             Arc::new(Protocol { name, limits, router: self.router, tls: self.tls, finish: finish.clone() });
         let mut connections = Connections::new(name, limits);
-        let mut accepting = Accepting::new(name, listener);
+        let mut acceptor = Acceptor::new(name, listener);
         let mut end = pin!(end);
         loop {
             tokio::select! {
                 () = &mut end => break,
-                () = connections.reap() => {}
-                accepted = accepting.next(), if connections.has_room() => match accepted {
+                () = connections.wait_for_one() => {}
+                accepted = acceptor.next(), if connections.has_room() => match accepted {
                     Ok((stream, peer)) => {
                         let protocol = Arc::clone(&protocol);
                         connections.open(peer, |peer, activity| protocol.run(stream, peer, activity));
                     }
-                    // The process has no descriptor left for a new connection: an idle one gives up its own.
+                    // The process has no file descriptor left: closing an idle connection frees one.
                     Err(_) => connections.close_longest_idle(),
                 },
             }
         }
-        drop(accepting);
+        drop(acceptor);
         finish.cancel();
-        // Requests that are not complete by then are given up.
-        let _ = timeout(limits.finish, connections.all_ended()).await;
+        // Requests that are not complete by then are aborted.
+        let _ = timeout(limits.finish, connections.wait_for_all()).await;
     }
 }
 

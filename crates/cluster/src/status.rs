@@ -1,4 +1,4 @@
-//! What is said about an object: its conditions, and an Event when they change.
+//! Status of objects: conditions, and an Event when they change.
 
 use std::fmt::Debug;
 
@@ -8,36 +8,36 @@ use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use vfleet_api::conditions::{DEGRADED, LIMIT, READY, Verdict, updated};
+use vfleet_api::conditions::{ConditionUpdate, DEGRADED, LIMIT, READY, update_conditions};
 use vfleet_api::meta::Condition;
 
-use crate::events::Announcer;
+use crate::events::EventRecorder;
 use crate::write::{WriteError, Writer};
 
-/// An object that is reported on, as last seen.
-pub struct Subject<'a, K> {
+/// Object whose status is written, as last read.
+pub struct StatusSubject<'a, K> {
     pub api: &'a Api<K>,
     pub object: &'a K,
-    /// Its conditions.
+    /// Conditions in the status of `object`.
     pub conditions: &'a [Condition],
-    /// Whether the rest of its status is as it shall be.
+    /// True if the rest of the status is up to date.
     pub rest_is_same: bool,
 }
 
-/// Writes `verdicts`, and the `rest` of the status (a JSON object), unless all of it is there already; announces what
-/// changed.
+/// Writes `updates` as conditions, and the `rest` of the status (a JSON object), unless the status is up to date.
+/// Records an Event for each important change.
 pub async fn report<K>(
     writer: &Writer,
-    announcer: &Announcer,
-    subject: &Subject<'_, K>,
-    verdicts: &[Verdict],
+    recorder: &EventRecorder,
+    subject: &StatusSubject<'_, K>,
+    updates: &[ConditionUpdate],
     rest: Value,
 ) -> Result<(), WriteError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let old = ours(subject.conditions, verdicts);
-    let new = updated(&old, verdicts, subject.object.meta().generation, Timestamp::now());
+    let old = select_own(subject.conditions, updates);
+    let new = update_conditions(&old, updates, subject.object.meta().generation, Timestamp::now());
     if old == new && subject.rest_is_same {
         return Ok(());
     }
@@ -51,69 +51,77 @@ where
         "status": status,
     });
     writer.apply_status(subject.api, &name, &object).await?;
-    announce_change(announcer, subject, &old, verdicts).await;
+    record_changes(recorder, subject, &old, updates).await;
     Ok(())
 }
 
-/// In server-side apply, conditions of other writers stay theirs by not being sent.
-fn ours(conditions: &[Condition], verdicts: &[Verdict]) -> Vec<Condition> {
-    let is_ours = |condition: &&Condition| verdicts.iter().any(|verdict| verdict.type_ == condition.type_);
-    conditions.iter().filter(is_ours).cloned().collect()
+/// Returns the conditions that this writer owns. Server-side apply leaves those of other writers alone if they are not
+/// sent.
+fn select_own(conditions: &[Condition], updates: &[ConditionUpdate]) -> Vec<Condition> {
+    let is_own = |condition: &&Condition| updates.iter().any(|update| update.type_ == condition.type_);
+    conditions.iter().filter(is_own).cloned().collect()
 }
 
-async fn announce_change<K>(
-    announcer: &Announcer,
-    subject: &Subject<'_, K>,
+async fn record_changes<K>(
+    recorder: &EventRecorder,
+    subject: &StatusSubject<'_, K>,
     old: &[Condition],
-    verdicts: &[Verdict],
+    updates: &[ConditionUpdate],
 ) where
     K: Resource<DynamicType = ()>,
 {
-    let about = subject.object.object_ref(&());
-    for (type_, verdict) in worth_an_event(old, verdicts) {
-        announcer.announce(&about, type_, "Report", verdict.reason, &verdict.message).await;
+    let object = subject.object.object_ref(&());
+    for (type_, update) in select_events(old, updates) {
+        recorder.record(&object, type_, "Report", update.reason, &update.message).await;
     }
 }
 
-/// A Ready condition that changed, and one about a limit that is not as it should be, or is again.
-fn worth_an_event<'a>(old: &[Condition], verdicts: &'a [Verdict]) -> Vec<(EventType, &'a Verdict)> {
-    let known = |verdict: &Verdict| old.iter().find(|condition| condition.type_ == verdict.type_);
-    let is_news = |verdict: &&Verdict| {
-        let status = if verdict.holds { "True" } else { "False" };
-        known(verdict).is_none_or(|known| known.status != status || known.reason != verdict.reason)
+/// Returns the changes that are recorded as Events: those of Ready, and those of the limit of a pool when it becomes
+/// false, or true again.
+fn select_events<'a>(
+    old: &[Condition],
+    updates: &'a [ConditionUpdate],
+) -> Vec<(EventType, &'a ConditionUpdate)> {
+    let previous = |update: &ConditionUpdate| old.iter().find(|condition| condition.type_ == update.type_);
+    let is_changed = |update: &&ConditionUpdate| {
+        let status = if update.status { "True" } else { "False" };
+        previous(update).is_none_or(|previous| previous.status != status || previous.reason != update.reason)
     };
-    // Work that goes on is no cause for alarm; what has no Degraded condition is either ready or in trouble.
-    let degraded = verdicts.iter().find(|verdict| verdict.type_ == DEGRADED).map(|degraded| degraded.holds);
-    let type_of = |verdict: &Verdict| match verdict.type_ {
-        READY if degraded.unwrap_or(!verdict.holds) => Some(EventType::Warning),
+    // Not ready because of work in progress is no Warning. An object without a Degraded condition is ready or failed.
+    let degraded = updates.iter().find(|update| update.type_ == DEGRADED).map(|degraded| degraded.status);
+    let type_of = |update: &ConditionUpdate| match update.type_ {
+        READY if degraded.unwrap_or(!update.status) => Some(EventType::Warning),
         READY => Some(EventType::Normal),
-        LIMIT if !verdict.holds => Some(EventType::Warning),
-        LIMIT if known(verdict).is_some_and(|known| known.status == "False") => Some(EventType::Normal),
+        LIMIT if !update.status => Some(EventType::Warning),
+        LIMIT if previous(update).is_some_and(|previous| previous.status == "False") => {
+            Some(EventType::Normal)
+        }
         _ => None,
     };
-    verdicts.iter().filter(is_news).filter_map(|verdict| Some((type_of(verdict)?, verdict))).collect()
+    updates.iter().filter(is_changed).filter_map(|update| Some((type_of(update)?, update))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn limit(holds: bool, reason: &'static str) -> Verdict {
-        Verdict { type_: LIMIT, holds, reason, message: String::new() }
+    fn limit(status: bool, reason: &'static str) -> ConditionUpdate {
+        ConditionUpdate { type_: LIMIT, status, reason, message: String::new() }
     }
 
     #[test]
-    fn a_limit_is_worth_an_event_when_it_is_odd_and_when_it_is_put_right() {
-        let events = |old: &[Condition], verdict: &Verdict| -> Vec<_> {
-            worth_an_event(old, std::slice::from_ref(verdict)).iter().map(|(type_, _)| *type_).collect()
+    fn a_limit_gets_an_event_when_it_is_invalid_and_when_it_is_corrected() {
+        let events = |old: &[Condition], update: &ConditionUpdate| -> Vec<_> {
+            select_events(old, std::slice::from_ref(update)).iter().map(|(type_, _)| *type_).collect()
         };
-        let conditions =
-            |verdict: &Verdict| updated(&[], std::slice::from_ref(verdict), None, Timestamp::UNIX_EPOCH);
-        let (given, missing) = (limit(true, "Given"), limit(false, "NoLimitGiven"));
+        let conditions = |update: &ConditionUpdate| {
+            update_conditions(&[], std::slice::from_ref(update), None, Timestamp::UNIX_EPOCH)
+        };
+        let (given, missing) = (limit(true, "LimitSet"), limit(false, "NoLimitSet"));
         assert_eq!(events(&[], &given), []);
         assert_eq!(events(&[], &missing), [EventType::Warning]);
         assert_eq!(events(&conditions(&missing), &missing), []);
-        assert_eq!(events(&conditions(&missing), &limit(false, "NeverDrained")), [EventType::Warning]);
+        assert_eq!(events(&conditions(&missing), &limit(false, "MaxUnavailableZero")), [EventType::Warning]);
         assert_eq!(events(&conditions(&missing), &given), [EventType::Normal]);
         assert_eq!(events(&conditions(&given), &limit(true, "OffloadOnly")), []);
     }

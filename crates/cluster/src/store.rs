@@ -1,4 +1,4 @@
-//! The objects of one kind, by name, as the API server tells them.
+//! Stores of the objects of one kind, fed by a watch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,67 +8,71 @@ use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
 
-use crate::guarded::{Guarded, Unreadable};
+use crate::guarded::{Guarded, UnreadableObject};
 
-/// What is kept of an object.
-pub trait Counts {
-    /// Whether decisions come out the same with the other one.
-    fn same(&self, other: &Self) -> bool;
+/// Representation of an object in an [`ObjectStore`].
+pub trait StoredObject {
+    /// Returns whether every decision that uses `self` would be the same with `other`.
+    fn is_equivalent(&self, other: &Self) -> bool;
 
-    /// Where it stands among all versions of all objects. What is older than what we know already says nothing.
+    /// Returns the resource version of the object. Events that are older than the stored object are ignored.
     fn version(&self) -> u64 {
         0
     }
 }
 
-impl Counts for SriovNetworkNodePolicy {
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for SriovNetworkNodePolicy {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.spec == other.spec
     }
 }
 
-impl Counts for SriovNetworkPoolConfig {
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for SriovNetworkPoolConfig {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.spec == other.spec
     }
 }
 
-impl Counts for BTreeMap<String, String> {
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for BTreeMap<String, String> {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-/// The objects of one kind, by name.
+/// Objects of one kind, by name.
 #[derive(Debug)]
-pub struct Known<T> {
+pub struct ObjectStore<T> {
     items: HashMap<String, T>,
-    /// Objects that cannot be read as they are now, and why. What could be read of them before is in `items`.
-    unreadable: BTreeMap<String, Unreadable>,
-    /// Names seen in the list that is under way; the others are gone when it ends.
+    /// Objects whose current version cannot be parsed. Their last readable version stays in `items`.
+    unreadable: BTreeMap<String, UnreadableObject>,
+    /// Names in the list that is being received. All other objects are removed when it is complete.
     listing: BTreeSet<String>,
     listed: bool,
 }
 
-/// An object that is not what it was.
+/// Change of a stored object.
 #[derive(Debug)]
-pub struct Changed<T> {
+pub struct ObjectChange<T> {
     pub name: String,
-    /// What it was before.
+    /// Previous version.
     pub old: Option<T>,
-    /// It could never be read before, so that nobody knows what it was.
-    pub was_unknown: bool,
+    /// No previous version could be parsed, so that `old` is unknown.
+    pub was_unreadable: bool,
 }
 
-impl<T> Default for Known<T> {
+impl<T> Default for ObjectStore<T> {
     fn default() -> Self {
         Self { items: HashMap::new(), unreadable: BTreeMap::new(), listing: BTreeSet::new(), listed: false }
     }
 }
 
-impl<T> Known<T> {
+impl<T> ObjectStore<T> {
     pub fn get(&self, name: &str) -> Option<&T> {
         self.items.get(name)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
 
     pub fn len(&self) -> usize {
@@ -83,43 +87,43 @@ impl<T> Known<T> {
         self.items.keys()
     }
 
-    /// Why the object of this name cannot be read as it is now.
-    pub fn unreadable(&self, name: &str) -> Option<&Unreadable> {
+    /// Returns the parse error of the object `name`, if its current version cannot be parsed.
+    pub fn unreadable(&self, name: &str) -> Option<&UnreadableObject> {
         self.unreadable.get(name)
     }
 
-    /// All objects that cannot be read as they are now.
-    pub fn unreadable_ones(&self) -> impl Iterator<Item = (&String, &Unreadable)> {
+    /// Returns all objects whose current version cannot be parsed.
+    pub fn all_unreadable(&self) -> impl Iterator<Item = (&String, &UnreadableObject)> {
         self.unreadable.iter()
     }
 
-    /// Names of objects that cannot be read and never could.
-    pub fn unknown(&self) -> BTreeSet<String> {
+    /// Returns the names of objects of which no version could be parsed.
+    pub fn never_readable(&self) -> BTreeSet<String> {
         self.unreadable.keys().filter(|name| !self.items.contains_key(*name)).cloned().collect()
     }
 
-    /// Whether they were listed once: before that, an absent object may just not have been seen.
+    /// Returns whether the first list is complete. Before that, a missing object may still be received.
     pub fn is_listed(&self) -> bool {
         self.listed
     }
 }
 
-impl<T: Counts> Known<T> {
-    /// Takes in a watch event of guarded objects. What cannot be read counts as it was.
-    pub fn update<K>(&mut self, event: Event<Guarded<K>>, keep: impl FnOnce(K) -> T) -> Vec<Changed<T>>
+impl<T: StoredObject> ObjectStore<T> {
+    /// Applies a watch event and returns the objects that changed. An object that cannot be parsed keeps its last
+    /// version.
+    pub fn update<K>(&mut self, event: Event<Guarded<K>>, keep: impl FnOnce(K) -> T) -> Vec<ObjectChange<T>>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
-        self.take(event, |guarded| guarded.0.map(keep))
+        self.update_with(event, |guarded| guarded.0.map(keep))
     }
 
-    /// Takes in a watch event; gives the objects that are different from before. What cannot be `read` counts as it
-    /// was.
-    pub fn take<O: ResourceExt>(
+    /// Applies a watch event whose objects are parsed by `read`; see [`Self::update`].
+    pub fn update_with<O: ResourceExt>(
         &mut self,
         event: Event<O>,
-        read: impl FnOnce(O) -> Result<T, Box<Unreadable>>,
-    ) -> Vec<Changed<T>> {
+        read: impl FnOnce(O) -> Result<T, Box<UnreadableObject>>,
+    ) -> Vec<ObjectChange<T>> {
         match event {
             Event::Init => {
                 self.listing.clear();
@@ -127,51 +131,54 @@ impl<T: Counts> Known<T> {
             }
             Event::InitApply(object) => {
                 self.listing.insert(object.name_any());
-                self.put(object.name_any(), read(object))
+                self.insert(object.name_any(), read(object))
             }
             Event::InitDone => {
                 self.listed = true;
-                let seen = std::mem::take(&mut self.listing);
-                let is_gone = |name: &String| !seen.contains(name);
-                let unknown = self.unknown();
-                self.unreadable.retain(|name, _| !is_gone(name));
-                let gone = self.items.extract_if(|name, _| is_gone(name));
-                let gone = gone.map(|(name, old)| Changed { name, old: Some(old), was_unknown: false });
-                let unknown = unknown.into_iter().filter(is_gone);
-                gone.chain(unknown.map(|name| Changed { name, old: None, was_unknown: true })).collect()
+                let listed = std::mem::take(&mut self.listing);
+                let is_deleted = |name: &String| !listed.contains(name);
+                let never_readable = self.never_readable();
+                self.unreadable.retain(|name, _| !is_deleted(name));
+                let deleted = self.items.extract_if(|name, _| is_deleted(name));
+                let deleted =
+                    deleted.map(|(name, old)| ObjectChange { name, old: Some(old), was_unreadable: false });
+                let never_readable = never_readable.into_iter().filter(is_deleted);
+                let never_readable =
+                    never_readable.map(|name| ObjectChange { name, old: None, was_unreadable: true });
+                deleted.chain(never_readable).collect()
             }
-            Event::Apply(object) => self.put(object.name_any(), read(object)),
+            Event::Apply(object) => self.insert(object.name_any(), read(object)),
             Event::Delete(object) => {
                 let name = object.name_any();
-                let was_unreadable = self.unreadable.remove(&name).is_some();
+                let is_unreadable = self.unreadable.remove(&name).is_some();
                 let old = self.items.remove(&name);
-                let was_unknown = was_unreadable && old.is_none();
-                let was_there = old.is_some() || was_unknown;
-                if was_there { vec![Changed { name, old, was_unknown }] } else { Vec::new() }
+                let was_unreadable = is_unreadable && old.is_none();
+                let was_stored = old.is_some() || was_unreadable;
+                if was_stored { vec![ObjectChange { name, old, was_unreadable }] } else { Vec::new() }
             }
         }
     }
 
-    fn put(&mut self, name: String, item: Result<T, Box<Unreadable>>) -> Vec<Changed<T>> {
+    fn insert(&mut self, name: String, item: Result<T, Box<UnreadableObject>>) -> Vec<ObjectChange<T>> {
         let item = match item {
             Ok(item) => item,
             Err(unreadable) => {
                 tracing::warn!(
                     name,
                     error = unreadable.error,
-                    "an object cannot be read; its last state counts"
+                    "object cannot be parsed: its last state stays in effect"
                 );
                 self.unreadable.insert(name, *unreadable);
                 return Vec::new();
             }
         };
-        if self.items.get(&name).is_some_and(|known| known.version() > item.version()) {
+        if self.items.get(&name).is_some_and(|stored| stored.version() > item.version()) {
             return Vec::new();
         }
         let was_unreadable = self.unreadable.remove(&name).is_some();
-        let is_same = self.items.get(&name).is_some_and(|old| old.same(&item));
+        let is_equivalent = self.items.get(&name).is_some_and(|old| old.is_equivalent(&item));
         let old = self.items.insert(name.clone(), item);
-        let was_unknown = was_unreadable && old.is_none();
-        if is_same { Vec::new() } else { vec![Changed { name, old, was_unknown }] }
+        let was_unreadable = was_unreadable && old.is_none();
+        if is_equivalent { Vec::new() } else { vec![ObjectChange { name, old, was_unreadable }] }
     }
 }

@@ -1,4 +1,4 @@
-//! Following the objects of one kind, over interruptions.
+//! Watches that continue after errors, and channels as streams.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -14,116 +14,120 @@ use tokio::sync::watch::Sender;
 
 use crate::guarded::Guarded;
 
-/// The changes of all objects behind `api`. Objects are guarded: one that cannot be read must not blind us to all
-/// others. An interruption is logged, and the watch goes on.
-pub fn changes<K>(
+/// Watches the objects of `api`. An error is logged and the watch continues; an object that cannot be parsed does not
+/// end the watch.
+pub fn watch_objects<K>(
     api: Api<Guarded<K>>,
     config: watcher::Config,
 ) -> impl Stream<Item = Event<Guarded<K>>> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    uninterrupted(K::kind(&()), watch(api, config))
+    resume_after_errors(K::kind(&()), watch(api, config))
 }
 
-/// The same, of names, labels and the like only: all that the API server sends then.
-pub fn metadata_changes<K>(
+/// Watches only the metadata of the objects of `api`, which makes the API server send less.
+pub fn watch_metadata<K>(
     api: Api<PartialObjectMeta<K>>,
 ) -> impl Stream<Item = Event<PartialObjectMeta<K>>> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    uninterrupted(K::kind(&()), watch(api, watcher::Config::default()))
+    resume_after_errors(K::kind(&()), watch(api, watcher::Config::default()))
 }
 
-/// The changes of `watch`. An interruption is logged, and it goes on.
-pub fn uninterrupted<T: Send>(
+/// Returns the events of `watch`. Errors are logged, and the watch is resumed with backoff.
+pub fn resume_after_errors<T: Send>(
     kind: Cow<'static, str>,
     watch: impl Stream<Item = Result<Event<T>, watcher::Error>> + Send,
 ) -> impl Stream<Item = Event<T>> + Send {
-    watch.default_backoff().filter_map(move |change| {
-        let change =
-            change.inspect_err(|error| tracing::warn!(%kind, %error, "watching is interrupted, will go on"));
-        std::future::ready(change.ok())
+    watch.default_backoff().filter_map(move |event| {
+        let event = event.inspect_err(|error| tracing::warn!(%kind, %error, "watch interrupted: retrying"));
+        std::future::ready(event.ok())
     })
 }
 
-/// The one object of a watch that is narrowed to its name. That it went while nobody watched shows only in the next
-/// list, which does not have it.
-pub struct Single<K> {
+/// State of a watch that [`select_name`] limits to one object. A deletion during an interruption shows only in the next
+/// list, which does not contain the object.
+pub struct SingleObject<K> {
     listed: Option<Guarded<K>>,
 }
 
-/// What an event says about the one object.
-pub enum Sight<K> {
-    /// Nothing yet: the list is not complete.
-    Nothing,
-    /// It is not there.
-    Gone,
-    /// It is there, and so.
-    There(Box<Guarded<K>>),
+/// State of the single object after an event.
+pub enum SingleObjectState<K> {
+    /// The list is not complete, so that the state is not known yet.
+    Listing,
+    /// The object does not exist.
+    Absent,
+    /// The object exists.
+    Present(Box<Guarded<K>>),
 }
 
-impl<K> Default for Single<K> {
+impl<K> Default for SingleObject<K> {
     fn default() -> Self {
         Self { listed: None }
     }
 }
 
-impl<K> Single<K> {
-    /// Takes in an event of the watch.
-    pub fn take(&mut self, event: Event<Guarded<K>>) -> Sight<K> {
+impl<K> SingleObject<K> {
+    /// Applies an event of the watch and returns the new state.
+    pub fn update(&mut self, event: Event<Guarded<K>>) -> SingleObjectState<K> {
         match event {
             Event::Init => {
                 self.listed = None;
-                Sight::Nothing
+                SingleObjectState::Listing
             }
             Event::InitApply(object) => {
                 self.listed = Some(object);
-                Sight::Nothing
+                SingleObjectState::Listing
             }
-            Event::InitDone => {
-                self.listed.take().map_or(Sight::Gone, |object| Sight::There(Box::new(object)))
-            }
-            Event::Apply(object) => Sight::There(Box::new(object)),
-            Event::Delete(_) => Sight::Gone,
+            Event::InitDone => self
+                .listed
+                .take()
+                .map_or(SingleObjectState::Absent, |object| SingleObjectState::Present(Box::new(object))),
+            Event::Apply(object) => SingleObjectState::Present(Box::new(object)),
+            Event::Delete(_) => SingleObjectState::Absent,
         }
     }
 }
 
-/// Narrows a watch to the object of this name.
-pub fn only(name: &str) -> watcher::Config {
+/// Returns a watch configuration that selects the object `name`.
+pub fn select_name(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// Tells the others, if it is news to them.
-pub fn publish<T: PartialEq>(channel: &Sender<T>, new: T) {
-    channel.send_if_modified(|known| {
-        let news = *known != new;
-        *known = new;
-        news
+/// Sends `new` to the receivers if it differs from the last value.
+pub fn publish_if_changed<T: PartialEq>(channel: &Sender<T>, new: T) {
+    channel.send_if_modified(|current| {
+        let is_changed = *current != new;
+        *current = new;
+        is_changed
     });
 }
 
-/// The object, if it can be read. One that another version wrote may not be.
-pub fn readable<K: Resource>(guarded: Guarded<K>) -> Option<K> {
+/// Returns the object if it could be parsed; otherwise logs a warning.
+pub fn into_readable<K: Resource>(guarded: Guarded<K>) -> Option<K> {
     let name = guarded.name_any();
     guarded
         .0
-        .inspect_err(|bad| {
-            tracing::warn!(name, error = bad.error, "an object cannot be read; its last state counts");
+        .inspect_err(|unreadable| {
+            tracing::warn!(
+                name,
+                error = unreadable.error,
+                "object cannot be parsed: its last state stays in effect"
+            );
         })
         .ok()
 }
 
-/// A channel whose other end is a stream. It ends when nobody can send any more.
-pub fn channel<T: Send>() -> (mpsc::UnboundedSender<T>, impl Stream<Item = T> + Send) {
+/// Creates a channel whose receiver is a stream. The stream ends when all senders are dropped.
+pub fn stream_channel<T: Send>() -> (mpsc::UnboundedSender<T>, impl Stream<Item = T> + Send) {
     let (send, mut receive) = mpsc::unbounded_channel();
     (send, futures::stream::poll_fn(move |context| receive.poll_recv(context)))
 }
 
-/// The values of a channel, from the one that it holds now.
-pub fn values<T: Clone + Send + Sync + 'static>(
+/// Returns the values of a watch channel as a stream, starting with the current one.
+pub fn stream_values<T: Clone + Send + Sync + 'static>(
     receiver: tokio::sync::watch::Receiver<T>,
 ) -> impl Stream<Item = T> + Send {
     futures::stream::unfold((receiver, true), async |(mut receiver, is_first)| {

@@ -1,4 +1,4 @@
-//! The writes of the operator: server-side apply under its own name, so that what others own stays theirs.
+//! Writes of the operator: server-side apply with its own field manager, so that fields of other managers stay theirs.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -17,65 +17,61 @@ use vfleet_api::keys::OPERATOR_FIELD_MANAGER;
 
 use crate::leadership::Leadership;
 
-/// An API server that does not answer must not hold up the objects that wait.
+/// Limit for one request, so that an API server that does not answer does not block the queue.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// As many objects come in one answer.
-const PAGE: u32 = 500;
+/// Number of objects per page of a list.
+const PAGE_SIZE: u32 = 500;
 
-/// Why something was not written.
+/// Error of a request to the API server.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    #[error("the API server refused it: {0}")]
+    #[error("request to the API server failed: {0}")]
     Api(#[from] kube::Error),
-    #[error("the API server did not answer in time")]
+    #[error("the API server did not answer within {} s", DEADLINE.as_secs())]
     Deadline(#[from] tokio::time::error::Elapsed),
-    #[error("the write ended in the middle: {0}")]
-    Thread(tokio::task::JoinError),
-    #[error("another replica of the operator leads now")]
+    #[error("the task of the write ended early: {0}")]
+    Task(tokio::task::JoinError),
+    #[error("this replica of the operator does not hold the lease")]
     NotLeading,
 }
 
 impl WriteError {
-    /// Why, in one word.
+    /// Returns a CamelCase reason for metrics and Events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Api(_) if self.is_conflict() => "Conflict",
-            Self::Api(error) if code(error) == Some(429) => "TooManyRequests",
-            Self::Api(error) if code(error) == Some(403) => "Forbidden",
-            Self::Api(error) if code(error) == Some(404) => "NotFound",
-            Self::Api(error) if code(error) == Some(422) => "Invalid",
-            Self::Api(error) if code(error).is_some() => "Refused",
+            Self::Api(error) if status_code(error) == Some(429) => "TooManyRequests",
+            Self::Api(error) if status_code(error) == Some(403) => "Forbidden",
+            Self::Api(error) if status_code(error) == Some(404) => "NotFound",
+            Self::Api(error) if status_code(error) == Some(422) => "Invalid",
+            Self::Api(error) if status_code(error).is_some() => "Refused",
             Self::Api(_) => "Unreachable",
             Self::Deadline(_) => "Deadline",
-            Self::Thread(_) => "Crashed",
+            Self::Task(_) => "Crashed",
             Self::NotLeading => "NotLeading",
         }
     }
 
-    /// Somebody else was quicker: the object is not what it was when we decided. Its change comes by the watch.
+    /// Returns whether another writer changed the object first. The watch delivers that change.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api(error) if code(error) == Some(409))
+        matches!(self, Self::Api(error) if status_code(error) == Some(409))
     }
 
-    /// The object, or what it is in, is not there.
+    /// Returns whether the object, or its namespace, does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Api(error) if code(error) == Some(404))
+        matches!(self, Self::Api(error) if status_code(error) == Some(404))
     }
 }
 
-fn code(error: &kube::Error) -> Option<u16> {
+fn status_code(error: &kube::Error) -> Option<u16> {
     match error {
-        kube::Error::Api(status) => Some(answer_code(status)),
+        kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
 }
 
-fn answer_code(status: &Status) -> u16 {
-    status.code
-}
-
-/// Writes, as long as this process leads.
+/// Client that sends requests only while this process leads.
 #[derive(Clone, Debug)]
 pub struct Writer {
     leadership: Leadership,
@@ -86,24 +82,24 @@ impl Writer {
         Self { leadership }
     }
 
-    /// Applies `object` (with apiVersion, kind and metadata.name) as ours, over others where they disagree. With a
-    /// `metadata.resourceVersion` in it, only if nobody has changed the object since.
+    /// Applies `object` (with apiVersion, kind and metadata.name) by server-side apply, and takes over fields of other
+    /// managers. With a `metadata.resourceVersion`, the write fails if the object has changed since.
     pub async fn apply<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        self.within_deadline(api.patch(name, &as_ours(), &Patch::Apply(object))).await
+        self.within_deadline(api.patch(name, &apply_params(), &Patch::Apply(object))).await
     }
 
-    /// The same for its status.
+    /// Applies the status of an object; see [`Self::apply`].
     pub async fn apply_status<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        self.within_deadline(api.patch_status(name, &as_ours(), &Patch::Apply(object))).await
+        self.within_deadline(api.patch_status(name, &apply_params(), &Patch::Apply(object))).await
     }
 
-    /// Patches it in another way than by server-side apply.
+    /// Patches an object by a JSON patch or a merge patch.
     pub async fn patch<K, P>(&self, api: &Api<K>, name: &str, patch: &Patch<P>) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
@@ -114,7 +110,7 @@ impl Writer {
         self.within_deadline(api.patch(name, &params, patch)).await
     }
 
-    /// The same for its status.
+    /// Patches the status of an object; see [`Self::patch`].
     pub async fn patch_status<K, P>(
         &self,
         api: &Api<K>,
@@ -130,7 +126,7 @@ impl Writer {
         self.within_deadline(api.patch_status(name, &params, patch)).await
     }
 
-    /// Reads it, if it is there: for the writes that depend on it.
+    /// Reads an object for a write that depends on it; `None` if it does not exist.
     pub async fn read<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
@@ -138,12 +134,12 @@ impl Writer {
         self.within_deadline(api.get_opt(name)).await
     }
 
-    /// Lists objects, page by page: for the writes that depend on them.
+    /// Lists objects, page by page, for a write that depends on them.
     pub async fn list<K>(&self, api: &Api<K>, params: &ListParams) -> Result<Vec<K>, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let mut params = params.clone().limit(PAGE);
+        let mut params = params.clone().limit(PAGE_SIZE);
         let mut items = Vec::new();
         loop {
             let page = self.within_deadline(api.list(&params)).await?;
@@ -155,8 +151,8 @@ impl Writer {
         }
     }
 
-    /// Lists objects in one page. Of pods on one node there are not many, and only without pages does the API server
-    /// answer from its index.
+    /// Lists objects in one page. For the pods of one node this is cheaper, because the API server answers from its
+    /// index only if the list is not paged.
     pub async fn list_at_once<K>(&self, api: &Api<K>, params: &ListParams) -> Result<Vec<K>, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
@@ -164,7 +160,7 @@ impl Writer {
         Ok(self.within_deadline(api.list(params)).await?.items)
     }
 
-    /// Creates `object`. That it exists already is a conflict.
+    /// Creates `object`. Fails with a conflict if it exists.
     pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where
         K: Clone + DeserializeOwned + Serialize + Debug,
@@ -174,8 +170,8 @@ impl Writer {
         self.within_deadline(api.create(&params, object)).await
     }
 
-    /// Deletes this very `object`, as we last saw it: not one of the same name that came later, nor one that somebody
-    /// changed. That it is gone already is fine.
+    /// Deletes exactly the given version of `object`: not a newer version, nor a new object of the same name. Succeeds
+    /// if the object does not exist.
     pub async fn delete<K>(&self, api: &Api<K>, object: &K) -> Result<(), WriteError>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
@@ -194,9 +190,9 @@ impl Writer {
         }
     }
 
-    /// Evicts this very pod, not one of the same name that came later. Its own grace period counts.
+    /// Evicts the pod with this UID, not a new pod of the same name. The grace period of the pod applies.
     pub async fn evict(&self, api: &Api<Pod>, name: &str, uid: &str) -> Result<(), WriteError> {
-        // Not by kube's own function, which misspells the options, so that the API server does not see them.
+        // `Api::evict` of kube misspells the field of the delete options, so that the API server ignores them.
         let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Default::default() };
         let eviction = Eviction {
             metadata: ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
@@ -205,7 +201,7 @@ impl Writer {
         let params = PostParams::default();
         let request = api.create_subresource("eviction", name, &params, &eviction);
         let answer: Status = self.within_deadline(request).await?;
-        // More than one budget for the pod: the API server says so in an answer that looks like a success.
+        // A pod with more than one disruption budget: the API server answers 200 with a Status that is a failure.
         if answer.is_failure() { Err(kube::Error::Api(answer.boxed()).into()) } else { Ok(()) }
     }
 
@@ -213,14 +209,14 @@ impl Writer {
         &self,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, WriteError> {
-        if !self.leadership.holds() {
+        if !self.leadership.is_held() {
             return Err(WriteError::NotLeading);
         }
         Ok(tokio::time::timeout(DEADLINE, request).await??)
     }
 }
 
-/// Forced: what another program (the Go operator) wrote is taken over.
-fn as_ours() -> PatchParams {
+/// Returns the parameters of server-side apply. Forced, so that fields of the Go operator are taken over.
+fn apply_params() -> PatchParams {
     PatchParams::apply(OPERATOR_FIELD_MANAGER).force()
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with a machine.
+//! Errors of machines.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -8,103 +8,103 @@ use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
 
-/// Why a machine could not be read or changed. The text says what was tried and what to do next; the cause is
-/// the source.
+/// Error of a read or change of a machine. The text names the operation and, where possible, the remedy; the source is
+/// the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("cannot {attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} says {found:?}, which is not {expected}", path.display())]
-    Unreadable { path: PathBuf, found: String, expected: &'static str },
-    #[error("the record {} is damaged: {remedy}", path.display())]
-    Record { path: PathBuf, remedy: String, source: Box<dyn Error + Send + Sync> },
-    #[error("cannot {attempt}{}", said(.message.as_deref()))]
+    #[error("{}: unexpected content {found:?}, expected {expected}", path.display())]
+    InvalidContent { path: PathBuf, found: String, expected: &'static str },
+    #[error("record {} is damaged: {remedy}", path.display())]
+    DamagedRecord { path: PathBuf, remedy: String, source: Box<dyn Error + Send + Sync> },
+    #[error("cannot {attempt}{}", format_kernel_message(.message.as_deref()))]
     Netlink { attempt: String, message: Option<String>, source: io::Error },
-    #[error("this machine has no {what} to spare")]
-    System { what: &'static str, source: io::Error },
-    #[error("there is no network card at {pf} on this node that can have VFs")]
-    NoSuchPf { pf: PciAddress },
-    #[error("there is no {vf}: the card has {count} VFs")]
-    NoSuchVf { vf: VfRef, count: usize },
-    #[error("{device} has no network interface in the host's own network namespace")]
+    #[error("cannot get a {resource} from the operating system")]
+    SystemResource { resource: &'static str, source: io::Error },
+    #[error("this node has no network card with VF support at {pf}")]
+    PfNotFound { pf: PciAddress },
+    #[error("{vf} does not exist: the PF has {count} VFs")]
+    VfNotFound { vf: VfRef, count: usize },
+    #[error("{device} has no interface in the network namespace of the host")]
     NoInterface { device: String },
-    #[error("the driver {driver} is not loaded on this node: load its module")]
+    #[error("driver {driver} is not loaded on this node: load its module")]
     DriverNotLoaded { driver: String },
     #[error(
-        "the kernel binds no VF of {pf} by itself while its sriov_drivers_autoprobe is 0: write 1 to it first"
+        "the kernel does not bind VFs of {pf} to drivers while sriov_drivers_autoprobe is 0: write 1 to it first"
     )]
     AutoprobeOff { pf: PciAddress },
-    #[error("{pf} has {found} VFs, and the kernel makes {asked} only when there are none: remove them first")]
-    VfsExist { pf: PciAddress, found: usize, asked: u16 },
-    #[error("{asked} VFs are more than {pf} can have, which is {total}")]
-    TooManyVfs { pf: PciAddress, asked: u16, total: u16 },
+    #[error("cannot create {requested} VFs while {pf} has {found} VFs: remove them first")]
+    VfsExist { pf: PciAddress, found: usize, requested: u16 },
+    #[error("{pf} supports at most {total} VFs, {requested} requested: lower numVfs")]
+    TooManyVfs { pf: PciAddress, requested: u16, total: u16 },
     #[error(
-        "vfio-pci does not take {vf}, which is in no IOMMU group: switch the IOMMU on in the BIOS (VT-d, AMD-Vi) and \
-         in the kernel's arguments (intel_iommu=on on Intel)"
+        "vfio-pci cannot bind {vf}, which has no IOMMU group: enable the IOMMU in the BIOS (VT-d, AMD-Vi) and in the \
+         kernel arguments (intel_iommu=on on Intel)"
     )]
     NoIommu { vf: PciAddress },
-    #[error("the driver of {device} offers no embedded switch whose mode can be set")]
+    #[error("driver of {device} reports no eswitch: set eSwitchMode to legacy or use another card")]
     NoEswitch { device: String },
-    #[error("the kernel accepted to {attempt}, but to no effect: expected {expected}, found {found}")]
-    Unverified { attempt: String, expected: String, found: String },
+    #[error("cannot {attempt}: no error was reported, but expected {expected}, found {found}")]
+    NotVerified { attempt: String, expected: String, found: String },
     #[error(
-        "the kernel did not {attempt} within {after:?} and may still be at it: look for hung tasks in its log"
+        "the kernel did not {attempt} within {after:?}, the operation may still be running: check the kernel log for hung tasks"
     )]
-    Deadline { attempt: String, after: Duration },
-    #[error("the kernel is still trying to {attempt}: look for hung tasks in its log")]
+    DeadlineExceeded { attempt: String, after: Duration },
+    #[error("an earlier operation is still running ({attempt}): check the kernel log for hung tasks")]
     StillRunning { attempt: String },
-    #[error("{what} kept changing while it was read: somebody else is at work on it")]
-    Unsettled { what: String },
-    #[error("this machine has no program {program}: install it")]
-    NoProgram { program: String },
-    #[error("`{command}` failed ({outcome}){}", with_words(words))]
-    Command { command: String, outcome: String, words: String },
+    #[error("{subject} kept changing while it was read: check which other program configures it")]
+    ConcurrentChange { subject: String },
+    #[error("program {program} not found on this node: install it")]
+    ProgramNotFound { program: String },
+    #[error("`{command}` failed ({outcome}){}", format_output(output))]
+    CommandFailed { command: String, outcome: String, output: String },
     #[error(
-        "`{command}` did not end within {after:?} and was stopped: run it by hand to see what it waits for"
+        "`{command}` did not end within {after:?} and was killed: run it manually to see what it waits for"
     )]
-    CommandOverdue { command: String, after: Duration },
-    #[error("cannot {attempt} over the system bus: look whether D-Bus and systemd are well")]
-    Bus { attempt: String, source: Box<dyn Error + Send + Sync> },
-    #[error("the system bus did not {attempt} within {after:?}: look whether D-Bus and systemd are well")]
-    BusOverdue { attempt: String, after: Duration },
-    #[error("cannot {attempt}: this program has no support for systemd; leave it to the node agent (vfleet)")]
-    WithoutSystemd { attempt: String },
+    CommandTimeout { command: String, after: Duration },
+    #[error("cannot {attempt} through D-Bus: check whether D-Bus and systemd are running on this node")]
+    SystemBus { attempt: String, source: Box<dyn Error + Send + Sync> },
     #[error(
-        "{argument:?} cannot be an argument of the kernel here: it may have letters, digits and ._=,:@/+-"
+        "cannot {attempt}: no D-Bus reply within {after:?}: check whether D-Bus and systemd are running on this node"
     )]
-    KernelArgument { argument: String },
+    SystemBusTimeout { attempt: String, after: Duration },
+    #[error("cannot {attempt}: this program was built without systemd support: use the node agent (vfleet)")]
+    SystemdUnsupported { attempt: String },
+    #[error("invalid kernel argument {argument:?}: only letters, digits and ._=,:@/+- are allowed")]
+    InvalidKernelArgument { argument: String },
     #[error(
-        "GRUB would still start the kernel with {argument}, which vfleet's own file in /etc/default/grub.d cannot take \
-         away: remove it by hand from /etc/default/grub, or from a later file in /etc/default/grub.d, and run update-grub"
+        "cannot remove kernel argument {argument}, which another GRUB file sets: remove it from /etc/default/grub, or from \
+         a later file in /etc/default/grub.d, and run update-grub"
     )]
-    KernelArgumentStays { argument: String },
+    KernelArgumentNotRemovable { argument: String },
     #[error("cannot get {url}")]
     Metadata { url: String, source: io::Error },
-    #[error("this kernel has no module {module}: install the package that it comes with")]
-    NoSuchModule { module: String },
-    #[error("no tool can change the firmware of {pf}: install mstflint on this node")]
+    #[error("kernel module {module} not found: install the package that contains it")]
+    ModuleNotFound { module: String },
+    #[error("no tool found for the firmware of {pf}: install mstflint on this node")]
     NoFirmwareTool { pf: PciAddress },
-    #[error("this node's kernel is not started by {loader}")]
-    NoSuchBootLoader { loader: &'static str },
-    #[error("{} is no file that vfleet may write or remove", path.display())]
-    NotOurFile { path: PathBuf },
-    #[error("the simulated machine was told to fail to {attempt}")]
-    Injected { attempt: String },
-    #[error("the simulated process was cut off before it could {attempt}")]
-    CutOff { attempt: String },
+    #[error("the boot loader of this node is not {loader}")]
+    WrongBootLoader { loader: &'static str },
+    #[error("vfleet is not allowed to write or remove {}", path.display())]
+    PathNotAllowed { path: PathBuf },
+    #[error("injected fault: cannot {attempt}")]
+    InjectedFault { attempt: String },
+    #[error("the simulated process was killed before it could {attempt}")]
+    ProcessKilled { attempt: String },
 }
 
 impl HostError {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the CamelCase reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Io { .. } => "HostFileFailed",
-            Self::Unreadable { .. } => "HostFileUnreadable",
-            Self::Record { .. } => "RecordDamaged",
+            Self::InvalidContent { .. } => "HostFileInvalid",
+            Self::DamagedRecord { .. } => "RecordDamaged",
             Self::Netlink { .. } => "NetlinkRefused",
-            Self::System { .. } => "HostFailed",
-            Self::NoSuchPf { .. } => "NoSuchDevice",
-            Self::NoSuchVf { .. } => "NoSuchVf",
+            Self::SystemResource { .. } => "SystemResourceUnavailable",
+            Self::PfNotFound { .. } => "NoSuchDevice",
+            Self::VfNotFound { .. } => "NoSuchVf",
             Self::NoInterface { .. } => "NoInterface",
             Self::DriverNotLoaded { .. } => "DriverNotLoaded",
             Self::AutoprobeOff { .. } => "AutoprobeOff",
@@ -112,66 +112,67 @@ impl HostError {
             Self::TooManyVfs { .. } => "TooManyVfs",
             Self::NoIommu { .. } => "NoIommu",
             Self::NoEswitch { .. } => "NoEswitch",
-            Self::Unverified { .. } => "NotVerified",
+            Self::NotVerified { .. } => "NotVerified",
             Self::StillRunning { .. } => "StepStillRunning",
-            Self::Unsettled { .. } => "HostUnsettled",
-            Self::NoProgram { .. } => "ProgramMissing",
-            Self::Command { .. } => "CommandFailed",
-            Self::Deadline { .. } | Self::CommandOverdue { .. } | Self::BusOverdue { .. } => {
+            Self::ConcurrentChange { .. } => "HostStateUnstable",
+            Self::ProgramNotFound { .. } => "ProgramMissing",
+            Self::CommandFailed { .. } => "CommandFailed",
+            Self::DeadlineExceeded { .. } | Self::CommandTimeout { .. } | Self::SystemBusTimeout { .. } => {
                 "DeadlineExceeded"
             }
-            Self::Bus { .. } => "SystemBusFailed",
-            Self::WithoutSystemd { .. } => "WithoutSystemd",
-            Self::KernelArgument { .. } => "InvalidKernelArgument",
-            Self::KernelArgumentStays { .. } => "KernelArgumentsByHand",
+            Self::SystemBus { .. } => "SystemBusFailed",
+            Self::SystemdUnsupported { .. } => "SystemdUnsupported",
+            Self::InvalidKernelArgument { .. } => "InvalidKernelArgument",
+            Self::KernelArgumentNotRemovable { .. } => "KernelArgumentsRequired",
             Self::Metadata { .. } => "MetadataFailed",
-            Self::NoSuchModule { .. } => "NoSuchModule",
+            Self::ModuleNotFound { .. } => "NoSuchModule",
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
-            Self::NoSuchBootLoader { .. } => "NoSuchBootLoader",
-            Self::NotOurFile { .. } => "NotOurFile",
-            Self::Injected { .. } => "Injected",
-            Self::CutOff { .. } => "CutOff",
+            Self::WrongBootLoader { .. } => "WrongBootLoader",
+            Self::PathNotAllowed { .. } => "PathNotAllowed",
+            Self::InjectedFault { .. } => "InjectedFault",
+            Self::ProcessKilled { .. } => "ProcessKilled",
         }
     }
 
-    /// The errno that the kernel gave, if it gave one.
+    /// Returns the errno of the kernel, if there is one.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Io { source, .. } | Self::Netlink { source, .. } | Self::System { source, .. } => {
+            Self::Io { source, .. } | Self::Netlink { source, .. } | Self::SystemResource { source, .. } => {
                 source.raw_os_error()
             }
             _ => None,
         }
     }
 
-    /// Returns whether the kernel takes no such change as things are now, rather than that the change went wrong.
+    /// Returns whether the kernel refused the change in the current state of the machine, as opposed to a change that
+    /// was started and failed.
     pub fn is_refusal(&self) -> bool {
         const EINVAL: i32 = 22;
         const EOPNOTSUPP: i32 = 95;
         match self {
             Self::Netlink { source, .. } => matches!(source.raw_os_error(), Some(EINVAL | EOPNOTSUPP)),
-            Self::Unverified { .. } => true,
+            Self::NotVerified { .. } => true,
             _ => false,
         }
     }
 }
 
-/// What the kernel added in words (its extended acknowledgement).
-fn said(message: Option<&str>) -> String {
-    message.map_or_else(String::new, |text| format!(" (the kernel says: {text})"))
+/// Formats the message of an extended acknowledgment of netlink.
+fn format_kernel_message(message: Option<&str>) -> String {
+    message.map_or_else(String::new, |text| format!(" (kernel message: {text})"))
 }
 
-/// What a program said, if it said anything.
-fn with_words(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!(": {words}") }
+/// Formats the output of a program.
+fn format_output(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!(": {output}") }
 }
 
-/// An error with all that led to it, in one line.
-pub fn with_causes(error: &dyn Error) -> String {
+/// Returns the text of `error` and all its causes in one line.
+pub fn format_error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, ": {next}");
         cause = next.source();
     }
@@ -183,9 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_say_what_was_tried_and_what_to_do() {
+    fn texts_name_the_operation_and_the_remedy() {
         let missing = HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() };
-        assert_eq!(missing.to_string(), "the driver vfio-pci is not loaded on this node: load its module");
+        assert_eq!(missing.to_string(), "driver vfio-pci is not loaded on this node: load its module");
         let refused = HostError::Netlink {
             attempt: "set the MTU of 0000:01:00.0 to 9217".to_owned(),
             message: Some("mtu greater than device maximum".to_owned()),
@@ -193,7 +194,7 @@ mod tests {
         };
         assert_eq!(
             refused.to_string(),
-            "cannot set the MTU of 0000:01:00.0 to 9217 (the kernel says: mtu greater than device maximum)"
+            "cannot set the MTU of 0000:01:00.0 to 9217 (kernel message: mtu greater than device maximum)"
         );
         assert_eq!(refused.errno(), Some(22));
     }

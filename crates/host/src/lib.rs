@@ -1,9 +1,9 @@
-//! The only code that touches a machine: its facts, and the steps that change it.
+//! Access to a machine: reads its facts and executes the steps that change it. No other crate touches a machine.
 //!
-//! - [`LinuxHost`]: the machine that this runs on, through sysfs and netlink
-//! - `SimHost` (feature `sim`): a model of such a machine in memory, held to the same contract (`tests/src/contract`)
+//! - [`LinuxHost`]: the machine that this process runs on, through sysfs and netlink
+//! - `SimHost` (feature `sim`): a simulated machine in memory that passes the same contract suite (`tests/src/contract`)
 //!
-//! Blocking, and free of decisions: what to do is the planner's business.
+//! All calls block. This crate decides nothing: the planner (`vfleet-plan`) does.
 
 mod error;
 mod linux;
@@ -15,51 +15,53 @@ mod watch;
 #[doc(hidden)]
 pub use linux::fuzzing;
 
-pub use error::{HostError, with_causes};
-pub use linux::{HostRoot, LinuxHost, LockError, MachineLock, Platform};
+pub use error::{HostError, format_error_chain};
+pub use linux::{HostRoot, LinuxHost, LockError, MachineLock};
 #[cfg(feature = "sim")]
 pub use sim::SimHost;
-pub use supervisor::Running;
-pub use watch::{Wake, Watch};
+pub use supervisor::TaskHandle;
+pub use watch::{ChangeCallback, WatchGuard};
 
 use std::net::IpAddr;
 
-use vfleet_plan::{HostFacts, Step};
+use vfleet_plan::{HostFacts, Platform, Step};
 
-/// A machine.
+/// Machine that can be read and configured.
 pub trait Host: Send + Sync {
-    /// What the machine is like now. Complete or an error: what cannot be read is never reported as absent, and
-    /// what changes while it is read is read again. PFs and records are sorted by PCI address.
+    /// Reads the facts of the machine. The facts are complete, or an error is returned: a value that cannot be read is
+    /// never reported as absent, and a value that changes during the read is read again. PFs and records are sorted by
+    /// PCI address.
     fn facts(&self) -> Result<HostFacts, HostError>;
 
-    /// Starts to execute `step` in the background. The result is `Ok` when its effect was verified. Executing it again is
-    /// harmless. Fails with [`HostError::StillRunning`] while the machine still executes an earlier step that this one
+    /// Starts to execute `step` in the background. The result is `Ok` when the effect of the step was verified. Steps
+    /// are idempotent. Fails with [`HostError::StillRunning`] while the machine executes an earlier step that `step`
     /// has to wait for.
-    fn start(&self, step: &Step) -> Result<Running<()>, HostError>;
+    fn start(&self, step: &Step) -> Result<TaskHandle<()>, HostError>;
 
-    /// Executes `step` and waits for its end, or for its deadline: a kernel that does not answer is
-    /// [`HostError::Deadline`].
+    /// Executes `step` and waits for its end. Fails with [`HostError::DeadlineExceeded`] if the kernel does not answer
+    /// in time.
     fn execute(&self, step: &Step) -> Result<(), HostError> {
         self.start(step)?.wait()
     }
 
-    /// Calls `wake` whenever the machine may have changed, until the [`Watch`] is dropped. Changes are neither
-    /// counted nor described: who is woken reads the facts. Changes after the return of this call are not missed.
-    /// Files that people write count as well: the one of GUIDs, the lists of modules, tools for firmware. The kernel says
-    /// nothing when `sriov_drivers_autoprobe` or the address of a VF whose PF is down changes, so neither does this; nor
-    /// when a record does.
-    fn on_change(&self, wake: Wake) -> Result<Watch, HostError>;
+    /// Calls `callback` whenever the machine may have changed, until the [`WatchGuard`] is dropped. Changes are neither
+    /// counted nor described: the receiver reads the facts. No change after the return of this call is missed.
+    ///
+    /// Files that administrators write are watched too: the GUID file, the lists of kernel modules, firmware tools. Not
+    /// reported, because the kernel does not announce them: changes of `sriov_drivers_autoprobe`, and of the MAC
+    /// address of a VF whose PF is down. Changes of records are not reported either.
+    fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError>;
 
-    /// Tells the host what the cluster says about its node. Later facts go by it. A simulated machine says all that by
-    /// itself.
-    fn set_node(&self, _node: &NodeContext) {}
+    /// Sets the facts that only the cluster knows. Later reads use them. A simulated machine ignores them: its
+    /// description contains them.
+    fn set_node_context(&self, _node: &NodeContext) {}
 }
 
-/// Facts about a node that only the cluster knows.
+/// Facts of a node that only the cluster knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeContext {
-    /// What the node runs on.
+    /// Platform of the node.
     pub platform: Platform,
-    /// Addresses by which the cluster reaches it: the cards that carry them are in use by the node itself.
+    /// IP addresses of the node. Cards that carry them are protected.
     pub addresses: Vec<IpAddr>,
 }

@@ -1,11 +1,12 @@
-//! The machine that this runs on, through sysfs and netlink.
+//! Linux machine that this process runs on, through sysfs, netlink and systemd.
 
+mod atomic_file;
 mod boot_loader;
+mod cache;
 mod card;
 mod command;
 mod devlink;
 mod driver;
-mod durable;
 mod ethtool;
 mod events;
 mod facts;
@@ -13,16 +14,14 @@ mod file_watch;
 mod files;
 mod firmware;
 pub mod fuzzing;
-mod kept;
+mod host_use;
+#[cfg(test)]
+mod kernel_tests;
 mod lock;
 mod modules;
 mod netdev;
 mod netlink;
 mod network;
-#[cfg(test)]
-mod on_kernel;
-#[cfg(test)]
-mod on_systemd;
 mod parse;
 mod pci;
 mod platform;
@@ -30,48 +29,48 @@ mod rdma;
 mod records;
 mod representor;
 mod root;
-mod settle;
+mod stable_read;
 mod steps;
 mod storage;
 mod sysfs;
 mod system;
 mod systemd;
 #[cfg(test)]
-mod tree;
+mod systemd_tests;
+#[cfg(test)]
+mod test_tree;
 mod udev;
 mod uevent;
-mod uses;
 mod vdpa;
 
 pub use lock::{LockError, MachineLock};
-pub use platform::Platform;
 pub use root::HostRoot;
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use vfleet_plan::{HostFacts, PROTECTION, Step};
+use vfleet_plan::{DEFAULT_PROTECTION_TIME, HostFacts, Platform, Step};
 
-use crate::supervisor::{Running, Supervisor};
-use crate::{Host, HostError, NodeContext, Wake, Watch};
+use crate::supervisor::{Supervisor, TaskHandle};
+use crate::{ChangeCallback, Host, HostError, NodeContext, WatchGuard};
 
-/// How long a card may take to say what it is like. A driver that is not stuck does so in milliseconds.
+/// Limit for reading a card. A working driver answers in milliseconds.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The machine that this runs on.
+/// Machine that this process runs on.
 #[derive(Debug)]
 pub struct LinuxHost {
-    /// Replaced when more is known about the machine; who uses it has the old one until then.
-    machine: RwLock<Arc<Machine>>,
+    /// Replaced as a whole when settings change; running tasks keep the previous value.
+    settings: RwLock<Arc<HostSettings>>,
     supervisor: Supervisor,
-    /// Nothing may take longer, whatever it is.
-    longest: Duration,
+    /// Upper limit for every step and read.
+    max_deadline: Duration,
 }
 
-/// What is known about the machine beforehand.
+/// Settings of the machine that are not read from it.
 #[derive(Clone, Debug)]
-struct Machine {
+struct HostSettings {
     root: HostRoot,
     has_lone_vfs: bool,
     node_addresses: Vec<IpAddr>,
@@ -79,82 +78,86 @@ struct Machine {
 }
 
 impl LinuxHost {
-    /// The machine whose file tree is at `root`. Reads nothing yet.
+    /// Returns the machine whose file tree is at `root`. Reads nothing yet.
     pub fn new(root: HostRoot) -> Self {
-        let machine =
-            Machine { root, has_lone_vfs: false, node_addresses: Vec::new(), protection: PROTECTION };
+        let settings = HostSettings {
+            root,
+            has_lone_vfs: false,
+            node_addresses: Vec::new(),
+            protection: DEFAULT_PROTECTION_TIME,
+        };
         Self {
-            machine: RwLock::new(Arc::new(machine)),
+            settings: RwLock::new(Arc::new(settings)),
             supervisor: Supervisor::default(),
-            longest: Duration::MAX,
+            max_deadline: Duration::MAX,
         }
     }
 
-    /// The same with another limit to how long a step or a look at the machine may take.
+    /// Returns the same machine with an upper limit for every step and read.
     #[must_use]
-    pub fn with_deadline(self, longest: Duration) -> Self {
-        Self { longest, ..self }
+    pub fn with_deadline(self, max_deadline: Duration) -> Self {
+        Self { max_deadline, ..self }
     }
 
-    /// Returns the same machine, known by these addresses. They are told from others; any address is in use by the node
-    /// itself.
+    /// Returns the same machine with the IP addresses of its node. Interfaces with these addresses are reported as
+    /// [`HostUse::NodeAddress`](vfleet_plan::HostUse::NodeAddress).
     #[must_use]
     pub fn with_node_addresses(self, node_addresses: Vec<IpAddr>) -> Self {
-        self.change(|machine| machine.node_addresses = node_addresses);
+        self.update(|settings| settings.node_addresses = node_addresses);
         self
     }
 
-    /// Returns the same machine, whose use of a card protects it for so long after it was last seen.
+    /// Returns the same machine with the time for which a card stays protected after its last use.
     #[must_use]
     pub fn with_protection(self, protection: Duration) -> Self {
-        self.change(|machine| machine.protection = protection);
+        self.update(|settings| settings.protection = protection);
         self
     }
 
-    /// Returns the same machine; network cards that can have no VFs are VFs of a PF that is not on this machine, or not.
+    /// Returns the same machine; if `has_lone_vfs`, network cards without VF support count as lone VFs.
     #[must_use]
     pub fn with_lone_vfs(self, has_lone_vfs: bool) -> Self {
-        self.change(|machine| machine.has_lone_vfs = has_lone_vfs);
+        self.update(|settings| settings.has_lone_vfs = has_lone_vfs);
         self
     }
 
-    /// Returns the same machine on a cloud: its cards are on the networks that the cloud tells of.
+    /// Returns the same machine on `platform`, whose metadata names the networks of the cards.
     #[must_use]
     pub fn with_platform(self, platform: Platform) -> Self {
-        self.change(|machine| machine.root = machine.root.clone().on_platform(platform));
+        self.update(|settings| settings.root = settings.root.clone().with_platform(platform));
         self
     }
 
-    fn change(&self, change: impl FnOnce(&mut Machine)) {
-        change(Arc::make_mut(&mut self.machine.write().unwrap_or_else(PoisonError::into_inner)));
+    fn update(&self, update: impl FnOnce(&mut HostSettings)) {
+        update(Arc::make_mut(&mut self.settings.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    fn machine(&self) -> Arc<Machine> {
-        Arc::clone(&self.machine.read().unwrap_or_else(PoisonError::into_inner))
+    fn settings(&self) -> Arc<HostSettings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Host for LinuxHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
-        facts::read(&self.machine(), &self.supervisor, READ_DEADLINE.min(self.longest))
+        facts::read(&self.settings(), &self.supervisor, READ_DEADLINE.min(self.max_deadline))
     }
 
-    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
-        let (machine, owned) = (self.machine(), step.clone());
-        let limit = steps::deadline(step).min(self.longest);
-        self.supervisor.start_step(step, limit, move || steps::execute(&machine.root, &owned))
+    fn start(&self, step: &Step) -> Result<TaskHandle<()>, HostError> {
+        let (settings, owned) = (self.settings(), step.clone());
+        let limit = steps::deadline(step).min(self.max_deadline);
+        self.supervisor.start_step(step, limit, move || steps::execute(&settings.root, &owned))
     }
 
-    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        let machine = self.machine();
-        events::watch(&machine.root, &machine.node_addresses, wake)
+    fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError> {
+        let settings = self.settings();
+        events::watch(&settings.root, &settings.node_addresses, callback)
     }
 
-    fn set_node(&self, node: &NodeContext) {
-        self.change(|machine| {
-            machine.root = machine.root.clone().on_platform(node.platform);
-            machine.has_lone_vfs = node.platform.has_lone_vfs();
-            machine.node_addresses.clone_from(&node.addresses);
+    fn set_node_context(&self, node: &NodeContext) {
+        self.update(|settings| {
+            settings.root = settings.root.clone().with_platform(node.platform);
+            settings.has_lone_vfs = node.platform.has_lone_vfs();
+            settings.node_addresses.clone_from(&node.addresses);
         });
     }
 }

@@ -1,24 +1,26 @@
+//! Guard of a watch of a machine.
+
 use std::any::Any;
 use std::fmt;
 
-/// Is called when a machine may have changed.
-pub type Wake = Box<dyn Fn() + Send + Sync>;
+/// Callback for a machine that may have changed.
+pub type ChangeCallback = Box<dyn Fn() + Send + Sync>;
 
-/// Keeps a [`Wake`] being called. Dropping it ends that; a call that is under way meanwhile still finishes.
-#[must_use = "dropping it ends the watch"]
-pub struct Watch {
+/// Guard of a watch: dropping it ends the watch. A call of the [`ChangeCallback`] that has begun is not interrupted.
+#[must_use = "dropping the guard ends the watch"]
+pub struct WatchGuard {
     _ends_when_dropped: Box<dyn Any + Send + Sync>,
 }
 
-impl Watch {
-    /// A watch that ends when `guard` is dropped.
+impl WatchGuard {
+    /// Returns a guard that drops `guard` when the watch ends.
     pub(crate) fn new(guard: impl Any + Send + Sync) -> Self {
         Self { _ends_when_dropped: Box::new(guard) }
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for WatchGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
+        f.write_str("WatchGuard")
     }
 }

@@ -1,5 +1,4 @@
-//! What can be made to go wrong with a simulated machine. That it obeys its steps as a kernel does is the business of
-//! the contract suite.
+//! Injected faults, watches and hooks of a simulated machine. The contract suite tests its steps.
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
@@ -28,7 +27,7 @@ fn mtu(host: &SimHost) -> u32 {
     host.kernel().pf(pf()).unwrap().link.as_ref().unwrap().mtu
 }
 
-/// The outcomes of steps that set these MTUs.
+/// Returns the outcomes of steps that set these MTUs.
 fn try_mtus(host: &SimHost, mtus: &[u32]) -> Vec<&'static str> {
     let outcome = |mtu: &u32| host.execute(&set_mtu(*mtu)).map_or_else(|error| error.reason(), |()| "Ok");
     mtus.iter().map(outcome).collect()
@@ -38,8 +37,8 @@ fn try_mtus(host: &SimHost, mtus: &[u32]) -> Vec<&'static str> {
 fn a_step_can_fail() {
     let host = host();
     host.fail_at(1);
-    assert_eq!(try_mtus(&host, &[2000, 3000, 4000]), ["Ok", "Injected", "Ok"]);
-    assert_eq!(host.executed(), ["set 0000:01:00.0 mtu 2000", "set 0000:01:00.0 mtu 4000"]);
+    assert_eq!(try_mtus(&host, &[2000, 3000, 4000]), ["Ok", "InjectedFault", "Ok"]);
+    assert_eq!(host.executed_steps(), ["set 0000:01:00.0 mtu 2000", "set 0000:01:00.0 mtu 4000"]);
 }
 
 #[test]
@@ -51,80 +50,80 @@ fn a_step_can_hang() {
 }
 
 #[test]
-fn a_process_can_die_and_the_machine_stays() {
+fn a_process_can_be_killed_and_the_machine_stays() {
     let host = host();
-    host.cut_at(1);
-    assert_eq!(try_mtus(&host, &[2000, 3000, 4000]), ["Ok", "CutOff", "CutOff"]);
-    assert_eq!(host.facts().unwrap_err().reason(), "CutOff");
+    host.kill_at(1);
+    assert_eq!(try_mtus(&host, &[2000, 3000, 4000]), ["Ok", "ProcessKilled", "ProcessKilled"]);
+    assert_eq!(host.facts().unwrap_err().reason(), "ProcessKilled");
     assert!(host.on_change(Box::new(|| {})).is_err());
     assert_eq!(mtu(&host), 2000);
-    assert_eq!(host.another().facts().unwrap().pfs.len(), 2, "only this process is dead");
+    assert_eq!(host.new_process().facts().unwrap().pfs.len(), 2, "only this process is dead");
 
-    host.restart();
+    host.restart_process();
     assert_eq!(try_mtus(&host, &[3000]), ["Ok"]);
 }
 
 #[test]
-fn what_the_kernel_refuses_was_tried() {
+fn a_refused_step_counts_as_executed() {
     let host = host();
     assert_eq!(try_mtus(&host, &[10_000]), ["NetlinkRefused"]);
-    assert_eq!(host.executed(), ["set 0000:01:00.0 mtu 10000"]);
-    assert!(host.another().executed().is_empty(), "by this process");
+    assert_eq!(host.executed_steps(), ["set 0000:01:00.0 mtu 10000"]);
+    assert!(host.new_process().executed_steps().is_empty(), "only the steps of this process");
 }
 
 #[test]
-fn every_process_is_woken_unless_nothing_is_announced() {
+fn every_watch_is_notified_unless_the_change_causes_no_event() {
     let host = host();
-    let woken = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&woken);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
     let watch = host
-        .another()
+        .new_process()
         .on_change(Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }))
         .unwrap();
     host.execute(&set_mtu(2000)).unwrap();
     host.execute(&Step::SetAutoprobe { pf: pf(), on: false }).unwrap();
-    host.behind_its_back(|kernel| kernel.set_up(pf(), true)).unwrap();
-    assert_eq!(woken.load(Ordering::Relaxed), 2);
+    host.modify_kernel(|kernel| kernel.set_link_up(pf(), true)).unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
     drop(watch);
     host.execute(&set_mtu(3000)).unwrap();
-    assert_eq!(woken.load(Ordering::Relaxed), 2);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
 }
 
 #[test]
-fn who_is_woken_may_look_at_once() {
+fn a_callback_may_read_the_facts() {
     let host = Arc::new(host());
-    let (sender, seen) = mpsc::channel();
-    let looking = host.another();
+    let (sender, received) = mpsc::channel();
+    let reader = host.new_process();
     let _watch = host
         .on_change(Box::new(move || {
-            let _ = sender.send(looking.facts().map(|facts| facts.pfs.len()).map_err(|error| error.reason()));
+            let _ = sender.send(reader.facts().map(|facts| facts.pfs.len()).map_err(|error| error.reason()));
         }))
         .unwrap();
     host.execute(&set_mtu(2000)).unwrap();
-    assert_eq!(seen.try_recv(), Ok(Ok(2)));
+    assert_eq!(received.try_recv(), Ok(Ok(2)));
 }
 
 #[test]
-fn a_step_can_be_made_to_wait() {
+fn a_hook_can_delay_a_step() {
     let host = Arc::new(host());
-    let (let_go, wait) = mpsc::sync_channel::<()>(0);
+    let (release, wait) = mpsc::sync_channel::<()>(0);
     let wait = std::sync::Mutex::new(wait);
-    host.before_each_step(move |_| {
+    host.set_step_hook(move |_| {
         let _ = wait.lock().unwrap().recv();
     });
     let slow = Arc::clone(&host);
     let step = thread::spawn(move || slow.execute(&set_mtu(2000)).is_ok());
-    assert_eq!(host.facts().unwrap().pfs.len(), 2, "others go on meanwhile");
+    assert_eq!(host.facts().unwrap().pfs.len(), 2, "reads do not wait");
     assert_eq!(mtu(&host), 1500);
-    let_go.send(()).unwrap();
+    release.send(()).unwrap();
     assert!(step.join().unwrap());
     assert_eq!(mtu(&host), 2000);
 }
 
 #[test]
-fn nodes_have_addresses_of_their_own() {
+fn nodes_have_different_generated_addresses() {
     let mut machine = Machine::lab();
     machine.pfs[0].mac = None;
     let mac = |seed| -> MacAddr {

@@ -1,4 +1,4 @@
-//! What a simulated machine does as a whole: restarts, kernel arguments, modules, cards that hang, steps that take time.
+//! Simulated machine as a whole: reboots, kernel arguments, modules, cards that hang, slow steps.
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
@@ -12,8 +12,8 @@ use vfleet_host::sim::{CardFirmware, Machine};
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::files::MODULE_OPTIONS;
 use vfleet_plan::{
-    BootLoader, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind, ModuleState, PROTECTION,
-    Processor, Step, VfDriver, plan_node,
+    BootLoader, DEFAULT_PROTECTION_TIME, EswitchMode, FirmwareSettings, HostFile, HostUse, LinkKind,
+    ModuleState, Processor, Step, VfDriver, plan_node,
 };
 
 fn pf() -> PciAddress {
@@ -39,7 +39,7 @@ fn load(module: &str, options: &[&str]) -> Step {
     Step::LoadModule { module: module.to_owned(), options }
 }
 
-/// A machine whose firmware shows 4 of 64 VFs, with an embedded switch, and modules to load.
+/// Returns a machine with 4 of 64 VFs in its firmware settings, an eswitch, and loadable modules.
 fn machine() -> Machine {
     let mut machine = Machine::lab();
     machine.pfs[0].eswitch = Some(EswitchMode::Legacy);
@@ -55,7 +55,7 @@ fn machine() -> Machine {
 }
 
 #[test]
-fn a_restart_takes_away_all_but_what_is_on_a_disk() {
+fn a_reboot_keeps_only_what_is_on_a_disk() {
     let host = boot(&machine());
     let before = host.facts().unwrap();
     let file = HostFile { path: MODULE_OPTIONS.to_owned(), text: "\n".to_owned(), is_program: false };
@@ -72,9 +72,9 @@ fn a_restart_takes_away_all_but_what_is_on_a_disk() {
             Step::Reboot,
         ],
     );
-    assert_eq!(host.facts().unwrap_err().reason(), "CutOff", "the process went with the machine");
-    assert_eq!(host.execute(&Step::SetLinkUp { pf: pf() }).unwrap_err().reason(), "CutOff");
-    host.restart();
+    assert_eq!(host.facts().unwrap_err().reason(), "ProcessKilled", "the process ended with the reboot");
+    assert_eq!(host.execute(&Step::SetLinkUp { pf: pf() }).unwrap_err().reason(), "ProcessKilled");
+    host.restart_process();
     let after = host.facts().unwrap();
     assert_eq!(after.pfs, before.pfs);
     assert_eq!(after.kernel.modules, before.kernel.modules);
@@ -83,16 +83,16 @@ fn a_restart_takes_away_all_but_what_is_on_a_disk() {
 }
 
 #[test]
-fn every_process_ends_when_the_machine_restarts() {
+fn every_process_ends_when_the_machine_reboots() {
     let host = boot(&machine());
-    let other = host.another();
-    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
+    let other = host.new_process();
+    host.modify_kernel(vfleet_host::sim::Kernel::reboot);
     assert!(host.facts().is_err() && other.facts().is_err());
-    assert!(host.another().facts().is_ok());
+    assert!(host.new_process().facts().is_ok());
 }
 
 #[test]
-fn firmware_counts_after_a_restart() {
+fn firmware_settings_take_effect_after_a_reboot() {
     let host = boot(&machine());
     let settings = FirmwareSettings {
         num_vfs: Some(32),
@@ -102,7 +102,7 @@ fn firmware_counts_after_a_restart() {
     execute(&host, &[Step::SetFirmware { pf: pf(), settings }]);
     assert_eq!(host.facts().unwrap().pf(pf()).unwrap().total_vfs, 4);
     execute(&host, &[Step::Reboot]);
-    host.restart();
+    host.restart_process();
     let facts = host.facts().unwrap();
     let pf = facts.pf(pf()).unwrap();
     assert_eq!((pf.total_vfs, pf.link.as_ref().unwrap().kind), (32, LinkKind::Infiniband));
@@ -119,7 +119,7 @@ fn add(argument: &str) -> Step {
 }
 
 #[test]
-fn arguments_count_after_a_restart_and_switch_on_the_iommu() {
+fn arguments_take_effect_after_a_reboot_and_enable_the_iommu() {
     let mut machine = machine();
     machine.kernel.processor = Processor::Intel;
     machine.kernel.iommu = false;
@@ -130,14 +130,14 @@ fn arguments_count_after_a_restart_and_switch_on_the_iommu() {
         execute(&host, &[add("intel_iommu=on")]);
         assert_eq!(host.facts().unwrap().kernel.command_line, "quiet splash");
         execute(&host, &[Step::Reboot]);
-        host.restart();
+        host.restart_process();
         let kernel = host.facts().unwrap().kernel;
         assert_eq!((kernel.command_line.as_str(), kernel.has_iommu), expected);
     }
 }
 
 #[test]
-fn the_rdma_mode_is_told_by_a_file_and_counts_after_a_restart() {
+fn the_rdma_mode_of_a_file_takes_effect_after_a_reboot() {
     let mut machine = machine();
     machine.pfs[0].rdma = true;
     let host = boot(&machine);
@@ -147,12 +147,12 @@ fn the_rdma_mode_is_told_by_a_file_and_counts_after_a_restart() {
     execute(&host, &[Step::WriteFile { pf: None, file }]);
     assert_eq!(host.facts().unwrap().kernel.rdma_mode, Some(RdmaMode::Shared));
     execute(&host, &[Step::Reboot]);
-    host.restart();
+    host.restart_process();
     assert_eq!(host.facts().unwrap().kernel.rdma_mode, Some(RdmaMode::Exclusive));
 }
 
 #[test]
-fn vfio_wants_an_iommu_unless_it_is_told_to_do_without() {
+fn vfio_needs_an_iommu_unless_it_is_configured_otherwise() {
     let mut machine = machine();
     machine.kernel.iommu = false;
     machine.pfs[0].num_vfs = 1;
@@ -162,31 +162,31 @@ fn vfio_wants_an_iommu_unless_it_is_told_to_do_without() {
 }
 
 #[test]
-fn a_card_that_hangs_holds_up_no_other() {
+fn a_card_that_hangs_does_not_affect_others() {
     let host = boot(&Machine::lab());
     let other = Machine::lab().pfs[1].address;
     host.hang_card(pf());
     let facts = host.facts().unwrap();
     assert_eq!(facts.pfs.iter().map(|pf| pf.address).collect::<Vec<_>>(), [other]);
-    assert_eq!((facts.unread[0].pf, facts.unread[0].reason), (pf(), "DeadlineExceeded"));
+    assert_eq!((facts.unreadable[0].pf, facts.unreadable[0].reason), (pf(), "DeadlineExceeded"));
     let refused = host.execute(&Step::SetLinkUp { pf: pf() }).unwrap_err();
-    assert!(matches!(refused, HostError::Deadline { .. }), "{refused}");
+    assert!(matches!(refused, HostError::DeadlineExceeded { .. }), "{refused}");
     execute(&host, &[Step::SetLinkUp { pf: other }, Step::RemoveRecord { pf: pf() }]);
-    host.free_card(pf());
+    host.resume_card(pf());
     assert_eq!(host.facts().unwrap().pfs.len(), 2);
 }
 
 #[test]
-fn slow_steps_run_beside_each_other() {
+fn slow_steps_run_in_parallel() {
     let host = boot(&Machine::lab());
-    host.delays(|_| Duration::from_millis(200));
+    host.set_step_delay(|_| Duration::from_millis(200));
     let start = Instant::now();
     thread::scope(|scope| {
         for pf in Machine::lab().pfs {
             let host = &host;
             scope.spawn(move || host.execute(&Step::SetLinkUp { pf: pf.address }).unwrap());
         }
-        assert_eq!(host.facts().unwrap().pfs.len(), 2, "who reads does not wait");
+        assert_eq!(host.facts().unwrap().pfs.len(), 2, "reads do not wait");
         assert!(start.elapsed() < Duration::from_millis(200));
     });
     let took = start.elapsed();
@@ -194,7 +194,7 @@ fn slow_steps_run_beside_each_other() {
 }
 
 #[test]
-fn a_card_whose_sriov_is_switched_off_is_there_without_vfs() {
+fn a_card_with_disabled_sriov_is_listed_without_vfs() {
     let mut machine = machine();
     machine.pfs[0].firmware.as_mut().unwrap().sriov = Some(false);
     let host = boot(&machine);
@@ -206,38 +206,38 @@ fn a_card_whose_sriov_is_switched_off_is_there_without_vfs() {
 }
 
 #[test]
-fn a_vf_without_a_pf_is_bound_whatever_is_written_to_the_file_that_it_does_not_have() {
+fn a_lone_vf_has_no_autoprobe_file_and_can_always_be_bound() {
     let mut machine = Machine::lab();
     (machine.pfs[0].lone_vf, machine.pfs[0].num_vfs) = (true, 0);
     let host = boot(&machine);
     assert!(host.kernel().set_autoprobe(pf(), false).is_err());
-    let to_the_kernels = Step::BindVf { vf: VfRef { pf: pf(), index: 0 }, driver: VfDriver::Kernel };
-    execute(&host, &[bind("vfio-pci"), to_the_kernels]);
+    let bind_to_kernel_driver = Step::BindVf { vf: VfRef { pf: pf(), index: 0 }, driver: VfDriver::Kernel };
+    execute(&host, &[bind("vfio-pci"), bind_to_kernel_driver]);
 }
 
 #[test]
-fn a_vf_with_the_nodes_address_is_never_taken_away() {
+fn a_vf_with_the_address_of_the_node_is_never_removed() {
     let mut machine = Machine::lab();
     machine.pfs[0].num_vfs = 2;
     let host = boot(&machine);
-    let wanted = serde_json::json!({"interfaces": [{"pciAddress": pf(), "name": "x", "numVfs": 3}]});
-    let wanted = serde_json::from_value(wanted).unwrap();
+    let desired = serde_json::json!({"interfaces": [{"pciAddress": pf(), "name": "x", "numVfs": 3}]});
+    let desired = serde_json::from_value(desired).unwrap();
     let removes_vfs = || {
-        let plan = plan_node(&wanted, &host.facts().unwrap());
+        let plan = plan_node(&desired, &host.facts().unwrap());
         plan.steps.iter().any(|planned| planned.step == Step::SetNumVfs { pf: pf(), count: 0 })
     };
     let vf = VfRef { pf: pf(), index: 1 };
     for (host_use, expected) in [(None, true), (Some(HostUse::NodeAddress), false), (None, false)] {
-        host.behind_its_back(|kernel| kernel.use_vf(vf, host_use)).unwrap();
+        host.modify_kernel(|kernel| kernel.set_vf_host_use(vf, host_use)).unwrap();
         assert_eq!(removes_vfs(), expected, "{host_use:?}");
     }
-    host.pass(PROTECTION / 2);
-    assert!(!removes_vfs(), "it was away for a moment");
-    host.pass(PROTECTION / 2);
-    assert!(removes_vfs(), "it was away for long");
+    host.advance_clock(DEFAULT_PROTECTION_TIME / 2);
+    assert!(!removes_vfs(), "still protected");
+    host.advance_clock(DEFAULT_PROTECTION_TIME / 2);
+    assert!(removes_vfs(), "protection has ended");
 }
 
-const DESCRIBED: &str = r#"
+const DESCRIPTION: &str = r#"
 pfs:
   - {address: "0000:3b:00.0", name: ens1f0, vendor: "15b3", device: "101d", vfDevice: "101e", driver: mlx5_core,
      vfDriver: mlx5_core, totalVfs: 64, vfOffset: 16, vfStride: 1, numVfs: 2, eswitch: legacy, linkKind: ETH,
@@ -249,10 +249,10 @@ reboots: {needs: {x: {count: 1, bootId: y}}}
 "#;
 
 proptest! {
-    /// A machine that somebody described wrongly is an error, or a machine.
+    /// A damaged description is an error, or a valid machine.
     #[test]
-    fn takes_damaged_descriptions(at in 0..DESCRIBED.len(), byte in 0x20..0x7f_u8, length in 0..2 * DESCRIBED.len()) {
-        let mut bytes = DESCRIBED.as_bytes().to_vec();
+    fn accepts_damaged_descriptions(at in 0..DESCRIPTION.len(), byte in 0x20..0x7f_u8, length in 0..2 * DESCRIPTION.len()) {
+        let mut bytes = DESCRIPTION.as_bytes().to_vec();
         bytes[at] = byte;
         bytes.truncate(length);
         let text = String::from_utf8(bytes).unwrap();
@@ -263,6 +263,6 @@ proptest! {
 }
 
 #[test]
-fn the_description_is_one() {
-    assert_eq!(SimHost::from_yaml(DESCRIBED, "whole").unwrap().facts().unwrap().pfs[0].vfs.len(), 2);
+fn the_description_is_valid() {
+    assert_eq!(SimHost::from_yaml(DESCRIPTION, "whole").unwrap().facts().unwrap().pfs[0].vfs.len(), 2);
 }

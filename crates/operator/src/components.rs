@@ -1,7 +1,7 @@
-//! Components that the operator deploys, and the operator config that says which.
+//! Components that the operator deploys, and the operator config that selects them.
 
-pub(crate) mod deployed;
+pub(crate) mod config_watch;
 pub(crate) mod go_device_plugin;
+pub(crate) mod manifests;
 pub(crate) mod operator_config;
-pub mod rights;
-pub(crate) mod settings;
+pub mod permissions;

@@ -1,27 +1,31 @@
-//! Draining: it follows pools, nodes and node states, asks `vfleet_plan::drain`, and writes what it says.
+//! Drain controller: watches pools, nodes and node states, decides with `vfleet_plan::drain` and executes the
+//! decisions.
 //!
-//! - [`index`]: what the API server tells, and which nodes and pools a change touches
-//! - [`line`]: who holds a slot of a pool, and who stands in line for one
-//! - [`writes`]: every write, on top of the version that it was decided on
-//! - [`evictions`]: the pods of nodes that are being drained
-//! - [`mcp`]: OpenShift's machine config pools, paused while nodes are drained
-//! - [`migration`]: drains of the Go operator that are under way
-//! - [`reports`], [`telling`]: conditions and Events
+//! - [`index`]: stored objects, and the nodes and pools that a change touches
+//! - [`slot_queue`]: nodes of a pool that hold a slot or wait for one
+//! - [`effects`]: execution of decisions
+//! - [`writes`]: writes, each with the resource version of its decision
+//! - [`evictions`]: eviction of pods
+//! - [`mcp`]: machine config pools (OpenShift), paused while their nodes are drained
+//! - [`migration`]: unfinished drains of the Go operator
+//! - [`blocked`], [`reports`], [`events`]: condition `Blocked` and Events
 
-mod carry_out;
+mod blocked;
+mod effects;
+mod events;
 mod evictions;
 mod index;
-mod line;
 mod mcp;
 mod migration;
 mod objects;
 mod reports;
-mod telling;
+mod slot_queue;
 mod writes;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -31,304 +35,320 @@ use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::GO_DRAIN_LEASE;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::pace::{self, Paced};
-use vfleet_cluster::queue::Work;
-use vfleet_cluster::wakes::Wakes;
+use vfleet_cluster::pace::{self, PacedQueue};
+use vfleet_cluster::queue::WorkQueue;
+use vfleet_cluster::wake::WakeQueue;
 use vfleet_cluster::watch;
-use vfleet_plan::drain::{McpFacts, NodeAction, wakes_at};
+use vfleet_plan::drain::{McpFacts, NodeAction, next_deadline};
 
 use crate::OperatorError;
-use crate::components::settings::{Seen, Settings};
-use crate::fleet::shared::Shared;
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
+use crate::fleet::shared_watches::SharedWatches;
 use crate::replica::context::Context;
-use carry_out::Hands;
-use evictions::{Evictions, Sighting};
-use index::{Index, Todo, Touched, now};
+use effects::DrainEffects;
+use evictions::{EvictionProgress, Evictions};
+use index::{DrainIndex, NextAction, Touched, now};
 use mcp::MachineConfigPools;
 use migration::remove_lease;
-use writes::{Fresh, as_event};
+use writes::{FreshObject, as_event};
 
-/// Enough to keep the API server busy.
+/// Nodes processed in parallel: enough to keep the API server busy.
 const NODES_AT_ONCE: usize = 64;
-/// Most of them wait for pods.
-const ENDS_AT_ONCE: usize = 512;
+/// Drains finished in parallel. Most of them wait for DaemonSet pods.
+const FINISHES_AT_ONCE: usize = 512;
 const POOLS_AT_ONCE: usize = 8;
 const REPORTS_AT_ONCE: usize = 8;
+/// Interval per waiting node between reports about the slots of a pool: at most ten reports per second.
+const SLOT_REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Something changed.
-enum Change {
+/// Change of a watched object.
+enum WatchedChange {
     Node(Box<Event<Guarded<Node>>>),
     State(Box<Event<Guarded<SriovNetworkNodeState>>>),
     Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
-    Settings(Box<Seen>),
+    Settings(Box<OperatorConfigState>),
 }
 
-/// Runs the controller until `stop`.
+/// Runs the drain controller until `stop` is cancelled.
 pub(crate) async fn run(
     context: Context,
-    seen: Shared,
-    settings: Settings,
+    watches: SharedWatches,
+    settings: OperatorConfigReceiver,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes(seen, settings));
-    let (tell, mut fresh) = mpsc::unbounded_channel();
-    let (evictions, mut sightings) = Evictions::new(&context);
+    let mut changes = pin!(stream_changes(watches, settings));
+    let (fresh_sender, mut fresh) = mpsc::unbounded_channel();
+    let (evictions, mut eviction_progress) = Evictions::new(&context);
     let mcps = MachineConfigPools::new(&context);
-    let mut mcp_changes = pin!(mcps.changes());
-    let mut chores = Work::new("drain-chores", 1, Arc::clone(&context.metrics));
-    chores.start(GO_DRAIN_LEASE, remove_lease(context.clone()));
-    let mut controller = Controller::new(&context, Hands::new(&context, tell, mcps), evictions);
+    let mut mcp_changes = pin!(mcps.stream_changes());
+    let mut cleanup = WorkQueue::new("drain-chores", 1, Arc::clone(&context.metrics));
+    cleanup.start(GO_DRAIN_LEASE, remove_lease(context.clone()));
+    let mut controller =
+        DrainController::new(&context, DrainEffects::new(&context, fresh_sender, mcps), evictions);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            nodes = mcp_changes.next() => controller.saw_mcps(nodes.ok_or(OperatorError::WatchEnded)?),
-            Some(seen) = fresh.recv() => controller.look(seen),
-            Some(sighting) = sightings.recv() => controller.saw_pods(sighting),
-            () = controller.nodes.progress() => {}
-            () = controller.ends.progress() => {}
-            () = controller.pools.progress() => {}
-            () = controller.reports.progress() => {}
-            () = chores.progress() => {
-                while let Some(lease) = chores.next_touched() {
-                    chores.start(lease, remove_lease(context.clone()));
+            change = changes.next() => controller.handle_change(change.ok_or(OperatorError::WatchEnded)?),
+            nodes = mcp_changes.next() => controller.handle_mcp_change(nodes.ok_or(OperatorError::WatchEnded)?),
+            Some(object) = fresh.recv() => controller.handle_fresh(object),
+            Some(progress) = eviction_progress.recv() => controller.handle_progress(progress),
+            () = controller.nodes.wait_for_progress() => {}
+            () = controller.finishing.wait_for_progress() => {}
+            () = controller.pools.wait_for_progress() => {}
+            () = controller.reports.wait_for_progress() => {}
+            () = cleanup.wait_for_progress() => {
+                while let Some(lease) = cleanup.take_next() {
+                    cleanup.start(lease, remove_lease(context.clone()));
                 }
             }
-            node = controller.news.next() => controller.reports.touch([node]),
-            pool = controller.grants.next() => controller.pools.touch([pool]),
-            pool = controller.returns.next() => controller.pools.touch([pool]),
-            node = controller.wakes.next() => {
-                let touched = controller.index.is_due(&node);
-                controller.touch(touched);
+            node = controller.pending_reports.next() => controller.reports.add([node]),
+            pool = controller.grants.next() => controller.pools.add([pool]),
+            pool = controller.releases.next() => controller.pools.add([pool]),
+            pool = controller.slot_reports.next() => controller.report_waiting(&pool),
+            node = controller.deadlines.next() => {
+                let touched = controller.index.requeue(&node);
+                controller.enqueue(touched);
             }
         }
-        // What a write that just ended has seen comes before anything is decided on top of it.
-        while let Ok(seen) = fresh.try_recv() {
-            controller.look(seen);
+        // Results of writes are stored before the next decision.
+        while let Ok(object) = fresh.try_recv() {
+            controller.handle_fresh(object);
         }
-        controller.go_on();
+        controller.process_queues();
     }
     controller.nodes.finish().await;
-    controller.ends.finish().await;
+    controller.finishing.finish().await;
     controller.pools.finish().await;
     controller.reports.finish().await;
-    controller.blocked.forget_all();
+    controller.blocked.clear();
     Ok(())
 }
 
-fn changes(seen: Shared, settings: Settings) -> impl futures::Stream<Item = Change> {
+fn stream_changes(
+    watches: SharedWatches,
+    settings: OperatorConfigReceiver,
+) -> impl futures::Stream<Item = WatchedChange> {
     futures::stream::select_all([
-        seen.nodes.map(|event| Change::Node(Box::new(event))).boxed(),
-        seen.states.map(|event| Change::State(Box::new(event))).boxed(),
-        seen.pools.map(|event| Change::Pool(Box::new(event))).boxed(),
-        watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
+        watches.nodes.map(|event| WatchedChange::Node(Box::new(event))).boxed(),
+        watches.states.map(|event| WatchedChange::State(Box::new(event))).boxed(),
+        watches.pools.map(|event| WatchedChange::Pool(Box::new(event))).boxed(),
+        watch::stream_values(settings).map(|config| WatchedChange::Settings(Box::new(config))).boxed(),
     ])
 }
 
-struct Controller {
+struct DrainController {
     context: Context,
-    index: Index,
-    hands: Hands,
-    /// Whether all is known about OpenShift's machine config pools.
-    knows_mcps: bool,
+    index: DrainIndex,
+    effects: DrainEffects,
+    /// All machine config pools are known.
+    are_mcps_listed: bool,
     evictions: Evictions,
     /// Nodes whose pods are being evicted.
     evicting: HashSet<String>,
-    /// Nodes for which something may be to be done.
-    nodes: Work<String>,
-    /// Nodes whose drain is over.
-    ends: Work<String>,
-    /// Pools whose slots may change hands.
-    pools: Work<String>,
-    /// The same: pools in which somebody waits for a slot, and those in which nobody does.
-    grants: Paced<String>,
-    returns: Paced<String>,
-    /// Nodes about which there may be something new to say.
-    news: Paced<String>,
-    /// Of those, the ones whose turn it is.
-    reports: Work<String>,
-    /// Nodes for which something is due at a time.
-    wakes: Wakes<String>,
-    blocked: telling::BlockedCount,
-    /// Pools whose slots cannot be written, of which those who wait were told.
-    refused_pools: BTreeSet<String>,
-    /// What was said about annotations that mean nothing to us.
-    said_unknown: HashMap<String, String>,
+    /// Nodes to be processed.
+    nodes: WorkQueue<String>,
+    /// Nodes whose drain is to be finished.
+    finishing: WorkQueue<String>,
+    /// Pools whose slots are to be planned.
+    pools: WorkQueue<String>,
+    /// Pools to be added to `pools`, with nodes that wait for a slot.
+    grants: PacedQueue<String>,
+    /// Pools to be added to `pools`, without such nodes.
+    releases: PacedQueue<String>,
+    /// Pools whose waiting nodes are to be reported again because the slots changed.
+    slot_reports: PacedQueue<String>,
+    /// Nodes to be added to `reports`.
+    pending_reports: PacedQueue<String>,
+    /// Nodes whose condition `Blocked` is to be written.
+    reports: WorkQueue<String>,
+    /// Nodes to be processed at a certain time.
+    deadlines: WakeQueue<String>,
+    blocked: blocked::BlockedGauge,
+    /// Pools whose slots cannot be written.
+    failing_pools: BTreeSet<String>,
+    /// Reported messages about unknown annotation values, by node.
+    reported_annotations: HashMap<String, String>,
 }
 
-impl Controller {
-    fn new(context: &Context, hands: Hands, evictions: Evictions) -> Self {
+impl DrainController {
+    fn new(context: &Context, effects: DrainEffects, evictions: Evictions) -> Self {
         let metrics = || Arc::clone(&context.metrics);
         Self {
             context: context.clone(),
-            index: Index::new(&context.config.namespace),
-            hands,
-            knows_mcps: false,
+            index: DrainIndex::new(&context.config.namespace),
+            effects,
+            are_mcps_listed: false,
             evictions,
             evicting: HashSet::new(),
-            nodes: Work::new("drain", NODES_AT_ONCE, metrics()),
-            ends: Work::new("drain-ends", ENDS_AT_ONCE, metrics()),
-            pools: Work::new("drain-slots", POOLS_AT_ONCE, metrics()),
-            grants: Paced::default(),
-            returns: Paced::default(),
-            news: Paced::default(),
-            reports: Work::new("drain-reports", REPORTS_AT_ONCE, metrics()),
-            wakes: Wakes::default(),
-            blocked: telling::BlockedCount::new(metrics()),
-            refused_pools: BTreeSet::new(),
-            said_unknown: HashMap::new(),
+            nodes: WorkQueue::new("drain", NODES_AT_ONCE, metrics()),
+            finishing: WorkQueue::new("drain-ends", FINISHES_AT_ONCE, metrics()),
+            pools: WorkQueue::new("drain-slots", POOLS_AT_ONCE, metrics()),
+            grants: PacedQueue::default(),
+            releases: PacedQueue::default(),
+            slot_reports: PacedQueue::default(),
+            pending_reports: PacedQueue::default(),
+            reports: WorkQueue::new("drain-reports", REPORTS_AT_ONCE, metrics()),
+            deadlines: WakeQueue::default(),
+            blocked: blocked::BlockedGauge::new(metrics()),
+            failing_pools: BTreeSet::new(),
+            reported_annotations: HashMap::new(),
         }
     }
 
-    fn take(&mut self, change: Change) {
+    fn handle_change(&mut self, change: WatchedChange) {
         let touched = match change {
-            Change::Node(event) => self.index.node(*event),
-            Change::State(event) => self.index.state(*event),
-            Change::Pool(event) => self.index.pool(*event),
-            Change::Settings(seen) => self.index.settings(seen.config()),
+            WatchedChange::Node(event) => self.index.update_node(*event),
+            WatchedChange::State(event) => self.index.update_state(*event),
+            WatchedChange::Pool(event) => self.index.update_pool(*event),
+            WatchedChange::Settings(config) => self.index.update_settings(config.existing()),
         };
-        self.touch(touched);
+        self.enqueue(touched);
     }
 
-    /// What a write has seen counts as a change: it is newer than what the watches have told.
-    fn look(&mut self, (name, fresh): (String, Fresh)) {
+    /// Stores an object that a write has returned, which is newer than the watched one.
+    fn handle_fresh(&mut self, (name, fresh): (String, FreshObject)) {
         let mut touched = match fresh {
-            Fresh::Node(found) => self.index.node(as_event(&name, found)),
-            Fresh::State(found) => self.index.state(as_event(&name, found)),
-            Fresh::Pool(found) => {
-                let mut touched = self.index.pool(as_event(&name, found));
-                // Whoever was too late decides again, also when nothing changed that counts.
+            FreshObject::Node(found) => self.index.update_node(as_event(&name, found)),
+            FreshObject::State(found) => self.index.update_state(as_event(&name, found)),
+            FreshObject::Pool(found) => {
+                let mut touched = self.index.update_pool(as_event(&name, found));
+                // After a conflict the slots are planned again even if nothing relevant changed.
                 touched.pools.insert(name.clone());
                 touched
             }
-            Fresh::Verified => self.index.verified(&name),
+            FreshObject::Verified => self.index.mark_verified(&name),
         };
-        if self.index.knows_node(&name) {
+        if self.index.contains_node(&name) {
             touched.nodes.insert(name);
         }
-        self.touch(touched);
+        self.enqueue(touched);
     }
 
-    /// Those for which something changed; once all is known, also those that waited for that.
-    fn saw_mcps(&mut self, nodes: BTreeSet<String>) {
-        self.nodes.touch(nodes);
-        if !self.knows_mcps && self.hands.mcps.is_complete() {
-            self.knows_mcps = true;
-            self.nodes.touch(self.index.draining().map(str::to_owned));
+    /// Processes the nodes of changed machine config pools, and all draining nodes as soon as all pools are known.
+    fn handle_mcp_change(&mut self, nodes: BTreeSet<String>) {
+        self.nodes.add(nodes);
+        if !self.are_mcps_listed && self.effects.mcps.is_complete() {
+            self.are_mcps_listed = true;
+            self.nodes.add(self.index.draining_nodes().map(str::to_owned));
         }
     }
 
-    fn saw_pods(&mut self, sighting: Sighting) {
-        if self.evicting.contains(&sighting.node) {
-            let touched = self.index.sighting(sighting);
-            self.touch(touched);
+    fn handle_progress(&mut self, progress: EvictionProgress) {
+        if self.evicting.contains(&progress.node) {
+            let touched = self.index.update_progress(progress);
+            self.enqueue(touched);
         }
     }
 
-    fn touch(&mut self, touched: Touched) {
-        // A withdrawal does not wait for its turn.
+    fn enqueue(&mut self, touched: Touched) {
+        // Evictions stop at once if the request was withdrawn.
         for node in &touched.nodes {
             if self.evicting.contains(node) && !self.index.is_being_drained(node) {
                 self.stop_evictions(node);
             }
         }
-        self.nodes.touch(touched.nodes);
+        self.nodes.add(touched.nodes);
         for pool in touched.pools {
-            let pace = pace::of_list(self.index.slots_of(&pool));
-            if self.index.has_waiting(&pool) {
-                self.grants.touch(pool, pace);
+            let interval = pace::list_write_interval(self.index.slot_count(&pool));
+            let waiting = u32::try_from(self.index.waiting_count(&pool)).unwrap_or(u32::MAX);
+            if waiting > 0 {
+                let report_interval = SLOT_REPORT_INTERVAL.saturating_mul(waiting);
+                self.slot_reports.add(pool.clone(), report_interval.max(pace::READABLE_INTERVAL));
+                self.grants.add(pool, interval);
             } else {
-                self.returns.touch(pool, pace.max(pace::READABLE));
+                self.releases.add(pool, interval.max(pace::READABLE_INTERVAL));
             }
         }
     }
 
-    fn go_on(&mut self) {
-        if !self.index.is_complete() || !self.hands.mcps.is_settled() {
+    fn process_queues(&mut self) {
+        if !self.index.is_complete() || !self.effects.mcps.is_settled() {
             return;
         }
-        while let Some(pool) = self.pools.next_touched() {
-            self.give_slots(pool);
+        while let Some(pool) = self.pools.take_next() {
+            self.write_slots(pool);
         }
-        self.look_at_refused_pools();
-        while let Some(node) = self.nodes.next_touched() {
-            self.go_on_with(node);
+        self.check_failing_pools();
+        while let Some(node) = self.nodes.take_next() {
+            self.process_node(node);
         }
-        while let Some(node) = self.ends.next_touched() {
-            self.end(node);
+        while let Some(node) = self.finishing.take_next() {
+            self.finish_drain(node);
         }
-        while let Some(node) = self.reports.next_touched() {
+        while let Some(node) = self.reports.take_next() {
             self.report(node);
         }
     }
 
-    fn give_slots(&mut self, pool: String) {
-        let Some((seen, slots, granted)) = self.index.plan_slots(&pool, now()) else {
-            self.pools.nothing_to_do(&pool);
+    fn write_slots(&mut self, pool: String) {
+        let Some((stored, slots, granted)) = self.index.plan_slots(&pool, now()) else {
+            self.pools.mark_done(&pool);
             return;
         };
-        tracing::debug!(pool, held = slots.len(), ?granted, "slots change hands");
-        let writing = self.hands.give_slots(pool.clone(), seen.version.clone(), slots);
-        self.pools.start(pool, writing);
+        tracing::debug!(pool, held = slots.len(), granted = granted.join(", "), "writing slots");
+        let write = self.effects.write_slots(pool.clone(), stored.version.clone(), slots);
+        self.pools.start(pool, write);
     }
 
-    /// OpenShift's machine config pool of the node, if it has one.
+    /// Returns the facts of the node's machine config pool (OpenShift).
     fn mcp(&self, node: &str) -> Option<McpFacts> {
-        self.hands.mcps.facts(node, self.index.draining())
+        self.effects.mcps.facts(node, self.index.draining_nodes())
     }
 
-    fn go_on_with(&mut self, node: String) {
+    /// Starts the next action for the node.
+    fn process_node(&mut self, node: String) {
         let now = now();
-        self.tell_unknown(&node);
-        self.tell_obstacle(&node, now);
-        let decided = self.index.decide(&node, self.mcp(&node), now);
-        let due = decided.state.and_then(|state| wakes_at(&state.facts, &decided.rules));
-        self.wakes.set(&node, due.filter(|due| *due > now).map(|due| due.to_time().0));
-        match (&decided.todo, decided.state) {
-            (Todo::Act(NodeAction::Evict { .. }), Some(state)) => {
+        self.report_unknown_annotation(&node);
+        self.update_hold(&node, now);
+        let decision = self.index.decide(&node, self.mcp(&node), now);
+        let deadline = decision.state.and_then(|state| next_deadline(&state.facts, &decision.rules));
+        let timer = deadline.filter(|deadline| *deadline > now);
+        self.deadlines.set(&node, timer.map(|deadline| deadline.to_time().0));
+        match (&decision.next, decision.state) {
+            (NextAction::Act(NodeAction::Evict { .. }), Some(state)) => {
                 let request = state.facts.request.unwrap_or_default();
-                self.evictions.drain(&node, request, state.facts.scope);
+                self.evictions.start(&node, request, state.facts.scope);
                 self.evicting.insert(node.clone());
-                self.nodes.nothing_to_do(&node);
+                self.nodes.mark_done(&node);
             }
-            (Todo::Act(NodeAction::Uncordon { .. }), _) => {
-                self.nodes.nothing_to_do(&node);
-                self.ends.touch([node]);
+            (NextAction::Act(NodeAction::Uncordon { .. }), _) => {
+                self.nodes.mark_done(&node);
+                self.finishing.add([node]);
             }
-            (todo, _) => {
-                // What was seen of the pods before a cordon says nothing about those that came since.
-                let is_cordon = matches!(todo, Todo::Act(NodeAction::Cordon(_)));
-                match self.hands.carry_out(&node, &decided, &self.evictions, now) {
-                    Some(work) => self.nodes.start(node.clone(), work),
-                    None => self.nodes.nothing_to_do(&node),
+            (next, _) => {
+                // Pods may have come until the cordon, so they must be listed again after it.
+                let is_cordon = matches!(next, NextAction::Act(NodeAction::Cordon(_)));
+                match self.effects.execute(&node, &decision, &self.evictions, now) {
+                    Some(task) => self.nodes.start(node.clone(), task),
+                    None => self.nodes.mark_done(&node),
                 }
                 if is_cordon {
                     self.stop_evictions(&node);
                 }
-                if due.is_some_and(|due| due <= now) {
-                    // It may be in line again, which nothing else has told.
-                    let Touched { pools, .. } = self.index.is_due(&node);
-                    self.touch(Touched { pools, ..Default::default() });
+                if deadline.is_some_and(|deadline| deadline <= now) {
+                    // The node may wait for a slot again without any change of an object.
+                    let Touched { pools, .. } = self.index.requeue(&node);
+                    self.enqueue(Touched { pools, ..Default::default() });
                 }
             }
         }
     }
 
-    /// The drain is over. This may take a while, for pods of DaemonSets: nobody waits for it.
-    fn end(&mut self, node: String) {
+    /// Finishes a drain. In its own queue, because restarting DaemonSet pods may take a while.
+    fn finish_drain(&mut self, node: String) {
         let now = now();
-        let decided = self.index.decide(&node, self.mcp(&node), now);
-        let is_end = matches!(decided.todo, Todo::Act(NodeAction::Uncordon { .. }));
-        match self.hands.carry_out(&node, &decided, &self.evictions, now).filter(|_| is_end) {
-            Some(work) => self.ends.start(node, work),
-            None => self.ends.nothing_to_do(&node),
+        let decision = self.index.decide(&node, self.mcp(&node), now);
+        let is_finish = matches!(decision.next, NextAction::Act(NodeAction::Uncordon { .. }));
+        match self.effects.execute(&node, &decision, &self.evictions, now).filter(|_| is_finish) {
+            Some(task) => self.finishing.start(node, task),
+            None => self.finishing.mark_done(&node),
         }
     }
 
     fn stop_evictions(&mut self, node: &str) {
         if self.evicting.remove(node) {
             self.evictions.stop(node);
-            self.index.forget_pods(node);
+            self.index.forget_progress(node);
         }
     }
 }

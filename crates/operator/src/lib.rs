@@ -1,7 +1,7 @@
-//! The controllers of the cluster: they fetch, ask `plan`, and write what it says.
+//! Controllers and webhooks of the operator: they read objects, let `vfleet_plan` decide, and write its decisions.
 //!
-//! One loop per controller: watch events change an in-memory index, which answers at once which objects are touched;
-//! those are planned and written, several at a time ([`work::Work`]), and nothing else is done.
+//! Each controller is one loop: watch events update an in-memory index, which returns the affected objects; those are
+//! planned and written, several at a time ([`WorkQueue`](vfleet_cluster::queue::WorkQueue)).
 
 mod admission;
 mod components;
@@ -18,101 +18,107 @@ use kube::Client;
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use vfleet_cluster::events::Announcer;
+use vfleet_cluster::events::EventRecorder;
 use vfleet_cluster::leadership::Leadership;
 use vfleet_cluster::server::{BindAddress, BindError};
 
-use crate::admission::Standing;
-use crate::components::settings::{Seen, Settings};
-use crate::fleet::controller::Inputs;
-use crate::openshift::offload::Offload;
+use crate::admission::AdmissionStatus;
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
+use crate::fleet::controller::FleetInputs;
+use crate::openshift::offload::OffloadStatus;
 use crate::replica::context::Context;
-use crate::replica::lease::Candidate;
+use crate::replica::lease::LeaseCandidate;
 use crate::replica::metrics::Metrics;
 
 #[doc(hidden)]
 pub use crate::admission::fuzzing;
-pub use crate::admission::{BadAuthority, BadUrl, CertificateSource, WebhookConfig, WebhookUrl, authority};
-pub use crate::components::deployed::{ClusterType, CniImages, DeployConfig};
-pub use crate::components::rights;
+pub use crate::admission::{
+    CertificateSource, InvalidCaCertificate, InvalidWebhookUrl, WebhookConfig, WebhookUrl,
+    parse_ca_certificate,
+};
+pub use crate::components::manifests::{ClusterType, CniImages, DeployConfig};
+pub use crate::components::permissions;
 
-/// How the operator runs.
+/// Settings of the operator process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The namespace of policies, node states, pools and the operator config.
+    /// Namespace of policies, node states, pools and the operator config.
     pub namespace: String,
-    /// The name of this replica.
+    /// Name of this replica, unique among all replicas.
     pub identity: String,
-    /// What stands before the names of resources: `openshift.io`.
+    /// Prefix of resource names: `openshift.io`.
     pub resource_prefix: String,
-    /// How long a node state is kept when its node is gone.
+    /// Time for which a node state is kept after its node was deleted.
     pub stale_state_after: Duration,
-    /// Where metrics are served.
+    /// Listen address of metrics.
     pub metrics: BindAddress,
-    /// Where `/healthz` and `/readyz` are served.
+    /// Listen address of `/healthz` and `/readyz`.
     pub health: BindAddress,
-    /// How admission is served.
+    /// Settings of the admission webhooks.
     pub webhook: WebhookConfig,
-    /// What is deployed, and how.
+    /// Settings of the deployed components.
     pub deploy: DeployConfig,
 }
 
-/// Why the operator ended.
+/// Error that ends the operator.
 #[derive(Debug, Error)]
 pub enum OperatorError {
-    /// The streams of changes ended, which they never should.
-    #[error("the API server's changes cannot be followed any more")]
+    /// A watch ended for good.
+    #[error("a watch of the API server ended unexpectedly")]
     WatchEnded,
-    /// A controller ended in the middle.
-    #[error("a controller ended in the middle")]
+    /// A controller panicked.
+    #[error("a controller crashed")]
     Crashed(#[from] tokio::task::JoinError),
-    /// Two replicas have the same name.
-    #[error("another operator calls itself {0:?}, too: give each replica a name of its own in POD_NAME")]
+    /// Two replicas have the same identity.
+    #[error(
+        "another operator replica uses the identity {0:?}: set POD_NAME to a unique name for each replica"
+    )]
     SameIdentity(String),
-    /// A port is taken.
+    /// A listen address cannot be opened.
     #[error("cannot serve {what}")]
     Bind {
-        /// What was to be served there.
+        /// Server: metrics, probes or webhooks.
         what: &'static str,
-        /// Where, and why not.
+        /// Address and cause.
         source: BindError,
     },
-    /// No TLS.
-    #[error("cannot serve webhooks: TLS cannot be set up")]
+    /// TLS cannot be configured.
+    #[error("cannot serve webhooks: TLS cannot be configured")]
     Tls(#[source] rustls::Error),
 }
 
-/// Runs until `stop`, or until the API server cannot be watched at all.
+/// Runs the operator until `stop`, or until a watch ends for good.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), OperatorError> {
-    tracing::info!(namespace = config.namespace, "operator starts");
+    tracing::info!(namespace = config.namespace, "operator started");
     let context = Context {
-        announcer: Announcer::new(client.clone(), &config.identity),
+        event_recorder: EventRecorder::new(client.clone(), &config.identity),
         client,
         config: Arc::new(config),
-        leadership: Leadership::none(),
+        leadership: Leadership::not_held(),
         metrics: Arc::new(Metrics::new()),
         health: Arc::default(),
     };
     replica::server::start(&context, &stop).await?;
-    // Whatever ends takes the rest with it.
+    // When one task ends, all others are stopped.
     let stop = stop.child_token();
-    let mut always = JoinSet::new();
-    let (publish, settings) = tokio::sync::watch::channel(Seen::Unknown);
-    always.spawn(stopped_by(stop.clone(), components::settings::follow(context.clone(), publish)));
-    let admission = admission::start(&context, settings, &mut always, &stop).await?;
-    let candidate = Candidate::new(context.clone());
-    let may_lead = async {
+    let mut replica_tasks = JoinSet::new();
+    let (publish, settings) = tokio::sync::watch::channel(OperatorConfigState::Unknown);
+    replica_tasks
+        .spawn(run_until(stop.clone(), components::config_watch::watch_config(context.clone(), publish)));
+    let admission = admission::start(&context, settings, &mut replica_tasks, &stop).await?;
+    let candidate = LeaseCandidate::new(context.clone());
+    let election = async {
         let led = Box::pin(candidate.run(|stop| lead(&context, &admission, stop), stop.clone())).await;
         stop.cancel();
         led
     };
-    let (led, others) = tokio::join!(may_lead, all_of(&mut always, &stop));
-    tracing::info!("operator stops");
+    let (led, others) = tokio::join!(election, wait_for_all(&mut replica_tasks, &stop));
+    tracing::info!("operator stopped");
     led.and(others)
 }
 
-/// Waits until all have ended. The first that ends takes the others with it, each of which finishes what it has begun.
-async fn all_of(
+/// Waits until all tasks have ended. When the first one ends, the others are stopped after their current work.
+async fn wait_for_all(
     tasks: &mut JoinSet<Result<(), OperatorError>>,
     stop: &CancellationToken,
 ) -> Result<(), OperatorError> {
@@ -121,7 +127,7 @@ async fn all_of(
         let is_stopping = stop.is_cancelled();
         stop.cancel();
         match ended? {
-            // When all stop, whoever follows another may notice the end of that one first.
+            // During shutdown, the end of one task may look like the end of a watch to another one.
             Err(OperatorError::WatchEnded) if is_stopping => {}
             ended => result = result.and(ended),
         }
@@ -129,45 +135,49 @@ async fn all_of(
     result
 }
 
-/// Runs all controllers until `stop`, or until one of them cannot go on.
+/// Runs all controllers until `stop`, or until one of them fails.
 async fn lead(
     context: &Context,
-    admission: &admission::Inputs,
+    admission: &admission::AdmissionInputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
     let settings = admission.settings.clone();
     let mut controllers = JoinSet::new();
-    let (tell, standing) = tokio::sync::watch::channel(Standing::Unknown);
+    let (admission_status, admission_statuses) = tokio::sync::watch::channel(AdmissionStatus::Unknown);
     let certificates =
-        admission::look_after_certificates(context.clone(), admission.clone(), tell, stop.clone());
+        admission::reconcile_certificates(context.clone(), admission.clone(), admission_status, stop.clone());
     controllers.spawn(certificates);
     let (problem, plugin_problem) = tokio::sync::watch::channel(None);
     let plugin = spawn_device_plugin(context, &mut controllers, &settings, problem, &stop);
     let (publish, nic_ids) = tokio::sync::watch::channel(None);
-    let follow = components::go_device_plugin::follow_nic_ids(context.clone(), publish);
-    controllers.spawn(stopped_by(stop.clone(), follow));
-    let (offload, offload_seen) = tokio::sync::watch::channel(Offload::default());
+    let watch_nic_ids = components::go_device_plugin::watch_nic_ids(context.clone(), publish);
+    controllers.spawn(run_until(stop.clone(), watch_nic_ids));
+    let (offload, offload_states) = tokio::sync::watch::channel(OffloadStatus::default());
     controllers.spawn(openshift::offload::run(context.clone(), offload, stop.clone()));
-    let ([seen, drain_seen], tell_both) = fleet::shared::follow(context);
-    controllers.spawn(stopped_by(stop.clone(), tell_both));
-    let inputs = Inputs { settings: settings.clone(), plugin, nic_ids, offload: offload_seen };
-    controllers.spawn(fleet::controller::run(context.clone(), seen, inputs, stop.clone()));
-    controllers.spawn(drain::run(context.clone(), drain_seen, settings.clone(), stop.clone()));
-    let inputs = components::operator_config::Inputs { settings, plugin_problem, admission: standing };
+    let ([fleet_watches, drain_watches], forward_events) = fleet::shared_watches::watch_shared(context);
+    controllers.spawn(run_until(stop.clone(), forward_events));
+    let inputs = FleetInputs { settings: settings.clone(), plugin, nic_ids, offload: offload_states };
+    controllers.spawn(fleet::controller::run(context.clone(), fleet_watches, inputs, stop.clone()));
+    controllers.spawn(drain::run(context.clone(), drain_watches, settings.clone(), stop.clone()));
+    let inputs = components::operator_config::OperatorConfigInputs {
+        settings,
+        plugin_problem,
+        admission: admission_statuses,
+    };
     controllers.spawn(components::operator_config::run(context.clone(), inputs, stop.clone()));
     controllers.spawn(networks::run(context.clone(), stop.clone()));
     controllers.spawn(fleet::default_pool::run(context.clone(), stop.clone()));
-    all_of(&mut controllers, &stop).await
+    wait_for_all(&mut controllers, &stop).await
 }
 
-/// Looks after the separate device plugin, where it is deployed, or after what it left behind.
+/// Starts the controller of the separate device plugin, or its clean-up if the plugin is not deployed.
 fn spawn_device_plugin(
     context: &Context,
     controllers: &mut JoinSet<Result<(), OperatorError>>,
-    settings: &Settings,
-    problem: tokio::sync::watch::Sender<components::go_device_plugin::Problem>,
+    settings: &OperatorConfigReceiver,
+    problem: tokio::sync::watch::Sender<components::go_device_plugin::ConfigMapProblem>,
     stop: &CancellationToken,
-) -> Option<tokio::sync::mpsc::UnboundedSender<components::go_device_plugin::News>> {
+) -> Option<tokio::sync::mpsc::UnboundedSender<components::go_device_plugin::PluginUpdate>> {
     if context.config.deploy.device_plugin_image.is_none() {
         controllers.spawn(components::go_device_plugin::clean_up(
             context.clone(),
@@ -176,20 +186,20 @@ fn spawn_device_plugin(
         ));
         return None;
     }
-    let (tell, news) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, updates) = tokio::sync::mpsc::unbounded_channel();
     controllers.spawn(components::go_device_plugin::run(
         context.clone(),
         settings.clone(),
-        news,
+        updates,
         problem,
         stop.clone(),
     ));
-    Some(tell)
+    Some(sender)
 }
 
-async fn stopped_by(
+async fn run_until(
     stop: CancellationToken,
-    work: impl Future<Output = Result<(), OperatorError>>,
+    task: impl Future<Output = Result<(), OperatorError>>,
 ) -> Result<(), OperatorError> {
-    stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
+    stop.run_until_cancelled(task).await.unwrap_or(Ok(()))
 }

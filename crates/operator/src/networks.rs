@@ -1,9 +1,9 @@
-//! The network controller: each network becomes a NetworkAttachmentDefinition (NAD).
+//! Network controller: creates a NetworkAttachmentDefinition (NAD) for each network.
 
 mod changes;
-mod known;
-mod objects;
-mod steps;
+mod execute;
+mod index;
+mod versioned_store;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,74 +11,75 @@ use std::sync::Arc;
 use futures::StreamExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
-use vfleet_cluster::queue::Work;
+use vfleet_cluster::queue::WorkQueue;
 use vfleet_plan::network::NetworkId;
 
 use crate::OperatorError;
-use crate::networks::changes::Change;
-use crate::networks::known::Known;
-use crate::networks::steps::{News, Task};
+use crate::networks::changes::{NetworkChange, watch_all};
+use crate::networks::execute::{NetworkExecution, NetworkWrite};
+use crate::networks::index::NetworkIndex;
 use crate::replica::context::Context;
 
-/// How many networks are worked on at once.
-const AT_ONCE: usize = 16;
+/// Number of networks that are reconciled concurrently.
+const MAX_TASKS: usize = 16;
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes::all(&context.client, &context.config.namespace));
-    let (tell, news) = unbounded_channel();
-    let mut controller = Controller {
-        known: Known::new(&context.config.namespace, &context.config.resource_prefix),
-        work: Work::new("networks", AT_ONCE, Arc::clone(&context.metrics)),
+    let mut changes = pin!(watch_all(&context.client, &context.config.namespace));
+    let (sender, writes) = unbounded_channel();
+    let mut controller = NetworkController {
+        index: NetworkIndex::new(&context.config.namespace, &context.config.resource_prefix),
+        work: WorkQueue::new("networks", MAX_TASKS, Arc::clone(&context.metrics)),
         context,
-        tell,
-        news,
+        sender,
+        writes,
     };
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            () = controller.work.progress() => {}
+            change = changes.next() => controller.apply(change.ok_or(OperatorError::WatchEnded)?),
+            () = controller.work.wait_for_progress() => {}
         }
-        controller.start_work();
+        controller.reconcile();
     }
     controller.work.finish().await;
     Ok(())
 }
 
-struct Controller {
+struct NetworkController {
     context: Context,
-    known: Known,
-    work: Work<NetworkId>,
-    tell: UnboundedSender<News>,
-    /// What was written. It counts at once: the watches may tell it a little later, and work would be done twice.
-    news: UnboundedReceiver<News>,
+    index: NetworkIndex,
+    work: WorkQueue<NetworkId>,
+    sender: UnboundedSender<NetworkWrite>,
+    /// Completed writes. They are applied to the index at once, because the watches deliver them later and the same
+    /// write would be done twice.
+    writes: UnboundedReceiver<NetworkWrite>,
 }
 
-impl Controller {
-    fn take(&mut self, change: Change) {
-        let touched = self.known.take(change);
-        self.work.touch(touched);
+impl NetworkController {
+    fn apply(&mut self, change: NetworkChange) {
+        let affected = self.index.apply(change);
+        self.work.add(affected);
     }
 
-    fn start_work(&mut self) {
-        while let Ok(news) = self.news.try_recv() {
-            self.known.learn(news);
+    fn reconcile(&mut self) {
+        while let Ok(write) = self.writes.try_recv() {
+            self.index.apply_write(write);
         }
         if self.work.is_idle() {
-            self.known.at_rest();
+            self.index.forget_deleted();
         }
-        if !self.known.is_complete() {
+        if !self.index.is_complete() {
             return;
         }
-        while let Some(id) = self.work.next_touched() {
-            self.look_at(id);
+        while let Some(id) = self.work.take_next() {
+            self.reconcile_network(id);
         }
     }
 
-    fn look_at(&mut self, id: NetworkId) {
-        let Some(todo) = self.known.decide(&id) else { return self.work.nothing_to_do(&id) };
-        let task = Task { context: self.context.clone(), tell: self.tell.clone(), todo };
-        self.work.start(id, task.run());
+    fn reconcile_network(&mut self, id: NetworkId) {
+        let Some(plan) = self.index.decide(&id) else { return self.work.mark_done(&id) };
+        let execution = NetworkExecution { context: self.context.clone(), sender: self.sender.clone(), plan };
+        self.work.start(id, execution.run());
     }
 }

@@ -1,4 +1,4 @@
-//! OpenShift: its machine config operator, where it is there. It brings configs to the nodes of machine config pools.
+//! Machine config operator of OpenShift, which applies machine configs to the nodes of machine config pools.
 
 pub(crate) mod offload;
 
@@ -8,18 +8,18 @@ use futures::{Stream, StreamExt};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
-use vfleet_cluster::retry::Retries;
+use vfleet_cluster::retry::RetryQueue;
 use vfleet_cluster::write::{WriteError, Writer};
 
 use crate::replica::context::Context;
 
 const GROUP: &str = "machineconfiguration.openshift.io";
 
-/// The one Infrastructure object.
+/// Name of the only Infrastructure object.
 const INFRASTRUCTURE: &str = "cluster";
 
-/// The control plane of such a cluster (HyperShift) is elsewhere, and with it the machine config operator.
-const HOSTED: &str = "External";
+/// Topology of a hosted control plane (HyperShift), whose machine config operator runs in another cluster.
+const HOSTED_TOPOLOGY: &str = "External";
 
 pub(crate) fn machine_config_pools() -> ApiResource {
     resource(GROUP, "MachineConfigPool", "machineconfigpools")
@@ -33,35 +33,37 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
 }
 
-/// Whether this cluster has machine config pools. Asks until there is an answer.
+/// Returns whether this cluster has machine config pools. Retries until the API server answers.
 pub(crate) async fn has_machine_config_pools(context: &Context) -> bool {
-    let mut looks = pin!(looks(context));
+    let mut answers = pin!(detect_machine_config_pools(context));
     loop {
-        if let Some(Ok(answer)) = looks.next().await {
+        if let Some(Ok(answer)) = answers.next().await {
             return answer;
         }
     }
 }
 
-/// Looks whether this cluster has machine config pools, again and again, each time a little later: what was in the way,
-/// and at last the answer.
-pub(crate) fn looks(context: &Context) -> impl Stream<Item = Result<bool, WriteError>> + Send + use<> {
+/// Detects whether this cluster has machine config pools. The stream returns the error of each failed attempt, and
+/// retries with backoff.
+pub(crate) fn detect_machine_config_pools(
+    context: &Context,
+) -> impl Stream<Item = Result<bool, WriteError>> + Send + use<> {
     futures::stream::unfold(
-        (context.clone(), Retries::default(), false),
+        (context.clone(), RetryQueue::default(), false),
         async |(context, mut retries, is_retry)| {
             if is_retry {
-                retries.later(());
+                retries.schedule(());
                 retries.next().await;
             }
-            let answer = look(&context).await.inspect_err(|error| {
-                tracing::warn!(%error, "cannot see whether there are machine config pools, will ask again");
+            let answer = query_machine_config_pools(&context).await.inspect_err(|error| {
+                tracing::warn!(%error, "cannot detect machine config pools: retrying");
             });
             Some((answer, (context, retries, true)))
         },
     )
 }
 
-async fn look(context: &Context) -> Result<bool, WriteError> {
+async fn query_machine_config_pools(context: &Context) -> Result<bool, WriteError> {
     let (writer, client) = (Writer::new(context.leadership.clone()), &context.client);
     let pools: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &machine_config_pools());
     match writer.list(&pools, &ListParams::default().limit(1)).await {
@@ -71,12 +73,12 @@ async fn look(context: &Context) -> Result<bool, WriteError> {
     let infrastructures = resource("config.openshift.io", "Infrastructure", "infrastructures");
     let infrastructures: Api<DynamicObject> = Api::all_with(client.clone(), &infrastructures);
     let infrastructure = writer.read(&infrastructures, INFRASTRUCTURE).await?;
-    Ok(!infrastructure.is_some_and(|found| is_hosted(&found)))
+    Ok(!infrastructure.is_some_and(|object| has_hosted_control_plane(&object)))
 }
 
-fn is_hosted(infrastructure: &DynamicObject) -> bool {
+fn has_hosted_control_plane(infrastructure: &DynamicObject) -> bool {
     let topology = infrastructure.data.pointer("/status/controlPlaneTopology");
-    topology.and_then(serde_json::Value::as_str) == Some(HOSTED)
+    topology.and_then(serde_json::Value::as_str) == Some(HOSTED_TOPOLOGY)
 }
 
 #[cfg(test)]
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_control_plane_that_is_elsewhere_shows_in_the_infrastructure() {
+    fn a_hosted_control_plane_is_detected() {
         for (status, expected) in [
             (json!({}), false),
             (json!({ "controlPlaneTopology": "HighlyAvailable" }), false),
@@ -94,7 +96,7 @@ mod tests {
         ] {
             let object: DynamicObject =
                 serde_json::from_value(json!({ "metadata": {}, "status": status })).unwrap();
-            assert_eq!(is_hosted(&object), expected);
+            assert_eq!(has_hosted_control_plane(&object), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One replica of the operator: which one leads, its context, metrics and probes.
+//! One replica of the operator: leader election, shared context, metrics and probes.
 
 pub(crate) mod context;
 pub(crate) mod health;

@@ -1,85 +1,88 @@
-//! Admission: what is wrong with an object that somebody is about to write, and what is added to it before it is stored.
+//! Admission rules: findings about an object before it is stored, and fields that are added to it.
 //!
-//! The same functions judge at the door (the operator's webhooks), afterwards in status (condition `Valid`), and on one
-//! machine without a cluster. So they need no more than is known: facts that are missing are `None`, and a rule that
-//! would need them is skipped with a warning. What matches nothing *yet* is a warning; only what contradicts itself, or
-//! facts that are known, is an error.
+//! The same functions are called by the operator's webhooks, by the controllers that write condition `Valid`, and by
+//! `vfleet node` without a cluster. Missing facts are `None`: a rule that needs them is skipped with a warning. An
+//! object that matches nothing *yet* gets a warning. Only a contradiction within the object, or with observed facts, is
+//! an error.
 
 mod classes;
+mod condition;
 mod defaults;
 mod finding;
 mod injector;
+mod messages;
 mod names;
 mod network;
 mod operator_config;
 mod patch;
 mod policy;
 mod pool;
-mod texts;
-mod verdict;
 
 use serde::Deserialize;
 
-pub use classes::{Classes, NodeClass, PolicyFacts, largest_classes, same_cards};
-pub use defaults::policy_defaults;
+pub use classes::{NodeClass, NodeClasses, PolicyFacts, cards_match, keep_largest_classes};
+pub use condition::{unreadable_finding, valid_condition};
+pub use defaults::patch_policy_defaults;
 pub use finding::{Finding, Findings, Severity};
-pub use injector::{BadNetworks, Injection, NadSight, NamedNetwork, NetworkRef, inject, networks_of_pod};
-pub use names::{NameFault, resource_name};
+pub use injector::{
+    Injection, NadAnnotations, NamedNetwork, NetworkAnnotationError, NetworkRef, inject_resources,
+    read_pod_networks,
+};
+pub use names::{NameFault, check_resource_name};
 pub use network::{ResourceFacts, check_network};
 pub use operator_config::{ConfigFacts, FIXED_VARIABLES, check_operator_config};
 pub use patch::PatchOperation;
 pub use policy::check_policy;
 pub use pool::{PoolFacts, PoolRival, check_pool};
-pub use verdict::{unreadable, valid};
 
-/// What somebody is about to do.
+/// Operation of an admission request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// To create an object.
+    /// The object is created.
     Create,
-    /// To change one.
+    /// The object is changed.
     Update,
-    /// To delete one.
+    /// The object is deleted.
     Delete,
 }
 
-/// What somebody is about to do, and with what. `T` is all of the object that rules look at.
+/// Admission request. `T` is the part of the object that rules check.
 #[derive(Debug)]
 pub struct Request<'a, T> {
-    /// To create, change or delete it.
+    /// Operation that is requested.
     pub operation: Operation,
-    /// The object's namespace.
+    /// Namespace of the object.
     pub namespace: &'a str,
-    /// The object's name.
+    /// Name of the object.
     pub name: &'a str,
-    /// As it shall be; `None` when it is to be deleted.
+    /// New object; `None` for a deletion.
     pub new: Option<&'a T>,
-    /// As it is; `None` when it is to be created.
+    /// Stored object; `None` for a creation.
     pub old: Option<&'a T>,
 }
 
 impl<'a, T> Request<'a, T> {
-    /// An object as if it were just created: how controllers judge what is there.
+    /// Returns a request that creates `object`. Controllers check stored objects with it.
     pub fn creation(namespace: &'a str, name: &'a str, object: &'a T) -> Self {
         Self { operation: Operation::Create, namespace, name, new: Some(object), old: None }
     }
 }
 
-/// The operator that is asked.
+/// Operator that checks an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Installation<'a> {
-    /// Its namespace: policies, pools and its config count there only.
+    /// Namespace of the operator. Policies, pools and the operator config are used only there.
     pub namespace: &'a str,
-    /// Every card is reported, also one that the ConfigMap `supported-nic-ids` does not list.
+    /// True if agents also report cards that the ConfigMap `supported-nic-ids` does not list.
     pub dev_mode: bool,
 }
 
-/// What `check` finds in a request, softened by what was so before. A change that leaves what counts as it is (`is_same`)
-/// is not judged: it would keep finalizers from being taken off. What the old object is found to have, under the facts
-/// of today, is a warning: it does not keep anybody from changing something else. The old one is checked as if it were
-/// created, so that rules about a change are never softened.
-pub fn judge<T>(
+/// Runs `check` with ratcheting: errors that the stored object has too become warnings, so that other fields can still
+/// be changed. The stored object is checked as if it were created, so errors about the change itself stay errors.
+///
+/// An update that changes nothing relevant (`is_same`) is not checked: finalizers can always be removed.
+pub fn evaluate<T>(
     request: &Request<'_, T>,
     is_same: impl FnOnce(&T, &T) -> bool,
     check: impl Fn(&Request<'_, T>) -> Findings,
@@ -105,32 +108,32 @@ mod tests {
     fn check(request: &Request<'_, i32>) -> Findings {
         let mut findings = Findings::default();
         if request.new.is_some_and(|number| *number < 0) {
-            findings.error("T01", "Negative", "spec", "it is negative");
+            findings.error("T01", "Negative", "spec", "the number is negative");
         }
         if request.new < request.old {
-            findings.error("T02", "Lowered", "spec", "it is lowered");
+            findings.error("T02", "Lowered", "spec", "the number was lowered");
         }
         findings
     }
 
     fn errors(operation: Operation, new: Option<i32>, old: Option<i32>) -> Vec<&'static str> {
         let request = Request { operation, namespace: "ns", name: "x", new: new.as_ref(), old: old.as_ref() };
-        judge(&request, PartialEq::eq, check).errors().map(|finding| finding.rule).collect()
+        evaluate(&request, PartialEq::eq, check).errors().map(|finding| finding.rule).collect()
     }
 
     #[test]
-    fn what_is_created_or_deleted_is_judged_as_it_is() {
+    fn creations_and_deletions_are_checked_without_ratcheting() {
         assert_eq!(errors(Operation::Create, Some(-1), None), ["T01"]);
         assert_eq!(errors(Operation::Delete, None, Some(-1)), ["T02"]);
     }
 
     #[test]
-    fn a_change_of_nothing_is_not_judged() {
+    fn an_update_that_changes_nothing_is_not_checked() {
         assert!(errors(Operation::Update, Some(-1), Some(-1)).is_empty());
     }
 
     #[test]
-    fn an_old_fault_is_softened_and_a_rule_about_the_change_is_not() {
+    fn old_errors_become_warnings_but_errors_about_the_change_do_not() {
         assert_eq!(errors(Operation::Update, Some(-2), Some(-1)), ["T02"]);
         assert!(errors(Operation::Update, Some(-1), Some(-2)).is_empty());
         assert_eq!(errors(Operation::Update, Some(-1), Some(1)), ["T01", "T02"]);

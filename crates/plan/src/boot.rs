@@ -1,15 +1,15 @@
-//! systemd mode: the cards are made what is wanted at boot, by units of systemd, and the agent only says what they shall
-//! do. Also how a machine leaves that mode.
+//! Planner of systemd mode: systemd units configure the cards at boot, and the agent writes their config file. Also the
+//! steps that leave the mode.
 
 mod config;
 mod fault;
-mod guard;
 mod in_use;
+mod reboots;
 mod units;
 
 pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
-pub use in_use::accepted;
+pub use in_use::accepted_spec;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED};
@@ -21,174 +21,177 @@ use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, pla
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
 
-/// What the units shall do, and what came of it the last time.
+/// Input of the planner in systemd mode.
 #[derive(Clone, Copy, Debug)]
-pub struct BootWish<'a> {
-    /// What the machine shall be like.
+pub struct BootRequest<'a> {
+    /// Desired state.
     pub spec: &'a SriovNetworkNodeStateSpec,
-    /// What of it is not refused because of what the node itself uses: [`accepted`].
+    /// Desired state without the parts that are refused because the node uses them: [`accepted_spec`].
     pub accepted: &'a SriovNetworkNodeStateSpec,
-    /// The same as the text of [`BOOT_CONFIG`].
+    /// Content of [`BOOT_CONFIG`] for the accepted state.
     pub config: &'a str,
-    /// What [`BOOT_RESULT`] says, when it is there.
+    /// Content of [`BOOT_RESULT`], if the file exists.
     pub result: Option<&'a BootResult>,
-    /// What the node may do beyond the usual.
+    /// Options of the planner.
     pub options: NodeOptions,
 }
 
-/// What came of the units' work: the content of [`BOOT_RESULT`].
+/// Result of the units: the content of [`BOOT_RESULT`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BootResult {
-    /// Succeeded, `InProgress` (the first unit is done, the second is not) or Failed.
+    /// Succeeded, `InProgress` (the first unit has finished, the second has not) or Failed.
     pub sync_status: String,
-    /// Why it failed; empty otherwise.
+    /// Error; empty if there is none.
     pub last_sync_error: String,
 }
 
 impl BootResult {
-    /// The first unit is done.
+    /// Returns the result after the first unit.
     pub fn in_progress() -> Self {
         Self { sync_status: IN_PROGRESS.to_owned(), last_sync_error: String::new() }
     }
 
-    /// All is as wanted.
+    /// Returns the result of a success.
     pub fn succeeded() -> Self {
         Self { sync_status: SUCCEEDED.to_owned(), last_sync_error: String::new() }
     }
 
-    /// Something is not as wanted.
+    /// Returns the result of a failure.
     pub fn failed(error: impl Into<String>) -> Self {
         Self { sync_status: FAILED.to_owned(), last_sync_error: error.into() }
     }
 
-    /// As a file. JSON is YAML, and its quotes keep any text one line.
+    /// Returns the result file. The error is a JSON string, which is YAML and always one line.
     pub fn file(&self) -> HostFile {
-        let error = config::one_line(&self.last_sync_error.as_str().into());
+        let error =
+            config::escape_non_ascii(&serde_json::Value::from(self.last_sync_error.as_str()).to_string());
         let text = format!("syncStatus: {}\nlastSyncError: {error}\n", self.sync_status);
         HostFile { path: BOOT_RESULT.to_owned(), text, is_program: false }
     }
 }
 
-/// The steps in systemd mode.
+/// Returns the steps in systemd mode.
 ///
-/// A change that takes VFs or a PF from somebody waits for a restart, in which the units do it. Done at once is what
-/// disturbs nobody, and what is wanted of VFs on PFs that are managed outside. Where there is nothing to do on the cards
-/// there is no restart: whoever switches the mode on for a node that is as wanted does not pay for it.
-pub fn plan_boot(wish: &BootWish<'_>, facts: &HostFacts) -> Plan {
-    if wish.spec.interfaces.is_none() {
+/// Changes that disrupt others wait for a reboot, in which the units make them. Changes without disruption, and those
+/// of VFs on externally managed PFs, are made immediately. If the cards match the desired state, there is no reboot:
+/// enabling the mode on a configured node does not disrupt it.
+pub fn plan_boot(request: &BootRequest<'_>, facts: &HostFacts) -> Plan {
+    if request.spec.interfaces.is_none() {
         return Plan::default();
     }
-    // A restart of the firmware saves none of the machine, in which the units do their work.
-    let options = NodeOptions { firmware_reset: false, ..wish.options };
-    let node = guard::with_our_count(plan_accepted(wish, facts, options), facts);
-    let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(wish.config);
-    // One beside another config does not speak about this one, and is removed.
-    let result = wish.result.filter(|_| !is_new);
+    // A firmware reset does not avoid the reboot in which the units run.
+    let options = NodeOptions { firmware_reset: false, ..request.options };
+    let node = reboots::keep_unit_counts(plan_accepted(request, facts, options), facts);
+    let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(request.config);
+    // A result beside an old config is outdated, and is removed.
+    let result = request.result.filter(|_| !is_new);
     let mut files = units::install(facts);
     if is_new {
-        files.extend(write_config(wish, facts));
+        files.extend(write_config(request, facts));
     }
-    // Units at work would be disturbed, and what they leave would not be about the config beside it.
-    let is_something_to_do = !files.is_empty() || !node.steps.is_empty();
-    if is_something_to_do && !facts.working_units.is_empty() {
-        return without_restart(Vec::new(), node.problems, BootFault::Unfinished);
+    // Steps would disturb running units, and their result would not belong to the new config.
+    let has_steps = !files.is_empty() || !node.steps.is_empty();
+    if has_steps && !facts.running_units.is_empty() {
+        return plan_without_reboot(Vec::new(), node.problems, BootFault::Unfinished);
     }
     if node.steps.iter().any(|planned| planned.step == Step::Reboot) {
-        return with_its_own_restart(files, node);
+        return plan_own_reboot(files, node);
     }
     if node.steps.iter().any(sets_firmware) {
         return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
-    let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, wish.spec));
-    if node.steps.iter().filter(|planned| of_units(planned)).all(disturbs_nobody) {
-        return at_once(files, node, result, facts);
+    let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, request.spec));
+    if node.steps.iter().filter(|planned| of_units(planned)).all(has_no_disruption) {
+        return plan_immediate_steps(files, node, result, facts);
     }
     let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(of_units);
-    // What is for the whole machine is for what waits, unless there is something else.
+    // Steps of the machine belong to the waiting ones, unless there are others.
     if others.iter().all(|planned| planned.step.pf().is_none()) {
         others.clear();
     }
     let fault = match result {
-        Some(result) => not_as_wanted(&waiting, result),
-        None => match guard::restart(&waiting, wish, facts) {
-            Ok(restart) => return Plan { steps: [files, restart].concat(), problems: node.problems },
+        Some(result) => unfinished_fault(&waiting, result),
+        None => match reboots::plan_reboot(&waiting, request, facts) {
+            Ok(reboot) => return Plan { steps: [files, reboot].concat(), problems: node.problems },
             Err(fault) => fault,
         },
     };
-    without_restart([files, others].concat(), node.problems, fault)
+    plan_without_reboot([files, others].concat(), node.problems, fault)
 }
 
-/// What is accepted is done, and what is refused is said. A PF of which something is refused does not have the machine
-/// restart.
-fn plan_accepted(wish: &BootWish<'_>, facts: &HostFacts, options: NodeOptions) -> Plan {
-    let held = in_use::held(wish.spec, wish.accepted);
-    if held.is_empty() {
-        return plan_node_with(wish.spec, facts, &options);
+/// Returns the plan of the accepted state, with problems for the refused parts. A PF with refused parts does not reboot
+/// the machine.
+fn plan_accepted(request: &BootRequest<'_>, facts: &HostFacts, options: NodeOptions) -> Plan {
+    let refused_pfs = in_use::differing_pfs(request.spec, request.accepted);
+    if refused_pfs.is_empty() {
+        return plan_node_with(request.spec, facts, &options);
     }
-    let mut plan = plan_node_with(wish.accepted, facts, &options);
+    let mut plan = plan_node_with(request.accepted, facts, &options);
     let waits: BTreeSet<_> = plan
         .steps
         .iter()
-        .filter(|planned| !disturbs_nobody(planned))
+        .filter(|planned| !has_no_disruption(planned))
         .filter_map(|planned| planned.step.pf())
-        .filter(|pf| held.contains(pf) && !is_external(*pf, wish.spec))
+        .filter(|pf| refused_pfs.contains(pf) && !is_external(*pf, request.spec))
         .collect();
     plan.steps.retain(|planned| planned.step.pf().is_none_or(|pf| !waits.contains(&pf)));
-    let refused = plan_node_with(wish.spec, facts, &options).problems;
-    let others = plan.problems.into_iter().filter(|problem| problem.pf.is_none_or(|pf| !held.contains(&pf)));
+    let refused = plan_node_with(request.spec, facts, &options).problems;
+    let others =
+        plan.problems.into_iter().filter(|problem| problem.pf.is_none_or(|pf| !refused_pfs.contains(&pf)));
     let others: Vec<_> = others.filter(|problem| !refused.contains(problem)).collect();
     Plan { steps: plan.steps, problems: [refused, others].concat() }
 }
 
-/// Somebody else makes its VFs, often after the boot: they cannot wait for the next one, which would take them away.
+/// Returns whether the PF is externally managed. Its VFs are often created after boot, so they cannot wait for the next
+/// one.
 fn is_external(pf: PciAddress, spec: &SriovNetworkNodeStateSpec) -> bool {
     let mut external = spec.interfaces.iter().flatten().filter(|one| one.externally_managed == Some(true));
     external.any(|one| one.pci_address.value() == Ok(&pf))
 }
 
-fn disturbs_nobody(planned: &PlannedStep) -> bool {
+fn has_no_disruption(planned: &PlannedStep) -> bool {
     planned.disruption <= Disruption::Vf
 }
 
-/// When a unit does its work.
+/// Phase of the boot in which a unit runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootPhase {
-    /// Before the network: PFs are set up and VFs made.
+    /// Before the network: PFs are configured and VFs created.
     BeforeNetwork,
-    /// After it: all the rest.
+    /// After the network: everything else.
     AfterNetwork,
 }
 
-/// The steps of a unit. It never restarts the machine: where that is needed it says so, and the agent sees to it. Nor does
-/// it set the firmware of cards: the agent does that before the restart. And as it does not see all that a restart is
-/// for, the count of restarts is the agent's as well.
+/// Returns the steps of a unit. Units never reboot the machine, set firmware or change reboot counts: a needed reboot
+/// is reported as a problem, and the agent does the rest, since only the agent knows all needs.
 pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> Plan {
     let options = NodeOptions { mellanox: false, ..config.settings.options };
-    let facts = in_use::known(facts, &config.in_use);
+    let facts = in_use::with_recorded_uses(facts, &config.in_use);
     let mut plan = match phase {
         BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts),
         BootPhase::AfterNetwork => plan_node_with(&config.spec, &facts, &options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;
-        plan.steps.retain(|planned| !planned.step.leads_to_restart());
-        plan.problems.push(Problem::of_the_node(BootFault::NeedsRestart { why }));
+        plan.steps.retain(|planned| !planned.step.leads_to_reboot());
+        plan.problems.push(Problem::of_node(BootFault::NeedsReboot { why }));
     }
     plan.steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. } | Step::ForgetReboots));
     plan
 }
 
-/// The steps that leave nothing of systemd mode behind, be it ours or the Go daemon's.
-pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
-    let why = "the agent itself looks after the cards";
+/// Returns the steps that remove everything of systemd mode, also files of the Go daemon.
+pub fn plan_systemd_mode_removal(facts: &HostFacts) -> Vec<PlannedStep> {
+    let why = "the agent configures the cards itself";
     let remove = |path: String| planned(Step::RemoveFile { pf: None, path }, Disruption::None, why);
     let units: Vec<String> = UNITS.iter().map(|unit| unit_path(unit)).collect();
     let mut steps = Vec::new();
     for unit in UNITS.iter().filter(|unit| facts.enabled_units.contains(**unit)) {
         steps.push(planned(Step::DisableUnit { unit: (*unit).to_owned() }, Disruption::None, why));
     }
-    // Others' programs are not among the facts. They go before the units that start them, which tell that they may be there.
+    // Programs are not in the facts. They are removed before the units, whose presence shows that the programs may
+    // exist.
     if units.iter().any(|unit| facts.files.contains_key(unit)) {
         steps.extend([BOOT_PROGRAM, GO_BOOT_PROGRAM].map(|program| remove(program.to_owned())));
     }
@@ -197,49 +200,55 @@ pub fn plan_no_boot(facts: &HostFacts) -> Vec<PlannedStep> {
     steps
 }
 
-/// The result goes first: while it is there it speaks about the config beside it.
-fn write_config(wish: &BootWish<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
-    let why = "something else is wanted at boot";
+/// Returns the steps that write the config. The old result is removed first, since it belongs to the old config.
+fn write_config(request: &BootRequest<'_>, facts: &HostFacts) -> Vec<PlannedStep> {
+    let why = "the desired state at boot changed";
     let mut steps = Vec::new();
     if facts.files.contains_key(BOOT_RESULT) {
         let step = Step::RemoveFile { pf: None, path: BOOT_RESULT.to_owned() };
         steps.push(planned(step, Disruption::None, why));
     }
-    let file = HostFile { path: BOOT_CONFIG.to_owned(), text: wish.config.to_owned(), is_program: false };
+    let file = HostFile { path: BOOT_CONFIG.to_owned(), text: request.config.to_owned(), is_program: false };
     steps.push(planned(Step::WriteFile { pf: None, file }, Disruption::None, why));
     steps
 }
 
-/// The machine restarts anyway (kernel arguments, firmware): the units then find their config. It is written when the
-/// cards are done with, right before what leads to the restart, which does not follow when that fails.
-fn with_its_own_restart(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
-    let leads_to_restart = |planned: &PlannedStep| planned.step.leads_to_restart();
-    let at = node.steps.iter().position(leads_to_restart).unwrap_or(node.steps.len());
+/// Returns the plan of a machine that reboots anyway (kernel arguments, firmware), after which the units use their
+/// config. It is written after the steps of the cards and before the reboot, which does not follow if one of them
+/// fails.
+fn plan_own_reboot(files: Vec<PlannedStep>, mut node: Plan) -> Plan {
+    let leads_to_reboot = |planned: &PlannedStep| planned.step.leads_to_reboot();
+    let at = node.steps.iter().position(leads_to_reboot).unwrap_or(node.steps.len());
     node.steps.splice(at..at, files);
     node
 }
 
-/// Settings that count after a restart. The next plan, which sees them, asks for that one.
+/// Returns whether the step sets firmware that takes effect after a reboot. The next plan requests the reboot.
 fn sets_firmware(planned: &PlannedStep) -> bool {
     matches!(planned.step, Step::SetFirmware { .. }) && planned.disruption == Disruption::Reboot
 }
 
-fn at_once(files: Vec<PlannedStep>, node: Plan, result: Option<&BootResult>, facts: &HostFacts) -> Plan {
+fn plan_immediate_steps(
+    files: Vec<PlannedStep>,
+    node: Plan,
+    result: Option<&BootResult>,
+    facts: &HostFacts,
+) -> Plan {
     let succeeds = node.problems.is_empty();
     let mut steps = [files, node.steps].concat();
     if succeeds && result != Some(&BootResult::succeeded()) {
         let step = Step::WriteFile { pf: None, file: BootResult::succeeded().file() };
-        steps.push(planned(step, Disruption::None, "the cards are as wanted without a restart"));
+        steps.push(planned(step, Disruption::None, "the cards are configured without a reboot"));
     }
-    if succeeds && guard::is_counting(facts) {
+    if succeeds && reboots::has_unit_counts(facts) {
         steps.retain(|planned| !matches!(planned.step, Step::CountReboot { .. }));
-        steps.push(planned(Step::ForgetReboots, Disruption::None, "they led to what they were for"));
+        steps.push(planned(Step::ForgetReboots, Disruption::None, "the purpose of the reboots is reached"));
     }
     Plan { steps, problems: node.problems }
 }
 
-/// The units did their work, and still the machine is not as wanted. Another restart would change nothing.
-fn not_as_wanted(waiting: &[PlannedStep], result: &BootResult) -> BootFault {
+/// Returns the fault if the units have run and the cards still do not match: another reboot would change nothing.
+fn unfinished_fault(waiting: &[PlannedStep], result: &BootResult) -> BootFault {
     match result.sync_status.as_str() {
         SUCCEEDED => BootFault::ChangedSince {
             step: waiting.first().map(|planned| planned.step.to_string()).unwrap_or_default(),
@@ -249,8 +258,8 @@ fn not_as_wanted(waiting: &[PlannedStep], result: &BootResult) -> BootFault {
     }
 }
 
-fn without_restart(steps: Vec<PlannedStep>, mut problems: Vec<Problem>, fault: BootFault) -> Plan {
-    problems.push(Problem::of_the_node(fault));
+fn plan_without_reboot(steps: Vec<PlannedStep>, mut problems: Vec<Problem>, fault: BootFault) -> Plan {
+    problems.push(Problem::of_node(fault));
     Plan { steps, problems }
 }
 

@@ -1,167 +1,169 @@
-//! Who may drain now, and what comes next for each node: pools, node states, nodes and pods => actions.
+//! Drain decisions: from pools, node states, nodes and pods to slots and actions.
 //!
-//! The protocol, of which this is the whole decision:
+//! The drain protocol, whose decisions are all made here:
 //!
-//! 1. The agent asks: `Drain_Required`, with how much is to be drained and when it asked ([`agent_move`]). The time is
-//!    also the request's name: a later request has a later one.
-//! 2. The operator gives it one of its pool's slots ([`plan_slots`]): it writes the pool's list of slots, on top of the
-//!    version that it has seen, so that of two replicas only one can. A slot is for one request.
-//! 3. The operator goes on with that node ([`next`]): it pauses the machine config pool (OpenShift), cordons the node,
-//!    evicts its pods and writes `Draining_Complete`. Each write is on top of the version that it was decided on.
-//! 4. The agent does its work and writes `Idle`.
-//! 5. The operator uncordons the node, notes there that the request is over, and takes the slot back.
+//! 1. The agent requests a drain: `Drain_Required` with a scope and the time of the request ([`plan_agent_action`]).
+//!    The time also identifies the request: a later request has a later time.
+//! 2. The operator grants a slot of the node's pool ([`slots::plan_slots`]). It writes the slots to the pool's status
+//!    with the resource version that it has read, so that only one of two replicas succeeds. A slot is for one request.
+//! 3. The operator drains the node ([`next_action`]): it pauses the machine config pool (OpenShift), cordons the node,
+//!    evicts its pods and writes `Draining_Complete`. Each write carries the resource version of the decision.
+//! 4. The agent configures the machine and writes `Idle`.
+//! 5. The operator uncordons the node, records on the Node that the request is finished, and frees the slot.
 //!
-//! No two objects are seen at the same time, so that one may be newer than the other. Requests tell which: nothing is
-//! done to a node for a request that is over there, nor undone for one that is later than the one in the node state.
+//! Objects are read at different times, so one may be newer than another. Request times tell which: nothing is done to
+//! a node for a request that the Node records as finished, and nothing is undone for a request later than that of the
+//! node state.
 //!
-//! The agent may write `Idle` at any time: it needs no drain any more.
+//! The agent may write `Idle` at any time to withdraw its request.
 
 mod agent;
 mod budgets;
 mod external;
-mod kept;
+mod facts;
+mod kept_resources;
 mod limit;
 mod migration;
 mod moment;
-mod next;
+mod node_action;
 mod pods;
-mod seen;
 mod slots;
 
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 
 use crate::prelude::*;
 
-pub use agent::{AgentMove, agent_move, need};
-pub use budgets::{Budget, budgets_of, is_let_go};
-pub use external::{AgentAct, Answer, ExternalFacts, agent_act};
-pub use kept::{kept_at_asking, kept_resources};
-pub use limit::{Limit, LimitNote, limit, lowered_below};
-pub use migration::{Leftover, Migration, MovedStatus, is_left_in_the_middle, plan_migration};
+pub use agent::{AgentAction, plan_agent_action, required_scope};
+pub use budgets::{DisruptionBudget, is_eviction_granted, matching_budgets};
+pub use external::{AgentDrainStep, ExternalFacts, ExternalProgress, plan_agent_step};
+pub use kept_resources::{kept_before_request, kept_resources};
+pub use limit::{DrainLimit, LimitNote, drain_limit, lowers_limit_below};
+pub use migration::{GoDrainState, MigratedStatus, MigrationStep, has_unfinished_go_drain, plan_migration};
 pub use moment::Moment;
-pub use next::{Blocked, McpFacts, NodeAction, PodsSeen, Rules, wakes_at};
-pub use pods::{PodFacts, Treatment, restarts_with, treatment};
-pub use slots::{Slot, SlotPlan, Turn, holds_slot, turn};
+pub use node_action::{DrainRules, HoldReason, McpFacts, NodeAction, PodsState, next_deadline};
+pub use pods::{PodFacts, PodTreatment, needs_restart, treat_pod};
+pub use slots::{Slot, SlotPlan, SlotPriority, holds_slot, slot_priority};
 
-/// A pool, as far as draining goes.
+/// Limit, slots and rules of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolDrain<'a> {
-    /// How many of its nodes may be drained at once.
-    pub limit: Limit,
-    /// The slots that it has given away, as its status lists them, by node.
+    /// Number of its nodes that may be drained at the same time.
+    pub limit: DrainLimit,
+    /// Granted slots from the pool's status, sorted by node.
     pub slots: &'a [Slot],
-    /// What holds for its nodes.
-    pub rules: Rules,
+    /// Drain rules of its nodes.
+    pub rules: DrainRules,
 }
 
-/// A node that belongs to the pool, or that the pool lists.
+/// Node that belongs to a pool or still holds one of its slots.
 #[derive(Clone, Copy, Debug)]
-pub struct Member<'a> {
-    /// Its name.
+pub struct PoolMember<'a> {
+    /// Name of the node.
     pub name: &'a str,
-    /// Its objects.
+    /// Facts from its Node and node state.
     pub facts: &'a DrainFacts,
-    /// It belongs to another pool now, but this one still lists it.
-    pub is_guest: bool,
-    /// The request that another pool lists it for; for a guest, its own pool.
-    pub slot_elsewhere: Option<Moment>,
-    /// Its pods.
-    pub pods: PodsSeen,
-    /// OpenShift: its machine config pool.
+    /// The node belongs to another pool now, but still holds a slot of this one.
+    pub is_former_member: bool,
+    /// Request for which another pool lists the node; for a former member, request for which its own pool lists it.
+    pub slot_in_other_pool: Option<Moment>,
+    /// State of its pods.
+    pub pods: PodsState,
+    /// Its machine config pool (OpenShift).
     pub mcp: Option<McpFacts>,
 }
 
-/// What to do for a pool and its nodes.
+/// Slots of a pool and actions for its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainPlan {
-    /// For the pool's list of slots.
+    /// Changes of the pool's slots.
     pub slots: SlotPlan,
-    /// For each of the nodes, in the order in which they were given.
+    /// Action for each member, in the order of the input.
     pub actions: Vec<NodeAction>,
 }
 
-/// What to do for a pool and its nodes now. `members` are all who hold a slot or wait for one; others may be left out,
-/// as they change nothing for anybody else.
-pub fn plan_drain(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> DrainPlan {
+/// Plans the slots of a pool and the next action for each of its nodes. `members` must contain all nodes that hold a
+/// slot or wait for one; other nodes may be left out because they do not affect the result.
+pub fn plan_drain(pool: &PoolDrain<'_>, members: &[PoolMember<'_>], now: Moment) -> DrainPlan {
     DrainPlan {
         slots: slots::plan_slots(pool, members, now),
-        actions: members.iter().map(|member| next(pool, member, now)).collect(),
+        actions: members.iter().map(|member| next_action(pool, member, now)).collect(),
     }
 }
 
-/// What to do for one node now: what [`plan_drain`] says for it, whatever the others are like.
-pub fn next(pool: &PoolDrain<'_>, member: &Member<'_>, now: Moment) -> NodeAction {
+/// Returns the next action for one node: the same as [`plan_drain`] returns for it, independent of other nodes.
+pub fn next_action(pool: &PoolDrain<'_>, member: &PoolMember<'_>, now: Moment) -> NodeAction {
     let request = member.facts.state.and_then(|state| state.request);
-    let place = pool.slots.binary_search_by(|slot| slot.node.as_str().cmp(member.name));
-    let listed = place.ok().and_then(|place| pool.slots.get(place)).map(|slot| slot.request);
-    let slot = next::SlotSeen {
-        // Where too many have one, nobody begins before that is put right.
+    let position = pool.slots.binary_search_by(|slot| slot.node.as_str().cmp(member.name));
+    let listed = position.ok().and_then(|position| pool.slots.get(position)).map(|slot| slot.request);
+    let slot = node_action::SlotFacts {
+        // While more slots are granted than the limit allows, no drain starts.
         is_usable: request.is_some() && listed == request && pool.limit.allows(pool.slots.len()),
-        request: listed.max(member.slot_elsewhere),
+        request: listed.max(member.slot_in_other_pool),
     };
-    let action = next::next(member, slot, &pool.rules, now);
-    let waits = || action == NodeAction::Rest && slots::waits(member.facts, &pool.rules, now);
+    let action = node_action::next_action(member, slot, &pool.rules, now);
+    let is_waiting = || action == NodeAction::None && slots::is_waiting(member.facts, &pool.rules, now);
     match pool.limit {
-        Limit::AtMost(0) if waits() => NodeAction::Wait(Blocked::NeverDrained),
-        Limit::NoPool if waits() => NodeAction::Wait(Blocked::NoPool),
+        DrainLimit::AtMost(0) if is_waiting() => NodeAction::Hold(HoldReason::LimitZero),
+        DrainLimit::NoPool if is_waiting() => NodeAction::Hold(HoldReason::NoPool),
         _ => action,
     }
 }
 
-/// What counts of a Node.
+/// Facts about a Node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeFacts {
-    /// Whether no new pods come to it.
+    /// `spec.unschedulable` is set.
     pub is_cordoned: bool,
-    /// Our mark on it.
-    pub mark: Option<Mark>,
-    /// The last request that is over for this node: no cordon for it, or for an earlier one, is right any more. Written
-    /// with the uncordon; without a cordon by itself, before the slot is taken back.
+    /// Cordon mark of this installation.
+    pub mark: Option<CordonMark>,
+    /// Last finished request: the node must not be cordoned for this request or an earlier one any more. Written
+    /// together with the uncordon; if the node was never cordoned, written before the slot is freed.
     pub last_request: Option<Moment>,
-    /// Whether its kubelet says that it is ready.
+    /// Condition `Ready` is true.
     pub is_ready: bool,
-    /// Another installation's operator drains it.
-    pub is_anothers: bool,
+    /// The operator of another installation drains the node.
+    pub is_marked_by_other_installation: bool,
 }
 
-/// Our mark on a cordoned node. Written with the cordon, and taken off with it, each in one write.
+/// Mark of the operator on a node that it drains. Written in one request with the cordon, removed in one with the
+/// uncordon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mark {
-    /// Who cordoned the node.
-    pub cordon: Cordon,
-    /// The request that it is drained for.
+pub struct CordonMark {
+    /// Origin of the cordon.
+    pub cordon: CordonOrigin,
+    /// Request for which the node is drained.
     pub request: Moment,
 }
 
-/// Who cordoned a node.
+/// Origin of a cordon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cordon {
-    /// We did.
+pub enum CordonOrigin {
+    /// The operator cordoned the node.
     Ours,
-    /// Somebody had before us: it stays.
-    Found,
+    /// The node was cordoned before the drain and stays cordoned.
+    Preexisting,
 }
 
-/// What counts of a node state.
+/// Facts about the drain in a node state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StateFacts {
-    /// How far the drain is.
+    /// Drain status.
     pub status: DrainStatus,
-    /// Who wrote that.
-    pub writer: Writer,
-    /// How much is to be drained.
+    /// Writer of the drain status.
+    pub writer: StatusWriter,
+    /// Pods to be evicted.
     pub scope: DrainScope,
-    /// The name of the agent's last request: when it asked, by its own clock.
+    /// Identity of the agent's last request: its time by the node's clock.
     pub request: Option<Moment>,
-    /// When that was written, by the API server's clock.
-    pub asked_at: Option<Moment>,
-    /// Since when its pods are being evicted.
+    /// Time of the request by the API server's clock.
+    pub requested_at: Option<Moment>,
+    /// Start of the eviction.
     pub draining_since: Option<Moment>,
-    /// Since when they are gone.
+    /// Time at which the last pod was gone.
     pub completed_at: Option<Moment>,
-    /// After a drain that took too long.
-    pub retry: Option<Retry>,
-    /// Somebody else drains this node.
+    /// Set after a drain that timed out.
+    pub retry: Option<RetryState>,
+    /// An external drainer drains this node.
     pub is_external: bool,
 }
 
@@ -169,10 +171,10 @@ impl Default for StateFacts {
     fn default() -> Self {
         Self {
             status: DrainStatus::Idle,
-            writer: Writer::Agent,
+            writer: StatusWriter::Agent,
             scope: DrainScope::Partial,
             request: None,
-            asked_at: None,
+            requested_at: None,
             draining_since: None,
             completed_at: None,
             retry: None,
@@ -181,42 +183,42 @@ impl Default for StateFacts {
     }
 }
 
-/// Who wrote a drain status.
+/// Writer of a drain status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Writer {
+pub enum StatusWriter {
     Agent,
     Operator,
-    /// Somebody else, for example a person.
+    /// Another client, for example an administrator with kubectl.
     Other,
 }
 
-/// A drain took too long and was given up for now.
+/// Retry of a drain that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Retry {
-    /// How often that was so, for one request.
+pub struct RetryState {
+    /// Number of timeouts for one request.
     pub times: u32,
-    /// It is not tried again before this.
+    /// Earliest time of the next try.
     pub not_before: Moment,
 }
 
-/// One node: both of its objects, as last seen.
+/// Facts about one node from its Node and its node state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DrainFacts {
-    /// `None`: there is no such Node.
+    /// `None`: the Node does not exist.
     pub node: Option<NodeFacts>,
-    /// `None`: there is no node state.
+    /// `None`: the node state does not exist.
     pub state: Option<StateFacts>,
-    /// Whether both were read from the API server itself, first the Node and then the node state, after all else that is
-    /// decided on: what we see of an object may be older than what we see of another.
+    /// Both objects were read from the API server after everything else the decision depends on, first the Node and
+    /// then the node state. Otherwise they come from watches, and one may be older than the other.
     pub is_verified: bool,
 }
 
-/// Whether `had` is enough where `needed` is needed.
-pub fn covers(had: DrainScope, needed: DrainScope) -> bool {
-    had == DrainScope::Full || needed == DrainScope::Partial
+/// Returns whether a drain with scope `drained` is sufficient for `needed`.
+pub fn covers(drained: DrainScope, needed: DrainScope) -> bool {
+    drained == DrainScope::Full || needed == DrainScope::Partial
 }
 
-/// Whether a drain is on its way or done: the node is not as it usually is.
+/// Returns whether a drain has started or is complete: the node does not serve pods as usual.
 pub const fn is_in_flight(status: DrainStatus) -> bool {
     matches!(
         status,

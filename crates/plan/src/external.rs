@@ -1,4 +1,4 @@
-//! PFs that are managed outside: whether what somebody else made of a PF is enough for what is wanted of its VFs.
+//! Externally managed PFs: check that the PF meets the requirements of the policies for its VFs.
 
 use thiserror::Error;
 use vfleet_api::node_state::InterfaceExt;
@@ -6,34 +6,34 @@ use vfleet_api::node_state::InterfaceExt;
 use crate::facts::{EswitchMode, Fact, PfFacts};
 use crate::prelude::*;
 
-/// What is wanted of a PF that is managed outside.
+/// Requirements for an externally managed PF.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalWish {
-    /// How many VFs it must have at least.
+pub struct DesiredExternalPf {
+    /// Minimum number of VFs.
     pub num_vfs: u16,
-    /// The MTU that it must have at least.
+    /// Minimum MTU.
     pub mtu: Option<i64>,
-    /// The link type that it must have, in either case: ETH or IB. Empty when any will do.
+    /// Required link type, ETH or IB in upper or lower case; empty if any is accepted.
     pub link_type: String,
-    /// The mode that its embedded switch must have.
+    /// Required eswitch mode.
     pub eswitch: EswitchMode,
 }
 
-/// What somebody else made of a PF.
+/// Observed state of an externally managed PF.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalFound {
-    /// How many VFs it has.
+pub struct ObservedExternalPf {
+    /// Number of VFs.
     pub num_vfs: usize,
-    /// Its MTU, where it is known.
+    /// MTU, if known.
     pub mtu: Option<u32>,
-    /// Its link type: ETH, IB, or empty where it is not known.
+    /// Link type: ETH, IB, or empty if unknown.
     pub link_type: String,
-    /// The mode of its embedded switch: legacy also where it has none, `None` where its driver does not tell.
+    /// Eswitch mode: legacy for a card without eswitch, `None` if the driver does not report the mode.
     pub eswitch: Option<EswitchMode>,
 }
 
-impl From<&InterfaceExt> for ExternalFound {
-    /// As a node state reports it.
+impl From<&InterfaceExt> for ObservedExternalPf {
+    /// Reads the state from the status of a node state.
     fn from(card: &InterfaceExt) -> Self {
         let count = card.num_vfs.unwrap_or(0);
         let is_switchdev = card.e_switch_mode.as_deref() == Some(EswitchMode::Switchdev.as_str());
@@ -46,8 +46,8 @@ impl From<&InterfaceExt> for ExternalFound {
     }
 }
 
-impl From<&PfFacts> for ExternalFound {
-    /// As the machine has it.
+impl From<&PfFacts> for ObservedExternalPf {
+    /// Reads the state from host facts.
     fn from(pf: &PfFacts) -> Self {
         Self {
             num_vfs: pf.vfs.len(),
@@ -62,51 +62,54 @@ impl From<&PfFacts> for ExternalFound {
     }
 }
 
-/// What is not enough. The text says what to do about it.
+/// Requirement that an externally managed PF does not meet. The message contains the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExternalFault {
     #[error(
-        "{asked} VFs are wanted on a PF that is managed outside, but it has {found}: create them there, or lower numVfs"
+        "{requested} VFs are requested, but the externally managed PF has {observed}: create more VFs, or lower numVfs"
     )]
-    TooFewVfs { asked: u16, found: usize },
+    TooFewVfs { requested: u16, observed: usize },
     #[error(
-        "MTU {asked} is wanted on a PF that is managed outside, but it has {found}: raise it there, or lower mtu"
+        "MTU {requested} is requested, but the externally managed PF has {observed}: raise the MTU of the PF, or lower mtu"
     )]
-    Mtu { asked: i64, found: u32 },
+    Mtu { requested: i64, observed: u32 },
     #[error(
-        "link type {asked} is wanted on a PF that is managed outside, but the port is {found}: select another PF, or correct linkType"
+        "link type {requested} is requested, but the externally managed PF has {observed}: select another PF, or correct linkType"
     )]
-    LinkType { asked: String, found: String },
+    LinkType { requested: String, observed: String },
     #[error(
-        "eSwitchMode {} is wanted on a PF that is managed outside, but it is in mode {}: change it there, or correct eSwitchMode", asked.as_str(), found.as_str()
+        "eSwitchMode {} is requested, but the externally managed PF is in mode {}: change the mode of the PF, or correct eSwitchMode", requested.as_str(), observed.as_str()
     )]
-    Eswitch { asked: EswitchMode, found: EswitchMode },
+    Eswitch { requested: EswitchMode, observed: EswitchMode },
 }
 
 impl ExternalFault {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::TooFewVfs { .. } => "TooFewVfs",
-            Self::Mtu { .. } => "MtuNotPossible",
-            Self::LinkType { .. } => "LinkTypeNotPossible",
-            Self::Eswitch { .. } => "EswitchModeNotPossible",
+            Self::Mtu { .. } => "MtuNotSupported",
+            Self::LinkType { .. } => "LinkTypeNotSupported",
+            Self::Eswitch { .. } => "EswitchModeNotSupported",
         }
     }
 }
 
-/// All that is not enough. The one rule for admission and for the node. What is not known is no fault.
-pub fn check(wanted: &ExternalWish, found: &ExternalFound) -> Vec<ExternalFault> {
-    let vfs = (usize::from(wanted.num_vfs) > found.num_vfs)
-        .then_some(ExternalFault::TooFewVfs { asked: wanted.num_vfs, found: found.num_vfs });
-    let mtu = match (wanted.mtu, found.mtu) {
-        (Some(asked), Some(found)) if asked > i64::from(found) => Some(ExternalFault::Mtu { asked, found }),
+/// Returns the requirements that the PF does not meet. Used by admission and by the agent. Unknown values are no fault.
+pub fn check(desired: &DesiredExternalPf, observed: &ObservedExternalPf) -> Vec<ExternalFault> {
+    let vfs = (usize::from(desired.num_vfs) > observed.num_vfs)
+        .then_some(ExternalFault::TooFewVfs { requested: desired.num_vfs, observed: observed.num_vfs });
+    let mtu = match (desired.mtu, observed.mtu) {
+        (Some(requested), Some(observed)) if requested > i64::from(observed) => {
+            Some(ExternalFault::Mtu { requested, observed })
+        }
         _ => None,
     };
-    let is_known = !wanted.link_type.is_empty() && !found.link_type.is_empty();
-    let link_type = (is_known && !wanted.link_type.eq_ignore_ascii_case(&found.link_type))
-        .then(|| ExternalFault::LinkType { asked: wanted.link_type.clone(), found: found.link_type.clone() });
-    let eswitch = found.eswitch.filter(|found| *found != wanted.eswitch);
-    let eswitch = eswitch.map(|found| ExternalFault::Eswitch { asked: wanted.eswitch, found });
+    let is_known = !desired.link_type.is_empty() && !observed.link_type.is_empty();
+    let link_type = (is_known && !desired.link_type.eq_ignore_ascii_case(&observed.link_type)).then(|| {
+        ExternalFault::LinkType { requested: desired.link_type.clone(), observed: observed.link_type.clone() }
+    });
+    let eswitch = observed.eswitch.filter(|observed| *observed != desired.eswitch);
+    let eswitch = eswitch.map(|observed| ExternalFault::Eswitch { requested: desired.eswitch, observed });
     [vfs, mtu, link_type, eswitch].into_iter().flatten().collect()
 }

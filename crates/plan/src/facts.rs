@@ -1,5 +1,5 @@
-//! What a machine is like, as its kernel reports it. Nothing derived, nothing guessed: a fact that could not be
-//! read is an error of the reader or an [`Unread`] card, never an empty value here.
+//! Host facts: everything that was read from one machine. Nothing is derived or guessed. A value that could not be read
+//! is an error of the reader, an [`UnreadableCard`] or an unknown [`Fact`], never an empty value.
 
 mod fact;
 mod host_use;
@@ -9,12 +9,14 @@ mod record;
 mod system;
 
 pub use fact::Fact;
-pub use host_use::{Absence, ClockReading, InUse, LingeringUse, PROTECTION, RememberedUse, UseMemory};
+pub use host_use::{
+    Absence, ClockReading, DEFAULT_PROTECTION_TIME, LingeringUse, ProtectingUse, RememberedUse, UseHistory,
+};
 pub use identity::CardIdentity;
 pub(crate) use identity::hex;
 pub use link::{HostUse, LinkFacts, LinkKind};
-pub use record::{FirstSeen, ModeOrder, ModeTrial, Record, RefusedOrder};
-pub use system::{BootLoader, KernelFacts, ModuleState, Processor, Reboots, Tries};
+pub use record::{ModeOrder, ModeTrial, OriginalState, Record, RefusedOrder};
+pub use system::{BootLoader, KernelFacts, ModuleState, Processor, RebootCount, Reboots};
 
 use core::time::Duration;
 
@@ -24,175 +26,177 @@ use vfleet_api::{Guid, MacAddr, PciAddress};
 use crate::firmware::FirmwareFacts;
 use crate::prelude::*;
 
-/// A machine.
+/// Host facts of one machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostFacts {
     /// Network cards that can have VFs, by PCI address.
     pub pfs: Vec<PfFacts>,
-    /// Cards that are there, but what they are like cannot be told now, by PCI address.
-    pub unread: Vec<Unread>,
-    /// What is not known of cards that are read otherwise, by PCI address.
-    pub unanswered: Vec<Unanswered>,
-    /// What vfleet itself wrote down about PFs, by PCI address. May name a PF that is no longer there.
+    /// Cards that are present and cannot be read now, by PCI address.
+    pub unreadable: Vec<UnreadableCard>,
+    /// Queries about readable cards that failed, by PCI address.
+    pub failed_queries: Vec<FailedQuery>,
+    /// Records of PFs, by PCI address. A record can belong to a PF that is no longer present.
     pub records: Vec<Record>,
-    /// The kernel, and how it is started.
+    /// Facts of the kernel and its boot configuration.
     pub kernel: KernelFacts,
-    /// Those of the files in [`crate::files`] that are there, by path (as seen from the host's own root): their text.
+    /// Content of each file of [`crate::files`] that exists, by path below the host's root.
     pub files: BTreeMap<String, String>,
-    /// Units of systemd in [`crate::files::UNITS`] that are started at boot.
+    /// Enabled systemd units of [`crate::files::UNITS`].
     pub enabled_units: BTreeSet<String>,
-    /// Those of them whose program runs.
-    pub working_units: BTreeSet<String>,
-    /// Whether the program at [`crate::files::BOOT_PROGRAM`] is the one that looks, byte by byte.
+    /// Systemd units of [`crate::files::UNITS`] whose process is running.
+    pub running_units: BTreeSet<String>,
+    /// True if the program at [`crate::files::BOOT_PROGRAM`] is identical to the running one.
     pub has_boot_program: bool,
-    /// The file of InfiniBand GUIDs, as it is written; `None` when there is none.
+    /// Content of the InfiniBand GUID file; `None` without a file.
     pub guid_file: Option<String>,
-    /// PFs whose record is there and cannot be read: nobody can tell what is ours of them. Each is [`HostFacts::unread`],
-    /// which says why, whether or not the card is there.
-    pub unread_records: BTreeSet<PciAddress>,
-    /// Uses of PFs and VFs by the node itself that are not observed now, and protect them for a while still.
+    /// PFs whose record exists and cannot be read, so that it is unknown what vfleet changed there. Each of them is
+    /// also in [`HostFacts::unreadable`], which has the error, even if the card is not present.
+    pub unreadable_records: BTreeSet<PciAddress>,
+    /// Uses of PFs and VFs by the node that are not observed now and still protect them.
     pub lingering_uses: BTreeMap<PciAddress, LingeringUse>,
-    /// When the first of these protections ends, unless the use returns.
+    /// Time until the first of these protections ends, if the use does not return.
     pub protection_ends_in: Option<Duration>,
 }
 
 impl HostFacts {
-    /// The PF at `address`.
+    /// Returns the PF at `address`.
     pub fn pf(&self, address: PciAddress) -> Option<&PfFacts> {
         self.pfs.iter().find(|pf| pf.address == address)
     }
 
-    /// Why the card at `address` cannot be read, if that is so.
-    pub fn unread(&self, address: PciAddress) -> Option<&Unread> {
-        self.unread.iter().find(|unread| unread.pf == address)
+    /// Returns the error of the card at `address`; `None` if the card can be read.
+    pub fn unreadable(&self, address: PciAddress) -> Option<&UnreadableCard> {
+        self.unreadable.iter().find(|card| card.pf == address)
     }
 
-    /// What was written down about the PF at `address`.
+    /// Returns the record of the PF at `address`.
     pub fn record(&self, address: PciAddress) -> Option<&Record> {
         self.records.iter().find(|record| record.pf == address)
     }
 }
 
-/// A card that cannot be read now: its driver hangs, or a file of it makes no sense. Others are not affected.
+/// Card that cannot be read now, because its driver hangs or a file of it has an invalid value. Other cards are not
+/// affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
-    /// The card.
+pub struct UnreadableCard {
+    /// PCI address of the card.
     pub pf: PciAddress,
-    /// What was tried, and what came of it.
+    /// Error of the read.
     pub error: String,
-    /// The same in one word, for conditions, events and metrics.
+    /// Reason of the error, for conditions, Events and metrics.
     pub reason: &'static str,
 }
 
-/// A question about a card that was asked of somebody other than the kernel, and not answered.
+/// Failed query about a card that something other than the kernel answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unanswered {
-    /// The card.
+pub struct FailedQuery {
+    /// PCI address of the card.
     pub pf: PciAddress,
-    /// What was asked.
-    pub question: Question,
-    /// What was tried, and what came of it.
+    /// Fact that was queried.
+    pub query: ExternalQuery,
+    /// Error of the query.
     pub error: String,
-    /// The same in one word, for conditions, events and metrics.
+    /// Reason of the error, for conditions, Events and metrics.
     pub reason: &'static str,
 }
 
-/// What is asked of others than the kernel.
+/// Fact of a card that something other than the kernel answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// [`PfFacts::firmware`], of a vendor's tool that is there.
+pub enum ExternalQuery {
+    /// [`PfFacts::firmware`], answered by the firmware tool of the vendor.
     Firmware,
-    /// [`PfFacts::net_filter`], of a cloud.
+    /// [`PfFacts::net_filter`], answered by the metadata of the cloud.
     Network,
 }
 
-/// A PF: a network card that can have VFs, or could if its firmware showed them.
+/// Facts of a PF: a card that can have VFs, or could if its firmware enabled them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PfFacts {
     /// PCI address.
     pub address: PciAddress,
-    /// PCI vendor id.
+    /// PCI vendor ID.
     pub vendor: u16,
-    /// PCI device id.
+    /// PCI device ID.
     pub device: u16,
-    /// Driver that it is bound to.
+    /// Driver of the PF.
     pub driver: Option<String>,
-    /// The NUMA node that it is near to, on a machine that has several.
+    /// NUMA node of the PF, on a machine with several.
     pub numa_node: Option<u16>,
-    /// How many VFs it can have; 0 while its firmware shows none.
+    /// Maximum number of VFs; 0 while the firmware enables none.
     pub total_vfs: u16,
-    /// Whether the kernel binds its VFs to a driver by itself when they appear.
+    /// `sriov_drivers_autoprobe`: the kernel binds new VFs to a driver.
     pub drivers_autoprobe: bool,
-    /// Mode of its embedded switch. None: there is no switch. Unknown: its driver does not tell, as mlx5 before Linux 6.0
-    /// while there are no VFs.
+    /// Eswitch mode. None: the card has no eswitch. Unknown: the driver does not report it, as mlx5 before Linux 6.0
+    /// does while there are no VFs.
     pub eswitch: Fact<EswitchMode>,
-    /// Whether traffic control may be offloaded to it (`hw-tc-offload`); `None` when that cannot be switched.
+    /// `hw-tc-offload`: traffic control is offloaded to the PF; `None` if that cannot be changed.
     pub tc_offload: Option<bool>,
-    /// Its RDMA device.
+    /// RDMA device of the PF.
     pub rdma: Option<RdmaFacts>,
-    /// Settings of its firmware, where a tool told.
+    /// Firmware settings, if a firmware tool reported them.
     pub firmware: Option<FirmwareFacts>,
-    /// A hypervisor gave it: it is a VF whose PF is not on this machine. [`PfFacts::vfs`] has the card itself then.
+    /// The card is a lone VF, whose PF is not on this machine. [`PfFacts::vfs`] then contains the card itself.
     pub is_lone_vf: bool,
-    /// The network that a cloud says that it is on. Unknown while the cloud cannot be asked, or about which card.
+    /// Network of the card according to the cloud. Unknown while the metadata cannot be read, or does not identify the
+    /// card.
     pub net_filter: Fact<String>,
-    /// Its network interface, when a kernel driver made one in the host's own network namespace.
+    /// Interface of the PF, if a kernel driver created one in the host's network namespace.
     pub link: Option<LinkFacts>,
-    /// The VFs that it has, by index, without gaps.
+    /// VFs of the PF, by index, without gaps.
     pub vfs: Vec<VfFacts>,
 }
 
-/// A VF.
+/// Facts of a VF.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VfFacts {
-    /// Its index on the PF.
+    /// Index of the VF on its PF.
     pub index: u16,
     /// PCI address.
     pub address: PciAddress,
-    /// PCI vendor id.
+    /// PCI vendor ID.
     pub vendor: u16,
-    /// PCI device id.
+    /// PCI device ID.
     pub device: u16,
-    /// Driver that it is bound to.
+    /// Driver of the VF.
     pub driver: Option<String>,
-    /// The address that the PF keeps for it; zero when none was ever set, `None` when the PF keeps none.
+    /// Administrative MAC that the PF stores for the VF; zero if none was ever set, `None` if the PF stores none.
     pub admin_mac: Option<MacAddr>,
-    /// The node GUID that the PF keeps for it, on InfiniBand; `None` when the kernel does not tell.
+    /// Node GUID that the PF stores for the VF, on InfiniBand; `None` if the kernel does not report it.
     pub admin_guid: Option<Guid>,
-    /// Its RDMA device, when a driver made one.
+    /// RDMA device of the VF.
     pub rdma: Option<RdmaFacts>,
-    /// The vDPA device made of it.
+    /// Driver of the VF's vDPA device.
     pub vdpa: Option<VdpaKind>,
-    /// Name of the interface that stands for it on the embedded switch.
+    /// Name of the VF's representor.
     pub representor: Option<String>,
-    /// Its network interface, when a kernel driver made one and it is in the host's own network namespace (a pod
-    /// may hold it).
+    /// Interface of the VF, if a kernel driver created one and it is in the host's network namespace, not in that of a
+    /// pod.
     pub link: Option<LinkFacts>,
 }
 
-/// An RDMA device.
+/// Facts of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaFacts {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Its node GUID; zero when it has none.
+    /// Node GUID; zero if the device has none.
     pub node_guid: Guid,
-    /// GUID of its first port, which an IPoIB interface has at the end of its hardware address; `None` when it has none.
+    /// GUID of the first port, which ends the hardware address of an IPoIB interface; `None` if there is none.
     pub port_guid: Option<Guid>,
 }
 
-/// Mode of an embedded switch.
+/// Eswitch mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EswitchMode {
-    /// The card forwards by address and VLAN alone.
+    /// The card forwards by MAC and VLAN only.
     Legacy,
-    /// Each VF has a representor, and software decides.
+    /// Each VF has a representor, and software controls the forwarding.
     Switchdev,
 }
 
 impl EswitchMode {
-    /// As the API and devlink spell it.
+    /// Returns the name that the API and devlink use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -201,18 +205,18 @@ impl EswitchMode {
     }
 }
 
-/// Which driver a vDPA device is bound to.
+/// Driver of a vDPA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VdpaKind {
-    /// To a network interface of the kernel (`virtio_vdpa`).
+    /// `virtio_vdpa`: the device becomes a network interface.
     Virtio,
-    /// To a character device for programs (`vhost_vdpa`).
+    /// `vhost_vdpa`: the device becomes a character device for programs.
     Vhost,
 }
 
 impl VdpaKind {
-    /// As the API spells it.
+    /// Returns the name that the API uses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
@@ -220,7 +224,7 @@ impl VdpaKind {
         }
     }
 
-    /// The driver on the vDPA bus, which is also its module.
+    /// Returns the driver on the vDPA bus, which is also the name of its module.
     pub const fn driver(self) -> &'static str {
         match self {
             Self::Virtio => "virtio_vdpa",

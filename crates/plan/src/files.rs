@@ -1,56 +1,58 @@
-//! Files on the host that vfleet keeps for other programs: udev rules, options of modules, units of systemd. All paths
-//! are as seen from the host's own root.
+//! Files that vfleet writes on the host for other programs: udev rules, module options, systemd units. Paths are
+//! relative to the root of the host.
 
 use crate::prelude::*;
 
-/// Where udev looks for rules.
+/// Directory of udev rules.
 pub const UDEV_RULES: &str = "/etc/udev/rules.d";
-/// Options of modules: the RDMA mode.
+/// Module options with the RDMA mode.
 pub const MODULE_OPTIONS: &str = "/etc/modprobe.d/sriov_network_operator_modules_config.conf";
-/// Asked by udev whether NetworkManager shall leave a VF alone.
+/// Script that tells udev whether NetworkManager must ignore a VF.
 pub const DISABLE_NM_SCRIPT: &str = "/etc/udev/disable-nm-sriov.sh";
-/// Asked by udev for the name of a representor.
+/// Script that tells udev the name of a representor.
 pub const REPRESENTOR_SCRIPT: &str = "/etc/udev/switchdev-vf-link-name.sh";
-/// What `vfleet boot` shall do.
+/// Configuration for `vfleet boot`.
 pub const BOOT_CONFIG: &str = "/etc/sriov-operator/sriov-interface-config.yaml";
-/// What came of it.
+/// Result of `vfleet boot`.
 pub const BOOT_RESULT: &str = "/etc/sriov-operator/sriov-interface-result.yaml";
-/// The cards that are allowed, one on each line, for `vfleet boot`.
+/// Supported cards for `vfleet boot`, one per line.
 pub const BOOT_NIC_IDS: &str = "/etc/sriov-operator/sriov-supported-nics-ids.yaml";
-/// Where units of systemd are put.
+/// Directory of systemd units.
 pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
-/// The units of systemd mode: before the network, and after it.
+/// Units of systemd mode: before and after the network starts.
 pub const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
-/// The program that the units start.
+/// Program that the units start.
 pub const BOOT_PROGRAM: &str = "/var/lib/sriov/vfleet";
-/// The program that the Go daemon's units start.
+/// Program that the units of the Go daemon start.
 pub const GO_BOOT_PROGRAM: &str = "/var/lib/sriov/sriov-network-config-daemon";
-/// InfiniBand GUIDs for VFs. Written by the administrator, never by vfleet.
+/// InfiniBand GUIDs for VFs, written by the administrator.
 pub const GUIDS: &str = "/etc/sriov-operator/infiniband/guids";
-/// Restarts that were asked for.
+/// Reboots that the agent requested.
 pub const REBOOTS: &str = "/etc/sriov-operator/vfleet/reboots.json";
-/// What the node itself used a moment ago.
+/// Recent uses of cards by the node itself.
 pub const HOST_USES: &str = "/etc/sriov-operator/vfleet/host-uses.json";
 
-/// Files with one fixed name whose text is among the facts, besides the units.
+/// Files with a fixed name whose content belongs to the host facts, besides the units.
 pub const FIXED: [&str; 6] =
     [MODULE_OPTIONS, DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, BOOT_CONFIG, BOOT_RESULT, BOOT_NIC_IDS];
 
-/// Where a unit of systemd is.
+/// Returns the path of a systemd unit.
 pub fn unit_path(unit: &str) -> String {
     format!("{UNIT_DIRECTORY}/{unit}")
 }
 
-/// Whether a file in [`UDEV_RULES`] is one that vfleet (or the Go daemon) writes.
+/// Returns whether vfleet or the Go daemon writes a file of this name in [`UDEV_RULES`].
 pub fn is_our_rule(name: &str) -> bool {
-    let is_named = |start: &str| {
-        name.strip_prefix(start).and_then(|rest| rest.strip_suffix(".rules")).is_some_and(|pf| !pf.is_empty())
+    let has_prefix = |prefix: &str| {
+        name.strip_prefix(prefix)
+            .and_then(|rest| rest.strip_suffix(".rules"))
+            .is_some_and(|pf| !pf.is_empty())
     };
     name == "10-nm-unmanaged.rules"
-        || ["10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(is_named)
+        || ["10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(has_prefix)
 }
 
-/// Whether vfleet may write the file at `path`, and remove it.
+/// Returns whether vfleet may write and delete the file at `path`.
 pub fn is_ours(path: &str) -> bool {
     let name_in = |directory: &str| path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
     FIXED.contains(&path)

@@ -1,26 +1,26 @@
-//! Settings in the firmware of Mellanox cards: a card shows as many VFs as its firmware was told to, and only after a
-//! restart.
+//! Firmware settings of Mellanox cards: the firmware limits the number of VFs, and new settings take effect after a
+//! reset.
 
 mod decide;
 mod parse;
 
-pub use decide::{FirmwareChange, FirmwareFault, MELLANOX, MOST_VFS, WantedPort, card_of, plan_port};
+pub use decide::{DesiredPort, FirmwareChange, FirmwareFault, MAX_VFS, MELLANOX, card_of, plan_port};
 pub use parse::{FirmwareError, parse_query};
 
 use core::fmt;
 
 use crate::prelude::*;
 
-/// What a card's firmware is set to.
+/// Firmware settings of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirmwareFacts {
-    /// As it works now; all `None` when the tool does not tell.
+    /// Current settings; all `None` if the tool does not report them.
     pub current: FirmwareSettings,
-    /// As it will work after the next restart.
+    /// Settings after the next reset.
     pub next_boot: FirmwareSettings,
 }
 
-/// Settings of a card's firmware; `None` for one that the card does not have.
+/// Values of firmware settings; `None` for a setting that the card does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirmwareSettings {
     /// `SRIOV_EN`.
@@ -31,12 +31,12 @@ pub struct FirmwareSettings {
     pub link_types: [Option<FirmwareLinkType>; 2],
 }
 
-/// What a port speaks.
+/// Link type of a port in the firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirmwareLinkType {
     Ethernet,
     Infiniband,
-    /// The port finds out by itself, or something that we do not know: as the tool writes it.
+    /// Automatic or unknown type, as the tool prints it.
     Other(String),
 }
 

@@ -1,28 +1,28 @@
-//! Feature gates: what `featureGates` of the operator config switches.
+//! Feature gates of the operator config.
 
 use vfleet_api::operator_config::SriovOperatorConfigSpec;
 
 use crate::prelude::*;
 
-/// A feature that can be switched.
+/// Feature that `featureGates` of the operator config enables or disables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// Several cards of a node are configured at once.
+pub enum FeatureGate {
+    /// Configure several cards of a node in parallel.
     ParallelNicConfig,
-    /// Software bridges are made for policies that want them.
+    /// Create the software bridges that policies request.
     ManageSoftwareBridges,
-    /// A card's firmware may be reset instead of the machine.
+    /// Reset the firmware of a card instead of rebooting the node.
     MellanoxFirmwareReset,
-    /// Metrics of VFs are exported.
+    /// Export metrics of VFs.
     MetricsExporter,
-    /// Pods that name a network are refused while nobody can give them its resource.
+    /// Reject pods that name a network while the resource injector is unavailable.
     ResourceInjectorMatchCondition,
-    /// The separate device plugin waits until its node's VFs are there.
+    /// Keep the Go device plugin from starting until the VFs of its node are configured.
     BlockDevicePluginUntilConfigured,
 }
 
-impl Gate {
-    /// All of them.
+impl FeatureGate {
+    /// All feature gates.
     pub const ALL: [Self; 6] = [
         Self::ParallelNicConfig,
         Self::ManageSoftwareBridges,
@@ -32,7 +32,7 @@ impl Gate {
         Self::BlockDevicePluginUntilConfigured,
     ];
 
-    /// As `featureGates` calls it.
+    /// Returns the key in `featureGates`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ParallelNicConfig => "parallelNicConfig",
@@ -44,8 +44,8 @@ impl Gate {
         }
     }
 
-    /// As in the Go operator, but for the first: with us several cards at once are the usual case.
-    fn is_on_by_default(self) -> bool {
+    /// Returns the default, which is that of the Go operator except for parallelNicConfig.
+    fn is_enabled_by_default(self) -> bool {
         match self {
             Self::ParallelNicConfig
             | Self::MellanoxFirmwareReset
@@ -56,16 +56,16 @@ impl Gate {
         }
     }
 
-    /// Whether the operator config has it on, or says nothing and it is on by default.
-    pub fn is_on(self, spec: &SriovOperatorConfigSpec) -> bool {
-        let switched = spec.feature_gates.as_ref().and_then(|gates| gates.get(self.name()));
-        switched.copied().unwrap_or_else(|| self.is_on_by_default())
+    /// Returns whether the operator config enables the feature, or the default if it does not mention the feature.
+    pub fn is_enabled(self, spec: &SriovOperatorConfigSpec) -> bool {
+        let configured = spec.feature_gates.as_ref().and_then(|gates| gates.get(self.name()));
+        configured.copied().unwrap_or_else(|| self.is_enabled_by_default())
     }
 }
 
-/// Names that no feature has.
-pub fn unknown(spec: &SriovOperatorConfigSpec) -> Vec<&str> {
-    let is_known = |name: &str| Gate::ALL.iter().any(|gate| gate.name() == name);
+/// Returns the keys of `featureGates` that name no feature.
+pub fn find_unknown_gates(spec: &SriovOperatorConfigSpec) -> Vec<&str> {
+    let is_known = |name: &str| FeatureGate::ALL.iter().any(|gate| gate.name() == name);
     let names = spec.feature_gates.iter().flat_map(BTreeMap::keys).map(String::as_str);
     names.filter(|name| !is_known(name)).collect()
 }

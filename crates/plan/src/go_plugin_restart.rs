@@ -1,11 +1,11 @@
-//! When the external Go device plugin has to start again: it reads its config and looks for devices only when it starts.
+//! Restarts of the Go device plugin, which reads its config and discovers devices only when it starts.
 
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, Step};
 
-/// Whether the plugin is held back while `plan` is carried out: devices that it offers come and go. A VF that is only
-/// put right again is the same to it as before.
-pub fn holds_plugin_back(plan: &Plan) -> bool {
+/// Returns whether the plugin must not start while `plan` is executed, because devices appear and disappear. A repair
+/// of single VFs does not change its devices.
+pub fn blocks_plugin_start(plan: &Plan) -> bool {
     plan.disruption() >= Disruption::Pf
         && plan.steps.iter().any(|planned| {
             matches!(
@@ -19,41 +19,42 @@ pub fn holds_plugin_back(plan: &Plan) -> bool {
         })
 }
 
-/// What counts of the plugin's pod on a node.
+/// State of the plugin's pod on a node.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginPod<'a> {
-    /// A fingerprint of what it found when it started; `None` when nobody knows.
+    /// Fingerprint of config and devices when the pod started; `None` if unknown.
     pub started_with: Option<&'a str>,
-    /// Whether that is noted on the pod.
-    pub is_noted: bool,
-    /// Whether it looked for devices already; one that waits for them finds what is there then.
+    /// The fingerprint is stored on the pod.
+    pub is_stored: bool,
+    /// The plugin has discovered devices. One that still waits will discover the current ones.
     pub has_started: bool,
-    /// Whether it is about to end.
+    /// The pod is terminating.
     pub is_ending: bool,
 }
 
-/// What to do with the pod.
+/// Action for the plugin's pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginAction {
-    /// It knows what it should know, or the node is still being changed.
+    /// The plugin is up to date, or the node is still being configured.
     Nothing,
-    /// Note on the pod what it started with.
-    Note(String),
-    /// Let it start again.
+    /// Store this fingerprint on the pod.
+    StoreFingerprint(String),
+    /// Restart the pod.
     Restart,
 }
 
-/// What to do with the plugin's pod on a node. `now` is a fingerprint of its config and of the node's VFs; `is_settled`
-/// says that both are as wanted: the plugin is not disturbed in the middle of a change.
+/// Returns the action for the plugin's pod on a node. `now` is the fingerprint of its config and of the node's VFs.
+/// While the node is not `is_settled`, the plugin is not restarted.
 pub fn plugin_action(pod: PluginPod<'_>, now: &str, is_settled: bool) -> PluginAction {
     if pod.is_ending || !pod.has_started || !is_settled {
         return PluginAction::Nothing;
     }
     match pod.started_with {
         Some(started) if started != now => PluginAction::Restart,
-        _ if pod.is_noted => PluginAction::Nothing,
-        // Of one that nobody saw start it is taken for granted: restarting it without need would disturb pods.
-        _ => PluginAction::Note(now.to_owned()),
+        _ if pod.is_stored => PluginAction::Nothing,
+        // The fingerprint of a pod that started unobserved is assumed to be current: a needless restart would disturb
+        // pods.
+        _ => PluginAction::StoreFingerprint(now.to_owned()),
     }
 }
 
@@ -66,18 +67,18 @@ mod tests {
 
     #[test]
     fn it_starts_again_only_when_something_changed_for_it() {
-        let pod = PluginPod { started_with: Some("a"), is_noted: true, has_started: true, is_ending: false };
+        let pod = PluginPod { started_with: Some("a"), is_stored: true, has_started: true, is_ending: false };
         assert_eq!(plugin_action(pod, "a", true), PluginAction::Nothing);
         assert_eq!(plugin_action(pod, "b", true), PluginAction::Restart);
         assert_eq!(plugin_action(pod, "b", false), PluginAction::Nothing);
         assert_eq!(plugin_action(PluginPod { is_ending: true, ..pod }, "b", true), PluginAction::Nothing);
         let waiting = PluginPod { has_started: false, ..pod };
         assert_eq!(plugin_action(waiting, "b", true), PluginAction::Nothing);
-        let new = PluginPod { is_noted: false, ..pod };
-        assert_eq!(plugin_action(new, "a", true), PluginAction::Note("a".to_owned()));
+        let new = PluginPod { is_stored: false, ..pod };
+        assert_eq!(plugin_action(new, "a", true), PluginAction::StoreFingerprint("a".to_owned()));
         assert_eq!(plugin_action(new, "b", true), PluginAction::Restart);
         let unknown = PluginPod { started_with: None, ..new };
-        assert_eq!(plugin_action(unknown, "b", true), PluginAction::Note("b".to_owned()));
+        assert_eq!(plugin_action(unknown, "b", true), PluginAction::StoreFingerprint("b".to_owned()));
     }
 
     #[test]
@@ -90,7 +91,7 @@ mod tests {
         let mtu = planned(Step::SetPfMtu { pf, mtu: 9000 }, Disruption::Pf);
         let held_back = |steps: &[&PlannedStep]| {
             let steps = steps.iter().map(|&planned| planned.clone()).collect();
-            holds_plugin_back(&Plan { steps, problems: Vec::new() })
+            blocks_plugin_start(&Plan { steps, problems: Vec::new() })
         };
         assert!(held_back(&[&mtu, &make]));
         assert!(!held_back(&[&mtu]));

@@ -1,8 +1,8 @@
-//! InfiniBand GUIDs for VFs: from the administrator's file, or derived from the PF's own.
+//! InfiniBand GUIDs of VFs: from the administrator's file, or derived from the GUID of the PF.
 //!
-//! The file is a JSON list. Each entry names a PF by its PCI address or its GUID, and gives a list or a range of GUIDs:
-//! VF 0 takes the first, VF 1 the second. The first entry of a PF counts. Fields that are not known are ignored.
-//! `docs/infiniband-guids.md` is its description.
+//! The file is a JSON list. Each entry names a PF by its PCI address or GUID, and has a list or a range of GUIDs: the
+//! first for VF 0, the second for VF 1. The first entry of a PF counts. Unknown fields are ignored. The format is
+//! described in `docs/infiniband-guids.md`.
 
 mod error;
 mod file;
@@ -19,12 +19,12 @@ use crate::mac::Fnv1a;
 use crate::prelude::*;
 use file::{Entry, Guids, PfName};
 
-/// VFs of a PF that are to have GUIDs.
+/// VFs of a PF that need GUIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuidDemand {
-    /// The PF.
+    /// PCI address of the PF.
     pub pf: PciAddress,
-    /// The VFs.
+    /// VF indexes.
     pub vfs: Vec<VfRange>,
 }
 
@@ -34,45 +34,45 @@ impl GuidDemand {
     }
 }
 
-/// Where the GUIDs of a machine's VFs come from.
+/// Source of the GUIDs of a machine's VFs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuidSource {
-    /// `None` without a file.
+    /// File, or its error; `None` without a file.
     file: Option<Result<GuidFile, GuidFileError>>,
 }
 
-/// The administrator's file, on this machine.
+/// File of the administrator, applied to this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GuidFile {
-    /// The entries, each with the PFs of this machine that it is for; `None` where nobody can tell.
+    /// Entries with the PFs of this machine that they name; `None` if that is unknown.
     entries: Vec<(Entry, Option<Vec<PciAddress>>)>,
-    /// PFs with a VF that would get a GUID that another VF would get, too.
-    shared: BTreeMap<PciAddress, GuidFileError>,
+    /// Errors of PFs with a VF that would get the same GUID as another VF.
+    duplicates: BTreeMap<PciAddress, GuidFileError>,
 }
 
 impl GuidSource {
-    /// Reads the file's text; without a file GUIDs are derived. `pfs` are those of the machine, and `demands` all VFs that
-    /// are to have a GUID.
+    /// Reads the content of the file; without a file, GUIDs are derived. `pfs` are all PFs of the machine, `demands`
+    /// all VFs that need GUIDs.
     pub fn read(guid_file: Option<&str>, pfs: &[PfFacts], demands: &[GuidDemand]) -> Self {
         let read = |text| Ok(GuidFile::new(file::read(text)?, pfs, demands));
         Self { file: guid_file.map(read) }
     }
 
-    /// Returns whether the administrator says what GUIDs shall be: then a VF that has another is given its own.
-    pub const fn is_file(&self) -> bool {
+    /// Returns whether a file defines the GUIDs: then VFs with other GUIDs are changed.
+    pub const fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Returns the faults of entries that may be of any PF.
-    pub fn faults_of_unknown_pfs(&self) -> impl Iterator<Item = GuidFileError> {
+    /// Returns errors of entries that may belong to any PF.
+    pub fn errors_of_unknown_pfs(&self) -> impl Iterator<Item = GuidFileError> {
         let entries = self.file.iter().flatten().flat_map(|file| &file.entries);
-        entries.filter_map(|(entry, _)| unknown_pf(entry))
+        entries.filter_map(|(entry, _)| unknown_pf_error(entry))
     }
 
-    /// Checks that there are GUIDs for the VFs of a PF, and that no other VF gets one of them.
+    /// Checks that the VFs of a PF have GUIDs that no other VF has.
     pub fn check(&self, pf: &PfFacts, demand: &GuidDemand) -> Result<(), GuidFileError> {
         let Some(file) = &self.file else {
-            return identity(pf).map(drop).ok_or(GuidFileError::NoIdentity { pf: pf.address });
+            return unique_identity(pf).map(drop).ok_or(GuidFileError::NoIdentity { pf: pf.address });
         };
         let file = file.as_ref().map_err(Clone::clone)?;
         let found = file.find(pf.address).unwrap_or_else(|| {
@@ -80,21 +80,22 @@ impl GuidSource {
             Err(GuidFileError::NoEntry { pf: pf.address, node_guid })
         });
         let (entry, guids) = found?;
-        let (asked, found) = (demand.indices().max().map_or(0, |last| u32::from(last) + 1), guids.count());
-        if found < u64::from(asked) {
+        let (requested, available) =
+            (demand.indices().max().map_or(0, |last| u32::from(last) + 1), guids.count());
+        if available < u64::from(requested) {
             let entry = Box::new(entry.name.clone());
-            return Err(GuidFileError::TooFew { entry, pf: pf.address, asked, found });
+            return Err(GuidFileError::TooFew { entry, pf: pf.address, requested, available });
         }
-        file.shared.get(&pf.address).cloned().map_or(Ok(()), Err)
+        file.duplicates.get(&pf.address).cloned().map_or(Ok(()), Err)
     }
 
-    /// Returns the GUID of a VF, always the same. Only for VFs of a PF that [`GuidSource::check`] has nothing against.
+    /// Returns the GUID of a VF, which is stable. [`GuidSource::check`] must have succeeded for the PF.
     pub fn guid(&self, pf: &PfFacts, vf_index: u16) -> Guid {
-        let of_file = || {
+        let from_file = || {
             let (_, guids) = self.file.as_ref()?.as_ref().ok()?.find(pf.address)?.ok()?;
             guids.at(vf_index)
         };
-        of_file().unwrap_or_else(|| made_guid(pf, vf_index))
+        from_file().unwrap_or_else(|| derived_guid(pf, vf_index))
     }
 }
 
@@ -107,15 +108,15 @@ impl GuidFile {
             (entry, named)
         };
         let entries = entries.into_iter().map(named).collect();
-        let mut file = Self { entries, shared: BTreeMap::new() };
-        file.shared = file.shared(demands);
+        let mut file = Self { entries, duplicates: BTreeMap::new() };
+        file.duplicates = file.find_duplicates(demands);
         file
     }
 
-    /// Returns the entry of a PF, the first one that names it. One of which nobody can tell whose it is may be that.
+    /// Returns the first entry that names the PF. An entry whose PF is unknown may be that entry.
     fn find(&self, pf: PciAddress) -> Option<Result<(&Entry, &Guids), GuidFileError>> {
         self.entries.iter().find_map(|(entry, named)| match named {
-            None => unknown_pf(entry).map(Err),
+            None => unknown_pf_error(entry).map(Err),
             Some(named) if named.contains(&pf) => Some(match &entry.guids {
                 Ok(guids) => Ok((entry, guids)),
                 Err(fault) => {
@@ -126,10 +127,10 @@ impl GuidFile {
         })
     }
 
-    /// Returns the PFs with a VF whose GUID another VF would get, too.
-    fn shared(&self, demands: &[GuidDemand]) -> BTreeMap<PciAddress, GuidFileError> {
+    /// Returns the errors of PFs with a VF that would get the same GUID as another VF.
+    fn find_duplicates(&self, demands: &[GuidDemand]) -> BTreeMap<PciAddress, GuidFileError> {
         let mut given: BTreeMap<Guid, (VfRef, &Entry)> = BTreeMap::new();
-        let mut shared = BTreeMap::new();
+        let mut duplicates = BTreeMap::new();
         for demand in demands {
             let Some(Ok((entry, guids))) = self.find(demand.pf) else { continue };
             for index in demand.indices() {
@@ -140,21 +141,21 @@ impl GuidFile {
                     let uses = [(other, of_other), (vf, entry)]
                         .map(|(vf, entry)| GuidUse { vf, entry: entry.name.clone() });
                     let error = GuidFileError::Shared { guid, uses: Box::new(uses) };
-                    shared.entry(other.pf).or_insert_with(|| error.clone());
-                    shared.entry(vf.pf).or_insert(error);
+                    duplicates.entry(other.pf).or_insert_with(|| error.clone());
+                    duplicates.entry(vf.pf).or_insert(error);
                 }
             }
         }
-        shared
+        duplicates
     }
 }
 
-fn unknown_pf(entry: &Entry) -> Option<GuidFileError> {
+fn unknown_pf_error(entry: &Entry) -> Option<GuidFileError> {
     let fault = Box::new(entry.pfs.as_ref().err()?.clone());
     Some(GuidFileError::UnknownPf { entry: entry.name.clone(), fault })
 }
 
-/// Returns the PFs that a name means. A GUID is looked for among the node GUIDs of all PFs, then among their port GUIDs.
+/// Returns the PFs with this name. A GUID is compared with the node GUIDs of all PFs, then with their port GUIDs.
 fn resolve(name: PfName, pfs: &[PfFacts]) -> Vec<PciAddress> {
     let with = |guid: Guid, of: fn(&PfFacts) -> Option<Guid>| -> Vec<PciAddress> {
         pfs.iter().filter(|pf| of(pf) == Some(guid)).map(|pf| pf.address).collect()
@@ -176,16 +177,16 @@ fn usable_port_guid(pf: &PfFacts) -> Option<Guid> {
     pf.rdma.as_ref().and_then(|rdma| rdma.port_guid)
 }
 
-/// What tells a PF from all others in the world.
-fn identity(pf: &PfFacts) -> Option<Vec<u8>> {
+/// Returns a globally unique identity of the PF.
+fn unique_identity(pf: &PfFacts) -> Option<Vec<u8>> {
     let mac = || pf.link.as_ref().and_then(|link| link.permanent_mac.or(link.mac));
     usable_node_guid(pf).map(|guid| guid.0.to_vec()).or_else(|| mac().map(|mac| mac.0.to_vec()))
 }
 
-/// Locally administered; 62 bits of a hash of what makes the VF unique, as [`crate::mac::vf_mac`] does it.
-fn made_guid(pf: &PfFacts, index: u16) -> Guid {
+/// Returns a derived GUID: locally administered, with 62 bits of a hash like that of [`crate::mac::vf_mac`].
+fn derived_guid(pf: &PfFacts, index: u16) -> Guid {
     let mut hash = Fnv1a::new();
-    hash.write(&identity(pf).unwrap_or_default());
+    hash.write(&unique_identity(pf).unwrap_or_default());
     hash.write(pf.address.to_string().as_bytes());
     hash.write(&index.to_be_bytes());
     let mut guid = hash.finish().to_be_bytes();

@@ -1,22 +1,22 @@
-//! Arguments of the kernel, compared by what they mean: `intel_iommu=sm_on,on` is as good as `intel_iommu=on`, and of
-//! several that contradict each other the last one counts.
+//! Kernel arguments, compared by meaning: `intel_iommu=sm_on,on` equals `intel_iommu=on`, and of contradicting
+//! arguments the last one counts.
 
 use crate::prelude::*;
 
-/// What a kernel may have to be started with.
+/// Kernel argument that a desired state may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum KernelArgument {
     /// `intel_iommu=on`.
     IntelIommu,
-    /// `iommu=pt`: only devices that are handed to programs pay for the IOMMU.
+    /// `iommu=pt`: only devices with a userspace driver use the IOMMU.
     IommuPassthrough,
-    /// `ib_core.netns_mode=1`: network namespaces share RDMA devices; `=0` when they do not.
+    /// `ib_core.netns_mode`: 1 if network namespaces share RDMA devices, else 0.
     RdmaShared(bool),
 }
 
-impl Wanted {
-    /// The argument that says so.
-    pub const fn argument(self) -> &'static str {
+impl KernelArgument {
+    /// Returns the text of the argument.
+    pub const fn text(self) -> &'static str {
         match self {
             Self::IntelIommu => "intel_iommu=on",
             Self::IommuPassthrough => "iommu=pt",
@@ -25,8 +25,8 @@ impl Wanted {
         }
     }
 
-    /// Whether an argument says so (`true`), or the contrary; `None` when it is about something else.
-    fn said_by(self, argument: &Argument) -> Option<bool> {
+    /// Returns whether `argument` has this meaning (`true`) or the opposite; `None` if it is unrelated.
+    fn value_in(self, argument: &ParsedArgument) -> Option<bool> {
         let list = || argument.value.split(',');
         match (self, argument.name.as_str()) {
             (Self::IntelIommu, "intel_iommu") => {
@@ -35,50 +35,53 @@ impl Wanted {
             (Self::IommuPassthrough, "iommu") => {
                 list().filter_map(|word| choose(word, "pt", "nopt")).next_back()
             }
-            (Self::IommuPassthrough, "iommu.passthrough") => read_bool(&argument.value),
-            (Self::RdmaShared(wanted), "ib_core.netns_mode") => {
-                read_bool(&argument.value).map(|shared| shared == wanted)
+            (Self::IommuPassthrough, "iommu.passthrough") => parse_bool(&argument.value),
+            (Self::RdmaShared(desired), "ib_core.netns_mode") => {
+                parse_bool(&argument.value).map(|shared| shared == desired)
             }
             _ => None,
         }
     }
 }
 
-/// Those of `wanted` that a kernel with this command line was not started with.
-pub fn missing(wanted: &[Wanted], command_line: &str) -> Vec<String> {
+/// Returns the arguments of `desired` that the command line lacks.
+pub fn missing_arguments(desired: &[KernelArgument], command_line: &str) -> Vec<String> {
     let arguments = split(command_line);
-    let is_missing = |wanted: &Wanted| {
-        arguments.iter().filter_map(|argument| wanted.said_by(argument)).next_back() != Some(true)
+    let is_missing = |desired: &KernelArgument| {
+        arguments.iter().filter_map(|argument| desired.value_in(argument)).next_back() != Some(true)
     };
-    wanted.iter().copied().filter(is_missing).map(|wanted| wanted.argument().to_owned()).collect()
+    desired.iter().copied().filter(is_missing).map(|argument| argument.text().to_owned()).collect()
 }
 
-/// Arguments that say the contrary of one of `wanted`, as they are written. Whoever adds an argument removes them, so
-/// that it does not depend on their order.
-pub fn contrary(wanted: &[Wanted], command_line: &str) -> Vec<String> {
-    let says_the_contrary =
-        |argument: &Argument| wanted.iter().any(|wanted| wanted.said_by(argument) == Some(false));
-    as_written(command_line, says_the_contrary)
+/// Returns the arguments that contradict one of `desired`, as written. They are removed when the argument is added, so
+/// that their order does not matter.
+pub fn contradicting_arguments(desired: &[KernelArgument], command_line: &str) -> Vec<String> {
+    let contradicts =
+        |argument: &ParsedArgument| desired.iter().any(|desired| desired.value_in(argument) == Some(false));
+    as_written(command_line, contradicts)
 }
 
-/// Arguments about the RDMA mode, as they are written.
-pub fn about_rdma_mode(command_line: &str) -> Vec<String> {
-    contrary(&[Wanted::RdmaShared(true), Wanted::RdmaShared(false)], command_line)
+/// Returns the arguments that set the RDMA mode, as written.
+pub fn rdma_mode_arguments(command_line: &str) -> Vec<String> {
+    contradicting_arguments(
+        &[KernelArgument::RdmaShared(true), KernelArgument::RdmaShared(false)],
+        command_line,
+    )
 }
 
-/// Arguments that switch the IOMMU off, as they are written. No other argument switches it on again.
-pub fn switching_iommu_off(command_line: &str) -> Vec<String> {
-    let is_one = |argument: &Argument| {
+/// Returns the arguments that disable the IOMMU, as written. No other argument enables it again.
+pub fn iommu_off_arguments(command_line: &str) -> Vec<String> {
+    let is_one = |argument: &ParsedArgument| {
         ["iommu", "amd_iommu"].contains(&argument.name.as_str())
             && argument.value.split(',').any(|word| word == "off")
     };
     as_written(command_line, is_one)
 }
 
-/// Those of the arguments that are meant, once each.
-fn as_written(command_line: &str, is_meant: impl Fn(&Argument) -> bool) -> Vec<String> {
+/// Returns the matching arguments as written, without duplicates.
+fn as_written(command_line: &str, matches: impl Fn(&ParsedArgument) -> bool) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for argument in split(command_line).into_iter().filter(is_meant) {
+    for argument in split(command_line).into_iter().filter(matches) {
         if !found.contains(&argument.written) {
             found.push(argument.written);
         }
@@ -86,17 +89,17 @@ fn as_written(command_line: &str, is_meant: impl Fn(&Argument) -> bool) -> Vec<S
     found
 }
 
-struct Argument {
-    /// With `_` for `-`: the kernel takes both.
+struct ParsedArgument {
+    /// Name with `_` for `-`, since the kernel accepts both.
     name: String,
-    /// Without quotes.
+    /// Value without quotes.
     value: String,
-    /// As it is.
+    /// Argument as written.
     written: String,
 }
 
-/// The kernel's own arguments: up to `--`, after which they are for init. Quotes keep blanks together.
-fn split(command_line: &str) -> Vec<Argument> {
+/// Splits the command line into arguments, up to `--`, after which they belong to init. Quotes protect blanks.
+fn split(command_line: &str) -> Vec<ParsedArgument> {
     let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
     for letter in command_line.chars() {
         match letter {
@@ -109,13 +112,13 @@ fn split(command_line: &str) -> Vec<Argument> {
     }
     words.push(word);
     let words = words.into_iter().filter(|word| !word.is_empty()).take_while(|word| word != "--");
-    words.map(read).collect()
+    words.map(parse).collect()
 }
 
-fn read(written: String) -> Argument {
+fn parse(written: String) -> ParsedArgument {
     let text = written.replace('"', "");
     let (name, value) = text.split_once('=').unwrap_or((&text, ""));
-    Argument { name: name.replace('-', "_"), value: value.to_owned(), written }
+    ParsedArgument { name: name.replace('-', "_"), value: value.to_owned(), written }
 }
 
 fn choose(word: &str, yes: &str, no: &str) -> Option<bool> {
@@ -128,8 +131,8 @@ fn choose(word: &str, yes: &str, no: &str) -> Option<bool> {
     }
 }
 
-/// As the kernel reads them. A switch that is only named is on.
-fn read_bool(value: &str) -> Option<bool> {
+/// Parses a boolean as the kernel does. A name without a value is true.
+fn parse_bool(value: &str) -> Option<bool> {
     match value {
         "" | "1" | "y" | "Y" | "t" | "T" | "on" | "On" | "ON" | "oN" => Some(true),
         "0" | "n" | "N" | "f" | "F" | "off" | "Off" | "OFF" => Some(false),

@@ -1,25 +1,30 @@
-//! Every decision, as pure functions over plain data: facts in, plan out.
+//! Decisions of vfleet as pure functions over plain data: facts in, plan out.
 //!
-//! - [`admission`]: an object that is about to be written => what is wrong with it, and what is added to it
-//! - [`policy`]: policies and a node's reported cards => what the node shall be like (node state spec)
-//! - [`pool`]: which pool a node belongs to
-//! - [`resources`]: policies and a node's cards => what the Go device plugin is told
+//! - [`admission`]: an object that is about to be stored => findings and patches
+//! - [`policy`]: policies and the reported cards of a node => desired state of the node (node state spec)
+//! - [`pool`]: pools and a node => pool that the node belongs to
+//! - [`resources`]: policies and the cards of a node => configuration of the Go device plugin
 //! - [`node`]: node state spec and host facts => steps
 //! - [`boot`]: the same in systemd mode => steps
 //! - [`standalone`]: policies of a file and host facts => node state spec, without a cluster
-//! - [`standing`]: nodes counted by where they stand => conditions of policies and pools
-//! - [`guids`]: the file of InfiniBand GUIDs => the GUID of a VF
-//! - [`kernel_arguments`]: what the kernel was started with => what is missing
+//! - [`status`]: number of nodes in each state => conditions of policies and pools
+//! - [`guids`]: file of InfiniBand GUIDs => GUID of a VF
+//! - [`kernel_arguments`]: command line of the kernel => missing arguments
 //! - [`network`]: a network => its NetworkAttachmentDefinition
-//! - [`offload`]: pools that ask for Open vSwitch hardware offload => machine configs (OpenShift)
-//! - [`schedule`]: steps => what of them may be done at once
-//! - [`snapshot`]: host facts, node state spec and what is still to be done => the state of every VF
-//! - [`certificates`]: when a certificate of the webhooks is made, trusted and served
-//! - [`external`]: whether a PF that is managed outside is as a policy needs it
-//! - [`report`]: host facts => what the node is like (node state status)
+//! - [`node_state`]: a node and its node state => create, update, keep or delete the node state
+//! - [`operator_config`]: state of the deployment => conditions of the operator config
+//! - [`offload`]: pools that request Open vSwitch hardware offload => MachineConfigs (OpenShift)
+//! - [`schedule`]: steps => stages and lanes that can run in parallel
+//! - [`snapshot`]: host facts, node state spec and remaining steps => state of every VF
+//! - [`follow_up`]: a plan and the plan that is left after it => what is executed next
+//! - [`summary`]: a plan => one line for Events and conditions
+//! - [`certificates`]: times at which a webhook certificate is created, trusted and served
+//! - [`external`]: requirements for an externally managed PF => faults
+//! - [`release_delay`]: a plan and VFs that pods released => steps that are due
+//! - [`report`]: host facts => node state status
 //!
-//! This room does no I/O, has no clock, no environment, no async and no logging. The crate is `no_std`, so that
-//! the compiler says so: see `docs/decisions/0001-the-planner-is-no-std.md`.
+//! The crate does no I/O and has no clock, environment, async or logging. It is `no_std`, so that the compiler enforces
+//! this: see `docs/decisions/0001-the-planner-is-no-std.md`.
 
 #![no_std]
 
@@ -34,6 +39,7 @@ pub mod facts;
 pub mod files;
 pub mod fingerprint;
 pub mod firmware;
+pub mod follow_up;
 pub mod gates;
 pub mod go_plugin_restart;
 pub mod guids;
@@ -42,48 +48,60 @@ pub mod modules;
 mod mtu;
 pub mod network;
 pub mod node;
+pub mod node_state;
 pub mod offload;
+pub mod operator_config;
 pub mod policy;
 pub mod pool;
+pub mod release_delay;
 pub mod report;
 pub mod resources;
 pub mod schedule;
 pub mod snapshot;
 pub mod standalone;
-pub mod standing;
+pub mod status;
 pub mod step;
+pub mod summary;
 
 mod agent_nodes;
 mod mac;
+mod platform;
 mod prelude;
-mod vendor;
+mod quirks;
+mod reread;
 
-pub use agent_nodes::runs_agent;
+pub use agent_nodes::{explain_no_matching_node, runs_agent};
 pub use boot::{
-    BootConfig, BootPhase, BootResult, BootWish, NodeSettings, plan_boot, plan_no_boot, plan_phase,
+    BootConfig, BootPhase, BootRequest, BootResult, NodeSettings, plan_boot, plan_phase,
+    plan_systemd_mode_removal,
 };
 pub use facts::{
-    Absence, BootLoader, CardIdentity, ClockReading, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, InUse,
-    KernelFacts, LingeringUse, LinkFacts, LinkKind, ModeOrder, ModeTrial, ModuleState, PROTECTION, PfFacts,
-    Processor, Question, RdmaFacts, Reboots, Record, RefusedOrder, RememberedUse, Tries, Unanswered, Unread,
-    UseMemory, VdpaKind, VfFacts,
+    Absence, BootLoader, CardIdentity, ClockReading, DEFAULT_PROTECTION_TIME, EswitchMode, ExternalQuery,
+    Fact, FailedQuery, HostFacts, HostUse, KernelFacts, LingeringUse, LinkFacts, LinkKind, ModeOrder,
+    ModeTrial, ModuleState, OriginalState, PfFacts, Processor, ProtectingUse, RdmaFacts, RebootCount,
+    Reboots, Record, RefusedOrder, RememberedUse, UnreadableCard, UseHistory, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
-pub use go_plugin_restart::{PluginAction, PluginPod, holds_plugin_back, plugin_action};
+pub use go_plugin_restart::{PluginAction, PluginPod, blocks_plugin_start, plugin_action};
 pub use guids::{GuidDemand, GuidFileError, GuidSource};
 pub use node::{NodeOptions, Problem, node_warnings, plan_before_network, plan_node, plan_node_with};
-pub use policy::{
-    LossReason, LostGroup, NamedPolicy, NodeInput, NodePlan, NodeRule, Overruled, PfAnswer, PfRule,
-    PfSetting, PfVerdict, PolicyAnswer, PolicyFault, plan_node_spec, selects_node, wants_bridge,
-    why_not_node,
+pub use node_state::{
+    NodeStateAction, NodeStateFacts, NodeStateUpdate, retire_node_state, update_node_state,
 };
-pub use pool::{NamedPool, NodeIdentity, PoolFault, pool_of};
-pub use resources::{BadNicId, NicIds, ResourceList, device_plugin_config};
+pub use platform::Platform;
+pub use policy::{
+    LossReason, LostVfGroup, NamedPolicy, NodeInput, NodeMismatch, NodePlan, OverruledSetting, PfEvaluation,
+    PfMismatch, PfOutcome, PfSetting, PolicyEvaluation, PolicyFault, find_node_mismatch, plan_node_spec,
+    requests_bridge, selects_node,
+};
+pub use pool::{NamedPool, NodeIdentity, PoolFault, find_pool_of_node};
+pub use reread::reread_after;
+pub use resources::{InvalidNicId, NicIds, ResourceList, build_device_plugin_config};
 pub use schedule::{Lane, Schedule, Stage, schedule};
 pub use snapshot::{NodeSnapshot, VfConfiguration, VfHolder, VfState};
-pub use standing::{
-    BlockedNode, Example, PolicyCount, PolicyStanding, PoolSight, ignored_policy_verdicts, policy_verdicts,
-    pool_verdicts, unreadable_policy_verdicts,
+pub use status::{
+    BlockedNode, NodeExample, PolicyNodeCounts, PolicyNodeStatus, PoolSummary, ignored_policy_conditions,
+    policy_conditions, pool_conditions, unreadable_policy_conditions,
 };
 pub use step::{Disruption, HostFile, Plan, PlannedStep, Step, Target, VfDriver, is_userspace_driver};

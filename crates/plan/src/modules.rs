@@ -1,7 +1,7 @@
-//! Modules of the kernel that VFs may need.
+//! Kernel modules that VFs may need.
 
 /// All modules that a plan may load, by their name in `/sys/module`.
-pub const KNOWN: [&str; 9] = [
+pub const KNOWN_MODULES: [&str; 9] = [
     "vfio",
     "vfio_pci",
     "uio_pci_generic",
@@ -13,7 +13,7 @@ pub const KNOWN: [&str; 9] = [
     "ib_core",
 ];
 
-/// The module of a driver for VFs in programs.
+/// Returns the module of a userspace driver.
 pub fn of_driver(driver: &str) -> Option<&'static str> {
     match driver {
         "vfio-pci" => Some("vfio_pci"),
@@ -23,11 +23,11 @@ pub fn of_driver(driver: &str) -> Option<&'static str> {
     }
 }
 
-/// Modules that programs in pods use beside VFs, and that no VF needs. Nobody is told when they are missing, or cannot be
-/// loaded.
-pub(crate) const WELCOME: [&str; 2] = ["tun", "vhost_net"];
+/// Modules that programs in pods often use with VFs. No VF needs them, so a missing one, or a failure to load one, is
+/// not reported.
+pub(crate) const OPTIONAL_MODULES: [&str; 2] = ["tun", "vhost_net"];
 
-/// How a module gets onto a machine, for people.
+/// Returns how to install a module, for messages.
 pub(crate) fn origin(module: &str) -> &'static str {
     match module {
         "igb_uio" => "build and install it from dpdk-kmods",

@@ -1,4 +1,4 @@
-//! What a network becomes: a NetworkAttachmentDefinition (NAD), the object that pods name and Multus reads.
+//! NetworkAttachmentDefinitions (NADs) of networks: the objects that pods name and Multus reads.
 
 mod check;
 mod config;
@@ -15,15 +15,15 @@ use crate::prelude::*;
 
 pub(crate) use check::has_ipam_without_type;
 pub use decide::{
-    Decision, NadFacts, NamespaceFacts, NetworkFacts, NetworkStep, OwnerFacts, Surroundings, decide, reasons,
-    remembered_namespace,
+    NadFacts, NamespaceFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkStep,
+    OwnerReferenceFacts, decide, last_nad_namespace, reasons,
 };
 pub use fault::NetworkFault;
-pub(crate) use vlans::{bad_ranges, is_vlan_unused};
+pub(crate) use vlans::{find_bad_ranges, is_vlan_unused};
 
 const GROUP: &str = "sriovnetwork.openshift.io";
 
-/// The kinds of networks.
+/// Kind of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkKind {
     /// SriovNetwork
@@ -37,7 +37,7 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// As the API calls it.
+    /// Returns the name of the kind in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sriov => "SriovNetwork",
@@ -48,14 +48,14 @@ impl NetworkKind {
     }
 }
 
-/// Which network. Shown as the NAD's owner annotation has it.
+/// Identity of a network. Displayed as in the owner annotation of its NAD.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkId {
-    /// Its kind.
+    /// Kind of the network.
     pub kind: NetworkKind,
-    /// The namespace that it is in.
+    /// Namespace of the network.
     pub namespace: String,
-    /// Its name, and that of its NAD.
+    /// Name of the network and of its NAD.
     pub name: String,
 }
 
@@ -65,21 +65,21 @@ impl fmt::Display for NetworkId {
     }
 }
 
-/// What a network wants.
+/// Spec of a network of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkSpec {
-    /// Of a SriovNetwork.
+    /// Spec of a SriovNetwork.
     Sriov(SriovNetworkSpec),
-    /// Of a SriovIBNetwork.
+    /// Spec of a SriovIBNetwork.
     InfiniBand(SriovIBNetworkSpec),
-    /// Of an OVSNetwork.
+    /// Spec of an OVSNetwork.
     Ovs(OVSNetworkSpec),
-    /// Of a BridgeNetwork.
+    /// Spec of a BridgeNetwork.
     Bridge(BridgeNetworkSpec),
 }
 
-/// What all kinds have. Texts that are blank count as not given.
-struct Common<'a> {
+/// Fields that all kinds have. Blank strings count as absent.
+struct CommonFields<'a> {
     network_namespace: Option<&'a str>,
     resource_name: &'a str,
     capabilities: Option<&'a str>,
@@ -87,26 +87,26 @@ struct Common<'a> {
     meta_plugins: Option<&'a str>,
 }
 
-/// The four kinds have these fields under the same names, but no type in common.
+/// Reads the common fields: the four kinds have them under the same names, but share no type.
 macro_rules! common {
     ($spec:expr) => {
-        Common {
-            network_namespace: given($spec.network_namespace.as_deref()),
+        CommonFields {
+            network_namespace: non_blank($spec.network_namespace.as_deref()),
             resource_name: &$spec.resource_name,
-            capabilities: given($spec.capabilities.as_deref()),
-            ipam: given($spec.ipam.as_deref()),
-            meta_plugins: given($spec.meta_plugins.as_deref()),
+            capabilities: non_blank($spec.capabilities.as_deref()),
+            ipam: non_blank($spec.ipam.as_deref()),
+            meta_plugins: non_blank($spec.meta_plugins.as_deref()),
         }
     };
 }
 
 impl NetworkSpec {
-    /// The name of the resource that VFs are taken from, without its prefix.
+    /// Returns the name of the resource, without its prefix.
     pub fn resource_name(&self) -> &str {
         self.common().resource_name
     }
 
-    fn common(&self) -> Common<'_> {
+    fn common(&self) -> CommonFields<'_> {
         match self {
             Self::Sriov(spec) => common!(spec),
             Self::InfiniBand(spec) => common!(spec),
@@ -116,12 +116,12 @@ impl NetworkSpec {
     }
 }
 
-fn given(text: Option<&str>) -> Option<&str> {
+fn non_blank(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.trim().is_empty())
 }
 
-/// The namespace that the NAD of a network is to be in. Only a network beside the operator may choose it: others could
-/// reach into namespaces that are not their user's. Nothing is known of what an unreadable network wants.
+/// Returns the desired namespace of the NAD of a network. Only networks in the namespace of the operator may choose it:
+/// otherwise users could write into namespaces of others. `spec` is `None` for an unreadable network.
 pub fn target_namespace<'a>(
     id: &'a NetworkId,
     spec: Option<&'a NetworkSpec>,
@@ -131,35 +131,35 @@ pub fn target_namespace<'a>(
     chosen.filter(|_| id.namespace == operator_namespace).unwrap_or(&id.namespace)
 }
 
-/// A NAD as it shall be.
+/// Desired state of a NAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nad {
-    /// Its namespace.
+pub struct DesiredNad {
+    /// Namespace of the NAD.
     pub namespace: String,
-    /// Its name.
+    /// Name of the NAD.
     pub name: String,
-    /// The annotation [`vfleet_api::keys::NAD_RESOURCE`].
+    /// Annotation [`vfleet_api::keys::NAD_RESOURCE`].
     pub resource: String,
-    /// The annotation [`vfleet_api::keys::NAD_OWNER`].
+    /// Annotation [`vfleet_api::keys::NAD_OWNER`].
     pub owner: String,
-    /// Its `spec.config`, to the byte.
+    /// Exact `spec.config`.
     pub config: String,
-    /// Whether it goes with its network by itself: an owner reference, which cannot point to another namespace.
+    /// The NAD has an owner reference to its network, so that it is deleted with it. Not possible across namespaces.
     pub owner_reference: bool,
 }
 
-/// The NAD of the network `id`, or all that is wrong with it. `resource_prefix` stands before the names of resources, as
-/// in `openshift.io`.
+/// Returns the desired NAD of the network `id`, or all faults of the network. `resource_prefix` is the prefix of
+/// resource names, such as `openshift.io`.
 pub fn plan_nad(
     id: &NetworkId,
     spec: &NetworkSpec,
     resource_prefix: &str,
     operator_namespace: &str,
-) -> Result<Nad, Vec<NetworkFault>> {
-    let config = checked_config(id, spec, operator_namespace)
+) -> Result<DesiredNad, Vec<NetworkFault>> {
+    let config = check_and_render(id, spec, operator_namespace)
         .map_err(|faults| faults.into_iter().map(|(_, fault)| fault).collect::<Vec<_>>())?;
     let namespace = target_namespace(id, Some(spec), operator_namespace);
-    Ok(Nad {
+    Ok(DesiredNad {
         namespace: namespace.to_owned(),
         name: id.name.clone(),
         resource: format!("{resource_prefix}/{}", spec.resource_name()),
@@ -169,18 +169,22 @@ pub fn plan_nad(
     })
 }
 
-/// All that is wrong with the network `id`, each with its field.
-pub fn faults(id: &NetworkId, spec: &NetworkSpec, operator_namespace: &str) -> Vec<(String, NetworkFault)> {
-    checked_config(id, spec, operator_namespace).err().unwrap_or_default()
+/// Returns the faults of the network `id`, each with its field.
+pub fn find_faults(
+    id: &NetworkId,
+    spec: &NetworkSpec,
+    operator_namespace: &str,
+) -> Vec<(String, NetworkFault)> {
+    check_and_render(id, spec, operator_namespace).err().unwrap_or_default()
 }
 
-fn checked_config(
+fn check_and_render(
     id: &NetworkId,
     spec: &NetworkSpec,
     operator_namespace: &str,
 ) -> Result<String, Vec<(String, NetworkFault)>> {
     let common = spec.common();
-    let faults = check::faults(id, spec, &common, operator_namespace);
+    let faults = check::find_faults(id, spec, &common, operator_namespace);
     if !faults.is_empty() {
         return Err(faults);
     }

@@ -1,9 +1,10 @@
-//! What to do on a machine: node state spec and host facts => steps.
+//! Planner of a node: node state spec and host facts => steps and problems.
 
 mod address;
 mod check;
+mod creation;
+mod desired;
 mod lone;
-mod making;
 mod modules;
 mod order;
 mod pf;
@@ -14,14 +15,13 @@ mod reset;
 mod system;
 mod udev;
 mod vf;
-mod wanted;
 
-use pf::PfPlan;
-pub(crate) use problem::Protected;
+pub(crate) use desired::DesiredPf;
+use pf::PfSteps;
+pub(crate) use problem::ProtectedPart;
 pub use problem::{Cause, Problem};
 pub use system::SystemFault;
-pub(crate) use system::restart_for;
-pub(crate) use wanted::WantedPf;
+pub(crate) use system::reboot_for;
 
 use vfleet_api::node_state::Interface;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
@@ -31,24 +31,23 @@ use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, PlannedStep, Step};
 
-/// The steps that make the machine what `spec` wants, and what of it cannot be.
+/// Returns the steps that bring the machine into the desired state `spec`, and the problems that prevent parts of it.
 ///
-/// Guarantees: executing the steps and planning again gives no steps. When the execution is cut after any step,
-/// planning again leads to the same machine. Nothing is planned for a PF that is neither in `spec` nor recorded
-/// as ours.
+/// Guarantees: after executing the steps, planning again returns no steps. If execution stops after any step, planning
+/// again leads to the same state. No step changes a PF that is neither in `spec` nor has a record.
 ///
-/// A spec without `interfaces` was not worked out yet (a node state that was just created) and wants nothing,
-/// not even that recorded PFs be reset; an empty list does.
+/// A spec without `interfaces` is not planned yet (the node state was just created): nothing is changed, and PFs with a
+/// record are not reset. An empty list resets them.
 pub fn plan_node(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     plan_node_with(spec, facts, &NodeOptions::default())
 }
 
-/// What a node may do beyond the usual.
+/// Options of the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeOptions {
-    /// Whether the firmware of a card is restarted when its settings changed, before the machine is.
+    /// Reset the firmware of a card after its settings changed, before the machine reboots.
     pub firmware_reset: bool,
-    /// Whether the firmware of Mellanox cards is set at all.
+    /// Change firmware settings of Mellanox cards.
     pub mellanox: bool,
 }
 
@@ -58,123 +57,127 @@ impl Default for NodeOptions {
     }
 }
 
-/// As [`plan_node`], with these options.
+/// Returns the plan of [`plan_node`] with these options.
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
     plan.problems.extend(problem::unsupported(spec));
-    let (wanted, unreadable) = read_wanted(interfaces);
-    plan.problems.extend(unreadable);
+    let (desired, invalid) = read_desired(interfaces);
+    plan.problems.extend(invalid);
     let rdma_mode = spec.system.as_ref().and_then(|system| system.rdma_mode);
-    let system = system::plan_system(&wanted, rdma_mode, facts, *options);
+    let system = system::plan_system(&desired, rdma_mode, facts, *options);
     plan.problems.extend(system.problems);
     plan.steps.extend(system.before);
     let pfs = if system.reboots {
-        let known = |wanted: &WantedPf| Some(wanted.problem(system.of_pfs.get(&wanted.address)?.clone()));
-        plan.problems.extend(wanted.iter().filter_map(known));
+        let to_problem =
+            |desired: &DesiredPf| Some(desired.problem(system.pf_causes.get(&desired.address)?.clone()));
+        plan.problems.extend(desired.iter().filter_map(to_problem));
         Vec::new()
     } else {
-        let guids = check::guid_source(&wanted, facts);
-        plan.problems.extend(check::guid_problems(&wanted, facts, &guids));
-        plan_pfs(&wanted, &system.of_pfs, facts, &guids)
+        let guids = check::guid_source(&desired, facts);
+        plan.problems.extend(check::guid_problems(&desired, facts, &guids));
+        plan_pfs(&desired, &system.pf_causes, facts, &guids)
     };
     plan.steps.extend(load_modules(&pfs, facts));
     plan.steps.extend(system.pfs);
     for (_, pf) in pfs {
-        plan.steps.extend(pf.make);
+        plan.steps.extend(pf.create);
         plan.steps.extend(pf.set_up);
         plan.problems.extend(pf.problems);
     }
     if !system.reboots {
-        give_back(&mut plan, interfaces, facts);
+        reset_pfs(&mut plan, interfaces, facts);
     }
     udev::plan_scripts(&mut plan.steps, facts);
     plan.steps.extend(system.after);
     plan
 }
 
-/// What can be done before the network is there: PFs of our own are set up and their VFs made, but not bound. The
-/// records say that they are being made: [`plan_node`] goes on from there.
+/// Returns the steps that are possible before the network starts: PFs are configured and their VFs created, but not
+/// bound. Their records say that VF creation is unfinished, and [`plan_node`] continues it.
 pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     let Some(interfaces) = &spec.interfaces else { return Plan::default() };
-    let (mut wanted, problems) = read_wanted(interfaces);
-    let guids = check::guid_source(&wanted, facts);
-    wanted.retain(|wanted| !wanted.external);
-    let pfs = plan_pfs(&wanted, &BTreeMap::new(), facts, &guids);
+    let (mut desired, problems) = read_desired(interfaces);
+    let guids = check::guid_source(&desired, facts);
+    desired.retain(|desired| !desired.external);
+    let pfs = plan_pfs(&desired, &BTreeMap::new(), facts, &guids);
     let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
-    plan.problems.extend(check::guid_problems(&wanted, facts, &guids));
+    plan.problems.extend(check::guid_problems(&desired, facts, &guids));
     for (_, pf) in pfs {
-        plan.steps.extend(pf.make);
+        plan.steps.extend(pf.create);
         plan.problems.extend(pf.problems);
     }
     udev::plan_scripts(&mut plan.steps, facts);
     plan
 }
 
-/// What of `spec` cannot be quite as desired and is left at that: nothing more is done about it, and it is no failure.
+/// Returns deviations from `spec` that need no action and are no failures.
 pub fn node_warnings(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<Problem> {
-    let (wanted, _) = read_wanted(spec.interfaces.as_deref().unwrap_or_default());
-    let warning = |wanted: &WantedPf| {
-        let names = udev::names_left(wanted, facts.pf(wanted.address)?, facts.record(wanted.address)?)?;
-        Some(wanted.problem(Cause::RepresentorsNotRenamed { names }))
+    let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
+    let warning = |desired: &DesiredPf| {
+        let names = udev::wrong_names(desired, facts.pf(desired.address)?, facts.record(desired.address)?)?;
+        Some(desired.problem(Cause::RepresentorsNotRenamed { names }))
     };
-    wanted.iter().filter(|wanted| !wanted.external).filter_map(warning).collect()
+    desired.iter().filter(|desired| !desired.external).filter_map(warning).collect()
 }
 
-/// What is refused of `spec` because of what the node itself uses, each with its PF.
-pub(crate) fn refusals(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Vec<(PciAddress, Protected)> {
+/// Returns the parts of `spec` that are refused because the node uses them, with their PFs.
+pub(crate) fn refused_parts(
+    spec: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+) -> Vec<(PciAddress, ProtectedPart)> {
     let interfaces = spec.interfaces.as_deref().unwrap_or_default();
-    let (wanted, _) = read_wanted(interfaces);
-    let wanted = wanted.iter().map(|wanted| (wanted.address, pf::refused_for_use(wanted, facts)));
-    let mut unwanted = Plan::default();
-    give_back(&mut unwanted, interfaces, facts);
-    let unwanted =
-        unwanted.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
-    let all =
-        wanted.chain(unwanted).flat_map(|(pf, causes)| causes.into_iter().map(move |cause| (pf, cause)));
-    all.filter_map(|(pf, cause)| Some((pf, cause.protection()?))).collect()
+    let (desired, _) = read_desired(interfaces);
+    let desired = desired.iter().map(|desired| (desired.address, pf::refused_causes(desired, facts)));
+    let mut reset = Plan::default();
+    reset_pfs(&mut reset, interfaces, facts);
+    let reset = reset.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
+    let all = desired.chain(reset).flat_map(|(pf, causes)| causes.into_iter().map(move |cause| (pf, cause)));
+    all.filter_map(|(pf, cause)| Some((pf, cause.protected_part()?))).collect()
 }
 
-/// Each PF that can be read from the spec; and why others cannot.
-fn read_wanted(interfaces: &[Interface]) -> (Vec<WantedPf>, Vec<Problem>) {
+/// Returns the PFs of the spec, and the problems of those with invalid values.
+fn read_desired(interfaces: &[Interface]) -> (Vec<DesiredPf>, Vec<Problem>) {
     let mut pfs = Vec::new();
     let mut problems = Vec::new();
     for interface in interfaces {
-        match WantedPf::read(interface) {
-            Ok(wanted) => pfs.push(wanted),
+        match DesiredPf::read(interface) {
+            Ok(desired) => pfs.push(desired),
             Err(problem) => problems.push(problem),
         }
     }
     (pfs, problems)
 }
 
-/// What is to be done with each PF; `known` is what the machine as a whole cannot do for them.
+/// Returns the steps of each PF. `system_causes` are problems of the whole machine that prevent the state of a PF.
 fn plan_pfs<'a>(
-    wanted: &'a [WantedPf],
-    known: &BTreeMap<PciAddress, Cause>,
+    desired: &'a [DesiredPf],
+    system_causes: &BTreeMap<PciAddress, Cause>,
     facts: &HostFacts,
     guids: &GuidSource,
-) -> Vec<(&'a WantedPf, PfPlan)> {
-    let plan = |wanted: &WantedPf| pf::plan_pf(wanted, known.get(&wanted.address), facts, guids);
-    wanted.iter().map(|wanted| (wanted, plan(wanted))).collect()
+) -> Vec<(&'a DesiredPf, PfSteps)> {
+    let plan = |desired: &DesiredPf| pf::plan_pf(desired, system_causes.get(&desired.address), facts, guids);
+    desired.iter().map(|desired| (desired, plan(desired))).collect()
 }
 
-fn load_modules(pfs: &[(&WantedPf, PfPlan)], facts: &HostFacts) -> Vec<PlannedStep> {
+fn load_modules(pfs: &[(&DesiredPf, PfSteps)], facts: &HostFacts) -> Vec<PlannedStep> {
     let needed = pfs.iter().flat_map(|(_, plan)| plan.modules.iter().copied()).collect();
-    let any_vfs = pfs.iter().any(|(wanted, plan)| wanted.num_vfs > 0 && plan.problems.is_empty());
-    modules::load(&needed, any_vfs, facts)
+    let any_vfs = pfs.iter().any(|(desired, plan)| desired.num_vfs > 0 && plan.problems.is_empty());
+    modules::load_modules(&needed, any_vfs, facts)
 }
 
-/// PFs that are recorded and no longer wanted. One whose record cannot be read is a problem: it may have to be given back.
-fn give_back(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
-    let is_wanted = |pf| interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf));
-    let unread = facts.unread_records.iter().filter(|pf| !is_wanted(pf)).filter_map(|pf| facts.unread(*pf));
-    plan.problems.extend(unread.map(Problem::unread));
-    for record in facts.records.iter().filter(|record| !is_wanted(&record.pf)) {
+/// Resets PFs that have a record and are no longer desired. An unreadable record is a problem, since its PF may need a
+/// reset.
+fn reset_pfs(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
+    let is_desired = |pf| interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf));
+    let unreadable =
+        facts.unreadable_records.iter().filter(|pf| !is_desired(pf)).filter_map(|pf| facts.unreadable(*pf));
+    plan.problems.extend(unreadable.map(Problem::unreadable_card));
+    for record in facts.records.iter().filter(|record| !is_desired(&record.pf)) {
         match reset::reset_pf(record, facts) {
-            Ok((steps, left)) => {
+            Ok((steps, problem)) => {
                 plan.steps.extend(steps);
-                plan.problems.extend(left);
+                plan.problems.extend(problem);
             }
             Err(problem) => plan.problems.push(problem),
         }

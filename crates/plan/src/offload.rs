@@ -1,105 +1,107 @@
-//! Open vSwitch hardware offload (OpenShift): a pool names a machine config pool, which gets a machine config for it.
+//! Open vSwitch hardware offload (OpenShift): a pool names a MachineConfigPool, for which a MachineConfig is created.
 
 use serde_json::{Value, json};
-use vfleet_api::conditions::{HARDWARE_OFFLOAD, Verdict};
+use vfleet_api::conditions::{ConditionUpdate, HARDWARE_OFFLOAD};
 use vfleet_api::keys::{INSTALLATION_LABEL, MACHINE_CONFIG_ROLE, MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 
 use crate::prelude::*;
 
-/// The control plane is not for packets of pods.
+/// MachineConfigPool of the control plane, which runs no pods with VFs.
 const MASTER: &str = "master";
 
-/// No wait: the switch itself is only about to start.
+/// Drop-in for the unit of Open vSwitch. `--no-wait` because ovs-vswitchd is not running yet.
 const DROP_IN: &str =
     "[Service]\nExecStartPre=/usr/bin/ovs-vsctl --no-wait set Open_vSwitch . other_config:hw-offload=true\n";
 
-/// Where the offload that a pool asks for stands.
+/// State of the offload that a pool requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OffloadStanding {
-    /// There are no machine config pools in this cluster.
+pub enum OffloadState {
+    /// The cluster has no MachineConfigPools.
     NotOpenShift,
-    /// It is not done for the control plane.
+    /// The pool names the control plane, for which offload is not supported.
     Master,
-    /// There is no such machine config pool.
+    /// The MachineConfigPool does not exist.
     NoMachineConfigPool,
-    /// The machine config is not there yet.
+    /// The MachineConfig does not exist yet.
     Pending,
-    /// The machine config is there.
+    /// The MachineConfig exists.
     Written,
 }
 
-/// The machine config pool that a pool asks offload for.
-pub fn offload_wanted(spec: &SriovNetworkPoolConfigSpec) -> Option<&str> {
+/// Returns the MachineConfigPool for which a pool requests offload.
+pub fn requested_offload_pool(spec: &SriovNetworkPoolConfigSpec) -> Option<&str> {
     spec.ovs_hardware_offload_config.as_ref()?.name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Where it stands. `has_pool`: the machine config pool is there; `has_config`: its machine config is.
-pub fn offload_standing(mcp: &str, has_pool: bool, has_config: bool) -> OffloadStanding {
+/// Returns the state of the offload. `has_pool`: the MachineConfigPool exists; `has_config`: its MachineConfig exists.
+pub fn offload_state(mcp: &str, has_pool: bool, has_config: bool) -> OffloadState {
     match (has_pool, has_config) {
-        _ if mcp == MASTER => OffloadStanding::Master,
-        (false, _) => OffloadStanding::NoMachineConfigPool,
-        (true, false) => OffloadStanding::Pending,
-        (true, true) => OffloadStanding::Written,
+        _ if mcp == MASTER => OffloadState::Master,
+        (false, _) => OffloadState::NoMachineConfigPool,
+        (true, false) => OffloadState::Pending,
+        (true, true) => OffloadState::Written,
     }
 }
 
-/// What is said about it.
-pub fn offload_verdict(mcp: &str, standing: OffloadStanding) -> Verdict {
+/// Returns the condition HardwareOffload of a pool.
+pub fn offload_condition(mcp: &str, state: OffloadState) -> ConditionUpdate {
     let config = machine_config_name(mcp);
-    let (holds, reason, message) = match standing {
-        OffloadStanding::NotOpenShift => {
-            let text = "this cluster has no machine config pools (OpenShift): nothing is done";
+    let (status, reason, message) = match state {
+        OffloadState::NotOpenShift => {
+            let text = "the cluster has no MachineConfigPools (OpenShift), so offload is not configured";
             (false, "NotOpenShift", text.to_owned())
         }
-        OffloadStanding::Master => {
-            let text = "it is not done for the machine config pool master: name one of workers";
-            (false, "MasterIgnored", text.to_owned())
+        OffloadState::Master => {
+            let text =
+                "offload is not supported for MachineConfigPool master: name a MachineConfigPool of workers";
+            (false, "MasterNotSupported", text.to_owned())
         }
-        OffloadStanding::NoMachineConfigPool => {
-            let text = format!("there is no machine config pool {mcp}: make it, or name another one");
-            (false, "NoMachineConfigPool", text)
+        OffloadState::NoMachineConfigPool => {
+            let text = format!("MachineConfigPool {mcp} does not exist: create it, or name another one");
+            (false, "MachineConfigPoolNotFound", text)
         }
-        OffloadStanding::Pending => (false, "Pending", format!("machine config {config} is being made")),
-        OffloadStanding::Written => {
-            (true, "MachineConfigWritten", format!("machine config {config} is there, which switches it on"))
+        OffloadState::Pending => (false, "Pending", format!("MachineConfig {config} is being created")),
+        OffloadState::Written => {
+            (true, "MachineConfigWritten", format!("MachineConfig {config} enables offload"))
         }
     };
-    Verdict { type_: HARDWARE_OFFLOAD, holds, reason, message }
+    ConditionUpdate { type_: HARDWARE_OFFLOAD, status, reason, message }
 }
 
-/// What becomes of the machine config for a machine config pool.
+/// Action on the MachineConfig for a MachineConfigPool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffloadAction {
     Nothing,
-    /// Make it, or put it right.
+    /// Create or correct the MachineConfig.
     Apply,
-    /// Nobody wants it any more.
+    /// Delete the MachineConfig: no pool requests it.
     Delete,
 }
 
-/// What to do. `is_wanted`: a pool asks for it. What a missing machine config pool had stays: it may come back.
-pub fn offload_action(mcp: &str, is_wanted: bool, has_pool: bool, has_config: bool) -> OffloadAction {
-    match (is_wanted && mcp != MASTER, has_pool, has_config) {
+/// Decides the action. `is_requested`: a pool requests offload. The MachineConfig of a missing MachineConfigPool stays:
+/// the pool may be created again.
+pub fn decide_offload(mcp: &str, is_requested: bool, has_pool: bool, has_config: bool) -> OffloadAction {
+    match (is_requested && mcp != MASTER, has_pool, has_config) {
         (true, true, _) => OffloadAction::Apply,
         (true, false, _) | (false, _, false) => OffloadAction::Nothing,
         (false, _, true) => OffloadAction::Delete,
     }
 }
 
-/// The name of the machine config for a machine config pool.
+/// Returns the name of the MachineConfig for a MachineConfigPool.
 pub fn machine_config_name(mcp: &str) -> String {
     format!("00-{mcp}-ovs-hw-offload")
 }
 
-/// The machine config pool that a machine config of this name is for.
+/// Returns the MachineConfigPool that a MachineConfig of this name is for.
 pub fn machine_config_pool_of(name: &str) -> Option<&str> {
     name.strip_prefix("00-")?.strip_suffix("-ovs-hw-offload")
 }
 
-/// The machine config for a machine config pool: it brings a drop-in for the unit of Open vSwitch. It says which
-/// `installation` wants it (the operator's namespace): others must not take it away because none of their pools does.
-pub fn machine_config(mcp: &str, installation: &str) -> Value {
+/// Builds the MachineConfig for a MachineConfigPool, with a drop-in for the unit of Open vSwitch. A label names the
+/// `installation` (namespace of the operator), so that other installations do not delete the MachineConfig.
+pub fn build_machine_config(mcp: &str, installation: &str) -> Value {
     json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {
@@ -125,9 +127,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_where_it_is_wanted_and_goes_when_nobody_wants_it() {
+    fn the_machine_config_exists_while_a_pool_requests_offload() {
         use OffloadAction::{Apply, Delete, Nothing};
-        for (is_wanted, has_pool, has_config, expected) in [
+        for (is_requested, has_pool, has_config, expected) in [
             (true, true, false, Apply),
             (true, true, true, Apply),
             (true, false, false, Nothing),
@@ -136,27 +138,27 @@ mod tests {
             (false, false, true, Delete),
             (false, true, false, Nothing),
         ] {
-            assert_eq!(offload_action("worker", is_wanted, has_pool, has_config), expected);
+            assert_eq!(decide_offload("worker", is_requested, has_pool, has_config), expected);
         }
-        assert_eq!(offload_action("master", true, true, false), Nothing);
+        assert_eq!(decide_offload("master", true, true, false), Nothing);
     }
 
     #[test]
-    fn a_pool_is_told_why_nothing_is_done() {
+    fn the_condition_tells_why_offload_is_not_configured() {
         for (mcp, has_pool, has_config, reason) in [
-            ("master", true, false, "MasterIgnored"),
-            ("worker", false, false, "NoMachineConfigPool"),
+            ("master", true, false, "MasterNotSupported"),
+            ("worker", false, false, "MachineConfigPoolNotFound"),
             ("worker", true, false, "Pending"),
             ("worker", true, true, "MachineConfigWritten"),
         ] {
-            let verdict = offload_verdict(mcp, offload_standing(mcp, has_pool, has_config));
-            assert_eq!((verdict.reason, verdict.holds), (reason, reason == "MachineConfigWritten"));
+            let condition = offload_condition(mcp, offload_state(mcp, has_pool, has_config));
+            assert_eq!((condition.reason, condition.status), (reason, reason == "MachineConfigWritten"));
         }
     }
 
     #[test]
-    fn its_name_tells_whose_it_is() {
-        let config = machine_config("worker", "home");
+    fn name_and_label_identify_pool_and_installation() {
+        let config = build_machine_config("worker", "home");
         assert_eq!(config["metadata"]["name"], "00-worker-ovs-hw-offload");
         assert_eq!(config["metadata"]["labels"][INSTALLATION_LABEL], "home");
         assert_eq!(machine_config_pool_of("00-worker-ovs-hw-offload"), Some("worker"));

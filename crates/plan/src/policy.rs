@@ -1,16 +1,16 @@
-//! What a node shall be like: policies and the node's reported cards => node state spec; and for each policy and card,
-//! why it is not as that policy wants.
+//! Desired state of a node: policies and the reported cards of the node => node state spec, and the result of each
+//! policy on each card.
 
-mod answer;
 mod bridges;
+mod conflict;
+mod desired;
+mod evaluation;
 mod fault;
 mod merge;
+mod mismatch;
 mod pf;
-mod rival;
-mod rule;
 mod select;
 mod setting;
-mod wish;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Ordering;
@@ -21,25 +21,25 @@ use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 
 use crate::facts::Fact;
 use crate::prelude::*;
-pub use answer::{LossReason, LostGroup, Overruled, PfAnswer, PfVerdict, PolicyAnswer};
-pub use fault::{PolicyFault, wants_bridge};
-use pf::{Outcome, plan_pf};
-pub(crate) use rival::{Clash, Rival, claim, rival};
-pub use rule::{NodeRule, PfRule};
-pub(crate) use select::{SelectedBy, has_name, is_empty, is_on_network, is_pci_id, names_pfs, selects};
-pub use select::{selects_node, why_not_node};
+pub(crate) use conflict::{ConflictKind, PolicyConflict, claim_vfs, find_conflict};
+pub(crate) use desired::derive_interface;
+pub use evaluation::{LossReason, LostVfGroup, OverruledSetting, PfEvaluation, PfOutcome, PolicyEvaluation};
+pub use fault::{PolicyFault, requests_bridge};
+pub use mismatch::{NodeMismatch, PfMismatch};
+use pf::{PfDecision, plan_pf};
+pub(crate) use select::{SelectorFacts, has_name, is_empty, is_on_network, is_pci_id, names_pfs, selects};
+pub use select::{find_node_mismatch, selects_node};
 pub use setting::PfSetting;
-pub(crate) use wish::wish;
 
-/// The priority of a policy that gives none.
+/// Priority of a policy without one.
 pub(crate) const DEFAULT_PRIORITY: i64 = 99;
 
-/// A policy, by name.
+/// Policy with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedPolicy<'a> {
-    /// Its name.
+    /// Name of the policy.
     pub name: &'a str,
-    /// What it wants.
+    /// Spec of the policy.
     pub spec: &'a SriovNetworkNodePolicySpec,
 }
 
@@ -48,95 +48,97 @@ impl NamedPolicy<'_> {
         self.spec.priority.unwrap_or(DEFAULT_PRIORITY)
     }
 
-    /// The one that wins comes last.
-    fn in_order(&self, other: &Self) -> Ordering {
+    /// Compares by precedence: the policy that wins is the greater one.
+    fn cmp_precedence(&self, other: &Self) -> Ordering {
         other.priority().cmp(&self.priority()).then_with(|| self.name.cmp(other.name))
     }
 }
 
-/// All that counts of a node.
+/// Facts of a node that decide its desired state.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeInput<'a> {
-    /// The node's labels.
+    /// Labels of the node.
     pub labels: &'a BTreeMap<String, String>,
-    /// Its cards, as its node state reports them.
+    /// Cards that the node state reports.
     pub cards: &'a [InterfaceExt],
-    /// What its node state wants until now.
+    /// Current spec of the node state.
     pub current: &'a SriovNetworkNodeStateSpec,
-    /// The RDMA mode of its pool. Unknown while it is not known which pool the node belongs to.
+    /// RDMA mode of the pool of the node; unknown while the pool is unknown.
     pub rdma_mode: Fact<RdmaMode>,
-    /// Whether software bridges are managed: a feature gate.
+    /// Feature gate manageSoftwareBridges is enabled.
     pub manage_software_bridges: bool,
 }
 
 impl NodePlan {
-    /// Returns whether VFs could be lost by a slip: a policy cannot be read, followed or decided on, and the node state,
-    /// which is new, does not tell what was made for it before. Then the spec stays unwritten, and the agent leaves
-    /// everything as it is.
-    pub fn is_guesswork(&self, node: &NodeInput<'_>, unreadable: &BTreeSet<String>) -> bool {
-        let is_open = |pf: &PfAnswer| matches!(pf.verdict, PfVerdict::Invalid(_) | PfVerdict::Undecided(_));
+    /// Returns whether writing the spec could remove VFs by mistake: a policy is unreadable, invalid or undecided, and
+    /// the node state is new, so that its previous VFs are unknown. Then the spec must not be written, and the agent
+    /// changes nothing.
+    pub fn could_lose_vfs(&self, node: &NodeInput<'_>, unreadable: &BTreeSet<String>) -> bool {
+        let is_open =
+            |pf: &PfEvaluation| matches!(pf.outcome, PfOutcome::Invalid(_) | PfOutcome::Undecided(_));
         let is_new = node.current.interfaces.is_none();
-        // A card that cannot be read may have VFs.
+        // An unreadable card may have VFs.
         let has_vfs =
             node.cards.iter().any(|card| card.num_vfs.unwrap_or(0) > 0 || card.unknown_facts.is_some());
         is_new
             && has_vfs
-            && (!unreadable.is_empty() || self.answers.iter().any(|answer| answer.pfs.iter().any(is_open)))
+            && (!unreadable.is_empty()
+                || self.evaluations.iter().any(|evaluation| evaluation.pfs.iter().any(is_open)))
     }
 }
 
-/// What a node shall be like, and what each policy is told about it.
+/// Desired state of a node, with the result of each policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {
-    /// What the node shall be like. `interfaces` is always there, also when no policy selects anything: that the list
-    /// is empty is what tells the agent that it was worked out.
+    /// Desired state. `interfaces` is always set, even if no policy selects a PF: an empty list tells the agent that
+    /// the operator has planned the node.
     pub spec: SriovNetworkNodeStateSpec,
-    /// The policies that select the node, the winner last.
-    pub answers: Vec<PolicyAnswer>,
+    /// Results of the policies that select the node, by ascending precedence.
+    pub evaluations: Vec<PolicyEvaluation>,
 }
 
-/// Returns the desired state of the node, and what each policy is told about it. A card whose VFs belong to a policy that
-/// cannot be followed, or to one of the `unreadable` ones, stays as it is: a slip of the pen must not remove VFs that
-/// pods use. So does a card of which facts are unknown by which a policy would select it, and a node that reports no card
-/// at all: unknown is not absent (decision 16).
+/// Returns the desired state of the node and the result of each policy. A card whose VFs belong to an invalid or
+/// `unreadable` policy keeps its current desired state: a typing mistake must not remove VFs that pods use. So does a
+/// card whose selection depends on unknown facts, and a node that reports no card at all: unknown is not absent
+/// (decision 16).
 pub fn plan_node_spec(
     policies: &[NamedPolicy<'_>],
     unreadable: &BTreeSet<String>,
     node: &NodeInput<'_>,
 ) -> NodePlan {
-    let policies = in_order_of_application(policies, node.labels);
-    let mut answers: Vec<_> = policies
+    let policies = select_policies(policies, node.labels);
+    let mut evaluations: Vec<_> = policies
         .iter()
-        .map(|policy| PolicyAnswer { policy: policy.name.to_owned(), pfs: Vec::new() })
+        .map(|policy| PolicyEvaluation { policy: policy.name.to_owned(), pfs: Vec::new() })
         .collect();
     let mut interfaces = Vec::new();
-    let mut bridges = bridges::Collected::new(node);
+    let mut bridges = bridges::BridgeCollector::new(node);
     for card in node.cards {
         let plan = plan_pf(&policies, unreadable, node, card);
-        for (answer, verdict) in answers.iter_mut().zip(plan.verdicts) {
-            answer.pfs.push(PfAnswer {
+        for (evaluation, outcome) in evaluations.iter_mut().zip(plan.outcomes) {
+            evaluation.pfs.push(PfEvaluation {
                 pci_address: card.pci_address.clone(),
                 name: card.name.clone(),
-                verdict,
+                outcome,
             });
         }
-        match plan.outcome {
-            Outcome::Nobodys => {}
-            Outcome::Wanted { interface, winner } => {
-                // A PF that is managed outside is no uplink of ours, also if its winner thinks that it is.
+        match plan.desired {
+            PfDecision::Unmanaged => {}
+            PfDecision::Configured { interface, winner } => {
+                // An externally managed PF is no uplink, even if the winning policy requests a bridge.
                 if interface.externally_managed != Some(true) {
                     bridges.add(winner.spec, card);
                 }
-                interfaces.push((plan.touched_by, interface));
+                interfaces.push((plan.first_policy, interface));
             }
-            Outcome::Held(interface) => {
+            PfDecision::Kept(interface) => {
                 bridges.keep(card);
-                interfaces.push((plan.touched_by, interface));
+                interfaces.push((plan.first_policy, interface));
             }
         }
     }
-    // The order in which the Go operator lists them, so that a take-over changes nothing.
-    interfaces.sort_by_key(|(touched_by, _)| *touched_by);
+    // Same order as the Go operator, so that a take-over changes nothing.
+    interfaces.sort_by_key(|(first_policy, _)| *first_policy);
     let system = match node.rdma_mode {
         Fact::Value(mode) => Some(System { rdma_mode: Some(mode) }),
         Fact::None => None,
@@ -145,28 +147,31 @@ pub fn plan_node_spec(
     let (interfaces, bridges) = if node.cards.is_empty() {
         (node.current.interfaces.clone().unwrap_or_default(), node.current.bridges.clone())
     } else {
-        (interfaces.into_iter().map(|(_, interface)| interface).collect(), bridges.by_name())
+        (interfaces.into_iter().map(|(_, interface)| interface).collect(), bridges.into_sorted())
     };
-    NodePlan { spec: SriovNetworkNodeStateSpec { interfaces: Some(interfaces), bridges, system }, answers }
+    NodePlan {
+        spec: SriovNetworkNodeStateSpec { interfaces: Some(interfaces), bridges, system },
+        evaluations,
+    }
 }
 
-/// All that keeps a policy from being followed, wherever it selects a PF: each with its field in the policy's spec.
-pub(crate) fn faults(
+/// Returns the faults of a policy that do not depend on the PF, each with its field in the spec.
+pub(crate) fn find_faults(
     spec: &SriovNetworkNodePolicySpec,
     manage_software_bridges: bool,
 ) -> impl Iterator<Item = (String, PolicyFault)> {
-    let together = fault::faults(spec, manage_software_bridges);
-    select::faults(&spec.nic_selector)
-        .chain(wish::faults(spec))
-        .chain(together.map(|(field, fault)| (field.to_owned(), fault)))
+    let combinations = fault::find_faults(spec, manage_software_bridges);
+    select::find_faults(&spec.nic_selector)
+        .chain(desired::find_faults(spec))
+        .chain(combinations.map(|(field, fault)| (field.to_owned(), fault)))
 }
 
-/// Policies that select the node; the one that wins comes last.
-pub(crate) fn in_order_of_application<'a>(
+/// Returns the policies that select the node, by ascending precedence: the last one wins.
+pub(crate) fn select_policies<'a>(
     policies: &[NamedPolicy<'a>],
     labels: &BTreeMap<String, String>,
 ) -> Vec<NamedPolicy<'a>> {
     let mut list: Vec<_> = policies.iter().copied().filter(|policy| selects_node(policy, labels)).collect();
-    list.sort_by(NamedPolicy::in_order);
+    list.sort_by(NamedPolicy::cmp_precedence);
     list
 }

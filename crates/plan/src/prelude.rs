@@ -1,4 +1,4 @@
-//! What `std` would bring into every file: the room is `no_std`.
+//! Names that `std` would provide in every file: the crate is `no_std`.
 
 pub(crate) use alloc::borrow::ToOwned;
 pub(crate) use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What the node is like: host facts => node state status.
+//! Report of a node: host facts => status of the node state.
 
 use vfleet_api::PciAddress;
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
@@ -7,45 +7,47 @@ use crate::facts::{CardIdentity, HostFacts, LinkFacts, PfFacts, Record, VfFacts,
 use crate::prelude::*;
 use crate::resources::NicIds;
 
-/// What counts for a report besides the machine.
+/// Context of a report, besides host facts.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct View<'a> {
-    /// What was reported last.
-    pub known: &'a [InterfaceExt],
-    /// The kinds of cards that are reported; `None` for all.
-    pub narrow: Option<&'a NicIds>,
+pub struct ReportContext<'a> {
+    /// Last report.
+    pub last_reported: &'a [InterfaceExt],
+    /// Supported cards by PCI ID; `None` for all.
+    pub nic_ids: Option<&'a NicIds>,
 }
 
-/// Returns the PFs of a machine as its node state reports them. A PF without an interface is left out, since no policy can
-/// do anything with it, and one of a kind that is not listed; but not one that is ours, or that was reported before. Its
-/// interface may be away for a moment (a driver that resets), and a card that is not reported looks like one that no
-/// policy selects, whose VFs would be removed. For the same reason facts by which policies select are reported as they
-/// were last known while they cannot be read. A card that cannot be read at all is as it was last reported.
-pub fn interfaces(facts: &HostFacts, view: &View<'_>) -> Vec<InterfaceExt> {
-    let is_listed = |pf: &PfFacts| view.narrow.is_none_or(|ids| ids.lists(pf.vendor, pf.device));
+/// Returns the PFs of a machine as its node state reports them.
+///
+/// A PF without an interface is left out, since no policy can configure it, and so is an unsupported card. PFs with a
+/// record or an earlier report are kept: their interface may be missing only for a moment (a driver reset), and VFs of
+/// a card that is not reported would be removed. For the same reason, unknown facts of the identity are reported with
+/// their last known value, and a card that cannot be read is reported as before.
+pub fn interfaces(facts: &HostFacts, context: &ReportContext<'_>) -> Vec<InterfaceExt> {
+    let is_listed = |pf: &PfFacts| context.nic_ids.is_none_or(|ids| ids.lists(pf.vendor, pf.device));
     let read = facts.pfs.iter().filter_map(|pf| {
-        let (record, known) = (facts.record(pf.address), view.of(pf.address));
-        let is_usable = pf.link.is_some() || pf.is_lone_vf || known.is_some();
+        let (record, last_report) = (facts.record(pf.address), context.last_report(pf.address));
+        let is_usable = pf.link.is_some() || pf.is_lone_vf || last_report.is_some();
         let is_reported = is_usable && is_listed(pf) || record.is_some();
-        is_reported.then(|| (pf.address, interface(pf, record, known, facts)))
+        is_reported.then(|| (pf.address, interface(pf, record, last_report, facts)))
     });
-    let unread = facts.unread.iter().filter_map(|unread| {
-        let card = view.of(unread.pf).cloned().or_else(|| facts.record(unread.pf).map(only_recorded));
-        card.map(|card| (unread.pf, card))
+    let unreadable = facts.unreadable.iter().filter_map(|card| {
+        let report =
+            context.last_report(card.pf).cloned().or_else(|| facts.record(card.pf).map(only_recorded));
+        report.map(|report| (card.pf, report))
     });
-    let mut cards: Vec<_> = read.chain(unread).collect();
+    let mut cards: Vec<_> = read.chain(unreadable).collect();
     cards.sort_by_key(|(address, _)| *address);
     cards.into_iter().map(|(_, card)| card).collect()
 }
 
-impl View<'_> {
+impl ReportContext<'_> {
     /// Returns the last report of the card at `address`.
-    fn of(&self, address: PciAddress) -> Option<&InterfaceExt> {
-        self.known.iter().find(|card| card.pci_address.value() == Ok(&address))
+    fn last_report(&self, address: PciAddress) -> Option<&InterfaceExt> {
+        self.last_reported.iter().find(|card| card.pci_address.value() == Ok(&address))
     }
 }
 
-/// Returns all that is known of a card that cannot be read, and was never reported.
+/// Returns the report of a card that cannot be read and was never reported.
 fn only_recorded(record: &Record) -> InterfaceExt {
     let card = InterfaceExt { externally_managed: record.is_external().then_some(true), ..empty(record.pf) };
     identified(card, CardIdentity::recorded(record))
@@ -94,13 +96,13 @@ fn empty(address: PciAddress) -> InterfaceExt {
 fn interface(
     pf: &PfFacts,
     record: Option<&Record>,
-    known: Option<&InterfaceExt>,
+    last_report: Option<&InterfaceExt>,
     facts: &HostFacts,
 ) -> InterfaceExt {
     let link = pf.link.as_ref();
     let recorded = record.map(|record| &record.interface);
     let last = record.map(CardIdentity::recorded).unwrap_or_default();
-    let last = last.or_last(known.map(CardIdentity::reported).unwrap_or_default());
+    let last = last.or_last(last_report.map(CardIdentity::reported).unwrap_or_default());
     let card = InterfaceExt {
         mac: link.and_then(|link| link.mac).map(|mac| mac.to_string()),
         driver: pf.driver.clone(),
@@ -111,7 +113,7 @@ fn interface(
         link_admin_state: link.map(|link| if link.admin_up { "up" } else { "down" }.to_owned()),
         e_switch_mode: pf.eswitch.value().map(|mode| mode.as_str().to_owned()),
         externally_managed: recorded.and_then(|recorded| recorded.externally_managed).filter(|is| *is),
-        // A card whose firmware shows no VFs now is not one that can have none: nothing is said.
+        // 0 would mean that the card supports no VFs, but its firmware may only have disabled them.
         totalvfs: Some(pf.total_vfs.into()).filter(|total| *total > 0),
         numa_node: pf.numa_node.map(Into::into),
         in_use_by: in_use_by(pf.address, link, facts),

@@ -1,44 +1,43 @@
-//! Parts of a plan that may be done at the same time.
+//! Schedule of a plan: steps that may run in parallel.
 //!
-//! Lanes do not depend on each other: a target that fails or hangs never holds up the others. In the lane of a PF, steps
-//! about different VFs that follow each other do not depend on each other either: they form one stage, and the next step
-//! about all of the PF waits for the whole stage.
+//! Lanes are independent: a target that fails or hangs never delays the others. In the lane of a PF, consecutive steps
+//! of different VFs are independent too: they form one stage, and the next step of the whole PF waits for that stage.
 
 use crate::prelude::*;
 use crate::step::{PlannedStep, Target};
 
-/// A plan, ordered by dependencies.
+/// Steps of a plan, ordered by dependencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule<'a> {
-    /// Steps of the machine, one after the other, before all lanes. One that fails does not stop the others.
+    /// Steps of the machine before all lanes, in order. A failure does not stop the next ones.
     pub before: Vec<&'a PlannedStep>,
-    /// Lanes, all at once.
+    /// Lanes, which run in parallel.
     pub lanes: Vec<Lane<'a>>,
-    /// Steps of the machine, one after the other, when all lanes are done. None follows one that failed, and what leads
-    /// to a restart follows no failure at all: a machine with a fault is not restarted for something else.
+    /// Steps of the machine after all lanes, in order. A failure stops the next ones, and any earlier failure prevents
+    /// steps that lead to a reboot: a machine with a fault is not rebooted for something else.
     pub after: Vec<&'a PlannedStep>,
 }
 
-/// The steps of one lane, stage by stage. No stage follows one in which a step failed.
+/// Steps of one lane. A failure in a stage stops the next ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane<'a> {
-    /// The target that the lane belongs to: [`Target::lane`] of all of its steps.
+    /// Target of the lane: [`Target::lane`] of all its steps.
     pub target: Target,
-    /// Stages, one after the other.
+    /// Stages, in order.
     pub stages: Vec<Stage<'a>>,
 }
 
-/// Steps of one lane that may be done at the same time.
+/// Steps of one lane that may run in parallel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage<'a> {
-    /// A step about the lane's own target, done alone.
+    /// Step of the lane's target, which runs alone.
     Whole(&'a PlannedStep),
-    /// Targets within the lane (the VFs of a PF), all at once; the steps of one target one after the other.
+    /// Targets within the lane (VFs of a PF), in parallel; the steps of each target run in order.
     Parts(Vec<(Target, Vec<&'a PlannedStep>)>),
 }
 
-/// Returns the schedule of these steps. A plan for the machine alone (a restart, and what leads to it) goes in order, so
-/// that no step follows one that failed.
+/// Returns the schedule of these steps. If all steps belong to the machine (for example a reboot and its preparation),
+/// each failure stops the next ones.
 pub fn schedule(steps: &[PlannedStep]) -> Schedule<'_> {
     let mut schedule = Schedule::default();
     for planned in steps {

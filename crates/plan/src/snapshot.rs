@@ -1,21 +1,21 @@
-//! Snapshot of a node: host facts, and what follows from them for every VF.
+//! Snapshots of a node: host facts with the state of every VF.
 //!
-//! The agent publishes it whenever it has read the machine. A fact that cannot be read now is not a reason to withdraw a
-//! VF: the state of such a VF is unknown, and the VF stays listed.
+//! The agent publishes a snapshot after each read of the machine. A VF whose facts cannot be read is not withdrawn: it
+//! stays listed, in an unknown state.
 
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
 
 use crate::facts::{HostFacts, HostUse, VfFacts};
-use crate::node::{Cause, Problem, WantedPf};
+use crate::node::{Cause, DesiredPf, Problem};
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, Target, is_userspace_driver};
 
-/// The observed machine, with the state of every VF.
+/// Host facts with the state of every VF.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSnapshot {
-    /// Facts of the last read that succeeded.
+    /// Facts of the last successful read.
     pub facts: HostFacts,
-    /// State of each VF, those of cards that cannot be read now included.
+    /// State of each VF, including VFs of cards that cannot be read now.
     pub vfs: BTreeMap<VfRef, VfState>,
 }
 
@@ -24,40 +24,40 @@ pub struct NodeSnapshot {
 pub struct VfState {
     /// PCI address of the VF.
     pub address: PciAddress,
-    /// How far the VF is from its desired state.
+    /// Progress of the VF toward its desired state.
     pub configuration: VfConfiguration,
     /// Current user of the VF.
     pub holder: VfHolder,
 }
 
-/// How far a VF is from its desired state.
+/// Progress of a VF toward its desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VfConfiguration {
     /// No policy configures the VF.
     Unmanaged,
-    /// The VF, or its PF, is not as desired: a step is still to be done, or a problem prevents it.
+    /// The VF or its PF does not match the desired state: steps are left, or a problem prevents them.
     Pending,
-    /// The VF was read back, and is as desired.
+    /// The VF was read back and matches the desired state.
     Verified,
-    /// Facts that decide it cannot be read now, or the node state was not worked out yet.
+    /// Facts cannot be read now, or the node state is not planned yet.
     Unknown,
 }
 
 /// Current user of a VF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VfHolder {
-    /// Nobody: the VF has no driver, or its interface is in the host's network namespace.
+    /// No user: the VF has no driver, or its interface is in the host's network namespace.
     None,
     /// The node itself.
     Node(HostUse),
     /// A pod: the interface is in another network namespace.
     Pod,
-    /// Not known: a program may use a VF that is bound to a userspace driver, and a card that hangs tells nothing.
+    /// Unknown: a program may use a VF with a userspace driver, and a card that hangs cannot be read.
     Unknown,
 }
 
 impl VfHolder {
-    /// Returns the holder of a VF, as far as the kernel tells. What the node used a moment ago is still the node's.
+    /// Returns the holder of a VF, as far as the kernel reports it. A remembered use by the node counts too.
     pub fn of(vf: &VfFacts, facts: &HostFacts) -> Self {
         match (vf.driver.as_deref(), &vf.link) {
             (_, link @ Some(_)) => {
@@ -71,8 +71,8 @@ impl VfHolder {
 }
 
 impl NodeSnapshot {
-    /// Returns the snapshot of a machine that is as `facts` describe, where `plan` is all that is still to be done for
-    /// `spec`. VFs of a card that cannot be read now stay listed as in `self`, in an unknown state.
+    /// Returns the snapshot of these facts, where `plan` has the remaining steps for `spec`. VFs of cards that cannot
+    /// be read stay listed as in `self`, in an unknown state.
     #[must_use]
     pub fn next(&self, facts: &HostFacts, spec: &SriovNetworkNodeStateSpec, plan: &Plan) -> Self {
         let desired = DesiredVfs::of(spec, plan);
@@ -84,12 +84,12 @@ impl NodeSnapshot {
                 (id, VfState { address: vf.address, configuration, holder: VfHolder::of(vf, facts) })
             })
         });
-        let unread = self.vfs.iter().filter(|(vf, _)| facts.unread(vf.pf).is_some());
+        let unread = self.vfs.iter().filter(|(vf, _)| facts.unreadable(vf.pf).is_some());
         let unread = unread.map(|(vf, state)| (*vf, state.unknown()));
         Self { facts: facts.clone(), vfs: read.chain(unread).collect() }
     }
 
-    /// Returns the snapshot of a machine that cannot be read now: everything is as it was last read, in an unknown state.
+    /// Returns the snapshot of a machine that cannot be read now: everything as last read, in an unknown state.
     #[must_use]
     pub fn unreadable(&self) -> Self {
         let vfs = self.vfs.iter().map(|(vf, state)| (*vf, state.unknown())).collect();
@@ -107,14 +107,14 @@ impl VfState {
     }
 }
 
-/// VFs that a node state configures, and what is still to be done for them.
+/// Desired VFs of a node state, with the remaining plan.
 struct DesiredVfs<'a> {
-    /// `None` while the node state was not worked out yet.
-    pfs: Option<Vec<WantedPf>>,
-    /// PFs whose desired state cannot be read; `None` for one of which not even the address can be.
+    /// Desired PFs; `None` while the node state is not planned yet.
+    pfs: Option<Vec<DesiredPf>>,
+    /// PFs with an invalid desired state; `None` stands for an invalid PCI address.
     unreadable: BTreeSet<Option<PciAddress>>,
     plan: &'a Plan,
-    /// The rest of the plan is only known after a restart, or after something could be read.
+    /// More steps may follow after a reboot, or after a failed read succeeds.
     is_plan_open: bool,
 }
 
@@ -122,24 +122,24 @@ impl<'a> DesiredVfs<'a> {
     fn of(spec: &SriovNetworkNodeStateSpec, plan: &'a Plan) -> Self {
         let mut unreadable = BTreeSet::new();
         let readable = |interface| {
-            WantedPf::read(interface).inspect_err(|problem| _ = unreadable.insert(problem.pf)).ok()
+            DesiredPf::read(interface).inspect_err(|problem| _ = unreadable.insert(problem.pf)).ok()
         };
         let pfs = spec.interfaces.as_ref().map(|interfaces| interfaces.iter().filter_map(readable).collect());
-        let restarts = plan.steps.iter().any(|planned| planned.step.leads_to_restart());
-        let is_plan_open = restarts || plan.problems.iter().any(leaves_plan_open);
+        let reboots = plan.steps.iter().any(|planned| planned.step.leads_to_reboot());
+        let is_plan_open = reboots || plan.problems.iter().any(leaves_plan_open);
         Self { pfs, unreadable, plan, is_plan_open }
     }
 
     fn configuration(&self, vf: VfRef) -> VfConfiguration {
         let Some(pfs) = &self.pfs else { return VfConfiguration::Unknown };
-        let is_desired = |pf: &WantedPf| pf.address == vf.pf && pf.vf(vf.index).is_some();
+        let is_desired = |pf: &DesiredPf| pf.address == vf.pf && pf.vf(vf.index).is_some();
         if !pfs.iter().any(is_desired) && !self.unreadable.contains(&Some(vf.pf)) {
             let may_be_desired = self.unreadable.contains(&None);
             return if may_be_desired { VfConfiguration::Unknown } else { VfConfiguration::Unmanaged };
         }
         let mut problems = self.plan.problems.iter().filter(|problem| problem.pf == Some(vf.pf)).peekable();
         let has_problem = problems.peek().is_some();
-        if self.has_pending_step(vf) || problems.any(|problem| !problem.is_worth_a_retry()) {
+        if self.has_pending_step(vf) || problems.any(|problem| !problem.is_retryable()) {
             VfConfiguration::Pending
         } else if has_problem || self.is_plan_open {
             VfConfiguration::Unknown
@@ -148,7 +148,8 @@ impl<'a> DesiredVfs<'a> {
         }
     }
 
-    /// Steps that nobody notices (records, files) say nothing about the VF itself.
+    /// Returns whether a step of the VF or its PF is left. Steps without disruption (records, files) do not change the
+    /// VF.
     fn has_pending_step(&self, vf: VfRef) -> bool {
         self.plan.steps.iter().any(|planned| match planned.step.target() {
             Target::Vf(other) => other == vf,
@@ -158,7 +159,7 @@ impl<'a> DesiredVfs<'a> {
     }
 }
 
-/// Returns whether the plan lacks steps because of `problem`. In systemd mode it lacks those that only a boot can do.
+/// Returns whether `problem` hides steps of the plan: a retry may add them, or they need a boot (systemd mode).
 fn leaves_plan_open(problem: &Problem) -> bool {
-    problem.pf.is_none() && (problem.is_worth_a_retry() || matches!(problem.cause, Cause::Boot(_)))
+    problem.pf.is_none() && (problem.is_retryable() || matches!(problem.cause, Cause::Boot(_)))
 }

@@ -1,59 +1,60 @@
-//! One machine without a cluster: policies from a file => desired state of the machine.
+//! Standalone mode, without a cluster: policies from a file => desired state of the machine.
 //!
-//! The file is all that is desired, so a PF that no policy in it selects is given back. That is done only by a file that
-//! can be followed: while one of its policies is at fault, or names a card that is not there, no PF is given back, since
-//! the policy may have meant that one.
+//! The file is the complete desired state, so a PF that no policy selects is reset. While a policy has a fault, or
+//! names a card that is not present, no PF is reset, since the policy may be meant for it.
 
 use core::fmt;
 
 use vfleet_api::node_state::{Interface, InterfaceExt};
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
-use crate::admission::{Classes, Finding, Installation, Request, Severity, check_policy};
+use crate::admission::{Finding, Installation, NodeClasses, Request, Severity, check_policy};
 use crate::facts::{Fact, HostFacts};
-use crate::policy::{NamedPolicy, NodeInput, PolicyAnswer, has_name, plan_node_spec, selects, selects_node};
+use crate::policy::{
+    NamedPolicy, NodeInput, PolicyEvaluation, has_name, plan_node_spec, selects, selects_node,
+};
 use crate::prelude::*;
-use crate::report::{self, View};
+use crate::report::{self, ReportContext};
 
-/// Rules about what a policy selects: that is answered for each card.
+/// Admission rules about the cards that a policy selects: standalone mode evaluates each card instead.
 const ABOUT_MATCHING: [&str; 4] = ["D02", "D03", "D04", "D05"];
 
 /// Policies of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyFile<'a> {
-    /// Those that can be read.
+    /// Policies that can be read.
     pub policies: &'a [NamedPolicy<'a>],
-    /// Names of the others.
+    /// Names of the policies that cannot be read.
     pub unreadable: &'a BTreeSet<String>,
-    /// Labels of the machine, for nodeSelector.
+    /// Labels of the machine, for `nodeSelector`.
     pub labels: &'a BTreeMap<String, String>,
 }
 
-/// Desired state of a machine, and the answers to its policies.
+/// Desired state of a machine, and the evaluation of its policies.
 #[derive(Clone, Debug)]
 pub struct StandalonePlan {
     /// Desired state.
     pub spec: SriovNetworkNodeStateSpec,
-    /// The policies that are for this machine and that admission accepts.
-    pub answers: Vec<PolicyAnswer>,
+    /// Evaluations of the policies that select this machine and pass admission.
+    pub evaluations: Vec<PolicyEvaluation>,
     /// Findings of admission, by policy.
     pub findings: Vec<(String, Finding)>,
-    /// Policies for this machine that admission refuses. They are not followed.
+    /// Policies for this machine that admission refuses. They are ignored.
     pub refused: BTreeSet<String>,
-    /// Cards that policies name and that are not there.
+    /// Cards that policies name and that are not present.
     pub missing: Vec<MissingCard>,
-    /// PFs that stay as they were configured because of a policy that is at fault.
+    /// PFs that keep their configuration because a policy has a fault.
     pub kept: Vec<KeptPf>,
 }
 
-/// A card that a policy names and that is not there.
+/// Card that a policy names and that is not present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingCard {
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The card, as the policy names it.
+    /// Name or PCI address in the policy.
     pub card: String,
-    /// The error of a card that is there and cannot be read.
+    /// Error of a card that is present and cannot be read.
     pub unread: Option<String>,
 }
 
@@ -64,20 +65,20 @@ impl fmt::Display for MissingCard {
             Some(error) => write!(f, "{card} cannot be read now: {error}"),
             None => write!(
                 f,
-                "there is no network card {card} that can have VFs: correct nicSelector, or look whether the card and its driver are there"
+                "there is no card {card} with SR-IOV support: correct nicSelector, or check that the card is present and its driver loaded"
             ),
         }
     }
 }
 
-/// A PF that stays as it was configured.
+/// PF that keeps its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptPf {
     /// PCI address.
     pub pf: PciAddress,
-    /// Name of its interface when it was configured.
+    /// Name of the interface when the PF was configured.
     pub name: Option<String>,
-    /// The policy because of which it is kept.
+    /// Policy whose fault is the reason.
     pub policy: String,
 }
 
@@ -85,19 +86,19 @@ impl fmt::Display for KeptPf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pf, name, policy } = self;
         let name = name.as_deref().map_or_else(|| pf.to_string(), |name| format!("{name} ({pf})"));
-        write!(f, "{name} stays as it was configured, since policy {policy} cannot be followed")
+        write!(f, "PF {name} keeps its configuration, because policy {policy} cannot be applied")
     }
 }
 
-/// Returns the state that was last desired of a machine.
+/// Returns the last desired state of a machine.
 pub fn recorded_spec(facts: &HostFacts) -> SriovNetworkNodeStateSpec {
     let interfaces = facts.records.iter().map(|record| record.interface.clone()).collect();
     SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }
 }
 
-/// Returns what the policies of a file desire of a machine.
+/// Returns the desired state that the policies of a file define for a machine.
 pub fn plan_standalone(file: &PolicyFile<'_>, facts: &HostFacts) -> StandalonePlan {
-    let cards = report::interfaces(facts, &View::default());
+    let cards = report::interfaces(facts, &ReportContext::default());
     let findings: Vec<_> =
         file.policies.iter().flat_map(|policy| admission_findings(*policy, file, &cards)).collect();
     let is_here = |policy: &&NamedPolicy<'_>| selects_node(policy, file.labels);
@@ -121,45 +122,45 @@ pub fn plan_standalone(file: &PolicyFile<'_>, facts: &HostFacts) -> StandalonePl
     let plan = plan_node_spec(&sound, &at_fault, &input);
     let missing: Vec<_> = sound.iter().flat_map(|policy| missing_cards(policy, &cards, facts)).collect();
     let mut spec = plan.spec;
-    let wanted = spec.interfaces.get_or_insert_default();
+    let interfaces = spec.interfaces.get_or_insert_default();
     let mut kept = Vec::new();
     for record in &facts.records {
         let entry = &record.interface;
-        let at = wanted.iter().position(|wanted| wanted.pci_address.value() == Ok(&record.pf));
+        let at = interfaces.iter().position(|interface| interface.pci_address.value() == Ok(&record.pf));
         let card = cards.iter().find(|card| card.pci_address.value() == Ok(&record.pf));
         let by = owner_at_fault(entry, card, &sound, &at_fault, &missing)
             .or_else(|| if at.is_none() { first_at_fault(&at_fault, &missing) } else { None });
         let Some(by) = by else { continue };
         match at {
-            Some(at) => wanted[at] = entry.clone(),
-            None => wanted.push(entry.clone()),
+            Some(at) => interfaces[at] = entry.clone(),
+            None => interfaces.push(entry.clone()),
         }
         kept.push(KeptPf { pf: record.pf, name: entry.name.clone(), policy: by.to_owned() });
     }
-    StandalonePlan { spec, answers: plan.answers, findings, refused, missing, kept }
+    StandalonePlan { spec, evaluations: plan.evaluations, findings, refused, missing, kept }
 }
 
-/// Returns what a cluster's admission would say of `policy`, if all its nodes were like this machine.
+/// Returns the findings that admission would have in a cluster whose nodes are all like this machine.
 fn admission_findings(
     policy: NamedPolicy<'_>,
     file: &PolicyFile<'_>,
     cards: &[InterfaceExt],
 ) -> Vec<(String, Finding)> {
-    let mut classes = Classes::among(policy, file.policies);
+    let mut classes = NodeClasses::with_candidate(policy, file.policies);
     classes.add("this machine", file.labels, true, Some(cards));
-    // There is no cluster, and so no feature gate and no namespace, and every card is looked at.
-    let facts = classes.facts_of(policy.name, true, None);
+    // Without a cluster there are no feature gates and no namespace, and every card is checked.
+    let facts = classes.collect_facts(policy.name, true, None);
     let home = Installation { namespace: "", dev_mode: true };
     let findings = check_policy(&Request::creation("", policy.name, policy.spec), &home, Some(&facts));
     let others = findings.iter().filter(|finding| !ABOUT_MATCHING.contains(&finding.rule));
     others.map(|finding| (policy.name.to_owned(), finding.clone())).collect()
 }
 
-/// Returns the cards that a policy names and that are not there. A policy that names none may still have configured one
-/// that is gone.
+/// Returns the cards that a policy names and that are not present. For a policy that names none, these are missing
+/// cards that it configured before.
 fn missing_cards(policy: &NamedPolicy<'_>, cards: &[InterfaceExt], facts: &HostFacts) -> Vec<MissingCard> {
     let nic = &policy.spec.nic_selector;
-    let unread = |address| facts.unread(address).map(|unread| unread.error.clone());
+    let unread = |address| facts.unreadable(address).map(|unread| unread.error.clone());
     let missing = |card: String, unread| MissingCard { policy: policy.name.to_owned(), card, unread };
     let is_there = |address: &PciAddress| cards.iter().any(|card| card.pci_address.value() == Ok(address));
     let names = nic.pf_names.iter().flatten().filter_map(|written| written.value().ok());
@@ -183,8 +184,8 @@ fn owners(entry: &Interface) -> impl Iterator<Item = &str> {
     entry.vf_groups.iter().flatten().filter_map(|group| group.policy_name.as_deref())
 }
 
-/// Returns a policy with VFs on a PF that cannot be followed there: it is at fault, or does not select the PF and names a
-/// card that is not there, which may be a slip of the pen.
+/// Returns a policy with VFs on a PF that cannot be applied there: it has a fault, or does not select the PF and names
+/// a card that is not present, which may be a typo.
 fn owner_at_fault<'a>(
     entry: &'a Interface,
     card: Option<&InterfaceExt>,

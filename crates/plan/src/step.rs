@@ -1,4 +1,4 @@
-//! Steps: effects as data. A step carries every value it needs and leaves its executor no choice.
+//! Steps: changes of a machine as data. A step contains every value that its execution needs.
 
 mod plan;
 mod text;
@@ -13,99 +13,99 @@ use crate::facts::{BootLoader, EswitchMode, ModeTrial, Reboots, Record, VdpaKind
 use crate::firmware::FirmwareSettings;
 use crate::prelude::*;
 
-/// One change of a machine. Doing it twice is the same as doing it once.
+/// One change of a machine. Executing a step twice has the same result as executing it once.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a plan has few steps, and each is made once")]
+#[expect(clippy::large_enum_variant, reason = "a plan has few steps, and each is created once")]
 pub enum Step {
     // A PF.
-    /// Write down that a PF is ours, and what it shall be like.
+    /// Writes the record of a PF.
     WriteRecord { record: Record },
-    /// Forget a PF.
+    /// Removes the record of a PF.
     RemoveRecord { pf: PciAddress },
-    /// Set a PF's interface up.
+    /// Sets the interface of a PF up.
     SetLinkUp { pf: PciAddress },
-    /// Set the MTU of a PF.
+    /// Sets the MTU of a PF.
     SetPfMtu { pf: PciAddress, mtu: u32 },
-    /// Let the kernel bind new VFs of a PF by itself, or not.
+    /// Sets `sriov_drivers_autoprobe` of a PF: whether the kernel binds new VFs to a driver.
     SetAutoprobe { pf: PciAddress, on: bool },
-    /// Make `count` VFs on a PF that has none, or remove all of them (`count` 0).
+    /// Creates `count` VFs on a PF that has none, or removes all VFs (`count` 0).
     SetNumVfs { pf: PciAddress, count: u16 },
-    /// Set the mode of a PF's embedded switch. A switch that is off for lack of VFs is in legacy mode. When the kernel
-    /// refuses the mode, that is noted in the PF's record as the end of `trial`, and the step fails.
+    /// Sets the eswitch mode of a PF. An eswitch without VFs is in legacy mode. If the kernel refuses the mode, the
+    /// refusal of `trial` is stored in the record of the PF, and the step fails.
     SetEswitchMode { pf: PciAddress, mode: EswitchMode, trial: Option<ModeTrial> },
-    /// Let traffic control be offloaded to a PF, or not.
+    /// Sets `hw-tc-offload` of a PF.
     SetTcOffload { pf: PciAddress, on: bool },
-    /// Let software steer the flows of a PF (devlink `flow_steering_mode` = `smfs`). A card that has no such parameter,
-    /// or does not take it, is as well.
+    /// Sets software steering of flows (devlink `flow_steering_mode` = `smfs`). The step also succeeds on a card that
+    /// has no such parameter or does not accept it.
     SetSoftwareSteering { pf: PciAddress },
-    /// Set what a card's firmware shall be after the next restart: only what is `Some`.
+    /// Sets the firmware settings that are `Some`, for the time after the next reset.
     SetFirmware { pf: PciAddress, settings: FirmwareSettings },
-    /// Restart a card's firmware, so that its settings count. The card must have no VFs.
+    /// Resets the firmware of a card, so that new settings take effect. The card must have no VFs.
     ResetFirmware { pf: PciAddress },
-    /// Have udev look at a PF's interfaces again, by the rules as they are now.
+    /// Triggers udev for the interfaces of a PF, so that the current rules apply.
     ReplayUdev { pf: PciAddress },
 
     // A VF.
-    /// Set the address that the PF keeps for a VF; the VF takes it up when it is bound next.
+    /// Sets the administrative MAC of a VF, which takes effect when the VF is bound next.
     SetVfMac { vf: VfRef, mac: MacAddr },
-    /// Set the node and port GUID that the PF keeps for a VF; the VF takes them up when it is bound next.
+    /// Sets the node and port GUID of a VF, which take effect when the VF is bound next.
     SetVfGuid { vf: VfRef, guid: Guid },
-    /// Bind a VF to a driver, anew if it is bound already.
+    /// Binds a VF to a driver, or rebinds it.
     BindVf { vf: VfRef, driver: VfDriver },
-    /// Set the MTU of a VF's interface.
+    /// Sets the MTU of a VF's interface.
     SetVfMtu { vf: VfRef, mtu: u32 },
-    /// Make a vDPA device of a VF, bound to this driver.
+    /// Creates a vDPA device on a VF, with this driver.
     MakeVdpa { vf: VfRef, kind: VdpaKind },
-    /// Remove the vDPA device of a VF.
+    /// Removes the vDPA device of a VF.
     RemoveVdpa { vf: VfRef },
 
     // The machine.
-    /// Load a module of the kernel, with these options (`name=value`).
+    /// Loads a kernel module with these options (`name=value`).
     LoadModule { module: String, options: Vec<String> },
-    /// Write a file of [`crate::files`].
+    /// Writes a file of [`crate::files`].
     WriteFile { pf: Option<PciAddress>, file: HostFile },
-    /// Remove a file of [`crate::files`].
+    /// Removes a file of [`crate::files`].
     RemoveFile { pf: Option<PciAddress>, path: String },
-    /// Put this program where systemd can start it at boot.
+    /// Installs the running program where systemd units start it at boot.
     InstallProgram { path: String },
-    /// Have systemd start a unit at boot.
+    /// Enables a systemd unit.
     EnableUnit { unit: String },
-    /// Have systemd not start a unit at boot.
+    /// Disables a systemd unit.
     DisableUnit { unit: String },
-    /// Change the arguments that the kernel is started with next time.
+    /// Changes the kernel arguments of the next boot.
     SetKernelArguments { loader: BootLoader, add: Vec<String>, remove: Vec<String> },
-    /// Write down which restarts were asked for.
+    /// Writes the requested reboots to disk.
     CountReboot { reboots: Reboots },
-    /// Forget about restarts: they led to what they were for.
+    /// Removes the requested reboots from disk, when their purpose is reached.
     ForgetReboots,
-    /// Restart the machine.
+    /// Reboots the machine.
     Reboot,
 }
 
-/// A file on the host.
+/// File on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
-    /// Where, as seen from the host's own root.
+    /// Path below the host's root.
     pub path: String,
-    /// What it says.
+    /// Content.
     pub text: String,
-    /// Whether it is a program.
+    /// The file is executable.
     pub is_program: bool,
 }
 
-/// The part of a machine that a step changes.
+/// Part of a machine that a step changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// The machine itself: modules, files, units, kernel arguments.
+    /// The whole machine: modules, files, units, kernel arguments.
     Machine,
-    /// A PF with everything on it.
+    /// PF with all its VFs.
     Pf(PciAddress),
-    /// A single VF.
+    /// Single VF.
     Vf(VfRef),
 }
 
 impl Target {
-    /// Returns the PF that the target is, or is on; `None` for the machine.
+    /// Returns the PF of the target; `None` for the machine.
     pub const fn pf(self) -> Option<PciAddress> {
         match self {
             Self::Machine => None,
@@ -114,7 +114,7 @@ impl Target {
         }
     }
 
-    /// Returns the lane of the target: steps of one lane depend on each other's order, those of different lanes do not.
+    /// Returns the lane of the target. Steps of one lane run in order, steps of different lanes are independent.
     #[must_use]
     pub const fn lane(self) -> Self {
         match self {
@@ -123,8 +123,8 @@ impl Target {
         }
     }
 
-    /// Returns whether no step may change `self` while another one changes `other`. Two VFs of one PF can be changed at
-    /// once; a PF and its VFs cannot.
+    /// Returns whether steps on `self` and `other` must not run at the same time. Two VFs of one PF can be changed in
+    /// parallel, a PF and its VFs cannot.
     pub fn excludes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Vf(one), Self::Vf(other)) => one == other,
@@ -179,12 +179,12 @@ impl Step {
         }
     }
 
-    /// Returns the PF that the step is about; `None` for the machine.
+    /// Returns the PF that the step changes; `None` for the machine.
     pub fn pf(&self) -> Option<PciAddress> {
         self.target().pf()
     }
 
-    /// Returns the VF that the step is about; `None` for all of a PF, and for the machine.
+    /// Returns the VF that the step changes; `None` for a whole PF and for the machine.
     pub fn vf(&self) -> Option<VfRef> {
         match self.target() {
             Target::Vf(vf) => Some(vf),
@@ -192,35 +192,35 @@ impl Step {
         }
     }
 
-    /// Returns whether another plan follows when the kernel refuses the step.
+    /// Returns whether a new plan follows if the kernel refuses the step.
     pub const fn is_trial(&self) -> bool {
         matches!(self, Self::SetEswitchMode { trial: Some(_), .. })
     }
 
-    /// Returns whether the step restarts the machine, or only has a meaning before that.
-    pub fn leads_to_restart(&self) -> bool {
+    /// Returns whether the step reboots the machine, or only matters if a reboot follows.
+    pub fn leads_to_reboot(&self) -> bool {
         matches!(self, Self::SetKernelArguments { .. } | Self::CountReboot { .. } | Self::Reboot)
     }
 
-    /// Returns whether the step has to wait while another one changes `running`. This is the only rule about which steps
-    /// may run at the same time: targets that exclude each other do not, and nothing leads to a restart of the machine
-    /// while anything on it is being changed. What `is_overdue` does not hold up a restart: a driver that hangs may never
-    /// end otherwise.
+    /// Returns whether the step must wait while another step changes `running`. This is the only rule about parallel
+    /// steps: targets that exclude each other are not changed in parallel, and no step that leads to a reboot runs
+    /// while anything is changed. A running step that `is_overdue` does not delay a reboot, since a driver that hangs
+    /// may never return.
     pub fn waits_for(&self, running: Target, is_overdue: bool) -> bool {
-        self.target().excludes(running) || (self.leads_to_restart() && !is_overdue)
+        self.target().excludes(running) || (self.leads_to_reboot() && !is_overdue)
     }
 }
 
-/// The driver of a VF.
+/// Driver of a VF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VfDriver {
-    /// The one that the kernel chooses.
+    /// Driver that the kernel selects.
     Kernel,
-    /// The one of this name.
+    /// Driver with this name.
     Named(String),
 }
 
-/// Whether a driver hands a VF to a program instead of the kernel's network stack.
+/// Returns whether `name` is a userspace driver.
 pub fn is_userspace_driver(name: &str) -> bool {
     matches!(name, "vfio-pci" | "uio_pci_generic" | "igb_uio")
 }

@@ -1,23 +1,24 @@
-//! Objects at admission: admitted or refused, with these words. Add a file to `admission/cases/` to add a test.
+//! Admission cases: one object each, with the expected errors, warnings and patch. Add a file to `admission/cases/` to
+//! add a test.
 //!
-//! The same files are read twice: here, where rules are called with a made-up cluster and nothing else runs, and in
-//! `tests/admission.rs` at the top of the repository, where the real API server asks the real operator. A case has:
+//! The files are used twice: here, where the rules are called with a fake cluster, and in
+//! `tests/api_server/admission.rs`, where a real API server calls the real operator. A case has:
 //!
-//! - `world`: the cluster, a file of `admission/worlds/`. Absent: nothing is known of it, as in an operator that has just
-//!   started. No such case can be shown to the real API server.
-//! - `also`: objects that are in that world besides, or in place of the one of their kind and name.
-//! - `operation`: CREATE (when absent), UPDATE or DELETE.
-//! - `object`: what somebody is about to write, as users do. Without `metadata.namespace` it is in the operator's, which
-//!   has a name of its own in each run: no expected text may contain it.
-//! - `old`: what is there, for UPDATE and DELETE.
-//! - `by`: who has the last word. `ours` (when absent): the rules. `schema`: the API server refuses it before the rules are
-//!   asked, with `errors` in its own words, but after its defaults were added, so that here only `patch` counts.
-//!   `not-sent`: the API server does not ask. `look-up`: the operator asks the API server back.
-//! - `expect`: `admitted`; `errors` and `warnings`, each with its `field` (exactly) and parts of its text (`contains`), in
-//!   any order, and no others; `patch`, when it counts: all operations, in their order.
+//! - `world`: the cluster, a file of `admission/worlds/`. If absent, the cluster has not been read yet, as in an
+//!   operator that has just started. The real API server cannot show such a case.
+//! - `also`: objects that are added to the world, or replace the one of the same kind and name.
+//! - `operation`: CREATE (default), UPDATE or DELETE.
+//! - `object`: new object as a user writes it. Without `metadata.namespace` it is in the operator's namespace, which
+//!   has a different name in each run, so no expected text may contain it.
+//! - `old`: stored object, for UPDATE and DELETE.
+//! - `by`: component that decides. `ours` (default): the rules. `schema`: the API server refuses the object before it
+//!   calls the rules, with its own `errors`, but after defaults were added, so only `patch` is checked here.
+//!   `not-sent`: the API server does not call the webhook. `look-up`: the operator reads from the API server.
+//! - `expect`: `admitted`; `errors` and `warnings`, each with its exact `field` and parts of its text (`contains`), in
+//!   any order, and no others; `patch`, if it is checked: all operations in their order.
 //!
-//! A world has `objects`, as the API server would give them (a node state's `status` is what its agent reported), and may
-//! have `devMode`. With `like` it begins as another world, `without` (Kind/name) some of that one's objects.
+//! A world has `objects` as the API server returns them (`status` of a node state is the report of its agent), and may
+//! have `devMode`. With `like` it starts from another world, `without` some objects (Kind/name).
 
 #[path = "admission/case.rs"]
 mod case;
@@ -32,39 +33,40 @@ use serde_json::{Value, json};
 use vfleet_api::{PoolConfigView, SriovNetworkNodePolicy, SriovNetworkPoolConfig, SriovOperatorConfig};
 use vfleet_plan::admission::{
     Findings, Installation, NamedNetwork, Operation, PatchOperation, Request, check_network,
-    check_operator_config, check_policy, check_pool, inject, judge, networks_of_pod, policy_defaults,
+    check_operator_config, check_policy, check_pool, evaluate, inject_resources, patch_policy_defaults,
+    read_pod_networks,
 };
 use vfleet_plan::network::{NetworkId, NetworkKind, NetworkSpec};
 
-use case::{By, Case, Outcome};
-use world::{HOME, World, text};
+use case::{Case, DecidedBy, Outcome};
+use world::{FakeCluster, HOME, text};
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 fn case(file: &Path) -> TestResult {
     let case = Case::read(file)?;
     let worlds = file.with_file_name("../worlds");
-    let world = case.world.as_ref().map(|name| World::read(&worlds, name, &case.also)).transpose()?;
+    let world = case.world.as_ref().map(|name| FakeCluster::read(&worlds, name, &case.also)).transpose()?;
     match case.by {
-        By::Ours => case.expect.compare(&outcome(&case, world.as_ref())?)?,
-        By::Schema if case.expect.patch.is_some() => {
-            case.expect.compare_patch(&defaults_of(&case)?)?;
+        DecidedBy::Ours => case.expect.compare(&outcome(&case, world.as_ref())?)?,
+        DecidedBy::Schema if case.expect.patch.is_some() => {
+            case.expect.compare_patch(&policy_defaults(&case)?)?;
         }
-        By::Schema | By::NotSent | By::LookUp => {
-            eprintln!("{}: by {:?}, left to the real API server", file.display(), case.by);
+        DecidedBy::Schema | DecidedBy::NotSent | DecidedBy::LookUp => {
+            eprintln!("{}: decided by {:?}, checked only with the real API server", file.display(), case.by);
         }
     }
     Ok(())
 }
 
-fn outcome(case: &Case, world: Option<&World>) -> TestResult<Outcome> {
+fn outcome(case: &Case, world: Option<&FakeCluster>) -> TestResult<Outcome> {
     if case.kind()? == "Pod" {
         return pod_outcome(case, world.ok_or("a pod needs a world")?);
     }
-    let patch = defaults_of(case)?;
+    let patch = policy_defaults(case)?;
     let mut object = case.object.clone();
     if let Some(object) = &mut object {
-        // The API server adds defaults before it asks for a verdict.
+        // The API server adds defaults before it calls the validating webhook.
         let patch: json_patch::Patch = serde_json::from_value(json!(patch))?;
         json_patch::patch(object, &patch)?;
     }
@@ -73,13 +75,13 @@ fn outcome(case: &Case, world: Option<&World>) -> TestResult<Outcome> {
     Ok(Outcome { errors, warnings: findings.warnings(), patch })
 }
 
-/// What a policy in the operator's namespace is given.
-fn defaults_of(case: &Case) -> TestResult<Vec<PatchOperation>> {
+/// Returns the defaults that a policy in the operator's namespace gets.
+fn policy_defaults(case: &Case) -> TestResult<Vec<PatchOperation>> {
     let is_ours = case.kind()? == "SriovNetworkNodePolicy" && case.namespace()? == HOME;
-    Ok(case.object.as_ref().filter(|_| is_ours).map(policy_defaults).unwrap_or_default())
+    Ok(case.object.as_ref().filter(|_| is_ours).map(patch_policy_defaults).unwrap_or_default())
 }
 
-fn findings(case: &Case, object: Option<&Value>, world: Option<&World>) -> TestResult<Findings> {
+fn findings(case: &Case, object: Option<&Value>, world: Option<&FakeCluster>) -> TestResult<Findings> {
     let home = Installation { namespace: HOME, dev_mode: world.is_some_and(|world| world.dev_mode) };
     match case.kind()? {
         "SriovNetworkNodePolicy" => {
@@ -115,7 +117,7 @@ fn network_findings(
     case: &Case,
     object: Option<&Value>,
     home: &Installation<'_>,
-    world: Option<&World>,
+    world: Option<&FakeCluster>,
 ) -> TestResult<Findings> {
     let kind = network_kind(case.kind()?)?;
     let id = NetworkId { kind, namespace: case.namespace()?.to_owned(), name: case.name()?.to_owned() };
@@ -123,7 +125,7 @@ fn network_findings(
     let old = case.old.as_ref().map(|object| network_spec(kind, object)).transpose()?;
     let resource = object.map(|object| text(object, "/spec/resourceName")).unwrap_or_default();
     let facts = world.map(|world| world.resource_facts(resource));
-    Ok(judge(&request(case, new.as_ref(), old.as_ref())?, PartialEq::eq, |request| {
+    Ok(evaluate(&request(case, new.as_ref(), old.as_ref())?, PartialEq::eq, |request| {
         request.new.map(|spec| check_network(&id, spec, home, facts.as_ref())).unwrap_or_default()
     }))
 }
@@ -131,7 +133,7 @@ fn network_findings(
 fn network_kind(name: &str) -> TestResult<NetworkKind> {
     let kinds = [NetworkKind::Sriov, NetworkKind::InfiniBand, NetworkKind::Ovs, NetworkKind::Bridge];
     let kind = kinds.into_iter().find(|kind| kind.name() == name);
-    Ok(kind.ok_or_else(|| format!("{name} is no kind that is looked at"))?)
+    Ok(kind.ok_or_else(|| format!("{name} is not a kind of network"))?)
 }
 
 fn network_spec(kind: NetworkKind, object: &Value) -> TestResult<NetworkSpec> {
@@ -144,9 +146,9 @@ fn network_spec(kind: NetworkKind, object: &Value) -> TestResult<NetworkSpec> {
     })
 }
 
-fn pod_outcome(case: &Case, world: &World) -> TestResult<Outcome> {
+fn pod_outcome(case: &Case, world: &FakeCluster) -> TestResult<Outcome> {
     let pod = case.object.as_ref().ok_or("a pod is created")?;
-    let injection = match networks_of_pod(pod, case.namespace()?) {
+    let injection = match read_pod_networks(pod, case.namespace()?) {
         Err(bad) => {
             return Ok(Outcome { warnings: vec![bad.to_string()], ..Default::default() });
         }
@@ -160,13 +162,13 @@ fn pod_outcome(case: &Case, world: &World) -> TestResult<Outcome> {
                     Ok((named, nad.clone()))
                 })
                 .collect();
-            inject(pod, &nads?)
+            inject_resources(pod, &nads?)
         }
     };
     Ok(Outcome { errors: Vec::new(), warnings: injection.warnings, patch: injection.patch })
 }
 
-/// The object as it shall be, and as it is.
+/// Returns the new and the stored object.
 fn versions<T: DeserializeOwned>(case: &Case, object: Option<&Value>) -> TestResult<(Option<T>, Option<T>)> {
     let read = |object: Option<&Value>| object.cloned().map(serde_json::from_value).transpose();
     Ok((read(object)?, read(case.old.as_ref())?))

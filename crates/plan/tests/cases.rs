@@ -1,16 +1,16 @@
-//! Policies and a machine give this node state and these steps. Add a folder to `cases/` to add a test:
+//! Cases: policies and a machine with the expected node state and steps. Add a folder to `cases/` to add a test:
 //!
-//! - `policies.yaml`: the policies, as users write them
-//! - `machine.yaml`: the machine, as in crates/host/README.md
-//! - `cards.yaml`: in its place, cards as a node state reports them, where no simulated machine has such cards
-//! - `labels.yaml`: the node's labels, where they matter
-//! - `pools.yaml`: pools, where they matter
-//! - `gates.yaml`: feature gates that are on or off, where they matter
-//! - `current.yaml`: the node state's spec until now, where it matters
-//! - `unreadable.yaml`: names of policies that cannot be read at all
-//! - `expected.txt`: what must come of it; written by `UPDATE_CASES=1 cargo test -p vfleet-plan --test cases`
+//! - `policies.yaml`: policies
+//! - `machine.yaml`: machine, in the format of crates/host/README.md
+//! - `cards.yaml`: cards of a node state instead of a machine, if the simulation does not support them
+//! - `labels.yaml`: labels of the node (optional)
+//! - `pools.yaml`: pools (optional)
+//! - `gates.yaml`: feature gates (optional)
+//! - `current.yaml`: current spec of the node state (optional)
+//! - `unreadable.yaml`: names of policies that cannot be read (optional)
+//! - `expected.txt`: expected result; written by `UPDATE_CASES=1 cargo test -p vfleet-plan --test cases`
 //!
-//! Read a changed `expected.txt` before committing it: it is the decision.
+//! Review a changed `expected.txt` before committing it: it is the decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -21,10 +21,10 @@ use serde::de::DeserializeOwned;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetworkPoolConfig};
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::report::View;
+use vfleet_plan::report::ReportContext;
 use vfleet_plan::{
-    Disruption, HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfVerdict, plan_node,
-    plan_node_spec, pool_of, report, why_not_node,
+    Disruption, HostFacts, NamedPolicy, NamedPool, NodeIdentity, NodeInput, NodePlan, PfOutcome,
+    find_node_mismatch, find_pool_of_node, plan_node, plan_node_spec, report,
 };
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
@@ -36,11 +36,12 @@ fn case(policies_file: &Path) -> TestResult {
     if std::env::var_os("UPDATE_CASES").is_some() {
         std::fs::write(&expected, &found)?;
     }
-    let wanted = std::fs::read_to_string(&expected)?;
-    if found == wanted {
+    let expected_text = std::fs::read_to_string(&expected)?;
+    if found == expected_text {
         return Ok(());
     }
-    Err(format!("{} does not match:\n--- expected\n{wanted}\n--- found\n{found}", expected.display()).into())
+    Err(format!("{} does not match:\n--- expected\n{expected_text}\n--- found\n{found}", expected.display())
+        .into())
 }
 
 fn outcome(folder: &Path) -> TestResult<String> {
@@ -59,8 +60,9 @@ fn outcome(folder: &Path) -> TestResult<String> {
         Some(_) => None,
         None => Some(machine(folder)?.facts()?),
     };
-    let cards =
-        reported.or_else(|| Some(report::interfaces(facts.as_ref()?, &View::default()))).unwrap_or_default();
+    let cards = reported
+        .or_else(|| Some(report::interfaces(facts.as_ref()?, &ReportContext::default())))
+        .unwrap_or_default();
     let node = NodeInput {
         labels: &labels,
         cards: &cards,
@@ -82,8 +84,8 @@ fn outcome(folder: &Path) -> TestResult<String> {
     Ok(text)
 }
 
-/// Carries the plan out, once as it is and once cut off after each of its steps: nothing may be left to do, and the
-/// machine must be the same in the end. One that restarts is another matter.
+/// Executes the plan, completely and interrupted after each of its steps: no steps may be left, and the result must be the
+/// same. Plans with a reboot are skipped.
 fn settle(folder: &Path, spec: &SriovNetworkNodeStateSpec) -> TestResult {
     let host = machine(folder)?;
     let plan = plan_node(spec, &host.facts()?);
@@ -91,30 +93,32 @@ fn settle(folder: &Path, spec: &SriovNetworkNodeStateSpec) -> TestResult {
         return Ok(());
     }
     let steps = plan.steps;
-    carry_out(&host, spec)?;
+    execute_plans(&host, spec)?;
     let whole = host.facts()?;
     for cut in 1..steps.len() {
         let host = machine(folder)?;
         for planned in &steps[..cut] {
             host.execute(&planned.step)?;
         }
-        carry_out(&host, spec)?;
+        execute_plans(&host, spec)?;
         if host.facts()? != whole {
-            return Err(format!("cut off after `{}` it ends otherwise", steps[cut - 1]).into());
+            return Err(
+                format!("the result differs after an interruption behind `{}`", steps[cut - 1]).into()
+            );
         }
     }
     Ok(())
 }
 
-/// What udev is told of representors needs a second look, since they are known only when they are there.
-fn carry_out(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult {
+/// Plans and executes twice, since rules for representors are planned only when the representors exist.
+fn execute_plans(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult {
     for _ in 0..2 {
         for planned in plan_node(spec, &host.facts()?).steps {
             host.execute(&planned.step).map_err(|error| format!("`{planned}`: {error}"))?;
         }
     }
     let left: Vec<_> = plan_node(spec, &host.facts()?).steps.iter().map(ToString::to_string).collect();
-    if left.is_empty() { Ok(()) } else { Err(format!("still to do: {left:#?}").into()) }
+    if left.is_empty() { Ok(()) } else { Err(format!("steps are left: {left:#?}").into()) }
 }
 
 fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
@@ -142,10 +146,10 @@ fn rdma_mode(
         .iter()
         .map(|pool| NamedPool { name: pool.metadata.name.as_deref().unwrap_or(""), spec: &pool.spec })
         .collect();
-    Ok(pool_of(&pools, NodeIdentity { name: "case", labels }).and_then(|pool| pool.spec.rdma_mode))
+    Ok(find_pool_of_node(&pools, NodeIdentity { name: "case", labels }).and_then(|pool| pool.spec.rdma_mode))
 }
 
-/// One line for each policy that does not select the node, and for each PF that is not all that a policy wants.
+/// Writes one line for each policy that does not select the node, and for each PF that a policy does not get.
 fn write_why_not(
     text: &mut String,
     policies: &[NamedPolicy<'_>],
@@ -154,15 +158,15 @@ fn write_why_not(
 ) -> TestResult {
     writeln!(text, "\n# why not")?;
     for policy in policies {
-        if let Some(rule) = why_not_node(policy, labels) {
+        if let Some(rule) = find_node_mismatch(policy, labels) {
             writeln!(text, "policy {}: {rule}", policy.name)?;
         }
     }
-    for answer in &plan.answers {
+    for answer in &plan.evaluations {
         for pf in &answer.pfs {
-            match &pf.verdict {
-                verdict if verdict.is_as_asked() => {}
-                PfVerdict::Invalid(fault) => {
+            match &pf.outcome {
+                verdict if verdict.is_satisfied() => {}
+                PfOutcome::Invalid(fault) => {
                     writeln!(text, "policy {}: {}: {pf}", answer.policy, fault.reason())?;
                 }
                 _ => writeln!(text, "policy {}: {pf}", answer.policy)?,
@@ -174,7 +178,7 @@ fn write_why_not(
 
 fn write_steps(text: &mut String, plan: &NodePlan, facts: &HostFacts) -> TestResult {
     let plan = plan_node(&plan.spec, facts);
-    writeln!(text, "\n# steps, disruption {:?}", plan.disruption())?;
+    writeln!(text, "\n# steps, disruption: {}", plan.disruption().description())?;
     for step in &plan.steps {
         writeln!(text, "{step}")?;
     }

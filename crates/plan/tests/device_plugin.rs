@@ -1,6 +1,7 @@
-//! What the Go device plugin is told, byte by byte. The `expected.json` of each folder is written by the Go operator's
-//! own controller (v1.6.0) from the same policies, cards and `supported-nic-ids`, for a node with the label `rack: a`:
-//! run `fixtures/kube/go-operator/files/regenerate`. Where ours is other on purpose, see `resources.rs`.
+//! Configuration of the Go device plugin, compared byte by byte. The controller of the Go operator (v1.6.0) writes
+//! `expected.json` of each folder from the same policies, cards and `supported-nic-ids`, for a node with the label
+//! `rack: a`: run `fixtures/kube/go-operator/files/regenerate`. Intended differences are tested in
+//! `rules/resources.rs`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -8,10 +9,10 @@ use std::path::Path;
 
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec};
-use vfleet_plan::{NamedPolicy, NicIds, device_plugin_config};
+use vfleet_plan::{NamedPolicy, NicIds, build_device_plugin_config};
 
 fn case(policies_file: &Path) -> Result<(), Box<dyn Error>> {
-    let folder = policies_file.parent().ok_or("a case is a folder")?;
+    let folder = policies_file.parent().ok_or("each case has its own folder")?;
     let read = |file: &str| std::fs::read_to_string(folder.join(file));
     let policies: Vec<SriovNetworkNodePolicy> = serde_saphyr::from_multiple(&read("policies.yaml")?)?;
     let policies: Vec<_> = policies
@@ -23,7 +24,7 @@ fn case(policies_file: &Path) -> Result<(), Box<dyn Error>> {
     let (nic_ids, bad) = NicIds::parse(&ids);
     assert_eq!(bad.len(), 1, "{bad:?}");
     let labels = BTreeMap::from([("rack".to_owned(), "a".to_owned())]);
-    let found = serde_json::to_string(&device_plugin_config(
+    let found = serde_json::to_string(&build_device_plugin_config(
         &policies,
         &labels,
         &cards,

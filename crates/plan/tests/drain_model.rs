@@ -1,12 +1,7 @@
-//! The drain protocol, checked in all its runs: agents, two replicas of the operator that both believe to lead, views that
-//! lag behind, writes that come late, crashes. Every decision is the product's own (`vfleet_plan::drain`).
+//! Model check of the drain protocol in all its runs: agents, two replicas of the operator that both act as leader,
+//! delayed watches, late writes and crashes. All decisions are those of `vfleet_plan::drain`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "in a test a failed expectation is the point"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panics")]
 
 #[path = "drain_model/agents.rs"]
 mod agents;
@@ -16,14 +11,14 @@ mod bugs;
 mod cycles;
 #[path = "drain_model/decisions.rs"]
 mod decisions;
+#[path = "drain_model/model.rs"]
+mod model;
+#[path = "drain_model/observation.rs"]
+mod observation;
 #[path = "drain_model/properties.rs"]
 mod properties;
 #[path = "drain_model/protocol.rs"]
 mod protocol;
-#[path = "drain_model/sight.rs"]
-mod sight;
-#[path = "drain_model/world.rs"]
-mod world;
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -32,19 +27,19 @@ use std::time::Instant;
 
 use bugs::Bug;
 use libtest_mimic::{Arguments, Failed, Trial};
+use model::Budget;
+use observation::WatchGranularity;
 use protocol::{Action, Protocol};
-use sight::Sight;
 use stateright::{Checker, HasDiscoveries, Model};
-use world::Budget;
 
-/// Every state of the protocol is looked at.
+/// Checks every state of the protocol. `expected` is the property that an inserted bug violates.
 fn check(name: &str, protocol: Protocol, expected: Option<&'static str>) -> Result<(), Failed> {
     let started = Instant::now();
     let threads = available_parallelism().map_or(1, usize::from);
     let checker =
         protocol.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     eprintln!(
-        "{} states, {} of them different, runs of up to {} steps",
+        "{} states, {} unique, runs of up to {} steps",
         checker.state_count(),
         checker.unique_state_count(),
         checker.max_depth(),
@@ -55,21 +50,21 @@ fn check(name: &str, protocol: Protocol, expected: Option<&'static str>) -> Resu
     match expected {
         None if !is_used => Err("no node was ever drained".into()),
         Some(property) if found.contains_key(property) => Ok(()),
-        Some(property) => Err(format!("{property:?} seems to hold, but not {:?}", found.keys()).into()),
+        Some(property) => Err(format!("{property:?} holds, but not {:?}", found.keys()).into()),
         None if found.is_empty() => Ok(()),
         None => {
-            let told = found
+            let failures = found
                 .into_iter()
                 .map(|(property, path)| format!("does not hold: {property}\n{}", list(&path.into_actions())));
-            Err(told.collect::<String>().into())
+            Err(failures.collect::<String>().into())
         }
     }
 }
 
-fn check_ends(protocol: &Protocol) -> Result<(), Failed> {
+fn check_termination(protocol: &Protocol) -> Result<(), Failed> {
     match cycles::find_endless(protocol) {
         None => Ok(()),
-        Some(actions) => Err(format!("this can go on for ever:\n{}", list(&actions)).into()),
+        Some(actions) => Err(format!("endless run:\n{}", list(&actions)).into()),
     }
 }
 
@@ -80,24 +75,25 @@ fn list(actions: &[Action]) -> String {
     })
 }
 
-/// Configurations with millions of states, which take a minute on two cores: run with `--include-ignored`, as `make soak`
-/// does.
+/// Configurations with millions of states, which take a minute on two cores: run with `--include-ignored` as in `make
+/// soak`.
 const LONG: [&str; 2] =
-    ["three nodes, two pools, each replica and an agent crash", "many troubles, one replica"];
+    ["three nodes, two pools, each replica and an agent crash", "many disturbances, one replica"];
 
-/// What is looked at: name, protocol, and whether it is also looked at whether every run ends.
+/// Returns name and protocol of each configuration, and whether termination of every run is checked too.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn configurations() -> Vec<(&'static str, Protocol, bool)> {
     let two = Protocol {
         nodes: 2,
         replicas: 2,
         replica_crashes: 0,
-        sight: Sight::Whole,
-        finds_cordon: false,
+        granularity: WatchGranularity::Whole,
+        has_preexisting_cordon: false,
         sets_clocks_back: false,
         budget: Budget::default(),
         bug: Bug::None,
     };
-    let alone = Protocol { replicas: 1, sight: Sight::Object, ..two };
+    let alone = Protocol { replicas: 1, granularity: WatchGranularity::Object, ..two };
     let none = Budget::default();
     let agent_crash = Budget { agent_crashes: 1, ..none };
     let deletion = Budget { deletions: 1, ..none };
@@ -112,24 +108,40 @@ fn configurations() -> Vec<(&'static str, Protocol, bool)> {
             Protocol { nodes: 3, replica_crashes: 1, ..two },
             false,
         ),
-        ("kinds of objects are seen one by one", Protocol { sight: Sight::Kind, ..two }, true),
-        ("objects are seen one by one", Protocol { sight: Sight::Object, finds_cordon: true, ..two }, false),
-        ("crashes", Protocol { replica_crashes: 1, budget: agent_crash, ..two }, true),
         (
-            "a withdrawal and a new wish",
-            Protocol { budget: Budget { withdrawals: 1, wishes: 1, pods: 1, ..none }, ..two },
+            "kinds of objects are observed one by one",
+            Protocol { granularity: WatchGranularity::Kind, ..two },
+            true,
+        ),
+        (
+            "objects are observed one by one",
+            Protocol { granularity: WatchGranularity::Object, has_preexisting_cordon: true, ..two },
             false,
         ),
-        ("more is needed", Protocol { budget: Budget { escalations: 1, pods: 1, ..none }, ..two }, true),
+        ("crashes", Protocol { replica_crashes: 1, budget: agent_crash, ..two }, true),
         (
-            "a withdrawal, kinds of objects are seen one by one",
-            Protocol { sight: Sight::Kind, budget: Budget { withdrawals: 1, ..none }, ..two },
+            "a withdrawal and a new request",
+            Protocol { budget: Budget { withdrawals: 1, new_requests: 1, pods: 1, ..none }, ..two },
+            false,
+        ),
+        (
+            "a wider scope is needed",
+            Protocol { budget: Budget { escalations: 1, pods: 1, ..none }, ..two },
+            true,
+        ),
+        (
+            "a withdrawal, kinds of objects are observed one by one",
+            Protocol {
+                granularity: WatchGranularity::Kind,
+                budget: Budget { withdrawals: 1, ..none },
+                ..two
+            },
             false,
         ),
         ("a write comes late", Protocol { budget: Budget { late_writes: 2, ..none }, ..two }, true),
-        ("a node state is made anew", Protocol { budget: deletion, ..two }, false),
+        ("a node state is created again", Protocol { budget: deletion, ..two }, false),
         (
-            "a node state is made anew, clocks are set back",
+            "a node state is created again, clocks are set back",
             Protocol { budget: deletion, sets_clocks_back: true, ..two },
             false,
         ),
@@ -144,31 +156,31 @@ fn configurations() -> Vec<(&'static str, Protocol, bool)> {
             },
             false,
         ),
-        ("a drain takes too long", Protocol { budget: Budget { hours: 1, ..none }, ..two }, true),
+        ("a drain times out", Protocol { budget: Budget { hours: 1, ..none }, ..two }, true),
         (
-            "some troubles, one replica",
+            "some disturbances, one replica",
             Protocol {
                 replica_crashes: 1,
                 budget: Budget { agent_crashes: 1, withdrawals: 1, pods: 1, deletions: 1, ..none },
-                sight: Sight::Kind,
+                granularity: WatchGranularity::Kind,
                 ..alone
             },
             false,
         ),
         (
-            "many troubles, one replica",
+            "many disturbances, one replica",
             Protocol {
                 replica_crashes: 1,
                 budget: Budget {
                     agent_crashes: 1,
                     withdrawals: 1,
-                    wishes: 1,
+                    new_requests: 1,
                     pods: 1,
                     late_writes: 1,
                     deletions: 1,
                     ..none
                 },
-                sight: Sight::Kind,
+                granularity: WatchGranularity::Kind,
                 ..alone
             },
             false,
@@ -176,22 +188,22 @@ fn configurations() -> Vec<(&'static str, Protocol, bool)> {
     ]
 }
 
-/// Which property shows which defect, and in which configuration.
+/// Bugs, with the property that each violates and the configuration that finds it.
 const DEFECTS: &[(Bug, &str, &str)] = &[
-    (Bug::UnguardedSlots, properties::LIMIT, "kinds of objects are seen one by one"),
-    (Bug::NoConclusion, properties::LIMIT, "a withdrawal and a new wish"),
-    (Bug::NoVerification, properties::LIMIT, "kinds of objects are seen one by one"),
-    (Bug::OldMark, properties::PODS, "more is needed"),
-    (Bug::EndingIsGone, properties::PODS, "crashes"),
-    (Bug::UnguardedStates, properties::WITHDRAWAL, "a withdrawal and a new wish"),
+    (Bug::UnguardedSlots, properties::LIMIT, "kinds of objects are observed one by one"),
+    (Bug::NoFinishRecord, properties::LIMIT, "a withdrawal and a new request"),
+    (Bug::NoVerification, properties::LIMIT, "kinds of objects are observed one by one"),
+    (Bug::OldMark, properties::PODS, "a wider scope is needed"),
+    (Bug::TerminatingIsGone, properties::PODS, "crashes"),
+    (Bug::UnguardedStates, properties::WITHDRAWAL, "a withdrawal and a new request"),
     (Bug::NoGrant, properties::SERVED, "crashes"),
     (Bug::NoUncordon, properties::CORDON, "crashes"),
-    (Bug::NoReturn, properties::SLOTS, "crashes"),
+    (Bug::NoRelease, properties::SLOTS, "crashes"),
 ];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Each uses all processors.
+    // Each test uses all processors.
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
     let configurations = configurations();
@@ -204,11 +216,11 @@ fn main() -> ExitCode {
             "{bug:?}: there is no {found_in:?}"
         );
     }
-    for (name, protocol, ends) in configurations {
+    for (name, protocol, checks_termination) in configurations {
         let trial = Trial::test(name, move || check(name, protocol, None));
         trials.push(trial.with_ignored_flag(LONG.contains(&name)));
-        if ends {
-            trials.push(Trial::test(format!("{name}: every run ends"), move || check_ends(&protocol)));
+        if checks_termination {
+            trials.push(Trial::test(format!("{name}: every run ends"), move || check_termination(&protocol)));
         }
         for (bug, property, _) in DEFECTS.iter().filter(|(_, _, found_in)| *found_in == name) {
             let protocol = Protocol { bug: *bug, ..protocol };

@@ -1,34 +1,37 @@
-//! The Kubernetes client of all subcommands.
+//! Kubernetes client of all subcommands.
 //!
-//! Names are looked up by a resolver in Rust: the programs are linked statically, and the C library's look-ups
-//! need shared objects that an empty image does not have. See `docs/decisions/0002-static-programs.md`.
+//! Host names are resolved by a resolver in Rust: the programs are linked statically, and the resolver of the C library
+//! needs shared objects that an empty image does not have. See `docs/decisions/0002-static-programs.md`.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
 use hickory_resolver::TokioResolver;
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::client::legacy::{Client as HttpClient, Error as HttpError};
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
+use vfleet_host::format_error_chain;
 
-/// A client for the cluster that `KUBECONFIG` names, or the one that this process runs in.
+/// Returns a client for the cluster of `KUBECONFIG`, or for the cluster that this process runs in.
 pub(crate) async fn connect() -> anyhow::Result<Client> {
-    // One provider for the process. It fails only when there is one already.
+    // One provider for the process. This fails only if there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::infer().await.context(
-        "no cluster to talk to: set KUBECONFIG to a kubeconfig file, or run in a pod with a service account",
+        "no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod with a service account",
     )?;
     anyhow::ensure!(
         config.proxy_url.is_none(),
-        "the kubeconfig asks for a proxy (proxy-url), which is not supported"
+        "the kubeconfig sets proxy-url, which is not supported: use a kubeconfig without a proxy"
     );
-    build(&config).with_context(|| format!("cannot talk to the cluster at {}", config.cluster_url))
+    build(&config)
+        .with_context(|| format!("cannot create a client for the cluster at {}", config.cluster_url))
 }
 
 fn build(config: &Config) -> anyhow::Result<Client> {
@@ -41,16 +44,27 @@ fn build(config: &Config) -> anyhow::Result<Client> {
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+    let server = config.cluster_url.to_string();
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
-        .map_err(BoxError::from)
+        .map_err(move |error| with_server(error, &server))
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
-/// Returns `config` with certificate authorities to build a verifier from, where none is asked in the end. The bundle of the
-/// machine is read only for a cluster that names no authority of its own; many hosts have none.
+/// Adds the address of the API server and the cause to a connection error, which has neither in its text.
+fn with_server(error: HttpError, server: &str) -> BoxError {
+    if error.is_connect() {
+        let cause = error.source().map_or_else(|| error.to_string(), format_error_chain);
+        format!("cannot connect to the API server at {server}: {cause}").into()
+    } else {
+        error.into()
+    }
+}
+
+/// Returns `config` with a certificate authority, if the server's certificate is not verified: otherwise the CA bundle
+/// of the machine would be read, which many hosts do not have.
 fn with_roots(config: &Config) -> Config {
     let mut config = config.clone();
     if config.accept_invalid_certs {
@@ -65,7 +79,7 @@ fn with_remedy(error: kube::Error, config: &Config) -> anyhow::Error {
         return error;
     }
     error.context(
-        "the kubeconfig names no certificate authority, and those of this machine cannot be used: set \
+        "the kubeconfig has no certificate authority, and the CA bundle of this machine cannot be read: set \
          certificate-authority in the kubeconfig, or install the package ca-certificates",
     )
 }
@@ -74,14 +88,14 @@ type Addresses = std::vec::IntoIter<SocketAddr>;
 type LookUp = tower::util::BoxCloneSyncService<Name, Addresses, BoxError>;
 
 fn connector() -> HttpConnector<LookUp> {
-    // Needed only for a server that is given by name: without name servers, addresses still work.
+    // Needed only for a server with a host name: IP addresses work without name servers.
     let resolver =
         TokioResolver::builder_tokio().and_then(hickory_resolver::ResolverBuilder::build).map(Arc::new);
     let look_up = tower::service_fn(move |name: Name| {
         let resolver = resolver.clone();
         async move {
             let resolver =
-                resolver.map_err(|error| format!("cannot look up {name}: /etc/resolv.conf: {error}"))?;
+                resolver.map_err(|error| format!("cannot resolve {name}: /etc/resolv.conf: {error}"))?;
             let found = resolver.lookup_ip(name.as_str()).await.map_err(BoxError::from)?;
             let addresses: Vec<_> = found.iter().map(|address| SocketAddr::new(address, 0)).collect();
             Ok::<_, BoxError>(addresses.into_iter())

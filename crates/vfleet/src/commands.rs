@@ -1,4 +1,4 @@
-//! The subcommands.
+//! Subcommands of vfleet.
 
 pub(crate) mod agent;
 pub(crate) mod boot;

@@ -1,5 +1,5 @@
-//! The vfleet program. Each subcommand is a file in `commands/`. A library, so that the tests can have a program of
-//! their own that is this one.
+//! The vfleet program: one file in `commands/` for each subcommand. A library, so that tests can build a program from
+//! it.
 
 mod client;
 mod commands;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// SR-IOV for Kubernetes: gives virtual functions of network cards to pods.
+/// SR-IOV for Kubernetes: configures virtual functions of network cards and offers them to pods
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
@@ -23,17 +23,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Operator(Box<commands::operator::Arguments>),
-    Agent(commands::agent::Arguments),
-    Node(commands::node::Arguments),
-    Boot(commands::boot::Arguments),
-    Sim(commands::sim::Arguments),
-    WaitForConfig(commands::wait_for_config::Arguments),
-    Crds(commands::crds::Arguments),
-    Manifests(commands::manifests::Arguments),
+    Operator(Box<commands::operator::OperatorArguments>),
+    Agent(commands::agent::AgentArguments),
+    Node(commands::node::NodeArguments),
+    Boot(commands::boot::BootArguments),
+    Sim(commands::sim::SimArguments),
+    WaitForConfig(commands::wait_for_config::WaitForConfigArguments),
+    Crds(commands::crds::CrdsArguments),
+    Manifests(commands::manifests::ManifestsArguments),
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Operator(arguments) => commands::operator::run(*arguments),
@@ -59,7 +59,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         super::Arguments::command().debug_assert();
     }
 }

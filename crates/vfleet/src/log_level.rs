@@ -1,4 +1,4 @@
-//! The operator config says how much operator and agents log, also while they run.
+//! Log level of operator and agents, which follows the operator config while they run.
 
 use std::pin::pin;
 
@@ -9,21 +9,21 @@ use kube::{Api, Client};
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::OPERATOR_CONFIG;
 
-use crate::log::LevelSwitch;
+use crate::log::LogLevelHandle;
 
-/// Sets the log level whenever the operator config changes it. Never ends.
-pub(crate) async fn follow(client: Client, namespace: &str, switch: &LevelSwitch) {
+/// Sets the log level whenever the operator config changes it. Never returns.
+pub(crate) async fn watch_log_level(client: Client, namespace: &str, handle: &LogLevelHandle) {
     let configs: Api<DeserializeGuard<SriovOperatorConfig>> = Api::namespaced(client, namespace);
     let only_default = watcher::Config::default().fields(&format!("metadata.name={OPERATOR_CONFIG}"));
     let mut configs = pin!(watcher(configs, only_default).default_backoff().applied_objects());
     let mut level = 0;
     while let Some(config) = configs.next().await {
-        // Without the config, or with one that cannot be read, the level stays as it is.
+        // The level is kept without the config, or if the config cannot be read.
         let Ok(DeserializeGuard(Ok(config))) = config else { continue };
-        let wanted = config.spec.log_level.unwrap_or_default();
-        if wanted != level {
-            switch.set(wanted);
-            level = wanted;
+        let requested = config.spec.log_level.unwrap_or_default();
+        if requested != level {
+            handle.set(requested);
+            level = requested;
         }
     }
     std::future::pending::<()>().await;

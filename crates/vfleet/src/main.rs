@@ -1,4 +1,4 @@
-//! See `lib.rs`.
+//! Entry point of the program `vfleet`; see `lib.rs`.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! How a program that runs until told otherwise is told.
+//! Signals that stop a program.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Is cancelled by SIGTERM or Ctrl-C.
+/// Returns a token that SIGTERM or SIGINT (Ctrl-C) cancels.
 pub(crate) fn on_signal() -> std::io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

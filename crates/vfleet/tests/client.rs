@@ -1,5 +1,5 @@
-//! The Kubernetes client on a machine without a CA bundle. Nobody listens at the server's address: a client that could be
-//! built says that it cannot connect.
+//! Kubernetes client on a machine without a CA bundle. No server listens on the address: a client that could be built
+//! reports that it cannot connect.
 
 #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::Command;
 
-/// A self-signed certificate.
+/// Self-signed certificate.
 const CA: &str = "-----BEGIN CERTIFICATE-----
 MIIBmjCCAT+gAwIBAgIUAZMaBXY0Det4a5f+yP1/aWgw5pUwCgYIKoZIzj0EAwIw
 ITEfMB0GA1UEAwwWYW4gYXV0aG9yaXR5IG9mIGEgdGVzdDAgFw0yNjExMTgwNDMy
@@ -25,11 +25,11 @@ fn vfleet() -> OsString {
     std::env::var_os("VFLEET_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_vfleet").into())
 }
 
-/// Returns what is said when a cluster with these settings is asked, without any CA bundle.
-fn said(cluster: &str) -> String {
+/// Returns the error message of a client for a cluster with these settings, without a CA bundle.
+fn error_message(cluster: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("ca.crt"), CA).unwrap();
-    // Free again at once, and not given to anybody else soon.
+    // Free again at once, and not reused soon.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let kubeconfig = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
@@ -51,19 +51,27 @@ fn said(cluster: &str) -> String {
 }
 
 #[test]
-fn an_authority_of_the_cluster_is_enough() {
-    let said = said(", certificate-authority: ca.crt");
-    assert!(said.contains("Connection refused"), "{said}");
+fn the_authority_of_the_kubeconfig_is_enough() {
+    let stderr = error_message(", certificate-authority: ca.crt");
+    assert!(
+        stderr.contains("cannot connect to the API server at https://127.0.0.1")
+            && stderr.contains("Connection refused"),
+        "{stderr}"
+    );
 }
 
 #[test]
-fn a_cluster_that_is_not_verified_needs_no_authority() {
-    let said = said(", insecure-skip-tls-verify: true");
-    assert!(said.contains("Connection refused"), "{said}");
+fn insecure_skip_tls_verify_needs_no_authority() {
+    let stderr = error_message(", insecure-skip-tls-verify: true");
+    assert!(
+        stderr.contains("cannot connect to the API server at https://127.0.0.1")
+            && stderr.contains("Connection refused"),
+        "{stderr}"
+    );
 }
 
 #[test]
-fn without_any_authority_it_is_said_what_to_do() {
-    let said = said("");
-    assert!(said.contains("certificate-authority") && said.contains("ca-certificates"), "{said}");
+fn without_any_authority_the_message_has_a_remedy() {
+    let stderr = error_message("");
+    assert!(stderr.contains("certificate-authority") && stderr.contains("ca-certificates"), "{stderr}");
 }

@@ -1,6 +1,6 @@
-//! The dependency policy, compared with the packages that the workspace is built from.
+//! Dependency policy, compared with the packages of the workspace.
 //!
-//! Works without a network: `cargo fetch --locked` has to have run before.
+//! Works offline, after `cargo fetch --locked`.
 
 #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
@@ -12,9 +12,9 @@ mod rules;
 use graph::{Graph, Package};
 use rules::{Ban, Policy, Skip};
 
-/// All that is allowed in the workspace, its tests included. Every list holds only what is needed today.
+/// Dependency policy of the workspace, including its tests. Every list contains only entries that are needed today.
 const POLICY: Policy = Policy {
-    // All of them may be linked into an Apache-2.0 program.
+    // Compatible with an Apache-2.0 program.
     licenses: &[
         "Apache-2.0",
         "Apache-2.0 WITH LLVM-exception",
@@ -33,7 +33,7 @@ const POLICY: Policy = Policy {
         Ban { name: "serde_yaml", reason: "unmaintained; use serde-saphyr" },
         Ban { name: "chrono", reason: "jiff is the time type of k8s-openapi; one is enough" },
     ],
-    // Two versions of one crate cost build time and size; each entry goes when the crates named in it have moved on.
+    // Two versions of one crate cost build time and size. Remove an entry when the crates in its reason are updated.
     skips: &[
         Skip {
             name: "base64",
@@ -57,10 +57,10 @@ fn every_dependency_follows_the_policy() {
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
-/// Returns the violations of the policy once `doctor` has changed a graph that follows it.
-fn violations_after(doctor: impl FnOnce(&mut Graph)) -> Vec<String> {
+/// Returns the violations of the policy after `modify` has changed a valid graph.
+fn violations_after(modify: impl FnOnce(&mut Graph)) -> Vec<String> {
     let mut graph = Graph::of_workspace();
-    doctor(&mut graph);
+    modify(&mut graph);
     POLICY.violations(&graph)
 }
 
@@ -121,7 +121,7 @@ fn the_license_of_a_package_that_is_never_published_does_not_matter() {
 }
 
 #[test]
-fn an_allowed_license_that_nobody_has_is_stale() {
+fn an_allowed_license_that_no_package_has_is_stale() {
     let violations = violations_after(|graph| {
         for package in graph.packages.iter_mut().filter(|package| package.license.as_deref() == Some("Zlib"))
         {
@@ -135,7 +135,7 @@ fn an_allowed_license_that_nobody_has_is_stale() {
 }
 
 #[test]
-fn a_package_from_elsewhere_than_crates_io_is_refused() {
+fn a_package_from_another_source_than_crates_io_is_refused() {
     for source in
         ["git+https://example.com/fork?rev=1#1", "registry+https://example.com/index", "sparse+https://x/"]
     {

@@ -1,4 +1,4 @@
-//! What is in `deploy/` is what the code says.
+//! Generated files in `deploy/`, compared with the code.
 
 #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
 
@@ -23,30 +23,30 @@ fn generated(command: &str) -> BTreeMap<PathBuf, String> {
 
 fn generated_with(command: &str, arguments: &[&str]) -> BTreeMap<PathBuf, String> {
     let fresh = tempfile::tempdir().unwrap();
-    // The shipped program in `make test`.
+    // `make test` sets it to the shipped program.
     let vfleet = std::env::var_os("VFLEET_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_vfleet").into());
     let status = Command::new(vfleet).arg(command).args(arguments).arg("--dir").arg(fresh.path()).status();
     assert!(status.unwrap().success());
     files(fresh.path())
 }
 
-fn kept(directory: &str) -> BTreeMap<PathBuf, String> {
+fn committed(directory: &str) -> BTreeMap<PathBuf, String> {
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory))
 }
 
 #[test]
 fn deployed_crds_are_up_to_date() {
     assert!(
-        kept("deploy/crds") == generated("crds"),
-        "deploy/crds is not what crates/api says: run `make crds` and commit"
+        committed("deploy/crds") == generated("crds"),
+        "deploy/crds differs from crates/api: run `make crds` and commit"
     );
 }
 
 #[test]
 fn manifests_are_up_to_date() {
     assert!(
-        kept("deploy") == generated("manifests"),
-        "deploy/*.yaml is not what the code says: run `make manifests` and commit"
+        committed("deploy") == generated("manifests"),
+        "deploy/*.yaml differs from the code: run `make manifests` and commit"
     );
 }
 
@@ -56,7 +56,7 @@ fn objects(yaml: &str) -> Vec<Value> {
     yaml.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
-/// The pod and the container of the operator's Deployment.
+/// Returns the pod template and the container of the operator's Deployment.
 fn operator(files: &BTreeMap<PathBuf, String>) -> (Value, Value) {
     let mut objects = objects(&files[Path::new("operator.yaml")]).into_iter();
     let pod = objects.find(|object| object["kind"] == "Deployment").unwrap()["spec"]["template"].take();
@@ -65,7 +65,7 @@ fn operator(files: &BTreeMap<PathBuf, String>) -> (Value, Value) {
 }
 
 #[test]
-fn network_policies_open_the_ports_of_webhooks_and_metrics_of_the_operators_pods() {
+fn network_policies_allow_webhooks_and_metrics_of_the_operators_pods() {
     let files = generated("manifests");
     let (pod, container) = operator(&files);
     let port = |name: &str| {
@@ -79,7 +79,7 @@ fn network_policies_open_the_ports_of_webhooks_and_metrics_of_the_operators_pods
         policies[0]["spec"],
         json!({
             "podSelector": { "matchLabels": pod["metadata"]["labels"] },
-            // Whatever the operator connects to.
+            // Egress is not restricted.
             "policyTypes": ["Ingress"],
             "ingress": [
                 { "ports": port("webhook") },
@@ -90,7 +90,7 @@ fn network_policies_open_the_ports_of_webhooks_and_metrics_of_the_operators_pods
 }
 
 #[test]
-fn metrics_are_for_the_namespaces_that_monitor_where_they_are_named() {
+fn metrics_can_be_restricted_to_monitoring_namespaces() {
     let named = ["--monitoring-namespace", "monitoring", "--monitoring-namespace", "more"];
     let files = generated_with("manifests", &named);
     let from = &objects(&files[Path::new(POLICIES)])[0]["spec"]["ingress"][1]["from"];
@@ -101,7 +101,7 @@ fn metrics_are_for_the_namespaces_that_monitor_where_they_are_named() {
 }
 
 #[test]
-fn network_policies_can_be_left_out_and_nothing_else_with_them() {
+fn network_policies_can_be_omitted() {
     let mut all = generated("manifests");
     all.remove(Path::new(POLICIES)).unwrap();
     assert!(all == generated_with("manifests", &["--no-network-policies"]));

@@ -1,4 +1,4 @@
-//! What the documentation shows is tried: policies are planned on a machine that has their cards.
+//! Examples of the documentation: policies are planned on a machine that has their cards.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-/// Pages with policies.
+/// Pages that contain policies.
 const PAGES: [&str; 2] = ["docs/externally-managed.md", "docs/systemd-mode.md"];
 
 fn read(page: &str) -> String {
@@ -28,12 +28,12 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn policies_of_the_documentation_can_be_followed() {
+fn policies_in_the_documentation_are_valid() {
     let card = |address: &str, name: &str, vfs: u16| {
         json!({ "address": address, "name": name, "vendor": "8086", "device": "158b", "vfDevice": "154c",
                 "driver": "i40e", "vfDriver": "iavf", "totalVfs": 64, "numVfs": vfs })
     };
-    // VFs of ens3f0 were made by somebody else.
+    // The VFs of ens3f0 are externally managed.
     let cards = [card("0000:3b:00.0", "ens1f0", 0), card("0000:5e:00.0", "ens3f0", 10)];
     let machine = json!({ "pfs": cards, "userspaceDrivers": ["vfio-pci"] });
     let directory = tempfile::tempdir().unwrap();
@@ -45,21 +45,21 @@ fn policies_of_the_documentation_can_be_followed() {
             .into_iter()
             .filter(|yaml| yaml.contains("SriovNetworkNodePolicy"))
             .collect();
-        assert!(!policies.is_empty(), "{page} has no policy any more");
+        assert!(!policies.is_empty(), "{page} contains no policy");
         for policy in policies {
             std::fs::write(&policy_file, policy).unwrap();
             let mut command = Command::new(vfleet());
             command.args(["node", "plan", "-f"]).arg(&policy_file).arg("--sim").arg(&machine_file);
             let output = command.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(output.status.code(), Some(0), "{page}: {said}");
-            assert!(said.contains("selected"), "{page}: {said}");
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(0), "{page}: {stdout}");
+            assert!(stdout.contains("selected"), "{page}: {stdout}");
         }
     }
 }
 
 #[test]
-fn the_unit_of_the_documentation_is_one_that_old_systemd_accepts() {
+fn the_unit_in_the_documentation_works_with_old_systemd() {
     let page = read("docs/standalone.md");
     let units = blocks(&page, "ini");
     let [unit] = units.as_slice() else { panic!("one unit is expected: {units:?}") };

@@ -1,5 +1,5 @@
-//! `vfleet node`: one machine, without a cluster. A simulated machine ends with the command, so that each one here
-//! begins with what an earlier one would have left.
+//! Tests of `vfleet node`. A simulated machine ends with the command, so each test starts with a machine in the state
+//! that an earlier command would have left.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
@@ -12,7 +12,7 @@ use vfleet_host::{HostRoot, MachineLock};
 
 const PF: &str = "0000:3b:00.0";
 
-/// A machine with one card that has `vfs` VFs, of which vfleet made `recorded`, if any.
+/// Returns a machine with one card that has `vfs` VFs, of which vfleet created `recorded`.
 fn machine(vfs: u16, recorded: u16) -> String {
     let record = json!([{
         "pf": PF,
@@ -65,12 +65,12 @@ fn node(arguments: &[&str], machine: &str, policies: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that does not read its input closes it: no matter.
+    // A command that does not read its input closes it.
     let _ = child.stdin.take().unwrap().write_all(policies.as_bytes());
     child.wait_with_output().unwrap()
 }
 
-fn told(output: &Output) -> Value {
+fn report(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text)
         .unwrap_or_else(|error| panic!("{error}: {text} {}", String::from_utf8_lossy(&output.stderr)))
@@ -79,12 +79,12 @@ fn told(output: &Output) -> Value {
 const APPLY: [&str; 5] = ["apply", "-f", "-", "--format", "json"];
 
 #[test]
-fn apply_makes_vfs_and_tells_what_was_done() {
+fn apply_creates_vfs_and_reports_the_steps() {
     let output = node(&APPLY, &machine(0, 0), &policy("four", 4, &json!({ "pfNames": ["ens1f0"] })));
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert_eq!(told["steps"].as_array().unwrap().len() as u64, told["executed"].as_u64().unwrap());
-    let card = &told["cards"][0];
+    let parsed = report(&output);
+    assert_eq!(output.status.code(), Some(0), "{parsed}");
+    assert_eq!(parsed["steps"].as_array().unwrap().len() as u64, parsed["executed"].as_u64().unwrap());
+    let card = &parsed["cards"][0];
     assert_eq!(card["record"], "ours");
     let vfs = card["vfs"].as_array().unwrap();
     assert_eq!(vfs.len(), 4);
@@ -92,69 +92,72 @@ fn apply_makes_vfs_and_tells_what_was_done() {
 }
 
 #[test]
-fn the_table_says_the_same() {
+fn the_table_has_the_same_content() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }));
     let output = node(&["apply", "-f", "-"], &machine(0, 0), &policies);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("set 0000:3b:00.0 numvfs 4"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("ens1f0 3 ") && line.contains("iavf")), "{text}");
-    assert!(text.ends_with("all is as wanted\n"), "{text}");
+    assert!(text.ends_with("all cards are configured\n"), "{text}");
 }
 
 #[test]
-fn a_card_that_is_not_there_is_waited_for_in_so_many_words() {
+fn a_missing_card_is_waited_for_with_a_message() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0", "ens9"] }));
     let output = node(&[&APPLY[..], &["--wait", "1"]].concat(), &machine(0, 0), &policies);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("waiting for ens9, 1 s at most"), "{said}");
-    assert_eq!(told(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4, "the others are configured");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("waiting for ens9, at most 1 s"), "{stderr}");
+    assert_eq!(report(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4, "the others are configured");
 }
 
 #[test]
-fn plan_and_dry_run_do_nothing() {
+fn plan_and_dry_run_execute_nothing() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }));
     let plan = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &policies);
     let dry_run = node(&[&APPLY[..], &["--dry-run"]].concat(), &machine(0, 0), &policies);
     assert_eq!(plan.stdout, dry_run.stdout);
-    let told = told(&plan);
+    let parsed = report(&plan);
     assert_eq!(plan.status.code(), Some(0));
-    assert!(!told["steps"].as_array().unwrap().is_empty());
-    assert!(told["executed"].is_null() && told["cards"][0]["vfs"] == json!([]), "{told}");
+    assert!(!parsed["steps"].as_array().unwrap().is_empty());
+    assert!(parsed["executed"].is_null() && parsed["cards"][0]["vfs"] == json!([]), "{parsed}");
 }
 
 #[test]
-fn vfs_that_exist_go_away_only_by_force() {
+fn existing_vfs_are_only_removed_with_force() {
     let policies = policy("eight", 8, &json!({ "pfNames": ["ens1f0"] }));
     let refused = node(&APPLY, &machine(4, 4), &policies);
-    let told_refused = told(&refused);
-    assert_eq!(refused.status.code(), Some(3), "{told_refused}");
-    assert!(told_refused["refused"].as_str().unwrap().contains("numvfs 0"), "{told_refused}");
-    assert_eq!(told_refused["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+    let refused_report = report(&refused);
+    assert_eq!(refused.status.code(), Some(3), "{refused_report}");
+    assert!(refused_report["refused"].as_str().unwrap().contains("numvfs 0"), "{refused_report}");
+    assert_eq!(refused_report["cards"][0]["vfs"].as_array().unwrap().len(), 4);
 
     let forced = node(&[&APPLY[..], &["--force"]].concat(), &machine(4, 4), &policies);
     assert_eq!(forced.status.code(), Some(0));
-    assert_eq!(told(&forced)["cards"][0]["vfs"].as_array().unwrap().len(), 8);
+    assert_eq!(report(&forced)["cards"][0]["vfs"].as_array().unwrap().len(), 8);
 }
 
 #[test]
-fn reset_gives_back_what_is_ours_and_nothing_else() {
+fn reset_resets_configured_pfs_and_no_others() {
     let ours = node(&["reset", "--force", "--format", "json"], &machine(4, 4), "");
     assert_eq!(ours.status.code(), Some(0));
-    let card = &told(&ours)["cards"][0];
+    let card = &report(&ours)["cards"][0];
     assert!(card["vfs"] == json!([]) && card["record"].is_null(), "{card}");
 
-    let foreign = told(&node(&["reset", "--force", "--format", "json"], &machine(4, 0), ""));
+    let foreign = report(&node(&["reset", "--force", "--format", "json"], &machine(4, 0), ""));
     assert_eq!(foreign["cards"][0]["vfs"].as_array().unwrap().len(), 4);
     assert_eq!(foreign["executed"], 0);
 }
 
 #[test]
-fn show_tells_whose_the_cards_are_and_what_is_amiss() {
+fn show_prints_records_and_differences() {
     let output = node(&["show", "--format", "json"], &machine(4, 0), "");
-    assert_eq!((output.status.code(), &told(&output)["cards"][0]["record"]), (Some(0), &Value::Null));
-    assert_eq!(told(&node(&["show", "--format", "json"], &machine(4, 4), ""))["cards"][0]["record"], "ours");
+    assert_eq!((output.status.code(), &report(&output)["cards"][0]["record"]), (Some(0), &Value::Null));
+    assert_eq!(
+        report(&node(&["show", "--format", "json"], &machine(4, 4), ""))["cards"][0]["record"],
+        "ours"
+    );
     let output = node(&["show", "--format", "json"], &machine(3, 4), "");
-    let drifted = told(&output);
+    let drifted = report(&output);
     assert_eq!(output.status.code(), Some(1), "{drifted}");
     assert!(drifted["steps"].to_string().contains("numvfs"), "{drifted}");
 }
@@ -172,42 +175,45 @@ fn a_record_that_cannot_be_read_is_never_success() {
         (&["show", "--format", "json"], ""),
     ] {
         let output = node(arguments, &torn, policies);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert_eq!(told["problems"][0]["reason"], "RecordDamaged", "{told}");
-        assert!(told["problems"][0]["says"].as_str().unwrap().contains("remove it to make vfleet"), "{told}");
-        assert!(told["cards"][0]["unread"].as_str().unwrap().starts_with("RecordDamaged"), "{told}");
+        let parsed = report(&output);
+        assert_eq!(output.status.code(), Some(1), "{parsed}");
+        assert_eq!(parsed["problems"][0]["reason"], "RecordDamaged", "{parsed}");
+        assert!(
+            parsed["problems"][0]["says"].as_str().unwrap().contains("remove it to make vfleet"),
+            "{parsed}"
+        );
+        assert!(parsed["cards"][0]["unread"].as_str().unwrap().starts_with("RecordDamaged"), "{parsed}");
     }
 }
 
 #[test]
-fn the_go_daemons_copy_stands_for_a_damaged_record() {
+fn the_go_daemons_copy_replaces_a_damaged_record() {
     let mut torn: Value = serde_json::from_str(&machine(4, 4)).unwrap();
     torn["goRecords"] = json!([torn["records"][0]["interface"]]);
     torn["records"] = json!([]);
     torn["damagedRecords"] = json!([PF]);
     let output = node(&["reset", "--force", "--format", "json"], &torn.to_string(), "");
-    let card = &told(&output)["cards"][0];
+    let card = &report(&output)["cards"][0];
     assert_eq!(output.status.code(), Some(0), "{card}");
     assert!(card["vfs"] == json!([]) && card["record"].is_null(), "{card}");
 }
 
 #[test]
-fn policies_that_select_nothing_are_told_why_and_faults_fail() {
+fn policies_that_select_nothing_get_a_reason_and_faults_fail() {
     let other = policy("other", 2, &json!({ "vendor": "15b3" }));
     let output = node(&APPLY, &machine(0, 0), &other);
-    let told_other = told(&output);
-    assert_eq!(output.status.code(), Some(0), "{told_other}");
-    assert!(told_other["policies"][0]["says"].as_str().unwrap().contains("15b3"), "{told_other}");
+    let other_report = report(&output);
+    assert_eq!(output.status.code(), Some(0), "{other_report}");
+    assert!(other_report["policies"][0]["says"].as_str().unwrap().contains("15b3"), "{other_report}");
 
     let fault = policy("fault", 2, &json!({ "pfNames": ["ens1f0#4-7"] }));
     let output = node(&APPLY, &machine(0, 0), &fault);
-    let told_fault = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told_fault}");
-    assert_eq!(told_fault["policies"][0]["verdict"], "atFault");
+    let fault_report = report(&output);
+    assert_eq!(output.status.code(), Some(1), "{fault_report}");
+    assert_eq!(fault_report["policies"][0]["verdict"], "atFault");
 }
 
-/// The card that vfleet configured, after a boot: its VFs are gone, its record is there.
+/// Returns a machine after a boot: the card has a record but no VFs.
 fn booted() -> String {
     machine(0, 4)
 }
@@ -218,42 +224,46 @@ fn without_cards(machine: &str) -> String {
     machine.to_string()
 }
 
-fn with_record(told: &Value) -> bool {
-    !told["steps"].to_string().contains("forget") && told["cards"][0]["record"] == "ours"
+fn with_record(parsed: &Value) -> bool {
+    !parsed["steps"].to_string().contains("remove state file") && parsed["cards"][0]["record"] == "ours"
 }
 
 #[test]
-fn a_slip_of_the_pen_fails_and_gives_no_card_back() {
+fn a_mistake_in_a_policy_fails_and_resets_no_card() {
     for (policies, reason) in [
         // A mistyped PF.
-        (policy("four", 4, &json!({ "pfNames": ["ens1f9"] })), "no network card ens1f9"),
-        (policy("four", 4, &json!({ "rootDevices": ["0000:3b:00.7"] })), "no network card 0000:3b:00.7"),
-        // Under another name as well.
-        (policy("five", 4, &json!({ "pfNames": ["ens1f9"] })), "no network card ens1f9"),
+        (policy("four", 4, &json!({ "pfNames": ["ens1f9"] })), "there is no card ens1f9"),
+        (policy("four", 4, &json!({ "rootDevices": ["0000:3b:00.7"] })), "there is no card 0000:3b:00.7"),
+        // With another policy name, too.
+        (policy("five", 4, &json!({ "pfNames": ["ens1f9"] })), "there is no card ens1f9"),
         // Policies that admission refuses.
         (policy("four", 9, &json!({ "pfNames": ["ens1f0"] })), "at most 8"),
         (policy("four", 0, &json!({ "pfNames": ["ens1f0"] })), "numVfs is 0"),
         (policy("four", 4, &json!({ "pfNames": ["ens1f0#2-9"] })), "2-9"),
         (policy("four", 4, &json!({})), "nicSelector is empty"),
         (policy("with.dot", 4, &json!({ "pfNames": ["ens1f0"] })), "only letters, digits"),
-        // One that cannot be read.
+        // A policy that cannot be read.
         (policy("four", 4, &json!({ "pfNames": ["ens1f0"] })).replace('4', "\"many\""), "many"),
     ] {
         let output = node(&APPLY, &booted(), &policies);
-        let told_fault = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{policies}: {told_fault}");
-        let line = &told_fault["policies"][0];
-        assert_eq!(line["verdict"], "atFault", "{policies}: {told_fault}");
+        let fault_report = report(&output);
+        assert_eq!(output.status.code(), Some(1), "{policies}: {fault_report}");
+        let line = &fault_report["policies"][0];
+        assert_eq!(line["verdict"], "atFault", "{policies}: {fault_report}");
         assert!(line["says"].as_str().unwrap().contains(reason), "{policies}: {line}");
-        assert!(with_record(&told_fault), "{policies}: {told_fault}");
-        // What was configured is made again at boot.
-        assert_eq!(told_fault["cards"][0]["vfs"].as_array().unwrap().len(), 4, "{policies}: {told_fault}");
-        let notes = told_fault["notes"].to_string();
-        assert!(notes.contains("ens1f0 (0000:3b:00.0) stays as it was configured"), "{policies}: {notes}");
+        assert!(with_record(&fault_report), "{policies}: {fault_report}");
+        // The last configuration is restored at boot.
+        assert_eq!(
+            fault_report["cards"][0]["vfs"].as_array().unwrap().len(),
+            4,
+            "{policies}: {fault_report}"
+        );
+        let notes = fault_report["notes"].to_string();
+        assert!(notes.contains("PF ens1f0 (0000:3b:00.0) keeps its configuration"), "{policies}: {notes}");
     }
-    // What is right is known: it is given back.
+    // A valid policy that does not select the card resets it.
     let other = policy("four", 4, &json!({ "vendor": "15b3" }));
-    assert!(!with_record(&told(&node(&APPLY, &booted(), &other))));
+    assert!(!with_record(&report(&node(&APPLY, &booted(), &other))));
 }
 
 #[test]
@@ -262,40 +272,43 @@ fn a_configured_card_that_is_not_there_fails_and_its_record_is_kept() {
         [json!({ "pfNames": ["ens1f0"] }), json!({ "rootDevices": [PF] }), json!({ "vendor": "8086" })]
     {
         let output = node(&APPLY, &without_cards(&booted()), &policy("four", 4, &selector));
-        let told_missing = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{selector}: {told_missing}");
-        assert!(!told_missing["steps"].to_string().contains("forget"), "{selector}: {told_missing}");
+        let missing_report = report(&output);
+        assert_eq!(output.status.code(), Some(1), "{selector}: {missing_report}");
+        assert!(
+            !missing_report["steps"].to_string().contains("remove state file"),
+            "{selector}: {missing_report}"
+        );
     }
-    // Nobody wants it any more.
+    // No policy selects it any more.
     let output = node(&["reset", "--format", "json"], &without_cards(&booted()), "");
-    assert!(told(&output)["steps"].to_string().contains("forget"), "{output:?}");
+    assert!(report(&output)["steps"].to_string().contains("remove state file"), "{output:?}");
 }
 
 #[test]
-fn a_policy_at_fault_does_not_keep_others_from_being_followed() {
+fn a_policy_with_a_fault_does_not_affect_others() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }))
         + &policy("typo", 4, &json!({ "pfNames": ["ens9"] }));
     let output = node(&APPLY, &machine(0, 0), &policies);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(told(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+    assert_eq!(report(&output)["cards"][0]["vfs"].as_array().unwrap().len(), 4);
 }
 
 #[test]
-fn beside_a_fault_the_last_line_is_not_that_there_is_nothing_to_do() {
+fn the_last_line_reports_a_fault() {
     for policies in
         [policy("typo", 4, &json!({ "pfNames": ["ens9"] })), policy("many", 9, &json!({ "vendor": "8086" }))]
     {
         for command in ["plan", "apply"] {
             let output = node(&[command, "-f", "-"], &machine(0, 0), &policies);
             let text = String::from_utf8(output.stdout).unwrap();
-            assert!(text.contains("AT FAULT: "), "{text}");
-            assert!(text.lines().last().unwrap().contains("NOT all is as wanted"), "{text}");
+            assert!(text.contains("FAULT: "), "{text}");
+            assert!(text.lines().last().unwrap().contains("NOT all cards are configured"), "{text}");
         }
     }
 }
 
 #[test]
-fn a_run_that_ends_with_a_restart_has_a_status_of_its_own() {
+fn a_reboot_has_its_own_exit_status() {
     let mut machine: Value = serde_json::from_str(&machine(0, 0)).unwrap();
     machine["kernel"] = json!({ "iommu": false, "processor": "intel", "bootLoader": "grubby" });
     let policies = policy("dpdk", 2, &json!({ "pfNames": ["ens1f0"] }))
@@ -303,64 +316,70 @@ fn a_run_that_ends_with_a_restart_has_a_status_of_its_own() {
     let refused = node(&APPLY, &machine.to_string(), &policies);
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     let output = node(&[&APPLY[..], &["--allow-reboot"]].concat(), &machine.to_string(), &policies);
-    let told = told(&output);
-    assert_eq!((output.status.code(), &told["restarts"]), (Some(4), &json!(true)), "{told}");
-    assert_eq!(told["exit"], "restarting");
+    let parsed = report(&output);
+    assert_eq!((output.status.code(), &parsed["restarts"]), (Some(4), &json!(true)), "{parsed}");
+    assert_eq!(parsed["exit"], "restarting");
 }
 
 #[test]
-fn labels_choose_policies() {
+fn labels_select_policies() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"] }))
         .replace("\"nodeSelector\":{}", "\"nodeSelector\":{\"role\":\"a\"}");
     let other = node(&[&APPLY[..], &["--label", "role=b"]].concat(), &machine(0, 0), &policies);
-    assert_eq!(told(&other)["executed"], 0);
+    assert_eq!(report(&other)["executed"], 0);
     let same = node(&[&APPLY[..], &["--label", "role=a"]].concat(), &machine(0, 0), &policies);
-    assert_eq!(told(&same)["cards"][0]["vfs"].as_array().unwrap().len(), 4);
-    let none = told(&node(&APPLY, &machine(0, 0), &policies));
-    assert!(none["notes"][0].as_str().unwrap().contains("nodeSelector of four does not count"), "{none}");
+    assert_eq!(report(&same)["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+    let none = report(&node(&APPLY, &machine(0, 0), &policies));
+    assert!(none["notes"][0].as_str().unwrap().contains("ignored nodeSelector of four"), "{none}");
 }
 
 #[test]
-fn mistakes_on_the_command_line_are_told_from_failures() {
+fn an_invalid_command_line_has_its_own_exit_status() {
     assert_eq!(node(&["apply"], &machine(0, 0), "").status.code(), Some(2));
     assert_eq!(node(&["apply", "-f", "-", "--label", "x"], &machine(0, 0), "").status.code(), Some(2));
     assert_eq!(node(&["show", "--host-ips", "10.0.0.1,x"], &machine(0, 0), "").status.code(), Some(2));
 }
 
-/// What is said about policies that cannot be read.
-fn refused(policies: &str) -> String {
+/// Returns the error message for a file that is refused.
+fn refusal(policies: &str) -> String {
     let output = node(&["apply", "-f", "-"], &machine(4, 4), policies);
     assert_eq!(output.status.code(), Some(1), "{policies}: {output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
-fn a_file_that_is_none_of_policies_is_refused_in_a_line_or_two() {
+fn a_file_without_policies_is_refused_with_a_short_message() {
     for (policies, expected) in [
-        ("kind: Pod", "document 1: its kind is \"Pod\""),
-        ("hello", "document 1: it has no kind"),
-        ("kind: SriovNetworkNodePolicy", "it has no metadata.name"),
-        ("{apiVersion: apps/v1, kind: SriovNetworkNodePolicy}", "its apiVersion is \"apps/v1\""),
-        // All PFs would be given back, which nobody asks for by a file that is empty by mistake.
-        ("", "there is no policy in it: `vfleet node reset` gives back what is ours"),
-        ("kind: List\nitems: []", "there is no policy in it"),
+        ("kind: Pod", "document 1: kind is \"Pod\""),
+        ("hello", "document 1: kind is missing"),
+        ("kind: SriovNetworkNodePolicy", "metadata.name is missing"),
+        ("{apiVersion: apps/v1, kind: SriovNetworkNodePolicy}", "apiVersion is \"apps/v1\""),
+        // An empty file is a mistake: it would reset all PFs.
+        ("", "contains no policy: use `vfleet node reset`"),
+        ("kind: List\nitems: []", "contains no policy"),
     ] {
-        let said = refused(policies);
-        assert!(said.contains(expected), "{policies}: {said}");
+        let stderr = refusal(policies);
+        assert!(stderr.contains(expected), "{policies}: {stderr}");
     }
-    let said = refused("a: [");
-    assert!(said.starts_with("vfleet: - is not a file of policies: ") && said.contains("line 1"), "{said}");
-    assert_eq!(said.matches("unclosed").count(), 2, "once in the sentence, once in the picture: {said}");
+    let stderr = refusal("a: [");
+    assert!(
+        stderr.starts_with("vfleet: - is not a file of policies: ") && stderr.contains("line 1"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.matches("unclosed").count(), 2, "once in the sentence, once in the picture: {stderr}");
 }
 
 #[test]
-fn what_is_not_known_in_a_policy_is_told_and_does_not_count() {
+fn unknown_fields_of_a_policy_are_reported_and_ignored() {
     let policies = policy("four", 4, &json!({ "pfNames": ["ens1f0"], "pfName": "x" }))
         .replace("\"numVfs\"", "\"mtuu\":9000,\"numVfs\"");
-    let told = told(&node(&APPLY, &machine(0, 0), &policies));
-    let notes = told["notes"].to_string();
-    assert!(notes.contains("spec.mtuu and spec.nicSelector.pfName of four"), "{notes}");
-    assert_eq!(told["cards"][0]["vfs"].as_array().unwrap().len(), 4);
+    let parsed = report(&node(&APPLY, &machine(0, 0), &policies));
+    let notes = parsed["notes"].to_string();
+    assert!(
+        notes.contains("ignored unknown fields of policy four: spec.mtuu, spec.nicSelector.pfName"),
+        "{notes}"
+    );
+    assert_eq!(parsed["cards"][0]["vfs"].as_array().unwrap().len(), 4);
 }
 
 #[test]
@@ -370,15 +389,15 @@ fn a_list_of_kubectl_is_read() {
             .unwrap();
     for kind in ["List", "SriovNetworkNodePolicyList"] {
         let list = json!({ "apiVersion": "v1", "kind": kind, "items": [policy] }).to_string();
-        let told = told(&node(&APPLY, &machine(0, 0), &list));
-        assert_eq!(told["cards"][0]["vfs"].as_array().unwrap().len(), 4, "{kind}");
+        let parsed = report(&node(&APPLY, &machine(0, 0), &list));
+        assert_eq!(parsed["cards"][0]["vfs"].as_array().unwrap().len(), 4, "{kind}");
     }
 }
 
 #[test]
-fn a_machine_without_cards_says_so() {
+fn a_machine_without_cards_is_reported() {
     let text = String::from_utf8(node(&["show"], "pfs: []", "").stdout).unwrap();
-    assert!(text.contains("there is no network card that can have VFs"), "{text}");
+    assert!(text.contains("the machine has no network card that supports SR-IOV"), "{text}");
 }
 
 fn runs_as_root() -> bool {
@@ -391,7 +410,7 @@ fn runs_as_root() -> bool {
 }
 
 #[test]
-fn a_run_beside_another_one_or_an_agent_says_who_that_is_and_does_nothing() {
+fn a_command_beside_another_one_or_an_agent_names_it_and_changes_nothing() {
     if !runs_as_root() {
         return;
     }
@@ -403,22 +422,25 @@ fn a_run_beside_another_one_or_an_agent_says_who_that_is_and_does_nothing() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let another = MachineLock::for_run(&root, "vfleet node apply").unwrap();
-    let (status, said) = reset();
-    assert_eq!(status, Some(1), "{said}");
+    let (status, stderr) = reset();
+    assert_eq!(status, Some(1), "{stderr}");
     let holder = format!("vfleet node apply (process {})", std::process::id());
-    assert!(said.contains("another program is configuring this machine") && said.contains(&holder), "{said}");
+    assert!(
+        stderr.contains("another program is configuring this machine") && stderr.contains(&holder),
+        "{stderr}"
+    );
     drop(another);
     let agent = MachineLock::for_agent(&root, "vfleet agent of node a").unwrap();
-    let (status, said) = reset();
-    assert!(status == Some(1) && said.contains("an agent looks after this machine"), "{said}");
+    let (status, stderr) = reset();
+    assert!(status == Some(1) && stderr.contains("an agent manages this machine"), "{stderr}");
     drop(agent);
-    let (_, said) = reset();
-    assert!(!said.contains("Nothing was done"), "{said}");
+    let (_, stderr) = reset();
+    assert!(!stderr.contains("Nothing was changed"), "{stderr}");
 }
 
-/// Only where the tests run as root can they be somebody else.
+/// Only tests that run as root can change their user.
 #[test]
-fn changing_the_machine_takes_root() {
+fn changing_the_machine_needs_root() {
     if !runs_as_root() {
         return;
     }
@@ -430,35 +452,35 @@ fn changing_the_machine_takes_root() {
             .args(command)
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("takes root: run it with sudo"), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("needs root: run the command with sudo"), "{stderr}");
     }
 }
 
 #[test]
-fn plan_says_what_a_cluster_would_refuse() {
+fn plan_reports_what_a_cluster_would_refuse() {
     let select = json!({ "pfNames": ["ens1f0"] });
     let policies = policy("four", 4, &select) + &policy("with.dot", 4, &json!({ "pfNames": ["ens9"] }));
     let output = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &policies);
-    let told = told(&output);
-    let finding = &told["findings"][0];
-    assert_eq!((&finding["policy"], &finding["refused"]), (&json!("with.dot"), &json!(true)), "{told}");
+    let parsed = report(&output);
+    let finding = &parsed["findings"][0];
+    assert_eq!((&finding["policy"], &finding["refused"]), (&json!("with.dot"), &json!(true)), "{parsed}");
     assert_eq!(finding["field"], "spec.resourceName");
-    assert!(finding["says"].as_str().unwrap().contains("only letters, digits"), "{told}");
-    assert_eq!(told["findings"].as_array().unwrap().len(), 1, "the other one is fine: {told}");
-    assert_eq!(output.status.code(), Some(1), "it is refused here as well: {told}");
+    assert!(finding["says"].as_str().unwrap().contains("only letters, digits"), "{parsed}");
+    assert_eq!(parsed["findings"].as_array().unwrap().len(), 1, "the other one is fine: {parsed}");
+    assert_eq!(output.status.code(), Some(1), "it is refused here as well: {parsed}");
 
     let mut with_bridge: Value =
         serde_json::from_str(policy("with-bridge", 4, &select).trim_start_matches("---\n")).unwrap();
     with_bridge["spec"]["eSwitchMode"] = json!("switchdev");
     with_bridge["spec"]["bridge"] = json!({ "ovs": {} });
     let output = node(&["plan", "-f", "-", "--format", "json"], &machine(0, 0), &with_bridge.to_string());
-    let told = self::told(&output);
-    assert!(told["findings"].is_null(), "whether a cluster has bridges switched on is not known: {told}");
+    let parsed = self::report(&output);
+    assert!(parsed["findings"].is_null(), "whether a cluster has bridges switched on is not known: {parsed}");
 
     let output = node(&["plan", "-f", "-"], &machine(0, 0), &policy("many", 9, &select));
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find(|line| line.contains("AT FAULT")).unwrap_or_else(|| panic!("{text}"));
+    let line = text.lines().find(|line| line.contains("FAULT")).unwrap_or_else(|| panic!("{text}"));
     assert!(line.contains("spec.numVfs") && line.contains("ens1f0 on this machine"), "{line}");
 }

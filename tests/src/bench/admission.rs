@@ -1,7 +1,7 @@
-//! Policies at admission in a large fleet: written (dry run) through the API server, beside the same writes that it asks
-//! nobody about.
+//! Benchmark of admission in a large fleet: policies are written (dry run) through the API server, and compared with
+//! the same writes without admission.
 
-mod served;
+mod server;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,52 +17,52 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovOperatorConfig};
 
 use super::fleet::{self, Cards};
 use super::report::{Figure, Limit, Row, Unit};
-use served::Served;
+use server::AdmissionServer;
 
 const NAMESPACE: &str = "admission";
-/// Another installation's, about which nobody is asked.
+/// Namespace of another installation, without admission.
 const BARE: &str = "admission-bare";
 const POLICIES: usize = 40;
 const REQUESTS: usize = 2000;
-/// Requests at once. The API server, its store and this program need a core, too.
-const AT_ONCE: usize = 2;
-/// Meanwhile a node reports other cards so often: in a fleet where something is always under way.
-const REPORTS_EVERY: Duration = Duration::from_millis(50);
-/// How many kinds of nodes there are: in a fleet as they are, and in one that nobody has.
+/// Number of concurrent requests. The API server, its store and this program need a core as well.
+const CONCURRENT_REQUESTS: usize = 2;
+/// Interval in which nodes report changed cards meanwhile, as in a busy fleet.
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of kinds of nodes, in a usual and in an extreme fleet, with the titles of the rows.
 const KINDS: [(usize, [&str; 4]); 2] = [
     (
         3,
         [
             "policy at admission, median",
-            "policy at admission, 99 of 100",
-            "answers that took over 5 ms",
+            "policy at admission, 99th percentile",
+            "responses over 5 ms",
             "memory with admission",
         ],
     ),
     (
         300,
         [
-            "the same with 300 kinds of nodes, median",
-            "the same with 300 kinds of nodes, 99 of 100",
-            "the same with 300 kinds of nodes, over 5 ms",
+            "  300 kinds of nodes, median",
+            "  300 kinds of nodes, 99th percentile",
+            "  300 kinds of nodes, responses over 5 ms",
             "memory with 300 kinds of nodes",
         ],
     ),
 ];
 
-/// What is measured, and where.
-pub(crate) struct Scene<'a> {
+/// Setup of the benchmark.
+pub(crate) struct AdmissionSetup<'a> {
     pub(crate) plane: &'a ControlPlane,
-    /// As the administrator.
+    /// Client with all rights.
     pub(crate) client: &'a Client,
     pub(crate) vfleet: &'a Path,
     pub(crate) nodes: usize,
 }
 
-/// Measures it.
-pub(crate) async fn rows(scene: Scene<'_>, say: impl Fn(&str)) -> Result<Vec<Row>> {
-    let Scene { plane, client, nodes, .. } = scene;
-    say(&format!("{nodes} nodes for admission"));
+/// Runs the benchmark.
+pub(crate) async fn rows(setup: AdmissionSetup<'_>, log: impl Fn(&str)) -> Result<Vec<Row>> {
+    let AdmissionSetup { plane, client, nodes, .. } = setup;
+    log(&format!("creating {nodes} nodes for admission"));
     for namespace in [NAMESPACE, BARE] {
         fleet::create_namespace(client, namespace).await?;
     }
@@ -71,32 +71,32 @@ pub(crate) async fn rows(scene: Scene<'_>, say: impl Fn(&str)) -> Result<Vec<Row
     fleet::create_nodes(client, 0..nodes).await?;
     fleet::create_states(client, NAMESPACE, nodes, Cards::FEW).await?;
     for number in 0..POLICIES {
-        fleet::create_policy(client, NAMESPACE, other_policy(number)).await?;
+        fleet::create_policy(client, NAMESPACE, existing_policy(number)).await?;
     }
-    switch_on(client).await?;
+    enable_webhook(client).await?;
     let mut rows = Vec::new();
     for (kinds, [median, slow, over, in_memory]) in KINDS {
-        say(&format!("{kinds} kinds of nodes"));
+        log(&format!("{kinds} kinds of nodes"));
         fleet::for_each(0..nodes, async |number| {
             fleet::report_kind(client, NAMESPACE, &fleet::node_name(number), Cards::FEW, number % kinds).await
         })
         .await?;
-        let served = Served::start(&scene).await?;
-        let bare = ask_while_nodes_change(&scene, kinds, BARE).await?;
-        let before = served.answers()?;
-        let asked = ask_while_nodes_change(&scene, kinds, NAMESPACE).await?;
-        let answers = served.answers()?.since(&before);
-        ensure!(answers.all >= REQUESTS, "only {} of {REQUESTS} were asked about", answers.all);
+        let server = AdmissionServer::start(&setup).await?;
+        let bare = measure_while_nodes_change(&setup, kinds, BARE).await?;
+        let before = server.answers()?;
+        let times = measure_while_nodes_change(&setup, kinds, NAMESPACE).await?;
+        let answers = server.answers()?.since(&before);
+        ensure!(answers.all >= REQUESTS, "only {} of {REQUESTS} requests reached the webhook", answers.all);
         let row = |what, share, limit| Row {
             what,
             nodes,
             unit: Unit::TimeEach,
-            bare: Some(at(&bare, share)),
-            vfleet: Some(Figure::Is(at(&asked, share))),
+            bare: Some(percentile(&bare, share)),
+            vfleet: Some(Figure::Is(percentile(&times, share))),
             go: None,
             limit,
         };
-        let memory = served.memory()?;
+        let memory = server.memory()?;
         rows.push(row(median, 0.5, None));
         rows.push(row(slow, 0.99, None));
         rows.push(Row {
@@ -107,8 +107,8 @@ pub(crate) async fn rows(scene: Scene<'_>, say: impl Fn(&str)) -> Result<Vec<Row
             #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
             vfleet: Some(Figure::Is(answers.slow as f64)),
             go: None,
-            // Another program on the same two cores may be in the way once in a while.
-            limit: Some(Limit { says: format!("1 of 100 of {REQUESTS}"), most: 20.0 }),
+            // Other programs on the same cores may delay a few responses.
+            limit: Some(Limit { text: format!("1% of {REQUESTS}"), maximum: 20.0 }),
         });
         rows.push(Row {
             what: in_memory,
@@ -123,8 +123,8 @@ pub(crate) async fn rows(scene: Scene<'_>, say: impl Fn(&str)) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// One of many, each of which wants another VF of the same card.
-fn other_policy(number: usize) -> Value {
+/// Returns one of many policies, each of which selects another VF of the same card.
+fn existing_policy(number: usize) -> Value {
     let mut policy =
         fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", &format!("p{number}"));
     let selector =
@@ -136,7 +136,7 @@ fn other_policy(number: usize) -> Value {
     policy
 }
 
-/// One for all nodes that nobody objects to, and that is compared with each of the others: it wants the next VF.
+/// Returns a valid policy for all nodes that selects the next VF, and is compared with all others.
 fn candidate(number: usize) -> Value {
     let mut policy =
         fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", &format!("new-{number}"));
@@ -147,54 +147,61 @@ fn candidate(number: usize) -> Value {
     policy
 }
 
-async fn switch_on(client: &Client) -> Result<()> {
+async fn enable_webhook(client: &Client) -> Result<()> {
     let configs: Api<SriovOperatorConfig> = Api::namespaced(client.clone(), NAMESPACE);
     let patch = Patch::Merge(json!({ "spec": { "enableOperatorWebhook": true } }));
     configs.patch("default", &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
-/// The times of all requests in this namespace, in order. Meanwhile agents report what is news to admission.
-async fn ask_while_nodes_change(scene: &Scene<'_>, kinds: usize, namespace: &str) -> Result<Vec<f64>> {
+/// Returns the sorted times of all requests in this namespace. Meanwhile agents report changed cards.
+async fn measure_while_nodes_change(
+    setup: &AdmissionSetup<'_>,
+    kinds: usize,
+    namespace: &str,
+) -> Result<Vec<f64>> {
     let nodes_change = async {
-        let mut turns = interval(REPORTS_EVERY);
-        for number in (0..scene.nodes).cycle() {
-            turns.tick().await;
+        let mut ticks = interval(REPORT_INTERVAL);
+        for number in (0..setup.nodes).cycle() {
+            ticks.tick().await;
             let name = fleet::node_name(number);
-            fleet::report_kind(scene.client, NAMESPACE, &name, Cards::FEW, (number + 1) % kinds).await?;
+            fleet::report_kind(setup.client, NAMESPACE, &name, Cards::FEW, (number + 1) % kinds).await?;
         }
         anyhow::Ok(())
     };
     tokio::select! {
-        changed = nodes_change => changed.and_then(|()| bail!("nodes change no more")),
-        times = ask(scene.client, namespace) => times,
+        changed = nodes_change => changed.and_then(|()| bail!("nodes do not change any more")),
+        times = measure_requests(setup.client, namespace) => times,
     }
 }
 
-/// The times of all requests in this namespace, in order.
-async fn ask(client: &Client, namespace: &str) -> Result<Vec<f64>> {
+/// Returns the sorted times of all requests in this namespace.
+async fn measure_requests(client: &Client, namespace: &str) -> Result<Vec<f64>> {
     let policies: Api<SriovNetworkNodePolicy> = Api::namespaced(client.clone(), namespace);
     let parameters = PostParams { dry_run: true, ..Default::default() };
-    let one = async |number: usize| {
+    let measure_one = async |number: usize| {
         let policy = serde_json::from_value(candidate(number))?;
         let start = Instant::now();
         policies.create(&parameters, &policy).await?;
         anyhow::Ok(start.elapsed().as_secs_f64())
     };
-    let mut times: Vec<f64> =
-        stream::iter(0..REQUESTS).map(one).buffer_unordered(AT_ONCE).try_collect().await?;
+    let mut times: Vec<f64> = stream::iter(0..REQUESTS)
+        .map(measure_one)
+        .buffer_unordered(CONCURRENT_REQUESTS)
+        .try_collect()
+        .await?;
     times.sort_by(f64::total_cmp);
     Ok(times)
 }
 
-/// The time within which this share of them was.
+/// Returns a percentile of sorted times; `share` is between 0 and 1.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a few thousand"
 )]
-fn at(times: &[f64], share: f64) -> f64 {
-    let place = (times.len() as f64 * share) as usize;
-    times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+fn percentile(times: &[f64], share: f64) -> f64 {
+    let index = (times.len() as f64 * share) as usize;
+    times.get(index.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }

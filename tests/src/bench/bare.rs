@@ -1,4 +1,4 @@
-//! The bare loop: the writes that the operator has to do, and nothing else.
+//! Bare loop: the writes that the operator must do, and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -8,46 +8,51 @@ use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::fleet::{self, AT_ONCE, Cards, names, states};
-use super::watched::{Changes, Watched};
+use super::fleet::{self, CONCURRENT_WRITES, Cards, names, states};
+use super::spec_watch::{ChangeTimes, SpecWatch};
 
-/// Its service account and field manager.
+/// Service account and field manager of the bare loop.
 pub(crate) const ACCOUNT: &str = "bare-loop";
 
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// A fleet without an operator, for the bare loop.
+/// Bare loop on a fleet without an operator.
 pub(crate) struct BareLoop {
     client: Client,
     namespace: String,
-    watched: Watched,
+    watch: SpecWatch,
 }
 
 impl BareLoop {
-    /// On node states that are there. `eyes` is who looks at them.
-    pub(crate) async fn new(client: Client, eyes: Client, namespace: String, nodes: usize) -> Result<Self> {
-        let watched = Watched::new(eyes, &namespace, nodes).await?;
-        Ok(Self { client, namespace, watched })
+    /// Creates a bare loop for existing node states. `watch_client` watches them.
+    pub(crate) async fn new(
+        client: Client,
+        watch_client: Client,
+        namespace: String,
+        nodes: usize,
+    ) -> Result<Self> {
+        let watch = SpecWatch::new(watch_client, &namespace, nodes).await?;
+        Ok(Self { client, namespace, watch })
     }
 
-    /// Writes the specs of the first `nodes` nodes, then takes them back: the fleet is as before.
-    pub(crate) async fn run(&mut self, nodes: usize) -> Result<Changes> {
-        let Self { client, namespace, watched } = self;
-        watched.catch_up();
+    /// Writes the specs of the first `nodes` nodes, and removes them afterwards.
+    pub(crate) async fn run(&mut self, nodes: usize) -> Result<ChangeTimes> {
+        let Self { client, namespace, watch } = self;
+        watch.catch_up();
         let spec = json!({ "spec": fleet::spec_for_all(Cards::FEW) });
         let started = Instant::now();
         let (written, changes) = tokio::join!(
             write(client, namespace, nodes, &spec),
-            watched.changes(started, names(nodes), LIMIT),
+            watch.changes(started, names(nodes), LIMIT),
         );
         written?;
-        let changes = changes?.context("the bare loop's writes are not seen")?;
+        let changes = changes?.context("timed out waiting for the writes of the bare loop")?;
         write(client, namespace, nodes, &json!({})).await?;
         Ok(changes)
     }
 }
 
-/// Each write is a task of its own, as the operator's are: all cores take part.
+/// Runs each write in its own task, like the operator, so that all cores are used.
 async fn write(client: &Client, namespace: &str, nodes: usize, content: &Value) -> Result<()> {
     let api = states(client, namespace);
     let writes = names(nodes).map(|name| {
@@ -58,6 +63,6 @@ async fn write(client: &Client, namespace: &str, nodes: usize, content: &Value) 
         let api = api.clone();
         async move { api.patch(&name, &PatchParams::apply(ACCOUNT).force(), &Patch::Apply(&state)).await }
     });
-    let written = stream::iter(writes).map(tokio::spawn).buffer_unordered(AT_ONCE);
+    let written = stream::iter(writes).map(tokio::spawn).buffer_unordered(CONCURRENT_WRITES);
     written.map(|write| Ok(write?.map(drop)?)).try_collect().await
 }

@@ -1,4 +1,4 @@
-//! A fleet as it is after its agents have reported: nodes, node states, policies. Written directly, without agents.
+//! Fleet with nodes, node states and policies, as if agents had reported. Written directly, without agents.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -8,17 +8,17 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovOperatorConfig};
 
-/// Writes at once, here and of the bare loop: as many as the operator's.
-pub(crate) const AT_ONCE: usize = 32;
+/// Number of concurrent writes, here and in the bare loop; the same as in the operator.
+pub(crate) const CONCURRENT_WRITES: usize = 32;
 
-/// How many nodes the small change touches.
+/// Number of nodes that the small change affects.
 pub(crate) const FEW: usize = 10;
 
 const FEW_LABEL: &str = "bench.vfleet.io/few";
 const MTU: i64 = 9000;
 const VFS: usize = 8;
 
-/// The cards of each node.
+/// Cards of each node.
 #[derive(Clone, Copy)]
 pub(crate) struct Cards {
     pub(crate) count: usize,
@@ -26,9 +26,9 @@ pub(crate) struct Cards {
 }
 
 impl Cards {
-    /// What most measurements use.
+    /// Cards for most measurements.
     pub(crate) const FEW: Self = Self { count: 2, vfs_each: 0 };
-    /// What memory is measured with.
+    /// Cards for the measurement of memory.
     pub(crate) const MANY: Self = Self { count: 8, vfs_each: VFS };
 }
 
@@ -40,26 +40,29 @@ pub(crate) fn names(nodes: usize) -> impl Iterator<Item = String> {
     (0..nodes).map(node_name)
 }
 
-/// Does the same for many, several at a time.
+/// Runs an action for many items, several at a time.
 pub(crate) async fn for_each<T, F>(items: impl IntoIterator<Item = T>, action: impl Fn(T) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
-    stream::iter(items).map(|item| Ok(action(item))).try_for_each_concurrent(AT_ONCE, |write| write).await
+    stream::iter(items)
+        .map(|item| Ok(action(item)))
+        .try_for_each_concurrent(CONCURRENT_WRITES, |write| write)
+        .await
 }
 
 pub(crate) async fn create_namespace(client: &Client, name: &str) -> Result<()> {
     let namespace = object("v1", "Namespace", name);
-    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &read(namespace)?).await?;
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &parse(namespace)?).await?;
     Ok(())
 }
 
-/// The nodes from one number to another; the first ones are the few.
+/// Creates the nodes of a range of numbers. The first nodes get the label for the small change.
 pub(crate) async fn create_nodes(client: &Client, numbers: std::ops::Range<usize>) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     for_each(numbers, async |number| {
         let mut node = object("v1", "Node", &node_name(number));
-        // As an operator has left them: what is measured is a change, not the first start.
+        // As after a first start of an operator: a change is measured, not the first start.
         node["metadata"]["annotations"] = json!({ "sriovnetwork.openshift.io/state": "Idle" });
         node["metadata"]["labels"] = json!({
             "node-role.kubernetes.io/worker": "", "kubernetes.io/os": "linux",
@@ -68,7 +71,7 @@ pub(crate) async fn create_nodes(client: &Client, numbers: std::ops::Range<usize
         if number < FEW {
             node["metadata"]["labels"][FEW_LABEL] = json!("yes");
         }
-        api.create(&PostParams::default(), &read(node)?).await?;
+        api.create(&PostParams::default(), &parse(node)?).await?;
         Ok(())
     })
     .await
@@ -80,7 +83,7 @@ pub(crate) async fn delete_node(client: &Client, namespace: &str, name: &str) ->
     Ok(())
 }
 
-/// The operator config and the node states with their reports.
+/// Creates the operator config and the node states with reports.
 pub(crate) async fn create_states(
     client: &Client,
     namespace: &str,
@@ -90,7 +93,7 @@ pub(crate) async fn create_states(
     let mut config = object("sriovnetwork.openshift.io/v1", "SriovOperatorConfig", "default");
     config["spec"] = json!({ "enableInjector": false, "enableOperatorWebhook": false, "logLevel": 0 });
     let configs: Api<SriovOperatorConfig> = Api::namespaced(client.clone(), namespace);
-    let config = configs.create(&PostParams::default(), &read(config)?).await?;
+    let config = configs.create(&PostParams::default(), &parse(config)?).await?;
     let owner = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovOperatorConfig", "name": "default",
         "uid": config.uid(), "controller": true, "blockOwnerDeletion": true,
@@ -104,13 +107,13 @@ pub(crate) async fn create_states(
             "sriovnetwork.openshift.io/current-state": "Idle",
         });
         state["spec"] = json!({});
-        api.create(&PostParams::default(), &read(state)?).await?;
+        api.create(&PostParams::default(), &parse(state)?).await?;
         report(client, namespace, &name, cards).await
     })
     .await
 }
 
-/// Reports the cards of a node, as its agent would.
+/// Reports the cards of a node, as its agent does.
 pub(crate) async fn report(client: &Client, namespace: &str, name: &str, cards: Cards) -> Result<()> {
     report_kind(client, namespace, name, cards, 0).await
 }
@@ -157,7 +160,7 @@ fn address(card: usize, function: usize) -> String {
     format!("0000:{:02x}:{:02x}.{}", 0x18 + card, function / 8, function % 8)
 }
 
-/// The policy for all nodes and cards.
+/// Returns the policy for all nodes and cards.
 pub(crate) fn policy_for_all() -> Value {
     let mut policy = object("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", "all");
     policy["spec"] = json!({
@@ -167,7 +170,7 @@ pub(crate) fn policy_for_all() -> Value {
     policy
 }
 
-/// What that policy comes to on a node: what the bare loop writes, and the operator must write.
+/// Returns the spec of a node state for that policy, which the bare loop and the operator write.
 pub(crate) fn spec_for_all(cards: Cards) -> Value {
     let interface = |card: usize| {
         json!({
@@ -181,7 +184,7 @@ pub(crate) fn spec_for_all(cards: Cards) -> Value {
     json!({ "interfaces": (0..cards.count).map(interface).collect::<Vec<_>>() })
 }
 
-/// The policy for the few nodes, which wins over the other one on one card.
+/// Returns the policy for few nodes, which takes precedence on one card.
 pub(crate) fn policy_for_few() -> Value {
     let mut policy = object("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", "few");
     policy["spec"] = json!({
@@ -192,7 +195,7 @@ pub(crate) fn policy_for_few() -> Value {
 }
 
 pub(crate) async fn create_policy(client: &Client, namespace: &str, policy: Value) -> Result<()> {
-    policies(client, namespace).create(&PostParams::default(), &read(policy)?).await?;
+    policies(client, namespace).create(&PostParams::default(), &parse(policy)?).await?;
     Ok(())
 }
 
@@ -213,6 +216,6 @@ pub(crate) fn object(api_version: &str, kind: &str, name: &str) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": name } })
 }
 
-fn read<T: serde::de::DeserializeOwned>(object: Value) -> Result<T> {
+fn parse<T: serde::de::DeserializeOwned>(object: Value) -> Result<T> {
     Ok(serde_json::from_value(object)?)
 }

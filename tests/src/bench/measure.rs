@@ -1,4 +1,4 @@
-//! The run: one API server, fleets of growing size, on each of them the bare loop and the operators.
+//! Run of the benchmarks: one API server, fleets of growing size, and on each fleet the bare loop and the operators.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,126 +11,127 @@ use super::admission;
 use super::bare::{self, BareLoop};
 use super::drain;
 use super::fleet::{self, Cards};
-use super::node::{self, Programs};
+use super::node::{self, LabPrograms};
+use super::operator::{BareTimes, Figures, OperatorBenchmark, Repetitions};
 use super::process::Memory;
 use super::report::{Report, Row};
 use super::rows::{self, Size};
-use super::scenario::{BareTimes, Figures, Scenario, Tries};
+use super::spec_watch::SpecWatch;
 use super::subject::{GO, Subject};
-use super::watched::Watched;
 
-/// Fewer nodes than this are too few for all parts.
-const SMALLEST: usize = 20;
+/// Minimum number of nodes of a fleet.
+const MIN_NODES: usize = 20;
 
-/// What is measured.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The vfleet program.
     pub vfleet: PathBuf,
-    /// The program that runs in the lab's machine.
+    /// Program that runs in the machine of the lab.
     pub in_lab: PathBuf,
-    /// What of it all.
+    /// Parts to measure.
     pub parts: Vec<Part>,
-    /// How many nodes are drained.
+    /// Number of nodes to drain.
     pub drained: usize,
     /// Fleet sizes.
     pub sizes: Vec<usize>,
     /// The Go operator is measured on fleets up to this size.
     pub go_up_to: usize,
-    /// When to stop waiting for what the Go operator finds only in its resync.
+    /// Deadline for changes that the Go operator finds only in its resync.
     pub go_late: Duration,
 }
 
-/// A part of the measurements.
+/// Part of the benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// The operator, on fleets of growing size.
     Operator,
     /// The agent, on one machine.
     Node,
-    /// Operator and agents, in a change that needs drains.
+    /// Operator and agents, with a change that requires drains.
     Drain,
     /// Policies at admission, in a large fleet.
     Admission,
 }
 
-struct Bench {
+struct BenchmarkRun {
     plane: ControlPlane,
-    /// As the administrator.
+    /// Client with all rights.
     client: Client,
-    /// As somebody whose requests are treated and recorded as the operators' are.
+    /// Client of the bare loop, whose requests are limited and recorded like those of operators.
     bare_loop: Client,
     options: Options,
     started: Instant,
 }
 
-/// Measures, and gives the table and how many limits were missed.
+/// Runs the benchmarks; returns the table and the number of missed limits.
 pub async fn run(options: Options) -> Result<(String, usize)> {
     ensure!(
-        options.sizes.iter().all(|size| *size >= SMALLEST),
-        "a fleet has to have {SMALLEST} nodes at least: some of them play a part of their own"
+        options.sizes.iter().all(|size| *size >= MIN_NODES),
+        "a fleet needs at least {MIN_NODES} nodes: set --sizes accordingly"
     );
-    let bench = Bench::new(options).await?;
+    let bench = BenchmarkRun::new(options).await?;
     let mut rows = Vec::new();
     if bench.options.parts.contains(&Part::Node) {
         let Options { vfleet, in_lab, .. } = &bench.options;
-        rows.extend(node::rows(&bench.plane, Programs { vfleet, in_lab }, |what| bench.say(what)).await?);
+        rows.extend(node::rows(&bench.plane, LabPrograms { vfleet, in_lab }, |what| bench.log(what)).await?);
     }
     if bench.options.parts.contains(&Part::Drain) {
-        rows.extend(bench.drain().await?);
+        rows.extend(bench.measure_drain().await?);
     }
     if bench.options.parts.contains(&Part::Admission) {
-        rows.extend(bench.admission().await?);
+        rows.extend(bench.measure_admission().await?);
     }
     if bench.options.parts.contains(&Part::Operator) {
-        rows.extend(bench.operator().await?);
+        rows.extend(bench.measure_operator().await?);
     }
-    bench.say("done");
+    bench.log("done");
     let report = Report(rows);
-    Ok((report.to_string(), report.missed()))
+    Ok((report.to_string(), report.count_missed()))
 }
 
-impl Bench {
+impl BenchmarkRun {
     async fn new(options: Options) -> Result<Self> {
-        let plane = tokio::task::block_in_place(prepare)?;
-        let (client, bare_loop) = clients(&plane).await?;
+        let plane = tokio::task::block_in_place(start_plane)?;
+        let (client, bare_loop) = create_clients(&plane).await?;
         Ok(Self { plane, client, bare_loop, options, started: Instant::now() })
     }
 
-    fn say(&self, what: &str) {
+    fn log(&self, what: &str) {
         eprintln!("bench: {:4} s: {what}", self.started.elapsed().as_secs());
     }
 
-    /// On an API server of its own: the others' nodes are not drained.
-    async fn drain(&self) -> Result<Vec<Row>> {
-        let plane = tokio::task::block_in_place(prepare)?;
-        let (client, bare_loop) = clients(&plane).await?;
-        let scene = drain::Scene {
+    /// Measures drains, on a separate API server so that other nodes are not drained.
+    async fn measure_drain(&self) -> Result<Vec<Row>> {
+        let plane = tokio::task::block_in_place(start_plane)?;
+        let (client, bare_loop) = create_clients(&plane).await?;
+        let setup = drain::DrainSetup {
             plane: &plane,
             client: &client,
             bare_loop: &bare_loop,
             vfleet: &self.options.vfleet,
             nodes: self.options.drained,
         };
-        drain::rows(scene, |what| self.say(what)).await
+        drain::rows(setup, |what| self.log(what)).await
     }
 
-    /// On an API server of its own: it asks about objects.
-    async fn admission(&self) -> Result<Vec<Row>> {
-        let plane = tokio::task::block_in_place(prepare)?;
-        let (client, _) = clients(&plane).await?;
-        let nodes = self.options.sizes.iter().copied().max().unwrap_or(SMALLEST);
-        let scene = admission::Scene { plane: &plane, client: &client, vfleet: &self.options.vfleet, nodes };
-        admission::rows(scene, |what| self.say(what)).await
+    /// Measures admission, on a separate API server because the webhooks affect all writes.
+    async fn measure_admission(&self) -> Result<Vec<Row>> {
+        let plane = tokio::task::block_in_place(start_plane)?;
+        let (client, _) = create_clients(&plane).await?;
+        let nodes = self.options.sizes.iter().copied().max().unwrap_or(MIN_NODES);
+        let setup =
+            admission::AdmissionSetup { plane: &plane, client: &client, vfleet: &self.options.vfleet, nodes };
+        admission::rows(setup, |what| self.log(what)).await
     }
 
-    async fn operator(&self) -> Result<Vec<Row>> {
+    async fn measure_operator(&self) -> Result<Vec<Row>> {
         let mut sizes = self.options.sizes.clone();
         sizes.sort_unstable();
         let mut measured = Vec::new();
         let mut nodes = 0;
         for size in sizes {
-            self.say(&format!("{size} nodes: creating them"));
+            self.log(&format!("creating {size} nodes"));
             fleet::create_nodes(&self.client, nodes..size).await?;
             nodes = size;
             measured.push(self.measure(size).await?);
@@ -142,51 +143,51 @@ impl Bench {
     }
 
     async fn measure(&self, nodes: usize) -> Result<Size> {
-        let vfleet = self.vfleet(nodes).await?;
-        let go = if nodes <= self.options.go_up_to { Some(self.go(nodes).await?) } else { None };
+        let vfleet = self.measure_vfleet(nodes).await?;
+        let go = if nodes <= self.options.go_up_to { Some(self.measure_go(nodes).await?) } else { None };
         Ok(Size { nodes, vfleet, go })
     }
 
-    async fn vfleet(&self, nodes: usize) -> Result<Figures> {
-        let (namespace, alone) = (format!("vfleet-{nodes}"), format!("bare-{nodes}"));
+    async fn measure_vfleet(&self, nodes: usize) -> Result<Figures> {
+        let (namespace, bare_namespace) = (format!("vfleet-{nodes}"), format!("bare-{nodes}"));
         self.create_states(&namespace, nodes, Cards::FEW).await?;
-        self.create_states(&alone, nodes, Cards::FEW).await?;
-        let mut watched = Watched::new(self.client.clone(), &namespace, nodes).await?;
-        let bare = BareLoop::new(self.bare_loop.clone(), self.client.clone(), alone, nodes).await?;
-        self.say(&format!("{nodes} nodes: vfleet and the bare loop, in turns"));
+        self.create_states(&bare_namespace, nodes, Cards::FEW).await?;
+        let mut watch = SpecWatch::new(self.client.clone(), &namespace, nodes).await?;
+        let bare = BareLoop::new(self.bare_loop.clone(), self.client.clone(), bare_namespace, nodes).await?;
+        self.log(&format!("{nodes} nodes: vfleet and the bare loop, alternating"));
         let mut subject = Subject::start_vfleet(&self.plane, &self.options.vfleet, &namespace).await?;
-        let mut scenario = Scenario {
+        let mut benchmark = OperatorBenchmark {
             client: &self.client,
             namespace: &namespace,
             nodes,
             subject: &mut subject,
-            watched: &mut watched,
+            watch: &mut watch,
             bare: Some((bare, BareTimes::default())),
         };
-        let figures = scenario.measure(tries(nodes)).await?;
-        scenario.compare_with_the_bare_loop().await?;
+        let figures = benchmark.measure(repetitions(nodes)).await?;
+        benchmark.compare_with_bare_loop().await?;
         Ok(figures)
     }
 
-    async fn go(&self, nodes: usize) -> Result<Figures> {
+    async fn measure_go(&self, nodes: usize) -> Result<Figures> {
         let namespace = format!("go-{nodes}");
         self.create_states(&namespace, nodes, Cards::FEW).await?;
-        let mut watched = Watched::new(self.client.clone(), &namespace, nodes).await?;
-        self.say(&format!("{nodes} nodes: the Go operator (usually about {} s)", 60 + nodes / 5));
+        let mut watch = SpecWatch::new(self.client.clone(), &namespace, nodes).await?;
+        self.log(&format!("{nodes} nodes: the Go operator (usually about {} s)", 60 + nodes / 5));
         let mut subject = Subject::start_go(&self.plane, &namespace).await?;
-        let mut scenario = Scenario {
+        let mut benchmark = OperatorBenchmark {
             client: &self.client,
             namespace: &namespace,
             nodes,
             subject: &mut subject,
-            watched: &mut watched,
+            watch: &mut watch,
             bare: None,
         };
-        scenario.measure(Tries { all: 1, small: 1, late: self.options.go_late }).await
+        benchmark.measure(Repetitions { all: 1, small: 1, late: self.options.go_late }).await
     }
 
     async fn create_states(&self, namespace: &str, nodes: usize, cards: Cards) -> Result<()> {
-        self.say(&format!("{nodes} nodes: node states of {namespace}"));
+        self.log(&format!("{nodes} nodes: node states of {namespace}"));
         fleet::create_namespace(&self.client, namespace).await?;
         fleet::create_states(&self.client, namespace, nodes, cards).await
     }
@@ -194,30 +195,30 @@ impl Bench {
     async fn memory_with_many_cards(&self, nodes: usize) -> Result<Memory> {
         let namespace = "many-cards";
         self.create_states(namespace, nodes, Cards::MANY).await?;
-        let mut watched = Watched::new(self.client.clone(), namespace, nodes).await?;
-        self.say(&format!(
+        let mut watch = SpecWatch::new(self.client.clone(), namespace, nodes).await?;
+        self.log(&format!(
             "{nodes} nodes: memory of vfleet with many cards (usually about {} s)",
             10 + nodes / 40
         ));
         let mut subject = Subject::start_vfleet(&self.plane, &self.options.vfleet, namespace).await?;
         let started = Instant::now();
         fleet::create_policy(&self.client, namespace, fleet::policy_for_all()).await?;
-        let changes = watched.changes(started, fleet::names(nodes), Duration::from_mins(30)).await?;
-        changes.with_context(|| format!("node states are not written\n{}", subject.log_tail()))?;
+        let changes = watch.changes(started, fleet::names(nodes), Duration::from_mins(30)).await?;
+        changes.with_context(|| format!("timed out waiting for node states\n{}", subject.log_tail()))?;
         subject.settle().await?;
         subject.memory()
     }
 }
 
-/// The administrator's, and the bare loop's.
-async fn clients(plane: &ControlPlane) -> Result<(Client, Client)> {
+/// Returns the clients of the administrator and of the bare loop.
+async fn create_clients(plane: &ControlPlane) -> Result<(Client, Client)> {
     let bare_loop = plane.client_for_service_account("default", bare::ACCOUNT, None).await?;
     Ok((plane.client().await?, bare_loop))
 }
 
-/// The API server with all definitions, and an account for the bare loop: one like the operator's, since the API
-/// server gives each kind of user its own share.
-fn prepare() -> Result<ControlPlane> {
+/// Starts an API server with all CRDs and a service account for the bare loop. Like the operator it uses a service
+/// account, because the API server has separate limits for each kind of user.
+fn start_plane() -> Result<ControlPlane> {
     let plane = ControlPlane::start_measured(&[GO])?;
     plane.apply_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))?;
     plane.apply_crds(network_attachment_crds())?;
@@ -228,12 +229,12 @@ fn prepare() -> Result<ControlPlane> {
     Ok(plane)
 }
 
-/// What is quick is tried more often.
-fn tries(nodes: usize) -> Tries {
+/// Returns the number of repetitions, which is higher for small fleets.
+fn repetitions(nodes: usize) -> Repetitions {
     let all = match nodes {
         ..=200 => 7,
         201..=2000 => 3,
         _ => 1,
     };
-    Tries { all, small: 5, late: Duration::from_secs(30) }
+    Repetitions { all, small: 5, late: Duration::from_secs(30) }
 }

@@ -1,8 +1,8 @@
-//! The node's part: VFs from nothing to bound and verified, many cards at once, and an agent with nothing to do.
+//! Benchmarks of the agent: creating VFs, many cards in parallel, and an idle agent.
 
 mod idle;
-mod inside;
 mod lab;
+mod lab_program;
 mod sim;
 
 use std::path::Path;
@@ -11,34 +11,34 @@ use anyhow::Result;
 use fixture_kube::ControlPlane;
 
 use super::report::Row;
-pub use inside::Inside;
+pub use lab_program::LabCommand;
 
-/// The programs that run in the lab's machine.
+/// Programs that run in the machine of the lab.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Programs<'a> {
-    /// What is measured.
+pub(crate) struct LabPrograms<'a> {
+    /// The program under measurement.
     pub(crate) vfleet: &'a Path,
-    /// What it is measured by ([`Inside`]).
+    /// The measuring program ([`LabCommand`]).
     pub(crate) in_lab: &'a Path,
 }
 
-/// Measures all of it.
+/// Runs the benchmarks of the agent.
 pub(crate) async fn rows(
     plane: &ControlPlane,
-    programs: Programs<'_>,
-    say: impl Fn(&str),
+    programs: LabPrograms<'_>,
+    log: impl Fn(&str),
 ) -> Result<Vec<Row>> {
-    say("8 simulated cards of 64 VFs (usually 15 s)");
+    log("8 simulated cards of 64 VFs (usually 15 s)");
     let mut rows = vec![tokio::task::block_in_place(sim::row)?];
     if let Some(reason) = fixture_lab::unavailable() {
         anyhow::bail!(
-            "the node's part needs the virtual machine lab: {reason}; leave it out with --parts operator"
+            "the node part needs the VM lab, which cannot run here ({reason}): leave it out with --parts operator"
         );
     }
-    say("a machine with two cards: VFs by vfleet and by a bare program (usually 3 min)");
+    log("2 real cards: VFs created by vfleet and by bare writes (usually 3 min)");
     let machine = tokio::task::block_in_place(|| lab::Machine::boot(plane, programs))?;
-    rows.push(tokio::task::block_in_place(|| machine.make_vfs())?);
-    say("the same machine: an agent with nothing to do (usually 90 s)");
+    rows.push(tokio::task::block_in_place(|| machine.measure_creating_vfs())?);
+    log("2 real cards: idle agent (usually 90 s)");
     rows.extend(idle::rows(plane, &machine).await?);
     Ok(rows)
 }

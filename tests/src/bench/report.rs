@@ -1,19 +1,19 @@
-//! The tables.
+//! Table of results.
 
 use std::fmt;
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-/// One figure of one operator.
+/// Measured value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Figure {
     Is(f64),
-    /// It was given up.
+    /// The measurement was stopped after this value.
     MoreThan(f64),
 }
 
-/// What figures are counted in. Times are in seconds and memory is in bytes until they are shown.
+/// Unit of a value. Times are stored in seconds and memory in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unit {
     Time,
@@ -22,14 +22,14 @@ pub(crate) enum Unit {
     Memory,
 }
 
-/// What vfleet's figure must not pass.
+/// Limit of the value of vfleet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Limit {
-    pub(crate) says: String,
-    pub(crate) most: f64,
+    pub(crate) text: String,
+    pub(crate) maximum: f64,
 }
 
-/// One line of the table.
+/// Row of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) what: &'static str,
@@ -42,26 +42,26 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether vfleet keeps the limit, when there is one.
-    pub(crate) fn is_kept(&self) -> Option<bool> {
+    /// Returns whether vfleet meets the limit, if there is one.
+    pub(crate) fn is_limit_met(&self) -> Option<bool> {
         let (limit, figure) = (self.limit.as_ref()?, self.vfleet?);
-        Some(matches!(figure, Figure::Is(value) if value <= limit.most))
+        Some(matches!(figure, Figure::Is(value) if value <= limit.maximum))
     }
 
     fn cells(&self) -> Vec<String> {
-        let shown =
+        let format =
             |figure: Option<Figure>| figure.map(|figure| self.unit.figure(figure)).unwrap_or_default();
-        let kept = self.is_kept().map(|kept| if kept { "ok" } else { "missed" });
+        let result = self.is_limit_met().map(|is_met| if is_met { "ok" } else { "missed" });
         vec![
             self.what.to_owned(),
             self.nodes.to_string(),
             self.bare.map(|bare| self.unit.value(bare)).unwrap_or_default(),
-            shown(self.vfleet),
+            format(self.vfleet),
             ratio(self.vfleet, self.bare.map(Figure::Is)),
-            shown(self.go),
+            format(self.go),
             ratio(self.go, self.vfleet),
-            self.limit.as_ref().map(|limit| limit.says.clone()).unwrap_or_default(),
-            kept.unwrap_or_default().to_owned(),
+            self.limit.as_ref().map(|limit| limit.text.clone()).unwrap_or_default(),
+            result.unwrap_or_default().to_owned(),
         ]
     }
 }
@@ -93,13 +93,13 @@ fn ratio(of: Option<Figure>, to: Option<Figure>) -> String {
     }
 }
 
-/// The rows as a table.
+/// Report with all rows.
 pub(crate) struct Report(pub(crate) Vec<Row>);
 
 impl Report {
-    /// How many limits were missed.
-    pub(crate) fn missed(&self) -> usize {
-        self.0.iter().filter(|row| row.is_kept() == Some(false)).count()
+    /// Returns the number of missed limits.
+    pub(crate) fn count_missed(&self) -> usize {
+        self.0.iter().filter(|row| row.is_limit_met() == Some(false)).count()
     }
 }
 
@@ -133,20 +133,20 @@ mod tests {
     use super::*;
 
     fn row(vfleet: Figure) -> Row {
-        let limit = Some(Limit { says: "200 ms".to_owned(), most: 0.2 });
+        let limit = Some(Limit { text: "200 ms".to_owned(), maximum: 0.2 });
         Row { what: "x", nodes: 1, unit: Unit::Time, bare: Some(0.1), vfleet: Some(vfleet), go: None, limit }
     }
 
     #[test]
-    fn a_limit_is_kept_up_to_itself() {
-        assert_eq!(row(Figure::Is(0.2)).is_kept(), Some(true));
-        assert_eq!(row(Figure::Is(0.201)).is_kept(), Some(false));
+    fn a_value_equal_to_the_limit_meets_it() {
+        assert_eq!(row(Figure::Is(0.2)).is_limit_met(), Some(true));
+        assert_eq!(row(Figure::Is(0.201)).is_limit_met(), Some(false));
     }
 
     #[test]
-    fn what_was_given_up_is_missed() {
-        assert_eq!(row(Figure::MoreThan(0.1)).is_kept(), Some(false));
-        assert_eq!(Report(vec![row(Figure::MoreThan(0.1)), row(Figure::Is(0.1))]).missed(), 1);
+    fn a_stopped_measurement_misses_its_limit() {
+        assert_eq!(row(Figure::MoreThan(0.1)).is_limit_met(), Some(false));
+        assert_eq!(Report(vec![row(Figure::MoreThan(0.1)), row(Figure::Is(0.1))]).count_missed(), 1);
     }
 
     #[test]

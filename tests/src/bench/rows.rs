@@ -1,16 +1,16 @@
-//! From figures to rows with their limits.
+//! Rows of the table for the operator, with limits.
 
+use super::operator::{BareFigures, Figures};
 use super::report::{Figure, Limit, Row, Unit};
-use super::scenario::{BareFigures, Figures};
 
-/// What was measured on a fleet of one size.
+/// Measurements on a fleet of one size.
 pub(crate) struct Size {
     pub(crate) nodes: usize,
     pub(crate) vfleet: Figures,
     pub(crate) go: Option<Figures>,
 }
 
-/// One line for each size, below each other, so that growth is seen.
+/// Returns one row for each measurement and size. Rows of one measurement are adjacent to show how it grows.
 pub(crate) fn rows(sizes: &[Size]) -> Vec<Row> {
     let Some(smallest) = sizes.iter().min_by_key(|size| size.nodes) else { return Vec::new() };
     let measurements: [fn(&Size, &Size) -> Row; 10] = [
@@ -32,39 +32,39 @@ fn all(size: &Size) -> Row {
     let bare = bare(size, |bare| bare.all);
     let limit = bare.and_then(|bare| at_most(1.5 * bare, "1.5x bare loop"));
     let row = Row { bare, limit, ..row(size, "policy for all nodes", Unit::Time) };
-    of(row, size, |figures| Figure::Is(figures.all))
+    with_figures(row, size, |figures| Figure::Is(figures.all))
 }
 
 fn all_cpu(size: &Size, smallest: &Size) -> Row {
-    let each = |figures: &Figures, size: &Size| figures.all_cpu / count(size.nodes);
-    let limit = at_most(1.5 * each(&smallest.vfleet, smallest), "1.5x smallest");
-    let mut row = Row { limit, ..row(size, "  its CPU time for each node", Unit::TimeEach) };
-    row.vfleet = Some(Figure::Is(each(&size.vfleet, size)));
-    row.go = size.go.as_ref().map(|go| Figure::Is(each(go, size)));
+    let per_node = |figures: &Figures, size: &Size| figures.all_cpu / count(size.nodes);
+    let limit = at_most(1.5 * per_node(&smallest.vfleet, smallest), "1.5x smallest");
+    let mut row = Row { limit, ..row(size, "  CPU time per node", Unit::TimeEach) };
+    row.vfleet = Some(Figure::Is(per_node(&size.vfleet, size)));
+    row.go = size.go.as_ref().map(|go| Figure::Is(per_node(go, size)));
     row
 }
 
 fn few_writes(size: &Size) -> Row {
     let row = Row { limit: at_most(30.0, "30"), ..row(size, "policy for 10 nodes: API writes", Unit::Count) };
-    of(row, size, |figures| Figure::Is(figures.few.writes))
+    with_figures(row, size, |figures| Figure::Is(figures.few.writes))
 }
 
 fn few_first(size: &Size) -> Row {
     let (bare, limit) = (bare(size, |bare| bare.few_first), at_most(0.1, "100 ms"));
     let row = Row { bare, limit, ..row(size, "  first node state", Unit::Time) };
-    of(row, size, |figures| Figure::Is(figures.few.first))
+    with_figures(row, size, |figures| Figure::Is(figures.few.first))
 }
 
 fn few_last(size: &Size) -> Row {
     let (bare, limit) = (bare(size, |bare| bare.few_last), at_most(0.2, "200 ms"));
     let row = Row { bare, limit, ..row(size, "  all 10 node states", Unit::Time) };
-    of(row, size, |figures| Figure::Is(figures.few.last))
+    with_figures(row, size, |figures| Figure::Is(figures.few.last))
 }
 
 fn few_cpu(size: &Size, smallest: &Size) -> Row {
     let limit = at_most(2.0 * smallest.vfleet.few.cpu, "2x smallest");
-    let row = Row { limit, ..row(size, "  its CPU time", Unit::Time) };
-    of(row, size, |figures| Figure::Is(figures.few.cpu))
+    let row = Row { limit, ..row(size, "  CPU time", Unit::Time) };
+    with_figures(row, size, |figures| Figure::Is(figures.few.cpu))
 }
 
 fn late_card(size: &Size) -> Row {
@@ -73,7 +73,7 @@ fn late_card(size: &Size) -> Row {
         limit: at_most(0.2, "200 ms"),
         ..row(size, "a NIC appears late", Unit::Time)
     };
-    of(row, size, |figures| figures.late_card)
+    with_figures(row, size, |figures| figures.late_card)
 }
 
 fn late_node(size: &Size) -> Row {
@@ -82,19 +82,21 @@ fn late_node(size: &Size) -> Row {
         limit: at_most(0.2, "200 ms"),
         ..row(size, "a node appears late", Unit::Time)
     };
-    of(row, size, |figures| figures.late_node)
+    with_figures(row, size, |figures| figures.late_node)
 }
 
 fn memory(size: &Size) -> Row {
-    of(row(size, "memory (RSS), 2 NICs a node", Unit::Memory), size, |figures| Figure::Is(figures.memory.now))
+    with_figures(row(size, "memory (RSS), 2 NICs per node", Unit::Memory), size, |figures| {
+        Figure::Is(figures.memory.now)
+    })
 }
 
 fn idle(size: &Size) -> Row {
     let row = Row { limit: at_most(0.0, "0"), ..row(size, "API requests in 20 s while idle", Unit::Count) };
-    of(row, size, |figures| Figure::Is(count(figures.idle)))
+    with_figures(row, size, |figures| Figure::Is(count(figures.idle)))
 }
 
-/// Memory with many cards.
+/// Returns the rows for memory with many cards.
 pub(crate) fn many_cards(nodes: usize, memory: super::process::Memory) -> Vec<Row> {
     let row = |what, bytes, limit| Row {
         what,
@@ -106,8 +108,8 @@ pub(crate) fn many_cards(nodes: usize, memory: super::process::Memory) -> Vec<Ro
         limit,
     };
     vec![
-        row("memory (RSS), 8 NICs of 8 VFs a node", memory.now, at_most(150e6, "150 MB")),
-        row("  the most it ever was", memory.most, None),
+        row("memory (RSS), 8 NICs of 8 VFs per node", memory.now, at_most(150e6, "150 MB")),
+        row("  peak", memory.peak, None),
     ]
 }
 
@@ -119,13 +121,13 @@ fn bare(size: &Size, figure: impl Fn(&BareFigures) -> f64) -> Option<f64> {
     size.vfleet.bare.as_ref().map(figure)
 }
 
-fn of(row: Row, size: &Size, figure: impl Fn(&Figures) -> Figure) -> Row {
+fn with_figures(row: Row, size: &Size, figure: impl Fn(&Figures) -> Figure) -> Row {
     Row { vfleet: Some(figure(&size.vfleet)), go: size.go.as_ref().map(figure), ..row }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what a row holds")]
-fn at_most(most: f64, says: &str) -> Option<Limit> {
-    Some(Limit { says: says.to_owned(), most })
+#[expect(clippy::unnecessary_wraps, reason = "a row has an optional limit")]
+fn at_most(maximum: f64, text: &str) -> Option<Limit> {
+    Some(Limit { text: text.to_owned(), maximum })
 }
 
 fn count(number: usize) -> f64 {

@@ -1,4 +1,4 @@
-//! An operator that is measured.
+//! Operator under measurement.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,108 +11,117 @@ use tokio::time::{Instant, interval};
 
 use super::process::{self, Memory};
 
-/// The service account that vfleet's operator is.
+/// Service account of the operator of vfleet.
 pub(crate) const VFLEET: &str = "vfleet-operator";
-/// The user that the Go operator is.
+/// User of the Go operator.
 pub(crate) const GO: &str = "sriov-network-operator";
 
-/// That a program has nothing to do any more comes without an event: this is how often it is asked.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of checks whether an operator is idle, which causes no event.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 enum Program {
     Vfleet { child: Child, log: PathBuf },
     Go(GoOperator),
 }
 
-/// A running operator, and what it asked the API server since the last time it was looked at.
+/// Running operator with its requests to the API server since the last check.
 pub(crate) struct Subject {
     program: Program,
     user: String,
     requests: Requests,
-    /// So long without a request means that it is done.
+    /// The operator is idle after this time without a request.
     quiet: Duration,
 }
 
 impl Subject {
-    /// Starts vfleet's operator with its own rights, and waits until it has nothing to do.
+    /// Starts the operator of vfleet with its own rights, and waits until it is idle.
     pub(crate) async fn start_vfleet(plane: &ControlPlane, program: &Path, namespace: &str) -> Result<Self> {
         grant_roles(plane, program, namespace)?;
         let log = plane.directory().join(format!("logs/vfleet-{namespace}.log"));
         let output = File::create(&log)?;
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(program).arg("operator").args(nothing_served(program)?);
+        command
+            .args(["--pdeathsig", "KILL"])
+            .arg(program)
+            .arg("operator")
+            .args(flags_without_servers(program)?);
         command.env("KUBECONFIG", plane.kubeconfig_for_service_account(namespace, VFLEET, None)?);
         command.env("NAMESPACE", namespace);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = command.spawn().context("vfleet does not start")?;
+        let child = command.spawn().context("could not start vfleet")?;
         let user = format!("system:serviceaccount:{namespace}:{VFLEET}");
-        // Whatever it gathers before it writes, it gathers it for less than this.
-        Self::started(plane, Program::Vfleet { child, log }, user, Duration::from_secs(2)).await
+        // Longer than the operator collects changes before it writes.
+        Self::wait_until_started(plane, Program::Vfleet { child, log }, user, Duration::from_secs(2)).await
     }
 
-    /// Starts the Go operator, and waits until it has nothing to do.
+    /// Starts the Go operator, and waits until it is idle.
     pub(crate) async fn start_go(plane: &ControlPlane, namespace: &str) -> Result<Self> {
         let program = Program::Go(plane.go_operator(namespace)?);
-        // It waits for a second before it begins, and asks for nothing while it works out what to write.
-        Self::started(plane, program, GO.to_owned(), Duration::from_secs(5)).await
+        // The Go operator waits for a second before it starts, and sends no requests while it computes.
+        Self::wait_until_started(plane, program, GO.to_owned(), Duration::from_secs(5)).await
     }
 
-    async fn started(plane: &ControlPlane, program: Program, user: String, quiet: Duration) -> Result<Self> {
+    async fn wait_until_started(
+        plane: &ControlPlane,
+        program: Program,
+        user: String,
+        quiet: Duration,
+    ) -> Result<Self> {
         let mut requests = plane.requests();
-        requests.read()?; // those of others before it
+        requests.read()?; // Skip earlier requests of others.
         let mut subject = Self { program, user, requests, quiet };
-        subject.first_request().await?;
+        subject.wait_for_first_request().await?;
         subject.settle().await?;
         Ok(subject)
     }
 
-    async fn first_request(&mut self) -> Result<()> {
+    async fn wait_for_first_request(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_mins(1);
-        let mut looks = interval(LOOK);
+        let mut ticks = interval(POLL_INTERVAL);
         while self.requests.clone().read()?.iter().all(|request| request.user() != self.user) {
-            ensure!(Instant::now() < deadline, "{} asks for nothing\n{}", self.user, self.log_tail());
+            ensure!(Instant::now() < deadline, "{} sends no request\n{}", self.user, self.log_tail());
             self.ensure_running()?;
-            looks.tick().await;
+            ticks.tick().await;
         }
         Ok(())
     }
 
-    /// Waits until it has nothing to do; gives what it asked for meanwhile, but watches and its lease.
+    /// Waits until the operator is idle; returns its requests except watches and leases.
     pub(crate) async fn settle(&mut self) -> Result<Vec<Request>> {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         let mut last = Instant::now();
         let deadline = last + Duration::from_hours(1);
-        let mut looks = interval(LOOK);
+        let mut ticks = interval(POLL_INTERVAL);
         while last.elapsed() < self.quiet {
-            ensure!(Instant::now() < deadline, "{} does not come to rest\n{}", self.user, self.log_tail());
-            looks.tick().await;
+            ensure!(Instant::now() < deadline, "{} does not become idle\n{}", self.user, self.log_tail());
+            ticks.tick().await;
             self.ensure_running()?;
-            let new = self.asked()?;
+            let new = self.new_requests()?;
             if !new.is_empty() {
                 last = Instant::now();
             }
-            asked.extend(new);
+            requests.extend(new);
         }
-        Ok(asked)
+        Ok(requests)
     }
 
-    /// What it asks for within this time, but watches and its lease.
+    /// Returns the requests of the operator within this time, except watches and leases.
     pub(crate) async fn observe(&mut self, time: Duration) -> Result<Vec<Request>> {
-        self.asked()?;
-        let mut looks = interval(time);
-        looks.tick().await; // the first one is at once
-        looks.tick().await;
+        self.new_requests()?;
+        let mut ticks = interval(time);
+        ticks.tick().await; // The first tick completes immediately.
+        ticks.tick().await;
         self.ensure_running()?;
-        self.asked()
+        self.new_requests()
     }
 
-    fn asked(&mut self) -> Result<Vec<Request>> {
-        let expected = |request: &Request| request.verb == "watch" || request.resource() == "leases";
+    fn new_requests(&mut self) -> Result<Vec<Request>> {
+        let is_ignored = |request: &Request| request.verb == "watch" || request.resource() == "leases";
         let new = self.requests.read()?.into_iter();
-        Ok(new.filter(|request| request.user() == self.user && !expected(request)).collect())
+        Ok(new.filter(|request| request.user() == self.user && !is_ignored(request)).collect())
     }
 
-    /// CPU time so far.
+    /// Returns the CPU time so far.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.pid())
     }
@@ -132,7 +141,7 @@ impl Subject {
         match &mut self.program {
             Program::Go(operator) => operator.ensure_running(),
             Program::Vfleet { child, .. } => match child.try_wait()? {
-                Some(status) => bail!("vfleet has ended ({status})\n{}", self.log_tail()),
+                Some(status) => bail!("vfleet ended unexpectedly ({status})\n{}", self.log_tail()),
                 None => Ok(()),
             },
         }
@@ -153,14 +162,14 @@ impl Subject {
 impl Drop for Subject {
     fn drop(&mut self) {
         if let Program::Vfleet { child, .. } = &mut self.program {
-            // Both fail only when it has already ended, which is what is wanted.
+            // Both fail only if the process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// The shipped accounts and roles, for this namespace.
+/// Applies the shipped service accounts and roles for this namespace.
 pub(crate) fn grant_roles(plane: &ControlPlane, program: &Path, namespace: &str) -> Result<()> {
     let directory = plane.directory().join(format!("deploy-{namespace}"));
     std::fs::create_dir_all(&directory)?;
@@ -172,8 +181,8 @@ pub(crate) fn grant_roles(plane: &ControlPlane, program: &Path, namespace: &str)
     Ok(())
 }
 
-/// The flags that switch servers off, of those that this version has.
-fn nothing_served(program: &Path) -> Result<Vec<String>> {
+/// Returns the flags that switch servers off, as far as this version supports them.
+fn flags_without_servers(program: &Path) -> Result<Vec<String>> {
     let help = Command::new(program).args(["operator", "--help"]).output()?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let flags = ["--metrics-bind-address", "--health-probe-bind-address", "--webhook-bind-address"];

@@ -1,17 +1,17 @@
-//! What `make bench` runs in the lab's machine.
+//! Program that `make bench` runs in the machine of the lab.
 
 use clap::Parser;
-use vfleet_tests::bench::Inside;
+use vfleet_tests::bench::LabCommand;
 
-/// Measure in this machine, which is thrown away afterwards. `make bench` starts it.
+/// Measure in this machine, which is discarded afterwards. `make bench` starts this program.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
-    inside: Inside,
+    command: LabCommand,
 }
 
-#[expect(clippy::print_stdout, reason = "what it is run for")]
+#[expect(clippy::print_stdout, reason = "the result is the output of the program")]
 fn main() -> anyhow::Result<()> {
-    println!("{}", Arguments::parse().inside.run()?);
+    println!("{}", Arguments::parse().command.run()?);
     Ok(())
 }

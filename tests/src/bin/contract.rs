@@ -1,4 +1,4 @@
-//! `contract`: the contract suite on the kernel of the machine that this runs on.
+//! Program `contract`: the contract suite on the kernel of the machine on which it runs.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -6,68 +6,68 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Parser, ValueEnum};
-use vfleet_tests::contract::coverage::{hold_to_table, table};
-use vfleet_tests::contract::linux::LinuxBench;
-use vfleet_tests::contract::suite::{catch, defect_name, run_case};
+use vfleet_tests::contract::coverage::{check_against_gaps, render_table};
+use vfleet_tests::contract::linux::LinuxTestBed;
+use vfleet_tests::contract::suite::{defect_name, detect_defect, run_case};
 use vfleet_tests::contract::{
-    Case, Defect, Ending, Environment, Given, Report, SOME_FAILED, Stop, all_cases, all_defects,
-    defects_for_kernel, find_case,
+    CardSetup, Case, CaseError, CaseOutcome, CaseReport, Defect, EXIT_CASE_FAILED, Environment, all_cases,
+    all_defects, defects_for_kernel, find_case,
 };
 
-/// Try the contract of hosts on this machine, as root. Its first two network cards that can have VFs are changed
-/// and left without VFs, and vfleet's records are removed: run it in a throw-away machine.
+/// Run the contract suite of hosts on this machine, as root. It changes the first two network cards that can have VFs,
+/// leaves them without VFs, and removes the records of vfleet: run it only in a disposable machine.
 ///
-/// One line for each case, then a summary in JSON. The exit status is 1 when a case has failed, 2 when the
-/// suite could not be run.
+/// Prints one line for each case, then a summary in JSON. The exit status is 1 if a case has failed, and 2 if the suite
+/// could not be run.
 #[derive(Parser)]
 #[command(name = "contract")]
-#[expect(clippy::struct_excessive_bools, reason = "they are the switches of a command line")]
+#[expect(clippy::struct_excessive_bools, reason = "these are command-line switches")]
 struct Arguments {
-    /// Yes, change the network cards of this machine
+    /// Confirm that the network cards of this machine may be changed
     #[arg(long, required_unless_present = "list")]
     change_this_machine: bool,
-    /// Only these cases and defects (defect::NAME); when none is named, all cases and one defect of each kind
+    /// Cases and defects (defect::NAME) to run; by default all cases and one defect of each kind
     names: Vec<String>,
-    /// Leave out the broken hosts that each must be noticed
+    /// Run no broken hosts
     #[arg(long)]
     no_defects: bool,
-    /// Try all broken hosts, and not only one of each kind: this takes long
+    /// Run all broken hosts, not only one of each kind; this takes long
     #[arg(long, conflicts_with = "no_defects")]
     all_defects: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Print the names of the cases and defects, and which cases cannot run where; do nothing
+    /// Print the names of cases and defects and the table of gaps, and exit
     #[arg(long)]
     list: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Lines for people
+    /// One line of text for each case
     Text,
-    /// Each line a JSON object
+    /// One JSON object for each case
     Json,
 }
 
-/// A case, on a host that is broken or not.
+/// Case on a host, which may have a defect.
 struct Trial {
     name: String,
     case: &'static Case,
     defect: Option<&'static Defect>,
 }
 
-/// All trials, those that are given the same after each other: it takes time to make VFs.
+/// Returns all trials, sorted by setup, because creating VFs takes time.
 fn all_trials() -> Result<Vec<Trial>> {
     let mut trials: Vec<Trial> =
         all_cases().map(|case| Trial { name: case.name.to_owned(), case, defect: None }).collect();
     for defect in all_defects() {
-        let case = find_case(defect.caught_by).with_context(|| {
-            format!("no case is called {}, which shall notice {}", defect.caught_by, defect.name)
+        let case = find_case(defect.detected_by).with_context(|| {
+            format!("there is no case {}, which is to detect the defect {}", defect.detected_by, defect.name)
         })?;
         trials.push(Trial { name: defect_name(defect), case, defect: Some(defect) });
     }
-    trials.sort_by_key(|trial| trial.case.given);
+    trials.sort_by_key(|trial| trial.case.setup);
     Ok(trials)
 }
 
@@ -79,77 +79,77 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let trials = choose(arguments)?;
+    let trials = select_trials(arguments)?;
     if arguments.list {
         let names: Vec<&str> = trials.iter().map(|trial| trial.name.as_str()).collect();
-        writeln!(io::stdout(), "{}\n\n{}", names.join("\n"), table())?;
+        writeln!(io::stdout(), "{}\n\n{}", names.join("\n"), render_table())?;
         return Ok(ExitCode::SUCCESS);
     }
     let start = Instant::now();
-    let mut bench = LinuxBench::new().map_err(|stop| anyhow!("{stop:?}"))?;
+    let mut testbed = LinuxTestBed::new().map_err(|error| anyhow!("{error:?}"))?;
     let mut reports = Vec::new();
     for trial in &trials {
-        let report = try_on(&mut bench, trial);
+        let report = run_trial(&mut testbed, trial);
         print(&report, arguments.format)?;
         reports.push(report);
     }
-    bench.begin(Given::NoVfs).map_err(|stop| anyhow!("the machine could not be cleaned: {stop:?}"))?;
+    testbed.prepare(CardSetup::NoVfs).map_err(|error| anyhow!("could not clean the machine: {error:?}"))?;
     summarize(&reports, start.elapsed().as_secs_f64())
 }
 
-fn choose(arguments: &Arguments) -> Result<Vec<Trial>> {
+fn select_trials(arguments: &Arguments) -> Result<Vec<Trial>> {
     let all = all_trials()?;
     for name in &arguments.names {
         ensure!(all.iter().any(|trial| trial.name == *name), "there is no case {name}: see --list");
     }
-    let is_tried = |defect: &Defect| {
-        let is_one_of_its_kind = || defects_for_kernel().any(|chosen| chosen.name == defect.name);
-        arguments.all_defects || (!arguments.no_defects && is_one_of_its_kind())
+    let is_default = |defect: &Defect| {
+        let runs_on_kernel = || defects_for_kernel().any(|selected| selected.name == defect.name);
+        arguments.all_defects || (!arguments.no_defects && runs_on_kernel())
     };
-    let is_chosen = |trial: &Trial| match &arguments.names[..] {
-        [] => trial.defect.is_none_or(is_tried),
+    let is_selected = |trial: &Trial| match &arguments.names[..] {
+        [] => trial.defect.is_none_or(is_default),
         names => names.contains(&trial.name),
     };
-    Ok(all.into_iter().filter(is_chosen).collect())
+    Ok(all.into_iter().filter(is_selected).collect())
 }
 
-fn try_on(bench: &mut LinuxBench, trial: &Trial) -> Report {
+fn run_trial(testbed: &mut LinuxTestBed, trial: &Trial) -> CaseReport {
     let start = Instant::now();
-    let ending = match (bench.begin(trial.case.given), trial.defect) {
-        (Err(Stop::CannotShow(why)), _) => {
-            hold_to_table(trial.case.name, Environment::Kernel, Ending::CannotShow(why))
+    let outcome = match (testbed.prepare(trial.case.setup), trial.defect) {
+        (Err(CaseError::Unsupported(reason)), _) => {
+            check_against_gaps(trial.case.name, Environment::Kernel, CaseOutcome::Unsupported(reason))
         }
-        (Err(stop), _) => Ending::Failed(format!("the bench is not clean: {stop:?}")),
-        (Ok(()), None) => run_case(trial.case, bench),
-        (Ok(()), Some(defect)) => catch(defect, trial.case, bench),
+        (Err(error), _) => CaseOutcome::Failed(format!("could not prepare the test bed: {error:?}")),
+        (Ok(()), None) => run_case(trial.case, testbed),
+        (Ok(()), Some(defect)) => detect_defect(defect, trial.case, testbed),
     };
-    Report::new(trial.name.clone(), ending, start.elapsed())
+    CaseReport::new(trial.name.clone(), outcome, start.elapsed())
 }
 
-fn print(report: &Report, format: Format) -> Result<()> {
+fn print(report: &CaseReport, format: Format) -> Result<()> {
     let mut out = io::stdout().lock();
     if format == Format::Json {
         writeln!(out, "{}", serde_json::to_string(report)?)?;
         return Ok(out.flush()?);
     }
-    let (word, text) = match &report.ending {
-        Ending::Ok => ("ok", ""),
-        Ending::Failed(what) => ("FAILED", what.as_str()),
-        Ending::CannotShow(why) => ("cannot show", why.as_str()),
+    let (word, text) = match &report.outcome {
+        CaseOutcome::Ok => ("ok", ""),
+        CaseOutcome::Failed(error) => ("FAILED", error.as_str()),
+        CaseOutcome::Unsupported(reason) => ("unsupported", reason.as_str()),
     };
     writeln!(out, "{word:11} {:6.2} s  {}  {text}", report.seconds, report.name)?;
     Ok(out.flush()?)
 }
 
-fn summarize(reports: &[Report], seconds: f64) -> Result<ExitCode> {
-    let count = |is: fn(&Ending) -> bool| reports.iter().filter(|report| is(&report.ending)).count();
-    let failed = count(|ending| matches!(ending, Ending::Failed(_)));
+fn summarize(reports: &[CaseReport], seconds: f64) -> Result<ExitCode> {
+    let count = |is: fn(&CaseOutcome) -> bool| reports.iter().filter(|report| is(&report.outcome)).count();
+    let failed = count(|outcome| matches!(outcome, CaseOutcome::Failed(_)));
     let summary = serde_json::json!({
-        "ok": count(|ending| matches!(ending, Ending::Ok)),
+        "ok": count(|outcome| matches!(outcome, CaseOutcome::Ok)),
         "failed": failed,
-        "cannotShow": count(|ending| matches!(ending, Ending::CannotShow(_))),
+        "cannotShow": count(|outcome| matches!(outcome, CaseOutcome::Unsupported(_))),
         "seconds": seconds,
     });
     writeln!(io::stdout(), "{summary}")?;
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CASE_FAILED) })
 }

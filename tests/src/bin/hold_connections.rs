@@ -1,7 +1,8 @@
-//! Opens many connections to a server and leaves them open, idle in one of three ways by turns: nothing was sent, half a
-//! header was sent, a request was answered. It is a program, so that they do not count for the test's own limit of files.
+//! Program `hold_connections`: opens many connections to a server and keeps them open, idle in one of three ways:
+//! nothing was sent, half of a header was sent, or a request was answered. It is a separate program, so that the
+//! connections do not count toward the limit of open files of the test.
 //!
-//! Prints a line when all are open, and ends with its standard input.
+//! Prints a line when all connections are open, and ends with its standard input.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -22,11 +23,11 @@ use tokio::net::TcpSocket;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// A server that answers at all has answered by then.
-const PATIENCE: Duration = Duration::from_secs(2);
-const AT_ONCE: usize = 128;
+/// Timeout for responses of the server.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const CONCURRENT: usize = 128;
 const HALF_A_HEADER: &[u8] = b"GET /healthz HTTP/1.1\r\nHost";
-/// The begin of a record.
+/// Start of a TLS record.
 const HALF_A_HANDSHAKE: &[u8] = &[0x16, 0x03, 0x01];
 const REQUEST: &[u8] = b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -37,10 +38,10 @@ struct Arguments {
     /// Number of connections.
     #[arg(long)]
     count: usize,
-    /// Address that they come from.
+    /// Source address of the connections.
     #[arg(long)]
     from: IpAddr,
-    /// File with the certificates to trust, for a server that speaks TLS.
+    /// File with trusted certificates, for a TLS server.
     #[arg(long)]
     trust: Option<PathBuf>,
 }
@@ -49,14 +50,14 @@ trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::print_stdout, reason = "the test waits for it")]
+#[expect(clippy::print_stdout, reason = "the test waits for this line")]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let (_, highest) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, highest, highest)?;
+    let (_, hard_limit) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard_limit, hard_limit)?;
     let tls = arguments.trust.as_deref().map(connector).transpose()?;
     let opening = (0..arguments.count).map(|number| open(&arguments, tls.as_ref(), number));
-    let held: Vec<_> = stream::iter(opening).buffer_unordered(AT_ONCE).collect().await;
+    let held: Vec<_> = stream::iter(opening).buffer_unordered(CONCURRENT).collect().await;
     let held = held.into_iter().collect::<io::Result<Vec<_>>>()?;
     println!("{} connections are open", held.len());
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -75,7 +76,7 @@ fn connector(trust: &std::path::Path) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Opens one. `None` when the server did not take part: that is not what is tested here.
+/// Opens a connection. Returns `None` if the server does not respond, which is not tested here.
 async fn open(
     arguments: &Arguments,
     tls: Option<&TlsConnector>,
@@ -83,7 +84,7 @@ async fn open(
 ) -> io::Result<Option<Box<dyn Stream>>> {
     let socket = if arguments.from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.bind(SocketAddr::new(arguments.from, 0))?;
-    let Ok(connected) = timeout(PATIENCE, socket.connect(arguments.server)).await else { return Ok(None) };
+    let Ok(connected) = timeout(TIMEOUT, socket.connect(arguments.server)).await else { return Ok(None) };
     let mut stream = connected?;
     match (number % 3, tls) {
         (0, _) => {}
@@ -92,20 +93,20 @@ async fn open(
             let _ = stream.write_all(half).await;
         }
         (_, None) => {
-            let _ = timeout(PATIENCE, ask(&mut stream)).await;
+            let _ = timeout(TIMEOUT, send_request(&mut stream)).await;
         }
         (_, Some(tls)) => {
             let name = ServerName::from(arguments.server.ip());
-            let connecting = timeout(PATIENCE, tls.connect(name, stream));
+            let connecting = timeout(TIMEOUT, tls.connect(name, stream));
             let Ok(Ok(mut stream)) = connecting.await else { return Ok(None) };
-            let _ = timeout(PATIENCE, ask(&mut stream)).await;
+            let _ = timeout(TIMEOUT, send_request(&mut stream)).await;
             return Ok(Some(Box::new(stream)));
         }
     }
     Ok(Some(Box::new(stream)))
 }
 
-async fn ask(stream: &mut impl Stream) -> io::Result<u8> {
+async fn send_request(stream: &mut impl Stream) -> io::Result<u8> {
     stream.write_all(REQUEST).await?;
     stream.read_u8().await
 }

@@ -1,4 +1,4 @@
-//! Hosts with a deliberate defect each. A suite that does not notice one of them proves nothing.
+//! Broken hosts: hosts with one deliberate defect each, which the suite must detect.
 
 mod cards;
 mod facts;
@@ -7,127 +7,127 @@ mod steps;
 use std::sync::{Mutex, PoisonError};
 
 use vfleet_api::PciAddress;
-use vfleet_host::{Host, HostError, Running, Wake, Watch};
+use vfleet_host::{ChangeCallback, Host, HostError, TaskHandle, WatchGuard};
 use vfleet_plan::{HostFacts, Step};
 
-use super::bench::{Bench, Outsider, Witness};
 use super::coverage::Environment;
+use super::testbed::{Administrator, Observer, TestBed};
 
-/// A list of defects, each with the case that notices it the quickest.
+/// Defines the list `DEFECTS` of a module: name, the case that detects the defect fastest, kind.
 macro_rules! defects {
-    ($($name:literal, caught by $case:literal, $wrong:expr;)*) => {
+    ($($name:literal, detected by $case:literal, $kind:expr;)*) => {
         pub(super) const DEFECTS: &[crate::contract::broken::Defect] =
-            &[$(crate::contract::broken::Defect { name: $name, caught_by: $case, wrong: $wrong }),*];
+            &[$(crate::contract::broken::Defect { name: $name, detected_by: $case, kind: $kind }),*];
     };
 }
 use defects;
 
-/// All defects.
+/// Returns all defects.
 pub fn all_defects() -> impl Iterator<Item = &'static Defect> {
     [cards::DEFECTS, steps::DEFECTS, facts::DEFECTS].into_iter().flatten()
 }
 
-/// One defect of each kind, those that a kernel shows the quickest. How a defect is noticed does not depend on what is
-/// skipped, changed or told, so the others are left to `SimHost`.
+/// One defect of each kind: those that are detected fastest on a kernel. The other defects of a kind are detected in
+/// the same way, and run only on `SimHost`.
 const FOR_KERNEL: [&str; 6] = [
     "record_is_not_written",
     "mtu_is_one_off",
-    "override_is_left_behind",
-    "facts_with_all_up",
-    "errors_are_kept_secret",
-    "nobody_is_woken",
+    "driver_override_is_left_behind",
+    "facts_report_all_links_up",
+    "errors_are_hidden",
+    "watchers_are_not_notified",
 ];
 
-/// One defect of each kind.
+/// Returns one defect of each kind.
 pub fn defects_for_kernel() -> impl Iterator<Item = &'static Defect> {
     all_defects().filter(|defect| FOR_KERNEL.contains(&defect.name))
 }
 
-/// A way to be broken.
+/// Deliberate defect of a host.
 #[derive(Debug)]
 pub struct Defect {
     pub name: &'static str,
-    /// The name of the case that notices it the quickest.
-    pub caught_by: &'static str,
-    wrong: Wrong,
+    /// Name of the case that detects the defect fastest.
+    pub detected_by: &'static str,
+    kind: DefectKind,
 }
 
-/// What is wrong.
+/// Kind of a defect.
 #[derive(Clone, Copy, Debug)]
-enum Wrong {
-    /// Some steps are not done, and said to be.
-    Skips(fn(&Step) -> bool),
-    /// Another step is done. The address is that of the other PF.
-    Changes(fn(&mut Step, PciAddress)),
-    /// Something else is done after a step.
-    Afterwards(fn(&Step, &dyn Outsider)),
-    /// Other facts are told. The second ones are the first that were ever read.
-    Facts(fn(&mut HostFacts, &HostFacts)),
-    /// Errors are kept secret.
-    Errors,
-    /// Nobody is woken.
-    Wakes,
+enum DefectKind {
+    /// Steps are skipped, but reported as done.
+    SkipsSteps(fn(&Step) -> bool),
+    /// Steps are altered. The address is that of the other PF.
+    AltersSteps(fn(&mut Step, PciAddress)),
+    /// An additional change follows each step.
+    ActsAfterSteps(fn(&Step, &dyn Administrator)),
+    /// Facts are distorted. The second argument is the first facts that were read.
+    DistortsFacts(fn(&mut HostFacts, &HostFacts)),
+    /// Errors are not returned.
+    HidesErrors,
+    /// Watchers are not notified.
+    NeverNotifies,
 }
 
-/// A bench whose hosts all have the same defect.
-pub struct BrokenBench<'a> {
-    bench: &'a dyn Bench,
+/// Test bed whose hosts all have the same defect.
+pub struct BrokenTestBed<'a> {
+    testbed: &'a dyn TestBed,
     defect: &'static Defect,
     host: BrokenHost<'a>,
 }
 
-impl<'a> BrokenBench<'a> {
-    pub fn new(bench: &'a dyn Bench, defect: &'static Defect) -> Self {
-        Self { bench, defect, host: BrokenHost::new(bench, bench.new_host(), defect) }
+impl<'a> BrokenTestBed<'a> {
+    pub fn new(testbed: &'a dyn TestBed, defect: &'static Defect) -> Self {
+        Self { testbed, defect, host: BrokenHost::new(testbed, testbed.new_host(), defect) }
     }
 }
 
-impl Bench for BrokenBench<'_> {
+impl TestBed for BrokenTestBed<'_> {
     fn host(&self) -> &dyn Host {
         &self.host
     }
 
     fn new_host(&self) -> Box<dyn Host + '_> {
-        Box::new(BrokenHost::new(self.bench, self.bench.new_host(), self.defect))
+        Box::new(BrokenHost::new(self.testbed, self.testbed.new_host(), self.defect))
     }
 
     fn pf(&self) -> PciAddress {
-        self.bench.pf()
+        self.testbed.pf()
     }
 
     fn other_pf(&self) -> PciAddress {
-        self.bench.other_pf()
+        self.testbed.other_pf()
     }
 
-    fn witness(&self) -> &dyn Witness {
-        self.bench.witness()
+    fn observer(&self) -> &dyn Observer {
+        self.testbed.observer()
     }
 
-    fn outsider(&self) -> &dyn Outsider {
-        self.bench.outsider()
+    fn admin(&self) -> &dyn Administrator {
+        self.testbed.admin()
     }
 
     fn environment(&self) -> Environment {
-        self.bench.environment()
+        self.testbed.environment()
     }
 }
 
-/// A host with a defect.
+/// Host with a defect.
 struct BrokenHost<'a> {
     inner: Box<dyn Host + 'a>,
-    wrong: Wrong,
+    kind: DefectKind,
     other_pf: PciAddress,
-    outsider: &'a dyn Outsider,
+    admin: &'a dyn Administrator,
     first_facts: Mutex<Option<HostFacts>>,
 }
 
 impl<'a> BrokenHost<'a> {
-    fn new(bench: &'a dyn Bench, inner: Box<dyn Host + 'a>, defect: &Defect) -> Self {
+    fn new(testbed: &'a dyn TestBed, inner: Box<dyn Host + 'a>, defect: &Defect) -> Self {
         Self {
             inner,
-            wrong: defect.wrong,
-            other_pf: bench.other_pf(),
-            outsider: bench.outsider(),
+            kind: defect.kind,
+            other_pf: testbed.other_pf(),
+            admin: testbed.admin(),
             first_facts: Mutex::new(None),
         }
     }
@@ -136,7 +136,7 @@ impl<'a> BrokenHost<'a> {
 impl Host for BrokenHost<'_> {
     fn facts(&self) -> Result<HostFacts, HostError> {
         let mut facts = self.inner.facts()?;
-        if let Wrong::Facts(distort) = self.wrong {
+        if let DefectKind::DistortsFacts(distort) = self.kind {
             let mut first = self.first_facts.lock().unwrap_or_else(PoisonError::into_inner);
             let first = first.get_or_insert_with(|| facts.clone());
             distort(&mut facts, first);
@@ -144,29 +144,29 @@ impl Host for BrokenHost<'_> {
         Ok(facts)
     }
 
-    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
-        Ok(Running::completed(step.to_string(), self.execute(step)))
+    fn start(&self, step: &Step) -> Result<TaskHandle<()>, HostError> {
+        Ok(TaskHandle::completed(step.to_string(), self.execute(step)))
     }
 
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        let done = match self.wrong {
-            Wrong::Skips(is_skipped) if is_skipped(step) => Ok(()),
-            Wrong::Changes(change) => {
+        let result = match self.kind {
+            DefectKind::SkipsSteps(is_skipped) if is_skipped(step) => Ok(()),
+            DefectKind::AltersSteps(change) => {
                 let mut changed = step.clone();
                 change(&mut changed, self.other_pf);
                 self.inner.execute(&changed)
             }
             _ => self.inner.execute(step),
         };
-        if let Wrong::Afterwards(act) = self.wrong {
-            act(step, self.outsider);
+        if let DefectKind::ActsAfterSteps(act) = self.kind {
+            act(step, self.admin);
         }
-        if matches!(self.wrong, Wrong::Errors) { Ok(()) } else { done }
+        if matches!(self.kind, DefectKind::HidesErrors) { Ok(()) } else { result }
     }
 
-    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
-        match self.wrong {
-            Wrong::Wakes => self.inner.on_change(Box::new(|| {})),
+    fn on_change(&self, wake: ChangeCallback) -> Result<WatchGuard, HostError> {
+        match self.kind {
+            DefectKind::NeverNotifies => self.inner.on_change(Box::new(|| {})),
             _ => self.inner.on_change(wake),
         }
     }
@@ -180,12 +180,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_given_one_defect_of_each_kind() {
+    fn one_defect_of_each_kind_runs_on_the_kernel() {
         let kinds = |defects: &mut dyn Iterator<Item = &'static Defect>| {
-            let mut kinds: Vec<(Discriminant<Wrong>, Vec<&str>)> = Vec::new();
+            let mut kinds: Vec<(Discriminant<DefectKind>, Vec<&str>)> = Vec::new();
             for defect in defects {
-                let kind = discriminant(&defect.wrong);
-                match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                let kind = discriminant(&defect.kind);
+                match kinds.iter_mut().find(|(listed, _)| *listed == kind) {
                     Some((_, names)) => names.push(defect.name),
                     None => kinds.push((kind, vec![defect.name])),
                 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_defect_has_a_name_of_its_own() {
+    fn names_of_defects_are_unique() {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         all_defects().for_each(|defect| *names.entry(defect.name).or_default() += 1);
         assert!(names.values().all(|count| *count == 1), "{names:?}");

@@ -1,15 +1,14 @@
-//! The contract, case by case.
+//! Cases of the contract.
 
-mod at_once;
 mod autoprobe;
 mod bind;
 mod discovery;
-mod elsewhere;
 mod eswitch;
 mod eswitch_plans;
-mod external;
+mod externally_managed;
 mod files;
 mod firmware;
+mod foreign_changes;
 mod guids;
 mod host_use;
 mod kernel;
@@ -18,56 +17,59 @@ mod lone_vf;
 mod macs;
 mod modules;
 mod num_vfs;
-mod outside;
+mod other_netns;
+mod parallel;
 mod plans;
 mod records;
 mod take_over;
 mod vdpa;
 mod watch;
 
-use super::bench::{Bench, Shown};
+use super::testbed::{CaseResult, TestBed};
 
-/// One thing that every host does.
+/// One requirement that every host meets.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub name: &'static str,
-    /// The VFs that the card has at the beginning.
-    pub given: Given,
-    pub run: fn(&dyn Bench) -> Shown,
+    /// State of the card when the case starts.
+    pub setup: CardSetup,
+    pub run: fn(&dyn TestBed) -> CaseResult,
 }
 
-/// The card that a case is given, with the VFs that somebody else made on it and nobody has touched since. In an order
-/// in which few VFs are made anew.
+/// State of the card when a case starts. VFs were created by an administrator and not changed since.
+///
+/// The order of the variants minimizes how often VFs must be created when cases are sorted by setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Given {
+pub enum CardSetup {
+    /// Link down, without VFs.
     NoVfs,
-    /// A card that is down, without VFs, whose embedded switch changes its mode only then, as those of ice.
-    SwitchForNoVfs,
-    /// A card that is down, without VFs, whose embedded switch refuses to change its mode.
-    StuckSwitch,
-    /// [`GIVEN_VFS`], made while the card was down, as it still is: their drivers could not talk to it.
-    VfsMadeDown,
-    /// [`GIVEN_VFS`], made while the card was up, as it still is.
-    VfsMadeUp,
-    /// [`GIVEN_VFS`] on a card that is up and has an embedded switch, in legacy mode.
-    SwitchCard,
-    /// As [`Given::SwitchCard`], but into switchdev mode it goes only while no driver holds a VF, as mlx5 may want it.
-    SwitchForFreeVfs,
-    /// As [`Given::SwitchCard`], but it has a mode only while there are VFs, as mlx5 before Linux 6.0.
-    SwitchForVfs,
-    /// [`GIVEN_VFS`] on a card that is up and has an embedded switch (in legacy mode), RDMA, vDPA and settings in its
-    /// firmware.
+    /// Link down, without VFs. The embedded switch changes its mode only while there are no VFs, as with ice.
+    EswitchRequiresNoVfs,
+    /// Link down, without VFs. The embedded switch refuses every change of its mode.
+    EswitchRefusesModes,
+    /// [`INITIAL_VFS`] VFs, created while the link was down; it still is. The VF drivers could not reach the PF.
+    VfsCreatedDown,
+    /// [`INITIAL_VFS`] VFs, created while the link was up; it still is.
+    VfsCreatedUp,
+    /// [`INITIAL_VFS`] VFs, link up. The embedded switch is in legacy mode and changes its mode at any time.
+    EswitchAnyTime,
+    /// Like [`CardSetup::EswitchAnyTime`], but changes to switchdev mode only while all VFs are unbound, as mlx5 may
+    /// require.
+    EswitchRequiresUnboundVfs,
+    /// Like [`CardSetup::EswitchAnyTime`], but has a mode only while there are VFs, as mlx5 before Linux 6.0.
+    EswitchRequiresVfs,
+    /// [`INITIAL_VFS`] VFs, link up. The card has an embedded switch in legacy mode, RDMA, vDPA and firmware settings.
     RdmaCard,
-    /// [`GIVEN_VFS`] on a card that is up and speaks InfiniBand.
+    /// [`INITIAL_VFS`] VFs on an InfiniBand card, link up.
     InfinibandCard,
-    /// A VF whose PF is not on the machine, as the card.
+    /// Lone VF: the PF is not visible on the machine.
     LoneVf,
 }
 
-/// How many VFs are given.
-pub const GIVEN_VFS: u16 = 3;
+/// Number of VFs in setups with VFs.
+pub const INITIAL_VFS: u16 = 3;
 
-/// All cases.
+/// Returns all cases.
 pub fn all_cases() -> impl Iterator<Item = &'static Case> {
     let groups = [
         discovery::CASES,
@@ -75,7 +77,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         autoprobe::CASES,
         macs::CASES,
         bind::CASES,
-        at_once::CASES,
+        parallel::CASES,
         modules::CASES,
         links::CASES,
         records::CASES,
@@ -84,9 +86,9 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         kernel::CASES,
         host_use::CASES,
         watch::CASES,
-        elsewhere::CASES,
-        outside::CASES,
-        external::CASES,
+        other_netns::CASES,
+        foreign_changes::CASES,
+        externally_managed::CASES,
         plans::CASES,
         eswitch::CASES,
         eswitch_plans::CASES,
@@ -98,18 +100,18 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
     groups.into_iter().flatten()
 }
 
-/// The case of this name.
+/// Returns the case with this name.
 pub fn find_case(name: &str) -> Option<&'static Case> {
     all_cases().find(|case| case.name == name)
 }
 
-/// A list of cases, each named as its function, with what it is given.
+/// Defines the list `CASES` of a module. Each entry is the name of a function and the setup of its card.
 macro_rules! cases {
-    ($($name:ident: $given:ident),* $(,)?) => {
+    ($($name:ident: $setup:ident),* $(,)?) => {
         pub(super) const CASES: &[crate::contract::cases::Case] = &[
             $(crate::contract::cases::Case {
                 name: stringify!($name),
-                given: crate::contract::cases::Given::$given,
+                setup: crate::contract::cases::CardSetup::$setup,
                 run: $name,
             }),*
         ];

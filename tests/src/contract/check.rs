@@ -1,116 +1,129 @@
-//! What cases say often.
+//! Checks and observations that many cases share.
 
 use std::fmt::Debug;
 
 use vfleet_api::VfRef;
-use vfleet_host::{HostError, with_causes};
+use vfleet_host::{HostError, format_error_chain};
 use vfleet_plan::{FirmwareFacts, PfFacts, Step, VdpaKind, VfDriver};
 
-use super::bench::{Bench, Shown, Stop};
-use super::seen::{SeenGuids, SeenLink, SeenPf, SeenSwitch, SeenVf};
+use super::observed::{ObservedEswitch, ObservedGuids, ObservedLink, ObservedPf, ObservedVf};
+use super::testbed::{CaseError, CaseResult, TestBed};
 
-/// The case has failed unless `condition` holds.
-pub fn ensure(condition: bool, what: impl Into<String>) -> Shown {
-    if condition { Ok(()) } else { Err(Stop::Failed(what.into())) }
+/// Fails the case unless `condition` holds.
+pub fn ensure(condition: bool, what: impl Into<String>) -> CaseResult {
+    if condition { Ok(()) } else { Err(CaseError::Failed(what.into())) }
 }
 
-/// The case has failed unless both are the same.
-pub fn same<T: PartialEq + Debug + ?Sized>(what: &str, found: &T, expected: &T) -> Shown {
+/// Fails the case unless both values are equal.
+pub fn expect_eq<T: PartialEq + Debug + ?Sized>(what: &str, found: &T, expected: &T) -> CaseResult {
     ensure(found == expected, format!("{what}: expected {expected:?}, found {found:?}"))
 }
 
-/// What must be there, or the case has failed.
-pub fn there<T>(what: &str, value: Option<T>) -> Result<T, Stop> {
-    value.ok_or_else(|| Stop::Failed(format!("{what} is not there")))
+/// Returns the value, or fails the case if there is none.
+pub fn expect_some<T>(what: &str, value: Option<T>) -> Result<T, CaseError> {
+    value.ok_or_else(|| CaseError::Failed(format!("{what} is missing")))
 }
 
-/// The step is refused for this reason; gives the text.
-pub fn refused(bench: &dyn Bench, step: &Step, reason: &str) -> Result<String, Stop> {
-    match bench.host().execute(step) {
-        Ok(()) => Err(Stop::Failed(format!("`{step}` succeeded, expected {reason}"))),
-        Err(error) if error.reason() == reason => Ok(with_causes(&error)),
-        Err(error) => Err(Stop::Failed(format!("`{step}`: expected {reason}, got {}", describe(&error)))),
+/// Executes a step that must be refused for this reason; returns the text of the error.
+pub fn expect_refusal(testbed: &dyn TestBed, step: &Step, reason: &str) -> Result<String, CaseError> {
+    match testbed.host().execute(step) {
+        Ok(()) => Err(CaseError::Failed(format!("`{step}` succeeded, expected {reason}"))),
+        Err(error) if error.reason() == reason => Ok(format_error_chain(&error)),
+        Err(error) => {
+            Err(CaseError::Failed(format!("`{step}`: expected {reason}, got {}", describe(&error))))
+        }
     }
 }
 
 fn describe(error: &HostError) -> String {
-    format!("{}: {}", error.reason(), with_causes(error))
+    format!("{}: {}", error.reason(), format_error_chain(error))
 }
 
 /// Executes steps one after the other.
-pub fn execute(bench: &dyn Bench, steps: &[Step]) -> Shown {
+pub fn execute(testbed: &dyn TestBed, steps: &[Step]) -> CaseResult {
     steps.iter().try_for_each(|step| {
-        bench.host().execute(step).map_err(|error| Stop::Failed(format!("`{step}`: {}", describe(&error))))
+        testbed
+            .host()
+            .execute(step)
+            .map_err(|error| CaseError::Failed(format!("`{step}`: {}", describe(&error))))
     })
 }
 
-/// The card as the witness sees it, once all is quiet.
-pub fn look(bench: &dyn Bench) -> Result<SeenPf, Stop> {
-    bench.outsider().settle()?;
-    bench.witness().pf(bench.pf())
+/// Observes the card after udev has settled.
+pub fn observe_pf(testbed: &dyn TestBed) -> Result<ObservedPf, CaseError> {
+    testbed.admin().settle()?;
+    testbed.observer().pf(testbed.pf())
 }
 
-/// One VF of the card as the witness sees it.
-pub fn look_at_vf(bench: &dyn Bench, index: u16) -> Result<SeenVf, Stop> {
-    let vfs = look(bench)?.vfs;
-    there(&format!("VF {index}"), vfs.into_iter().nth(index.into()))
+/// Observes one VF of the card.
+pub fn observe_vf(testbed: &dyn TestBed, index: u16) -> Result<ObservedVf, CaseError> {
+    let vfs = observe_pf(testbed)?.vfs;
+    expect_some(&format!("VF {index}"), vfs.into_iter().nth(index.into()))
 }
 
-/// The interface of one VF of the card as the witness sees it.
-pub fn look_at_vf_link(bench: &dyn Bench, index: u16) -> Result<SeenLink, Stop> {
-    there(&format!("the interface of VF {index}"), look_at_vf(bench, index)?.link)
+/// Observes the interface of one VF of the card.
+pub fn observe_vf_link(testbed: &dyn TestBed, index: u16) -> Result<ObservedLink, CaseError> {
+    expect_some(&format!("the interface of VF {index}"), observe_vf(testbed, index)?.link)
 }
 
-/// The facts of the card.
-pub fn facts(bench: &dyn Bench) -> Result<PfFacts, Stop> {
-    let facts = bench.host().facts()?;
-    there("the PF among the facts", facts.pf(bench.pf()).cloned())
+/// Reads the facts of the card from the host.
+pub fn read_pf_facts(testbed: &dyn TestBed) -> Result<PfFacts, CaseError> {
+    let facts = testbed.host().facts()?;
+    expect_some("the PF among the facts", facts.pf(testbed.pf()).cloned())
 }
 
-/// The host tells what the witness sees. Gives what both agree on.
-pub fn agree(bench: &dyn Bench) -> Result<SeenPf, Stop> {
-    let seen = look(bench)?;
-    same("the facts", &SeenPf::told(&facts(bench)?), &seen.clone().as_told())?;
-    Ok(seen)
+/// Compares the facts of the host with the observed card; returns the observed card.
+pub fn compare_pf(testbed: &dyn TestBed) -> Result<ObservedPf, CaseError> {
+    let observed = observe_pf(testbed)?;
+    expect_eq(
+        "the facts",
+        &ObservedPf::from_facts(&read_pf_facts(testbed)?),
+        &observed.clone().as_in_facts(),
+    )?;
+    Ok(observed)
 }
 
-/// The host tells the switch that the witness sees. Gives what the witness sees.
-pub fn agree_on_switch(bench: &dyn Bench) -> Result<SeenSwitch, Stop> {
-    bench.outsider().settle()?;
-    let seen = bench.witness().switch(bench.pf())?;
-    same("the switch in the facts", &SeenSwitch::told(&facts(bench)?), &seen.clone().as_told())?;
-    Ok(seen)
+/// Compares the facts of the host with the observed embedded switch; returns the observed one.
+pub fn compare_eswitch(testbed: &dyn TestBed) -> Result<ObservedEswitch, CaseError> {
+    testbed.admin().settle()?;
+    let observed = testbed.observer().eswitch(testbed.pf())?;
+    expect_eq(
+        "the eswitch in the facts",
+        &ObservedEswitch::from_facts(&read_pf_facts(testbed)?),
+        &observed.clone().as_in_facts(),
+    )?;
+    Ok(observed)
 }
 
-/// The host tells the GUIDs that the witness sees. Gives what both agree on.
-pub fn agree_on_guids(bench: &dyn Bench) -> Result<SeenGuids, Stop> {
-    let seen = bench.witness().guids(bench.pf())?;
-    same("the GUIDs in the facts", &SeenGuids::told(&facts(bench)?), &seen)?;
-    Ok(seen)
+/// Compares the facts of the host with the observed GUIDs; returns the observed ones.
+pub fn compare_guids(testbed: &dyn TestBed) -> Result<ObservedGuids, CaseError> {
+    let observed = testbed.observer().guids(testbed.pf())?;
+    expect_eq("the GUIDs in the facts", &ObservedGuids::from_facts(&read_pf_facts(testbed)?), &observed)?;
+    Ok(observed)
 }
 
-/// The host tells the vDPA devices that the witness sees, by VF. Gives what both agree on.
-pub fn agree_on_vdpa(bench: &dyn Bench) -> Result<Vec<Option<VdpaKind>>, Stop> {
-    let seen = bench.witness().vdpa(bench.pf())?;
-    let told: Vec<_> = facts(bench)?.vfs.into_iter().map(|vf| vf.vdpa).collect();
-    same("the vDPA devices in the facts", &told, &seen)?;
-    Ok(seen)
+/// Compares the facts of the host with the observed vDPA devices, by VF; returns the observed ones.
+pub fn compare_vdpa(testbed: &dyn TestBed) -> Result<Vec<Option<VdpaKind>>, CaseError> {
+    let observed = testbed.observer().vdpa(testbed.pf())?;
+    let reported: Vec<_> = read_pf_facts(testbed)?.vfs.into_iter().map(|vf| vf.vdpa).collect();
+    expect_eq("the vDPA devices in the facts", &reported, &observed)?;
+    Ok(observed)
 }
 
-/// The host tells the firmware settings that the witness sees. Gives what both agree on.
-pub fn agree_on_firmware(bench: &dyn Bench) -> Result<Option<FirmwareFacts>, Stop> {
-    let seen = bench.witness().firmware(bench.pf())?;
-    same("the firmware in the facts", &facts(bench)?.firmware, &seen)?;
-    Ok(seen)
+/// Compares the facts of the host with the observed firmware settings; returns the observed ones.
+pub fn compare_firmware(testbed: &dyn TestBed) -> Result<Option<FirmwareFacts>, CaseError> {
+    let observed = testbed.observer().firmware(testbed.pf())?;
+    expect_eq("the firmware in the facts", &read_pf_facts(testbed)?.firmware, &observed)?;
+    Ok(observed)
 }
 
-/// A VF of the card.
-pub fn vf(bench: &dyn Bench, index: u16) -> VfRef {
-    VfRef { pf: bench.pf(), index }
+/// Returns a reference to a VF of the card.
+pub fn vf_ref(testbed: &dyn TestBed, index: u16) -> VfRef {
+    VfRef { pf: testbed.pf(), index }
 }
 
-/// The step that binds a VF of the card to the driver of this name, or to the kernel's.
-pub fn bind(bench: &dyn Bench, index: u16, driver: Option<&str>) -> Step {
+/// Returns the step that binds a VF of the card to the named driver, or to the kernel's driver if `driver` is `None`.
+pub fn bind_step(testbed: &dyn TestBed, index: u16, driver: Option<&str>) -> Step {
     let driver = driver.map_or(VfDriver::Kernel, |name| VfDriver::Named(name.to_owned()));
-    Step::BindVf { vf: vf(bench, index), driver }
+    Step::BindVf { vf: vf_ref(testbed, index), driver }
 }

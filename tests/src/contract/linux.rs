@@ -1,113 +1,115 @@
-//! The bench of `LinuxHost`: the machine that this runs on. It changes the machine's network cards.
+//! Test bed of `LinuxHost`: the machine on which the program runs. It changes the network cards of that machine.
 
+mod administrator;
 mod carrier;
+mod eswitch;
 mod labswitch;
 mod leftovers;
-mod outsider;
+mod observer;
 mod routes;
-mod switch;
 mod tools;
-mod witness;
 
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostRoot, LinuxHost};
 
-use self::outsider::LinuxOutsider;
+use self::administrator::LinuxAdministrator;
+use self::observer::LinuxObserver;
 use self::tools::run;
-use self::witness::LinuxWitness;
-use super::bench::{Bench, Outsider, Shown, Stop, Witness};
-use super::cases::{GIVEN_VFS, Given};
+use super::cases::{CardSetup, INITIAL_VFS};
 use super::coverage::Environment;
-use super::seen::SeenPf;
+use super::observed::ObservedPf;
+use super::testbed::{Administrator, CaseError, CaseResult, Observer, TestBed};
 
-/// Two cards of this machine.
+/// Test bed with two cards of this machine.
 ///
-/// Making and removing VFs takes seconds, so a card is made anew only when it must be: VFs that a case was given
-/// are put back into the state that they were made in, and the witness decides whether that succeeded.
-pub struct LinuxBench {
+/// Creating and removing VFs takes seconds. VFs of the previous case are therefore restored to their initial state
+/// where possible, and created anew only if the observer finds that this did not succeed.
+pub struct LinuxTestBed {
     pf: PciAddress,
     other_pf: PciAddress,
     host: LinuxHost,
-    /// What cards looked like when they were new.
-    as_new: Vec<(Given, SeenPf)>,
+    /// Initial state of each card in each setup.
+    initial_states: Vec<(CardSetup, ObservedPf)>,
 }
 
-impl LinuxBench {
-    /// With the first two cards that can have VFs, whatever they are used for.
-    pub fn new() -> Result<Self, Stop> {
-        let pfs: Vec<PciAddress> = LinuxWitness.pfs()?.into_iter().map(|pf| pf.address).collect();
+impl LinuxTestBed {
+    /// Creates a test bed with the first two cards that can have VFs, regardless of their use.
+    pub fn new() -> Result<Self, CaseError> {
+        let pfs: Vec<PciAddress> = LinuxObserver.pfs()?.into_iter().map(|pf| pf.address).collect();
         let [pf, other_pf, ..] = pfs[..] else {
-            let why = format!("this machine has {} cards that can have VFs, two are needed", pfs.len());
-            return Err(Stop::CannotShow(why));
+            let reason = format!("this machine has {} cards that can have VFs, but 2 are needed", pfs.len());
+            return Err(CaseError::Unsupported(reason));
         };
-        // Bonding keeps a file among the interfaces.
+        // The bonding module adds a file to /sys/class/net, which hosts must skip.
         run("modprobe", &["--all", "vfio-pci", "bonding"])?;
-        Ok(Self { pf, other_pf, host: new_host(), as_new: Vec::new() })
+        Ok(Self { pf, other_pf, host: new_host(), initial_states: Vec::new() })
     }
 
-    /// Makes a clean bench.
-    pub fn begin(&mut self, given: Given) -> Shown {
-        let (given, switch) = match given {
-            Given::NoVfs | Given::VfsMadeDown | Given::VfsMadeUp => (given, None),
-            Given::SwitchForNoVfs => (Given::NoVfs, Some("no_vfs=Y")),
-            Given::StuckSwitch => (Given::NoVfs, Some("fail_mode_set=16")),
-            Given::SwitchCard => (Given::VfsMadeUp, Some("need_vfs=N")),
-            Given::SwitchForFreeVfs => (Given::VfsMadeUp, Some("free_vfs=Y")),
-            Given::SwitchForVfs => (Given::VfsMadeUp, Some("need_vfs=Y")),
-            Given::RdmaCard => return missing("no card in the lab has RDMA, vDPA or firmware settings"),
-            Given::InfinibandCard => return missing("nothing in the lab emulates InfiniBand"),
-            Given::LoneVf => return missing("no hypervisor gives the lab a VF without its PF"),
+    /// Brings the machine into the setup of the next case.
+    pub fn prepare(&mut self, setup: CardSetup) -> CaseResult {
+        let (setup, eswitch_rule) = match setup {
+            CardSetup::NoVfs | CardSetup::VfsCreatedDown | CardSetup::VfsCreatedUp => (setup, None),
+            CardSetup::EswitchRequiresNoVfs => (CardSetup::NoVfs, Some("no_vfs=Y")),
+            CardSetup::EswitchRefusesModes => (CardSetup::NoVfs, Some("fail_mode_set=16")),
+            CardSetup::EswitchAnyTime => (CardSetup::VfsCreatedUp, Some("need_vfs=N")),
+            CardSetup::EswitchRequiresUnboundVfs => (CardSetup::VfsCreatedUp, Some("free_vfs=Y")),
+            CardSetup::EswitchRequiresVfs => (CardSetup::VfsCreatedUp, Some("need_vfs=Y")),
+            CardSetup::RdmaCard => {
+                return unsupported("no card in the lab has RDMA, vDPA or firmware settings");
+            }
+            CardSetup::InfinibandCard => return unsupported("InfiniBand is not emulated in the lab"),
+            CardSetup::LoneVf => return unsupported("the lab has no lone VF"),
         };
         labswitch::unload()?;
         leftovers::clear()?;
-        LinuxOutsider.settle()?;
+        LinuxAdministrator.settle()?;
         self.host = new_host();
-        self.prepare(self.other_pf, Given::NoVfs)?;
-        self.prepare(self.pf, given)?;
-        if given == Given::VfsMadeUp {
+        self.prepare_pf(self.other_pf, CardSetup::NoVfs)?;
+        self.prepare_pf(self.pf, setup)?;
+        if setup == CardSetup::VfsCreatedUp {
             carrier::wait_for(self.pf)?;
         }
-        switch.map_or(Ok(()), |rule| labswitch::load(self.pf, rule))
+        eswitch_rule.map_or(Ok(()), |rule| labswitch::load(self.pf, rule))
     }
 
-    fn prepare(&mut self, pf: PciAddress, given: Given) -> Shown {
-        if let Some(as_new) = self.as_new(pf, given)
-            && LinuxOutsider.restore(as_new)?
+    fn prepare_pf(&mut self, pf: PciAddress, setup: CardSetup) -> CaseResult {
+        if let Some(initial) = self.initial_state(pf, setup)
+            && LinuxAdministrator.restore(initial)?
         {
             return Ok(());
         }
-        LinuxOutsider.clean(pf)?;
-        if given == Given::VfsMadeUp {
-            LinuxOutsider.set_up(pf, true)?;
+        LinuxAdministrator.clean(pf)?;
+        if setup == CardSetup::VfsCreatedUp {
+            LinuxAdministrator.set_up(pf, true)?;
         }
-        if given != Given::NoVfs {
-            LinuxOutsider.set_num_vfs(pf, GIVEN_VFS)?;
+        if setup != CardSetup::NoVfs {
+            LinuxAdministrator.set_num_vfs(pf, INITIAL_VFS)?;
         }
-        LinuxOutsider.settle()?;
-        let seen = LinuxWitness.pf(pf)?;
-        self.as_new.retain(|(what, as_new)| !(*what == given && as_new.address == pf));
-        self.as_new.push((given, seen));
+        LinuxAdministrator.settle()?;
+        let observed = LinuxObserver.pf(pf)?;
+        self.initial_states.retain(|(of, state)| !(*of == setup && state.address == pf));
+        self.initial_states.push((setup, observed));
         Ok(())
     }
 
-    fn as_new(&self, pf: PciAddress, given: Given) -> Option<&SeenPf> {
-        let is_it = |(what, as_new): &&(Given, SeenPf)| *what == given && as_new.address == pf;
-        self.as_new.iter().find(is_it).map(|(_, as_new)| as_new)
+    fn initial_state(&self, pf: PciAddress, setup: CardSetup) -> Option<&ObservedPf> {
+        let matches = |(of, state): &&(CardSetup, ObservedPf)| *of == setup && state.address == pf;
+        self.initial_states.iter().find(matches).map(|(_, state)| state)
     }
 }
 
-fn missing(why: &str) -> Shown {
-    Err(Stop::CannotShow(why.to_owned()))
+fn unsupported(reason: &str) -> CaseResult {
+    Err(CaseError::Unsupported(reason.to_owned()))
 }
 
-/// What one case leaves must not protect a card from the next one.
+/// Creates a host without a protection period, so that a use by one case does not protect the card in the next case.
 fn new_host() -> LinuxHost {
     LinuxHost::new(HostRoot::default()).with_protection(Duration::ZERO)
 }
 
-impl Bench for LinuxBench {
+impl TestBed for LinuxTestBed {
     fn host(&self) -> &dyn Host {
         &self.host
     }
@@ -124,12 +126,12 @@ impl Bench for LinuxBench {
         self.other_pf
     }
 
-    fn witness(&self) -> &dyn Witness {
-        &LinuxWitness
+    fn observer(&self) -> &dyn Observer {
+        &LinuxObserver
     }
 
-    fn outsider(&self) -> &dyn Outsider {
-        &LinuxOutsider
+    fn admin(&self) -> &dyn Administrator {
+        &LinuxAdministrator
     }
 
     fn environment(&self) -> Environment {

@@ -1,43 +1,44 @@
-//! The bench of `SimHost`.
+//! Test bed of `SimHost`.
 
+mod administrator;
 mod machines;
-mod outsider;
-mod witness;
+mod observer;
 
 use vfleet_api::PciAddress;
 use vfleet_host::sim::{Kernel, MachineError, Refusal};
 use vfleet_host::{Host, SimHost};
 
-use super::bench::{Bench, Outsider, Shown, Stop, Witness};
-use super::cases::Given;
+use super::cases::CardSetup;
 use super::coverage::Environment;
+use super::testbed::{Administrator, CaseError, CaseResult, Observer, TestBed};
 
-/// A machine like the one in the VM lab, of its own for each case.
-pub struct SimBench {
+/// Model of the machine in the VM lab, created anew for each case.
+pub struct SimTestBed {
     host: SimHost,
     pfs: [PciAddress; 2],
 }
 
-impl SimBench {
-    pub fn new(given: Given) -> Result<Self, MachineError> {
-        let machine = machines::machine(given);
+impl SimTestBed {
+    pub fn new(setup: CardSetup) -> Result<Self, MachineError> {
+        let machine = machines::create_machine(setup);
         let pfs = [machine.pfs[0].address, machine.pfs[1].address];
         Ok(Self { host: SimHost::new(&machine, "contract")?, pfs })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Kernel) -> Result<(), Refusal>) -> Shown {
-        let refused = |refusal| Stop::Failed(format!("the outsider was refused: {refusal}"));
-        self.host.behind_its_back(change).map_err(refused)
+    fn change_kernel(&self, change: impl FnOnce(&mut Kernel) -> Result<(), Refusal>) -> CaseResult {
+        let refused =
+            |refusal| CaseError::Failed(format!("a change by the administrator was refused: {refusal}"));
+        self.host.modify_kernel(change).map_err(refused)
     }
 }
 
-impl Bench for SimBench {
+impl TestBed for SimTestBed {
     fn host(&self) -> &dyn Host {
         &self.host
     }
 
     fn new_host(&self) -> Box<dyn Host + '_> {
-        Box::new(self.host.another())
+        Box::new(self.host.new_process())
     }
 
     fn pf(&self) -> PciAddress {
@@ -48,11 +49,11 @@ impl Bench for SimBench {
         self.pfs[1]
     }
 
-    fn witness(&self) -> &dyn Witness {
+    fn observer(&self) -> &dyn Observer {
         self
     }
 
-    fn outsider(&self) -> &dyn Outsider {
+    fn admin(&self) -> &dyn Administrator {
         self
     }
 

@@ -1,9 +1,9 @@
-//! Node states to plan for.
+//! Specs of node states.
 
 use vfleet_api::node_state::{Interface, VfGroup};
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRange};
 
-/// Nothing but a number of VFs is wanted of a PF.
+/// Returns a desired PF with a number of VFs and no other setting.
 pub fn interface(pf: PciAddress, num_vfs: i64) -> Interface {
     Interface {
         pci_address: pf.into(),
@@ -18,7 +18,7 @@ pub fn interface(pf: PciAddress, num_vfs: i64) -> Interface {
     }
 }
 
-/// A group of VFs, from the first to the last.
+/// Returns a VF group with the VFs from first to last.
 pub fn group(device_type: &str, (first, last): (u16, u16), mtu: Option<i64>) -> VfGroup {
     VfGroup {
         policy_name: Some(format!("{device_type}-{first}-{last}")),
@@ -30,12 +30,12 @@ pub fn group(device_type: &str, (first, last): (u16, u16), mtu: Option<i64>) -> 
     }
 }
 
-/// VFs, all of them in groups.
+/// Returns a desired PF with VF groups.
 pub fn with_groups(pf: PciAddress, num_vfs: i64, mtu: Option<i64>, groups: Vec<VfGroup>) -> Interface {
     Interface { mtu, vf_groups: Some(groups), ..interface(pf, num_vfs) }
 }
 
-/// A node state that wants exactly these PFs.
+/// Returns the spec of a node state with these desired PFs.
 pub fn spec(interfaces: Vec<Interface>) -> SriovNetworkNodeStateSpec {
     SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..SriovNetworkNodeStateSpec::default() }
 }

@@ -1,64 +1,70 @@
-//! Running cases.
+//! Runner of contract cases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::{Bench, Stop};
-use super::broken::{BrokenBench, Defect};
+use super::broken::{BrokenTestBed, Defect};
 use super::cases::Case;
-use super::coverage::hold_to_table;
+use super::coverage::check_against_gaps;
+use super::testbed::{CaseError, TestBed};
 
-/// How a case ended.
+/// Outcome of a case. The program `contract` prints it as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Ending {
+pub enum CaseOutcome {
     Ok,
     Failed(String),
-    CannotShow(String),
+    #[serde(rename = "cannotShow")]
+    Unsupported(String),
 }
 
-/// A case that was run.
+/// Report of a case that was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// Of the case, or `defect::` and that of the defect.
+pub struct CaseReport {
+    /// Name of the case, or `defect::` and the name of the defect.
     pub name: String,
-    pub ending: Ending,
+    #[serde(rename = "ending")]
+    pub outcome: CaseOutcome,
     pub seconds: f64,
 }
 
-impl Report {
-    pub fn new(name: String, ending: Ending, took: Duration) -> Self {
-        Self { name, ending, seconds: took.as_secs_f64() }
+impl CaseReport {
+    pub fn new(name: String, outcome: CaseOutcome, duration: Duration) -> Self {
+        Self { name, outcome, seconds: duration.as_secs_f64() }
     }
 }
 
-/// The name that a defect is reported by.
+/// Returns the name under which a defect is reported.
 pub fn defect_name(defect: &Defect) -> String {
     format!("defect::{}", defect.name)
 }
 
-/// Runs one case. Where it cannot be shown, and only there, the table of gaps says so.
-pub fn run_case(case: &Case, bench: &dyn Bench) -> Ending {
-    hold_to_table(case.name, bench.environment(), attempt(case, bench))
+/// Runs one case and checks its outcome against the table of gaps.
+pub fn run_case(case: &Case, testbed: &dyn TestBed) -> CaseOutcome {
+    check_against_gaps(case.name, testbed.environment(), run_unchecked(case, testbed))
 }
 
-fn attempt(case: &Case, bench: &dyn Bench) -> Ending {
-    let run = AssertUnwindSafe(|| (case.run)(bench));
+fn run_unchecked(case: &Case, testbed: &dyn TestBed) -> CaseOutcome {
+    let run = AssertUnwindSafe(|| (case.run)(testbed));
     match catch_unwind(run) {
-        Ok(Ok(())) => Ending::Ok,
-        Ok(Err(Stop::Failed(what))) => Ending::Failed(what),
-        Ok(Err(Stop::CannotShow(why))) => Ending::CannotShow(why),
-        Err(_) => Ending::Failed("it panicked".to_owned()),
+        Ok(Ok(())) => CaseOutcome::Ok,
+        Ok(Err(CaseError::Failed(error))) => CaseOutcome::Failed(error),
+        Ok(Err(CaseError::Unsupported(reason))) => CaseOutcome::Unsupported(reason),
+        Err(_) => CaseOutcome::Failed("the case panicked".to_owned()),
     }
 }
 
-/// Whether `case` notices a defect.
-pub fn catch(defect: &'static Defect, case: &Case, bench: &dyn Bench) -> Ending {
-    match attempt(case, &BrokenBench::new(bench, defect)) {
-        Ending::Failed(_) => Ending::Ok,
-        Ending::Ok => Ending::Failed(format!("{} does not notice {}", case.name, defect.name)),
-        cannot_show @ Ending::CannotShow(_) => hold_to_table(case.name, bench.environment(), cannot_show),
+/// Runs `case` on a host with a defect. The outcome is `Ok` if the case detects the defect.
+pub fn detect_defect(defect: &'static Defect, case: &Case, testbed: &dyn TestBed) -> CaseOutcome {
+    match run_unchecked(case, &BrokenTestBed::new(testbed, defect)) {
+        CaseOutcome::Failed(_) => CaseOutcome::Ok,
+        CaseOutcome::Ok => {
+            CaseOutcome::Failed(format!("{} does not detect the defect {}", case.name, defect.name))
+        }
+        unsupported @ CaseOutcome::Unsupported(_) => {
+            check_against_gaps(case.name, testbed.environment(), unsupported)
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to some objects, in the order in which the API server wrote it: from watches, by resource versions.
+//! History of objects in the order of their resource versions, recorded from watches.
 
 #![allow(clippy::panic, reason = "in a test a failed expectation is the point")]
 
@@ -16,12 +16,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// An object, and what was said about one version of it.
+/// Object with the description of one of its versions.
 pub type Line = (String, String);
 
-/// Follows objects until it is dropped.
+/// Recorder of the versions of objects.
 pub struct History {
-    /// By resource version. Every watch has one of its own, and all of them grow together.
+    /// Lines by resource version, which is unique across kinds.
     lines: watch::Sender<BTreeMap<u64, Line>>,
     follow: Vec<AbortOnDropHandle<()>>,
 }
@@ -33,13 +33,13 @@ impl Default for History {
 }
 
 impl History {
-    /// From now on, and as they are now. What is said about an object comes under `kind` and its name.
+    /// Records objects from their current version on. `describe` returns the description of a version.
     #[must_use]
     pub fn follow<K>(
         mut self,
         kind: &'static str,
         api: Api<K>,
-        say: impl Fn(&K) -> String + Send + 'static,
+        describe: impl Fn(&K) -> String + Send + 'static,
     ) -> Self
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -49,48 +49,52 @@ impl History {
         self.follow.push(AbortOnDropHandle::new(tokio::spawn(async move {
             let objects = watcher(api, watcher::Config::default()).default_backoff().touched_objects();
             let mut objects = objects.boxed();
-            while let Some(seen) = objects.next().await {
-                let Ok(object) = seen else { continue };
+            while let Some(result) = objects.next().await {
+                let Ok(object) = result else { continue };
                 let version = object.resource_version().and_then(|version| version.parse().ok());
-                let line = (format!("{kind} {}", object.name_any()), say(&object));
+                let line = (format!("{kind} {}", object.name_any()), describe(&object));
                 lines.send_modify(|lines| drop(lines.insert(version.unwrap_or_default(), line)));
             }
         })));
         self
     }
 
-    /// Waits until what happened so far is like this; gives it. What is said of an object twice in a row is there once.
+    /// Waits until the history meets `condition`; returns it. Repeated descriptions of an object are merged.
     ///
     /// # Panics
-    ///
-    /// When it does not come to that.
-    pub async fn until(&self, what: &str, like: impl Fn(&[Line]) -> bool) -> Vec<Line> {
+    /// If the deadline passes.
+    pub async fn until(&self, what: &str, condition: impl Fn(&[Line]) -> bool) -> Vec<Line> {
         let mut lines = self.lines.subscribe();
-        let waited = tokio::time::timeout(DEADLINE, lines.wait_for(|lines| like(&news(lines)))).await;
+        let waited =
+            tokio::time::timeout(DEADLINE, lines.wait_for(|lines| condition(&without_repetitions(lines))))
+                .await;
         let Ok(Ok(found)) = waited else {
-            panic!("it never came to: {what}; what happened is {:#?}", news(&self.lines.borrow()));
+            panic!(
+                "timed out waiting for: {what}; history: {:#?}",
+                without_repetitions(&self.lines.borrow())
+            );
         };
-        news(&found)
+        without_repetitions(&found)
     }
 
-    /// What was said of this object so far.
+    /// Returns the descriptions of an object so far.
     pub fn of(&self, object: &str) -> Vec<String> {
-        of(&news(&self.lines.borrow()), object)
+        of(&without_repetitions(&self.lines.borrow()), object)
     }
 }
 
-/// What was said of this object.
+/// Returns the descriptions of an object.
 pub fn of(lines: &[Line], object: &str) -> Vec<String> {
     lines.iter().filter(|(name, _)| name == object).map(|(_, text)| text.clone()).collect()
 }
 
-fn news(lines: &BTreeMap<u64, Line>) -> Vec<Line> {
+fn without_repetitions(lines: &BTreeMap<u64, Line>) -> Vec<Line> {
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut news = Vec::new();
+    let mut changes = Vec::new();
     for line in lines.values() {
         if last.insert(&line.0, &line.1) != Some(&line.1) {
-            news.push(line.clone());
+            changes.push(line.clone());
         }
     }
-    news
+    changes
 }

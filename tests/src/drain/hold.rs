@@ -1,7 +1,7 @@
-//! Holds a drain where it is: the API server refuses to write what would come next.
+//! Stops a drain at a status: the API server refuses to store the next status.
 
 #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
-#![allow(clippy::missing_panics_doc, reason = "what fails a test is said where it fails")]
+#![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 const DEADLINE: Duration = Duration::from_mins(1);
 
 impl Cluster {
-    /// From now on nobody can write this drain status of the node.
+    /// Makes the API server refuse a drain status of a node.
     pub async fn refuse_status(&self, node: &str, status: DrainStatus) {
         let text = status.as_str();
         let is_other = format!(
@@ -23,45 +23,45 @@ impl Cluster {
         );
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": { "name": held(node) },
+            "metadata": { "name": policy_name(node) },
             "spec": {
                 "matchConstraints": { "resourceRules": [{
                     "apiGroups": ["sriovnetwork.openshift.io"], "apiVersions": ["v1"], "operations": ["UPDATE"],
                     "resources": ["sriovnetworknodestates/status"],
                 }] },
-                "validations": [{ "expression": is_other, "message": "held by a test" }],
+                "validations": [{ "expression": is_other, "message": "refused by a test" }],
             },
         });
         let binding = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": { "name": held(node) },
-            "spec": { "policyName": held(node), "validationActions": ["Deny"] },
+            "metadata": { "name": policy_name(node) },
+            "spec": { "policyName": policy_name(node), "validationActions": ["Deny"] },
         });
         for object in [policy, binding] {
-            let file = self.file("hold.json", &object.to_string());
+            let file = self.write_file("hold.json", &object.to_string());
             self.apply_file(&file);
         }
         self.wait_until_refused(node, status, true).await;
     }
 
-    /// Everybody can again.
-    pub async fn refuse_no_more(&self, node: &str, status: DrainStatus) {
-        self.kubectl(&["delete", "validatingadmissionpolicybinding", &held(node)]);
-        self.kubectl(&["delete", "validatingadmissionpolicy", &held(node)]);
+    /// Makes the API server accept the drain status again.
+    pub async fn accept_status_again(&self, node: &str, status: DrainStatus) {
+        self.kubectl(&["delete", "validatingadmissionpolicybinding", &policy_name(node)]);
+        self.kubectl(&["delete", "validatingadmissionpolicy", &policy_name(node)]);
         self.wait_until_refused(node, status, false).await;
     }
 
-    /// Nothing announces when the API server heeds a policy: it is asked, and writes nothing.
+    /// Waits until the API server enforces the policy, which it does not announce. Tries with a dry run.
     async fn wait_until_refused(&self, node: &str, status: DrainStatus, expected: bool) {
         let params = PatchParams { dry_run: true, ..Default::default() };
         let patch = Patch::Merge(json!({ "status": { "drainStatus": status } }));
         let since = Instant::now();
         while self.states().patch_status(node, &params, &patch).await.is_err() != expected {
-            assert!(since.elapsed() < DEADLINE, "refused: {expected}, never came");
+            assert!(since.elapsed() < DEADLINE, "timed out waiting for refused: {expected}");
         }
     }
 }
 
-fn held(node: &str) -> String {
+fn policy_name(node: &str) -> String {
     format!("hold-{node}")
 }

@@ -1,4 +1,4 @@
-//! Who was busy when, as the API server saw it: from watches, in the order of resource versions.
+//! Log of drains in the order of resource versions, recorded from watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -17,60 +17,60 @@ use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_plan::drain::is_in_flight;
 
-use super::{RESOURCE, mark, status_of};
+use super::{RESOURCE, cordon_mark, status_of};
 use crate::cluster::Cluster;
 
-/// What a version of an object says about a node.
+/// Fact about a node from one version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Word {
-    /// The Node is marked, or not.
+enum Entry {
+    /// The Node has the cordon mark, or not.
     Marked(bool),
-    /// How far the drain is.
+    /// Status of the drain.
     Drain(DrainStatus),
-    /// A pod that asks for VFs is there.
+    /// A pod that requests VFs exists.
     Pod(String),
-    /// It is not any more.
+    /// A pod that requested VFs was deleted.
     NoPod(String),
 }
 
-/// What was said, each word of which node, in the order of resource versions.
+/// Entries with their nodes, by resource version.
 #[derive(Debug, Default)]
-struct Words(Mutex<BTreeMap<u64, (String, Word)>>);
+struct Entries(Mutex<BTreeMap<u64, (String, Entry)>>);
 
-/// Follows Nodes, node states and pods until it is dropped.
-pub struct BusyLog {
-    words: Arc<Words>,
-    /// How many words there are.
+/// Recorder of Nodes, node states and pods.
+pub struct DrainLog {
+    entries: Arc<Entries>,
+    /// Number of entries.
     count: watch::Receiver<usize>,
     _follow: [AbortOnDropHandle<()>; 3],
 }
 
-impl BusyLog {
-    /// From now on.
-    pub fn begin(cluster: &Cluster) -> Self {
-        let (tell, count) = watch::channel(0);
-        let tape = Tape { words: Arc::default(), tell: Arc::new(tell) };
-        let nodes = tape.clone().follow(cluster.nodes(), |node: &Node, is_gone| {
-            Some((node.name_any(), Word::Marked(mark(node).is_some() && !is_gone)))
+impl DrainLog {
+    /// Starts recording.
+    pub fn start(cluster: &Cluster) -> Self {
+        let (count_sender, count) = watch::channel(0);
+        let recorder = Recorder { entries: Arc::default(), count: Arc::new(count_sender) };
+        let nodes = recorder.clone().follow(cluster.nodes(), |node: &Node, is_gone| {
+            Some((node.name_any(), Entry::Marked(cordon_mark(node).is_some() && !is_gone)))
         });
-        let states = tape.clone().follow(cluster.states(), |state: &SriovNetworkNodeState, is_gone| {
+        let states = recorder.clone().follow(cluster.states(), |state: &SriovNetworkNodeState, is_gone| {
             let status = if is_gone { DrainStatus::Idle } else { status_of(state) };
-            Some((state.name_any(), Word::Drain(status)))
+            Some((state.name_any(), Entry::Drain(status)))
         });
-        let pods = tape.clone().follow(cluster.api::<Pod>(), pod_word);
-        Self { words: tape.words, count, _follow: [nodes, states, pods] }
+        let pods = recorder.clone().follow(cluster.api::<Pod>(), pod_entry);
+        Self { entries: recorder.entries, count, _follow: [nodes, states, pods] }
     }
 
-    /// The most nodes of `members` that were busy at once: in flight or marked.
-    pub fn most_at_once(&self, members: &[String]) -> usize {
+    /// Returns the maximum number of nodes of `members` that were draining or marked at the same time.
+    pub fn max_busy_nodes(&self, members: &[String]) -> usize {
         let members: BTreeSet<_> = members.iter().collect();
         let (mut marked, mut in_flight) = (BTreeSet::new(), BTreeSet::new());
         let mut most = 0;
-        for (node, word) in self.words.lock().values().filter(|(node, _)| members.contains(node)) {
-            let (set, is_in) = match word {
-                Word::Marked(is_in) => (&mut marked, *is_in),
-                Word::Drain(status) => (&mut in_flight, is_in_flight(*status)),
-                Word::Pod(_) | Word::NoPod(_) => continue,
+        for (node, entry) in self.entries.lock().values().filter(|(node, _)| members.contains(node)) {
+            let (set, is_in) = match entry {
+                Entry::Marked(is_in) => (&mut marked, *is_in),
+                Entry::Drain(status) => (&mut in_flight, is_in_flight(*status)),
+                Entry::Pod(_) | Entry::NoPod(_) => continue,
             };
             if is_in {
                 set.insert(node)
@@ -82,47 +82,47 @@ impl BusyLog {
         most
     }
 
-    /// Pods that ask for VFs and were on a node when it was said to be drained.
+    /// Returns pods with VFs that were on a node when its drain was reported as complete.
     pub fn pods_on_drained_nodes(&self) -> Vec<String> {
-        let mut there: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut pods_by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut found = Vec::new();
-        for (node, word) in self.words.lock().values() {
-            let pods = there.entry(node.clone()).or_default();
-            match word {
-                Word::Pod(pod) => _ = pods.insert(pod.clone()),
-                Word::NoPod(pod) => _ = pods.remove(pod),
-                Word::Drain(DrainStatus::DrainingComplete) => {
+        for (node, entry) in self.entries.lock().values() {
+            let pods = pods_by_node.entry(node.clone()).or_default();
+            match entry {
+                Entry::Pod(pod) => _ = pods.insert(pod.clone()),
+                Entry::NoPod(pod) => _ = pods.remove(pod),
+                Entry::Drain(DrainStatus::DrainingComplete) => {
                     found.extend(pods.iter().map(|pod| format!("{pod} on {node}")));
                 }
-                Word::Drain(_) | Word::Marked(_) => {}
+                Entry::Drain(_) | Entry::Marked(_) => {}
             }
         }
         found
     }
 
-    /// Waits until nodes have become something else so many times in all, as far as their drains go.
-    pub async fn expect_steps(&mut self, count: usize) {
-        let Self { words, count: changes, .. } = self;
-        // Cannot fail: who follows the nodes has the other end.
-        let _ = changes.wait_for(|_| words.steps() >= count).await;
+    /// Waits until the drain status of nodes has changed `count` times in total.
+    pub async fn wait_for_changes(&mut self, count: usize) {
+        let Self { entries, count: changes, .. } = self;
+        // Cannot fail: the recording tasks hold the sender.
+        let _ = changes.wait_for(|_| entries.count_changes() >= count).await;
     }
 
-    /// How often nodes have become something else, as far as their drains go.
-    pub fn steps(&self) -> usize {
-        self.words.steps()
+    /// Returns how often the drain status of nodes has changed.
+    pub fn count_changes(&self) -> usize {
+        self.entries.count_changes()
     }
 }
 
-impl Words {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, (String, Word)>> {
+impl Entries {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, (String, Entry)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn steps(&self) -> usize {
-        let words = self.lock();
+    fn count_changes(&self) -> usize {
+        let entries = self.lock();
         let mut last = BTreeMap::new();
-        let drains = words.values().filter_map(|(node, word)| match word {
-            Word::Drain(status) => Some((node, *status)),
+        let drains = entries.values().filter_map(|(node, entry)| match entry {
+            Entry::Drain(status) => Some((node, *status)),
             _ => None,
         });
         drains
@@ -131,30 +131,30 @@ impl Words {
     }
 }
 
-fn pod_word(pod: &Pod, is_gone: bool) -> Option<(String, Word)> {
+fn pod_entry(pod: &Pod, is_gone: bool) -> Option<(String, Entry)> {
     let spec = pod.spec.as_ref()?;
-    let asks = |container: &k8s_openapi::api::core::v1::Container| {
+    let requests_vfs = |container: &k8s_openapi::api::core::v1::Container| {
         let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
         limits.is_some_and(|limits| limits.contains_key(RESOURCE))
     };
-    let node = spec.node_name.clone().filter(|_| spec.containers.iter().any(asks))?;
+    let node = spec.node_name.clone().filter(|_| spec.containers.iter().any(requests_vfs))?;
     let id = format!("{}/{}", pod.name_any(), pod.uid().unwrap_or_default());
-    Some((node, if is_gone { Word::NoPod(id) } else { Word::Pod(id) }))
+    Some((node, if is_gone { Entry::NoPod(id) } else { Entry::Pod(id) }))
 }
 
-/// Where the words are written down.
+/// Writer of entries.
 #[derive(Clone)]
-struct Tape {
-    words: Arc<Words>,
-    tell: Arc<watch::Sender<usize>>,
+struct Recorder {
+    entries: Arc<Entries>,
+    count: Arc<watch::Sender<usize>>,
 }
 
-impl Tape {
-    /// `say` makes a word of an object, and is told whether it is gone.
+impl Recorder {
+    /// Watches objects. `to_entry` gets an object and whether it was deleted.
     fn follow<K>(
         self,
         api: Api<K>,
-        say: impl Fn(&K, bool) -> Option<(String, Word)> + Send + 'static,
+        to_entry: impl Fn(&K, bool) -> Option<(String, Entry)> + Send + 'static,
     ) -> AbortOnDropHandle<()>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -165,13 +165,13 @@ impl Tape {
                 let (object, is_gone) = match event {
                     Ok(Event::Apply(object) | Event::InitApply(object)) => (object, false),
                     Ok(Event::Delete(object)) => (object, true),
-                    // After an error it goes on where it was.
+                    // After an error the watcher continues.
                     Ok(Event::Init | Event::InitDone) | Err(_) => continue,
                 };
                 let version = object.resource_version().and_then(|version| version.parse().ok());
-                if let Some(word) = say(&object, is_gone) {
-                    self.words.lock().insert(version.unwrap_or_default(), word);
-                    self.tell.send_modify(|count| *count += 1);
+                if let Some(entry) = to_entry(&object, is_gone) {
+                    self.entries.lock().insert(version.unwrap_or_default(), entry);
+                    self.count.send_modify(|count| *count += 1);
                 }
             }
         }))

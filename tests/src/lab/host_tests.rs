@@ -1,4 +1,4 @@
-//! The tests of `vfleet-host` that need a kernel or a systemd of their own. Elsewhere they are ignored.
+//! Tests of `vfleet-host` that change a kernel or systemd. They are ignored outside of the lab.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use anyhow::{Context, Result, bail, ensure};
 use fixture_lab::Vm;
 use serde_json::Value;
 
-/// The variable with the path of the unit tests of `vfleet-host`. `make test` has built them with all others.
+/// Environment variable with the path of the unit tests of `vfleet-host`, which `make test` builds.
 const VARIABLE: &str = "VFLEET_HOST_TESTS";
 
-/// Runs them in the machine; returns their output.
+/// Runs the tests in the machine; returns their output.
 pub(super) fn run(vm: &Vm) -> Result<String> {
-    vm.run_ignored_tests(&program()?)
+    vm.run_ignored_tests(&find_program()?)
 }
 
-fn program() -> Result<PathBuf> {
+fn find_program() -> Result<PathBuf> {
     env::var_os(VARIABLE).map_or_else(build, |path| Ok(path.into()))
 }
 
@@ -32,5 +32,5 @@ fn build() -> Result<PathBuf> {
             return Ok(executable.into());
         }
     }
-    bail!("cargo names no program for the unit tests of vfleet-host")
+    bail!("cargo reports no executable for the unit tests of vfleet-host")
 }

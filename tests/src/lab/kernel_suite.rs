@@ -1,5 +1,5 @@
-//! All that needs a kernel and no API server, in one boot of one machine: a run of the program `contract`, whose reports
-//! can be waited for one by one, and then the tests of `vfleet-host` that change the machine.
+//! Tests that need a kernel and no API server, in one boot of one machine: the program `contract`, whose reports arrive
+//! one by one, and then the tests of `vfleet-host` that change the machine.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,21 +13,21 @@ use anyhow::{Context, Result, anyhow, ensure};
 use fixture_lab::{Job, Options, Vm};
 
 use super::host_tests;
-use crate::contract::{Report, SOME_FAILED};
+use crate::contract::{CaseReport, EXIT_CASE_FAILED};
 
-/// Of the whole run. Generous: the host may be slow, and busy with another machine.
+/// Deadline of the whole run; generous, because another machine may run at the same time.
 const DEADLINE: Duration = Duration::from_hours(1);
 
-/// The part of the suite that is asked for.
+/// Selected part of the suite.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Names of cases and defects of the contract.
     pub cases: Vec<String>,
-    /// Run the tests of `vfleet-host`, too.
+    /// The tests of `vfleet-host` run as well.
     pub host_tests: bool,
 }
 
-/// A run of the suite, under way or over.
+/// Run of the suite, in progress or finished.
 #[derive(Default)]
 pub struct KernelSuite {
     progress: Mutex<Progress>,
@@ -36,20 +36,20 @@ pub struct KernelSuite {
 
 #[derive(Default)]
 struct Progress {
-    reports: BTreeMap<String, Report>,
-    /// The output of the tests of `vfleet-host`, or how they failed.
+    reports: BTreeMap<String, CaseReport>,
+    /// Output of the tests of `vfleet-host`, or their error.
     host_tests: Option<Result<String, String>>,
-    /// How the run ended; what is not reported by then never will be.
+    /// Result of the run, once it has ended. No report arrives afterwards.
     end: Option<Result<(), String>>,
 }
 
 impl KernelSuite {
-    /// Boots a machine, and begins to run what was selected. `program` is `contract`.
+    /// Boots a machine and starts the selected tests. `program` is the path of `contract`.
     pub fn start(program: PathBuf, selection: Selection) -> Arc<Self> {
         let suite = Arc::new(Self::default());
         let running = Arc::clone(&suite);
         thread::spawn(move || {
-            // Whoever waits for a report must hear of the end, also of a sudden one.
+            // Threads that wait for a report must learn of the end, also after a panic.
             let end = catch_unwind(AssertUnwindSafe(|| running.run(&program, selection)));
             let end = end.unwrap_or_else(|_| Err(anyhow!("the run panicked; see above")));
             let end = end.map_err(|error| format!("{error:?}"));
@@ -76,9 +76,9 @@ impl KernelSuite {
             .args(["--change-this-machine", "--format", "json"])
             .args(names)
             .deadline(DEADLINE);
-        let end = vm.spawn(&job)?.wait_streaming(&mut Lines { suite: self, rest: Vec::new() })?;
-        let is_told = end.status == 0 || end.status == i32::from(SOME_FAILED);
-        ensure!(is_told, "{} ended with status {}: {}", program.display(), end.status, end.output);
+        let end = vm.spawn(&job)?.wait_streaming(&mut OutputParser { suite: self, rest: Vec::new() })?;
+        let is_reported = end.status == 0 || end.status == i32::from(EXIT_CASE_FAILED);
+        ensure!(is_reported, "{} ended with status {}: {}", program.display(), end.status, end.output);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl KernelSuite {
     }
 
     /// Waits for the report of a case.
-    pub fn wait_for(&self, name: &str) -> Result<Report> {
+    pub fn wait_for(&self, name: &str) -> Result<CaseReport> {
         self.wait(name, |progress| progress.reports.get(name).cloned())
     }
 
@@ -100,8 +100,9 @@ impl KernelSuite {
                 return Ok(found);
             }
             if let Some(end) = &progress.end {
-                let how = end.as_ref().err().map_or("the run ended without a report of it", String::as_str);
-                return Err(anyhow!("{how}")).with_context(|| format!("{what}: not tried"));
+                let error =
+                    end.as_ref().err().map_or("the run ended without a report of this test", String::as_str);
+                return Err(anyhow!("{error}")).with_context(|| format!("{what}: not run"));
             }
             progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
@@ -112,19 +113,19 @@ impl KernelSuite {
     }
 }
 
-/// Takes the program's output, line by line.
-struct Lines<'a> {
+/// Parser of the output of `contract`, which consists of lines.
+struct OutputParser<'a> {
     suite: &'a KernelSuite,
     rest: Vec<u8>,
 }
 
-impl Write for Lines<'_> {
+impl Write for OutputParser<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.rest.extend(bytes);
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
-            // Other lines are the summary, or what somebody said on standard error.
-            if let Ok(report) = serde_json::from_slice::<Report>(&line) {
+            // Other lines are the summary, or text from standard error.
+            if let Ok(report) = serde_json::from_slice::<CaseReport>(&line) {
                 self.suite.lock().reports.insert(report.name.clone(), report);
                 self.suite.changed.notify_all();
             }

@@ -1,49 +1,54 @@
+//! Kernel arguments and reboots.
+
 use fixture_lab::Vm;
 use serde_json::{Value, json};
 
+use super::crashing_agent::{BOOT_LOADER_STEPS, CrashingAgent};
 use super::guest::Guest;
-use super::mortal::{Mortal, OF_BOOT_LOADERS};
-use super::records::WITHOUT_IOMMU;
-use super::scene::{PF, Scene, kill};
+use super::lab_cluster::{LabCluster, PF, kill};
+use super::takeover::WITHOUT_IOMMU;
 
 const REBOOTS: &str = "/etc/sriov-operator/vfleet/reboots.json";
-const NEEDED: &str = "intel_iommu=on iommu=pt";
+const REQUIRED_ARGUMENTS: &str = "intel_iommu=on iommu=pt";
 
-/// vfio-pci needs the IOMMU, which is off, and the boot loader does not do what it is told: after two reboots that did
-/// not help there is no third, and the node says why. Leaves the machine without an IOMMU.
-pub(super) async fn that_changes_nothing(scene: &Scene<'_>) {
-    let Scene { cluster, guest, .. } = scene;
+/// The agent needs the IOMMU for vfio-pci, but the boot loader ignores the arguments: after two reboots without effect
+/// the agent reports the problem instead of rebooting again. Leaves the machine without an IOMMU.
+pub(super) async fn gives_up_after_two_reboots(lab: &LabCluster<'_>) {
+    let LabCluster { cluster, guest, .. } = lab;
     switch_iommu_off(guest);
     install_grub(guest, "true");
     cluster.apply_policy("dpdk", policy()).await;
     for _ in 0..2 {
-        scene.reboot_by_the_agent(&[]);
-        assert_restart_is_prepared(guest);
+        lab.wait_for_reboot_by_agent(&[]);
+        assert_reboot_is_prepared(guest);
     }
     let boots = guest.vm.boots();
-    let agent = scene.start_agent();
-    let state = scene.wait("Failed", |state| state.sync_status() == "Failed").await;
+    let agent = lab.start_agent();
+    let state = lab.wait("Failed", |state| state.sync_status() == "Failed").await;
     for word in ["intel_iommu=on", "2"] {
         assert!(state.error().contains(word), "{}", state.error());
     }
     kill(agent);
-    let agent = scene.start_agent();
-    guest.until_idle();
-    assert_eq!(guest.executed(), [""; 0], "an agent that starts again does not try again");
+    let agent = lab.start_agent();
+    guest.wait_until_idle();
+    assert_eq!(guest.executed(), [""; 0], "a restarted agent does not try again");
     assert_eq!(guest.vm.boots(), boots);
 
     cluster.delete_policy("dpdk").await;
-    scene.wait_for_no_vfs(PF).await;
-    guest.until("the reboots are forgotten, as nothing is missing any more", &format!("test ! -e {REBOOTS}"));
+    lab.wait_for_no_vfs(PF).await;
+    guest.wait_until(
+        "the reboot count is cleared, because no argument is missing any more",
+        &format!("test ! -e {REBOOTS}"),
+    );
     kill(agent);
 }
 
-/// The same with a boot loader that works, an administrator who said the contrary, and an agent that is killed again and
-/// again on the way: one reboot, VFs bound to vfio-pci, and nothing is left of the count.
-pub(super) async fn that_works(scene: &Scene<'_>) {
-    let Scene { cluster, guest, .. } = scene;
+/// With a working boot loader the agent needs one reboot until VFs are bound to vfio-pci, although the administrator
+/// had set contrary arguments and the agent crashes repeatedly. The reboot count is cleared at the end.
+pub(super) async fn sets_kernel_arguments(lab: &LabCluster<'_>) {
+    let LabCluster { cluster, guest, .. } = lab;
     switch_iommu_off(guest);
-    // What GRUB's tool does, for the one thing that matters here.
+    // The part of update-grub that writes the kernel arguments.
     let update = format!(
         ". /etc/default/grub; for file in /etc/default/grub.d/*.cfg; do . $file; done
         echo \"$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT\" >{}",
@@ -51,36 +56,36 @@ pub(super) async fn that_works(scene: &Scene<'_>) {
     );
     install_grub(guest, &update);
     cluster.apply_policy("dpdk", policy()).await;
-    let mortal = Mortal::new(scene, &OF_BOOT_LOADERS);
+    let crashing_agent = CrashingAgent::new(lab, &BOOT_LOADER_STEPS);
     let boots = guest.vm.boots();
-    mortal.reboot("");
-    assert_restart_is_prepared(guest);
+    crashing_agent.reboot("");
+    assert_reboot_is_prepared(guest);
     let line = guest.run("cat /proc/cmdline");
-    assert!(line.ends_with(NEEDED) && !line.contains(WITHOUT_IOMMU), "{line}");
-    let agent = mortal.start("");
-    scene.wait_for_drivers(PF, &["vfio-pci"; 2]).await;
-    assert_eq!(guest.run(&format!("ls {REBOOTS} 2>/dev/null || true")), "", "the reboots are forgotten");
+    assert!(line.ends_with(REQUIRED_ARGUMENTS) && !line.contains(WITHOUT_IOMMU), "{line}");
+    let agent = crashing_agent.start("");
+    lab.wait_for_drivers(PF, &["vfio-pci"; 2]).await;
+    assert_eq!(guest.run(&format!("ls {REBOOTS} 2>/dev/null || true")), "", "the reboot count is cleared");
     assert_eq!(guest.vm.boots(), boots + 1);
-    mortal.assert_killed_at_all();
+    crashing_agent.assert_crashed_at_all();
 
     cluster.delete_policy("dpdk").await;
-    scene.wait_for_no_vfs(PF).await;
+    lab.wait_for_no_vfs(PF).await;
     kill(agent);
     guest.run("rm -r /etc/default/grub /etc/default/grub.d /usr/sbin/update-grub");
 }
 
-/// Only a reboot can do that, so it is not done when it was done before.
+/// Reboots without an IOMMU, unless it is off already.
 fn switch_iommu_off(guest: &Guest<'_>) {
     if !guest.run("ls /sys/kernel/iommu_groups").is_empty() {
         guest.vm.reboot_with(WITHOUT_IOMMU).expect("the machine reboots");
     }
 }
 
-/// The agent has set the arguments, and counted.
-fn assert_restart_is_prepared(guest: &Guest<'_>) {
+/// Checks that the agent has set the arguments and counted the reboot.
+fn assert_reboot_is_prepared(guest: &Guest<'_>) {
     let drop_in = guest.run("cat /etc/default/grub.d/90-vfleet.cfg");
-    assert!(drop_in.contains(NEEDED), "{drop_in}");
-    assert!(guest.run(&format!("cat {REBOOTS}")).contains(NEEDED));
+    assert!(drop_in.contains(REQUIRED_ARGUMENTS), "{drop_in}");
+    assert!(guest.run(&format!("cat {REBOOTS}")).contains(REQUIRED_ARGUMENTS));
 }
 
 fn install_grub(guest: &Guest<'_>, update: &str) {

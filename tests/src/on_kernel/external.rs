@@ -1,45 +1,55 @@
+//! Externally managed PFs.
+
 use serde_json::{Value, json};
 
-use super::guest::{Guest, assert_same};
-use super::scene::{OTHER_PF, PF, Scene, kill};
-use crate::cluster::State;
+use super::guest::{Guest, assert_unchanged};
+use super::lab_cluster::{LabCluster, OTHER_PF, PF, kill};
+use crate::cluster::NodeStateView;
 
-/// Of the pod at the other end of the wire.
+/// Network namespace of the peer, which stands for a pod.
 const PEER: &str = "peer";
 
-/// VFs that somebody makes while the agent runs, of which the node itself uses the first, and the policy wants the last
-/// two. The card and the others stay as they are, to the byte, whatever becomes of the policy.
-pub(super) async fn only_the_vfs_of_the_policy(scene: &Scene<'_>) {
-    let Scene { cluster, guest, .. } = scene;
-    let agent = scene.start_agent();
+/// An administrator creates VFs while the agent runs. The node uses the first VF, and the policy selects the last two.
+/// The PF and the other VFs stay unchanged when the policy is created, changed and deleted.
+pub(super) async fn configures_only_vfs_of_the_policy(lab: &LabCluster<'_>) {
+    let LabCluster { cluster, guest, .. } = lab;
+    let agent = lab.start_agent();
     cluster.apply_policy("external", policy(true, "netdevice")).await;
-    let state = scene.wait("Failed", |state| state.sync_status() == "Failed").await;
+    let state = lab.wait("Failed", |state| state.sync_status() == "Failed").await;
     assert!(state.error().contains(PF) || state.error().contains("0000:01:00.0"), "{}", state.error());
     assert_eq!(guest.drivers(PF), [""; 0]);
 
-    guest.make_vfs(PF, 7);
-    scene.wait_for_drivers(PF, &["igbvf"; 7]).await;
+    guest.create_vfs(PF, 7);
+    lab.wait_for_drivers(PF, &["igbvf"; 7]).await;
 
     connect(guest);
     let before = guest.snapshot(PF, 0..5);
-    let pings = scene.start("exec ping -i 0.1 192.0.2.2", &[]);
+    let pings = lab.start_script("exec ping -i 0.1 192.0.2.2", &[]);
     cluster.apply_policy("external", policy(true, "vfio-pci")).await;
     let split = ["igbvf", "igbvf", "igbvf", "igbvf", "igbvf", "vfio-pci", "vfio-pci"];
-    scene.wait_for_drivers(PF, &split).await;
+    lab.wait_for_drivers(PF, &split).await;
     guest.run("pkill -INT -x ping");
-    let pings = pings.wait().expect("it ends").output;
-    assert!(pings.contains(", 0% packet loss"), "VF 0 was disturbed: {pings}");
-    assert_same(&before, &guest.snapshot(PF, 0..5), "others were touched");
+    let pings = pings.wait().expect("ping ends").output;
+    assert!(pings.contains(", 0% packet loss"), "VF 0 lost packets: {pings}");
+    assert_unchanged(&before, &guest.snapshot(PF, 0..5), "other VFs were changed");
 
     cluster.delete_policy("external").await;
-    let forgotten = |state: &State| state.is_synced() && state.vfs(PF).len() == 7;
-    scene.wait("the policy is gone", forgotten).await;
-    guest.until("the record is gone", "test -z \"$(ls /etc/sriov-operator/vfleet/pci)\"");
-    assert_same(&before, &guest.snapshot(PF, 0..5), "others were touched when the policy went");
+    let is_forgotten = |state: &NodeStateView| state.is_synced() && state.vfs(PF).len() == 7;
+    lab.wait("the policy is deleted", is_forgotten).await;
+    guest.wait_until("the record is removed", "test -z \"$(ls /etc/sriov-operator/vfleet/pci)\"");
+    assert_unchanged(
+        &before,
+        &guest.snapshot(PF, 0..5),
+        "other VFs were changed when the policy was deleted",
+    );
     assert_eq!(guest.drivers(PF).len(), 7);
 
-    become_owned_and_back(scene).await;
-    assert_same(&before, &guest.snapshot(PF, 0..5), "others were touched while it was ours");
+    toggle_externally_managed(lab).await;
+    assert_unchanged(
+        &before,
+        &guest.snapshot(PF, 0..5),
+        "other VFs were changed while the PF was not externally managed",
+    );
 
     kill(agent);
     guest.run(&format!("ip netns delete {PEER}; udevadm settle"));
@@ -48,19 +58,23 @@ pub(super) async fn only_the_vfs_of_the_policy(scene: &Scene<'_>) {
     }
 }
 
-/// The last applied record decides whether the VFs are ours: here it says that they are not.
-async fn become_owned_and_back(scene: &Scene<'_>) {
-    let Scene { cluster, guest, .. } = scene;
+/// Switches the policy to managed and back. The last record decides who owns the VFs: here it says that they are
+/// external.
+async fn toggle_externally_managed(lab: &LabCluster<'_>) {
+    let LabCluster { cluster, guest, .. } = lab;
     let record = "cat /etc/sriov-operator/vfleet/pci/*";
     cluster.apply_policy("external", policy(false, "vfio-pci")).await;
-    scene.wait("it is ours", State::is_synced).await;
-    guest.until("the record says so", &format!("! {record} | grep -q '\"externallyManaged\": true'"));
+    lab.wait("the PF is managed", NodeStateView::is_synced).await;
+    guest.wait_until("the record is managed", &format!("! {record} | grep -q '\"externallyManaged\": true'"));
     cluster.apply_policy("external", policy(true, "vfio-pci")).await;
-    scene.wait("it is not ours any more", State::is_synced).await;
-    guest.until("the record says so", &format!("{record} | grep -q '\"externallyManaged\": true'"));
+    lab.wait("the PF is externally managed again", NodeStateView::is_synced).await;
+    guest.wait_until(
+        "the record is externally managed",
+        &format!("{record} | grep -q '\"externallyManaged\": true'"),
+    );
     cluster.delete_policy("external").await;
-    guest.until("the record is gone", "test -z \"$(ls /etc/sriov-operator/vfleet/pci)\"");
-    assert_eq!(guest.drivers(PF).len(), 7, "its VFs stay");
+    guest.wait_until("the record is removed", "test -z \"$(ls /etc/sriov-operator/vfleet/pci)\"");
+    assert_eq!(guest.drivers(PF).len(), 7, "the VFs are kept");
 }
 
 fn policy(external: bool, device_type: &str) -> Value {
@@ -70,9 +84,9 @@ fn policy(external: bool, device_type: &str) -> Value {
     })
 }
 
-/// VF 0 carries traffic of the node itself, to a VF of the other card in a pod.
+/// Connects VF 0, used by the node, with a VF of the other card in the network namespace of a pod.
 fn connect(guest: &Guest<'_>) {
-    guest.make_vfs(OTHER_PF, 1);
+    guest.create_vfs(OTHER_PF, 1);
     guest.run(&format!(
         "ip netns add {PEER}
         ip link set {OTHER_PF}v0 netns {PEER}

@@ -1,13 +1,15 @@
+//! Machine of the lab, read and changed with its own tools.
+
 use std::ops::Range;
 use std::path::Path;
 
 use fixture_lab::{Job, Vm};
 use serde_json::Value;
 
-/// What the agent in the machine says.
+/// Log of the agent in the machine.
 pub(super) const AGENT_LOG: &str = "/run/agent.log";
 
-/// The lab's machine, looked at and changed with its own tools.
+/// Machine of the lab.
 pub(super) struct Guest<'a> {
     pub(super) vm: &'a Vm,
 }
@@ -17,59 +19,59 @@ impl<'a> Guest<'a> {
         Self { vm }
     }
 
-    /// Brings a program into the machine; gives its path there.
+    /// Copies a program into the machine; returns its path there.
     pub(super) fn install(&self, program: &Path) -> String {
-        self.vm.install(program).expect("the program reaches the machine")
+        self.vm.install(program).expect("the program is copied to the machine")
     }
 
-    /// Runs a script, which must succeed; gives what it wrote.
+    /// Runs a script, which must succeed; returns its output.
     pub(super) fn run(&self, script: &str) -> String {
         let output = self.vm.run(&Job::shell(format!("set -e\n{script}"))).expect("the machine runs jobs");
         output.success().unwrap_or_else(|error| panic!("{script}: {error:#}")).trim().to_owned()
     }
 
     /// Waits until a command succeeds in the machine.
-    pub(super) fn until(&self, what: &str, command: &str) {
+    pub(super) fn wait_until(&self, what: &str, command: &str) {
         let script =
             format!("for try in $(seq 1200); do if {command}; then exit 0; fi; sleep 0.1; done; exit 1");
         let output = self.vm.run(&Job::shell(script)).expect("the machine runs jobs");
-        assert_eq!(output.status, 0, "never: {what}\n{}", self.agent_log());
+        assert_eq!(output.status, 0, "timed out: {what}\n{}", self.agent_log());
     }
 
     pub(super) fn agent_log(&self) -> String {
         self.run(&format!("cat {AGENT_LOG} 2>/dev/null || true"))
     }
 
-    /// The steps that the agent has executed since it was started, as it logs them.
+    /// Returns the log lines of the steps that the agent has executed since it was started.
     pub(super) fn executed(&self) -> Vec<String> {
         let log = self.agent_log();
         log.lines().filter(|line| line.contains("executing")).map(str::to_owned).collect()
     }
 
-    /// Steps that the agent has executed since it was started, without their reasons.
+    /// Returns the steps that the agent has executed since it was started.
     pub(super) fn executed_steps(&self) -> Vec<String> {
         self.executed().iter().map(|line| step_of(line)).collect()
     }
 
-    /// The same, without those that were executed for this reason.
+    /// Returns the executed steps except those with this reason.
     pub(super) fn executed_steps_except(&self, reason: &str) -> Vec<String> {
         let reason = format!(" why={reason:?}");
         self.executed().iter().filter(|line| !line.contains(&reason)).map(|line| step_of(line)).collect()
     }
 
     /// Waits until the agent has found nothing to do.
-    pub(super) fn until_idle(&self) {
-        self.until("the agent has looked", &format!("grep -q 'nothing to do' {AGENT_LOG}"));
+    pub(super) fn wait_until_idle(&self) {
+        self.wait_until("the agent has nothing to do", &format!("grep -q 'nothing to do' {AGENT_LOG}"));
     }
 
-    /// Makes VFs, as an administrator does.
-    pub(super) fn make_vfs(&self, pf: &str, count: u32) {
+    /// Creates VFs, as an administrator does.
+    pub(super) fn create_vfs(&self, pf: &str, count: u32) {
         self.run(&format!(
             "ip link set {pf} up; echo {count} >/sys/class/net/{pf}/device/sriov_numvfs; udevadm settle"
         ));
     }
 
-    /// The drivers of a card's VFs; "none" for a VF without one.
+    /// Returns the drivers of the VFs of a card; "none" for an unbound VF.
     pub(super) fn drivers(&self, pf: &str) -> Vec<String> {
         let script = format!(
             "for vf in $(ls -dv /sys/class/net/{pf}/device/virtfn* 2>/dev/null); do
@@ -79,7 +81,7 @@ impl<'a> Guest<'a> {
         self.run(&script).lines().map(str::to_owned).collect()
     }
 
-    /// The interfaces of a card's VFs, after udev has finished with them.
+    /// Returns the names of the interfaces of the VFs of a card, after udev has settled.
     pub(super) fn vf_names(&self, pf: &str) -> Vec<String> {
         let script = format!(
             "udevadm settle; for vf in $(ls -dv /sys/class/net/{pf}/device/virtfn*); do ls $vf/net; done"
@@ -87,7 +89,7 @@ impl<'a> Guest<'a> {
         self.run(&script).lines().map(str::to_owned).collect()
     }
 
-    /// Makes the machine what every story expects, whatever an earlier one has left.
+    /// Restores the initial state of the machine, whatever the previous scenario has left.
     pub(super) fn clean(&self) {
         self.run(
             "for netns in $(ip netns list | cut -d ' ' -f 1); do ip netns delete $netns; done
@@ -100,8 +102,7 @@ impl<'a> Guest<'a> {
         );
     }
 
-    /// What can be seen of a card and of some of its VFs, down to the byte: what `ip` tells, the drivers, the files of
-    /// sysfs.
+    /// Returns the state of a card and of some of its VFs as text: output of `ip`, drivers and files of sysfs.
     pub(super) fn snapshot(&self, pf: &str, vfs: Range<u32>) -> String {
         let Range { start, end } = vfs;
         let script = format!(
@@ -122,7 +123,7 @@ impl<'a> Guest<'a> {
         self.run(&script)
     }
 
-    /// The addresses that the card keeps for its VFs.
+    /// Returns the admin MACs of the VFs of a card.
     pub(super) fn vf_macs(&self, pf: &str) -> Vec<String> {
         let script = format!("ip -json link show {pf} | jq -r '.[0].vfinfo_list[]?.address'");
         self.run(&script).lines().map(str::to_owned).collect()
@@ -130,7 +131,7 @@ impl<'a> Guest<'a> {
 
     fn link(&self, name: &str) -> Value {
         let links: Value =
-            serde_json::from_str(&self.run(&format!("ip -json link show {name}"))).expect("ip speaks JSON");
+            serde_json::from_str(&self.run(&format!("ip -json link show {name}"))).expect("ip prints JSON");
         links[0].clone()
     }
 
@@ -143,11 +144,11 @@ impl<'a> Guest<'a> {
     }
 }
 
-/// Fails with those lines in which two snapshots differ.
+/// Panics with the lines in which two snapshots differ.
 #[track_caller]
-pub(super) fn assert_same(before: &str, after: &str, what: &str) {
+pub(super) fn assert_unchanged(before: &str, after: &str, what: &str) {
     let only_in = |one: &str, other: &str| {
-        let lines = one.lines().filter(|line| !other.lines().any(|known| known == *line));
+        let lines = one.lines().filter(|line| !other.lines().any(|other_line| other_line == *line));
         lines.collect::<Vec<_>>().join("\n")
     };
     assert!(
@@ -158,8 +159,8 @@ pub(super) fn assert_same(before: &str, after: &str, what: &str) {
     );
 }
 
-/// Step of a line in the agent's log.
+/// Returns the step in a line of the log of the agent.
 fn step_of(line: &str) -> String {
-    let (_, rest) = line.split_once(" step=").unwrap_or_else(|| panic!("no step: {line}"));
+    let (_, rest) = line.split_once(" step=").unwrap_or_else(|| panic!("no step in the log line: {line}"));
     rest.split(" why=").next().unwrap_or_default().to_owned()
 }

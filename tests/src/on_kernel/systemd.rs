@@ -1,106 +1,112 @@
+//! systemd mode.
+
 use serde_json::json;
 
+use super::crashing_agent::{CrashingAgent, UNIT_STEPS};
 use super::guest::{AGENT_LOG, Guest};
-use super::mortal::{Mortal, OF_UNITS};
-use super::records::with_iommu;
-use super::scene::{PF, Scene, kill};
+use super::lab_cluster::{LabCluster, PF, kill};
+use super::takeover::with_iommu;
 
 const MODE: [(&str, &str); 1] = [("CONFIGURATION_MODE", "systemd")];
-/// The lab's machine has it, and does not start it.
+/// Service that is installed in the machine of the lab, but not enabled.
 const NETWORK_SERVICE: &str = "systemd-networkd.service";
 const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
 
-/// The agent writes down what is wanted and reboots; the units make it so at boot, the one before the network, the other
-/// after it; the agent tells what came of it and leaves the cards alone. Without the mode nothing of it is left. The
-/// agents that write it down, and that clean up, are killed again and again.
-pub(super) async fn units_do_it_at_boot(scene: &Scene<'_>) {
-    let Scene { cluster, guest, .. } = scene;
+/// The agent writes the desired state and reboots. One unit configures the cards before the network, another one after
+/// it. The agent reports the result and leaves the cards alone. Without systemd mode no unit is left. The agents that
+/// write the desired state and that clean up crash repeatedly.
+pub(super) async fn units_configure_cards_at_boot(lab: &LabCluster<'_>) {
+    let LabCluster { cluster, guest, .. } = lab;
     let policy = json!({ "numVfs": 3, "deviceType": "vfio-pci", "nicSelector": { "pfNames": [PF] } });
     if guest.run("ls /sys/kernel/iommu_groups").is_empty() {
         guest.vm.reboot_with(&with_iommu()).expect("the machine reboots");
     }
     guest.run(&format!("systemctl add-wants multi-user.target {NETWORK_SERVICE}"));
     cluster.apply_policy("at-boot", policy).await;
-    let mortal = Mortal::new(scene, &OF_UNITS);
-    mortal.reboot("--systemd");
+    let crashing_agent = CrashingAgent::new(lab, &UNIT_STEPS);
+    crashing_agent.reboot("--systemd");
 
     let state = format!("systemctl show --value -p SubState {}", UNITS[1]);
-    guest.until("the units have ended", &format!("{state} | grep -qx -e exited -e failed"));
+    guest.wait_until("the units have ended", &format!("{state} | grep -qx -e exited -e failed"));
     let journal = guest.run("journalctl -b -u 'sriov-config*'");
-    assert_eq!(guest.drivers(PF), ["vfio-pci"; 3], "made at boot: {journal}");
+    assert_eq!(guest.drivers(PF), ["vfio-pci"; 3], "configured at boot: {journal}");
     for unit in UNITS {
         let result = guest.run(&format!("systemctl show -p Result -p ExecMainStatus {unit}"));
         assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}: {journal}");
     }
     assert_order(guest);
-    assert_given_up_when_it_hangs(guest);
+    assert_hanging_unit_is_killed(guest);
     let result = guest.run("cat /etc/sriov-operator/sriov-interface-result.yaml");
     assert!(result.contains("syncStatus: Succeeded"), "{result}");
 
-    // Not the program that the mortal agent has installed: like a new version of it.
-    let agent = scene.start_agent_with(&MODE);
-    scene.wait_for_drivers(PF, &["vfio-pci"; 3]).await;
-    guest.until("it is installed", &format!("grep -q 'the cards are as wanted' {AGENT_LOG}"));
-    let own = ["install this program as /var/lib/sriov/vfleet", "forget reboots"];
-    // The units do not know of clouds: the agent may add to the record what it knows of the card, and nothing else.
-    let executed = guest.executed_steps_except("the card's names, IDs or network changed");
-    assert_eq!(executed, own, "the cards are the units' business");
+    // Another program than the one that the crashing agent has installed, like a new version.
+    let agent = lab.start_agent_with(&MODE);
+    lab.wait_for_drivers(PF, &["vfio-pci"; 3]).await;
+    guest.wait_until("the program is installed", &format!("grep -q 'all cards are configured' {AGENT_LOG}"));
+    let expected = ["install vfleet as /var/lib/sriov/vfleet", "remove reboot count"];
+    // The units do not know clouds: the agent may complete the record of the card, and nothing else.
+    let executed = guest.executed_steps_except("name, ID or network of the card changed");
+    assert_eq!(executed, expected, "the agent leaves the cards to the units");
     kill(agent);
-    let agent = scene.start_agent_with(&MODE);
-    guest.until_idle();
-    assert_eq!(guest.executed_steps(), [""; 0], "nothing is left to do");
+    let agent = lab.start_agent_with(&MODE);
+    guest.wait_until_idle();
+    assert_eq!(guest.executed_steps(), [""; 0], "no step is left");
     kill(agent);
 
-    let agent = mortal.start("");
+    let agent = crashing_agent.start("");
     cluster.delete_policy("at-boot").await;
-    scene.wait_for_no_vfs(PF).await;
+    lab.wait_for_no_vfs(PF).await;
     let left = guest.run(&format!("cd /etc/systemd/system; ls {} 2>/dev/null || true", UNITS.join(" ")));
-    assert_eq!(left, "", "nothing is left of the mode");
-    mortal.assert_killed_at_all();
+    assert_eq!(left, "", "units are left");
+    crashing_agent.assert_crashed_at_all();
     guest.run(&format!("rm /etc/systemd/system/multi-user.target.wants/{NETWORK_SERVICE}"));
     kill(agent);
 }
 
-/// One that hangs, with less time than it has, is killed and not started again; by hand, it ends as it should.
-fn assert_given_up_when_it_hangs(guest: &Guest<'_>) {
+/// Checks that a unit that hangs is killed and not restarted, and that it succeeds when it is started by hand.
+fn assert_hanging_unit_is_killed(guest: &Guest<'_>) {
     let unit = UNITS[1];
     let drop_in = format!("/run/systemd/system/{unit}.d");
     let hangs = "[Service]\nTimeoutStartSec=2s\nTimeoutStopSec=1s\nExecStartPre=/bin/sh -c 'trap : TERM; while :; do sleep 600; done'\n";
     guest.run(&format!("mkdir -p {drop_in}; printf %b \"{hangs}\" >{drop_in}/hangs.conf"));
     guest.run("sed -i s/Succeeded/InProgress/ /etc/sriov-operator/sriov-interface-result.yaml");
     guest.run(&format!("systemctl daemon-reload; systemctl restart --no-block {unit}"));
-    let shows = |property: &str, value: &str| {
-        guest.until(value, &format!("systemctl show --value -p {property} {unit} | grep -qx {value}"));
+    let wait_for = |property: &str, value: &str| {
+        guest.wait_until(value, &format!("systemctl show --value -p {property} {unit} | grep -qx {value}"));
     };
-    shows("SubState", "failed");
-    shows("Result", "timeout");
-    shows("NRestarts", "0");
+    wait_for("SubState", "failed");
+    wait_for("Result", "timeout");
+    wait_for("NRestarts", "0");
     let processes = format!("/sys/fs/cgroup/system.slice/{unit}/cgroup.procs");
-    assert_eq!(guest.run(&format!("cat {processes} 2>/dev/null || true")), "", "it is at work no more");
+    assert_eq!(
+        guest.run(&format!("cat {processes} 2>/dev/null || true")),
+        "",
+        "a process of the unit is left"
+    );
     guest.run(&format!("rm -r {drop_in}; systemctl daemon-reload; systemctl restart {unit}"));
-    shows("SubState", "exited");
+    wait_for("SubState", "exited");
 }
 
-/// The first unit has ended before the network began, the second began after that. That systemd knows the order is not
-/// enough: nothing may be in its way.
+/// Checks that the first unit ended before the network started, and that the second unit started after that. Compares
+/// timestamps of the boot, because the dependencies alone do not prove the order.
 fn assert_order(guest: &Guest<'_>) {
     let before = guest.run(&format!("systemctl show --value -p Before {}", UNITS[0]));
     assert!(before.split(' ').any(|unit| unit == "network-pre.target"), "{before}");
     let when = |unit: &str, event: &str| -> u64 {
         let time = guest.run(&format!("systemctl show --value -p {event}TimestampMonotonic {unit}"));
         let time = time.parse().unwrap_or_else(|error| panic!("{event} of {unit}: {error}: {time}"));
-        assert_ne!(time, 0, "never: {event} of {unit}");
+        assert_ne!(time, 0, "{unit} has no {event}");
         time
     };
     let order = [
-        ("the first unit began", when(UNITS[0], "ExecMainStart")),
-        ("it ended", when(UNITS[0], "ExecMainExit")),
-        ("the network may begin", when("network-pre.target", "ActiveEnter")),
-        ("who manages it began", when(NETWORK_SERVICE, "ExecMainStart")),
-        ("the network is there", when("network.target", "ActiveEnter")),
-        ("it is said to work", when("network-online.target", "ActiveEnter")),
-        ("the second unit began", when(UNITS[1], "ExecMainStart")),
-        ("it ended", when(UNITS[1], "ExecMainExit")),
+        ("first unit started", when(UNITS[0], "ExecMainStart")),
+        ("first unit ended", when(UNITS[0], "ExecMainExit")),
+        ("network may start", when("network-pre.target", "ActiveEnter")),
+        ("network service started", when(NETWORK_SERVICE, "ExecMainStart")),
+        ("network started", when("network.target", "ActiveEnter")),
+        ("network online", when("network-online.target", "ActiveEnter")),
+        ("second unit started", when(UNITS[1], "ExecMainStart")),
+        ("second unit ended", when(UNITS[1], "ExecMainExit")),
     ];
-    assert!(order.is_sorted_by_key(|(_, time)| time), "microseconds of the boot: {order:#?}");
+    assert!(order.is_sorted_by_key(|(_, time)| time), "wrong order, in microseconds since boot: {order:#?}");
 }

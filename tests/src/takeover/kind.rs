@@ -1,9 +1,9 @@
-//! The kinds of objects that are looked at as plain data.
+//! Kinds of objects that tests read as plain data.
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 
-/// A kind.
+/// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     State,
@@ -20,15 +20,15 @@ pub enum Kind {
 
 impl Kind {
     fn names(self) -> (&'static str, &'static str, &'static str) {
-        const OURS: &str = "sriovnetwork.openshift.io";
+        const GROUP: &str = "sriovnetwork.openshift.io";
         match self {
-            Self::State => (OURS, "SriovNetworkNodeState", "sriovnetworknodestates"),
-            Self::Policy => (OURS, "SriovNetworkNodePolicy", "sriovnetworknodepolicies"),
-            Self::Pool => (OURS, "SriovNetworkPoolConfig", "sriovnetworkpoolconfigs"),
-            Self::Config => (OURS, "SriovOperatorConfig", "sriovoperatorconfigs"),
-            Self::Network => (OURS, "SriovNetwork", "sriovnetworks"),
-            Self::IbNetwork => (OURS, "SriovIBNetwork", "sriovibnetworks"),
-            Self::OvsNetwork => (OURS, "OVSNetwork", "ovsnetworks"),
+            Self::State => (GROUP, "SriovNetworkNodeState", "sriovnetworknodestates"),
+            Self::Policy => (GROUP, "SriovNetworkNodePolicy", "sriovnetworknodepolicies"),
+            Self::Pool => (GROUP, "SriovNetworkPoolConfig", "sriovnetworkpoolconfigs"),
+            Self::Config => (GROUP, "SriovOperatorConfig", "sriovoperatorconfigs"),
+            Self::Network => (GROUP, "SriovNetwork", "sriovnetworks"),
+            Self::IbNetwork => (GROUP, "SriovIBNetwork", "sriovibnetworks"),
+            Self::OvsNetwork => (GROUP, "OVSNetwork", "ovsnetworks"),
             Self::Attachment => {
                 ("k8s.cni.cncf.io", "NetworkAttachmentDefinition", "network-attachment-definitions")
             }
@@ -37,13 +37,13 @@ impl Kind {
         }
     }
 
-    /// Its name in commands.
+    /// Returns the name of the resource in commands.
     pub fn plural(self) -> String {
         let (group, _, plural) = self.names();
         if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
     }
 
-    /// The objects of this kind.
+    /// Returns the API of this kind.
     pub fn api(self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         let (group, kind, plural) = self.names();
         let kind = GroupVersionKind::gvk(group, "v1", kind);

@@ -1,4 +1,4 @@
-//! The steps of a plan, as much at once as `vfleet_plan::schedule` allows.
+//! Execution of the steps of a plan, in parallel as far as `vfleet_plan::schedule` allows.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,146 +6,162 @@ use std::thread;
 use std::time::Instant;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_host::with_causes;
+use vfleet_host::format_error_chain;
 use vfleet_plan::{HostFacts, Lane, PlannedStep, Stage, Step, Target, schedule};
 
-use super::{Failure, Happening, Work};
+use super::{ApplyContext, ExecutionEvent, Failure};
 
-/// The kernel does most of its work on a card's VFs one after the other, so more threads would only wait.
-const PARTS_AT_ONCE: usize = 8;
-/// They only wait for the host.
-const STACK: usize = 256 * 1024;
+/// Largest number of VFs of a card that are configured in parallel. The kernel serializes most of that anyway.
+const MAX_PARALLEL_PARTS: usize = 8;
+/// Stack size of the threads, which only wait for the host.
+const STACK_SIZE: usize = 256 * 1024;
 
-/// What came of the steps.
+/// Result of the execution of steps.
 #[derive(Debug, Default)]
-pub(super) struct Executed {
-    /// How many did what they should.
+pub(super) struct ExecutionResult {
+    /// Number of steps that succeeded.
     pub(super) count: usize,
-    /// One for each that did not.
+    /// Failures, one for each failed step.
     pub(super) failures: Vec<Failure>,
-    /// Trials that the kernel refused: another plan follows.
+    /// Trials that the kernel refused. Another plan follows.
     pub(super) refusals: Vec<Failure>,
-    /// Those that failed and that the machine can do without.
-    pub(super) done_without: Vec<Step>,
-    /// The machine is about to restart.
+    /// Optional steps that failed.
+    pub(super) failed_optional_steps: Vec<Step>,
+    /// The machine is about to reboot.
     pub(super) reboots: bool,
 }
 
-/// Executes `steps` on a machine that is like `facts` before.
-pub(super) fn execute(work: &Work<'_>, facts: &HostFacts, steps: &[PlannedStep]) -> Executed {
+/// Executes `steps` on the machine that `facts` describe.
+pub(super) fn execute(
+    context: &ApplyContext<'_>,
+    facts: &HostFacts,
+    steps: &[PlannedStep],
+) -> ExecutionResult {
     let schedule = schedule(steps);
-    let run = Run { work, facts, done: Mutex::default() };
+    let run = PlanExecution { context, facts, result: Mutex::default() };
     for planned in &schedule.before {
-        run.step(planned);
+        run.execute_step(planned);
     }
-    let lanes_at_once = if work.one_card_at_a_time { 1 } else { usize::MAX };
-    at_once(&schedule.lanes, lanes_at_once, |lane| run.lane(lane));
-    let may_follow = |planned: &PlannedStep| !planned.step.leads_to_restart() || run.nothing_failed();
-    let _ = schedule.after.iter().all(|planned| may_follow(planned) && run.step(planned));
-    run.done.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let max_lanes = if context.one_card_at_a_time { 1 } else { usize::MAX };
+    run_parallel(&schedule.lanes, max_lanes, |lane| run.execute_lane(lane));
+    let may_follow = |planned: &PlannedStep| !planned.step.leads_to_reboot() || run.has_no_failure();
+    let _ = schedule.after.iter().all(|planned| may_follow(planned) && run.execute_step(planned));
+    run.result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Run<'a> {
-    work: &'a Work<'a>,
+/// Execution of one plan by several threads.
+struct PlanExecution<'a> {
+    context: &'a ApplyContext<'a>,
     facts: &'a HostFacts,
-    done: Mutex<Executed>,
+    result: Mutex<ExecutionResult>,
 }
 
-impl Run<'_> {
-    /// Executes the steps of one lane. A stage in which a step failed is the last one.
-    fn lane(&self, lane: &Lane<'_>) {
-        let is_done = lane.stages.iter().all(|stage| match stage {
-            Stage::Whole(planned) => self.step(planned),
-            Stage::Parts(parts) => self.parts(parts),
+impl PlanExecution<'_> {
+    /// Executes the steps of one lane. A stage with a failed step is the last one.
+    fn execute_lane(&self, lane: &Lane<'_>) {
+        let succeeded = lane.stages.iter().all(|stage| match stage {
+            Stage::Whole(planned) => self.execute_step(planned),
+            Stage::Parts(parts) => self.execute_parts(parts),
         });
-        (self.work.listener)(Happening::LaneEnded { target: lane.target, is_done });
+        (self.context.listener)(ExecutionEvent::LaneFinished { target: lane.target, succeeded });
     }
 
-    fn parts(&self, parts: &[(Target, Vec<&PlannedStep>)]) -> bool {
-        let all_done = AtomicBool::new(true);
-        at_once(parts, PARTS_AT_ONCE, |(_, steps)| {
-            if !steps.iter().all(|planned| self.step(planned)) {
-                all_done.store(false, Ordering::Relaxed);
+    /// Executes the steps of several VFs in parallel. Returns whether all succeeded.
+    fn execute_parts(&self, parts: &[(Target, Vec<&PlannedStep>)]) -> bool {
+        let all_succeeded = AtomicBool::new(true);
+        run_parallel(parts, MAX_PARALLEL_PARTS, |(_, steps)| {
+            if !steps.iter().all(|planned| self.execute_step(planned)) {
+                all_succeeded.store(false, Ordering::Relaxed);
             }
         });
-        all_done.into_inner()
+        all_succeeded.into_inner()
     }
 
-    /// Tells whether the step did what it should, or is not needed.
-    fn step(&self, planned: &PlannedStep) -> bool {
+    /// Executes a step. Returns whether it succeeded or is optional.
+    fn execute_step(&self, planned: &PlannedStep) -> bool {
         let step = &planned.step;
-        let (node, pf, vf) = (self.work.node, step.pf(), step.vf());
-        let pci = self.device(step).map(tracing::field::display);
+        let (node, pf, vf) = (self.context.node, step.pf(), step.vf());
+        let pci = self.pci_address(step).map(tracing::field::display);
         let (pf_field, vf_field) = (pf.map(tracing::field::display), vf.map(|vf| vf.index));
-        tracing::info!(node, pf = pf_field, vf = vf_field, pci, %step, why = planned.why, "executing");
-        (self.work.listener)(Happening::Begins(planned));
-        let begin = Instant::now();
-        let result = self.work.host.execute(step);
-        let took = begin.elapsed();
-        if let Err(error) = &result {
-            let error = with_causes(error);
-            tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, ?took, error, "step failed");
+        // Hundreds of VFs would hide the other lines.
+        if vf.is_some() {
+            tracing::debug!(node, pf = pf_field, vf = vf_field, pci, %step, why = planned.why, "executing");
+        } else {
+            tracing::info!(node, pf = pf_field, pci, %step, why = planned.why, "executing");
         }
-        (self.work.listener)(Happening::Ended { planned, took, error: result.as_ref().err() });
-        self.note(
+        (self.context.listener)(ExecutionEvent::StepStarted(planned));
+        let start = Instant::now();
+        let result = self.context.host.execute(step);
+        let duration = start.elapsed();
+        if let Err(error) = &result {
+            let error = format_error_chain(error);
+            tracing::warn!(node, pf = pf_field, vf = vf_field, pci, %step, seconds = duration.as_secs_f64(), error, "step failed");
+        }
+        (self.context.listener)(ExecutionEvent::StepFinished {
+            planned,
+            duration,
+            error: result.as_ref().err(),
+        });
+        self.record_result(
             planned,
             result.map_err(|source| Failure::Step { target: step.target(), step: step.to_string(), source }),
         )
     }
 
-    fn nothing_failed(&self) -> bool {
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.failures.is_empty() && done.refusals.is_empty()
+    fn has_no_failure(&self) -> bool {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        result.failures.is_empty() && result.refusals.is_empty()
     }
 
-    fn note(&self, planned: &PlannedStep, result: Result<(), Failure>) -> bool {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Records the result of a step. Returns whether the lane may continue.
+    fn record_result(&self, planned: &PlannedStep, result: Result<(), Failure>) -> bool {
+        let mut total = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
-                done.count += 1;
-                done.reboots |= planned.step == Step::Reboot;
+                total.count += 1;
+                total.reboots |= planned.step == Step::Reboot;
                 true
             }
             Err(_) if planned.is_optional() => {
-                done.done_without.push(planned.step.clone());
+                total.failed_optional_steps.push(planned.step.clone());
                 true
             }
             Err(failure) => {
                 let is_refusal = planned.step.is_trial() && failure.is_refusal();
-                let list = if is_refusal { &mut done.refusals } else { &mut done.failures };
+                let list = if is_refusal { &mut total.refusals } else { &mut total.failures };
                 list.push(failure);
                 false
             }
         }
     }
 
-    /// The PCI device that a step is about: the VF where it is known already, or else the PF.
-    fn device(&self, step: &Step) -> Option<PciAddress> {
-        let known = |vf: VfRef| {
+    /// Returns the PCI address of the step's VF if that exists, or else of its PF.
+    fn pci_address(&self, step: &Step) -> Option<PciAddress> {
+        let address_of = |vf: VfRef| {
             let mut vfs = self.facts.pf(vf.pf)?.vfs.iter();
-            Some(vfs.find(|known| known.index == vf.index)?.address)
+            Some(vfs.find(|found| found.index == vf.index)?.address)
         };
-        step.vf().and_then(known).or(step.pf())
+        step.vf().and_then(address_of).or(step.pf())
     }
 }
 
-/// Does `work` on all `items`, on so many at once at most.
-fn at_once<T: Sync>(items: &[T], at_most: usize, work: impl Fn(&T) + Sync) {
+/// Calls `task` for all `items`, for at most `max_threads` of them at the same time.
+fn run_parallel<T: Sync>(items: &[T], max_threads: usize, task: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
-    let take_one_after_the_other = || {
+    let process_items = || {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(item);
+            task(item);
         }
     };
     thread::scope(|scope| {
-        // This thread is one of them.
-        for _ in 1..items.len().min(at_most) {
-            let thread = thread::Builder::new().name("step".to_owned()).stack_size(STACK);
-            if let Err(error) = thread.spawn_scoped(scope, take_one_after_the_other) {
-                tracing::warn!(%error, "no thread to spare; the others do its work");
+        // The current thread processes items, too.
+        for _ in 1..items.len().min(max_threads) {
+            let thread = thread::Builder::new().name("step".to_owned()).stack_size(STACK_SIZE);
+            if let Err(error) = thread.spawn_scoped(scope, process_items) {
+                tracing::warn!(%error, "cannot start a thread: the running threads execute its steps");
                 break;
             }
         }
-        take_one_after_the_other();
+        process_items();
     });
 }

@@ -1,105 +1,107 @@
-//! What goes wrong on the way from a node state to a changed machine.
+//! Failures of the configuration of a machine.
 
 use thiserror::Error;
 use vfleet_api::PciAddress;
-use vfleet_host::{HostError, with_causes};
+use vfleet_host::{HostError, format_error_chain};
 use vfleet_plan::{Problem, Target};
 
-/// Something that keeps the node from being as wanted.
+/// Reason why the node is not in the desired state.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// It cannot be.
+    /// The planner found a problem: the desired state cannot be reached.
     #[error("{0}")]
-    Impossible(Problem),
+    Problem(Problem),
     /// A step failed.
-    #[error("cannot {step}: {}", with_causes(.source))]
+    #[error("cannot {step}: {}", format_error_chain(.source))]
     Step {
         /// Part of the machine that the step changes.
         target: Target,
-        /// The step, in one line.
+        /// Step, in one line.
         step: String,
-        /// Why.
+        /// Error of the step.
         source: HostError,
     },
     /// The machine cannot be read.
-    #[error("cannot read the machine: {}", with_causes(.0))]
+    #[error("cannot read the machine: {}", format_error_chain(.0))]
     Unreadable(HostError),
-    /// The machine was to be restarted, and a step before that failed.
-    #[error("the machine is not restarted (for {why}) while something else fails: see to that first")]
-    RestartPutOff {
-        /// What for.
+    /// A reboot is needed, and a step before it failed.
+    #[error("the node is not rebooted (reason: {why}) while another step fails: fix that step first")]
+    RebootPostponed {
+        /// Reason of the reboot.
         why: String,
     },
-    /// All steps were executed, and still something is not as wanted.
-    #[error("still to do after all steps were executed: {step}")]
-    StillToDo {
+    /// All steps were executed, but the machine still differs from the desired state.
+    #[error("all steps were executed, but this one is still needed: {step}")]
+    NotVerified {
         /// Part of the machine that the step changes.
         target: Target,
-        /// The step and its reason, in one line.
+        /// Step and its reason, in one line.
         step: String,
     },
-    /// All is as wanted, but an external drainer cannot be told so.
+    /// The external drainer cannot be notified that the drain is over.
     #[error("{0}")]
-    DrainerNotTold(String),
+    DrainerNotNotified(String),
 }
 
 impl Failure {
-    /// In one word, for conditions and events.
+    /// Returns the reason in one word, for conditions and Events.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Impossible(problem) => problem.cause.reason(),
+            Self::Problem(problem) => problem.cause.reason(),
             Self::Step { source, .. } | Self::Unreadable(source) => source.reason(),
-            Self::RestartPutOff { .. } => "RestartPutOff",
-            Self::StillToDo { .. } => "NotVerified",
-            Self::DrainerNotTold(_) => "DrainerNotTold",
+            Self::RebootPostponed { .. } => "RebootPostponed",
+            Self::NotVerified { .. } => "NotVerified",
+            Self::DrainerNotNotified(_) => "DrainerNotNotified",
         }
     }
 
-    /// Returns the part of the machine that it is about; the whole of it where no step or PF is named.
+    /// Returns the part of the machine that the failure is about; the whole machine if there is no step or PF.
     pub fn target(&self) -> Target {
         match self {
-            Self::Impossible(problem) => problem.pf.map_or(Target::Machine, Target::Pf),
-            Self::Step { target, .. } | Self::StillToDo { target, .. } => *target,
-            Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::DrainerNotTold(_) => Target::Machine,
+            Self::Problem(problem) => problem.pf.map_or(Target::Machine, Target::Pf),
+            Self::Step { target, .. } | Self::NotVerified { target, .. } => *target,
+            Self::Unreadable(_) | Self::RebootPostponed { .. } | Self::DrainerNotNotified(_) => {
+                Target::Machine
+            }
         }
     }
 
-    /// Returns the PF that it is about; `None` for the whole node.
+    /// Returns the PF that the failure is about; `None` for the whole node.
     pub fn pf(&self) -> Option<PciAddress> {
         self.target().pf()
     }
 
-    /// Returns whether the kernel takes no such step as things are now.
+    /// Returns whether the kernel refused the step in the present state of the machine.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Step { source, .. } if source.is_refusal())
     }
 
-    /// Whether a node that was drained for the work stays so: it goes on as soon as it can. What cannot be, or cannot be
-    /// seen, may last for ever.
-    pub fn keeps_the_node_drained(&self) -> bool {
+    /// Returns whether a drained node stays drained until the failure is gone. A problem may last forever.
+    pub fn keeps_node_drained(&self) -> bool {
         match self {
-            Self::Impossible(problem) => problem.is_under_way(),
-            Self::Step { .. } | Self::Unreadable(_) | Self::RestartPutOff { .. } | Self::StillToDo { .. } => {
-                true
-            }
-            Self::DrainerNotTold(_) => false,
+            Self::Problem(problem) => problem.is_in_progress(),
+            Self::Step { .. }
+            | Self::Unreadable(_)
+            | Self::RebootPostponed { .. }
+            | Self::NotVerified { .. } => true,
+            Self::DrainerNotNotified(_) => false,
         }
     }
 
-    /// Returns whether the machine is looked at again from time to time, for somebody may have removed the cause.
-    pub fn is_worth_a_look(&self) -> bool {
-        matches!(self, Self::Impossible(problem) if problem.may_end_on_the_machine())
+    /// Returns whether the machine is read again from time to time, because an administrator may have fixed the cause.
+    pub fn needs_recheck(&self) -> bool {
+        matches!(self, Self::Problem(problem) if problem.may_be_solved_on_host())
     }
 
-    /// Whether trying again can help although nothing changed.
-    pub fn is_worth_a_retry(&self) -> bool {
+    /// Returns whether a retry can help although nothing changed.
+    pub fn needs_retry(&self) -> bool {
         match self {
-            Self::Impossible(problem) => problem.is_worth_a_retry(),
+            Self::Problem(problem) => problem.is_retryable(),
             Self::Step { .. }
             | Self::Unreadable(_)
-            | Self::RestartPutOff { .. }
-            | Self::StillToDo { .. }
-            | Self::DrainerNotTold(_) => true,
+            | Self::RebootPostponed { .. }
+            | Self::NotVerified { .. }
+            | Self::DrainerNotNotified(_) => true,
         }
     }
 }

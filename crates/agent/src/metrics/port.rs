@@ -1,5 +1,5 @@
-//! The port of the metrics. Another program may have it, often the Go metrics exporter of an earlier operator, which goes
-//! some time after the agent came. The agent works without it meanwhile.
+//! Port of the metrics server. Another program may use it, often the Go metrics exporter of an earlier operator, which
+//! is removed some time after the agent was started. The agent works without metrics meanwhile.
 
 use std::error::Error;
 use std::io;
@@ -8,69 +8,70 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use vfleet_api::conditions::{METRICS, Verdict};
+use vfleet_api::conditions::{ConditionUpdate, METRICS};
 use vfleet_cluster::server::{BindAddress, BindError};
-use vfleet_host::with_causes;
+use vfleet_host::format_error_chain;
 
 use super::{Metrics, serve};
-use crate::{Config, Standing};
+use crate::{Config, ProcessConditions};
 
-/// Nobody tells when a port is free: it is tried again after so long, and then after twice as long each time...
+/// First pause before another attempt to bind the port; it doubles each time up to [`LAST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// ...up to this.
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
-/// Serves `/metrics` and `/healthz` at `address` until `stop`. While that is not possible, a condition of the node state
-/// says so.
+/// Serves `/metrics` and `/healthz` on `address` until `stop`. Sets a condition of the node state while the port cannot
+/// be bound.
 pub fn serve_at(
     address: BindAddress,
     config: &Config,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    let (metrics, standing) = (Arc::clone(&config.metrics), config.standing.clone());
-    serve_when_free(address, metrics, standing, stop)
+    let (metrics, conditions) = (Arc::clone(&config.metrics), config.process_conditions.clone());
+    serve_when_free(address, metrics, conditions, stop)
 }
 
 async fn serve_when_free(
     address: BindAddress,
     metrics: Arc<Metrics>,
-    standing: watch::Sender<Standing>,
+    conditions: watch::Sender<ProcessConditions>,
     stop: CancellationToken,
 ) {
-    let mut wait = FIRST_RETRY;
+    let mut pause = FIRST_RETRY;
     let listener = loop {
         match address.listen().await {
             Ok(None) => return,
             Ok(Some(listener)) => break listener,
-            Err(error) => note_failure(&error, &standing),
+            Err(error) => note_failure(&error, &conditions),
         }
-        if tokio::time::timeout(wait, stop.cancelled()).await.is_ok() {
+        if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
             return;
         }
-        wait = (2 * wait).min(LAST_RETRY);
+        pause = (2 * pause).min(LAST_RETRY);
     };
-    tracing::info!(address = ?listener.local_addr(), "serving metrics");
-    standing.send_if_modified(|standing| standing.remove(METRICS).is_some());
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(server = "metrics", %address, "listening");
+    }
+    conditions.send_if_modified(|conditions| conditions.remove(METRICS).is_some());
     serve(listener, metrics, stop).await;
 }
 
-/// Sets the condition, and logs the failure when it is another one than before.
-fn note_failure(error: &BindError, standing: &watch::Sender<Standing>) {
+/// Sets the condition, and logs the failure if it differs from the last one.
+fn note_failure(error: &BindError, conditions: &watch::Sender<ProcessConditions>) {
     let kind = error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
     let reason = if kind == Some(io::ErrorKind::AddrInUse) { "AddressInUse" } else { "AddressNotAvailable" };
     let message = format!(
-        "metrics are not served: {}; stop the program that has the port (the Go metrics exporter, after a take-over), or \
-         set METRICS_BIND_ADDRESS in configDaemonEnvVars of the operator config. The port is tried again every minute",
-        with_causes(error)
+        "metrics are not served: {}; stop the program that uses the port (after a take-over, the Go metrics exporter), or \
+         set METRICS_BIND_ADDRESS in configDaemonEnvVars of the operator config; retrying every minute",
+        format_error_chain(error)
     );
-    let verdict = Verdict { type_: METRICS, holds: false, reason, message };
-    let is_new = standing.send_if_modified(|standing| {
-        let is_new = standing.get(METRICS) != Some(&verdict);
-        standing.insert(METRICS, verdict.clone());
+    let condition = ConditionUpdate { type_: METRICS, status: false, reason, message };
+    let is_new = conditions.send_if_modified(|conditions| {
+        let is_new = conditions.get(METRICS) != Some(&condition);
+        conditions.insert(METRICS, condition.clone());
         is_new
     });
     if is_new {
-        tracing::warn!(reason, "{}", verdict.message);
+        tracing::warn!(reason, "{}", condition.message);
     }
 }
 
@@ -99,18 +100,18 @@ mod tests {
         let address = taken.local_addr().unwrap();
         let host = Arc::new(SimHost::new(&Machine::lab(), "node").unwrap());
         let config = Config::new("node".to_owned(), "home".to_owned(), host);
-        let mut standing = config.standing.subscribe();
+        let mut conditions = config.process_conditions.subscribe();
         let stop = CancellationToken::new();
         let served = tokio::spawn(serve_at(address.to_string().parse().unwrap(), &config, stop.clone()));
 
-        standing.changed().await.unwrap();
-        let condition = standing.borrow_and_update()[METRICS].clone();
-        assert_eq!((condition.holds, condition.reason), (false, "AddressInUse"));
+        conditions.changed().await.unwrap();
+        let condition = conditions.borrow_and_update()[METRICS].clone();
+        assert_eq!((condition.status, condition.reason), (false, "AddressInUse"));
         assert!(condition.message.contains(&address.to_string()), "{}", condition.message);
 
         drop(taken);
-        standing.changed().await.unwrap();
-        assert!(standing.borrow().is_empty());
+        conditions.changed().await.unwrap();
+        assert!(conditions.borrow().is_empty());
         let text = tokio::task::spawn_blocking(move || get(address)).await.unwrap();
         assert!(text.contains("vfleet_agent_ready 0"), "{text}");
         stop.cancel();

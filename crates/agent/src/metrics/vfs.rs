@@ -38,7 +38,7 @@ fn count(snapshot: &NodeSnapshot) -> BTreeMap<(String, &'static str), i64> {
     counts
 }
 
-/// Returns the PF's name for people.
+/// Returns the interface name of the PF, or its PCI address.
 fn name(pf: &PfFacts) -> String {
     pf.link.as_ref().map_or_else(|| pf.address.to_string(), |link| link.name.clone())
 }
@@ -77,8 +77,8 @@ mod tests {
         let host = SimHost::new(&Machine::lab(), "metrics").unwrap();
         let pf = Machine::lab().pfs[0].address;
         host.execute(&Step::SetNumVfs { pf, count: 3 }).unwrap();
-        host.behind_its_back(|kernel| {
-            kernel.hold_elsewhere(VfRef { pf, index: 0 }, true).unwrap();
+        host.modify_kernel(|kernel| {
+            kernel.set_in_other_namespace(VfRef { pf, index: 0 }, true).unwrap();
             kernel.unbind(VfRef { pf, index: 1 }).unwrap();
         });
         let facts = host.facts().unwrap();

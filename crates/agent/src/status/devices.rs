@@ -1,110 +1,115 @@
-//! What is said about each card: whether it is as wanted, so that a failure can be told from its neighbour's success.
+//! Conditions of the cards in the status of the node state.
 
 use k8s_openapi::jiff::Timestamp;
-use vfleet_api::conditions::{READY, Verdict, WARNING, updated};
+use vfleet_api::conditions::{ConditionUpdate, READY, WARNING, update_conditions};
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
-use vfleet_plan::report::View;
-use vfleet_plan::{HostFacts, Problem, Unread, node_warnings, report};
+use vfleet_plan::report::ReportContext;
+use vfleet_plan::{HostFacts, Problem, UnreadableCard, node_warnings, report};
 
-use super::{EXECUTING, Progress, WAITING_FOR_DRAIN, message};
+use super::{AttemptPhase, EXECUTING, RECONCILED, WAITING_FOR_DRAIN, join_failures};
 use crate::apply::Failure;
-use crate::course::PfCourse;
+use crate::progress::PfProgress;
 
-/// The cards, with a condition on each that the spec wants something of or that cannot be read. While steps are being
-/// executed, the last verdict about cards without steps and without problems stands. A warning is there as long as it is
-/// true.
-pub(super) fn with_conditions(
+/// Returns the reported cards, with conditions on those that the spec configures or that cannot be read. While steps
+/// are being executed, cards without steps and without problems keep their conditions. A warning exists as long as its
+/// cause.
+pub(super) fn build_interfaces(
     facts: &HostFacts,
-    view: &View<'_>,
+    context: &ReportContext<'_>,
     state: &SriovNetworkNodeState,
-    progress: &Progress<'_>,
+    phase: &AttemptPhase<'_>,
 ) -> Vec<InterfaceExt> {
-    let wanted = |pf: PciAddress| {
-        let mut wanted = state.spec.interfaces.iter().flatten();
-        wanted.any(|entry| entry.pci_address.value() == Ok(&pf))
+    let is_desired = |pf: PciAddress| {
+        let mut entries = state.spec.interfaces.iter().flatten();
+        entries.any(|entry| entry.pci_address.value() == Ok(&pf))
     };
-    let warnings = match progress {
-        Progress::Done(_) => node_warnings(&state.spec, facts),
-        Progress::PlatformUnknown(_)
-        | Progress::NotPlanned
-        | Progress::Waiting { .. }
-        | Progress::Executing(_) => Vec::new(),
+    let warnings = match phase {
+        AttemptPhase::Done(_) => node_warnings(&state.spec, facts),
+        AttemptPhase::PlatformUnknown(_)
+        | AttemptPhase::NotPlanned
+        | AttemptPhase::Waiting { .. }
+        | AttemptPhase::Executing(_) => Vec::new(),
     };
     let with_condition = |mut card: InterfaceExt| {
         if let Ok(&pf) = card.pci_address.value() {
-            let known = known(state, pf);
-            let verdict = match progress {
-                Progress::PlatformUnknown(_) | Progress::NotPlanned => None,
-                Progress::Waiting { course, .. } | Progress::Executing(course) => {
-                    let Some(of_pf) = course.of(pf) else {
-                        card.conditions = known;
+            let previous = previous_conditions(state, pf);
+            let condition = match phase {
+                AttemptPhase::PlatformUnknown(_) | AttemptPhase::NotPlanned => None,
+                AttemptPhase::Waiting { progress, .. } | AttemptPhase::Executing(progress) => {
+                    let Some(of_pf) = progress.pf(pf) else {
+                        card.conditions = previous;
                         return card;
                     };
-                    let waits = matches!(progress, Progress::Waiting { .. });
-                    Some(if waits { before_the_drain(of_pf) } else { so_far(of_pf) })
+                    let is_waiting = matches!(phase, AttemptPhase::Waiting { .. });
+                    Some(if is_waiting { waiting_condition(of_pf) } else { progress_condition(of_pf) })
                 }
-                Progress::Done(failures) => verdict(pf, failures)
-                    .or_else(|| facts.unread(pf).map(unread))
-                    .or_else(|| wanted(pf).then(as_wanted)),
+                AttemptPhase::Done(failures) => failure_condition(pf, failures)
+                    .or_else(|| facts.unreadable(pf).map(unreadable_condition))
+                    .or_else(|| is_desired(pf).then(ready_condition)),
             };
-            card.conditions = verdict.map(|verdict| {
-                let warning = warnings.iter().find(|warning| warning.pf == Some(pf)).map(warn);
-                let mut known = known.unwrap_or_default();
-                known.retain(|condition| condition.type_ != WARNING || warning.is_some());
-                let verdicts: Vec<_> = [Some(verdict), warning].into_iter().flatten().collect();
-                updated(&known, &verdicts, state.metadata.generation, Timestamp::now())
+            card.conditions = condition.map(|condition| {
+                let warning = warnings.iter().find(|warning| warning.pf == Some(pf)).map(warning_condition);
+                let mut previous = previous.unwrap_or_default();
+                previous.retain(|condition| condition.type_ != WARNING || warning.is_some());
+                let updates: Vec<_> = [Some(condition), warning].into_iter().flatten().collect();
+                update_conditions(&previous, &updates, state.metadata.generation, Timestamp::now())
             });
         }
         card
     };
-    report::interfaces(facts, view).into_iter().map(with_condition).collect()
+    report::interfaces(facts, context).into_iter().map(with_condition).collect()
 }
 
-fn known(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
+fn previous_conditions(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
     let mut cards = state.status.as_ref()?.interfaces.iter().flatten();
     cards.find(|card| card.pci_address.value() == Ok(&pf))?.conditions.clone()
 }
 
-fn verdict(pf: PciAddress, failures: &[Failure]) -> Option<Verdict> {
-    let about_it: Vec<_> = failures.iter().filter(|failure| failure.pf() == Some(pf)).collect();
-    let first = about_it.first()?;
-    Some(Verdict {
+fn failure_condition(pf: PciAddress, failures: &[Failure]) -> Option<ConditionUpdate> {
+    let of_pf: Vec<_> = failures.iter().filter(|failure| failure.pf() == Some(pf)).collect();
+    let first = of_pf.first()?;
+    Some(ConditionUpdate {
         type_: READY,
-        holds: false,
+        status: false,
         reason: first.reason(),
-        message: message(about_it.iter().copied()),
+        message: join_failures(of_pf.iter().copied()),
     })
 }
 
-/// Nothing was done yet, and what cannot be is known already.
-fn before_the_drain(course: &PfCourse) -> Verdict {
-    let (reason, message) = match &course.problem {
+/// Returns the condition of a PF before the drain: no step was started, but problems are known.
+fn waiting_condition(progress: &PfProgress) -> ConditionUpdate {
+    let (reason, message) = match &progress.problem {
         Some((reason, text)) => (*reason, text.clone()),
-        None => (WAITING_FOR_DRAIN, "waits until the node is drained".to_owned()),
+        None => (WAITING_FOR_DRAIN, "waiting for a drain of the node".to_owned()),
     };
-    Verdict { type_: READY, holds: false, reason, message }
+    ConditionUpdate { type_: READY, status: false, reason, message }
 }
 
-/// What can be said before the machine is looked at again: each step that ended has seen its own effect.
-fn so_far(course: &PfCourse) -> Verdict {
-    let not_ready = |reason, message| Verdict { type_: READY, holds: false, reason, message };
-    match course.failure.as_ref().or(course.problem.as_ref()) {
+/// Returns the condition of a PF before the machine is read again. Each step that ended has verified its own effect.
+fn progress_condition(progress: &PfProgress) -> ConditionUpdate {
+    let not_ready = |reason, message| ConditionUpdate { type_: READY, status: false, reason, message };
+    match progress.failure.as_ref().or(progress.problem.as_ref()) {
         Some((reason, text)) => not_ready(reason, text.clone()),
-        None if course.is_done => as_wanted(),
-        None => not_ready(EXECUTING, course.text()),
+        None if progress.is_done => ready_condition(),
+        None => not_ready(EXECUTING, progress.text()),
     }
 }
 
-fn unread(card: &Unread) -> Verdict {
-    Verdict { type_: READY, holds: false, reason: card.reason, message: card.error.clone() }
+fn unreadable_condition(card: &UnreadableCard) -> ConditionUpdate {
+    ConditionUpdate { type_: READY, status: false, reason: card.reason, message: card.error.clone() }
 }
 
-fn warn(warning: &Problem) -> Verdict {
-    Verdict { type_: WARNING, holds: true, reason: warning.cause.reason(), message: warning.to_string() }
+fn warning_condition(warning: &Problem) -> ConditionUpdate {
+    ConditionUpdate {
+        type_: WARNING,
+        status: true,
+        reason: warning.cause.reason(),
+        message: warning.to_string(),
+    }
 }
 
-fn as_wanted() -> Verdict {
-    Verdict { type_: READY, holds: true, reason: "AsWanted", message: String::new() }
+fn ready_condition() -> ConditionUpdate {
+    ConditionUpdate { type_: READY, status: true, reason: RECONCILED, message: String::new() }
 }

@@ -2,10 +2,12 @@ use serde_json::json;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostError, SimHost};
-use vfleet_plan::{Disruption, PfFacts, Plan, PlannedStep, Step, Target, Unanswered, Unread, plan_node};
+use vfleet_plan::{
+    Disruption, FailedQuery, PfFacts, Plan, PlannedStep, Step, Target, UnreadableCard, plan_node,
+};
 
 use super::*;
-use crate::apply::Happening;
+use crate::apply::ExecutionEvent;
 
 fn state(generation: i64) -> SriovNetworkNodeState {
     let mut state = SriovNetworkNodeState::default();
@@ -13,8 +15,8 @@ fn state(generation: i64) -> SriovNetworkNodeState {
     state
 }
 
-fn told(mut state: SriovNetworkNodeState, progress: &Progress<'_>) -> SriovNetworkNodeState {
-    state.status = Some(status(&state, Some(&HostFacts::default()), None, progress));
+fn reported(mut state: SriovNetworkNodeState, phase: &AttemptPhase<'_>) -> SriovNetworkNodeState {
+    state.status = Some(build_status(&state, Some(&HostFacts::default()), None, phase));
     state
 }
 
@@ -32,8 +34,8 @@ fn condition(state: &SriovNetworkNodeState, type_: &str) -> Condition {
 }
 
 #[test]
-fn a_failure_is_said_in_status_error_and_conditions() {
-    let failed = told(state(3), &Progress::Done(&[failure()]));
+fn a_failure_is_reported_in_status_error_and_conditions() {
+    let failed = reported(state(3), &AttemptPhase::Done(&[failure()]));
     let status = failed.status.clone().unwrap();
     assert_eq!(status.sync_status.as_deref(), Some(FAILED));
     assert!(status.last_sync_error.unwrap().contains("vfio-pci is not loaded"));
@@ -45,31 +47,37 @@ fn a_failure_is_said_in_status_error_and_conditions() {
 }
 
 #[test]
-fn a_success_takes_the_error_away() {
-    let done = told(told(state(3), &Progress::Done(&[failure()])), &Progress::Done(&[]));
-    assert_eq!(result(done.status.as_ref().unwrap()), (Some(SUCCEEDED), ""));
+fn a_success_clears_the_error() {
+    let done = reported(reported(state(3), &AttemptPhase::Done(&[failure()])), &AttemptPhase::Done(&[]));
+    assert_eq!(sync_result(done.status.as_ref().unwrap()), (Some(SUCCEEDED), ""));
     assert_eq!(condition(&done, DEGRADED).status, "False");
     assert!(is_ready(&done));
 }
 
 #[test]
-fn a_success_with_an_older_wish_is_not_ready() {
-    let mut done = told(state(3), &Progress::Done(&[]));
+fn a_success_with_an_older_spec_is_not_ready() {
+    let mut done = reported(state(3), &AttemptPhase::Done(&[]));
     done.metadata.generation = Some(4);
     assert!(!is_ready(&done));
 }
 
 #[test]
-fn the_same_again_is_no_news() {
-    let done = told(state(3), &Progress::Done(&[]));
-    assert!(!is_news(&done, &status(&done, Some(&HostFacts::default()), None, &Progress::Done(&[]))));
-    assert!(is_news(&done, &status(&done, Some(&HostFacts::default()), None, &Progress::Done(&[failure()]))));
+fn the_same_status_is_not_written_again() {
+    let done = reported(state(3), &AttemptPhase::Done(&[]));
+    assert!(!needs_write(
+        &done,
+        &build_status(&done, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[]))
+    ));
+    assert!(needs_write(
+        &done,
+        &build_status(&done, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[failure()]))
+    ));
 }
 
 #[test]
-fn while_it_works_the_last_error_stays() {
-    let failed = told(state(3), &Progress::Done(&[failure()]));
-    let working = told(failed, &Progress::Executing(&Course::default()));
+fn the_last_error_stays_while_steps_are_executed() {
+    let failed = reported(state(3), &AttemptPhase::Done(&[failure()]));
+    let working = reported(failed, &AttemptPhase::Executing(&ExecutionProgress::default()));
     let status = working.status.clone().unwrap();
     assert_eq!(status.sync_status.as_deref(), Some(IN_PROGRESS));
     assert!(!status.last_sync_error.unwrap().is_empty());
@@ -78,44 +86,49 @@ fn while_it_works_the_last_error_stays() {
 
 #[test]
 fn a_machine_that_cannot_be_read_keeps_its_cards_in_the_status() {
-    let mut known = state(1);
-    known.status = Some(SriovNetworkNodeStateStatus { interfaces: Some(Vec::new()), ..Default::default() });
-    let error = HostError::Unsettled { what: "0000:01:00.0".to_owned() };
-    let new = status(&known, None, None, &Progress::Done(&[Failure::Unreadable(error)]));
+    let mut previous = state(1);
+    previous.status =
+        Some(SriovNetworkNodeStateStatus { interfaces: Some(Vec::new()), ..Default::default() });
+    let error = HostError::ConcurrentChange { subject: "0000:01:00.0".to_owned() };
+    let new = build_status(&previous, None, None, &AttemptPhase::Done(&[Failure::Unreadable(error)]));
     assert_eq!(new.interfaces, Some(Vec::new()));
     assert_eq!(new.sync_status.as_deref(), Some(FAILED));
 }
 
 #[test]
 fn without_the_platform_nothing_is_reported_but_a_condition() {
-    let mut known = told(state(1), &Progress::Done(&[]));
-    known.status.as_mut().unwrap().interfaces = Some(Vec::new());
-    let new = status(&known, None, None, &Progress::PlatformUnknown("Node a cannot be read"));
-    assert_eq!((new.interfaces.as_ref(), result(&new)), (Some(&Vec::new()), (Some(SUCCEEDED), "")));
-    known.status = Some(new);
-    let ready = condition(&known, READY);
+    let mut previous = reported(state(1), &AttemptPhase::Done(&[]));
+    previous.status.as_mut().unwrap().interfaces = Some(Vec::new());
+    let new = build_status(&previous, None, None, &AttemptPhase::PlatformUnknown("Node a cannot be read"));
+    assert_eq!((new.interfaces.as_ref(), sync_result(&new)), (Some(&Vec::new()), (Some(SUCCEEDED), "")));
+    previous.status = Some(new);
+    let ready = condition(&previous, READY);
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PlatformUnknown"));
     assert_eq!(ready.message, "Node a cannot be read");
-    assert!(!is_ready(&known));
+    assert!(!is_ready(&previous));
 }
 
 #[test]
-fn a_cloud_that_does_not_answer_is_a_condition_until_it_does() {
-    let unanswered = Unanswered {
+fn a_metadata_service_that_fails_is_a_condition_until_it_works() {
+    let failed_query = FailedQuery {
         pf: "0000:01:00.0".parse().unwrap(),
-        question: Question::Network,
+        query: ExternalQuery::Network,
         error: "cannot get http://169.254.169.254/".to_owned(),
         reason: "MetadataFailed",
     };
-    let facts = HostFacts { unanswered: vec![unanswered], ..HostFacts::default() };
+    let facts = HostFacts { failed_queries: vec![failed_query], ..HostFacts::default() };
     let mut failing = state(1);
-    failing.status = Some(status(&failing, Some(&facts), None, &Progress::Done(&[])));
+    failing.status = Some(build_status(&failing, Some(&facts), None, &AttemptPhase::Done(&[])));
     let cloud = condition(&failing, CLOUD_METADATA);
     assert_eq!((cloud.status.as_str(), cloud.reason.as_str()), ("False", "MetadataFailed"));
-    assert!(is_ready(&failing), "VFs are as they were decided to be");
-    failing.status = Some(status(&failing, None, None, &Progress::Done(&[failure()])));
-    assert_eq!(condition(&failing, CLOUD_METADATA).status, "False", "nothing is known of it now");
-    let answers = told(failing, &Progress::Done(&[]));
+    assert!(is_ready(&failing), "VFs stay configured");
+    failing.status = Some(build_status(&failing, None, None, &AttemptPhase::Done(&[failure()])));
+    assert_eq!(
+        condition(&failing, CLOUD_METADATA).status,
+        "False",
+        "the condition stays while nothing is known"
+    );
+    let answers = reported(failing, &AttemptPhase::Done(&[]));
     let types: Vec<_> =
         answers.status.unwrap().conditions.unwrap().into_iter().map(|one| one.type_).collect();
     assert_eq!(types, [READY, PROGRESSING, DEGRADED]);
@@ -123,19 +136,19 @@ fn a_cloud_that_does_not_answer_is_a_condition_until_it_does() {
 
 #[test]
 fn conditions_of_others_are_not_sent() {
-    let mut known = state(1);
+    let mut previous = state(1);
     let foreign = Condition {
-        type_: "Drained".to_owned(),
+        type_: "DrainEffects".to_owned(),
         status: "True".to_owned(),
         reason: "X".to_owned(),
         message: String::new(),
         observed_generation: None,
         last_transition_time: vfleet_api::meta::Time(Timestamp::now()),
     };
-    known.status =
+    previous.status =
         Some(SriovNetworkNodeStateStatus { conditions: Some(vec![foreign]), ..Default::default() });
-    let new = status(&known, Some(&HostFacts::default()), None, &Progress::Done(&[]));
-    assert!(new.conditions.unwrap().iter().all(|condition| condition.type_ != "Drained"));
+    let new = build_status(&previous, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[]));
+    assert!(new.conditions.unwrap().iter().all(|condition| condition.type_ != "DrainEffects"));
 }
 
 fn card(pf: &str) -> PfFacts {
@@ -143,50 +156,55 @@ fn card(pf: &str) -> PfFacts {
     PfFacts { address: pf.parse().unwrap(), ..lab.facts().unwrap().pfs.remove(0) }
 }
 
-/// What is said of the cards: status and reason of their conditions.
-fn said_of_cards(
+/// Returns status and reason of the condition `Ready` of each card.
+fn ready_conditions(
     state: &SriovNetworkNodeState,
     facts: &HostFacts,
-    progress: &Progress<'_>,
+    phase: &AttemptPhase<'_>,
 ) -> Vec<Option<(String, String)>> {
-    let known = state.status.as_ref().and_then(|status| status.interfaces.clone()).unwrap_or_default();
-    let said = devices::with_conditions(facts, &View { known: &known, narrow: None }, state, progress);
+    let last = state.status.as_ref().and_then(|status| status.interfaces.clone()).unwrap_or_default();
+    let cards = devices::build_interfaces(
+        facts,
+        &ReportContext { last_reported: &last, nic_ids: None },
+        state,
+        phase,
+    );
     let ready = |card: &InterfaceExt| {
         let ready = card.conditions.as_ref().map(|conditions| &conditions[0]);
         ready.map(|ready| (ready.status.clone(), ready.reason.clone()))
     };
-    said.iter().map(ready).collect()
+    cards.iter().map(ready).collect()
 }
 
 fn is(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
 }
 
-fn two_wanted_cards() -> (SriovNetworkNodeState, HostFacts) {
-    let wish = |pf: &str| json!({ "pciAddress": pf });
+fn two_desired_cards() -> (SriovNetworkNodeState, HostFacts) {
+    let entry = |pf: &str| json!({ "pciAddress": pf });
     let mut state = state(3);
     state.spec.interfaces =
-        Some(serde_json::from_value(json!([wish("0000:01:00.0"), wish("0000:02:00.0")])).unwrap());
+        Some(serde_json::from_value(json!([entry("0000:01:00.0"), entry("0000:02:00.0")])).unwrap());
     let pfs = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"].map(card).into();
     (state, HostFacts { pfs, ..Default::default() })
 }
 
 #[test]
-fn each_wanted_card_says_whether_it_is_as_wanted() {
-    let (state, facts) = two_wanted_cards();
+fn each_desired_card_has_a_condition() {
+    let (state, facts) = two_desired_cards();
     assert_eq!(
-        said_of_cards(&state, &facts, &Progress::Done(&[failure()])),
-        [Some(is("False", "DriverNotLoaded")), Some(is("True", "AsWanted")), None]
+        ready_conditions(&state, &facts, &AttemptPhase::Done(&[failure()])),
+        [Some(is("False", "DriverNotLoaded")), Some(is("True", "Reconciled")), None]
     );
-    let mut told = state.clone();
-    told.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[failure()])));
-    assert_eq!(ready_pfs(&told), [facts.pfs[1].address].into());
-    told.metadata.generation = Some(4);
-    assert_eq!(ready_pfs(&told), [].into(), "something else may be wanted of it now");
+    let mut state_after = state.clone();
+    state_after.status = Some(build_status(&state, Some(&facts), None, &AttemptPhase::Done(&[failure()])));
+    assert_eq!(ready_pfs(&state_after), [facts.pfs[1].address].into());
+    state_after.metadata.generation = Some(4);
+    assert_eq!(ready_pfs(&state_after), [].into(), "the spec may be different now");
 }
 
 #[test]
-fn a_representor_that_keeps_its_name_is_a_warning_beside_success() {
+fn a_representor_that_keeps_its_name_is_a_warning_and_no_failure() {
     let mut machine = Machine::lab();
     let card = &mut machine.pfs[0];
     (card.eswitch, card.stuck_representors) = (Some(vfleet_plan::EswitchMode::Legacy), true);
@@ -203,18 +221,19 @@ fn a_representor_that_keeps_its_name_is_a_warning_beside_success() {
     let facts = host.facts().unwrap();
     assert!(plan_node(&state.spec, &facts).is_done());
     let conditions = |state: &SriovNetworkNodeState, facts: &HostFacts| {
-        let new = status(state, Some(facts), None, &Progress::Done(&[]));
-        assert_eq!(result(&new), (Some(SUCCEEDED), ""));
-        let said = new.interfaces.clone().unwrap()[0].conditions.clone().unwrap();
-        let said = said.into_iter().map(|condition| (condition.type_, condition.reason)).collect::<Vec<_>>();
-        (new, said)
+        let new = build_status(state, Some(facts), None, &AttemptPhase::Done(&[]));
+        assert_eq!(sync_result(&new), (Some(SUCCEEDED), ""));
+        let conditions = new.interfaces.clone().unwrap()[0].conditions.clone().unwrap();
+        let conditions =
+            conditions.into_iter().map(|condition| (condition.type_, condition.reason)).collect::<Vec<_>>();
+        (new, conditions)
     };
-    let is_ready = ("Ready".to_owned(), "AsWanted".to_owned());
+    let is_ready = ("Ready".to_owned(), "Reconciled".to_owned());
     let warning = ("Warning".to_owned(), "RepresentorsNotRenamed".to_owned());
-    let (told, said) = conditions(&state, &facts);
-    assert_eq!(said, [is_ready.clone(), warning]);
-    state.status = Some(told);
-    assert!(!is_news(&state, &conditions(&state, &facts).0), "it is said once");
+    let (reported, found) = conditions(&state, &facts);
+    assert_eq!(found, [is_ready.clone(), warning]);
+    state.status = Some(reported);
+    assert!(!needs_write(&state, &conditions(&state, &facts).0), "the warning is written once");
     assert!(ready_pfs(&state).contains(&pf));
 
     let mut renamed = facts;
@@ -223,89 +242,100 @@ fn a_representor_that_keeps_its_name_is_a_warning_beside_success() {
 }
 
 #[test]
-fn a_card_that_is_done_says_so_while_another_one_hangs() {
-    let (state, facts) = two_wanted_cards();
+fn a_card_that_is_done_is_ready_while_another_one_hangs() {
+    let (state, facts) = two_desired_cards();
     let planned = |pf: &PfFacts| PlannedStep {
         step: Step::SetLinkUp { pf: pf.address },
         disruption: Disruption::Pf,
         why: String::new(),
     };
     let steps: Vec<_> = facts.pfs[..2].iter().map(planned).collect();
-    let mut course = Course::begin(&Plan { steps: steps.clone(), problems: Vec::new() });
-    course.take(&Happening::Begins(&steps[0]));
-    course.take(&Happening::LaneEnded { target: Target::Pf(facts.pfs[1].address), is_done: true });
+    let mut progress = ExecutionProgress::new(&Plan { steps: steps.clone(), problems: Vec::new() });
+    progress.record(&ExecutionEvent::StepStarted(&steps[0]));
+    progress
+        .record(&ExecutionEvent::LaneFinished { target: Target::Pf(facts.pfs[1].address), succeeded: true });
     assert_eq!(
-        said_of_cards(&state, &facts, &Progress::Executing(&course)),
-        [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]
+        ready_conditions(&state, &facts, &AttemptPhase::Executing(&progress)),
+        [Some(is("False", "Executing")), Some(is("True", "Reconciled")), None]
     );
 }
 
 #[test]
-fn a_card_of_which_something_cannot_be_never_says_that_it_is_done() {
-    let (mut state, facts) = two_wanted_cards();
+fn a_card_with_a_problem_is_never_ready() {
+    let (mut state, facts) = two_desired_cards();
     state.metadata.generation = Some(2);
-    state.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[])));
+    state.status = Some(build_status(&state, Some(&facts), None, &AttemptPhase::Done(&[])));
     state.metadata.generation = Some(3);
-    // On a machine without cards none can be as wanted.
+    // On a machine without cards, each card is a problem.
     let problems = plan_node(&state.spec, &HostFacts::default()).problems;
     let step = Step::SetLinkUp { pf: facts.pfs[0].address };
     let planned = PlannedStep { step, disruption: Disruption::Pf, why: String::new() };
-    let mut course = Course::begin(&Plan { steps: vec![planned.clone()], problems });
-    course.take(&Happening::LaneEnded { target: Target::Pf(facts.pfs[0].address), is_done: true });
-    let cannot_be = Some(is("False", "NoSuchDevice"));
+    let mut progress = ExecutionProgress::new(&Plan { steps: vec![planned.clone()], problems });
+    progress
+        .record(&ExecutionEvent::LaneFinished { target: Target::Pf(facts.pfs[0].address), succeeded: true });
+    let problem = Some(is("False", "NoSuchDevice"));
     assert_eq!(
-        said_of_cards(&state, &facts, &Progress::Executing(&course)),
-        [cannot_be.clone(), cannot_be, None]
+        ready_conditions(&state, &facts, &AttemptPhase::Executing(&progress)),
+        [problem.clone(), problem, None]
     );
-    // It is possible after all.
-    course.take(&Happening::More(&Plan { steps: vec![planned], problems: Vec::new() }));
+    // The problem is gone.
+    progress.record(&ExecutionEvent::PlanExtended(&Plan { steps: vec![planned], problems: Vec::new() }));
     assert_eq!(
-        said_of_cards(&state, &facts, &Progress::Executing(&course)),
-        [Some(is("False", "Executing")), Some(is("True", "AsWanted")), None]
+        ready_conditions(&state, &facts, &AttemptPhase::Executing(&progress)),
+        [Some(is("False", "Executing")), Some(is("True", "Reconciled")), None]
     );
 }
 
 #[test]
-fn a_card_that_cannot_be_read_stays_and_says_why() {
-    let (mut state, mut facts) = two_wanted_cards();
-    state.status = Some(status(&state, Some(&facts), None, &Progress::Done(&[])));
+fn a_card_that_cannot_be_read_stays_reported_with_the_reason() {
+    let (mut state, mut facts) = two_desired_cards();
+    state.status = Some(build_status(&state, Some(&facts), None, &AttemptPhase::Done(&[])));
     let lost = facts.pfs.remove(2);
-    facts.unread.push(Unread { pf: lost.address, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
+    facts.unreadable.push(UnreadableCard {
+        pf: lost.address,
+        error: "it hangs".to_owned(),
+        reason: "DeadlineExceeded",
+    });
     assert_eq!(
-        said_of_cards(&state, &facts, &Progress::Done(&[])),
-        [Some(is("True", "AsWanted")), Some(is("True", "AsWanted")), Some(is("False", "DeadlineExceeded"))]
+        ready_conditions(&state, &facts, &AttemptPhase::Done(&[])),
+        [
+            Some(is("True", "Reconciled")),
+            Some(is("True", "Reconciled")),
+            Some(is("False", "DeadlineExceeded"))
+        ]
     );
 }
 
 #[test]
-fn a_machine_about_to_restart_says_so() {
+fn a_reboot_is_reported_before_it_happens() {
     let reboot = PlannedStep { step: Step::Reboot, disruption: Disruption::Reboot, why: String::new() };
-    let course = Course::begin(&Plan { steps: vec![reboot], problems: Vec::new() });
-    let rebooting = told(state(3), &Progress::Executing(&course));
+    let progress = ExecutionProgress::new(&Plan { steps: vec![reboot], problems: Vec::new() });
+    let rebooting = reported(state(3), &AttemptPhase::Executing(&progress));
     let progressing = condition(&rebooting, PROGRESSING);
     assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), ("True", "Rebooting"));
-    assert!(progressing.message.contains("disruption Reboot"), "{}", progressing.message);
+    assert!(progressing.message.contains("disruption: reboot"), "{}", progressing.message);
 }
 
 #[test]
-fn a_standing_condition_is_there_until_it_is_over() {
-    let verdict = Verdict { type_: METRICS, holds: false, reason: "AddressInUse", message: "x".to_owned() };
-    let set: Standing = [(METRICS, verdict)].into();
-    let mut done = told(state(3), &Progress::Done(&[]));
-    let with = |done: &SriovNetworkNodeState, standing: &Standing| {
-        with_standing(
-            status(done, Some(&HostFacts::default()), None, &Progress::Done(&[])),
-            standing,
+fn a_process_condition_exists_until_it_is_removed() {
+    let verdict =
+        ConditionUpdate { type_: METRICS, status: false, reason: "AddressInUse", message: "x".to_owned() };
+    let set: ProcessConditions = [(METRICS, verdict)].into();
+    let mut done = reported(state(3), &AttemptPhase::Done(&[]));
+    let with = |done: &SriovNetworkNodeState, conditions: &ProcessConditions| {
+        add_process_conditions(
+            build_status(done, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[])),
+            conditions,
             Some(3),
         )
     };
     let taken = with(&done, &set);
-    assert!(is_news(&done, &taken));
+    assert!(needs_write(&done, &taken));
     done.status = Some(taken);
     assert_eq!(condition(&done, METRICS).status, "False");
-    assert!(is_ready(&done), "the cards are as wanted all the same");
-    assert!(!is_news(&done, &with(&done, &set)));
-    let free = with(&done, &Standing::new());
-    assert!(is_news(&done, &free));
+    assert!(is_ready(&done), "the cards are configured nevertheless");
+    assert!(!needs_write(&done, &with(&done, &set)));
+    let free = with(&done, &ProcessConditions::new());
+    assert!(needs_write(&done, &free));
     assert!(free.conditions.unwrap().iter().all(|condition| condition.type_ != METRICS));
 }

@@ -1,4 +1,4 @@
-//! What connects the plain types with those of `k8s-openapi`: schemas, and conversions where a client's object is judged.
+//! Schemas of the plain types, and conversions from the types of `k8s-openapi`.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{Condition, IntOrString, LabelSelector, MicroTime, NodeSelectorTerm, SelectorRequirement};
 
-/// Gives a plain type the schema of its counterpart.
-macro_rules! schema_of {
+/// Implements `JsonSchema` for a plain type with the schema of its counterpart.
+macro_rules! impl_schema {
     ($($plain:ty => $counterpart:ty;)*) => {$(
         impl JsonSchema for $plain {
             fn schema_name() -> Cow<'static, str> {
@@ -24,7 +24,7 @@ macro_rules! schema_of {
     )*};
 }
 
-schema_of! {
+impl_schema! {
     Condition => meta::Condition;
     MicroTime => meta::MicroTime;
     LabelSelector => meta::LabelSelector;

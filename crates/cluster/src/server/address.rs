@@ -1,4 +1,4 @@
-//! Addresses to listen at.
+//! Listen addresses of servers.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,8 @@ use std::str::FromStr;
 use thiserror::Error;
 use tokio::net::TcpListener;
 
-/// Address to listen at: `:8080` is every address of the machine, `127.0.0.1:8080` one of them, `0` none.
+/// Listen address: `:8080` for all addresses of the machine, `127.0.0.1:8080` for one of them, `0` to disable the
+/// server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAddress(Option<ListenAddress>);
 
@@ -20,7 +21,7 @@ enum ListenAddress {
 
 /// Error of a text that is not a [`BindAddress`].
 #[derive(Debug, Error)]
-#[error("{0:?} is neither `:PORT`, nor `ADDRESS:PORT`, nor `0` for nowhere")]
+#[error("invalid address {0:?}: use `:PORT`, `ADDRESS:PORT`, or `0` to disable the server")]
 pub struct ParseAddressError(String);
 
 impl FromStr for BindAddress {
@@ -47,12 +48,12 @@ impl fmt::Display for BindAddress {
 }
 
 impl BindAddress {
-    /// Returns true for `0`.
-    pub fn is_nowhere(self) -> bool {
+    /// Returns whether the server is disabled (`0`).
+    pub fn is_disabled(self) -> bool {
         self.0.is_none()
     }
 
-    /// Listens there; returns `None` for `0`.
+    /// Opens the socket; returns `None` for `0`.
     pub async fn listen(self) -> Result<Option<TcpListener>, BindError> {
         match self.0 {
             None => Ok(None),
@@ -61,15 +62,15 @@ impl BindAddress {
     }
 }
 
-/// Error of an address that cannot be listened at.
+/// Error of a listen address that cannot be opened.
 #[derive(Debug, Error)]
-#[error("cannot listen at {address}")]
+#[error("cannot listen on {address}")]
 pub struct BindError {
     address: SocketAddr,
     source: io::Error,
 }
 
-/// Every address means IPv6 and IPv4, where the machine has both.
+/// Opens the socket. For all addresses, one IPv6 socket serves IPv4 as well, if the machine has IPv6.
 async fn bind(address: ListenAddress) -> Result<TcpListener, BindError> {
     let address = match address {
         ListenAddress::Single(address) => address,
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_written() {
+    fn addresses_are_parsed_and_displayed() {
         for text in [":8080", "0", "127.0.0.1:0", "[::1]:8081"] {
             assert_eq!(text.parse::<BindAddress>().unwrap().to_string(), text);
         }

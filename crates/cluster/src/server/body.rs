@@ -7,14 +7,14 @@ use futures::StreamExt;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Limits of the bodies that a server keeps in memory.
+/// ServerLimits of the bodies that a server keeps in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
-    /// Most bytes of a body.
+    /// Maximum size of a body in bytes.
     pub largest: usize,
-    /// Most bytes of a body of which any number is read at once.
+    /// Maximum size of a small body. The number of small bodies is not limited.
     pub small: usize,
-    /// Most bodies larger than that at once.
+    /// Maximum number of larger bodies in memory at the same time.
     pub large_at_once: usize,
 }
 
@@ -25,7 +25,7 @@ pub struct BodyReader {
     large: Arc<Semaphore>,
 }
 
-/// Right to keep a body in memory: the next large one is read when this is dropped.
+/// Permit to keep a body in memory. Another large body can be read when the permit is dropped.
 #[derive(Debug)]
 pub struct LargePermit {
     _permit: Option<OwnedSemaphorePermit>,
@@ -34,22 +34,22 @@ pub struct LargePermit {
 /// Error of a body that was not read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BodyError {
-    /// It is larger than allowed.
-    #[error("the body is too large")]
+    /// The body exceeds [`BodyLimits::largest`].
+    #[error("the request body is too large")]
     TooLarge,
-    /// It was not sent to its end.
-    #[error("the body was not sent to its end")]
+    /// The connection ended before the body was complete.
+    #[error("the request body is incomplete")]
     Incomplete,
 }
 
 impl BodyReader {
-    /// Creates a reader. Its clones share the limit of large bodies.
+    /// Creates a reader. Its clones share the limit for large bodies.
     pub fn new(limits: BodyLimits) -> Self {
         Self { limits, large: Arc::new(Semaphore::new(limits.large_at_once)) }
     }
 
-    /// Reads all of `body`. The permit for a large one is taken when it turns out to be one: whoever only announces much is
-    /// in nobody's way.
+    /// Reads all of `body`. The permit for a large body is acquired when it exceeds the small size, so that a client
+    /// that only declares a large `Content-Length` does not block others.
     pub async fn read(&self, body: Body) -> Result<(Bytes, LargePermit), BodyError> {
         let BodyLimits { largest, small, .. } = self.limits;
         if body.size_hint().lower() > largest as u64 {

@@ -1,4 +1,4 @@
-//! One connection: handshake, requests, deadlines.
+//! Connections: TLS handshake, requests and deadlines.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -20,29 +20,29 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use super::ServerLimits;
 use super::activity::{Activity, Phase};
 
 /// Settings that all connections of a server share.
 pub(super) struct Protocol {
     pub(super) name: &'static str,
-    pub(super) limits: Limits,
+    pub(super) limits: ServerLimits,
     pub(super) router: Router,
     pub(super) tls: Option<TlsAcceptor>,
     /// Ends each connection after the request in progress.
     pub(super) finish: CancellationToken,
 }
 
-/// Reason of a connection's end that the log mentions.
+/// Error that ends a connection.
 #[derive(Debug, Error)]
 enum ConnectionError {
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
     #[error("TLS handshake took too long")]
     SlowHandshake,
-    #[error("connection is broken")]
+    #[error("HTTP connection failed")]
     Http(#[source] hyper::Error),
-    #[error("deadline passed in phase {0:?}")]
+    #[error("deadline exceeded while {}", .0.description())]
     Deadline(Phase),
 }
 
@@ -53,11 +53,11 @@ impl Protocol {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let ended = match &self.tls {
-            None => self.answer(stream, &activity).await,
+            None => self.serve(stream, &activity).await,
             Some(tls) => match timeout(self.limits.handshake, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     activity.enter(Phase::Idle);
-                    self.answer(stream, &activity).await
+                    self.serve(stream, &activity).await
                 }
                 Ok(Err(error)) => Err(ConnectionError::Handshake(error)),
                 Err(_) => Err(ConnectionError::SlowHandshake),
@@ -69,7 +69,7 @@ impl Protocol {
         }
     }
 
-    async fn answer<S>(&self, stream: S, activity: &Arc<Activity>) -> Result<(), ConnectionError>
+    async fn serve<S>(&self, stream: S, activity: &Arc<Activity>) -> Result<(), ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -77,12 +77,12 @@ impl Protocol {
         let service = service_fn(|request| {
             activity.enter(Phase::Request);
             let (response, activity) = (router.call(request), Arc::clone(activity));
-            async move { response.await.map(|response| response.map(|body| Response { body, activity })) }
+            async move { response.await.map(|response| response.map(|body| TrackedBody { body, activity })) }
         });
         let mut settings = http1::Builder::new();
-        // The deadline below is for the header as well.
+        // The deadline below includes the header.
         settings.header_read_timeout(None).max_buf_size(self.limits.header_bytes);
-        let stream = TokioIo::new(Watched { stream, activity: Arc::clone(activity) });
+        let stream = TokioIo::new(ActivityStream { stream, activity: Arc::clone(activity) });
         let mut connection = pin!(settings.serve_connection(stream, service));
         let mut finish = pin!(self.finish.cancelled());
         let mut is_finishing = false;
@@ -112,19 +112,19 @@ impl Protocol {
     }
 }
 
-/// Body of a response that notes its end.
-struct Response<B> {
+/// TrackedBody body that records its end.
+struct TrackedBody<B> {
     body: B,
     activity: Arc<Activity>,
 }
 
-impl<B> Drop for Response<B> {
+impl<B> Drop for TrackedBody<B> {
     fn drop(&mut self) {
-        self.activity.responded();
+        self.activity.record_response_end();
     }
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Response<B> {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -144,13 +144,13 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Response<B> {
     }
 }
 
-/// Stream that notes what is received and sent.
-struct Watched<S> {
+/// Stream that records when bytes are received and sent.
+struct ActivityStream<S> {
     stream: S,
     activity: Arc<Activity>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -159,13 +159,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.activity.received();
+            self.activity.record_received();
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -189,7 +189,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
         if matches!(polled, Poll::Ready(Ok(()))) {
-            self.activity.flushed();
+            self.activity.record_flushed();
         }
         polled
     }

@@ -1,4 +1,4 @@
-//! The connections of one server.
+//! Open connections of one server.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -8,23 +8,23 @@ use std::sync::Arc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::Limits;
+use super::ServerLimits;
 use super::activity::Activity;
-use super::table::{Serial, Table};
+use super::table::{ConnectionTable, Serial};
 
-/// Connections of a server, each with a task. All tasks end with it.
+/// Connections of a server, with one task each. Dropping it aborts all tasks.
 pub(super) struct Connections<P> {
     name: &'static str,
-    limits: Limits,
+    limits: ServerLimits,
     origin: Instant,
     tasks: JoinSet<()>,
     serials: HashMap<Id, Serial>,
     open: HashMap<Serial, (AbortHandle, P)>,
-    table: Table<P>,
+    table: ConnectionTable<P>,
 }
 
 impl<P: Copy + Display + Eq + Hash> Connections<P> {
-    pub(super) fn new(name: &'static str, limits: Limits) -> Self {
+    pub(super) fn new(name: &'static str, limits: ServerLimits) -> Self {
         Self {
             name,
             limits,
@@ -32,22 +32,22 @@ impl<P: Copy + Display + Eq + Hash> Connections<P> {
             tasks: JoinSet::new(),
             serials: HashMap::new(),
             open: HashMap::new(),
-            table: Table::new(),
+            table: ConnectionTable::new(),
         }
     }
 
-    /// Returns true when another connection can be opened: a connection that was closed holds its descriptor until its
-    /// task has ended.
+    /// Returns whether another connection can be opened. A closed connection holds its file descriptor until its task
+    /// has ended.
     pub(super) fn has_room(&self) -> bool {
         self.tasks.len() <= self.limits.connections
     }
 
-    /// Runs a connection of `peer`, in place of others where a limit is reached.
+    /// Runs a connection of `peer`, and closes others if a limit is reached.
     pub(super) fn open<T>(&mut self, peer: P, run: impl FnOnce(P, Arc<Activity>) -> T)
     where
         T: Future<Output = ()> + Send + 'static,
     {
-        // Nothing is closed in place of what has ended by itself.
+        // Connections that have ended do not count.
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended);
         }
@@ -65,14 +65,14 @@ impl<P: Copy + Display + Eq + Hash> Connections<P> {
         self.open.insert(serial, (task, peer));
     }
 
-    /// Closes the longest idle connection, of the peer that has most of them.
+    /// Closes the longest idle connection of the peer that has most connections.
     pub(super) fn close_longest_idle(&mut self) {
         let longest = self.table.longest_idle();
         self.close(longest);
     }
 
-    /// Waits for the end of a task; never returns while there is none.
-    pub(super) async fn reap(&mut self) {
+    /// Waits until a task has ended. Pending forever if there is none.
+    pub(super) async fn wait_for_one(&mut self) {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.forget(ended),
             None => std::future::pending().await,
@@ -87,8 +87,8 @@ impl<P: Copy + Display + Eq + Hash> Connections<P> {
         }
     }
 
-    /// Waits for the end of all tasks.
-    pub(super) async fn all_ended(&mut self) {
+    /// Waits until all tasks have ended.
+    pub(super) async fn wait_for_all(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 
@@ -96,7 +96,7 @@ impl<P: Copy + Display + Eq + Hash> Connections<P> {
         let Some(serial) = serial else { return };
         self.table.remove(serial);
         if let Some((task, peer)) = self.open.remove(&serial) {
-            tracing::debug!(server = self.name, %peer, "closed an idle connection in favour of a new one");
+            tracing::debug!(server = self.name, %peer, "closed an idle connection in favor of a new one");
             task.abort();
         }
     }

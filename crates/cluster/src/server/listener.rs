@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep_until};
 
 /// Source of connections.
 pub trait Listener {
-    /// A connection.
+    /// Stream of a connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// The other end of connections, which [`Limits::connections_per_peer`](super::Limits) counts by.
+    /// Client address, by which [`ServerLimits::connections_per_peer`](super::ServerLimits) counts.
     type Peer: Copy + Debug + Display + Eq + Hash + Send + 'static;
 
-    /// Waits for the next connection. No connection is lost when the future is dropped before it is ready.
+    /// Waits for the next connection. Cancel safe.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
 }
 
@@ -27,26 +27,26 @@ impl Listener for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, IpAddr)> {
         let (stream, address) = Self::accept(self).await?;
-        // Requests and responses are small, and somebody waits for them.
+        // Requests and responses are small: send them without delay.
         let _ = stream.set_nodelay(true);
-        // An IPv4 peer is the same one by whichever address family it was accepted.
+        // An IPv4 client has the same address on an IPv4 and on an IPv6 socket.
         Ok((stream, address.ip().to_canonical()))
     }
 }
 
-/// First pause after an error, which doubles up to the longest.
+/// First pause after an error; it doubles up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Accepts connections one after the other, with pauses after errors.
-pub(super) struct Accepting<L> {
+/// Loop around a listener that pauses after errors.
+pub(super) struct Acceptor<L> {
     name: &'static str,
     listener: L,
     /// Pause before the next attempt, and its end.
     pause: Option<(Duration, Instant)>,
 }
 
-impl<L: Listener> Accepting<L> {
+impl<L: Listener> Acceptor<L> {
     pub(super) fn new(name: &'static str, listener: L) -> Self {
         Self { name, listener, pause: None }
     }
@@ -60,27 +60,27 @@ impl<L: Listener> Accepting<L> {
             match self.listener.accept().await {
                 Ok(accepted) => {
                     if self.pause.take().is_some() {
-                        tracing::info!(server = self.name, "connections are accepted again");
+                        tracing::info!(server = self.name, "accepting connections again");
                     }
                     return Ok(accepted);
                 }
-                // Only the one connection that was to be accepted is gone.
-                Err(error) if is_of_the_connection(&error) => {}
+                // Concerns only the connection that was to be accepted.
+                Err(error) if is_connection_error(&error) => {}
                 Err(error) => {
-                    self.rest(&error);
+                    self.start_pause(&error);
                     return Err(error);
                 }
             }
         }
     }
 
-    fn rest(&mut self, error: &io::Error) {
+    fn start_pause(&mut self, error: &io::Error) {
         let pause = match self.pause {
-            // Once: nothing else is worth saying until it works again.
+            // Logged once per series of errors.
             None => {
                 tracing::error!(
                     server = self.name, %error,
-                    "cannot accept connections: trying again; raise the limit of open files if it is reached"
+                    "cannot accept connections: retrying; if the limit of open files is reached, raise it"
                 );
                 SHORTEST_PAUSE
             }
@@ -90,7 +90,7 @@ impl<L: Listener> Accepting<L> {
     }
 }
 
-fn is_of_the_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

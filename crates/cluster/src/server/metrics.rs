@@ -1,4 +1,4 @@
-//! Metrics for Prometheus.
+//! Metrics endpoint for Prometheus.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use axum::routing::get;
 /// Content type of the text that `prometheus-client` encodes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns a router with `/metrics`, which answers what `encode` returns.
+/// Returns a router that serves the result of `encode` at `/metrics`.
 pub fn metrics_route(
     encode: impl Fn() -> Result<String, fmt::Error> + Clone + Send + Sync + 'static,
 ) -> Router {

@@ -1,4 +1,4 @@
-//! Table of open connections, which tells which of them to close.
+//! Table of open connections, which selects the connection to close.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,9 +10,9 @@ use super::activity::Activity;
 /// Number of a connection.
 pub(super) type Serial = u64;
 
-/// Open connections with their activity. A server has a few hundred at most, so the one to close is searched for among all
-/// of them when another one comes: that takes microseconds, and nothing is kept up to date for it meanwhile.
-pub(super) struct Table<P> {
+/// Open connections with their activity. There are a few hundred at most, so that a search over all of them takes
+/// microseconds and no index has to be maintained.
+pub(super) struct ConnectionTable<P> {
     rows: HashMap<Serial, Row<P>>,
     /// Number of connections of each peer.
     peers: HashMap<P, usize>,
@@ -24,7 +24,7 @@ struct Row<P> {
     activity: Arc<Activity>,
 }
 
-impl<P: Copy + Eq + Hash> Table<P> {
+impl<P: Copy + Eq + Hash> ConnectionTable<P> {
     pub(super) fn new() -> Self {
         Self { rows: HashMap::new(), peers: HashMap::new(), next: 0 }
     }
@@ -54,21 +54,22 @@ impl<P: Copy + Eq + Hash> Table<P> {
         };
     }
 
-    /// Returns the connection to close for another one: of the peer that has most connections, the longest idle one, or the
-    /// longest request in progress when it has no idle one. Such a request is spared while somebody else is idle for longer,
-    /// unless its peer has half of all connections: whoever holds that many does not push others out with slow requests.
+    /// Returns the connection to close for a new one: the longest idle connection of the peer that has most
+    /// connections, or its longest request in progress if none of its connections is idle. Instead of such a request, a
+    /// connection of another peer is closed if it has been idle for longer, unless the peer has half of all
+    /// connections: such a peer must not displace others by slow requests.
     pub(super) fn longest_idle(&self) -> Option<Serial> {
         let rows = self.rows.iter();
         let order = |(serial, row): (&Serial, &Row<P>)| {
             let Row { peer, activity } = row;
-            (Reverse(self.count(*peer)), activity.phase().is_in_request(), activity.begin(), *serial)
+            (Reverse(self.count(*peer)), activity.phase().is_in_request(), activity.started_at(), *serial)
         };
         let (Reverse(count), is_in_request, begin, serial) = rows.map(order).min()?;
         if !is_in_request || count * 2 >= self.len() {
             return Some(serial);
         }
         let idle = self.rows.iter().filter(|(_, row)| !row.activity.phase().is_in_request());
-        let longest = idle.map(|(serial, row)| (row.activity.begin(), *serial)).min();
+        let longest = idle.map(|(serial, row)| (row.activity.started_at(), *serial)).min();
         Some(longest.filter(|(other, _)| *other < begin).map_or(serial, |(_, other)| other))
     }
 
@@ -76,7 +77,7 @@ impl<P: Copy + Eq + Hash> Table<P> {
     pub(super) fn longest_idle_of(&self, peer: P) -> Option<Serial> {
         let rows = self.rows.iter().filter(|(_, row)| row.peer == peer);
         let order = |serial: &Serial, row: &Row<P>| {
-            (row.activity.phase().is_in_request(), row.activity.begin(), *serial)
+            (row.activity.phase().is_in_request(), row.activity.started_at(), *serial)
         };
         rows.map(|(serial, row)| order(serial, row)).min().map(|(_, _, serial)| serial)
     }
@@ -89,8 +90,8 @@ mod tests {
     use super::*;
     use crate::server::activity::Phase;
 
-    fn table(connections: &[(char, u64, Phase)]) -> Table<char> {
-        let (origin, mut table) = (Instant::now(), Table::new());
+    fn table(connections: &[(char, u64, Phase)]) -> ConnectionTable<char> {
+        let (origin, mut table) = (Instant::now(), ConnectionTable::new());
         for &(peer, begin, phase) in connections {
             let activity = Arc::new(Activity::new(origin));
             activity.store(begin, phase);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_gives_up_its_own_connection() {
+    fn a_peer_loses_one_of_its_own_connections() {
         let mut table = table(&[('a', 0, Phase::Idle), ('b', 2, Phase::Idle), ('b', 1, Phase::Request)]);
         assert_eq!((table.count('b'), table.longest_idle_of('b')), (2, Some(1)));
         table.remove(1);

@@ -1,4 +1,4 @@
-//! Servers whose connections are pipes, so that time is simulated; TCP where the kernel matters.
+//! Servers whose connections are pipes, so that time can be simulated; TCP only where the kernel matters.
 
 mod accepting;
 mod bodies;
@@ -24,7 +24,7 @@ use super::*;
 const GET: &[u8] = b"GET /ok HTTP/1.1\r\nHost: a\r\n\r\n";
 const HALF_A_HEADER: &[u8] = b"GET /ok HTTP/1.1\r\nHost";
 
-/// Listener whose connections come from the test.
+/// Listener for connections that the test creates.
 struct Pipes(mpsc::UnboundedReceiver<io::Result<(DuplexStream, u8)>>);
 
 impl Listener for Pipes {
@@ -39,7 +39,7 @@ impl Listener for Pipes {
     }
 }
 
-/// A server that ends with the test.
+/// Server that is stopped at the end of the test.
 struct Fixture {
     connections: mpsc::UnboundedSender<io::Result<(DuplexStream, u8)>>,
     /// `/later` takes one of these before it answers.
@@ -49,11 +49,11 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn start(limits: Limits) -> Self {
+    fn start(limits: ServerLimits) -> Self {
         Self::start_with(limits, |server| server)
     }
 
-    fn start_with(limits: Limits, change: impl FnOnce(Server) -> Server) -> Self {
+    fn start_with(limits: ServerLimits, change: impl FnOnce(Server) -> Server) -> Self {
         let (connections, accepted) = mpsc::unbounded_channel();
         let (permits, end) = (Arc::new(Semaphore::new(0)), CancellationToken::new());
         let server = change(Server::new("test", router(&permits), limits));
@@ -68,10 +68,10 @@ impl Fixture {
         Client(ours)
     }
 
-    /// Connects as `peer`, and lets time pass so that the connection is older than the next one.
-    async fn connect_in_turn(&self, peer: u8) -> Client<DuplexStream> {
+    /// Connects as `peer`, and advances time so that the next connection is younger.
+    async fn connect_before_others(&self, peer: u8) -> Client<DuplexStream> {
         let client = self.connect(peer);
-        pass(Duration::from_millis(5)).await;
+        advance(Duration::from_millis(5)).await;
         client
     }
 
@@ -91,12 +91,12 @@ fn router(permits: &Arc<Semaphore>) -> Router {
         .route("/ok", get(async || "ok"))
         .route("/later", get(later))
         .route("/large", get(async || "x".repeat(1024 * 1024)))
-        .route("/panic", get(async || -> &'static str { panic!("as asked") }))
+        .route("/panic", get(async || -> &'static str { panic!("requested by the test") }))
         .route("/echo", post(echo))
 }
 
-/// Lets simulated time pass, and everything happen that is due until then.
-async fn pass(time: Duration) {
+/// Advances simulated time, and runs everything that is due until then.
+async fn advance(time: Duration) {
     sleep_until(Instant::now() + time).await;
 }
 
@@ -109,7 +109,7 @@ impl<S: AsyncReadExt + AsyncWriteExt + Unpin> Client<S> {
     }
 
     /// Returns the status and the body of the next response; `None` when the connection is closed.
-    async fn response(&mut self) -> Option<(u16, String)> {
+    async fn read_response(&mut self) -> Option<(u16, String)> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.0.read_u8().await.ok()?);
@@ -122,25 +122,25 @@ impl<S: AsyncReadExt + AsyncWriteExt + Unpin> Client<S> {
         Some((status, String::from_utf8(body).unwrap()))
     }
 
-    /// Sends a request for `/ok`; returns true when it is answered.
+    /// Sends a request for `/ok` and returns whether it is answered.
     async fn is_answered(&mut self) -> bool {
-        self.0.write_all(GET).await.is_ok() && self.response().await == Some((200, "ok".to_owned()))
+        self.0.write_all(GET).await.is_ok() && self.read_response().await == Some((200, "ok".to_owned()))
     }
 
-    /// Waits until the server closes the connection; returns how long that took.
-    async fn closed_after(&mut self) -> Duration {
+    /// Waits until the server closes the connection; returns the time until then.
+    async fn wait_until_closed(&mut self) -> Duration {
         let start = Instant::now();
         let _ = self.0.read_to_end(&mut Vec::new()).await;
         start.elapsed()
     }
 
-    /// Returns true when the server has closed the connection.
+    /// Returns whether the server has closed the connection.
     async fn is_closed(&mut self) -> bool {
         timeout(Duration::from_millis(1), self.0.read_u8()).await.is_ok()
     }
 }
 
-/// Asserts that something took as long as a limit says, but for the resolution of timers.
+/// Asserts that `time` equals `limit`, up to the resolution of timers.
 #[track_caller]
 fn assert_took(time: Duration, limit: Duration) {
     let tolerance = Duration::from_millis(10);

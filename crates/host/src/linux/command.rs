@@ -1,8 +1,8 @@
-//! Programs of the host, for what neither the kernel nor systemd can be asked directly. The only place that starts
-//! processes: always a list of arguments, never a shell, always with an end.
+//! Programs of the host, for tasks that neither the kernel nor systemd offers an API for. No other module starts
+//! processes. Arguments are always a list, never a shell command, and every program has a time limit.
 //!
-//! Where the host's tree is not our own (`/host` in a pod), its programs need its libraries and its own view of the
-//! machine. So systemd starts them there, as a unit that is gone when they end.
+//! In a pod the file tree of the host is mounted at `/host`, but its programs need the libraries and the environment of
+//! the host. There systemd of the host starts them as transient units.
 
 mod capture;
 mod direct;
@@ -14,15 +14,15 @@ use super::root::HostRoot;
 use super::systemd;
 use crate::HostError;
 
-/// Where programs are, the first that is found.
+/// Directories of programs, in the order of the search.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// A program must not depend on the language of whoever started us, and must find its own helpers.
+/// Environment of programs: a fixed language, and a path for their helper programs.
 pub(super) const ENVIRONMENT: [(&str, &str); 2] =
     [("LC_ALL", "C"), ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")];
-/// How much of what a program said is repeated when it fails: the end, where the reason is.
-const WORDS: usize = 600;
+/// Maximum number of characters of output in an error: the end of the output, which has the reason.
+const OUTPUT_LIMIT: usize = 600;
 
-/// A program, what it is told, and how long it may take.
+/// Program with its arguments and time limit.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) program: &'static str,
@@ -30,12 +30,12 @@ pub(super) struct Command {
     pub(super) limit: Duration,
 }
 
-/// How a program ended.
+/// Outcome of a program.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Well,
-    Badly(String),
-    Overdue,
+pub(super) enum CommandOutcome {
+    Success,
+    Failure(String),
+    TimedOut,
 }
 
 impl Command {
@@ -48,23 +48,28 @@ impl Command {
         self
     }
 
-    /// Runs it to its end, and gives what it printed.
+    /// Runs the program until it ends, and returns its output.
     pub(super) fn run(&self, root: &HostRoot) -> Result<String, HostError> {
-        let missing = || HostError::NoProgram { program: self.program.to_owned() };
+        let missing = || HostError::ProgramNotFound { program: self.program.to_owned() };
         let path = find(root, self.program).ok_or_else(missing)?;
-        let capture = Capture::new().map_err(|source| HostError::System { what: "memory file", source })?;
-        let ended = if root.runs_programs() {
+        let capture =
+            Capture::new().map_err(|source| HostError::SystemResource { resource: "memory file", source })?;
+        let outcome = if root.runs_programs() {
             direct::run(&root.at(&path), &self.arguments, &capture, self.limit)
                 .map_err(|source| HostError::Io { attempt: "start", path: root.at(&path), source })?
         } else {
             systemd::run_command(root, self, &path, &capture)?
         };
-        match ended {
-            Ended::Well => Ok(capture.output()),
-            Ended::Badly(outcome) => {
-                Err(HostError::Command { command: self.to_string(), outcome, words: tail(&capture.errors()) })
+        match outcome {
+            CommandOutcome::Success => Ok(capture.output()),
+            CommandOutcome::Failure(outcome) => Err(HostError::CommandFailed {
+                command: self.to_string(),
+                outcome,
+                output: tail(&capture.errors()),
+            }),
+            CommandOutcome::TimedOut => {
+                Err(HostError::CommandTimeout { command: self.to_string(), after: self.limit })
             }
-            Ended::Overdue => Err(HostError::CommandOverdue { command: self.to_string(), after: self.limit }),
         }
     }
 }
@@ -76,20 +81,21 @@ impl std::fmt::Display for Command {
     }
 }
 
-/// Where a program is, as the host sees it. It may be a link into the host's tree, so nothing is followed.
+/// Returns the path of a program on the host. Symbolic links are not followed, because absolute ones lead out of the
+/// mounted tree.
 pub(super) fn find(root: &HostRoot, program: &str) -> Option<String> {
-    places(program).find(|path| root.at(path).symlink_metadata().is_ok())
+    candidate_paths(program).find(|path| root.at(path).symlink_metadata().is_ok())
 }
 
-/// Returns where a program may be, as the host sees it.
-pub(super) fn places(program: &str) -> impl Iterator<Item = String> {
+/// Returns all paths on the host that a program may have.
+pub(super) fn candidate_paths(program: &str) -> impl Iterator<Item = String> {
     DIRECTORIES.iter().map(move |directory| format!("{directory}/{program}"))
 }
 
-/// The last words, in one line.
+/// Returns the end of `text` in one line.
 fn tail(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let start = line.char_indices().rev().nth(WORDS - 1).map_or(0, |(index, _)| index);
+    let start = line.char_indices().rev().nth(OUTPUT_LIMIT - 1).map_or(0, |(index, _)| index);
     line[start..].to_owned()
 }
 

@@ -1,14 +1,14 @@
-//! A device on a bus of the kernel (`pci`, `vdpa`), and the driver that it is bound to.
+//! Devices on a bus (`pci`, `vdpa`), and their drivers.
 
 use std::path::PathBuf;
 
 use super::{parse, sysfs};
 use crate::HostError;
 
-/// A device on a bus.
+/// Device on a bus.
 #[derive(Clone, Debug)]
 pub(super) struct BusDevice {
-    /// The bus's directory.
+    /// Directory of the bus.
     bus: PathBuf,
     name: String,
 }
@@ -18,18 +18,18 @@ impl BusDevice {
         Self { bus, name }
     }
 
-    /// Its directory, whether it is there or not.
+    /// Returns the directory of the device, which need not exist.
     pub(super) fn path(&self) -> PathBuf {
         self.bus.join("devices").join(&self.name)
     }
 
-    /// The driver that it is bound to.
+    /// Reads the driver of the device.
     pub(super) fn driver(&self) -> Result<Option<String>, HostError> {
         sysfs::target_name(&self.path().join("driver"))
     }
 
-    /// Binds it to this driver, and leaves no `driver_override` behind in any case: it would decide over the device
-    /// for good. The kernel does not tell why a driver refuses a device: the caller looks whether it is bound.
+    /// Binds the device to a driver. Always resets `driver_override`, which would restrict the device permanently. The
+    /// kernel does not report that a driver rejects the device: the caller has to verify the binding.
     pub(super) fn bind_to(&self, driver: &str) -> Result<(), HostError> {
         if !self.bus.join("drivers").join(driver).exists() {
             return Err(HostError::DriverNotLoaded { driver: driver.to_owned() });
@@ -42,19 +42,19 @@ impl BusDevice {
             self.unbind()?;
             self.probe()
         };
-        let bound = bind();
-        self.set_override(None).and(bound)
+        let result = bind();
+        self.set_override(None).and(result)
     }
 
-    /// Takes it from its driver, if it has one.
+    /// Unbinds the device from its driver, if it has one.
     pub(super) fn unbind(&self) -> Result<(), HostError> {
         let Some(driver) = self.driver()? else { return Ok(()) };
         let path = self.bus.join("drivers").join(&driver).join("unbind");
-        let unbound = sysfs::write(&path, &self.name);
+        let result = sysfs::write(&path, &self.name);
         match self.driver()? {
-            // Whatever was answered: somebody else may have been faster.
+            // Also after an error: another process may have unbound the device.
             None => Ok(()),
-            Some(found) => unbound.and(Err(HostError::Unverified {
+            Some(found) => result.and(Err(HostError::NotVerified {
                 attempt: format!("unbind {}", self.name),
                 expected: "no driver".to_owned(),
                 found,
@@ -62,30 +62,32 @@ impl BusDevice {
         }
     }
 
-    /// Lets the kernel look for a driver. It reports no failure of a driver here: the caller looks itself.
+    /// Makes the kernel bind the device to a matching driver. The kernel reports no failure: the caller has to verify
+    /// the binding.
     pub(super) fn probe(&self) -> Result<(), HostError> {
         sysfs::write(&self.bus.join("drivers_probe"), &self.name)
     }
 
-    /// Names the one driver that the kernel may bind it to, or leaves it free. A bus that has no such file leaves all free.
+    /// Sets or resets `driver_override`, the only driver that the kernel may bind. Without the file, any driver may be
+    /// bound.
     pub(super) fn set_override(&self, driver: Option<&str>) -> Result<(), HostError> {
         let path = self.path().join("driver_override");
         let read = || {
-            sysfs::read_if_there(&path, "a driver's name", |text| {
+            sysfs::read_if_exists(&path, "the name of a driver", |text| {
                 Some(parse::driver_override(text).map(str::to_owned))
             })
         };
         if read()?.flatten().as_deref() == driver {
             return Ok(());
         }
-        // An empty line takes the old name away.
+        // An empty line removes the old name.
         sysfs::write(&path, driver.unwrap_or("\n"))?;
         match read()?.flatten() {
             found if found.as_deref() == driver => Ok(()),
-            found => Err(HostError::Unverified {
+            found => Err(HostError::NotVerified {
                 attempt: format!("set driver_override of {}", self.name),
-                expected: format!("{driver:?}"),
-                found: format!("{found:?}"),
+                expected: driver.unwrap_or("none").to_owned(),
+                found: found.unwrap_or_else(|| "none".to_owned()),
             }),
         }
     }

@@ -1,6 +1,6 @@
-//! Waiting for the kernel: always for an event, always with a deadline.
+//! Events of the kernel: waiting for a condition with a deadline, and watching a machine.
 //!
-//! Who waits subscribes first and looks then, so that nothing that happens in between is missed.
+//! A waiter subscribes first and checks its condition afterwards, so that no change in between is missed.
 
 use std::io::{self, PipeReader};
 use std::net::IpAddr;
@@ -15,58 +15,60 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::file_watch::FileWatch;
 use super::netlink::failed;
-use super::netlink::message::{Message, messages};
+use super::netlink::message::{NetlinkMessage, messages};
 use super::netlink::rtnl::{
-    self, Address, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, Route,
+    self, InterfaceAddress, RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE,
+    Route,
 };
-use super::network::use_for;
+use super::network::address_use;
 use super::root::HostRoot;
 use super::uevent::Uevent;
-use crate::{HostError, Wake, Watch, with_causes};
+use crate::{ChangeCallback, HostError, WatchGuard, format_error_chain};
 
-/// The group of the kernel's own messages; udev's are another.
-const UEVENTS_OF_THE_KERNEL: u32 = 1;
+/// Multicast group of uevents of the kernel; udev has another one.
+const KERNEL_UEVENT_GROUP: u32 = 1;
 /// `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`.
-const GROUPS_OF_THE_NETWORK: [u32; 5] = [1, 5, 7, 9, 11];
-/// Room for the announcements of some hundred VFs; when it is not enough, the kernel says so.
+const NETWORK_GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
+/// Buffer for the events of some hundred VFs. The kernel reports an overflow.
 const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
-/// Before another try to subscribe.
-const PAUSE: Duration = Duration::from_secs(5);
-/// Before another try to watch files: others used up what the kernel has for that, and keep it for long.
-const PAUSE_WITHOUT_FILES: Duration = Duration::from_mins(1);
+/// Delay before another attempt to subscribe.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delay before another attempt to watch files. The limit of inotify is usually exhausted for a long time.
+const FILE_WATCH_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Whether a message is of interest.
+/// Predicate for relevant messages.
 type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
 
-/// A subscription to one kind of message.
-struct Subscription {
+/// Subscription to one kind of kernel event.
+struct EventSubscription {
     socket: Socket,
-    is_of_interest: Filter,
+    is_relevant: Filter,
 }
 
-impl Subscription {
+impl EventSubscription {
+    /// Subscribes to changes of devices.
     fn devices() -> Result<Self, HostError> {
-        let is_of_interest = |bytes: &[u8]| Uevent::parse(bytes).is_some_and(|event| event.is_about_cards());
-        Self::open(NETLINK_KOBJECT_UEVENT, UEVENTS_OF_THE_KERNEL, is_of_interest)
+        let is_relevant = |bytes: &[u8]| Uevent::parse(bytes).is_some_and(|event| event.is_about_cards());
+        Self::open(NETLINK_KOBJECT_UEVENT, KERNEL_UEVENT_GROUP, is_relevant)
     }
 
-    /// Interfaces of cards, default routes, and addresses that the node uses.
+    /// Subscribes to changes of card interfaces, default routes, and addresses that the node uses.
     fn network(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
         let node_addresses = node_addresses.to_vec();
-        let is_of_interest = move |bytes: &[u8]| {
+        let is_relevant = move |bytes: &[u8]| {
             let mut messages = messages(bytes).peekable();
-            // What cannot be parsed may be about a card, too.
+            // A message that cannot be parsed may be relevant.
             messages.peek().is_none() || messages.any(|message| is_about_cards(&message, &node_addresses))
         };
-        let groups = GROUPS_OF_THE_NETWORK.iter().map(|group| 1 << (group - 1)).sum();
-        Self::open(NETLINK_ROUTE, groups, is_of_interest)
+        let groups = NETWORK_GROUPS.iter().map(|group| 1 << (group - 1)).sum();
+        Self::open(NETLINK_ROUTE, groups, is_relevant)
     }
 
     fn open(
         protocol: isize,
         groups: u32,
-        is_of_interest: impl Fn(&[u8]) -> bool + Send + 'static,
+        is_relevant: impl Fn(&[u8]) -> bool + Send + 'static,
     ) -> Result<Self, HostError> {
         let open = || {
             let mut socket = Socket::new(protocol)?;
@@ -75,59 +77,58 @@ impl Subscription {
             socket.bind(&SocketAddr::new(0, groups))?;
             Ok(socket)
         };
-        let socket = open().map_err(|source| failed("subscribe to the kernel's events", source))?;
-        Ok(Self { socket, is_of_interest: Box::new(is_of_interest) })
+        let socket = open().map_err(|source| failed("subscribe to kernel events", source))?;
+        Ok(Self { socket, is_relevant: Box::new(is_relevant) })
     }
 
-    /// Takes all messages that wait; gives whether one of them is of interest. When the kernel had to drop
-    /// some, one may have been.
+    /// Receives all pending messages. Returns whether a relevant one was among them, or among messages that the kernel
+    /// dropped.
     fn drain(&self) -> Result<bool, HostError> {
-        let mut found = false;
+        let mut has_relevant = false;
         loop {
             match self.socket.recv_from_full() {
-                // Port 0 is the kernel: what programs send is not believed.
-                Ok((bytes, from)) => found |= from.port_number() == 0 && (self.is_of_interest)(&bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(found),
-                Err(error) if error.raw_os_error() == Some(ENOBUFS) => found = true,
+                // Port 0 is the kernel. Messages of programs are ignored.
+                Ok((bytes, from)) => has_relevant |= from.port_number() == 0 && (self.is_relevant)(&bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(has_relevant),
+                Err(error) if error.raw_os_error() == Some(ENOBUFS) => has_relevant = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(failed("read the kernel's events", source)),
+                Err(source) => return Err(failed("read kernel events", source)),
             }
         }
     }
 }
 
-/// Whether a message may be about a card, or about what the node uses its cards for. What a pod's interfaces, addresses
-/// and routes say is not.
-fn is_about_cards(message: &Message<'_>, node_addresses: &[IpAddr]) -> bool {
+/// Returns whether a message may concern a card, or its use by the node. Interfaces, addresses and routes of pods do
+/// not.
+fn is_about_cards(message: &NetlinkMessage<'_>, node_addresses: &[IpAddr]) -> bool {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
-        RTM_NEWADDR | RTM_DELADDR => {
-            Address::parse(message.payload).is_none_or(|address| use_for(&address, node_addresses).is_some())
-        }
+        RTM_NEWADDR | RTM_DELADDR => InterfaceAddress::parse(message.payload)
+            .is_none_or(|address| address_use(&address, node_addresses).is_some()),
         RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
         _ => true,
     }
 }
 
-/// Waits until `look` sees something, for `limit` at most. Looks first, then after every event about a card, and
-/// once more at the end.
+/// Waits until `check` returns a value, for `limit` at most. Checks first, then after every device event, and once more
+/// at the end.
 pub(super) fn wait_for<T>(
     limit: Duration,
-    mut look: impl FnMut() -> Result<Option<T>, HostError>,
+    mut check: impl FnMut() -> Result<Option<T>, HostError>,
 ) -> Result<Option<T>, HostError> {
-    // Most often it is there already, and a subscription costs more than a look.
-    if let Some(seen) = look()? {
-        return Ok(Some(seen));
+    // Usually the first check succeeds, and a subscription is more expensive than a check.
+    if let Some(value) = check()? {
+        return Ok(Some(value));
     }
     let deadline = Instant::now() + limit;
-    let devices = Subscription::devices()?;
+    let devices = EventSubscription::devices()?;
     loop {
-        if let Some(seen) = look()? {
-            return Ok(Some(seen));
+        if let Some(value) = check()? {
+            return Ok(Some(value));
         }
         loop {
             if !is_readable(&devices.socket, deadline)? {
-                return look();
+                return check();
             }
             if devices.drain()? {
                 break;
@@ -136,122 +137,140 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Whether something can be read before the deadline, or the other side is closed.
+/// Returns whether `source` becomes readable or is closed before the deadline.
 fn is_readable(source: &impl AsFd, deadline: Instant) -> Result<bool, HostError> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // One more millisecond: rounded down, the last wait would not wait at all.
-        let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        // One more millisecond, because a timeout that is rounded down to 0 would not wait.
+        let timeout = PollTimeout::try_from(remaining + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) if Instant::now() >= deadline => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
-            Err(errno) => return Err(failed("wait for the kernel's events", errno.into())),
+            Err(errno) => return Err(failed("wait for kernel events", errno.into())),
         }
     }
 }
 
-/// Calls `wake` after every event about a card, and after every change of a file that counts, from a thread of its own,
-/// until the watch is dropped.
-pub(super) fn watch(root: &HostRoot, node_addresses: &[IpAddr], wake: Wake) -> Result<Watch, HostError> {
+/// Starts a thread that calls `callback` after every relevant event and every change of a watched file, until the guard
+/// is dropped.
+pub(super) fn watch(
+    root: &HostRoot,
+    node_addresses: &[IpAddr],
+    callback: ChangeCallback,
+) -> Result<WatchGuard, HostError> {
     let (root, node_addresses) = (root.clone(), node_addresses.to_vec());
-    let sources = Sources::open(&root, &node_addresses)?;
-    let (end, guard) = io::pipe().map_err(|source| HostError::System { what: "pipe", source })?;
+    let sources = EventSources::open(&root, &node_addresses)?;
+    let (end, guard) = io::pipe().map_err(|source| HostError::SystemResource { resource: "pipe", source })?;
     thread::Builder::new()
         .name("host-watch".to_owned())
-        .spawn(move || serve(sources, &root, &node_addresses, &end, &wake))
-        .map_err(|source| HostError::System { what: "thread", source })?;
-    Ok(Watch::new(guard))
+        .spawn(move || run_watch(sources, &root, &node_addresses, &end, &callback))
+        .map_err(|source| HostError::SystemResource { resource: "thread", source })?;
+    Ok(WatchGuard::new(guard))
 }
 
-/// Everything that tells of changes.
-struct Sources {
-    devices: Subscription,
-    network: Subscription,
-    /// While the kernel watches no files for us, when to ask it again. That is no reason to do without the rest.
+/// Sources of events of a watch.
+struct EventSources {
+    devices: EventSubscription,
+    network: EventSubscription,
+    /// Watch of files, or the time of the next attempt if inotify failed. The watch works without it.
     files: Result<FileWatch, Instant>,
 }
 
-impl Sources {
+impl EventSources {
     fn open(root: &HostRoot, node_addresses: &[IpAddr]) -> Result<Self, HostError> {
-        let (devices, network) = (Subscription::devices()?, Subscription::network(node_addresses)?);
+        let (devices, network) = (EventSubscription::devices()?, EventSubscription::network(node_addresses)?);
         Ok(Self { devices, network, files: watch_files(root) })
     }
 }
 
-/// Watches files, or returns when to try that again.
+/// Watches files, or returns the time of the next attempt.
 fn watch_files(root: &HostRoot) -> Result<FileWatch, Instant> {
     FileWatch::open(root).map_err(|error| {
-        let (error, pause) = (with_causes(&error), PAUSE_WITHOUT_FILES);
-        tracing::warn!(error, ?pause, "changes of files are not noticed at once; trying again after a pause");
-        Instant::now() + pause
+        let (error, delay) = (format_error_chain(&error), FILE_WATCH_RETRY_DELAY);
+        let retry_in_seconds = delay.as_secs();
+        tracing::warn!(
+            error,
+            retry_in_seconds,
+            "cannot watch files, their changes are noticed late: retrying"
+        );
+        Instant::now() + delay
     })
 }
 
-/// What messages that were taken are about.
-struct Batch {
+/// Events of one wait.
+struct EventBatch {
     /// A card may have changed.
-    cards: bool,
-    /// A file may have changed, and with it what there is to watch; or files may be watched at last.
-    files: bool,
+    has_card_events: bool,
+    /// A watched file or directory may have changed, or it is time to try to watch files again.
+    has_file_events: bool,
 }
 
-/// Ends when the other side of `end` is closed. After an error changes may have been missed, so it subscribes anew
-/// and wakes.
-fn serve(mut sources: Sources, root: &HostRoot, node_addresses: &[IpAddr], end: &PipeReader, wake: &Wake) {
+/// Calls `callback` for events until the other end of `end` is closed. After an error, events may have been lost:
+/// subscribes again and calls `callback`.
+fn run_watch(
+    mut sources: EventSources,
+    root: &HostRoot,
+    node_addresses: &[IpAddr],
+    end: &PipeReader,
+    callback: &ChangeCallback,
+) {
     loop {
         match next_batch(&sources, end) {
             Ok(None) => return,
             Ok(Some(batch)) => {
                 let was_watched = sources.files.is_ok();
-                if batch.files {
-                    // The new watch is there before the old one ends, and before anybody looks.
+                if batch.has_file_events {
+                    // The new watch starts before the old one ends, and before the callback reads the files.
                     sources.files = watch_files(root);
                 }
-                if batch.cards || batch.files && (was_watched || sources.files.is_ok()) {
-                    wake();
+                if batch.has_card_events || batch.has_file_events && (was_watched || sources.files.is_ok()) {
+                    callback();
                 }
             }
             Err(error) => {
                 tracing::warn!(
-                    error = with_causes(&error),
-                    "the kernel's events were lost; subscribing anew"
+                    error = format_error_chain(&error),
+                    "kernel events were lost, subscribing again"
                 );
-                let open = || Sources::open(root, node_addresses);
-                let Some(again) = subscribe_anew(open, end, PAUSE) else { return };
-                sources = again;
-                wake();
+                let open = || EventSources::open(root, node_addresses);
+                let Some(reopened) = retry_subscribe(open, end, RETRY_DELAY) else { return };
+                sources = reopened;
+                callback();
             }
         }
     }
 }
 
-/// Tries until it succeeds: a machine that is short of memory or files now may have some in a moment. `None` when the
-/// other side of `end` was closed meanwhile.
-fn subscribe_anew<T>(
+/// Repeats `subscribe` until it succeeds: a shortage of memory or file descriptors may be temporary. Returns `None` if
+/// the other end of `end` is closed meanwhile.
+fn retry_subscribe<T>(
     mut subscribe: impl FnMut() -> Result<T, HostError>,
     end: &PipeReader,
-    pause: Duration,
+    delay: Duration,
 ) -> Option<T> {
     for attempt in 1.. {
         match subscribe() {
             Ok(subscribed) => return Some(subscribed),
             Err(error) => {
-                let error = with_causes(&error);
+                let error = format_error_chain(&error);
                 tracing::warn!(
                     error,
                     attempt,
-                    ?pause,
-                    "no events from the kernel; trying again after a pause"
+                    retry_in_seconds = delay.as_secs(),
+                    "cannot subscribe to kernel events: retrying"
                 );
             }
         }
-        // Nothing is ever written to it: it is readable when it is closed.
-        match is_readable(end, Instant::now() + pause) {
+        // Nothing is ever written to the pipe: it becomes readable when it is closed.
+        match is_readable(end, Instant::now() + delay) {
             Ok(false) => {}
             Ok(true) => return None,
             Err(error) => {
-                tracing::error!(error = with_causes(&error), "no events from the kernel any more");
+                tracing::error!(
+                    error = format_error_chain(&error),
+                    "kernel events are no longer received: restart the agent"
+                );
                 return None;
             }
         }
@@ -259,31 +278,31 @@ fn subscribe_anew<T>(
     None
 }
 
-/// Waits for messages and takes them; `None` when nobody listens any more.
-fn next_batch(sources: &Sources, end: &PipeReader) -> Result<Option<Batch>, HostError> {
-    let Sources { devices, network, files } = sources;
+/// Waits for events and receives them; `None` if the watch has ended.
+fn next_batch(sources: &EventSources, end: &PipeReader) -> Result<Option<EventBatch>, HostError> {
+    let EventSources { devices, network, files } = sources;
     let mut waiting = vec![
         PollFd::new(end.as_fd(), PollFlags::POLLIN),
         PollFd::new(devices.socket.as_fd(), PollFlags::POLLIN),
         PollFd::new(network.socket.as_fd(), PollFlags::POLLIN),
     ];
     waiting.extend(files.as_ref().ok().map(|files| PollFd::new(files.as_fd(), PollFlags::POLLIN)));
-    let until = |then: &Instant| {
-        PollTimeout::try_from(then.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::MAX)
+    let until = |retry_at: &Instant| {
+        PollTimeout::try_from(retry_at.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::MAX)
     };
     match poll(&mut waiting, files.as_ref().map_or_else(until, |_| PollTimeout::NONE)) {
         Ok(_) | Err(Errno::EINTR) => {}
-        Err(errno) => return Err(failed("wait for the kernel's events", errno.into())),
+        Err(errno) => return Err(failed("wait for kernel events", errno.into())),
     }
     if waiting[0].any().unwrap_or(true) {
         return Ok(None);
     }
-    let cards = devices.drain()? | network.drain()?;
-    let files = match files {
+    let has_card_events = devices.drain()? | network.drain()?;
+    let has_file_events = match files {
         Ok(files) => files.drain()?,
-        Err(then) => *then <= Instant::now(),
+        Err(retry_at) => *retry_at <= Instant::now(),
     };
-    Ok(Some(Batch { cards, files }))
+    Ok(Some(EventBatch { has_card_events, has_file_events }))
 }
 
 #[cfg(test)]
@@ -293,8 +312,8 @@ mod tests {
     use super::super::netlink::attribute::Attributes;
     use super::*;
 
-    /// Whether a subscription with one node address takes this message.
-    fn takes(kind: u16, payload: &[u8]) -> bool {
+    /// Returns whether this message is relevant for a node with one address.
+    fn is_relevant(kind: u16, payload: &[u8]) -> bool {
         let length = u32::try_from(16 + payload.len()).unwrap().to_ne_bytes();
         let bytes = [&length[..], &kind.to_ne_bytes(), &[0; 10], payload].concat();
         let node_addresses = [[10, 0, 0, 1].into()];
@@ -302,66 +321,66 @@ mod tests {
     }
 
     #[test]
-    fn an_address_for_the_link_or_a_pods_route_wakes_nobody() {
+    fn link_local_addresses_and_routes_of_pods_are_not_relevant() {
         let address = |scope, last| {
             let local = Attributes::default().with(2, &[10, 0, 0, last]);
             local.after(&[2, 24, 0, scope, 5, 0, 0, 0])
         };
         let link = 253;
-        assert!(takes(RTM_NEWADDR, &address(link, 1)) && takes(RTM_DELADDR, &address(link, 1)));
-        assert!(takes(RTM_NEWADDR, &address(0, 2)) && takes(RTM_DELADDR, &address(0, 2)));
-        assert!(!takes(RTM_NEWADDR, &address(link, 2)));
+        assert!(is_relevant(RTM_NEWADDR, &address(link, 1)) && is_relevant(RTM_DELADDR, &address(link, 1)));
+        assert!(is_relevant(RTM_NEWADDR, &address(0, 2)) && is_relevant(RTM_DELADDR, &address(0, 2)));
+        assert!(!is_relevant(RTM_NEWADDR, &address(link, 2)));
         let route = |prefix| Attributes::default().after(&[2, prefix, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0]);
-        assert!(takes(RTM_NEWROUTE, &route(0)) && takes(RTM_DELROUTE, &route(0)));
-        assert!(!takes(RTM_NEWROUTE, &route(32)));
+        assert!(is_relevant(RTM_NEWROUTE, &route(0)) && is_relevant(RTM_DELROUTE, &route(0)));
+        assert!(!is_relevant(RTM_NEWROUTE, &route(32)));
         assert!(
-            takes(RTM_NEWROUTE, &[]) && takes(RTM_NEWADDR, &[]),
-            "what makes no sense may be of interest"
+            is_relevant(RTM_NEWROUTE, &[]) && is_relevant(RTM_NEWADDR, &[]),
+            "invalid messages may be relevant"
         );
     }
 
     #[test]
-    fn looks_before_it_waits() {
+    fn checks_before_it_waits() {
         assert_eq!(wait_for(Duration::from_mins(1), || Ok(Some(7))).unwrap(), Some(7));
     }
 
     #[test]
-    fn looks_once_more_at_the_deadline() {
-        let mut looks = 0;
-        let seen = wait_for(Duration::from_millis(20), || {
-            looks += 1;
+    fn checks_once_more_at_the_deadline() {
+        let mut checks = 0;
+        let value = wait_for(Duration::from_millis(20), || {
+            checks += 1;
             Ok::<_, HostError>(None::<()>)
         });
-        assert_eq!(seen.unwrap(), None);
-        assert!(looks >= 2, "{looks}");
+        assert_eq!(value.unwrap(), None);
+        assert!(checks >= 2, "{checks}");
     }
 
     #[test]
-    fn subscribing_anew_is_tried_until_it_succeeds_or_nobody_listens() {
-        let refused = || failed("subscribe to the kernel's events", io::Error::from_raw_os_error(24));
+    fn subscribing_is_retried_until_it_succeeds_or_the_watch_ends() {
+        let refused = || failed("subscribe to kernel events", io::Error::from_raw_os_error(24));
         let (end, guard) = io::pipe().unwrap();
         let mut tries = 0;
         let third = || {
             tries += 1;
             if tries < 3 { Err(refused()) } else { Ok(tries) }
         };
-        assert_eq!(subscribe_anew(third, &end, Duration::from_millis(1)), Some(3));
+        assert_eq!(retry_subscribe(third, &end, Duration::from_millis(1)), Some(3));
         let never = move || Err::<(), _>(refused());
-        let waits = thread::spawn(move || subscribe_anew(never, &end, Duration::from_mins(1)));
+        let waits = thread::spawn(move || retry_subscribe(never, &end, Duration::from_mins(1)));
         drop(guard);
         assert_eq!(waits.join().unwrap(), None);
     }
 
     #[test]
-    fn a_dropped_watch_lets_go_of_its_wake() {
-        struct SaysGoodbye(mpsc::Sender<()>);
-        impl Drop for SaysGoodbye {
+    fn a_dropped_watch_drops_its_callback() {
+        struct NotifiesOnDrop(mpsc::Sender<()>);
+        impl Drop for NotifiesOnDrop {
             fn drop(&mut self) {
                 let _ = self.0.send(());
             }
         }
         let (sender, receiver) = mpsc::channel();
-        let held = SaysGoodbye(sender);
+        let held = NotifiesOnDrop(sender);
         let watch = watch(
             &HostRoot::default(),
             &[],

@@ -1,100 +1,101 @@
-//! Everything about the machine. Each card is read by itself and all of them at once: one that hangs or makes no sense
-//! does not hide the others.
+//! Facts of the machine. All cards are read in parallel and independently: a card that hangs or returns invalid values
+//! does not affect the others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{HostFacts, KernelFacts, Unread};
+use vfleet_plan::{HostFacts, KernelFacts, UnreadableCard};
 
 use super::network::Network;
-use super::pci::{self, FoundCard};
-use super::settle::settled;
-use super::{Machine, card, files, rdma, records, system, uses};
-use crate::supervisor::{Running, Supervisor};
-use crate::{HostError, with_causes};
+use super::pci::{self, ListedCard};
+use super::stable_read::read_stable;
+use super::{HostSettings, card, files, host_use, rdma, records, system};
+use crate::supervisor::{Supervisor, TaskHandle};
+use crate::{HostError, format_error_chain};
 
-/// The facts of a machine. No question waits for longer than `limit`.
+/// Reads the facts of a machine. No single read takes longer than `limit`.
 pub(super) fn read(
-    machine: &Arc<Machine>,
+    settings: &Arc<HostSettings>,
     supervisor: &Supervisor,
     limit: Duration,
 ) -> Result<HostFacts, HostError> {
-    let asked = Arc::clone(machine);
-    let common = supervisor.start_read(None, limit, move || Common::read(&asked))?.wait()?;
+    let common_settings = Arc::clone(settings);
+    let common = supervisor.start_read(None, limit, move || CommonFacts::read(&common_settings))?.wait()?;
     let network = Arc::new(common.network);
-    // All are asked before the first answer is waited for.
-    let start = |pf, card| {
-        let (machine, network) = (Arc::clone(machine), Arc::clone(&network));
-        supervisor.start_read(Some(pf), limit, move || card::read(&machine.root, pf, card, &network))
+    // All reads are started before the first one is awaited.
+    let start = |pf, kind| {
+        let (settings, network) = (Arc::clone(settings), Arc::clone(&network));
+        supervisor.start_read(Some(pf), limit, move || card::read(&settings.root, pf, kind, &network))
     };
-    let reads: Vec<(PciAddress, Result<Running<_>, HostError>)> =
-        common.cards.into_iter().map(|(pf, card)| (pf, card.and_then(|card| start(pf, card)))).collect();
+    let reads: Vec<(PciAddress, Result<TaskHandle<_>, HostError>)> =
+        common.cards.into_iter().map(|(pf, kind)| (pf, kind.and_then(|kind| start(pf, kind)))).collect();
     let mut facts = common.facts;
     for (pf, read) in reads {
-        match read.and_then(Running::wait) {
-            Ok(Some((pf, unanswered))) => {
+        match read.and_then(TaskHandle::wait) {
+            Ok(Some((pf, failed_queries))) => {
                 facts.pfs.push(pf);
-                facts.unanswered.extend(unanswered);
+                facts.failed_queries.extend(failed_queries);
             }
             Ok(None) => {}
-            Err(error) => facts.unread.push(unread(pf, &error)),
+            Err(error) => facts.unreadable.push(unreadable_card(pf, &error)),
         }
     }
-    set_apart_unread(&mut facts);
-    uses::remember(&machine.root, &mut facts, network.is_complete(), machine.protection)?;
+    remove_unreadable_pfs(&mut facts);
+    host_use::update(&settings.root, &mut facts, network.is_complete(), settings.protection)?;
     Ok(facts)
 }
 
-/// What is read once for the whole machine.
-struct Common {
-    cards: Vec<FoundCard>,
+/// Facts that are read once for the whole machine.
+struct CommonFacts {
+    cards: Vec<ListedCard>,
     network: Network,
-    /// With all but the cards; those whose records are damaged are unread.
+    /// Facts without the cards. Cards with damaged records are unreadable.
     facts: HostFacts,
 }
 
-impl Common {
-    fn read(machine: &Machine) -> Result<Self, HostError> {
-        let root = &machine.root;
+impl CommonFacts {
+    fn read(settings: &HostSettings) -> Result<Self, HostError> {
+        let root = &settings.root;
         let mut facts = HostFacts {
-            kernel: KernelFacts { rdma_mode: rdma::mode(root)?, ..system::kernel(root)? },
-            files: files::texts(root)?,
-            enabled_units: files::enabled_units(root)?,
-            working_units: files::working_units(root)?,
+            kernel: KernelFacts { rdma_mode: rdma::read_mode(root)?, ..system::read_kernel_facts(root)? },
+            files: files::read_managed_files(root)?,
+            enabled_units: files::read_enabled_units(root)?,
+            running_units: files::read_running_units(root)?,
             has_boot_program: files::has_boot_program(root)?,
-            guid_file: files::guids(root)?,
+            guid_file: files::read_guid_file(root)?,
             ..HostFacts::default()
         };
-        read_records(machine, &mut facts)?;
+        read_records(settings, &mut facts)?;
         Ok(Self {
-            cards: pci::cards(root, machine.has_lone_vfs)?,
-            network: settled(|| Network::read(root, &machine.node_addresses))?,
+            cards: pci::list_cards(root, settings.has_lone_vfs)?,
+            network: read_stable(|| Network::read(root, &settings.node_addresses))?,
             facts,
         })
     }
 }
 
-fn read_records(machine: &Machine, facts: &mut HostFacts) -> Result<(), HostError> {
-    for (pf, record) in records::read_all(&machine.root)? {
+fn read_records(settings: &HostSettings, facts: &mut HostFacts) -> Result<(), HostError> {
+    for (pf, record) in records::read_all(&settings.root)? {
         match record {
             Ok(record) => facts.records.push(record),
             Err(error) => {
-                facts.unread.push(unread(pf, &error));
-                facts.unread_records.insert(pf);
+                facts.unreadable.push(unreadable_card(pf, &error));
+                facts.unreadable_records.insert(pf);
             }
         }
     }
     Ok(())
 }
 
-fn unread(pf: PciAddress, error: &HostError) -> Unread {
-    Unread { pf, error: with_causes(&error), reason: error.reason() }
+fn unreadable_card(pf: PciAddress, error: &HostError) -> UnreadableCard {
+    UnreadableCard { pf, error: format_error_chain(&error), reason: error.reason() }
 }
 
-/// A card is read or unread, for one reason: its record's, where that cannot be read.
-fn set_apart_unread(facts: &mut HostFacts) {
-    facts.unread.sort_by_key(|unread| unread.pf);
-    facts.unread.dedup_by_key(|unread| unread.pf);
-    facts.pfs.retain(|pf| !facts.unread.iter().any(|unread| unread.pf == pf.address));
+/// Removes unreadable cards from the list of PFs, and keeps one reason per card: the first, which is the one of its
+/// record.
+fn remove_unreadable_pfs(facts: &mut HostFacts) {
+    facts.unreadable.sort_by_key(|unread| unread.pf);
+    facts.unreadable.dedup_by_key(|unread| unread.pf);
+    facts.pfs.retain(|pf| !facts.unreadable.iter().any(|unread| unread.pf == pf.address));
 }

@@ -1,4 +1,4 @@
-//! Files of the host that people write and vfleet reads: being told when they change.
+//! Watch of files on the host that administrators write and vfleet reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,31 +14,31 @@ use super::root::HostRoot;
 use super::{command, firmware, modules};
 use crate::HostError;
 
-/// A watch of some files, and of all directories that lead to them: each may appear, go, or be replaced.
+/// Watch of files and of all directories above them: each may be created, removed or replaced.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     inotify: Inotify,
-    /// Names that count, by directory.
+    /// Watched names by directory.
     names: BTreeMap<WatchDescriptor, BTreeSet<OsString>>,
 }
 
 impl FileWatch {
-    /// Watches the file of GUIDs, the lists of modules, and where tools for firmware are installed.
+    /// Watches the GUID file, the lists of kernel modules, and the paths of firmware tools.
     pub(super) fn open(root: &HostRoot) -> Result<Self, HostError> {
-        let lists = modules::lists(root).into_iter().flatten();
-        let tools = firmware::SETTING_TOOLS.into_iter().flat_map(command::places);
+        let lists = modules::list_paths(root).into_iter().flatten();
+        let tools = firmware::SETTING_TOOLS.into_iter().flat_map(command::candidate_paths);
         let paths = [root.at(GUIDS)].into_iter().chain(lists).chain(tools.map(|path| root.at(&path)));
-        Self::of(&root.at("/"), paths.collect())
+        Self::watch(&root.at("/"), paths.collect())
     }
 
     /// Watches these files below `top`.
-    fn of(top: &Path, paths: Vec<PathBuf>) -> Result<Self, HostError> {
+    fn watch(top: &Path, paths: Vec<PathBuf>) -> Result<Self, HostError> {
         let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
-        let inotify = Inotify::init(flags).map_err(|errno| failed("watch files", errno))?;
+        let inotify = Inotify::init(flags).map_err(|errno| failed("inotify instance", errno))?;
         let mut watch = Self { inotify, names: BTreeMap::new() };
         for path in paths {
             watch.add(top, &path)?;
-            // Where a link leads, the file may be written without the link being touched.
+            // The target of a symbolic link may change while the link stays the same.
             if let Ok(target) = fs::canonicalize(&path)
                 && target != path
             {
@@ -48,43 +48,44 @@ impl FileWatch {
         Ok(watch)
     }
 
-    /// Watches a file and the directories that lead to it, those above first: what appears below one that was not there is
-    /// told by the one above.
+    /// Watches a file and its parent directories, from the top down: the creation of a missing directory is an event of
+    /// its parent.
     fn add(&mut self, top: &Path, path: &Path) -> Result<(), HostError> {
-        let mut ways: Vec<(&Path, &Path)> = path
+        let mut entries: Vec<(&Path, &Path)> = path
             .ancestors()
             .zip(path.ancestors().skip(1))
             .take_while(|(_, parent)| parent.starts_with(top))
             .collect();
-        ways.reverse();
-        for (child, directory) in ways {
+        entries.reverse();
+        for (child, directory) in entries {
             let Some(name) = child.file_name() else { continue };
-            match self.inotify.add_watch(directory, events()) {
+            match self.inotify.add_watch(directory, watched_events()) {
                 Ok(descriptor) => {
                     self.names.entry(descriptor).or_default().insert(name.to_owned());
                 }
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP) => return Ok(()),
-                Err(errno) => return Err(failed("watch a directory", errno)),
+                Err(errno) => return Err(failed("watch of a directory", errno)),
             }
         }
         Ok(())
     }
 
-    /// Takes all events that wait; returns whether one may be about one of the files.
+    /// Receives all pending events. Returns whether one of them may concern a watched file.
     pub(super) fn drain(&self) -> Result<bool, HostError> {
-        let mut found = false;
+        let mut has_relevant = false;
         loop {
             match self.inotify.read_events() {
-                Ok(events) => found |= events.iter().any(|event| self.is_of_interest(event)),
-                Err(Errno::EAGAIN) => return Ok(found),
+                Ok(events) => has_relevant |= events.iter().any(|event| self.is_relevant(event)),
+                Err(Errno::EAGAIN) => return Ok(has_relevant),
                 Err(Errno::EINTR) => {}
-                Err(errno) => return Err(failed("read what happened to files", errno)),
+                Err(errno) => return Err(failed("list of file events", errno)),
             }
         }
     }
 
-    /// An event without a name is about a directory itself, or tells that others were lost.
-    fn is_of_interest(&self, event: &InotifyEvent) -> bool {
+    /// Returns whether an event may concern a watched file. An event without a name concerns a directory itself, or
+    /// reports lost events.
+    fn is_relevant(&self, event: &InotifyEvent) -> bool {
         let Some(name) = &event.name else { return true };
         self.names.get(&event.wd).is_some_and(|names| names.contains(name))
     }
@@ -96,8 +97,9 @@ impl AsFd for FileWatch {
     }
 }
 
-/// What is told of a directory: names that come and go in it, files in it that were written, and its own end.
-fn events() -> AddWatchFlags {
+/// Returns the watched events of a directory: entries created, removed or renamed, files written, the directory
+/// removed.
+fn watched_events() -> AddWatchFlags {
     AddWatchFlags::IN_ONLYDIR
         | AddWatchFlags::IN_CREATE
         | AddWatchFlags::IN_DELETE
@@ -107,8 +109,8 @@ fn events() -> AddWatchFlags {
         | AddWatchFlags::IN_MOVE_SELF
 }
 
-fn failed(what: &'static str, errno: Errno) -> HostError {
-    HostError::System { what, source: errno.into() }
+fn failed(resource: &'static str, errno: Errno) -> HostError {
+    HostError::SystemResource { resource, source: errno.into() }
 }
 
 #[cfg(test)]
@@ -121,15 +123,15 @@ mod tests {
 
     use super::*;
 
-    /// A directory with a file that is watched.
-    struct Place {
+    /// Directory with a watched file.
+    struct WatchedDirectory {
         directory: TempDir,
         watch: FileWatch,
     }
 
     const FILE: &str = "etc/a/guids";
 
-    impl Place {
+    impl WatchedDirectory {
         fn new(prepare: impl FnOnce(&Path)) -> Self {
             let directory = TempDir::new().unwrap();
             prepare(directory.path());
@@ -137,9 +139,9 @@ mod tests {
             Self { directory, watch }
         }
 
-        /// Tells of `change`, and watches anew then, as is done after every change.
+        /// Asserts an event after `change`, and starts a new watch, as the code does after every change.
         #[track_caller]
-        fn tells(&mut self, change: impl FnOnce(&Path)) {
+        fn expect_event(&mut self, change: impl FnOnce(&Path)) {
             change(self.directory.path());
             assert!(has_event(&self.watch) && self.watch.drain().unwrap());
             self.watch = watch(self.directory.path());
@@ -147,14 +149,14 @@ mod tests {
         }
 
         #[track_caller]
-        fn does_not_tell(&mut self, change: impl FnOnce(&Path)) {
+        fn expect_no_event(&mut self, change: impl FnOnce(&Path)) {
             change(self.directory.path());
             assert!(!self.watch.drain().unwrap());
         }
     }
 
     fn watch(top: &Path) -> FileWatch {
-        FileWatch::of(top, vec![top.join(FILE)]).unwrap()
+        FileWatch::watch(top, vec![top.join(FILE)]).unwrap()
     }
 
     fn has_event(watch: &FileWatch) -> bool {
@@ -168,46 +170,46 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_replaced_or_removed_is_told() {
-        let mut place = Place::new(|top| write(&top.join(FILE), "1"));
-        place.tells(|top| write(&top.join(FILE), "2"));
-        place.does_not_tell(|top| write(&top.join("etc/a/draft"), "3"));
-        place.tells(|top| fs::rename(top.join("etc/a/draft"), top.join(FILE)).unwrap());
-        place.tells(|top| fs::remove_file(top.join(FILE)).unwrap());
-        place.tells(|top| write(&top.join(FILE), "4"));
+    fn writing_replacing_or_removing_a_file_is_an_event() {
+        let mut directory = WatchedDirectory::new(|top| write(&top.join(FILE), "1"));
+        directory.expect_event(|top| write(&top.join(FILE), "2"));
+        directory.expect_no_event(|top| write(&top.join("etc/a/draft"), "3"));
+        directory.expect_event(|top| fs::rename(top.join("etc/a/draft"), top.join(FILE)).unwrap());
+        directory.expect_event(|top| fs::remove_file(top.join(FILE)).unwrap());
+        directory.expect_event(|top| write(&top.join(FILE), "4"));
     }
 
     #[test]
-    fn directories_that_appear_and_are_replaced_are_told() {
-        let mut place = Place::new(|_| ());
-        place.does_not_tell(|top| write(&top.join("usr/guids"), ""));
-        place.tells(|top| fs::create_dir(top.join("etc")).unwrap());
-        place.does_not_tell(|top| write(&top.join("etc/b/guids"), ""));
-        place.tells(|top| fs::create_dir(top.join("etc/a")).unwrap());
-        place.tells(|top| write(&top.join(FILE), "1"));
-        place.tells(|top| fs::rename(top.join("etc"), top.join("old")).unwrap());
-        place.does_not_tell(|top| write(&top.join("old/a/guids"), "2"));
-        place.tells(|top| fs::rename(top.join("old"), top.join("etc")).unwrap());
-        place.tells(|top| fs::remove_dir_all(top.join("etc")).unwrap());
+    fn creating_or_replacing_a_directory_is_an_event() {
+        let mut directory = WatchedDirectory::new(|_| ());
+        directory.expect_no_event(|top| write(&top.join("usr/guids"), ""));
+        directory.expect_event(|top| fs::create_dir(top.join("etc")).unwrap());
+        directory.expect_no_event(|top| write(&top.join("etc/b/guids"), ""));
+        directory.expect_event(|top| fs::create_dir(top.join("etc/a")).unwrap());
+        directory.expect_event(|top| write(&top.join(FILE), "1"));
+        directory.expect_event(|top| fs::rename(top.join("etc"), top.join("old")).unwrap());
+        directory.expect_no_event(|top| write(&top.join("old/a/guids"), "2"));
+        directory.expect_event(|top| fs::rename(top.join("old"), top.join("etc")).unwrap());
+        directory.expect_event(|top| fs::remove_dir_all(top.join("etc")).unwrap());
     }
 
-    /// A tree that appears at once is told by its first directory: what is in it by then is read.
+    /// The event of a new tree is that of its first directory; the new watch covers its content.
     #[test]
-    fn a_file_in_directories_that_are_all_new_is_told() {
-        let mut place = Place::new(|_| ());
-        place.tells(|top| write(&top.join(FILE), "1"));
-        place.tells(|top| write(&top.join(FILE), "2"));
+    fn a_file_in_new_directories_is_an_event() {
+        let mut directory = WatchedDirectory::new(|_| ());
+        directory.expect_event(|top| write(&top.join(FILE), "1"));
+        directory.expect_event(|top| write(&top.join(FILE), "2"));
     }
 
     #[test]
-    fn a_file_behind_a_link_is_told() {
-        let mut place = Place::new(|top| {
+    fn changing_the_target_of_a_link_is_an_event() {
+        let mut directory = WatchedDirectory::new(|top| {
             write(&top.join("elsewhere/one"), "1");
             write(&top.join("elsewhere/two"), "2");
             fs::create_dir_all(top.join("etc/a")).unwrap();
             symlink("../../elsewhere/one", top.join(FILE)).unwrap();
         });
-        place.tells(|top| write(&top.join("elsewhere/one"), "3"));
-        place.does_not_tell(|top| write(&top.join("elsewhere/two"), "4"));
+        directory.expect_event(|top| write(&top.join("elsewhere/one"), "3"));
+        directory.expect_no_event(|top| write(&top.join("elsewhere/two"), "4"));
     }
 }

@@ -1,5 +1,5 @@
-//! Locks of a machine: one program at a time configures it. The kernel releases a lock when its holder ends, however that
-//! ends.
+//! Locks of a machine, so that only one program at a time configures it. The kernel releases a lock when its holder
+//! ends, also after a crash.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -8,48 +8,48 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::durable;
+use super::atomic_file;
 use super::root::HostRoot;
 
-/// Held by who configures the machine once.
+/// Lock file of a program that configures the machine once.
 const RUN: &str = "/run/vfleet/node.lock";
-/// Held by an agent as long as it runs, and shared by runs that must not be beside one.
+/// Lock file of an agent, locked as long as it runs. Runs that exclude an agent take a shared lock.
 const AGENT: &str = "/run/vfleet/agent.lock";
-/// A holder is a line.
-const LONGEST_HOLDER: u64 = 200;
+/// Maximum length of the line that names the holder.
+const HOLDER_LIMIT: u64 = 200;
 
-/// A lock of the machine, until it is dropped.
+/// Lock of the machine, held until it is dropped.
 #[derive(Debug)]
 pub struct MachineLock {
-    /// The kernel keeps the locks as long as they are open.
+    /// Locked files. The locks are held as long as the files are open.
     files: Vec<File>,
 }
 
-/// Error of a lock that was not taken.
+/// Error of a lock that could not be acquired.
 #[derive(Debug, Error)]
 pub enum LockError {
     #[error(
-        "another program is configuring this machine: {holder}. Nothing was done; run this again when that has ended"
+        "another program is configuring this machine: {holder}. Nothing was changed; run this command again when it has ended"
     )]
     Busy { holder: String },
     #[error(
-        "an agent looks after this machine and would undo what is done here: {holder}. Nothing was done; stop the agent first (exclude the node from configDaemonNodeSelector of the operator config)"
+        "an agent manages this machine and would revert the change: {holder}. Nothing was changed; stop the agent first (exclude the node from configDaemonNodeSelector of the operator config)"
     )]
     Agent { holder: String },
-    #[error("`vfleet node` or another agent is at work on this machine")]
-    BesideAgent,
+    #[error("`vfleet node` or another agent is running on this machine")]
+    AgentExcluded,
     #[error("cannot lock {}", path.display())]
     Failed { path: PathBuf, source: io::Error },
 }
 
 impl MachineLock {
-    /// Locks the machine for one run of `holder`, which is what others are told.
+    /// Locks the machine for one run of `holder`, the name that other programs report.
     pub fn for_run(root: &HostRoot, holder: &str) -> Result<Self, LockError> {
-        let file = exclusive(&root.at(RUN), holder)?.map_err(|holder| LockError::Busy { holder })?;
+        let file = lock_exclusive(&root.at(RUN), holder)?.map_err(|holder| LockError::Busy { holder })?;
         Ok(Self { files: vec![file] })
     }
 
-    /// Locks the machine for one run of `holder`, while no agent looks after it.
+    /// Locks the machine for one run of `holder`. Fails if an agent manages the machine.
     pub fn for_run_without_agent(root: &HostRoot, holder: &str) -> Result<Self, LockError> {
         let path = root.at(AGENT);
         let mut agent = open(&path).map_err(|source| LockError::Failed { path: path.clone(), source })?;
@@ -67,13 +67,13 @@ impl MachineLock {
 
     /// Locks the machine for an agent, `holder`.
     pub fn for_agent(root: &HostRoot, holder: &str) -> Result<Self, LockError> {
-        let file = exclusive(&root.at(AGENT), holder)?.map_err(|_| LockError::BesideAgent)?;
+        let file = lock_exclusive(&root.at(AGENT), holder)?.map_err(|_| LockError::AgentExcluded)?;
         Ok(Self { files: vec![file] })
     }
 }
 
-/// Returns the locked file, or its holder.
-fn exclusive(path: &Path, holder: &str) -> Result<Result<File, String>, LockError> {
+/// Locks the file at `path`. Returns the locked file, or the holder of the lock.
+fn lock_exclusive(path: &Path, holder: &str) -> Result<Result<File, String>, LockError> {
     let failed = |source| LockError::Failed { path: path.to_owned(), source };
     let mut file = open(path).map_err(failed)?;
     match file.try_lock() {
@@ -86,19 +86,25 @@ fn exclusive(path: &Path, holder: &str) -> Result<Result<File, String>, LockErro
     Ok(Ok(file))
 }
 
-/// Opens the file of a lock, which is never removed: a lock of a file that is gone locks nobody out.
+/// Opens a lock file. Lock files are never removed, because the lock of a removed file excludes nobody.
 fn open(path: &Path) -> io::Result<File> {
     if let Some(directory) = path.parent() {
-        durable::make_directory(directory)?;
+        atomic_file::create_directory(directory)?;
     }
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(durable::PRIVATE).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(atomic_file::PRIVATE)
+        .open(path)
 }
 
 fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
-    let read = file.take(LONGEST_HOLDER).read_to_string(&mut text);
+    let read = file.take(HOLDER_LIMIT).read_to_string(&mut text);
     match text.trim() {
-        // It has the lock, and has not written yet who it is.
+        // The holder has locked the file, but not written its name yet.
         "" => "another vfleet".to_owned(),
         holder if read.is_ok() => holder.to_owned(),
         _ => "another vfleet".to_owned(),
@@ -108,11 +114,11 @@ fn read_holder(file: &mut File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linux::tree::Tree;
+    use crate::linux::test_tree::TestTree;
 
     #[test]
-    fn a_second_run_is_told_who_holds_the_lock_until_that_ends() {
-        let tree = Tree::new();
+    fn a_second_run_fails_and_names_the_holder_until_the_first_ends() {
+        let tree = TestTree::new();
         let first = MachineLock::for_run_without_agent(tree.root(), "vfleet node apply").unwrap();
         for second in [MachineLock::for_run, MachineLock::for_run_without_agent] {
             let error = second(tree.root(), "vfleet boot").unwrap_err().to_string();
@@ -125,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_keeps_others_away_but_not_the_units_of_systemd_mode() {
-        let tree = Tree::new();
+    fn an_agent_excludes_other_programs_but_not_the_units_of_systemd_mode() {
+        let tree = TestTree::new();
         let agent = MachineLock::for_agent(tree.root(), "vfleet agent of node a").unwrap();
         let error = MachineLock::for_run_without_agent(tree.root(), "x").unwrap_err();
         assert!(matches!(&error, LockError::Agent { holder } if holder.contains("node a")), "{error}");

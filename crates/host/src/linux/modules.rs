@@ -1,4 +1,4 @@
-//! Modules of the kernel: which are there, and loading one.
+//! Kernel modules: their states, and loading one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,41 +6,41 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use vfleet_plan::ModuleState;
-use vfleet_plan::modules::KNOWN;
+use vfleet_plan::modules::KNOWN_MODULES;
 
 use super::command::Command;
 use super::root::HostRoot;
-use super::{durable, kept, sysfs};
+use super::{atomic_file, cache, sysfs};
 use crate::HostError;
 
-/// Loading a module may have to wait for its hardware.
-const LOADING: Duration = Duration::from_secs(20);
+/// Limit for loading a module, which may wait for its hardware.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The known modules in the lists of a kernel, and how old these lists are.
+/// Known modules in the lists of the running kernel, and the times of these lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OnDisk {
+pub(super) struct ModuleLists {
     directory: PathBuf,
-    written: [Option<SystemTime>; 2],
-    /// Those that are a part of the kernel.
+    modified: [Option<SystemTime>; 2],
+    /// Modules that are compiled into the kernel.
     built_in: BTreeSet<&'static str>,
-    /// Those that are files.
+    /// Modules that are files.
     loadable: BTreeSet<&'static str>,
 }
 
-/// The known modules that are there.
-pub(super) fn states(root: &HostRoot) -> Result<BTreeMap<String, ModuleState>, HostError> {
-    let on_disk = on_disk(root)?;
+/// Reads the states of the known modules that the kernel has.
+pub(super) fn read_states(root: &HostRoot) -> Result<BTreeMap<String, ModuleState>, HostError> {
+    let lists = read_lists(root)?;
     let state = |module: &'static str| {
-        if on_disk.built_in.contains(module) || is_loaded(root, module) {
+        if lists.built_in.contains(module) || is_loaded(root, module) {
             Some(ModuleState::Loaded)
         } else {
-            on_disk.loadable.contains(module).then_some(ModuleState::Loadable)
+            lists.loadable.contains(module).then_some(ModuleState::Loadable)
         }
     };
-    Ok(KNOWN.into_iter().filter_map(|module| Some((module.to_owned(), state(module)?))).collect())
+    Ok(KNOWN_MODULES.into_iter().filter_map(|module| Some((module.to_owned(), state(module)?))).collect())
 }
 
-/// Loads a module and sets its options, also when it was there before.
+/// Loads a module and sets its options, also if it was loaded before.
 pub(super) fn load(
     root: &HostRoot,
     module: &str,
@@ -48,54 +48,55 @@ pub(super) fn load(
     attempt: &str,
 ) -> Result<(), HostError> {
     if !is_part_of_kernel(root, module)? {
-        if !on_disk(root)?.loadable.contains(module) {
-            return Err(HostError::NoSuchModule { module: module.to_owned() });
+        if !read_lists(root)?.loadable.contains(module) {
+            return Err(HostError::ModuleNotFound { module: module.to_owned() });
         }
         let arguments = [module.to_owned()].into_iter().chain(options.iter().cloned());
-        Command::new("modprobe", LOADING).arguments(arguments).run(root)?;
+        Command::new("modprobe", LOAD_TIMEOUT).arguments(arguments).run(root)?;
     }
     if !is_part_of_kernel(root, module)? {
-        return Err(HostError::Unverified {
+        return Err(HostError::NotVerified {
             attempt: attempt.to_owned(),
-            expected: root.at("/sys/module").join(module).display().to_string(),
-            found: "nothing".to_owned(),
+            expected: format!("{} to exist", root.at("/sys/module").join(module).display()),
+            found: "no such directory".to_owned(),
         });
     }
     options.iter().try_for_each(|option| set_option(root, module, option, attempt))
 }
 
-/// `modprobe` passes over the options of a module that is there already.
+/// Sets an option of a loaded module. `modprobe` ignores the options of a module that is already loaded.
 fn set_option(root: &HostRoot, module: &str, option: &str, attempt: &str) -> Result<(), HostError> {
-    let Some((name, wanted)) = option.split_once('=') else { return Ok(()) };
+    let Some((name, desired)) = option.split_once('=') else { return Ok(()) };
     let path = root.at("/sys/module").join(module).join("parameters").join(name);
-    let is_set = || sysfs::read_as(&path, "an option of a module", |found| Some(is_same(found, wanted)));
-    // Not every option can be read, nor changed later.
+    let is_set =
+        || sysfs::read_as(&path, "an option of a module", |found| Some(is_same_value(found, desired)));
+    // Not every option is readable.
     if !path.exists() || is_set()? {
         return Ok(());
     }
-    sysfs::write(&path, wanted)?;
+    sysfs::write(&path, desired)?;
     if is_set()? {
         return Ok(());
     }
     let found = sysfs::read(&path).map_err(|source| sysfs::failed("read", &path, source))?;
-    Err(HostError::Unverified { attempt: attempt.to_owned(), expected: option.to_owned(), found })
+    Err(HostError::NotVerified { attempt: attempt.to_owned(), expected: option.to_owned(), found })
 }
 
-/// The kernel shows a switch as Y or N, however it was set.
-fn is_same(found: &str, wanted: &str) -> bool {
+/// Compares two values of an option. The kernel shows a boolean as Y or N, no matter how it was set.
+fn is_same_value(found: &str, desired: &str) -> bool {
     let switch = |text: &str| match text {
         "Y" | "y" | "1" | "on" => Some(true),
         "N" | "n" | "0" | "off" => Some(false),
         _ => None,
     };
-    found == wanted || (switch(found).is_some() && switch(found) == switch(wanted))
+    found == desired || (switch(found).is_some() && switch(found) == switch(desired))
 }
 
 fn is_part_of_kernel(root: &HostRoot, module: &str) -> Result<bool, HostError> {
-    Ok(is_loaded(root, module) || on_disk(root)?.built_in.contains(module))
+    Ok(is_loaded(root, module) || read_lists(root)?.built_in.contains(module))
 }
 
-/// A module that is being loaded or removed is there too, but does not work yet (or any more).
+/// Returns whether a module is ready. A module that is being loaded or removed has a directory too, but is not usable.
 fn is_loaded(root: &HostRoot, module: &str) -> bool {
     let directory = root.at("/sys/module").join(module);
     match sysfs::read(&directory.join("initstate")) {
@@ -104,8 +105,8 @@ fn is_loaded(root: &HostRoot, module: &str) -> bool {
     }
 }
 
-/// Returns the paths of the lists of the running kernel: modules that are a part of it, and those that are files.
-pub(super) fn lists(root: &HostRoot) -> Result<[PathBuf; 2], HostError> {
+/// Returns the paths of the module lists of the running kernel: built-in modules, and modules that are files.
+pub(super) fn list_paths(root: &HostRoot) -> Result<[PathBuf; 2], HostError> {
     let directory = directory(root)?;
     Ok(["modules.builtin", "modules.dep"].map(|name| directory.join(name)))
 }
@@ -116,38 +117,38 @@ fn directory(root: &HostRoot) -> Result<PathBuf, HostError> {
     Ok(root.at("/lib/modules").join(release))
 }
 
-/// The lists of the running kernel. They are long, so they are read again only when they change.
-fn on_disk(root: &HostRoot) -> Result<OnDisk, HostError> {
-    let (directory, lists) = (directory(root)?, lists(root)?);
-    let written = [modified(&lists[0]), modified(&lists[1])];
-    let mut kept = kept::lock(&root.kept().modules);
-    if let Some(known) =
-        kept.as_ref().filter(|known| known.directory == directory && known.written == written)
+/// Reads the module lists of the running kernel. They are long and are read again only after a change.
+fn read_lists(root: &HostRoot) -> Result<ModuleLists, HostError> {
+    let (directory, paths) = (directory(root)?, list_paths(root)?);
+    let modified = [modified(&paths[0]), modified(&paths[1])];
+    let mut cached = cache::lock(&root.cache().modules);
+    if let Some(lists) =
+        cached.as_ref().filter(|lists| lists.directory == directory && lists.modified == modified)
     {
-        return Ok(known.clone());
+        return Ok(lists.clone());
     }
-    let [built_in, loadable] = [listed(&lists[0])?, listed(&lists[1])?];
-    let read = OnDisk { directory, written, built_in, loadable };
-    *kept = Some(read.clone());
-    Ok(read)
+    let [built_in, loadable] = [read_list(&paths[0])?, read_list(&paths[1])?];
+    let lists = ModuleLists { directory, modified, built_in, loadable };
+    *cached = Some(lists.clone());
+    Ok(lists)
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-fn listed(path: &Path) -> Result<BTreeSet<&'static str>, HostError> {
-    Ok(durable::read_text(path)?.map(|text| known_in(&text)).unwrap_or_default())
+fn read_list(path: &Path) -> Result<BTreeSet<&'static str>, HostError> {
+    Ok(atomic_file::read_text(path)?.map(|text| parse_list(&text)).unwrap_or_default())
 }
 
-/// The known modules in a list: a path on each line, with what it needs behind a colon.
-pub(super) fn known_in(list: &str) -> BTreeSet<&'static str> {
-    let names: BTreeSet<String> = list.lines().filter_map(name).collect();
-    KNOWN.into_iter().filter(|module| names.contains(*module)).collect()
+/// Returns the known modules in a list: each line has a path, and after a colon the dependencies.
+pub(super) fn parse_list(list: &str) -> BTreeSet<&'static str> {
+    let names: BTreeSet<String> = list.lines().filter_map(parse_module_name).collect();
+    KNOWN_MODULES.into_iter().filter(|module| names.contains(*module)).collect()
 }
 
-/// `kernel/drivers/vfio/pci/vfio-pci.ko.zst: ...` is `vfio_pci`.
-fn name(line: &str) -> Option<String> {
+/// Returns the module of a line: `vfio_pci` for `kernel/drivers/vfio/pci/vfio-pci.ko.zst: ...`.
+fn parse_module_name(line: &str) -> Option<String> {
     let path = line.split(':').next()?;
     let (name, _) = path.rsplit('/').next()?.split_once(".ko")?;
     Some(name.replace('-', "_"))
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_from_any_kind_of_file() {
+    fn names_are_parsed_from_any_kind_of_file() {
         for (line, expected) in [
             ("kernel/drivers/vfio/pci/vfio-pci.ko: kernel/drivers/vfio/vfio.ko", Some("vfio_pci")),
             ("kernel/drivers/vfio/vfio.ko.xz:", Some("vfio")),
@@ -169,26 +170,26 @@ mod tests {
             ("kernel/vfio-pci", None),
             ("", None),
         ] {
-            assert_eq!(name(line).as_deref(), expected, "{line}");
+            assert_eq!(parse_module_name(line).as_deref(), expected, "{line}");
         }
     }
 
     #[test]
-    fn what_another_needs_is_not_there_itself() {
-        let known = known_in("kernel/a.ko: kernel/vfio.ko\nkernel/vhost-net.ko.xz: kernel/tun.ko.xz\n");
-        assert_eq!(known, BTreeSet::from(["vhost_net"]));
+    fn dependencies_are_not_listed_modules() {
+        let modules = parse_list("kernel/a.ko: kernel/vfio.ko\nkernel/vhost-net.ko.xz: kernel/tun.ko.xz\n");
+        assert_eq!(modules, BTreeSet::from(["vhost_net"]));
     }
 
     #[test]
-    fn switches_are_compared_by_meaning() {
-        assert!(is_same("Y", "1") && is_same("N", "0") && is_same("4", "4"));
-        assert!(!is_same("N", "1") && !is_same("4", "5") && !is_same("4", "Y"));
+    fn boolean_options_are_compared_by_meaning() {
+        assert!(is_same_value("Y", "1") && is_same_value("N", "0") && is_same_value("4", "4"));
+        assert!(!is_same_value("N", "1") && !is_same_value("4", "5") && !is_same_value("4", "Y"));
     }
 
     proptest! {
         #[test]
-        fn takes_any_list(text in "(?s).{0,200}") {
-            let _ = known_in(&text);
+        fn accepts_any_list(text in "(?s).{0,200}") {
+            let _ = parse_list(&text);
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Netlink: requests to the kernel, and its answers.
+//! Netlink requests to the kernel, and its answers.
 //!
-//! Three layers that know nothing of each other's contents:
+//! Three independent layers:
 //!
-//! - [`attribute`]: typed fields, written and read
-//! - [`message`]: what the kernel sends: data, acknowledgements, refusals with the driver's own words
-//! - [`connection`]: a request, and all of its answer
+//! - [`attribute`]: typed fields of messages
+//! - [`message`]: messages of the kernel: data, acknowledgments, errors with a text of the driver
+//! - [`connection`]: a request and its complete answer
 //!
-//! On top of them one module for each part of the kernel, with its numbers, its requests and the parsers of its answers,
-//! and nothing that decides: [`rtnl`] (interfaces, addresses, routes), [`generic`] (parts that are known by name) with
+//! On top of them one module for each subsystem of the kernel, with its constants, its requests and the parsers of its
+//! answers, without decisions: [`rtnl`] (interfaces, addresses, routes), [`generic`] (generic netlink families) with
 //! [`devlink`], [`ethtool`] and [`vdpa`], and [`rdma`].
 //!
-//! To add a message: its numbers, a function that returns the [`Request`] or [`generic::Command`] and the parser go into
-//! the module of its part of the kernel, its bytes into `requests`, its parser into `tests/fuzz/netlink.rs`.
-//! `docs/decisions/0015-netlink-messages-are-our-own.md` has the reasons.
+//! To add a message, put its constants, a function that returns the [`NetlinkRequest`] or [`generic::FamilyCommand`],
+//! and the parser into the module of its subsystem, its bytes into `requests`, and its parser into
+//! `tests/fuzz/netlink.rs`. For the reasons see `docs/decisions/0015-netlink-messages-are-our-own.md`.
 
 pub(super) mod attribute;
 mod connection;
@@ -26,4 +26,4 @@ mod requests;
 pub(super) mod rtnl;
 pub(super) mod vdpa;
 
-pub(super) use connection::{Connection, Request, failed, unreadable};
+pub(super) use connection::{NetlinkConnection, NetlinkRequest, failed, invalid_answer};

@@ -1,26 +1,26 @@
-//! The machine's network as a whole: its interfaces, and what the node itself uses them for.
+//! Network of the machine: its interfaces, and their use by the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use vfleet_plan::HostUse;
 
-use super::netlink::rtnl::{Address, Link, NextHop, Route, Rtnl};
+use super::netlink::rtnl::{InterfaceAddress, Link, NextHop, Route, Rtnl};
 use super::root::HostRoot;
-use super::storage::{self, Session};
+use super::storage::{self, StorageSession};
 use crate::HostError;
 
-/// What software switches are made by whose interfaces do not say which of them belong together.
+/// Link kind of Open vSwitch, whose interfaces do not show which of them belong to the same bridge.
 const OPEN_VSWITCH: &str = "openvswitch";
 
-/// Returns the use that an address makes of its interface; the node is known by `node_addresses`.
-pub(super) fn use_for(address: &Address, node_addresses: &[IpAddr]) -> Option<HostUse> {
-    let is_the_nodes = address.ip.is_some_and(|ip| node_addresses.contains(&ip));
+/// Returns the use of an interface that carries `address`, if the node has the addresses `node_addresses`.
+pub(super) fn address_use(address: &InterfaceAddress, node_addresses: &[IpAddr]) -> Option<HostUse> {
+    let is_node_address = address.ip.is_some_and(|ip| node_addresses.contains(&ip));
     let other = address.is_global.then_some(HostUse::Address);
-    if is_the_nodes { Some(HostUse::NodeAddress) } else { other }
+    if is_node_address { Some(HostUse::NodeAddress) } else { other }
 }
 
-/// All interfaces of the host's own network namespace.
+/// Interfaces in the network namespace of the host, and their uses.
 #[derive(Debug)]
 pub(super) struct Network {
     links: BTreeMap<u32, Link>,
@@ -29,80 +29,80 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// As it is now.
+    /// Reads all interfaces, and their uses.
     pub(super) fn read(root: &HostRoot, node_addresses: &[IpAddr]) -> Result<Self, HostError> {
         let mut rtnl = Rtnl::open()?;
         let addresses = rtnl.addresses()?;
         let routes: Vec<Route> = rtnl.routes()?.into_iter().filter(|route| route.is_default).collect();
-        let by_id = routes.iter().any(|route| route.next_hop.is_some());
-        let hops = if by_id { rtnl.next_hops()? } else { Vec::new() };
+        let has_hop_ids = routes.iter().any(|route| route.next_hop.is_some());
+        let hops = if has_hop_ids { rtnl.next_hops()? } else { Vec::new() };
         let links: BTreeMap<u32, Link> = rtnl.links()?.into_iter().map(|link| (link.index, link)).collect();
-        let mut used = Used::default();
+        let mut used = UsedInterfaces::default();
         for address in &addresses {
-            used.extend(use_for(address, node_addresses), [address.index]);
+            used.add(address_use(address, node_addresses), [address.index]);
         }
-        for session in storage::sessions(root)? {
-            let interfaces = carriers(&session, &addresses, &links, &mut rtnl)?;
+        for session in storage::read_sessions(root)? {
+            let interfaces = session_interfaces(&session, &addresses, &links, &mut rtnl)?;
             used.is_complete &= !interfaces.is_empty();
-            used.extend(Some(HostUse::Storage), interfaces);
+            used.add(Some(HostUse::Storage), interfaces);
         }
         for route in routes {
-            let of_hop = route.next_hop.map(|id| interfaces_of(id, &hops));
+            let of_hop = route.next_hop.map(|id| next_hop_interfaces(id, &hops));
             used.is_complete &= of_hop.as_ref().is_none_or(Option::is_some);
-            used.extend(Some(HostUse::DefaultRoute), of_hop.flatten().into_iter().flatten());
-            used.extend(Some(HostUse::DefaultRoute), route.interfaces);
+            used.add(Some(HostUse::DefaultRoute), of_hop.flatten().into_iter().flatten());
+            used.add(Some(HostUse::DefaultRoute), route.interfaces);
         }
         Ok(Self::new(links, &used))
     }
 
-    fn new(links: BTreeMap<u32, Link>, observed: &Used) -> Self {
-        let mut uses = BTreeMap::new();
-        // What says most comes last.
+    fn new(links: BTreeMap<u32, Link>, used: &UsedInterfaces) -> Self {
+        let mut by_index = BTreeMap::new();
+        // The most important use comes last, because later uses replace earlier ones.
         for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute] {
-            let of_kind = observed.interfaces.iter().filter(|(_, found)| *found == host_use);
-            let below = below(&links, of_kind.map(|(index, _)| *index).collect());
-            uses.extend(below.into_iter().map(|index| (index, host_use)));
+            let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
+            let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect());
+            by_index.extend(lower.into_iter().map(|index| (index, host_use)));
         }
-        Self { links, uses, is_complete: observed.is_complete }
+        Self { links, uses: by_index, is_complete: used.is_complete }
     }
 
-    /// Whether all uses are known. What nobody is seen to use may be in use otherwise.
+    /// Returns whether all uses are known. If not, an interface without a use may be in use.
     pub(super) const fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The interface with this index.
+    /// Returns the interface with this index.
     pub(super) fn link(&self, index: u32) -> Option<&Link> {
         self.links.get(&index)
     }
 
-    /// All interfaces.
+    /// Returns all interfaces.
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
 
-    /// What the node itself uses the interface for.
+    /// Returns the use of an interface by the node.
     pub(super) fn host_use(&self, index: u32) -> Option<HostUse> {
         self.uses.get(&index).copied()
     }
 }
 
-/// Interfaces that something leads through.
+/// Interfaces that the node uses directly.
 #[derive(Debug)]
-struct Used {
+struct UsedInterfaces {
     interfaces: Vec<(u32, HostUse)>,
-    /// Whether it could be told for all that leads somewhere.
+    /// The interfaces of all routes and storage sessions are known.
     is_complete: bool,
 }
 
-impl Default for Used {
+impl Default for UsedInterfaces {
     fn default() -> Self {
         Self { interfaces: Vec::new(), is_complete: true }
     }
 }
 
-impl Used {
-    fn extend(&mut self, host_use: Option<HostUse>, interfaces: impl IntoIterator<Item = u32>) {
+impl UsedInterfaces {
+    fn add(&mut self, host_use: Option<HostUse>, interfaces: impl IntoIterator<Item = u32>) {
         let used = host_use.into_iter();
         let interfaces = interfaces.into_iter().collect::<Vec<_>>();
         self.interfaces
@@ -110,11 +110,11 @@ impl Used {
     }
 }
 
-/// Returns the interfaces of a session: those with its own address, or that it is bound to, or else those on the way to
-/// the server. None when that cannot be told now.
-fn carriers(
-    session: &Session,
-    addresses: &[Address],
+/// Returns the interfaces of a storage session: those that carry its local address or that it is bound to, else those
+/// of the route to the server. Returns no interface if they are not known now.
+fn session_interfaces(
+    session: &StorageSession,
+    addresses: &[InterfaceAddress],
     links: &BTreeMap<u32, Link>,
     rtnl: &mut Rtnl,
 ) -> Result<Vec<u32>, HostError> {
@@ -128,41 +128,42 @@ fn carriers(
         found.extend(links.values().filter(|link| link.name == *name).map(|link| link.index));
     }
     match session.server {
-        Some(server) if found.is_empty() => rtnl.interfaces_towards(server),
+        Some(server) if found.is_empty() => rtnl.interfaces_of_route_to(server),
         _ => Ok(found),
     }
 }
 
-/// Returns the interfaces of a next hop, or of those that a group consists of; `None` when one of them is not listed.
-fn interfaces_of(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
+/// Returns the interfaces of a next hop, or of the members of a next hop group; `None` if one of them is not listed.
+fn next_hop_interfaces(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
     let find = |id: &u32| hops.iter().find(|hop| hop.id == *id);
     let hop = find(&id)?;
-    let parts: Vec<&NextHop> = hop.group.iter().map(find).collect::<Option<_>>()?;
-    Some(parts.into_iter().chain([hop]).filter_map(|hop| hop.interface).collect())
+    let members: Vec<&NextHop> = hop.group.iter().map(find).collect::<Option<_>>()?;
+    Some(members.into_iter().chain([hop]).filter_map(|hop| hop.interface).collect())
 }
 
-/// These interfaces and all that their traffic goes through.
-fn below(links: &BTreeMap<u32, Link>, indices: BTreeSet<u32>) -> BTreeSet<u32> {
+/// Returns these interfaces and all interfaces below them (members of bonds and bridges, parents of VLANs).
+fn with_lower_links(links: &BTreeMap<u32, Link>, indexes: BTreeSet<u32>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
-    let mut to_visit: Vec<u32> = indices.into_iter().collect();
+    let mut to_visit: Vec<u32> = indexes.into_iter().collect();
     while let Some(index) = to_visit.pop() {
         if found.insert(index) {
-            to_visit.extend(directly_below(links, index));
+            to_visit.extend(direct_lower_links(links, index));
         }
     }
     found
 }
 
-fn directly_below(links: &BTreeMap<u32, Link>, index: u32) -> Vec<u32> {
+fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32) -> Vec<u32> {
     let Some(upper) = links.get(&index) else { return Vec::new() };
-    let is_open_vswitch = |link: &Link| link.made_by.as_deref() == Some(OPEN_VSWITCH);
-    let is_part = |link: &Link| match link.master.and_then(|master| links.get(&master)) {
-        // An address is on a bridge's own port, and only Open vSwitch itself knows which cards that leads to: all.
+    let is_open_vswitch = |link: &Link| link.kind_name.as_deref() == Some(OPEN_VSWITCH);
+    let is_member = |link: &Link| match link.master.and_then(|master| links.get(&master)) {
+        // An address belongs to the internal port of a bridge, and only Open vSwitch knows which cards are members of
+        // that bridge: all of its cards count.
         Some(master) => master.index == index || (is_open_vswitch(master) && is_open_vswitch(upper)),
         None => false,
     };
-    let parts = links.values().filter(|link| is_part(link)).map(|link| link.index);
-    parts.chain(upper.lower).collect()
+    let members = links.values().filter(|link| is_member(link)).map(|link| link.index);
+    members.chain(upper.lower).collect()
 }
 
 #[cfg(test)]
@@ -171,12 +172,12 @@ mod tests {
 
     use super::*;
 
-    fn link(index: u32, made_by: Option<&str>, master: Option<u32>, lower: Option<u32>) -> (u32, Link) {
-        (index, Link { made_by: made_by.map(str::to_owned), master, lower, ..Link::plain(index) })
+    fn link(index: u32, kind_name: Option<&str>, master: Option<u32>, lower: Option<u32>) -> (u32, Link) {
+        (index, Link { kind_name: kind_name.map(str::to_owned), master, lower, ..Link::plain(index) })
     }
 
     fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
-        let used = Used { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
+        let used = UsedInterfaces { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
         let network = Network::new(links.into_iter().collect(), &used);
         network.uses.into_keys().collect()
     }
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_behind_open_vswitch_may_use_any_of_its_cards() {
+    fn an_address_on_open_vswitch_may_use_any_of_its_cards() {
         let links = [
             link(2, None, Some(3), None),
             link(3, Some("openvswitch"), None, None),
@@ -207,29 +208,36 @@ mod tests {
     }
 
     #[test]
-    fn what_says_most_of_a_use_is_told() {
+    fn the_most_important_use_is_reported() {
         use HostUse::{Address, DefaultRoute, NodeAddress, Storage};
         let links = (2..6).map(|index| link(index, None, None, None));
         let interfaces =
             vec![(2, DefaultRoute), (2, Address), (3, NodeAddress), (3, Storage), (4, Storage), (4, Address)];
-        let network = Network::new(links.collect(), &Used { interfaces, is_complete: true });
+        let network = Network::new(links.collect(), &UsedInterfaces { interfaces, is_complete: true });
         let uses = [2, 3, 4, 5].map(|index| network.host_use(index));
         assert_eq!(uses, [Some(DefaultRoute), Some(NodeAddress), Some(Storage), None]);
     }
 
     #[test]
-    fn a_group_of_next_hops_leads_through_all_of_them() {
+    fn a_group_of_next_hops_uses_all_their_interfaces() {
         let hop = |id, interface, group: &[u32]| NextHop { id, interface, group: group.to_vec() };
         let hops = [hop(1, Some(4), &[]), hop(2, Some(5), &[]), hop(3, None, &[1, 2]), hop(4, None, &[1, 9])];
-        assert_eq!(interfaces_of(3, &hops), Some(vec![4, 5]));
-        assert_eq!(interfaces_of(2, &hops), Some(vec![5]));
-        assert_eq!((interfaces_of(4, &hops), interfaces_of(9, &hops)), (None, None), "unknown is not absent");
+        assert_eq!(next_hop_interfaces(3, &hops), Some(vec![4, 5]));
+        assert_eq!(next_hop_interfaces(2, &hops), Some(vec![5]));
+        assert_eq!(
+            (next_hop_interfaces(4, &hops), next_hop_interfaces(9, &hops)),
+            (None, None),
+            "unknown is not absent"
+        );
     }
 
     #[test]
-    fn any_address_beyond_the_link_is_a_use() {
+    fn any_address_that_is_not_link_local_is_a_use() {
         let of = |is_global, ip: [u8; 4]| {
-            use_for(&super::Address { index: 2, is_global, ip: Some(ip.into()) }, &[[10, 0, 0, 1].into()])
+            address_use(
+                &super::InterfaceAddress { index: 2, is_global, ip: Some(ip.into()) },
+                &[[10, 0, 0, 1].into()],
+            )
         };
         assert_eq!(of(true, [10, 0, 0, 1]), Some(HostUse::NodeAddress));
         assert_eq!(of(false, [10, 0, 0, 1]), Some(HostUse::NodeAddress));
@@ -239,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ends_on_any_links(
+        fn terminates_for_any_links(
             links in prop::collection::vec((0_u32..6, prop::option::of(0_u32..6), prop::option::of(0_u32..6)), 0..8)
         ) {
             let links = links.into_iter().map(|(index, master, lower)| link(index, None, master, lower));

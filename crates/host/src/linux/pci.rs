@@ -1,4 +1,4 @@
-//! PFs and VFs as sysfs shows them.
+//! PFs and VFs in sysfs.
 
 use std::io;
 use std::path::Path;
@@ -8,70 +8,75 @@ use vfleet_plan::firmware::MELLANOX;
 
 use super::driver::BusDevice;
 use super::root::HostRoot;
-use super::settle::settled;
+use super::stable_read::read_stable;
 use super::{parse, sysfs};
 use crate::HostError;
 
-/// What makes a PCI function one of our cards.
+/// Kind of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Card {
-    /// A network card that can have this many VFs; none while its firmware shows none.
+pub(super) enum CardKind {
+    /// PF with this maximum number of VFs; 0 if SR-IOV is disabled in its firmware.
     Pf { total_vfs: u16 },
-    /// A network card that shows none: where a hypervisor hands out VFs, it is one.
+    /// Network card without VF support. On a cloud platform it is a lone VF.
     LoneVf,
 }
 
-/// Where a card is, and which; an error instead of what cannot be told.
-pub(super) type FoundCard = (PciAddress, Result<Card, HostError>);
+/// Address and kind of a card, or the error of reading its kind.
+pub(super) type ListedCard = (PciAddress, Result<CardKind, HostError>);
 
-/// All cards, by address. Lone VFs only when they are asked for.
-pub(super) fn cards(root: &HostRoot, with_lone_vfs: bool) -> Result<Vec<FoundCard>, HostError> {
-    let found = |address| (address, settled(|| listed_card(root, address, with_lone_vfs)).transpose());
-    let found = addresses(root)?.into_iter().map(found);
-    Ok(found.filter_map(|(address, card)| Some((address, card?))).collect())
+/// Lists all cards, sorted by address. Includes lone VFs if `with_lone_vfs`.
+pub(super) fn list_cards(root: &HostRoot, with_lone_vfs: bool) -> Result<Vec<ListedCard>, HostError> {
+    let read_kind =
+        |address| (address, read_stable(|| listed_card_kind(root, address, with_lone_vfs)).transpose());
+    let cards = list_addresses(root)?.into_iter().map(read_kind);
+    Ok(cards.filter_map(|(address, kind)| Some((address, kind?))).collect())
 }
 
-/// All PCI functions. What has another name is none.
-fn addresses(root: &HostRoot) -> Result<Vec<PciAddress>, HostError> {
-    let names = sysfs::names(&root.devices())?;
+/// Lists the addresses of all PCI functions. Other names are ignored.
+fn list_addresses(root: &HostRoot) -> Result<Vec<PciAddress>, HostError> {
+    let names = sysfs::list_names(&root.devices())?;
     let mut addresses: Vec<PciAddress> = names.iter().filter_map(|name| name.parse().ok()).collect();
     addresses.sort();
     Ok(addresses)
 }
 
-/// The card that a function is; `None` when it is none that counts, or gone since it was listed.
-fn listed_card(root: &HostRoot, address: PciAddress, with_lone_vfs: bool) -> Result<Option<Card>, HostError> {
-    let card = match card(root, address) {
-        Ok(Some(Card::LoneVf)) if !with_lone_vfs => {
-            may_hide_vfs(root, address).map(|hides| hides.then_some(Card::Pf { total_vfs: 0 }))
+/// Returns the kind of a card; `None` if the function is not a card to be listed, or vanished since it was listed.
+fn listed_card_kind(
+    root: &HostRoot,
+    address: PciAddress,
+    with_lone_vfs: bool,
+) -> Result<Option<CardKind>, HostError> {
+    let kind = match card_kind(root, address) {
+        Ok(Some(CardKind::LoneVf)) if !with_lone_vfs => {
+            may_hide_vfs(root, address).map(|hides| hides.then_some(CardKind::Pf { total_vfs: 0 }))
         }
-        card => card,
+        kind => kind,
     };
-    match card {
+    match kind {
         Err(_) if !root.device(address).exists() => Ok(None),
-        card => card,
+        kind => kind,
     }
 }
 
-fn address_of(directory: &Path, name: &str) -> Result<PciAddress, HostError> {
-    name.parse().map_err(|_| HostError::Unreadable {
+fn parse_address(directory: &Path, name: &str) -> Result<PciAddress, HostError> {
+    name.parse().map_err(|_| HostError::InvalidContent {
         path: directory.to_owned(),
         found: name.to_owned(),
         expected: "a PCI address",
     })
 }
 
-/// Which card the function is; `None` when it is none, or not there.
-fn card(root: &HostRoot, address: PciAddress) -> Result<Option<Card>, HostError> {
+/// Returns the kind of a card; `None` if the function is no network card, is a VF of a visible PF, or does not exist.
+fn card_kind(root: &HostRoot, address: PciAddress) -> Result<Option<CardKind>, HostError> {
     let device = root.device(address);
     let is_network =
         || sysfs::read_as(&device.join("class"), "the class of a PCI device", parse::is_network_class);
-    let total = sysfs::read_if_there(&device.join("sriov_totalvfs"), "a number of VFs", parse::count);
+    let total = sysfs::read_if_exists(&device.join("sriov_totalvfs"), "a number of VFs", parse::count);
     match total {
-        Ok(Some(total_vfs)) if total_vfs > 0 => Ok(is_network()?.then_some(Card::Pf { total_vfs })),
+        Ok(Some(total_vfs)) if total_vfs > 0 => Ok(is_network()?.then_some(CardKind::Pf { total_vfs })),
         Ok(_) if !device.join("class").exists() || device.join("physfn").exists() => Ok(None),
-        Ok(_) => Ok(is_network()?.then_some(Card::LoneVf)),
-        // What other cards say does not matter.
+        Ok(_) => Ok(is_network()?.then_some(CardKind::LoneVf)),
+        // Errors of devices that are no network cards do not matter.
         Err(error) => {
             if is_network()? {
                 Err(error)
@@ -82,8 +87,8 @@ fn card(root: &HostRoot, address: PciAddress) -> Result<Option<Card>, HostError>
     }
 }
 
-/// Whether a card that shows no VFs may have some: with SR-IOV switched off, the firmware of a Mellanox card keeps the
-/// kernel from seeing that it has it at all.
+/// Returns whether a card without VF support may support VFs: a Mellanox card does not report its SR-IOV capability
+/// while SR-IOV is disabled in its firmware.
 fn may_hide_vfs(root: &HostRoot, address: PciAddress) -> Result<bool, HostError> {
     Ok(vendor(root, address)? == MELLANOX)
 }
@@ -92,29 +97,29 @@ pub(super) fn vendor(root: &HostRoot, address: PciAddress) -> Result<u16, HostEr
     sysfs::read_as(&root.device(address).join("vendor"), "a PCI vendor id", parse::id)
 }
 
-/// Fails when there is no such PF. Gives how many VFs it can have.
+/// Returns the maximum number of VFs of a PF. Fails if there is no such PF.
 pub(super) fn require_pf(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError> {
-    match card(root, pf)? {
-        Some(Card::Pf { total_vfs }) => Ok(total_vfs),
-        Some(Card::LoneVf) if may_hide_vfs(root, pf)? => Ok(0),
-        Some(Card::LoneVf) | None => Err(HostError::NoSuchPf { pf }),
+    match card_kind(root, pf)? {
+        Some(CardKind::Pf { total_vfs }) => Ok(total_vfs),
+        Some(CardKind::LoneVf) if may_hide_vfs(root, pf)? => Ok(0),
+        Some(CardKind::LoneVf) | None => Err(HostError::PfNotFound { pf }),
     }
 }
 
-/// The function as a device on its bus.
-pub(super) fn device(root: &HostRoot, address: PciAddress) -> BusDevice {
+/// Returns the function as a device on the PCI bus.
+pub(super) fn bus_device(root: &HostRoot, address: PciAddress) -> BusDevice {
     BusDevice::new(root.pci(), address.to_string())
 }
 
-/// Kernels before 4.12 have no such switch and always bind.
-pub(super) fn drivers_autoprobe(root: &HostRoot, pf: PciAddress) -> Result<bool, HostError> {
+/// Reads `sriov_drivers_autoprobe`. Kernels before 4.12 have no such file and always bind VFs.
+pub(super) fn read_drivers_autoprobe(root: &HostRoot, pf: PciAddress) -> Result<bool, HostError> {
     let path = root.device(pf).join("sriov_drivers_autoprobe");
-    Ok(sysfs::read_if_there(&path, "0 or 1", parse::switch)?.unwrap_or(true))
+    Ok(sysfs::read_if_exists(&path, "0 or 1", parse::switch)?.unwrap_or(true))
 }
 
-/// How many VFs the kernel says that the PF has. Waits for a change of the number that is under way: the kernel
-/// locks the device meanwhile. A card whose SR-IOV is switched off has no such file.
-pub(super) fn num_vfs(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError> {
+/// Reads the number of VFs of a PF. Blocks while the kernel changes the number, because it locks the device. A card
+/// whose SR-IOV is disabled has no such file.
+pub(super) fn read_num_vfs(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError> {
     let device = root.device(pf);
     match sysfs::read_as(&device.join("sriov_numvfs"), "a number of VFs", parse::count) {
         Err(HostError::Io { source, .. })
@@ -126,36 +131,38 @@ pub(super) fn num_vfs(root: &HostRoot, pf: PciAddress) -> Result<u16, HostError>
     }
 }
 
-/// The VFs of a PF, by index. Exactly as many as the kernel says there are, without gaps.
-pub(super) fn vf_addresses(root: &HostRoot, pf: PciAddress) -> Result<Vec<PciAddress>, HostError> {
+/// Reads the addresses of the VFs of a PF, sorted by index. There are as many as `sriov_numvfs` says, without gaps.
+pub(super) fn read_vf_addresses(root: &HostRoot, pf: PciAddress) -> Result<Vec<PciAddress>, HostError> {
     let device = root.device(pf);
-    let count = num_vfs(root, pf)?;
-    let mut links: Vec<(u16, String)> =
-        sysfs::names(&device)?.into_iter().filter_map(|name| Some((parse::virtfn(&name)?, name))).collect();
+    let count = read_num_vfs(root, pf)?;
+    let mut links: Vec<(u16, String)> = sysfs::list_names(&device)?
+        .into_iter()
+        .filter_map(|name| Some((parse::virtfn(&name)?, name)))
+        .collect();
     links.sort();
     if !links.iter().map(|(index, _)| *index).eq(0..count) {
-        let what = format!("{}, with {count} VFs and {} links to them,", device.display(), links.len());
-        return Err(HostError::Unsettled { what });
+        let subject = format!("{} ({count} VFs, {} virtfn links)", device.display(), links.len());
+        return Err(HostError::ConcurrentChange { subject });
     }
-    links.iter().map(|(_, name)| vf_behind(&device.join(name))).collect()
+    links.iter().map(|(_, name)| read_virtfn(&device.join(name))).collect()
 }
 
-fn vf_behind(link: &Path) -> Result<PciAddress, HostError> {
-    let gone = || sysfs::failed("follow", link, io::ErrorKind::NotFound.into());
-    address_of(link, &sysfs::target_name(link)?.ok_or_else(gone)?)
+fn read_virtfn(link: &Path) -> Result<PciAddress, HostError> {
+    let missing = || sysfs::failed("follow", link, io::ErrorKind::NotFound.into());
+    parse_address(link, &sysfs::target_name(link)?.ok_or_else(missing)?)
 }
 
-/// The VF that `vf` names. A lone VF is its own only one.
-pub(super) fn vf_address(root: &HostRoot, vf: VfRef) -> Result<PciAddress, HostError> {
-    match card(root, vf.pf)? {
-        Some(Card::LoneVf) if vf.index == 0 => Ok(vf.pf),
-        Some(Card::Pf { .. }) => {
+/// Reads the address of a VF. A lone VF is its own and only VF.
+pub(super) fn read_vf_address(root: &HostRoot, vf: VfRef) -> Result<PciAddress, HostError> {
+    match card_kind(root, vf.pf)? {
+        Some(CardKind::LoneVf) if vf.index == 0 => Ok(vf.pf),
+        Some(CardKind::Pf { .. }) => {
             let link = root.device(vf.pf).join(format!("virtfn{}", vf.index));
             match sysfs::target_name(&link)? {
-                Some(name) => address_of(&link, &name),
-                None => Err(HostError::NoSuchVf { vf, count: num_vfs(root, vf.pf)?.into() }),
+                Some(name) => parse_address(&link, &name),
+                None => Err(HostError::VfNotFound { vf, count: read_num_vfs(root, vf.pf)?.into() }),
             }
         }
-        Some(Card::LoneVf) | None => Err(HostError::NoSuchPf { pf: vf.pf }),
+        Some(CardKind::LoneVf) | None => Err(HostError::PfNotFound { pf: vf.pf }),
     }
 }

@@ -1,5 +1,5 @@
-//! Clouds: which network a card is on, as the cloud says. A virtual machine sees only its VFs there, and this is all
-//! that a policy can choose by.
+//! Networks of cards in a cloud, from the metadata of the cloud. A virtual machine sees only lone VFs, and policies
+//! select them by network.
 
 pub(super) mod aws;
 pub(super) mod http;
@@ -11,68 +11,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfleet_api::{MacAddr, PciAddress};
-use vfleet_plan::Fact;
+use vfleet_plan::{Fact, Platform};
 
 use self::http::Service;
-use super::kept;
+use super::cache;
 use super::root::HostRoot;
 use crate::HostError;
 
-/// Where both clouds answer questions about a machine.
+/// Address of the metadata service of both clouds.
 const METADATA_SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), 80);
-/// The service is next to the machine, and a look at a card must not take long.
-const ANSWERING: Duration = Duration::from_secs(5);
+/// Limit for all requests to the metadata service. The service is close, and reads of cards must be fast.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a machine runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Platform {
-    /// Nobody said.
-    #[default]
-    Unknown,
-    /// Hardware, or a virtual machine of nobody in particular.
-    BareMetal,
-    /// OpenStack.
-    OpenStack,
-    /// Amazon's cloud.
-    Aws,
-}
-
-impl Platform {
-    /// Of a node's `providerID`: `aws:///eu-west-1a/i-0123`.
-    pub fn of_provider(id: &str) -> Self {
-        let (cloud, _) = id.split_once("://").unwrap_or_default();
-        match cloud.to_ascii_lowercase().as_str() {
-            "openstack" => Self::OpenStack,
-            "aws" => Self::Aws,
-            _ => Self::BareMetal,
-        }
-    }
-
-    /// Returns whether the cards of a machine are VFs of PFs that are in the cloud around it.
-    pub const fn has_lone_vfs(self) -> bool {
-        matches!(self, Self::OpenStack | Self::Aws)
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown | Self::BareMetal => "no cloud",
-            Self::OpenStack => "openstack",
-            Self::Aws => "aws",
-        }
-    }
-}
-
-/// The networks of a machine's cards, as a node state's `netFilter` spells them.
+/// Networks of the cards of a machine, in the format of `netFilter` in node states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Networks {
     pub(super) by_mac: BTreeMap<MacAddr, String>,
     pub(super) by_address: BTreeMap<PciAddress, String>,
 }
 
-/// Returns the network of a card. It is asked for once, and remembered by the card's address: a card that is given to a
-/// program shows no MAC any more. A cloud that does not answer is asked again later. Of a card without a MAC that the
-/// cloud does not know by its address the network is unknown.
-pub(super) fn network(
+/// Returns the network of a card. The answer is cached by PCI address, because a card that is bound to a userspace
+/// driver has no MAC address any more. Failed requests are repeated later. The network is unknown if the card has no
+/// MAC address and the cloud does not list its PCI address.
+pub(super) fn read_network(
     root: &HostRoot,
     card: PciAddress,
     mac: Option<MacAddr>,
@@ -83,13 +44,16 @@ pub(super) fn network(
         Platform::BareMetal => return Ok(Fact::None),
         Platform::OpenStack | Platform::Aws => {}
     }
-    let mut places = kept::lock(&root.kept().networks_by_card);
-    if let Some(known) = places.get(&card) {
-        return Ok(Fact::Value(known.clone()));
+    let mut by_card = cache::lock(&root.cache().networks_by_card);
+    if let Some(network) = by_card.get(&card) {
+        return Ok(Fact::Value(network.clone()));
     }
-    let networks = root.kept().networks.get(platform.name(), || ask(root, platform, METADATA_SERVICE))?;
+    let networks = root
+        .cache()
+        .networks
+        .get_or_query(cloud_name(platform), || read_networks(root, platform, METADATA_SERVICE))?;
     let network = mac.and_then(|mac| networks.by_mac.get(&mac)).or_else(|| networks.by_address.get(&card));
-    places.extend(network.map(|network| (card, network.clone())));
+    by_card.extend(network.map(|network| (card, network.clone())));
     Ok(match (network, mac) {
         (Some(network), _) => Fact::Value(network.clone()),
         (None, Some(_)) => Fact::None,
@@ -97,12 +61,21 @@ pub(super) fn network(
     })
 }
 
-fn ask(root: &HostRoot, platform: Platform, service: SocketAddr) -> Result<Networks, HostError> {
-    let service = Service::new(service, ANSWERING);
+/// Returns the name of the cloud for logs.
+const fn cloud_name(platform: Platform) -> &'static str {
+    match platform {
+        Platform::Unknown | Platform::BareMetal => "no cloud",
+        Platform::OpenStack => "openstack",
+        Platform::Aws => "aws",
+    }
+}
+
+fn read_networks(root: &HostRoot, platform: Platform, service: SocketAddr) -> Result<Networks, HostError> {
+    let service = Service::new(service, METADATA_TIMEOUT);
     match platform {
         Platform::Unknown | Platform::BareMetal => Ok(Networks::default()),
-        Platform::OpenStack => openstack::networks(root, service),
-        Platform::Aws => aws::networks(service),
+        Platform::OpenStack => openstack::read_networks(root, service),
+        Platform::Aws => aws::read_networks(service),
     }
 }
 

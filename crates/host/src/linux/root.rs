@@ -1,18 +1,20 @@
+//! Paths of a machine.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfleet_api::PciAddress;
+use vfleet_plan::Platform;
 
-use super::kept::Kept;
-use super::platform::Platform;
+use super::cache::HostCache;
 
-/// Where the host's file tree is mounted: `/`, or `/host` in a pod. All paths of the machine are made here.
+/// File tree of a host, mounted at `/`, or at `/host` in a pod. Builds all paths of the machine.
 #[derive(Clone, Debug)]
 pub struct HostRoot {
     path: PathBuf,
     runs_programs: bool,
     platform: Platform,
-    kept: Arc<Kept>,
+    cache: Arc<HostCache>,
 }
 
 impl Default for HostRoot {
@@ -22,51 +24,52 @@ impl Default for HostRoot {
 }
 
 impl HostRoot {
+    /// Returns the host whose file tree is mounted at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let runs_programs = path == Path::new("/");
-        Self { path, runs_programs, platform: Platform::default(), kept: Arc::default() }
+        Self { path, runs_programs, platform: Platform::default(), cache: Arc::default() }
     }
 
-    /// The same tree, whose programs this process starts by itself and not through the host's systemd: for a tree
-    /// that is not the one of a machine.
+    /// Returns the same tree with programs started directly by this process instead of systemd of the host. For trees
+    /// in tests.
     #[must_use]
     pub fn with_direct_commands(self) -> Self {
         Self { runs_programs: true, ..self }
     }
 
-    /// Whether this process starts the tree's programs by itself.
+    /// Returns whether this process starts programs of the tree directly.
     pub(super) fn runs_programs(&self) -> bool {
         self.runs_programs
     }
 
-    /// The same machine, on this platform.
-    pub(super) fn on_platform(self, platform: Platform) -> Self {
+    /// Returns the same tree on `platform`.
+    pub(super) fn with_platform(self, platform: Platform) -> Self {
         Self { platform, ..self }
     }
 
-    /// What the machine runs on.
+    /// Returns the platform of the machine.
     pub(super) fn platform(&self) -> Platform {
         self.platform
     }
 
-    /// What was read of the machine once.
-    pub(super) fn kept(&self) -> &Kept {
-        &self.kept
+    /// Returns the cached facts of the machine.
+    pub(super) fn cache(&self) -> &HostCache {
+        &self.cache
     }
 
-    /// Where `path`, as the host itself sees it, is for this process.
+    /// Returns where this process finds `path`, an absolute path of the host.
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    /// A file of the kernel in `/proc`: the host's, or the one of this process where the tree has none.
+    /// Returns the path of a file in `/proc`: in the tree of the host, or in our own if that tree has no `/proc`.
     pub(super) fn proc(&self, path: &str) -> PathBuf {
         let proc = self.at("proc");
         if proc.join("cmdline").exists() { proc.join(path) } else { Path::new("/proc").join(path) }
     }
 
-    /// The socket of the host's system bus.
+    /// Returns the socket of the D-Bus system bus of the host.
     pub(super) fn system_bus(&self) -> PathBuf {
         self.at("run/dbus/system_bus_socket")
     }
@@ -83,12 +86,12 @@ impl HostRoot {
         self.devices().join(address.to_string())
     }
 
-    /// The bus that vDPA devices are on.
+    /// Returns the directory of the bus of vDPA devices.
     pub(super) fn vdpa(&self) -> PathBuf {
         self.at("sys/bus/vdpa")
     }
 
-    /// There when the kernel knows RDMA.
+    /// Returns the directory that exists if the kernel supports RDMA.
     pub(super) fn rdma_class(&self) -> PathBuf {
         self.at("sys/class/infiniband")
     }
@@ -97,7 +100,7 @@ impl HostRoot {
         self.at("etc/sriov-operator/vfleet/pci")
     }
 
-    /// Where the Go daemon keeps its records.
+    /// Returns the directory of the records of the Go daemon.
     pub(super) fn go_records(&self) -> PathBuf {
         self.at("etc/sriov-operator/pci")
     }

@@ -1,4 +1,4 @@
-//! Steps, one function each. Every one is read back.
+//! Execution of steps. The effect of every step is verified by reading it back.
 
 mod bind;
 mod links;
@@ -13,28 +13,29 @@ use std::time::Duration;
 use vfleet_api::PciAddress;
 use vfleet_plan::{EswitchMode, Fact, ModeTrial, Step};
 
-use super::devlink::{self, Handle};
+use super::devlink::{self, DevlinkHandle};
 use super::root::HostRoot;
 use super::{boot_loader, files, firmware, modules, pci, records, sysfs, system, udev};
 use crate::HostError;
 
-/// For most: the longest waits inside them are two of ten seconds.
+/// Deadline of most steps, which contain at most two waits of ten seconds.
 const SHORT: Duration = Duration::from_secs(30);
-/// Making a hundred VFs takes some cards a minute, and a change of the eswitch mode makes as many representors. udev looks
-/// at all of them.
+/// Deadline of steps that create many devices: some cards need a minute for a hundred VFs, and a change of the eswitch
+/// mode creates as many representors, which udev has to process.
 const LONG: Duration = Duration::from_mins(2);
-/// Tools that write to flash, or make a new image of the system to boot.
-const LONGEST: Duration = Duration::from_mins(5);
+/// Deadline of tools that write to flash, or create a new boot image.
+const VERY_LONG: Duration = Duration::from_mins(5);
 
-/// How long a step may take.
+/// Returns the deadline of a step.
 pub(super) fn deadline(step: &Step) -> Duration {
     match step {
         Step::SetNumVfs { .. } | Step::SetEswitchMode { .. } | Step::ReplayUdev { .. } => LONG,
-        Step::SetFirmware { .. } | Step::ResetFirmware { .. } | Step::SetKernelArguments { .. } => LONGEST,
+        Step::SetFirmware { .. } | Step::ResetFirmware { .. } | Step::SetKernelArguments { .. } => VERY_LONG,
         _ => SHORT,
     }
 }
 
+/// Executes a step and verifies its effect.
 pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
     let attempt = step.to_string();
     match step {
@@ -45,7 +46,7 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetAutoprobe { pf, on } => set_autoprobe(root, *pf, *on, &attempt),
         Step::SetNumVfs { pf, count } => num_vfs::set(root, *pf, *count, &attempt),
         Step::SetEswitchMode { pf, mode, trial } => {
-            noting_refusals(root, *pf, trial.as_ref(), set_eswitch(root, *pf, *mode, &attempt))
+            note_if_refused(root, *pf, trial.as_ref(), set_eswitch(root, *pf, *mode, &attempt))
         }
         Step::SetTcOffload { pf, on } => links::set_tc_offload(root, *pf, *on, &attempt),
         Step::SetSoftwareSteering { pf } => set_software_steering(root, *pf, &attempt),
@@ -53,7 +54,7 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetVfGuid { vf, guid } => links::set_vf_guid(root, *vf, *guid, &attempt),
         Step::BindVf { vf, driver } => bind::bind(root, *vf, driver, &attempt),
         Step::SetVfMtu { vf, mtu } => links::set_vf_mtu(root, *vf, *mtu, &attempt),
-        Step::MakeVdpa { vf, kind } => vdpa::make(root, *vf, *kind, &attempt),
+        Step::MakeVdpa { vf, kind } => vdpa::create(root, *vf, *kind, &attempt),
         Step::RemoveVdpa { vf } => vdpa::remove(root, *vf, &attempt),
         Step::SetFirmware { pf, settings } => firmware::set(root, *pf, settings, &attempt),
         Step::ResetFirmware { pf } => firmware::reset(root, *pf),
@@ -65,7 +66,7 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::EnableUnit { unit } => files::enable(root, unit, &attempt),
         Step::DisableUnit { unit } => files::disable(root, unit, &attempt),
         Step::SetKernelArguments { loader, add, remove } => {
-            boot_loader::change(root, *loader, add, remove, &attempt)
+            boot_loader::change_arguments(root, *loader, add, remove, &attempt)
         }
         Step::CountReboot { reboots } => system::count_reboot(root, reboots),
         Step::ForgetReboots => system::forget_reboots(root),
@@ -75,54 +76,59 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
 
 fn set_autoprobe(root: &HostRoot, pf: PciAddress, on: bool, attempt: &str) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    if pci::drivers_autoprobe(root, pf)? != on {
+    if pci::read_drivers_autoprobe(root, pf)? != on {
         let switch = root.device(pf).join("sriov_drivers_autoprobe");
         sysfs::write(&switch, if on { "1" } else { "0" })?;
     }
-    verify(attempt, &on, &pci::drivers_autoprobe(root, pf)?)
+    verify(attempt, &on, &pci::read_drivers_autoprobe(root, pf)?)
 }
 
 fn set_eswitch(root: &HostRoot, pf: PciAddress, mode: EswitchMode, attempt: &str) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    let device = Handle::pci(pf);
-    match devlink::eswitch(&device)? {
+    let device = DevlinkHandle::pci(pf);
+    match devlink::read_eswitch_mode(&device)? {
         found if found == Fact::Value(mode) => {}
-        // It is off.
-        Fact::Unknown if mode == EswitchMode::Legacy && pci::num_vfs(root, pf)? == 0 => return Ok(()),
-        _ => devlink::set_eswitch(&device, mode, attempt)?,
+        // The eswitch is off without VFs.
+        Fact::Unknown if mode == EswitchMode::Legacy && pci::read_num_vfs(root, pf)? == 0 => return Ok(()),
+        _ => devlink::set_eswitch_mode(&device, mode, attempt)?,
     }
-    verify(attempt, &Fact::Value(mode), &devlink::eswitch(&device)?)
+    let found = match devlink::read_eswitch_mode(&device)? {
+        Fact::Value(mode) => mode.as_str(),
+        Fact::None => "no eswitch",
+        Fact::Unknown => "an unknown mode",
+    };
+    verify(attempt, &mode.as_str(), &found)
 }
 
-/// Notes in the PF's record that the kernel refused the mode, if it did.
-fn noting_refusals(
+/// Adds a refusal of the kernel to the record of the PF, if `result` is one. Returns `result`.
+fn note_if_refused(
     root: &HostRoot,
     pf: PciAddress,
     trial: Option<&ModeTrial>,
-    set: Result<(), HostError>,
+    result: Result<(), HostError>,
 ) -> Result<(), HostError> {
-    if let (Some(trial), Err(error)) = (trial, &set)
+    if let (Some(trial), Err(error)) = (trial, &result)
         && error.is_refusal()
     {
         records::note_refusal(root, pf, trial, error)?;
     }
-    set
+    result
 }
 
-/// What is not taken is not read back: a card that steers flows in another way is as well.
+/// Selects software steering. A card without this parameter is left alone, so the value is not verified.
 fn set_software_steering(root: &HostRoot, pf: PciAddress, attempt: &str) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    devlink::set_text_if_taken(&Handle::pci(pf), "flow_steering_mode", "smfs", attempt)
+    devlink::set_text_if_supported(&DevlinkHandle::pci(pf), "flow_steering_mode", "smfs", attempt)
 }
 
-/// That the kernel did what it accepted to do.
-fn verify<T: PartialEq + fmt::Debug>(attempt: &str, expected: &T, found: &T) -> Result<(), HostError> {
+/// Fails if the value that was found differs from the expected one.
+fn verify<T: PartialEq + fmt::Display>(attempt: &str, expected: &T, found: &T) -> Result<(), HostError> {
     if expected == found {
         return Ok(());
     }
-    Err(HostError::Unverified {
+    Err(HostError::NotVerified {
         attempt: attempt.to_owned(),
-        expected: format!("{expected:?}"),
-        found: format!("{found:?}"),
+        expected: expected.to_string(),
+        found: found.to_string(),
     })
 }

@@ -1,34 +1,35 @@
-//! The kernel and how it is started; restarts.
+//! Kernel facts and reboots.
 
 use vfleet_plan::files::REBOOTS;
 use vfleet_plan::{KernelFacts, Processor, Reboots};
 
 use super::command::Command;
 use super::root::HostRoot;
-use super::{boot_loader, durable, modules, sysfs, systemd};
+use super::{atomic_file, boot_loader, modules, sysfs, systemd};
 use crate::HostError;
 
-/// The kernel, and how it is started.
-pub(super) fn kernel(root: &HostRoot) -> Result<KernelFacts, HostError> {
+/// Reads the facts of the kernel, except the RDMA mode.
+pub(super) fn read_kernel_facts(root: &HostRoot) -> Result<KernelFacts, HostError> {
     Ok(KernelFacts {
-        command_line: proc(root, "cmdline")?,
+        command_line: read_proc(root, "cmdline")?,
         boot_loader: boot_loader::find(root),
-        boot_id: proc(root, "sys/kernel/random/boot_id")?,
-        reboots: reboots(root)?,
-        processor: processor(&proc(root, "cpuinfo")?),
-        has_iommu: !sysfs::names_if_there(&root.at("/sys/kernel/iommu_groups"))?.is_empty(),
+        boot_id: read_proc(root, "sys/kernel/random/boot_id")?,
+        reboots: read_reboots(root)?,
+        processor: parse_processor(&read_proc(root, "cpuinfo")?),
+        has_iommu: !sysfs::list_names_if_exists(&root.at("/sys/kernel/iommu_groups"))?.is_empty(),
         is_locked_down: is_locked_down(root)?,
-        modules: modules::states(root)?,
+        modules: modules::read_states(root)?,
         rdma_mode: None,
     })
 }
 
-fn proc(root: &HostRoot, name: &str) -> Result<String, HostError> {
+fn read_proc(root: &HostRoot, name: &str) -> Result<String, HostError> {
     let path = root.proc(name);
     sysfs::read(&path).map_err(|source| sysfs::failed("read", &path, source))
 }
 
-pub(super) fn processor(info: &str) -> Processor {
+/// Parses the vendor of the first processor in `/proc/cpuinfo`.
+pub(super) fn parse_processor(info: &str) -> Processor {
     let vendor =
         info.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "vendor_id");
     match vendor.map(|(_, vendor)| vendor.trim()) {
@@ -38,43 +39,45 @@ pub(super) fn processor(info: &str) -> Processor {
     }
 }
 
-/// The kernel marks the level that counts: `none [integrity] confidentiality`. Without the file there is no lockdown.
+/// Returns whether kernel lockdown is active. A kernel without the file has no lockdown.
 fn is_locked_down(root: &HostRoot) -> Result<bool, HostError> {
     let path = root.at("/sys/kernel/security/lockdown");
-    Ok(sysfs::read_if_there(&path, "the level of lockdown", locks_down)?.unwrap_or(false))
+    Ok(sysfs::read_if_exists(&path, "the lockdown level", parse_lockdown)?.unwrap_or(false))
 }
 
-pub(super) fn locks_down(levels: &str) -> Option<bool> {
+/// Parses the levels of lockdown, of which the active one is marked: `none [integrity] confidentiality`.
+pub(super) fn parse_lockdown(levels: &str) -> Option<bool> {
     let level = levels.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(level != "none")
 }
 
-fn reboots(root: &HostRoot) -> Result<Option<Reboots>, HostError> {
+fn read_reboots(root: &HostRoot) -> Result<Option<Reboots>, HostError> {
     let path = root.at(REBOOTS);
-    let Some(text) = durable::read_text(&path)? else { return Ok(None) };
+    let Some(text) = atomic_file::read_text(&path)? else { return Ok(None) };
     let parsed = serde_json::from_str(&text).map(Some);
-    // It must not be taken for no restarts: then there would be no end of them.
-    let expected = "a count of restarts: remove it to begin a new count";
-    parsed.map_err(|_| HostError::Unreadable { path, found: text, expected })
+    // A damaged file must not count as no reboots: the node might reboot forever.
+    let expected = "a count of reboots: remove the file to start a new count";
+    parsed.map_err(|_| HostError::InvalidContent { path, found: text, expected })
 }
 
-/// Writes down that a restart is asked for.
+/// Writes the count of requested reboots.
 pub(super) fn count_reboot(root: &HostRoot, reboots: &Reboots) -> Result<(), HostError> {
     let path = root.at(REBOOTS);
     let text = serde_json::to_vec_pretty(reboots)
         .map_err(|source| sysfs::failed("write to", &path, source.into()))?;
-    durable::replace(&path, &text, durable::PRIVATE)
+    atomic_file::replace(&path, &text, atomic_file::PRIVATE)
 }
 
+/// Removes the count of requested reboots.
 pub(super) fn forget_reboots(root: &HostRoot) -> Result<(), HostError> {
-    durable::remove(&root.at(REBOOTS))
+    atomic_file::remove(&root.at(REBOOTS))
 }
 
-/// Asks for a restart of the machine, as `systemctl reboot` does: services are stopped first, and nothing that is
-/// started later can call it off. It is over when systemd has accepted.
+/// Requests a reboot of the machine, as `systemctl reboot` does: services are stopped first, and later jobs cannot
+/// cancel it. Returns when systemd has accepted the request.
 pub(super) fn reboot(root: &HostRoot, attempt: &str) -> Result<(), HostError> {
-    if !systemd::is_there(root) {
-        return Command::new("systemctl", systemd::ACCEPTING).arguments(["reboot"]).run(root).map(drop);
+    if !systemd::is_available(root) {
+        return Command::new("systemctl", systemd::REBOOT_TIMEOUT).arguments(["reboot"]).run(root).map(drop);
     }
     systemd::reboot(root, attempt)
 }
@@ -84,28 +87,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::linux::tree::Tree;
+    use crate::linux::test_tree::TestTree;
 
     #[test]
-    fn the_vendor_of_the_first_processor_counts() {
+    fn the_vendor_of_the_first_processor_is_parsed() {
         let info = |vendor: &str| format!("processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: vendor_id\n");
-        assert_eq!(processor(&info("GenuineIntel")), Processor::Intel);
-        assert_eq!(processor(&info("AuthenticAMD")), Processor::Amd);
-        assert_eq!(processor(&info("IBM/S390")), Processor::Other);
-        assert_eq!(processor("processor\t: 0\nCPU implementer\t: 0x41\n"), Processor::Other);
+        assert_eq!(parse_processor(&info("GenuineIntel")), Processor::Intel);
+        assert_eq!(parse_processor(&info("AuthenticAMD")), Processor::Amd);
+        assert_eq!(parse_processor(&info("IBM/S390")), Processor::Other);
+        assert_eq!(parse_processor("processor\t: 0\nCPU implementer\t: 0x41\n"), Processor::Other);
     }
 
     proptest! {
         #[test]
-        fn takes_any_text(text in "(?s).{0,200}") {
-            let _ = (processor(&text), locks_down(&text));
+        fn accepts_any_text(text in "(?s).{0,200}") {
+            let _ = (parse_processor(&text), parse_lockdown(&text));
         }
 
-        /// Whatever the file of restarts says: it is never taken for no restarts.
+        /// A damaged file of reboots never counts as no reboots.
         #[test]
-        fn a_damaged_count_of_restarts_is_none_that_was_not_counted(at in 0..60_usize, byte: u8, length in 0..60_usize) {
-            let tree = Tree::new();
-            let counted = Reboots::for_one("x", 2, "y");
+        fn a_damaged_count_of_reboots_never_counts_as_none(at in 0..60_usize, byte: u8, length in 0..60_usize) {
+            let tree = TestTree::new();
+            let counted = Reboots::for_need("x", 2, "y");
             count_reboot(tree.root(), &counted).unwrap();
             let mut bytes = std::fs::read(tree.path(REBOOTS)).unwrap();
             if let Some(found) = bytes.get_mut(at) {
@@ -113,7 +116,7 @@ mod tests {
             }
             bytes.truncate(length);
             std::fs::write(tree.path(REBOOTS), bytes).unwrap();
-            prop_assert_ne!(reboots(tree.root()).ok(), Some(None));
+            prop_assert_ne!(read_reboots(tree.root()).ok(), Some(None));
         }
     }
 }

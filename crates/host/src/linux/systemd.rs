@@ -1,21 +1,22 @@
-//! systemd of the host: units, restarts, and programs that run as units of their own.
+//! Requests to systemd of the host: units, reboots, and programs as transient units.
 //!
-//! It is asked over the host's system bus, in programs that are built with the feature `systemd`. The others link neither
-//! a D-Bus client nor its runtime: there each request is [`HostError::WithoutSystemd`](crate::HostError::WithoutSystemd).
+//! Requests use the D-Bus system bus of the host and need the feature `systemd`. A program without the feature links no
+//! D-Bus client, and every request fails with
+//! [`HostError::SystemdUnsupported`](crate::HostError::SystemdUnsupported).
 
-#[cfg(any(test, not(feature = "systemd")))]
-mod absent;
 #[cfg(feature = "systemd")]
 mod bus;
 #[cfg(feature = "systemd")]
 mod requests;
 #[cfg(feature = "systemd")]
 mod unit;
+#[cfg(any(test, not(feature = "systemd")))]
+mod unsupported;
 
 use std::time::Duration;
 
 #[cfg(not(feature = "systemd"))]
-pub(super) use self::absent::{disable_unit, enable_unit, reboot, reload, run_command};
+pub(super) use self::unsupported::{disable_unit, enable_unit, reboot, reload, run_command};
 #[cfg(feature = "systemd")]
 pub(super) use self::{
     requests::{disable_unit, enable_unit, reboot, reload},
@@ -23,10 +24,10 @@ pub(super) use self::{
 };
 use super::root::HostRoot;
 
-/// How long systemd may take to accept that it shall restart the machine.
-pub(super) const ACCEPTING: Duration = Duration::from_secs(25);
+/// Limit for systemd to accept a reboot request.
+pub(super) const REBOOT_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Returns true if the host has a system bus, on which systemd can be asked.
-pub(super) fn is_there(root: &HostRoot) -> bool {
+/// Returns whether the host has a system bus, which systemd needs for requests.
+pub(super) fn is_available(root: &HostRoot) -> bool {
     root.system_bus().exists()
 }

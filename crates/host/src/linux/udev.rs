@@ -1,4 +1,4 @@
-//! udev: whether it has named an interface, and what it does when its rules have changed.
+//! Naming of interfaces by udev, and replay of its rules.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,66 +7,66 @@ use vfleet_api::PciAddress;
 
 use super::command::Command;
 use super::root::HostRoot;
-use super::{kept, pci, sysfs};
+use super::{cache, pci, sysfs};
 use crate::HostError;
 
-/// How long udev may take for reading its rules, and for what it has to do: at boot that is every device of the machine.
-const SETTLING: Duration = Duration::from_mins(1);
+/// Limit for udev to read its rules and to process its queue, which at boot contains every device of the machine.
+const SETTLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long udev may take for naming an interface. One that it does not name in that time keeps its names.
-const NAMING: Duration = Duration::from_secs(30);
+/// Limit for udev to name an interface. An interface that is not named by then keeps its name.
+const NAMING_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns whether udev has given the interface its names. An interface that just came has the kernel's name (eth0) and no
-/// alternative ones until udev is done with it. Where no udev runs, nobody renames interfaces.
+/// Returns whether udev has named the interface. Until then a new interface has the name from the kernel (eth0) and no
+/// alternative names. On a machine without udev no interface is renamed.
 pub(super) fn has_named(root: &HostRoot, index: u32) -> bool {
     let is_done =
         root.at(&format!("/run/udev/data/n{index}")).exists() || !root.at("/run/udev/control").exists();
-    let mut unnamed = kept::lock(&root.kept().unnamed);
+    let mut unnamed = cache::lock(&root.cache().unnamed);
     if is_done {
         unnamed.remove(&index);
         return true;
     }
-    unnamed.entry(index).or_insert_with(Instant::now).elapsed() >= NAMING
+    unnamed.entry(index).or_insert_with(Instant::now).elapsed() >= NAMING_TIMEOUT
 }
 
-/// Has udev look at a PF's interface and at its representors again, and waits until it has.
+/// Makes udev process the interface of a PF and its representors again, and waits for the end.
 pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    let udevadm = || Command::new("udevadm", SETTLING);
+    let udevadm = || Command::new("udevadm", SETTLE_TIMEOUT);
     udevadm().arguments(["control", "--reload"]).run(root)?;
-    for interface in interfaces(root, pf)? {
+    for interface in list_interfaces(root, pf)? {
         match sysfs::write(&interface.join("uevent"), "add") {
-            // It has another name now, which is what this is for.
+            // udev has already renamed the interface.
             Err(error) if sysfs::has_vanished(&error) => {}
             written => written?,
         }
     }
-    // One second less than we wait for it, so that it ends by itself.
-    let limit = format!("--timeout={}", SETTLING.as_secs() - 1);
+    // One second less than the limit of the command, so that udevadm ends by itself.
+    let limit = format!("--timeout={}", SETTLE_TIMEOUT.as_secs() - 1);
     udevadm().arguments(["settle".to_owned(), limit]).run(root).map(drop)
 }
 
-/// The interfaces of the PF, and all that are ports of the same switch.
-fn interfaces(root: &HostRoot, pf: PciAddress) -> Result<Vec<PathBuf>, HostError> {
-    let own = sysfs::entries_if_there(&root.device(pf).join("net"))?;
+/// Lists the interfaces of a PF and all ports of its switch.
+fn list_interfaces(root: &HostRoot, pf: PciAddress) -> Result<Vec<PathBuf>, HostError> {
+    let own = sysfs::list_paths_if_exists(&root.device(pf).join("net"))?;
     let mut switch = None;
     for interface in &own {
-        switch = switch.or(switch_of(interface)?);
+        switch = switch.or(read_switch_id(interface)?);
     }
     let Some(switch) = switch else { return Ok(own) };
     let mut ports = own;
-    for interface in sysfs::entries_if_there(&root.at("/sys/class/net"))? {
+    for interface in sysfs::list_paths_if_exists(&root.at("/sys/class/net"))? {
         let is_new = !ports.iter().any(|port| port.file_name() == interface.file_name());
-        if is_new && switch_of(&interface)?.as_ref() == Some(&switch) {
+        if is_new && read_switch_id(&interface)?.as_ref() == Some(&switch) {
             ports.push(interface);
         }
     }
     Ok(ports)
 }
 
-/// The switch that an interface is a port of. One that goes away meanwhile is a port of none.
-fn switch_of(interface: &Path) -> Result<Option<String>, HostError> {
-    match sysfs::read_if_said(&interface.join("phys_switch_id")) {
+/// Reads the ID of the switch of an interface; `None` if the interface is no port, or vanishes meanwhile.
+fn read_switch_id(interface: &Path) -> Result<Option<String>, HostError> {
+    match sysfs::read_if_supported(&interface.join("phys_switch_id")) {
         Err(error) if sysfs::has_vanished(&error) => Ok(None),
         switch => Ok(switch?.filter(|id| !id.is_empty())),
     }

@@ -1,6 +1,6 @@
-//! The kernel's announcements of devices that come, go and change.
+//! Uevents: messages of the kernel about devices that were added, removed or changed.
 
-/// An announcement.
+/// Uevent of a device.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Uevent<'a> {
     pub(super) device: &'a [u8],
@@ -8,18 +8,18 @@ pub(super) struct Uevent<'a> {
 }
 
 impl<'a> Uevent<'a> {
-    /// Of a message of the kernel: `ACTION@DEVPATH`, then `KEY=VALUE` pairs, a zero byte after each. `None` for
-    /// what is no such message. An interface can have any bytes for a name.
+    /// Parses a message of the kernel: `ACTION@DEVPATH`, then `KEY=VALUE` pairs, each with a zero byte at its end.
+    /// Names of interfaces may contain any bytes.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut words = bytes.split(|byte| *byte == 0);
-        let header = words.next()?;
+        let mut fields = bytes.split(|byte| *byte == 0);
+        let header = fields.next()?;
         let at = header.iter().position(|byte| *byte == b'@')?;
-        let subsystem = words.find_map(|word| word.strip_prefix(b"SUBSYSTEM="))?;
+        let subsystem = fields.find_map(|field| field.strip_prefix(b"SUBSYSTEM="))?;
         Some(Self { device: &header[at + 1..], subsystem })
     }
 
-    /// Whether it can be about a network card, or a session with a storage server: not a queue of a card, and not an
-    /// interface that software made.
+    /// Returns whether the event may concern a network card or a storage session, as opposed to a queue of a card or a
+    /// virtual interface.
     pub(super) fn is_about_cards(&self) -> bool {
         self.is_about_storage()
             || matches!(self.subsystem, b"pci" | b"net" | b"infiniband" | b"vdpa")
@@ -40,7 +40,7 @@ mod tests {
     const ADDED: &[u8] = b"add@/devices/pci0000:00/0000:00:06.0/0000:01:10.0/net/eth0\0ACTION=add\0DEVPATH=/x\0SUBSYSTEM=net\0SEQNUM=5\0";
 
     #[test]
-    fn reads_the_kernels_message() {
+    fn parses_a_message_of_the_kernel() {
         let event = Uevent::parse(ADDED).unwrap();
         assert_eq!(event.device, b"/devices/pci0000:00/0000:00:06.0/0000:01:10.0/net/eth0");
         assert!(event.is_about_cards());
@@ -51,24 +51,24 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_may_have_any_bytes_for_a_name() {
+    fn the_name_of_an_interface_may_contain_any_bytes() {
         let renamed = b"move@/devices/pci0000:00/0000:01:10.0/net/e\xff\0ACTION=move\0SUBSYSTEM=net\0";
         assert!(Uevent::parse(renamed).unwrap().is_about_cards());
     }
 
     #[test]
-    fn sessions_with_storage_servers_are_told_wherever_they_are() {
-        let told: [(&[u8], &[u8]); 2] = [
+    fn events_of_storage_sessions_are_relevant_for_any_device_path() {
+        let events: [(&[u8], &[u8]); 2] = [
             (b"/devices/platform/host3/session1/connection1:0", b"iscsi_connection"),
             (b"/devices/virtual/nvme-fabrics/ctl/nvme1", b"nvme"),
         ];
-        for (device, subsystem) in told {
+        for (device, subsystem) in events {
             assert!(Uevent { device, subsystem }.is_about_cards(), "{subsystem:?}");
         }
     }
 
     #[test]
-    fn passes_over_what_is_not_about_cards() {
+    fn events_of_other_devices_are_not_relevant() {
         for message in [
             "add@/devices/virtual/net/veth1\0SUBSYSTEM=net\0",
             "add@/devices/virtual/vdpa/x\0SUBSYSTEM=vdpa\0",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_message() {
+    fn rejects_other_messages() {
         for bytes in [&b""[..], b"libudev\0\xfe\xed\xca\xfe", b"add@/devices/x\0ACTION=add\0", b"\xff@x\0"] {
             assert_eq!(Uevent::parse(bytes), None);
         }
@@ -87,12 +87,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = Uevent::parse(&bytes).map(|event| event.is_about_cards());
         }
 
         #[test]
-        fn takes_a_damaged_message(at in 0..ADDED.len(), byte: u8, length in 0..ADDED.len()) {
+        fn accepts_a_damaged_message(at in 0..ADDED.len(), byte: u8, length in 0..ADDED.len()) {
             let mut bytes = ADDED.to_vec();
             bytes[at] = byte;
             bytes.truncate(length);

@@ -1,4 +1,4 @@
-//! vDPA devices made of VFs.
+//! vDPA devices of VFs.
 
 use vfleet_api::PciAddress;
 use vfleet_plan::VdpaKind;
@@ -13,10 +13,10 @@ const ENOENT: i32 = 2;
 const ENODEV: i32 = 19;
 const EOPNOTSUPP: i32 = 95;
 
-/// Pairs of queues of a device. The programs that use it take as many as they have processors.
+/// Queue pairs of a device. Programs use as many as they have processors.
 const QUEUE_PAIRS: u16 = 32;
 
-/// The device made of the VF at `vf`, whether it is there or not.
+/// Returns the vDPA device of the VF at `vf`, which need not exist.
 pub(super) fn device(root: &HostRoot, vf: PciAddress) -> BusDevice {
     BusDevice::new(root.vdpa(), name(vf))
 }
@@ -25,32 +25,32 @@ fn name(vf: PciAddress) -> String {
     format!("vdpa:{vf}")
 }
 
-/// What the vDPA device made of a VF is for; `None` when there is none, or no driver has it.
-pub(super) fn kind(root: &HostRoot, vf: PciAddress) -> Result<Option<VdpaKind>, HostError> {
+/// Reads the kind of the vDPA device of a VF; `None` if there is no device, or it has no driver.
+pub(super) fn read_kind(root: &HostRoot, vf: PciAddress) -> Result<Option<VdpaKind>, HostError> {
     let driver = device(root, vf).driver()?;
-    let is_its = |kind: &VdpaKind| driver.as_deref() == Some(kind.driver());
-    Ok([VdpaKind::Virtio, VdpaKind::Vhost].into_iter().find(is_its))
+    let is_bound = |kind: &VdpaKind| driver.as_deref() == Some(kind.driver());
+    Ok([VdpaKind::Virtio, VdpaKind::Vhost].into_iter().find(is_bound))
 }
 
-/// Makes a vDPA device of a VF.
-pub(super) fn make(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
-    make_of(Some("pci"), &vf.to_string(), &name(vf), attempt)
+/// Creates the vDPA device of a VF.
+pub(super) fn create(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
+    create_on(Some("pci"), &vf.to_string(), &name(vf), attempt)
 }
 
-/// Makes a device of this name, of the device `of` on a bus.
-pub(super) fn make_of(bus: Option<&str>, of: &str, name: &str, attempt: &str) -> Result<(), HostError> {
+/// Creates a vDPA device of this name on the device `parent` of a bus.
+pub(super) fn create_on(bus: Option<&str>, parent: &str, name: &str, attempt: &str) -> Result<(), HostError> {
     let not_loaded = || HostError::DriverNotLoaded { driver: "vdpa".to_owned() };
     let mut vdpa = Family::open(wire::FAMILY)?.ok_or_else(not_loaded)?;
-    match vdpa.change(&wire::make(name, bus, of, Some(QUEUE_PAIRS)), attempt) {
-        // Not every card lets the number of queues be chosen.
+    match vdpa.change(&wire::create(name, bus, parent, Some(QUEUE_PAIRS)), attempt) {
+        // Not every card supports a chosen number of queues.
         Err(error) if error.errno() == Some(EOPNOTSUPP) => {
-            vdpa.change(&wire::make(name, bus, of, None), attempt)
+            vdpa.change(&wire::create(name, bus, parent, None), attempt)
         }
-        made => made,
+        result => result,
     }
 }
 
-/// Removes the vDPA device of a VF. There may be none.
+/// Removes the vDPA device of a VF, if there is one.
 pub(super) fn remove(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
     let Some(mut vdpa) = Family::open(wire::FAMILY)? else { return Ok(()) };
     match vdpa.change(&wire::remove(&name(vf)), attempt) {

@@ -1,46 +1,49 @@
+//! Facts of a simulated machine.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use vfleet_api::PciAddress;
 use vfleet_api::node_state::Interface;
 use vfleet_plan::files::{BOOT_PROGRAM, is_ours};
-use vfleet_plan::modules::KNOWN;
+use vfleet_plan::modules::KNOWN_MODULES;
 use vfleet_plan::{
-    Fact, HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, Unread, VfFacts,
+    Fact, HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, UnreadableCard, VfFacts,
 };
 
+use super::devices::{SimLink, SimPf, SimRdmaDevice, SimVf};
 use super::kernel::Kernel;
-use super::parts::{Link, Pf, Rdma, Vf};
 use super::steps::DEADLINE;
-use crate::{HostError, with_causes};
+use crate::{HostError, format_error_chain};
 
-pub(super) fn facts(kernel: &Kernel) -> HostFacts {
-    let unread_records = unread_records(kernel);
-    let is_read = |pf: &&Pf| !pf.hangs && !unread_records.contains(&pf.address);
+/// Reads the facts of a simulated machine.
+pub(super) fn read(kernel: &Kernel) -> HostFacts {
+    let unreadable_records = unreadable_records(kernel);
+    let is_read = |pf: &&SimPf| !pf.is_hanging && !unreadable_records.contains(&pf.address);
     HostFacts {
         pfs: kernel.pfs.iter().filter(is_read).map(|pf| pf_facts(kernel, pf)).collect(),
-        unread: unread(kernel, &unread_records),
-        unanswered: Vec::new(),
-        records: records(kernel, &unread_records),
+        unreadable: unread(kernel, &unreadable_records),
+        failed_queries: Vec::new(),
+        records: records(kernel, &unreadable_records),
         kernel: kernel_facts(kernel),
         files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
         enabled_units: kernel.enabled_units.clone(),
-        working_units: kernel.working_units.clone(),
+        running_units: kernel.running_units.clone(),
         has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
-        unread_records,
+        unreadable_records,
         ..HostFacts::default()
     }
 }
 
-/// PFs whose records do not tell what is ours of them. The Go daemon's intact file stands for a damaged one of ours.
-fn unread_records(kernel: &Kernel) -> BTreeSet<PciAddress> {
+/// Returns the PFs without an intact record. An intact file of the Go daemon replaces a damaged record.
+fn unreadable_records(kernel: &Kernel) -> BTreeSet<PciAddress> {
     let has_copy = |pf: &PciAddress| kernel.go_records.contains_key(pf);
     let ours = kernel.damaged_records.iter().filter(|pf| !has_copy(pf));
     ours.chain(&kernel.damaged_go_records).copied().collect()
 }
 
-/// A PF that only the Go daemon knows is taken over. Where both know it and differ, the Go daemon ran last: vfleet
-/// writes both files.
+/// Returns the intact records. A PF with a record of the Go daemon only is taken over. If both records exist and
+/// differ, the Go daemon ran last, because vfleet writes both.
 fn records(kernel: &Kernel, unread: &BTreeSet<PciAddress>) -> Vec<Record> {
     let mut records: BTreeMap<_, Record> = kernel.records.clone();
     records.retain(|pf, _| !unread.contains(pf));
@@ -54,7 +57,7 @@ fn records(kernel: &Kernel, unread: &BTreeSet<PciAddress>) -> Vec<Record> {
 
 fn kernel_facts(kernel: &Kernel) -> KernelFacts {
     let described = &kernel.machine.kernel;
-    let known = |(name, _): &(String, _)| KNOWN.contains(&name.as_str());
+    let is_known = |(name, _): &(String, _)| KNOWN_MODULES.contains(&name.as_str());
     KernelFacts {
         command_line: kernel.command_line.clone(),
         boot_loader: described.boot_loader,
@@ -63,40 +66,43 @@ fn kernel_facts(kernel: &Kernel) -> KernelFacts {
         processor: described.processor,
         has_iommu: kernel.has_iommu,
         is_locked_down: described.locked_down,
-        modules: kernel.modules.clone().into_iter().filter(known).collect(),
+        modules: kernel.modules.clone().into_iter().filter(is_known).collect(),
         rdma_mode: kernel.rdma_mode,
     }
 }
 
-fn unread(kernel: &Kernel, records: &BTreeSet<PciAddress>) -> Vec<Unread> {
-    let hanging = kernel.pfs.iter().filter(|pf| pf.hangs).map(|pf| {
-        let attempt = format!("tell what {} is like", pf.address);
-        (pf.address, HostError::Deadline { attempt, after: DEADLINE })
+fn unread(kernel: &Kernel, records: &BTreeSet<PciAddress>) -> Vec<UnreadableCard> {
+    let hanging = kernel.pfs.iter().filter(|pf| pf.is_hanging).map(|pf| {
+        let attempt = format!("report the state of {}", pf.address);
+        (pf.address, HostError::DeadlineExceeded { attempt, after: DEADLINE })
     });
     let damaged = records.iter().map(|pf| (*pf, damaged(*pf)));
     let unread: BTreeMap<_, _> = hanging.chain(damaged).collect();
-    let told =
-        |(pf, error): (_, HostError)| Unread { pf, error: with_causes(&error), reason: error.reason() };
-    unread.into_iter().map(told).collect()
+    let to_unreadable = |(pf, error): (_, HostError)| UnreadableCard {
+        pf,
+        error: format_error_chain(&error),
+        reason: error.reason(),
+    };
+    unread.into_iter().map(to_unreadable).collect()
 }
 
 fn damaged(pf: PciAddress) -> HostError {
-    HostError::Record {
+    HostError::DamagedRecord {
         path: format!("/etc/sriov-operator/vfleet/pci/{pf}").into(),
-        remedy: "remove it to make vfleet forget what it did to this card".to_owned(),
+        remedy: "remove it to make vfleet treat this card as not configured".to_owned(),
         source: "EOF while parsing a value".into(),
     }
 }
 
-fn pf_facts(kernel: &Kernel, pf: &Pf) -> PfFacts {
+fn pf_facts(kernel: &Kernel, pf: &SimPf) -> PfFacts {
     let switch_port = kernel.switch_port(pf.address);
-    let itself = pf.vfs.first().filter(|_| pf.is_lone_vf);
-    let link = itself.map_or(pf.link.as_ref(), link_here);
+    let lone_vf = pf.vfs.first().filter(|_| pf.is_lone_vf);
+    let link = lone_vf.map_or(pf.link.as_ref(), visible_link);
     PfFacts {
         address: pf.address,
         vendor: pf.vendor,
         device: pf.device,
-        driver: itself.map_or(&pf.driver, |vf| &vf.driver).clone(),
+        driver: lone_vf.map_or(&pf.driver, |vf| &vf.driver).clone(),
         numa_node: pf.numa_node,
         total_vfs: u16::try_from(pf.vf_addresses.len()).unwrap_or(u16::MAX),
         drivers_autoprobe: pf.autoprobe,
@@ -111,8 +117,8 @@ fn pf_facts(kernel: &Kernel, pf: &Pf) -> PfFacts {
     }
 }
 
-/// A cloud knows cards by their MAC addresses, which a card without an interface does not show.
-fn net_filter(pf: &Pf, link: Option<&Link>) -> Fact<String> {
+/// Returns the network of a card, which is unknown without an interface: a cloud identifies cards by MAC address.
+fn net_filter(pf: &SimPf, link: Option<&SimLink>) -> Fact<String> {
     match (&pf.net_filter, link) {
         (Some(network), Some(_)) => Fact::Value(network.clone()),
         (Some(_), None) => Fact::Unknown,
@@ -120,33 +126,34 @@ fn net_filter(pf: &Pf, link: Option<&Link>) -> Fact<String> {
     }
 }
 
-fn vf_facts(index: u16, vf: &Vf, pf: &Pf) -> VfFacts {
-    let is_kept = |kind: LinkKind| pf.link.is_some() && pf.kind() == kind;
+fn vf_facts(index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
+    let is_stored = |kind: LinkKind| pf.link.is_some() && pf.link_kind() == kind;
     VfFacts {
         index,
         address: vf.address,
         vendor: pf.vendor,
         device: pf.vf_device,
         driver: vf.driver.clone(),
-        admin_mac: is_kept(LinkKind::Ethernet).then_some(vf.admin_mac),
-        admin_guid: is_kept(LinkKind::Infiniband).then_some(vf.admin_guid),
+        admin_mac: is_stored(LinkKind::Ethernet).then_some(vf.admin_mac),
+        admin_guid: is_stored(LinkKind::Infiniband).then_some(vf.admin_guid),
         rdma: vf.rdma.as_ref().map(rdma_facts),
         vdpa: vf.vdpa,
         representor: vf.representor.clone(),
-        link: link_here(vf).map(link_facts),
+        link: visible_link(vf).map(link_facts),
     }
 }
 
-fn link_here(vf: &Vf) -> Option<&Link> {
-    vf.link.as_ref().filter(|_| !vf.is_held_elsewhere)
+/// Returns the interface of a VF, if it is in the network namespace of the host.
+fn visible_link(vf: &SimVf) -> Option<&SimLink> {
+    vf.link.as_ref().filter(|_| !vf.is_in_other_namespace)
 }
 
-fn rdma_facts(rdma: &Rdma) -> RdmaFacts {
+fn rdma_facts(rdma: &SimRdmaDevice) -> RdmaFacts {
     let port_guid = Some(rdma.port_guid).filter(|guid| guid.0 != [0; 8]);
     RdmaFacts { device: rdma.device.clone(), node_guid: rdma.node_guid, port_guid }
 }
 
-fn link_facts(link: &Link) -> LinkFacts {
+fn link_facts(link: &SimLink) -> LinkFacts {
     let is_ethernet = link.kind == LinkKind::Ethernet;
     LinkFacts {
         name: link.name.clone(),

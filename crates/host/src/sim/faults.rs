@@ -1,47 +1,53 @@
+//! Injected faults of a simulated process.
+
 use std::time::Duration;
 
 use crate::HostError;
 
-/// What shall go wrong, and when.
+/// Injected fault of a process, and its state.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    /// How many steps were asked for since the last change of what shall go wrong.
-    asked: usize,
+    /// Number of steps since the fault was injected.
+    steps: usize,
     fault: Option<(usize, Fault)>,
     is_dead: bool,
 }
 
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
+    /// The step fails.
     Fail,
-    Cut,
+    /// The process is killed before the step.
+    Kill,
+    /// The step fails with an exceeded deadline.
     Hang,
 }
 
 impl Faults {
-    /// `fault` at step number `at`, counted from 0 from now on.
-    pub(super) fn plan(&mut self, at: usize, fault: Fault) {
-        *self = Self { asked: 0, fault: Some((at, fault)), is_dead: self.is_dead };
+    /// Injects `fault` at the step with number `at`, counted from 0 from now on.
+    pub(super) fn inject(&mut self, at: usize, fault: Fault) {
+        *self = Self { steps: 0, fault: Some((at, fault)), is_dead: self.is_dead };
     }
 
-    /// Whether `attempt`, the next step, goes ahead.
+    /// Counts the next step, `attempt`, and fails if a fault is injected there.
     pub(super) fn check_step(&mut self, attempt: &str) -> Result<(), HostError> {
-        let fault = self.fault.filter(|(at, _)| *at == self.asked).map(|(_, fault)| fault);
-        self.asked += 1;
-        self.is_dead |= fault == Some(Fault::Cut);
+        let fault = self.fault.filter(|(at, _)| *at == self.steps).map(|(_, fault)| fault);
+        self.steps += 1;
+        self.is_dead |= fault == Some(Fault::Kill);
         self.check_alive(attempt)?;
         let attempt = attempt.to_owned();
         match fault {
-            Some(Fault::Fail) => Err(HostError::Injected { attempt }),
-            Some(Fault::Hang) => Err(HostError::Deadline { attempt, after: Duration::from_mins(2) }),
-            Some(Fault::Cut) | None => Ok(()),
+            Some(Fault::Fail) => Err(HostError::InjectedFault { attempt }),
+            Some(Fault::Hang) => Err(HostError::DeadlineExceeded { attempt, after: Duration::from_mins(2) }),
+            Some(Fault::Kill) | None => Ok(()),
         }
     }
 
-    /// A process that was cut off does nothing at all.
+    /// Fails if the process was killed.
     pub(super) fn check_alive(&self, attempt: &str) -> Result<(), HostError> {
         if self.is_dead {
-            return Err(HostError::CutOff { attempt: attempt.to_owned() });
+            return Err(HostError::ProcessKilled { attempt: attempt.to_owned() });
         }
         Ok(())
     }

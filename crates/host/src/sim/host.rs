@@ -1,3 +1,5 @@
+//! Processes on a simulated machine.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,160 +8,160 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vfleet_api::PciAddress;
 use vfleet_plan::drain::Moment;
-use vfleet_plan::{ClockReading, HostFacts, PROTECTION, Step, UseMemory};
+use vfleet_plan::{ClockReading, DEFAULT_PROTECTION_TIME, HostFacts, Step, UseHistory};
 
 use super::faults::{Fault, Faults};
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError};
 use super::{facts, steps};
-use crate::supervisor::{Running, Supervisor};
-use crate::{Host, HostError, Wake, Watch};
+use crate::supervisor::{Supervisor, TaskHandle};
+use crate::{ChangeCallback, Host, HostError, WatchGuard};
 
-type SharedWake = Arc<dyn Fn() + Send + Sync>;
-type Hook = Arc<dyn Fn(&Step) + Send + Sync>;
-type Delay = fn(&Step) -> Duration;
+type SharedCallback = Arc<dyn Fn() + Send + Sync>;
+type StepHook = Arc<dyn Fn(&Step) + Send + Sync>;
+type StepDelay = fn(&Step) -> Duration;
 
-/// As long as the slowest steps of a real machine may take.
+/// Deadline of steps, as long as that of the slowest steps of a real machine.
 const STEP_DEADLINE: Duration = Duration::from_mins(5);
 
-/// A process on a simulated machine. Several can share one: see [`SimHost::another`].
+/// Process on a simulated machine. Several processes can share a machine: see [`SimHost::new_process`].
 pub struct SimHost {
-    machine: Arc<Shared>,
+    machine: Arc<SharedMachine>,
     process: Arc<Mutex<Process>>,
     supervisor: Supervisor,
 }
 
-/// The machine, and who wants to know of its changes.
-struct Shared {
+/// State of the machine, shared by all its processes.
+struct SharedMachine {
     kernel: Mutex<Kernel>,
-    /// What the node used a moment ago, as on the disk; and how much time was passed over.
-    uses: Mutex<(UseMemory, Duration)>,
-    begin: Instant,
-    wakes: Mutex<Wakes>,
+    /// Recent uses of cards by the node, as in the file of a real host; and the time by which the clock was advanced.
+    uses: Mutex<(UseHistory, Duration)>,
+    started: Instant,
+    watches: Mutex<Watches>,
 }
 
+/// Callbacks of watches.
 #[derive(Default)]
-struct Wakes {
-    next: u64,
-    by_number: BTreeMap<u64, SharedWake>,
+struct Watches {
+    next_id: u64,
+    by_id: BTreeMap<u64, SharedCallback>,
 }
 
-/// What ends with the process.
+/// State of one process.
 struct Process {
-    /// Which start of the machine it was started after. It ends when the machine restarts.
+    /// Number of the boot in which the process started. A reboot ends the process.
     boot: u32,
-    delay: Option<Delay>,
+    delay: Option<StepDelay>,
     step_deadline: Duration,
     faults: Faults,
-    executed: Vec<String>,
-    before_step: Option<Hook>,
+    executed_steps: Vec<String>,
+    before_step: Option<StepHook>,
 }
 
 impl SimHost {
-    /// Boots `machine`. Different seeds give different Ethernet addresses where the machine names none.
+    /// Boots `machine`. Addresses that the description leaves out are generated from `seed`.
     pub fn new(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
         let kernel = Mutex::new(Kernel::boot(machine, seed)?);
-        Ok(Self::on(Arc::new(Shared {
+        Ok(Self::on(Arc::new(SharedMachine {
             kernel,
             uses: Mutex::default(),
-            begin: Instant::now(),
-            wakes: Mutex::default(),
+            started: Instant::now(),
+            watches: Mutex::default(),
         })))
     }
 
-    /// Boots the machine that `text` describes, in the form of [`Machine`].
+    /// Boots the machine that `text` describes, in the YAML form of [`Machine`].
     pub fn from_yaml(text: &str, seed: &str) -> Result<Self, MachineError> {
         Self::new(&Machine::from_yaml(text)?, seed)
     }
 
-    /// Another process on the same machine: it has executed nothing, and nothing goes wrong with it.
+    /// Starts another process on the same machine, without executed steps and without injected faults.
     #[must_use]
-    pub fn another(&self) -> Self {
+    pub fn new_process(&self) -> Self {
         Self::on(Arc::clone(&self.machine))
     }
 
-    fn on(machine: Arc<Shared>) -> Self {
+    fn on(machine: Arc<SharedMachine>) -> Self {
         let process = Process {
             boot: lock(&machine.kernel).boots,
             delay: None,
             step_deadline: STEP_DEADLINE,
             faults: Faults::default(),
-            executed: Vec::new(),
+            executed_steps: Vec::new(),
             before_step: None,
         };
         Self { machine, process: Arc::new(Mutex::new(process)), supervisor: Supervisor::default() }
     }
 
-    /// The machine as it is now.
+    /// Returns a copy of the current state of the machine.
     pub fn kernel(&self) -> Kernel {
         lock(&self.machine.kernel).clone()
     }
 
-    /// Changes the machine as somebody else would, and wakes whoever wants to know.
-    pub fn behind_its_back<T>(&self, change: impl FnOnce(&mut Kernel) -> T) -> T {
-        let changed = change(&mut lock(&self.machine.kernel));
-        self.machine.wake_all();
-        changed
+    /// Changes the machine as another program would, and notifies all watches.
+    pub fn modify_kernel<T>(&self, modify: impl FnOnce(&mut Kernel) -> T) -> T {
+        let result = modify(&mut lock(&self.machine.kernel));
+        self.machine.notify_all();
+        result
     }
 
-    /// Lets time pass. Nobody is woken by that.
-    pub fn pass(&self, time: Duration) {
+    /// Advances the clock of the machine without notifying watches.
+    pub fn advance_clock(&self, time: Duration) {
         lock(&self.machine.uses).1 += time;
     }
 
-    /// The steps that reached the machine, each in one line, those that the kernel refused included.
-    pub fn executed(&self) -> Vec<String> {
-        lock(&self.process).executed.clone()
+    /// Returns the steps that this process executed, as text, including those that the kernel refused.
+    pub fn executed_steps(&self) -> Vec<String> {
+        lock(&self.process).executed_steps.clone()
     }
 
-    /// Makes step number `step` fail without effect, counted from 0 from now on. Others go ahead.
+    /// Makes the step with number `step`, counted from 0 from now on, fail without effect. Other steps are executed.
     pub fn fail_at(&self, step: usize) {
-        lock(&self.process).faults.plan(step, Fault::Fail);
+        lock(&self.process).faults.inject(step, Fault::Fail);
     }
 
-    /// Makes step number `step` hang without effect, counted from 0 from now on: it ends at once with the error
-    /// of a deadline that has passed. Others go ahead.
+    /// Makes the step with number `step`, counted from 0 from now on, fail without effect with the error of an exceeded
+    /// deadline. Other steps are executed.
     pub fn hang_at(&self, step: usize) {
-        lock(&self.process).faults.plan(step, Fault::Hang);
+        lock(&self.process).faults.inject(step, Fault::Hang);
     }
 
-    /// Makes the process die before step number `step`, counted from 0 from now on: from then on everything is
-    /// refused until [`SimHost::restart`].
-    pub fn cut_at(&self, step: usize) {
-        lock(&self.process).faults.plan(step, Fault::Cut);
+    /// Kills the process before the step with number `step`, counted from 0 from now on: all its calls fail until
+    /// [`SimHost::restart_process`].
+    pub fn kill_at(&self, step: usize) {
+        lock(&self.process).faults.inject(step, Fault::Kill);
     }
 
-    /// Starts the process again. The machine is as it was left; nothing goes wrong any more.
-    pub fn restart(&self) {
+    /// Starts the process again, without injected faults. The state of the machine does not change.
+    pub fn restart_process(&self) {
         let boot = lock(&self.machine.kernel).boots;
         let mut process = lock(&self.process);
         process.boot = boot;
         process.faults = Faults::default();
     }
 
-    /// Makes the driver of a card hang: who asks it anything waits in vain. Other cards are not affected.
+    /// Makes the driver of a card hang, so that the card can be neither read nor changed. Other cards are not affected.
     pub fn hang_card(&self, pf: PciAddress) {
-        self.behind_its_back(|kernel| kernel.pf_mut(pf).map(|card| card.hangs = true));
+        self.modify_kernel(|kernel| kernel.pf_mut(pf).map(|card| card.is_hanging = true));
     }
 
-    /// Lets the driver of a card go on.
-    pub fn free_card(&self, pf: PciAddress) {
-        self.behind_its_back(|kernel| kernel.pf_mut(pf).map(|card| card.hangs = false));
+    /// Ends the hang of the driver of a card.
+    pub fn resume_card(&self, pf: PciAddress) {
+        self.modify_kernel(|kernel| kernel.pf_mut(pf).map(|card| card.is_hanging = false));
     }
 
-    /// Makes steps take as long as `delay` says. Nobody else waits for them.
-    pub fn delays(&self, delay: fn(&Step) -> Duration) {
+    /// Makes each step take the time that `delay` returns. Other calls do not wait for it.
+    pub fn set_step_delay(&self, delay: fn(&Step) -> Duration) {
         lock(&self.process).delay = Some(delay);
     }
 
-    /// Sets how long a step that is started in the background may take before it is overdue.
+    /// Sets the deadline of steps that are started in the background.
     pub fn set_step_deadline(&self, deadline: Duration) {
         lock(&self.process).step_deadline = deadline;
     }
 
-    /// Calls `hook` before each step, which waits for its return: a way to make steps slow, or to do something at
-    /// a certain step.
-    pub fn before_each_step(&self, hook: impl Fn(&Step) + Send + Sync + 'static) {
+    /// Calls `hook` before each step and waits for its return, to make steps slow or to act at a certain step.
+    pub fn set_step_hook(&self, hook: impl Fn(&Step) + Send + Sync + 'static) {
         lock(&self.process).before_step = Some(Arc::new(hook));
     }
 }
@@ -168,48 +170,48 @@ impl Host for SimHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
         let kernel = lock(&self.machine.kernel);
         lock(&self.process).check_alive("read the machine", kernel.boots)?;
-        let mut facts = facts::facts(&kernel);
-        self.machine.remember(&mut facts);
+        let mut facts = facts::read(&kernel);
+        self.machine.update_host_uses(&mut facts);
         Ok(facts)
     }
 
-    fn start(&self, step: &Step) -> Result<Running<()>, HostError> {
+    fn start(&self, step: &Step) -> Result<TaskHandle<()>, HostError> {
         let (machine, process) = (Arc::clone(&self.machine), Arc::clone(&self.process));
         let (owned, deadline) = (step.clone(), lock(&self.process).step_deadline);
         self.supervisor.start_step(step, deadline, move || execute(&machine, &process, &owned))
     }
 
-    /// Executes `step` on the caller's thread: property tests execute more steps than threads can be started for.
+    /// Executes `step` on the thread of the caller: property tests execute more steps than threads can be started.
     fn execute(&self, step: &Step) -> Result<(), HostError> {
         execute(&self.machine, &self.process, step)
     }
 
-    fn on_change(&self, wake: Wake) -> Result<Watch, HostError> {
+    fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError> {
         let boots = lock(&self.machine.kernel).boots;
         lock(&self.process).check_alive("watch the machine", boots)?;
-        let mut wakes = lock(&self.machine.wakes);
-        let number = wakes.next;
-        wakes.next += 1;
-        wakes.by_number.insert(number, Arc::from(wake));
-        Ok(Watch::new(Subscription { machine: Arc::clone(&self.machine), number }))
+        let mut watches = lock(&self.machine.watches);
+        let id = watches.next_id;
+        watches.next_id += 1;
+        watches.by_id.insert(id, Arc::from(callback));
+        Ok(WatchGuard::new(WatchRegistration { machine: Arc::clone(&self.machine), id }))
     }
 }
 
-fn execute(machine: &Shared, process: &Mutex<Process>, step: &Step) -> Result<(), HostError> {
-    wait_before(process, step);
+fn execute(machine: &SharedMachine, process: &Mutex<Process>, step: &Step) -> Result<(), HostError> {
+    delay_step(process, step);
     let attempt = step.to_string();
     let boots = lock(&machine.kernel).boots;
     {
         let mut process = lock(process);
         process.check_alive(&attempt, boots)?;
         process.faults.check_step(&attempt)?;
-        process.executed.push(attempt);
+        process.executed_steps.push(attempt);
     }
     machine.execute(step)
 }
 
-/// Calls the hook and waits for the delay, without holding any lock: others go on meanwhile.
-fn wait_before(process: &Mutex<Process>, step: &Step) {
+/// Calls the hook and waits for the delay, without holding a lock.
+fn delay_step(process: &Mutex<Process>, step: &Step) {
     let (hook, delay) = {
         let process = lock(process);
         (process.before_step.clone(), process.delay)
@@ -218,65 +220,66 @@ fn wait_before(process: &Mutex<Process>, step: &Step) {
         hook(step);
     }
     if let Some(delay) = delay {
-        #[expect(clippy::disallowed_methods, reason = "this is the hardware that takes its time")]
+        #[expect(clippy::disallowed_methods, reason = "simulates slow hardware")]
         thread::sleep(delay(step));
     }
 }
 
 impl Process {
-    /// A process that was cut off, or whose machine was restarted, does nothing at all.
+    /// Fails if the process was killed, or its machine was rebooted.
     fn check_alive(&self, attempt: &str, boots: u32) -> Result<(), HostError> {
         if self.boot != boots {
-            return Err(HostError::CutOff { attempt: attempt.to_owned() });
+            return Err(HostError::ProcessKilled { attempt: attempt.to_owned() });
         }
         self.faults.check_alive(attempt)
     }
 }
 
-impl Shared {
-    /// Takes in a look at the machine, and adds what is remembered of earlier ones.
-    fn remember(&self, facts: &mut HostFacts) {
-        let (memory, passed) = &mut *lock(&self.uses);
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + *passed;
+impl SharedMachine {
+    /// Stores the uses in `facts` and adds recent uses to `facts`.
+    fn update_host_uses(&self, facts: &mut HostFacts) {
+        let (memory, advanced) = &mut *lock(&self.uses);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + *advanced;
         let now = ClockReading {
             boot_id: facts.kernel.boot_id.clone(),
-            since_boot: self.begin.elapsed() + *passed,
+            since_boot: self.started.elapsed() + *advanced,
             wall: Moment(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX)),
         };
-        memory.observe(facts, true, &now, PROTECTION);
-        memory.recall(facts, &now, PROTECTION);
+        memory.update(facts, true, &now, DEFAULT_PROTECTION_TIME);
+        memory.add_lingering_uses(facts, &now, DEFAULT_PROTECTION_TIME);
     }
 
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        let (result, is_announced) = {
+        let (result, has_events) = {
             let mut kernel = lock(&self.kernel);
-            let before = kernel.announced;
+            let before = kernel.event_count;
             let result = steps::execute(&mut kernel, step);
-            (result, kernel.announced != before)
+            (result, kernel.event_count != before)
         };
-        if is_announced {
-            self.wake_all();
+        if has_events {
+            self.notify_all();
         }
         result
     }
 
-    /// Without holding any lock: who is woken may read the facts at once.
-    fn wake_all(&self) {
-        let wakes: Vec<SharedWake> = lock(&self.wakes).by_number.values().cloned().collect();
-        for wake in wakes {
-            wake();
+    /// Calls all callbacks without holding a lock, so that they may read the facts.
+    fn notify_all(&self) {
+        let callbacks: Vec<SharedCallback> = lock(&self.watches).by_id.values().cloned().collect();
+        for callback in callbacks {
+            callback();
         }
     }
 }
 
-struct Subscription {
-    machine: Arc<Shared>,
-    number: u64,
+/// Registration of a callback. Dropping it ends the watch.
+struct WatchRegistration {
+    machine: Arc<SharedMachine>,
+    id: u64,
 }
 
-impl Drop for Subscription {
+impl Drop for WatchRegistration {
     fn drop(&mut self) {
-        lock(&self.machine.wakes).by_number.remove(&self.number);
+        lock(&self.machine.watches).by_id.remove(&self.id);
     }
 }
 
@@ -286,7 +289,7 @@ impl fmt::Debug for SimHost {
     }
 }
 
-/// A panic under a lock is a failed test, and no reason for others to fail.
+/// Locks `mutex`, also after a panic: a panic fails one test and must not affect others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,3 +1,5 @@
+//! State of a running simulated machine.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use vfleet_api::PciAddress;
@@ -6,62 +8,62 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::modules::of_driver;
 use vfleet_plan::{BootLoader, EswitchMode, FirmwareSettings, ModuleState, Reboots, Record};
 
+use super::devices::SimPf;
 use super::machine::{Machine, MachineError, MachinePf};
-use super::parts::Pf;
 use super::{arguments, random};
 
-/// A machine while it runs. Plain data, to be looked at and changed at will; its methods (in `requests`) are
-/// what any process can ask of a kernel, and obey its rules.
+/// State of a running machine. Tests may read and change the fields directly; the methods in `requests` are requests of
+/// processes and follow the rules of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
-    /// What the machine is made of, as it will be found at the next start.
+    /// Description of the machine at the next boot.
     pub(super) machine: Machine,
-    /// How often it was started.
+    /// Number of boots.
     pub(super) boots: u32,
-    /// By address.
-    pub pfs: Vec<Pf>,
-    /// Drivers for VFs in programs.
+    /// PFs and lone VFs, sorted by address.
+    pub pfs: Vec<SimPf>,
+    /// Loaded userspace drivers.
     pub userspace_drivers: BTreeSet<String>,
-    /// Modules that are there.
+    /// Available kernel modules.
     pub modules: BTreeMap<String, ModuleState>,
-    /// Whether vfio was told to do without an IOMMU.
+    /// vfio was configured to work without an IOMMU.
     pub vfio_without_iommu: bool,
-    /// Whether an IOMMU is at work.
+    /// An IOMMU is active.
     pub has_iommu: bool,
-    /// The arguments that it was started with.
+    /// Arguments of the running kernel.
     pub command_line: String,
-    /// The arguments that it is started with next, if the boot loader keeps them.
+    /// Arguments of the next boot, if the boot loader stores them.
     pub next_command_line: String,
-    /// Whether network namespaces share the RDMA devices.
+    /// RDMA mode of network namespaces; `None` without RDMA.
     pub rdma_mode: Option<RdmaMode>,
-    /// Files of records.
+    /// Records of PFs.
     pub records: BTreeMap<PciAddress, Record>,
-    /// The Go daemon's files of records.
+    /// Records of the Go daemon.
     pub go_records: BTreeMap<PciAddress, Interface>,
-    /// PFs whose file of a record cannot be read. They have none in `records`.
+    /// PFs with a damaged record, which is not in `records`.
     pub damaged_records: BTreeSet<PciAddress>,
-    /// The same of the Go daemon's files.
+    /// PFs with a damaged record of the Go daemon.
     pub damaged_go_records: BTreeSet<PciAddress>,
     /// Files by path.
     pub files: BTreeMap<String, String>,
-    /// Units of systemd that start at boot.
+    /// Enabled systemd units.
     pub enabled_units: BTreeSet<String>,
     /// Units of systemd whose program runs.
-    pub working_units: BTreeSet<String>,
-    /// Where there are copies of this very vfleet.
+    pub running_units: BTreeSet<String>,
+    /// Paths of installed copies of this program.
     pub programs: BTreeSet<String>,
-    /// The file of InfiniBand GUIDs.
+    /// Text of the GUID file.
     pub guid_file: Option<String>,
-    /// The file of restarts that were asked for.
+    /// Requested reboots.
     pub reboots: Option<Reboots>,
-    /// How many events were announced.
-    pub(super) announced: u64,
-    /// Decides over addresses that nobody chose.
+    /// Number of events of the kernel.
+    pub(super) event_count: u64,
+    /// Seed of generated addresses.
     pub(super) seed: String,
 }
 
 impl Kernel {
-    /// Boots `machine`. The seed decides over the addresses that it does not name.
+    /// Boots `machine`. Addresses that the description leaves out are generated from `seed`.
     pub(super) fn boot(machine: &Machine, seed: &str) -> Result<Self, MachineError> {
         machine.check()?;
         let mut kernel = Self {
@@ -81,25 +83,25 @@ impl Kernel {
             damaged_go_records: BTreeSet::new(),
             files: machine.files.clone(),
             enabled_units: machine.enabled_units.clone(),
-            working_units: BTreeSet::new(),
+            running_units: BTreeSet::new(),
             programs: BTreeSet::new(),
             guid_file: machine.guid_file.clone(),
             reboots: machine.reboots.clone(),
-            announced: 0,
+            event_count: 0,
             seed: seed.to_owned(),
         };
         kernel.start();
         for pf in machine.pfs.iter().filter(|pf| pf.num_vfs > 0) {
-            kernel.set_num_vfs(pf.address, pf.num_vfs).map_err(|refusal| MachineError::Impossible {
+            kernel.set_num_vfs(pf.address, pf.num_vfs).map_err(|refusal| MachineError::InvalidPf {
                 pf: pf.address,
-                what: format!("it cannot have {} VFs: {refusal}", pf.num_vfs),
+                problem: format!("cannot create {} VFs: {refusal}", pf.num_vfs),
             })?;
         }
         Ok(kernel)
     }
 
-    /// Restarts the machine. What is on its disks and in its cards' firmware stays; all else is as at the start, and
-    /// no card has VFs.
+    /// Reboots the machine. The content of disks and firmware is kept; everything else returns to its initial state,
+    /// and no card has VFs.
     pub fn reboot(&mut self) {
         let firmware: Vec<(PciAddress, FirmwareSettings)> =
             self.pfs.iter().filter_map(|pf| Some((pf.address, pf.firmware.clone()?.next_boot))).collect();
@@ -111,39 +113,39 @@ impl Kernel {
         }
         self.start();
         for (pf, settings) in firmware {
-            self.start_firmware(pf, settings);
+            self.apply_firmware_settings(pf, settings);
         }
-        self.announced += 1;
+        self.event_count += 1;
     }
 
-    /// All that is not on a disk, as it is right after the start.
+    /// Initializes all state that is not on a disk.
     fn start(&mut self) {
         let Machine { kernel, userspace_drivers, .. } = &self.machine;
         self.boots += 1;
-        self.working_units.clear();
+        self.running_units.clear();
         self.modules = self.machine.modules();
         self.userspace_drivers = userspace_drivers.iter().cloned().collect();
         self.vfio_without_iommu = false;
         self.command_line.clone_from(&kernel.command_line);
-        self.has_iommu = kernel.iommu || arguments::switch_on_iommu(kernel.processor, &self.command_line);
-        self.pfs = self.machine.pfs.iter().map(|card| Pf::plugged_in(card, &self.seed)).collect();
+        self.has_iommu = kernel.iommu || arguments::enables_iommu(kernel.processor, &self.command_line);
+        self.pfs = self.machine.pfs.iter().map(|card| SimPf::at_boot(card, &self.seed)).collect();
         self.pfs.sort_by_key(|pf| pf.address);
-        self.rdma_mode = self.first_rdma_mode();
-        self.drivers_of_modules();
+        self.rdma_mode = self.initial_rdma_mode();
+        self.register_module_drivers();
         self.probe_lone_vfs();
     }
 
-    /// What RDMA begins with: as it was told by an argument or by options of its module, else shared.
-    pub(super) fn first_rdma_mode(&self) -> Option<RdmaMode> {
+    /// Returns the initial RDMA mode: as configured by an argument or by module options, else shared.
+    pub(super) fn initial_rdma_mode(&self) -> Option<RdmaMode> {
         let has_rdma = self.machine.kernel.rdma_mode.is_some()
             || self.pfs.iter().any(|pf| pf.rdma.is_some())
             || self.modules.get("ib_core") == Some(&ModuleState::Loaded);
-        let told = arguments::rdma_mode(&self.command_line, &self.files);
-        has_rdma.then(|| told.or(self.machine.kernel.rdma_mode).unwrap_or(RdmaMode::Shared))
+        let configured = arguments::rdma_mode(&self.command_line, &self.files);
+        has_rdma.then(|| configured.or(self.machine.kernel.rdma_mode).unwrap_or(RdmaMode::Shared))
     }
 
-    /// Modules that are loaded give their drivers.
-    pub(super) fn drivers_of_modules(&mut self) {
+    /// Registers the userspace drivers of loaded modules.
+    pub(super) fn register_module_drivers(&mut self) {
         let is_loaded = |driver: &&str| {
             of_driver(driver).is_some_and(|module| self.modules.get(module) == Some(&ModuleState::Loaded))
         };
@@ -152,27 +154,27 @@ impl Kernel {
         self.userspace_drivers.extend(drivers.into_iter().map(str::to_owned));
     }
 
-    /// The PF at `address`.
-    pub fn pf(&self, address: PciAddress) -> Option<&Pf> {
+    /// Returns the PF at `address`.
+    pub fn pf(&self, address: PciAddress) -> Option<&SimPf> {
         self.pfs.iter().find(|pf| pf.address == address)
     }
 
-    /// The PF at `address`, to change it as no kernel would.
-    pub fn pf_mut(&mut self, address: PciAddress) -> Option<&mut Pf> {
+    /// Returns the PF at `address`, to change it without the rules of a kernel.
+    pub fn pf_mut(&mut self, address: PciAddress) -> Option<&mut SimPf> {
         self.pfs.iter_mut().find(|pf| pf.address == address)
     }
 
-    /// What changes the arguments of the next start.
+    /// Returns the boot loader.
     pub const fn boot_loader(&self) -> Option<BootLoader> {
         self.machine.kernel.boot_loader
     }
 
-    /// Another text for each boot.
+    /// Returns the boot ID, which is different for each boot.
     pub fn boot_id(&self) -> String {
         random::boot_id(&format!("{} {}", self.seed, self.boots))
     }
 
-    /// What the card at `address` is made of.
+    /// Returns the description of the card at `address`.
     pub(super) fn card(&self, address: PciAddress) -> Option<&MachinePf> {
         self.machine.pfs.iter().find(|card| card.address == address)
     }

@@ -1,8 +1,8 @@
-//! What a process can ask of the kernel, and what the kernel answers.
+//! Requests of processes to the simulated kernel, with its rules and errors.
 //!
-//! VFs and interfaces: seen on Linux 6.12 with igb and igbvf; embedded switches: with igb and the lab's labswitch. The
-//! contract suite holds both to it. InfiniBand, vDPA and firmware: as the sources and the manuals of drivers say, never
-//! seen on hardware.
+//! VFs and interfaces behave as observed on Linux 6.12 with igb and igbvf, eswitches as with igb and the module
+//! labswitch of the lab; the contract suite verifies both. InfiniBand, vDPA and firmware follow the sources and manuals
+//! of drivers and were never compared with hardware.
 
 mod bind;
 mod eswitch;
@@ -17,8 +17,8 @@ use std::io;
 use thiserror::Error;
 use vfleet_api::{PciAddress, VfRef};
 
+use super::devices::{SimPf, SimVf};
 use super::kernel::Kernel;
-use super::parts::{Pf, Vf};
 
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
@@ -27,13 +27,13 @@ const EINVAL: i32 = 22;
 const ERANGE: i32 = 34;
 const EOPNOTSUPP: i32 = 95;
 
-/// The kernel says no.
+/// Error of a request to the simulated kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", io::Error::from_raw_os_error(*errno))]
 pub struct Refusal {
-    /// Its number for that.
+    /// Error number.
     pub errno: i32,
-    /// Its words for that.
+    /// Text of the extended acknowledgment.
     pub message: Option<&'static str>,
 }
 
@@ -42,11 +42,11 @@ const fn refuse(errno: i32) -> Refusal {
 }
 
 impl Kernel {
-    fn expect_pf(&mut self, pf: PciAddress) -> Result<&mut Pf, Refusal> {
+    fn expect_pf(&mut self, pf: PciAddress) -> Result<&mut SimPf, Refusal> {
         self.pf_mut(pf).ok_or(refuse(ENOENT))
     }
 
-    fn expect_vf(&mut self, vf: VfRef) -> Result<&mut Vf, Refusal> {
+    fn expect_vf(&mut self, vf: VfRef) -> Result<&mut SimVf, Refusal> {
         self.expect_pf(vf.pf)?.vfs.get_mut(usize::from(vf.index)).ok_or(refuse(ENOENT))
     }
 }

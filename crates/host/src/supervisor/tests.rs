@@ -32,7 +32,7 @@ fn reason<T>(result: &Result<T, HostError>) -> &str {
     result.as_ref().map_or_else(HostError::reason, |_| "Ok")
 }
 
-/// Returns work that hangs until the sender is dropped.
+/// Returns a task that hangs until the sender is dropped.
 fn hang() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), HostError> + Send + 'static) {
     let (release, released) = mpsc::channel::<()>();
     let work = move || {
@@ -87,7 +87,7 @@ fn the_target_of_a_step_that_hangs_is_fenced_until_it_ends() {
 }
 
 #[test]
-fn vfs_of_one_pf_are_changed_at_once_and_not_beside_the_pf() {
+fn vfs_of_one_pf_are_changed_in_parallel_but_not_together_with_the_pf() {
     let supervisor = Supervisor::default();
     let (_release, work) = hang();
     assert_eq!(reason(&supervisor.start_step(&bind(0), SOON, work).unwrap().wait()), "DeadlineExceeded");
@@ -97,7 +97,7 @@ fn vfs_of_one_pf_are_changed_at_once_and_not_beside_the_pf() {
 }
 
 #[test]
-fn a_step_in_time_fences_its_target_for_steps_and_not_for_reads() {
+fn a_step_in_time_fences_its_target_for_steps_but_not_for_reads() {
     let supervisor = Supervisor::default();
     let (release, work) = hang();
     let running = supervisor.start_step(&set_up(pf()), MINUTE, work).unwrap();
@@ -134,7 +134,7 @@ fn a_machine_with_an_overdue_step_can_be_read() {
 }
 
 #[test]
-fn the_end_is_reported_after_the_result_is_known_and_the_target_is_free() {
+fn the_callback_is_called_when_the_result_is_available_and_the_target_is_free() {
     let supervisor = Supervisor::default();
     let (release, work) = hang();
     let running = supervisor.start_step(&set_up(pf()), MINUTE, work).unwrap();
@@ -151,29 +151,33 @@ fn the_end_is_reported_after_the_result_is_known_and_the_target_is_free() {
 }
 
 #[test]
-fn work_that_panics_is_an_error_and_leaves_no_fence() {
+fn a_task_that_panics_is_an_error_and_leaves_no_fence() {
     let supervisor = Supervisor::default();
     let (sender, ended) = mpsc::channel();
     let (start, started) = mpsc::channel::<()>();
     let panics = move || {
         let _ = started.recv();
-        panic!("a defect of a step");
+        panic!("bug in a step");
     };
     let running = supervisor.start_step(&set_up(pf()), MINUTE, panics).unwrap();
     running.on_end(move || sender.send(()).unwrap());
     drop(start);
     ended.recv_timeout(MINUTE).unwrap();
-    assert_eq!(reason(&running.wait()), "HostFailed");
+    assert_eq!(reason(&running.wait()), "SystemResourceUnavailable");
     assert_eq!(reason(&execute(&supervisor, &set_up(pf()))), "Ok");
 }
 
-/// A driver that hangs for ever may be the reason for the restart, and nothing else ends it.
+/// A driver that hangs forever may be the reason for the restart, and nothing else ends it.
 #[test]
 fn a_machine_with_an_overdue_step_can_be_restarted() {
     let supervisor = Supervisor::default();
     let (_release, work) = hang();
     let running = supervisor.start_step(&set_up(pf()), MINUTE, work).unwrap();
-    assert_eq!(reason(&execute(&supervisor, &Step::Reboot)), "StepStillRunning", "it is in time");
+    assert_eq!(
+        reason(&execute(&supervisor, &Step::Reboot)),
+        "StepStillRunning",
+        "the step is not overdue yet"
+    );
     drop(running);
     let (_release, work) = hang();
     let overdue = Supervisor::default();

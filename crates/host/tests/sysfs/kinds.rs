@@ -1,4 +1,4 @@
-//! Cards of other kinds, and what some kernels tell besides.
+//! Other kinds of cards, and optional facts.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use vfleet_api::VfRef;
 use vfleet_host::Host;
-use vfleet_plan::report::{self, View};
+use vfleet_plan::report::{self, ReportContext};
 use vfleet_plan::{Fact, Step, VdpaKind, VfDriver};
 
 use crate::tree::{PF, Tree, write};
 
 #[test]
-fn more_is_told_where_the_kernel_tells() {
+fn optional_facts_are_read() {
     let tree = Tree::new(2);
     write(&tree.device(PF).join("numa_node"), "1\n");
     write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "506b:4b03:00aa:000f\n");
@@ -43,15 +43,12 @@ fn more_is_told_where_the_kernel_tells() {
     fs::remove_file(&gid).unwrap();
     assert_eq!(tree.facts().pfs[0].rdma.as_ref().unwrap().port_guid, None);
     write(&tree.device(PF).join("infiniband/mlx5_0/node_guid"), "none\n");
-    assert_eq!(
-        tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0,
-        "HostFileUnreadable"
-    );
+    assert_eq!(tree.error_about(&tree.device(PF).join("infiniband/mlx5_0/node_guid")).0, "HostFileInvalid");
 }
 
-/// Its firmware shows the kernel no SR-IOV: other vendors' cards that look like that have none.
+/// Such a card looks like one without SR-IOV, which cards of other vendors then are.
 #[test]
-fn a_mellanox_card_whose_sriov_is_switched_off_is_listed_without_vfs() {
+fn a_mellanox_card_with_disabled_sriov_is_listed_without_vfs() {
     let tree = Tree::new(1);
     tree.add_interface("eth9", "0\n", "p0\n");
     let pf = PF.parse().unwrap();
@@ -66,26 +63,26 @@ fn a_mellanox_card_whose_sriov_is_switched_off_is_listed_without_vfs() {
     let facts = tree.facts();
     let card = facts.pf(pf).unwrap();
     assert_eq!((card.total_vfs, card.vfs.len(), card.is_lone_vf), (0, 0, false));
-    // Not shown as a card that can have none: nobody knows yet.
-    let reported = report::interfaces(&facts, &View::default());
+    // The number of supported VFs is unknown, not 0.
+    let reported = report::interfaces(&facts, &ReportContext::default());
     assert_eq!((reported.len(), reported[0].totalvfs, reported[0].num_vfs), (1, None, None));
 
     let host = tree.host();
     host.execute(&Step::SetNumVfs { pf, count: 0 }).unwrap();
     assert_eq!(host.execute(&Step::SetNumVfs { pf, count: 1 }).unwrap_err().reason(), "TooManyVfs");
-    // Where a hypervisor hands out VFs, this is one.
+    // On a cloud platform such a card is a lone VF.
     assert!(tree.host().with_lone_vfs(true).facts().unwrap().pfs[0].is_lone_vf);
 
     fs::remove_file(tree.device(PF).join("vendor")).unwrap();
     assert_eq!(tree.error_about(&tree.device(PF).join("vendor")).0, "HostFileFailed");
     write(&tree.device(PF).join("class"), "0x020700\n");
     write(&tree.device(PF).join("vendor"), "0x15b3\n");
-    assert_eq!(tree.facts().pfs.len(), 1, "InfiniBand as well");
+    assert_eq!(tree.facts().pfs.len(), 1, "InfiniBand too");
     write(&tree.device(PF).join("class"), "0x088000\n");
-    assert!(tree.facts().pfs.is_empty(), "the part of a card that manages it is no network card");
+    assert!(tree.facts().pfs.is_empty(), "a management function is no network card");
 }
 
-/// A network card without SR-IOV, behind a virtio device.
+/// Adds a network card without SR-IOV, with a virtio device.
 fn add_lone_vf(tree: &Tree) -> PathBuf {
     let device = tree.device("0000:05:00.0");
     for (name, text) in [("class", "0x020000\n"), ("vendor", "0x1af4\n"), ("device", "0x1041\n")] {
@@ -97,12 +94,12 @@ fn add_lone_vf(tree: &Tree) -> PathBuf {
 }
 
 #[test]
-fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
+fn a_card_without_vf_support_is_a_lone_vf_if_enabled() {
     let tree = Tree::new(1);
     add_lone_vf(&tree);
     assert_eq!(tree.facts().pfs.len(), 1);
     let facts = tree.host().with_lone_vfs(true).facts().unwrap();
-    // The VF of the other card is none: its PF is here.
+    // The VF of the other card is no lone VF, because its PF is visible.
     assert_eq!(facts.pfs.len(), 2);
     let lone = &facts.pfs[1];
     assert_eq!((lone.is_lone_vf, lone.total_vfs, lone.vfs.len()), (true, 1, 1));
@@ -113,7 +110,7 @@ fn a_card_without_vfs_is_a_lone_vf_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_lone_vf_is_bound_itself_and_has_no_vfs_to_make() {
+fn a_lone_vf_can_be_bound_but_cannot_create_vfs() {
     let tree = Tree::new(0);
     let device = add_lone_vf(&tree);
     let pf = "0000:05:00.0".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The address that the cluster knows the node by.
+//! Protection of interfaces that the node uses.
 
 use std::fs;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::tree::{PF, Tree, write};
 const VF: &str = "0000:01:10.1";
 
 #[test]
-fn the_interface_with_the_nodes_address_is_in_use() {
+fn the_interface_with_the_address_of_the_node_is_in_use() {
     let tree = Tree::new(0);
     tree.add_interface("eth9", "0\n", "p0\n");
     let of = |host: LinuxHost| host.facts().unwrap().pfs[0].link.clone().unwrap().host_use;
@@ -27,15 +27,15 @@ fn the_interface_with_the_nodes_address_is_in_use() {
     assert_eq!(of(tree.host().with_node_addresses(vec![address])), Some(HostUse::NodeAddress));
 }
 
-/// On interfaces of a real kernel, in a network namespace of their own.
+/// Uses interfaces of a real kernel in a separate network namespace.
 #[test]
-fn a_vf_with_the_nodes_address_is_never_taken_away() {
-    // A thread of its own: no other test shall be in that namespace.
+fn a_vf_with_the_address_of_the_node_is_never_removed() {
+    // In a separate thread, because other tests must not run in that namespace.
     let test = thread::spawn(|| match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => protects_a_vf(),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no namespace: {error}");
-            eprintln!("skipped: a network namespace of its own needs root: {error}");
+            eprintln!("skipped: a separate network namespace needs root: {error}");
         }
     });
     test.join().unwrap();
@@ -54,43 +54,43 @@ fn protects_a_vf() {
 
     let node: IpAddr = "192.0.2.7".parse().unwrap();
     let host = tree.host().with_node_addresses(vec![node]);
-    let (sender, woken) = mpsc::channel();
-    let wake = Box::new(move || {
+    let (sender, events) = mpsc::channel();
+    let callback = Box::new(move || {
         let _ = sender.send(());
     });
-    let _watch = host.on_change(wake).unwrap();
+    let _watch = host.on_change(callback).unwrap();
     assert!(removes_vfs(&more_vfs(&host.facts().unwrap())));
 
     ip("address add 192.0.2.7/24 dev vf1");
-    woken.recv_timeout(Duration::from_secs(10)).unwrap();
+    events.recv_timeout(Duration::from_secs(10)).unwrap();
     let facts = host.facts().unwrap();
     assert_eq!(facts.pfs[0].vfs[1].link.as_ref().unwrap().host_use, Some(HostUse::NodeAddress));
     let plan = more_vfs(&facts);
     assert!(!removes_vfs(&plan), "{plan:?}");
     let text = plan.problems[0].to_string();
-    assert!(text.contains("VF 1 is used by the node itself, for the node's own address"), "{text}");
-    // Where it is not known to be the node's, it is protected all the same.
+    assert!(text.contains("the node uses VF 1 for the node's own address"), "{text}");
+    // An address that is not known as that of the node protects the VF too.
     let unknown = tree.host().facts().unwrap();
     assert_eq!(of_vf(&unknown), Some(HostUse::Address));
     assert!(!removes_vfs(&more_vfs(&unknown)));
 
     ip("address del 192.0.2.7/24 dev vf1");
-    woken.recv_timeout(Duration::from_secs(10)).unwrap();
+    events.recv_timeout(Duration::from_secs(10)).unwrap();
     let facts = host.facts().unwrap();
     assert_eq!(of_vf(&facts), None);
-    assert!(!removes_vfs(&more_vfs(&facts)), "it is away for a moment");
-    // Another process, which has seen nothing of that.
+    assert!(!removes_vfs(&more_vfs(&facts)), "still protected");
+    // Another process, which did not observe the address.
     let text = more_vfs(&tree.host().facts().unwrap()).problems[0].to_string();
-    assert!(text.contains("not seen since"), "{text}");
-    // By an address for the link alone nobody else reaches it.
+    assert!(text.contains("not observed since"), "{text}");
+    // A link-local address is no use.
     ip("address add 169.254.0.7/16 dev vf1 scope link");
-    let impatient = tree.host().with_protection(Duration::ZERO);
-    assert!(removes_vfs(&more_vfs(&impatient.facts().unwrap())), "it was away for long enough");
+    let without_protection = tree.host().with_protection(Duration::ZERO);
+    assert!(removes_vfs(&more_vfs(&without_protection.facts().unwrap())), "protection has ended");
     protects_next_hops(&tree);
     protects_storage(&tree);
 }
 
-/// A default route in another table, through a group of next hops, of which the kernel tells the interfaces or not.
+/// Tests a default route in another table through a group of next hops, with and without interfaces in the route.
 fn protects_next_hops(tree: &Tree) {
     ip("address add 198.51.100.7/24 dev pf0");
     ip("link set pf0 up");
@@ -99,16 +99,16 @@ fn protects_next_hops(tree: &Tree) {
     ip("nexthop add id 1 via 198.51.100.1 dev pf0");
     ip("nexthop add id 2 group 1");
     ip("route add default nhid 2 table 100");
-    for is_told in ["1", "0"] {
-        fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", is_told).unwrap();
-        assert_eq!(of_pf(), Some(HostUse::DefaultRoute), "{is_told}");
+    for compat_mode in ["1", "0"] {
+        fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", compat_mode).unwrap();
+        assert_eq!(of_pf(), Some(HostUse::DefaultRoute), "{compat_mode}");
     }
     ip("route del default nhid 2 table 100");
 }
 
-/// A session with a server on the other side of a VF, which has no address of its own; and one that leads nowhere now.
+/// Tests a storage session through a VF without an address, and a session without a route.
 fn protects_storage(tree: &Tree) {
-    // They are each other's end: what leads through one leads through the other.
+    // The two interfaces are a veth pair: a use of one is a use of the other.
     ip("address flush dev vf1");
     ip("address flush dev pf0");
     let host = || tree.host().with_protection(Duration::ZERO);
@@ -122,7 +122,7 @@ fn protects_storage(tree: &Tree) {
     assert_eq!(of_vf(&facts), Some(HostUse::Storage));
     assert!(!removes_vfs(&more_vfs(&facts)));
     ip("route del 203.0.113.0/24 dev vf1");
-    assert!(!removes_vfs(&more_vfs(&host().facts().unwrap())), "unknown is not absent");
+    assert!(!removes_vfs(&more_vfs(&host().facts().unwrap())), "an unknown use is not an absent one");
     fs::remove_dir_all(controller).unwrap();
     host().facts().unwrap();
     assert!(removes_vfs(&more_vfs(&host().facts().unwrap())));
@@ -132,17 +132,17 @@ fn of_vf(facts: &HostFacts) -> Option<HostUse> {
     facts.pfs[0].vfs[1].link.as_ref().unwrap().host_use
 }
 
-/// What it takes to have three VFs instead of two.
+/// Plans three VFs instead of two.
 fn more_vfs(facts: &HostFacts) -> Plan {
-    let wanted = serde_json::json!({"interfaces": [{"pciAddress": PF, "name": "pf0", "numVfs": 3}]});
-    plan_node(&serde_json::from_value(wanted).unwrap(), facts)
+    let desired = serde_json::json!({"interfaces": [{"pciAddress": PF, "name": "pf0", "numVfs": 3}]});
+    plan_node(&serde_json::from_value(desired).unwrap(), facts)
 }
 
 fn removes_vfs(plan: &Plan) -> bool {
     plan.steps.iter().any(|planned| planned.step.to_string() == format!("set {PF} numvfs 0"))
 }
 
-fn ip(words: &str) {
-    let status = Command::new("ip").args(words.split(' ')).status().unwrap();
-    assert!(status.success(), "ip {words}");
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {arguments}");
 }

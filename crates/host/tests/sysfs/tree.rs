@@ -1,4 +1,4 @@
-//! A machine's files, for tests.
+//! File tree of a machine, for tests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use vfleet_plan::HostFacts;
 
 pub(crate) const PF: &str = "0000:01:00.0";
 
-/// A tree with one PF that has VFs.
+/// File tree with one PF and its VFs.
 pub(crate) struct Tree {
     pub(crate) root: TempDir,
 }
@@ -46,7 +46,7 @@ impl Tree {
         symlink(format!("../{address}"), self.device(PF).join(format!("virtfn{index}"))).unwrap();
     }
 
-    /// An interface with the index of the loopback, which every kernel has.
+    /// Adds an interface with the index of the loopback interface, which every kernel has.
     pub(crate) fn add_interface(&self, name: &str, port: &str, port_name: &str) -> PathBuf {
         let interface = self.device(PF).join("net").join(name);
         write(&interface.join("ifindex"), "1\n");
@@ -72,11 +72,11 @@ impl Tree {
         self.host().facts().unwrap()
     }
 
-    /// Why the PF cannot be read: the reason and the text of the error, which must name `path`.
+    /// Returns the reason and the text of the error of the unreadable PF. The text must name `path`.
     pub(crate) fn error_about(&self, path: &Path) -> (&'static str, String) {
         let facts = self.facts();
         assert_eq!(facts.pf(PF.parse().unwrap()), None);
-        let unread = facts.unread(PF.parse().unwrap()).unwrap();
+        let unread = facts.unreadable(PF.parse().unwrap()).unwrap();
         assert!(unread.error.contains(path.to_str().unwrap()), "{}", unread.error);
         (unread.reason, unread.error.clone())
     }

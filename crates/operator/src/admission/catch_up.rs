@@ -1,7 +1,7 @@
-//! Whether what we know of the cluster includes all that was written before a moment.
+//! Catch-up of the index with the API server before a request is refused.
 //!
-//! The index learns of changes by watches, a little later than whoever made them was told that they are made. What counts
-//! for refusals is read from the API server itself, and the index waited for until it knows of that, too.
+//! The index gets changes by watches, a little after their author got the response. So objects that can cause a refusal
+//! are read from the API server, and the request waits until the index has them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,47 +9,49 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::index::{Index, Written};
+use super::index::{AdmissionIndex, StoredObjects};
 use crate::replica::context::Context;
 
-/// The API server waits for an answer for three seconds at least, and somebody waits for the API server.
-const DEADLINE: Duration = Duration::from_secs(1);
+/// Time to catch up. The API server waits for a response for at least three seconds.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Somebody who writes bad objects all the time must not keep the API server busy.
-const READS_AT_ONCE: usize = 4;
+/// Number of parallel reads, so that a client that writes invalid objects does not load the API server.
+const MAX_READS: usize = 4;
 
-/// Nodes that are being configured and are looked at one by one: one of them is reason enough to refuse.
-const MOST_BUSY: usize = 8;
+/// Number of busy nodes that are read: one busy node is enough to refuse a change.
+const MAX_BUSY_NODES: usize = 8;
 
-/// Makes sure that the index is not behind.
-pub(super) struct CatchUp {
+/// Waits until the index is up to date.
+pub(super) struct IndexCatchUp {
     context: Context,
-    index: Arc<Index>,
+    index: Arc<AdmissionIndex>,
     reads: Semaphore,
 }
 
-impl CatchUp {
-    pub(super) fn new(context: Context, index: Arc<Index>) -> Self {
-        Self { context, index, reads: Semaphore::new(READS_AT_ONCE) }
+impl IndexCatchUp {
+    pub(super) fn new(context: Context, index: Arc<AdmissionIndex>) -> Self {
+        Self { context, index, reads: Semaphore::new(MAX_READS) }
     }
 
-    /// Waits until the index knows of all that was written before now. `false`: nobody can say whether it does.
-    pub(super) async fn all_written_before(&self) -> bool {
+    /// Waits until the index has everything that was stored before now. Returns false if that is not certain.
+    pub(super) async fn wait_until_current(&self) -> bool {
         let caught_up = async { self.index.wait_for(&self.read().await?).await };
-        let in_time = timeout(DEADLINE, caught_up).await;
+        let in_time = timeout(TIMEOUT, caught_up).await;
         if in_time.is_err() {
-            tracing::warn!("what admission knows of the cluster is behind; nothing is refused for it");
+            tracing::warn!(
+                "admission index is behind the API server: errors that depend on the cluster become warnings"
+            );
         }
         in_time.ok().flatten().is_some()
     }
 
-    async fn read(&self) -> Option<Written> {
+    async fn read(&self) -> Option<StoredObjects> {
         let _permit = self.reads.acquire().await.ok()?;
-        let busy = self.index.ask(|cluster| cluster.map(|cluster| cluster.busy(MOST_BUSY)));
-        let written = Written::read(&self.context, busy.unwrap_or_default()).await;
-        written
+        let busy = self.index.read(|cluster| cluster.map(|cluster| cluster.busy_nodes(MAX_BUSY_NODES)));
+        let stored = StoredObjects::read(&self.context, busy.unwrap_or_default()).await;
+        stored
             .inspect_err(|error| {
-                tracing::warn!(%error, "the cluster could not be read; nothing is refused for what it is like");
+                tracing::warn!(%error, "failed to read the cluster: errors that depend on it become warnings");
             })
             .ok()
     }

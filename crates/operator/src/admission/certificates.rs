@@ -1,17 +1,14 @@
-//! The certificates of the webhooks, and with them the webhook configurations: the API server is told to ask when it can
-//! be answered, and whom to trust before a certificate is served.
+//! Webhook certificates and configurations, reconciled by the leading replica.
 //!
-//! Only the leading replica is here, and writes. There is one thing to do, as a whole, and it is done again when the
-//! Secret, a configuration or the operator config changes, or when a certificate is due: one step towards what shall be,
-//! which then comes back as a change.
+//! Webhooks are configured when they can be answered, and a CA is trusted before its certificate is served. Each pass
+//! executes at most one step. The resulting change of the Secret or of a configuration starts the next pass, and so
+//! does a change of the operator config or a certificate that is due.
 
-mod followed;
-pub(super) mod kept;
-mod make;
-mod pass;
+mod issue;
+pub(super) mod own;
 pub(super) mod pem;
-#[cfg(test)]
-pub(super) mod testing;
+mod reconcile;
+mod secret;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,90 +17,88 @@ use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use vfleet_cluster::queue::Work;
-use vfleet_cluster::wakes::Wakes;
+use vfleet_cluster::queue::WorkQueue;
+use vfleet_cluster::wake::WakeQueue;
 
-use self::pass::{Known, Pass, Tell};
-use super::configurations::{self, Followed};
-use super::index::Ready;
-use super::wanted::Wanted;
-use super::{PATIENCE, Standing};
+use self::reconcile::{ReconcileInput, ReconcileOutputs, Reconciliation};
+use super::configurations::{self, ConfigurationWatch};
+use super::features::EnabledFeatures;
+use super::index::Readiness;
+use super::{AdmissionStatus, READ_TIMEOUT};
 use crate::OperatorError;
-use crate::components::settings::{Seen, Settings};
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
 use crate::replica::context::Context;
 
-pub(super) use followed::{SecretSeen, Served, follow};
+#[cfg(test)]
+pub(super) use issue::issue_now;
+pub(super) use secret::{SecretState, ServedCertificate, follow};
 
-/// The only thing to work on.
-const ALL: &str = "admission";
+/// Only key of the work queue.
+const KEY: &str = "admission";
 
-/// What this depends on.
+/// State that every replica publishes for admission.
 #[derive(Clone)]
-pub(crate) struct Inputs {
-    pub(crate) settings: Settings,
-    pub(crate) secret: watch::Receiver<SecretSeen>,
-    /// What this replica serves.
-    pub(crate) served: watch::Receiver<Option<Arc<Served>>>,
-    /// What can be answered.
-    pub(crate) ready: watch::Receiver<Ready>,
+pub(crate) struct AdmissionInputs {
+    pub(crate) settings: OperatorConfigReceiver,
+    pub(crate) secret: watch::Receiver<SecretState>,
+    /// Certificate that this replica serves.
+    pub(crate) served: watch::Receiver<Option<Arc<ServedCertificate>>>,
+    /// Features that this replica can serve.
+    pub(crate) ready: watch::Receiver<Readiness>,
 }
 
-/// Looks after certificates and configurations until `stop`, and says how it stands.
-pub(crate) async fn look_after_certificates(
+/// Reconciles certificates and webhook configurations until `stop`, and publishes the `status`.
+pub(crate) async fn reconcile_certificates(
     context: Context,
-    mut inputs: Inputs,
-    standing: watch::Sender<Standing>,
+    mut inputs: AdmissionInputs,
+    status: watch::Sender<AdmissionStatus>,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut changes = pin!(configurations::changes(&context));
-    let mut followed = Followed::default();
-    let mut work = Work::new(ALL, 1, Arc::clone(&context.metrics));
-    let mut wakes = Wakes::default();
-    let (set_alarm, mut alarm) = watch::channel(None);
-    let tell = Arc::new(Tell { standing, set_alarm });
+    let mut events = pin!(configurations::watch_configurations(&context));
+    let mut configurations = ConfigurationWatch::default();
+    let mut work = WorkQueue::new(KEY, 1, Arc::clone(&context.metrics));
+    let mut wakes = WakeQueue::default();
+    let (wake_sender, mut wake) = watch::channel(None);
+    let outputs = Arc::new(ReconcileOutputs { status, wake: wake_sender });
     let start = Instant::now();
-    // Also when nothing of it can ever be read.
-    work.touch([ALL]);
+    // The first pass needs no event: objects that can never be read are reported.
+    work.add([KEY]);
     loop {
-        tokio::select! {
+        let is_changed = tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => {
-                if followed.take(change.ok_or(OperatorError::WatchEnded)?) {
-                    work.touch([ALL]);
-                }
+            event = events.next() => configurations.update(event.ok_or(OperatorError::WatchEnded)?),
+            // A sender that has ended reports the error itself.
+            changed = inputs.settings.changed() => if changed.is_ok() { true } else { break },
+            changed = inputs.secret.changed() => if changed.is_ok() { true } else { break },
+            Ok(()) = inputs.served.changed() => true,
+            Ok(()) = inputs.ready.changed() => true,
+            _ = wakes.next() => true,
+            Ok(()) = wake.changed() => {
+                wakes.set(&KEY, *wake.borrow_and_update());
+                false
             }
-            news = inputs.settings.changed() => match news {
-                Ok(()) => work.touch([ALL]),
-                // Whoever follows the config has ended, and says why.
-                Err(_) => break,
-            },
-            news = inputs.secret.changed() => match news {
-                Ok(()) => work.touch([ALL]),
-                Err(_) => break,
-            },
-            Ok(()) = inputs.served.changed() => work.touch([ALL]),
-            Ok(()) = inputs.ready.changed() => work.touch([ALL]),
-            Ok(()) = alarm.changed() => wakes.set(&ALL, *alarm.borrow_and_update()),
-            _ = wakes.next() => work.touch([ALL]),
-            () = work.progress() => {}
+            () = work.wait_for_progress() => false,
+        };
+        if is_changed {
+            work.add([KEY]);
         }
-        // What is wanted must be known; all else may be missing for good, and somebody is told so.
+        // Without the operator config nothing is decided. Other objects may stay unread.
         let settings = inputs.settings.borrow().clone();
-        if settings == Seen::Unknown {
+        if settings == OperatorConfigState::Unknown {
             continue;
         }
-        if let Some(key) = work.next_touched() {
-            let known = Known {
-                wanted: Wanted::of(&settings),
-                // Before what is served: that changes first.
+        if let Some(key) = work.take_next() {
+            let input = ReconcileInput {
+                enabled: EnabledFeatures::of(&settings),
+                // Read before `served`, which changes first.
                 secret: inputs.secret.borrow_and_update().clone(),
                 served: inputs.served.borrow_and_update().clone(),
-                found: followed.found(),
+                configurations: configurations.observed(),
                 ready: *inputs.ready.borrow_and_update(),
-                is_overdue: start.elapsed() >= PATIENCE,
-                ready_for: context.health.ready_for(),
+                is_overdue: start.elapsed() >= READ_TIMEOUT,
+                ready_for: context.health.ready_duration(),
             };
-            work.start(key, Pass::new(context.clone(), known).settle(Arc::clone(&tell)));
+            work.start(key, Reconciliation::new(context.clone(), input).run(Arc::clone(&outputs)));
         }
     }
     work.finish().await;

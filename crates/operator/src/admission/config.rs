@@ -1,4 +1,4 @@
-//! How the operator is told to serve admission.
+//! Configuration of the webhook server.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use thiserror::Error;
 use vfleet_api::keys::{WEBHOOK_SECRET, WEBHOOK_SERVICE};
 use vfleet_cluster::server::BindAddress;
 
-/// How admission is served.
+/// Configuration of the webhook server.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// Where.
-    pub at: BindAddress,
-    /// Where the API server finds it, when not by the Service of the operator's namespace.
+    /// Address to listen at.
+    pub bind_address: BindAddress,
+    /// URL of the webhooks if the API server does not use the Service.
     pub url: Option<WebhookUrl>,
-    /// Whose certificates are served.
+    /// Source of the certificate.
     pub certificates: CertificateSource,
-    /// How long own certificates are valid.
+    /// Lifetime of own certificates.
     pub lifetime: Duration,
-    /// Whether nothing older than TLS 1.3 is spoken.
+    /// True if TLS 1.2 is refused.
     pub only_tls13: bool,
 }
 
 impl WebhookConfig {
-    /// The Secret with the certificate that is served.
-    pub(crate) fn secret(&self) -> &str {
+    /// Returns the name of the Secret with the certificate.
+    pub(crate) fn secret_name(&self) -> &str {
         match &self.certificates {
             CertificateSource::Own => WEBHOOK_SECRET,
             CertificateSource::Provided { secret, .. } | CertificateSource::CertManager { secret } => secret,
         }
     }
 
-    /// What the API server expects a certificate to be valid for.
+    /// Returns the name that the API server expects in the certificate.
     pub(crate) fn server_name(&self, namespace: &str) -> String {
         match &self.url {
             Some(url) => url.host.clone(),
@@ -42,8 +42,8 @@ impl WebhookConfig {
         }
     }
 
-    /// All that own certificates are valid for.
-    pub(crate) fn names(&self, namespace: &str) -> Vec<String> {
+    /// Returns all names of own certificates.
+    pub(crate) fn certificate_names(&self, namespace: &str) -> Vec<String> {
         let service = format!("{WEBHOOK_SERVICE}.{namespace}.svc");
         let mut names = vec![format!("{service}.cluster.local"), service];
         names.extend(self.url.as_ref().map(|url| url.host.clone()));
@@ -51,45 +51,45 @@ impl WebhookConfig {
     }
 }
 
-/// Whose certificates are served.
+/// Source of the certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// The operator makes them, and renews them.
+    /// The operator issues and renews it.
     #[default]
     Own,
-    /// Somebody puts them into a Secret.
+    /// An administrator provides it in a Secret.
     Provided {
-        /// The Secret, of the operator's namespace.
+        /// Name of the Secret in the operator's namespace.
         secret: String,
-        /// Whom the API server shall trust, in PEM, where the Secret has no `ca.crt`.
+        /// CA certificate in PEM that is used if the Secret has no `ca.crt`.
         authority: Option<String>,
     },
-    /// cert-manager puts them into a Secret, and tells the API server whom to trust.
+    /// cert-manager provides it in a Secret, and sets `caBundle` of the webhooks.
     CertManager {
-        /// The Secret, of the operator's namespace. The Certificate has the same name.
+        /// Name of the Secret in the operator's namespace, and of the Certificate.
         secret: String,
     },
 }
 
-/// Where the API server finds the webhooks without a Service: `https://HOST:PORT`.
+/// URL of the webhooks: `https://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
     pub(crate) text: String,
     pub(crate) host: String,
 }
 
-/// Not a place that the API server could ask.
+/// Error of a webhook URL.
 #[derive(Debug, Error)]
-#[error("{0:?} is not https://HOST:PORT")]
-pub struct BadUrl(String);
+#[error("{0:?} is not of the form https://HOST:PORT")]
+pub struct InvalidWebhookUrl(String);
 
 impl FromStr for WebhookUrl {
-    type Err = BadUrl;
+    type Err = InvalidWebhookUrl;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || BadUrl(text.to_owned());
-        let place = text.strip_prefix("https://").ok_or_else(bad)?;
-        let (host, port) = place.rsplit_once(':').ok_or_else(bad)?;
+        let bad = || InvalidWebhookUrl(text.to_owned());
+        let address = text.strip_prefix("https://").ok_or_else(bad)?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
         let host = match host.strip_prefix('[') {
             Some(address) => address.strip_suffix(']').ok_or_else(bad)?,
             None => host,
@@ -102,23 +102,24 @@ impl FromStr for WebhookUrl {
     }
 }
 
-/// Not the certificate of an authority.
+/// Error of a CA certificate.
 #[derive(Debug, Error)]
-#[error("this is neither a certificate in PEM nor one in base64")]
-pub struct BadAuthority;
+#[error("not a certificate in PEM or base64")]
+pub struct InvalidCaCertificate;
 
-/// The certificate of an authority in PEM, from a text that may have been put into base64 up to two times: charts for
-/// the Go operator do.
-pub fn authority(text: &str) -> Result<String, BadAuthority> {
+/// Returns a CA certificate in PEM. The text may be encoded in base64 up to two times, as charts for the Go operator
+/// do.
+pub fn parse_ca_certificate(text: &str) -> Result<String, InvalidCaCertificate> {
     let mut text = text.to_owned();
     for _ in 0..3 {
         if text.contains("-----BEGIN CERTIFICATE-----") {
             return Ok(text.trim().to_owned());
         }
-        let ByteString(bytes) = serde_json::from_value(json!(text.trim())).map_err(|_| BadAuthority)?;
-        text = String::from_utf8(bytes).map_err(|_| BadAuthority)?;
+        let ByteString(bytes) =
+            serde_json::from_value(json!(text.trim())).map_err(|_| InvalidCaCertificate)?;
+        text = String::from_utf8(bytes).map_err(|_| InvalidCaCertificate)?;
     }
-    Err(BadAuthority)
+    Err(InvalidCaCertificate)
 }
 
 #[cfg(test)]
@@ -148,17 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_read_as_it_is_or_from_base64() {
+    fn a_ca_certificate_is_read_from_pem_or_base64() {
         const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----";
         let base64 = |text: &str| {
             let text = serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap();
             text.as_str().unwrap().to_owned()
         };
-        assert_eq!(authority(PEM).unwrap(), PEM);
-        assert_eq!(authority(&base64(PEM)).unwrap(), PEM);
-        assert_eq!(authority(&base64(&base64(PEM))).unwrap(), PEM);
-        assert!(authority(&base64(&base64(&base64(PEM)))).is_err());
-        assert!(authority("").is_err());
-        assert!(authority("not base64!").is_err());
+        assert_eq!(parse_ca_certificate(PEM).unwrap(), PEM);
+        assert_eq!(parse_ca_certificate(&base64(PEM)).unwrap(), PEM);
+        assert_eq!(parse_ca_certificate(&base64(&base64(PEM))).unwrap(), PEM);
+        assert!(parse_ca_certificate(&base64(&base64(&base64(PEM)))).is_err());
+        assert!(parse_ca_certificate("").is_err());
+        assert!(parse_ca_certificate("not base64!").is_err());
     }
 }

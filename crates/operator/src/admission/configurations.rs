@@ -1,12 +1,12 @@
-//! The webhook configurations: what makes the API server ask. They are shipped empty, one set for each installation, so
-//! that no right to create or delete any is needed, and that they go with the rest of the installation.
+//! Webhook configurations of this installation. The manifests create them empty, so that the operator needs no right to
+//! create or delete any, and that they are deleted with the installation.
 //!
-//! The list of webhooks is ours as a whole: what somebody adds to it, or to the conditions of one, would not go by
-//! server-side apply, so the list is written as one. It stays when the shipped manifest is applied again, which has none.
-//! Whom to trust (`caBundle`) may be cert-manager's: then what is found there is written again.
+//! The operator owns the whole list of webhooks and writes it as one: server-side apply would not remove foreign
+//! entries. The list survives a new application of the manifests, which do not have it. `caBundle` may be set by
+//! cert-manager and is kept then.
 
-mod exact;
-mod text;
+mod compare;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -21,28 +21,30 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use vfleet_api::keys::{ADMISSION_CONFIGURATION, INJECTOR_CONFIGURATION, OPERATOR_FIELD_MANAGER};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::watch::{Sight, Single, only, readable, uninterrupted};
+use vfleet_cluster::watch::{
+    SingleObject, SingleObjectState, into_readable, resume_after_errors, select_name,
+};
 use vfleet_cluster::write::{WriteError, Writer};
 
 use crate::replica::context::Context;
 
-pub(super) use text::Frame;
+pub(super) use webhooks::WebhookSettings;
 
-/// By this annotation cert-manager knows what to put into `caBundle`.
+/// Annotation by which cert-manager finds the Certificate for `caBundle`.
 const INJECT_FROM: &str = "cert-manager.io/inject-ca-from";
 
-/// One of the configurations.
+/// One of the webhook configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
-    /// Judges our objects.
+pub(super) enum ConfigurationKind {
+    /// Checks objects of this operator.
     Validating,
-    /// Adds defaults to them.
+    /// Adds defaults to policies.
     Defaults,
     /// Adds resources to pods.
     Injector,
 }
 
-impl Which {
+impl ConfigurationKind {
     pub(super) const ALL: [Self; 3] = [Self::Validating, Self::Defaults, Self::Injector];
 
     fn resource(self) -> ApiResource {
@@ -59,209 +61,194 @@ impl Which {
         };
         format!("{name}.{namespace}")
     }
-
-    fn webhooks(self, frame: &Frame<'_>) -> Vec<Value> {
-        match self {
-            Self::Validating => frame.validating().iter().map(|webhook| json!(webhook)).collect(),
-            Self::Defaults => frame.defaults().iter().map(|webhook| json!(webhook)).collect(),
-            Self::Injector => frame.injector().iter().map(|webhook| json!(webhook)).collect(),
-        }
-    }
 }
 
-/// Something changed.
-pub(super) struct Change(Which, Event<Guarded<DynamicObject>>);
+/// Watch event of a webhook configuration.
+pub(super) struct ConfigurationEvent(ConfigurationKind, Event<Guarded<DynamicObject>>);
 
-/// All changes of the configurations of this installation.
-pub(super) fn changes(context: &Context) -> impl Stream<Item = Change> + use<> {
-    let follow = |which: Which| {
-        let resource = which.resource();
+/// Watches the webhook configurations of this installation.
+pub(super) fn watch_configurations(context: &Context) -> impl Stream<Item = ConfigurationEvent> + use<> {
+    let follow = |kind: ConfigurationKind| {
+        let resource = kind.resource();
         let api: Api<Guarded<DynamicObject>> = Api::all_with(context.client.clone(), &resource);
-        let config = only(&which.name(&context.config.namespace));
-        uninterrupted(resource.kind.into(), watcher(api, config))
-            .map(move |event| Change(which, event))
+        let config = select_name(&kind.name(&context.config.namespace));
+        resume_after_errors(resource.kind.into(), watcher(api, config))
+            .map(move |event| ConfigurationEvent(kind, event))
             .boxed()
     };
-    futures::stream::select_all(Which::ALL.map(follow))
+    futures::stream::select_all(ConfigurationKind::ALL.map(follow))
 }
 
-/// The configurations as last seen.
+/// State of the watches.
 #[derive(Default)]
-pub(super) struct Followed {
-    singles: [Single<DynamicObject>; 3],
-    found: Found,
+pub(super) struct ConfigurationWatch {
+    objects: [SingleObject<DynamicObject>; 3],
+    observed: ObservedConfigurations,
 }
 
-impl Followed {
-    /// Takes in a change; says whether it is news.
-    pub(super) fn take(&mut self, Change(which, event): Change) -> bool {
-        let at = which as usize;
-        self.found.0[at] = match self.singles[at].take(event) {
-            Sight::Nothing => return false,
-            Sight::Gone => Sought::Missing,
-            Sight::There(found) => {
-                readable(*found).map_or(Sought::Missing, |found| Sought::There(Arc::new(found)))
-            }
+impl ConfigurationWatch {
+    /// Applies an event. Returns whether the observed state may have changed.
+    pub(super) fn update(&mut self, ConfigurationEvent(kind, event): ConfigurationEvent) -> bool {
+        let index = kind as usize;
+        let found = match self.objects[index].update(event) {
+            SingleObjectState::Listing => return false,
+            SingleObjectState::Absent => None,
+            SingleObjectState::Present(found) => into_readable(*found),
         };
+        self.observed.0[index] =
+            found.map_or(ConfigurationState::Missing, |found| ConfigurationState::Present(Arc::new(found)));
         true
     }
 
-    /// What was found so far.
-    pub(super) fn found(&self) -> Found {
-        self.found.clone()
+    /// Returns the observed state.
+    pub(super) fn observed(&self) -> ObservedConfigurations {
+        self.observed.clone()
     }
 }
 
-/// What is known of one configuration.
+/// State of one webhook configuration.
 #[derive(Clone, Default)]
-enum Sought {
-    /// It was not looked for yet.
+enum ConfigurationState {
     #[default]
     Unread,
     Missing,
-    There(Arc<DynamicObject>),
+    Present(Arc<DynamicObject>),
 }
 
-/// The configurations that there are.
+/// Webhook configurations in the cluster.
 #[derive(Clone, Default)]
-pub(super) struct Found([Sought; 3]);
+pub(super) struct ObservedConfigurations([ConfigurationState; 3]);
 
-impl Found {
-    fn get(&self, which: Which) -> Option<&DynamicObject> {
-        match &self.0[which as usize] {
-            Sought::There(found) => Some(found),
-            Sought::Unread | Sought::Missing => None,
+impl ObservedConfigurations {
+    fn get(&self, kind: ConfigurationKind) -> Option<&DynamicObject> {
+        match &self.0[kind as usize] {
+            ConfigurationState::Present(found) => Some(found),
+            ConfigurationState::Unread | ConfigurationState::Missing => None,
         }
     }
 
-    /// The first of these that was not looked for yet.
-    pub(super) fn unread(&self, wanted: &[Which], namespace: &str) -> Option<String> {
-        self.first(wanted, namespace, |sought| matches!(sought, Sought::Unread))
+    /// Returns the first of these configurations that has not been read yet.
+    pub(super) fn unread(&self, kinds: &[ConfigurationKind], namespace: &str) -> Option<String> {
+        self.find(kinds, namespace, |state| matches!(state, ConfigurationState::Unread))
     }
 
-    /// The first of these that is not there.
-    pub(super) fn missing(&self, wanted: &[Which], namespace: &str) -> Option<String> {
-        self.first(wanted, namespace, |sought| matches!(sought, Sought::Missing))
+    /// Returns the first of these configurations that does not exist.
+    pub(super) fn missing(&self, kinds: &[ConfigurationKind], namespace: &str) -> Option<String> {
+        self.find(kinds, namespace, |state| matches!(state, ConfigurationState::Missing))
     }
 
-    fn first(&self, wanted: &[Which], namespace: &str, is: impl Fn(&Sought) -> bool) -> Option<String> {
-        let which = wanted.iter().find(|which| is(&self.0[**which as usize]))?;
-        Some(format!("{} {}", which.resource().kind, which.name(namespace)))
+    fn find(
+        &self,
+        kinds: &[ConfigurationKind],
+        namespace: &str,
+        matches: impl Fn(&ConfigurationState) -> bool,
+    ) -> Option<String> {
+        let kind = kinds.iter().find(|kind| matches(&self.0[**kind as usize]))?;
+        Some(format!("{} {}", kind.resource().kind, kind.name(namespace)))
     }
 
-    /// Whether some webhook is in it.
-    pub(super) fn is_filled(&self, which: Which) -> bool {
-        self.webhooks(which).next().is_some()
+    /// Returns whether a configuration has webhooks.
+    pub(super) fn is_filled(&self, kind: ConfigurationKind) -> bool {
+        self.webhooks(&[kind]).next().is_some()
     }
 
-    /// All that these tell the API server to trust, one for each webhook; empty for one that says nothing.
-    pub(super) fn bundles<'a>(&'a self, these: &'a [Which]) -> impl Iterator<Item = String> + 'a {
-        let webhooks = these.iter().flat_map(|which| self.webhooks(*which));
-        webhooks.map(|webhook| {
+    /// Returns `caBundle` of each webhook; empty if it is not set.
+    pub(super) fn bundles(&self, kinds: &[ConfigurationKind]) -> impl Iterator<Item = String> {
+        self.webhooks(kinds).map(|webhook| {
             let bytes = serde_json::from_value::<ByteString>(webhook["clientConfig"]["caBundle"].clone());
             bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default()
         })
     }
 
-    /// Whether one of these refuses writes that nobody answers about.
-    pub(super) fn refuse_without_an_answer(&self, these: &[Which]) -> bool {
-        let mut webhooks = these.iter().flat_map(|which| self.webhooks(*which));
-        webhooks.any(|webhook| webhook["failurePolicy"] == "Fail")
+    /// Returns whether a webhook refuses requests if it cannot be reached.
+    pub(super) fn can_refuse(&self, kinds: &[ConfigurationKind]) -> bool {
+        self.webhooks(kinds).any(|webhook| webhook["failurePolicy"] == "Fail")
     }
 
-    fn webhooks(&self, which: Which) -> impl Iterator<Item = &Value> {
-        self.get(which).and_then(|found| found.data["webhooks"].as_array()).into_iter().flatten()
+    /// Returns patches that remove the webhooks of all other configurations.
+    pub(super) fn removals(&self, desired: &[ConfigurationKind]) -> Vec<ConfigurationPatch> {
+        let removal = |kind: ConfigurationKind| {
+            let found = self.get(kind).filter(|_| self.is_filled(kind))?;
+            let metadata = json!({ "resourceVersion": found.resource_version() });
+            let patch = json!({ "metadata": metadata, "webhooks": null });
+            Some(ConfigurationPatch { kind, name: found.name_any(), patch })
+        };
+        let others = ConfigurationKind::ALL.into_iter().filter(|kind| !desired.contains(kind));
+        others.filter_map(removal).collect()
+    }
+
+    fn webhooks(&self, kinds: &[ConfigurationKind]) -> impl Iterator<Item = &Value> {
+        kinds.iter().filter_map(|kind| self.get(*kind)?.data["webhooks"].as_array()).flatten()
     }
 }
 
-/// What they shall be like.
-pub(super) struct Wish<'a> {
-    /// Those that are filled. Of the others nothing is said.
-    pub(super) filled: &'a [Which],
-    pub(super) frame: Frame<'a>,
-    /// What cert-manager takes `caBundle` from: a Certificate, with its namespace.
+/// Desired webhook configurations.
+pub(super) struct DesiredConfigurations<'a> {
+    /// Configurations with webhooks. Others are left alone.
+    pub(super) filled: &'a [ConfigurationKind],
+    pub(super) settings: WebhookSettings<'a>,
+    /// Certificate, with its namespace, from which cert-manager takes `caBundle`.
     pub(super) inject_from: Option<String>,
 }
 
-/// A configuration that is not as it shall be.
-pub(super) struct Difference {
-    which: Which,
+/// Patch of one webhook configuration.
+pub(super) struct ConfigurationPatch {
+    kind: ConfigurationKind,
     name: String,
-    /// What makes it so.
     patch: Value,
 }
 
-impl Wish<'_> {
-    /// Those that are not so.
-    pub(super) fn differences(&self, found: &Found) -> Vec<Difference> {
-        let different = |which: &Which| {
-            let found = found.get(*which)?;
-            let patch = self.patch(*which, found)?;
-            Some(Difference { which: *which, name: found.name_any(), patch })
+impl DesiredConfigurations<'_> {
+    /// Returns the patches of the configurations that differ.
+    pub(super) fn patches(&self, observed: &ObservedConfigurations) -> Vec<ConfigurationPatch> {
+        let patch = |kind: &ConfigurationKind| {
+            let found = observed.get(*kind)?;
+            Some(ConfigurationPatch { kind: *kind, name: found.name_any(), patch: self.patch(*kind, found)? })
         };
-        self.filled.iter().filter_map(different).collect()
+        self.filled.iter().filter_map(patch).collect()
     }
 
-    /// What makes it as it shall be; `None` when it is so.
-    fn patch(&self, which: Which, found: &DynamicObject) -> Option<Value> {
+    fn patch(&self, kind: ConfigurationKind, found: &DynamicObject) -> Option<Value> {
         let annotation = found.annotations().get(INJECT_FROM);
         let is_annotated = annotation == self.inject_from.as_ref()
-            // Somebody else's is not ours to take away.
+            // A foreign annotation is kept.
             || (self.inject_from.is_none() && !owns_annotation(found));
-        let wanted = which.webhooks(&self.frame);
-        let there = found.data["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if is_annotated && exact::is(there, &wanted) {
+        let desired = self.settings.webhooks(kind);
+        let observed = found.data["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if is_annotated && compare::are_equal(observed, &desired) {
             return None;
         }
-        // A leader that slept must not put back what the next one has changed since.
+        // The version protects changes of a later leader.
         let mut metadata = json!({ "resourceVersion": found.resource_version() });
         if !is_annotated {
             metadata["annotations"] = json!({ INJECT_FROM: self.inject_from });
         }
-        Some(json!({ "metadata": metadata, "webhooks": exact::with_bundles_of(there, wanted) }))
+        Some(json!({ "metadata": metadata, "webhooks": compare::keep_bundles(observed, desired) }))
     }
 }
 
-/// Whether the annotation for cert-manager was written by us.
+/// Returns whether the operator wrote the annotation for cert-manager.
 fn owns_annotation(found: &DynamicObject) -> bool {
-    let ours = found
-        .managed_fields()
-        .iter()
-        .filter(|entry| entry.manager.as_deref() == Some(OPERATOR_FIELD_MANAGER));
     let key = format!("f:{INJECT_FROM}");
-    ours.filter_map(|entry| entry.fields_v1.as_ref())
+    let own = |manager: Option<&str>| manager == Some(OPERATOR_FIELD_MANAGER);
+    let entries = found.managed_fields().iter().filter(|entry| own(entry.manager.as_deref()));
+    entries
+        .filter_map(|entry| entry.fields_v1.as_ref())
         .any(|fields| fields.0["f:metadata"]["f:annotations"].get(&key).is_some())
 }
 
-/// Makes them as they shall be.
-pub(super) async fn settle(
+/// Writes the patches.
+pub(super) async fn write(
     client: &Client,
     writer: &Writer,
-    differences: &[Difference],
+    patches: &[ConfigurationPatch],
 ) -> Result<(), WriteError> {
-    for Difference { which, name, patch } in differences {
-        writer.patch(&api(client, *which), name, &Patch::Merge(patch)).await?;
-        tracing::info!(kind = which.resource().kind, name, "the API server is told to ask");
+    for ConfigurationPatch { kind, name, patch } in patches {
+        let resource = kind.resource();
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        writer.patch(&api, name, &Patch::Merge(patch)).await?;
+        let action = if patch["webhooks"].is_null() { "removed" } else { "configured" };
+        tracing::info!(kind = resource.kind, name, "webhooks {action}");
     }
     Ok(())
-}
-
-/// Empties those that are to be empty.
-pub(super) async fn empty(
-    client: &Client,
-    writer: &Writer,
-    found: &Found,
-    is_empty: impl Fn(Which) -> bool,
-) -> Result<(), WriteError> {
-    for which in Which::ALL.into_iter().filter(|which| is_empty(*which)) {
-        let Some(object) = found.get(which).filter(|_| found.is_filled(which)) else { continue };
-        let patch = json!({ "metadata": { "resourceVersion": object.resource_version() }, "webhooks": null });
-        writer.patch(&api(client, which), &object.name_any(), &Patch::Merge(patch)).await?;
-        tracing::info!(kind = which.resource().kind, name = object.name_any(), "the API server asks no more");
-    }
-    Ok(())
-}
-
-fn api(client: &Client, which: Which) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &which.resource())
 }

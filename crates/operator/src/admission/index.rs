@@ -1,5 +1,5 @@
-//! What admission knows of the cluster. Nodes that are alike are known to be alike before anybody asks, so that an answer
-//! does not take long in a large cluster.
+//! Index of the cluster for admission rules. Nodes are grouped when they change, so that requests are answered quickly
+//! in a large cluster.
 
 mod cards;
 mod facts;
@@ -8,9 +8,9 @@ pub(super) mod fuzzing;
 mod interned;
 mod nads;
 mod nodes;
+mod stored;
 #[cfg(test)]
 mod tests;
-mod written;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -25,132 +25,133 @@ use vfleet_api::node_state::{IN_PROGRESS, SriovNetworkNodeStateStatus};
 use vfleet_api::operator_config::SriovOperatorConfigSpec;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::store::{Changed, Counts, Known};
+use vfleet_cluster::store::{ObjectChange, ObjectStore, StoredObject};
 use vfleet_plan::{NamedPolicy, NamedPool, NicIds, pool, runs_agent, selects_node};
 
 use self::cards::Cards;
 use self::interned::Interned;
-use self::nads::Nads;
-use self::nodes::{Labels, Names, Node, Nodes, Place};
-use crate::components::settings::Seen;
+use self::nads::NadIndex;
+use self::nodes::{Labels, NameSet, Node, NodePosition, Nodes};
+use crate::components::config_watch::OperatorConfigState;
 
-pub(crate) use self::feed::{Ready, follow};
-pub(crate) use self::nads::sight;
-pub(crate) use self::written::Written;
+pub(crate) use self::feed::{Readiness, follow};
+pub(crate) use self::nads::nad_facts;
+pub(crate) use self::stored::StoredObjects;
 
-/// What admission knows. It is written by those who follow the cluster, and only read by those who answer.
+/// Index for admission. Watches write it, and requests only read it.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
-    cluster: RwLock<Cluster>,
-    nads: RwLock<Nads>,
+pub(crate) struct AdmissionIndex {
+    cluster: RwLock<ClusterIndex>,
+    nads: RwLock<NadIndex>,
     changed: watch::Sender<()>,
 }
 
-/// The cluster while it changes. Who waits for changes is told at the end.
-pub(crate) struct Changing<'a> {
-    cluster: RwLockWriteGuard<'a, Cluster>,
+/// Write access to the cluster index. Waiting requests are notified when it is dropped.
+pub(crate) struct ClusterWriteGuard<'a> {
+    cluster: RwLockWriteGuard<'a, ClusterIndex>,
     changed: &'a watch::Sender<()>,
 }
 
-impl Deref for Changing<'_> {
-    type Target = Cluster;
+impl Deref for ClusterWriteGuard<'_> {
+    type Target = ClusterIndex;
 
-    fn deref(&self) -> &Cluster {
+    fn deref(&self) -> &ClusterIndex {
         &self.cluster
     }
 }
 
-impl DerefMut for Changing<'_> {
-    fn deref_mut(&mut self) -> &mut Cluster {
+impl DerefMut for ClusterWriteGuard<'_> {
+    fn deref_mut(&mut self) -> &mut ClusterIndex {
         &mut self.cluster
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for ClusterWriteGuard<'_> {
     fn drop(&mut self) {
         self.changed.send_replace(());
     }
 }
 
-impl Index {
-    /// Asks what is known of the cluster: `None` while that is not complete. It does not change meanwhile.
-    pub(crate) fn ask<T>(&self, ask: impl FnOnce(Option<&Cluster>) -> T) -> T {
+impl AdmissionIndex {
+    /// Calls `read` with the index of the cluster, or with `None` until all objects have been listed.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(Option<&ClusterIndex>) -> T) -> T {
         let cluster = self.cluster();
-        ask(cluster.is_complete().then_some(&*cluster))
+        read(cluster.is_complete().then_some(&*cluster))
     }
 
-    /// Says from now on when something about the cluster is not what it was.
+    /// Returns a receiver that is notified of each change of the cluster.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// What is known of networks that pods name.
-    pub(crate) fn nads(&self) -> RwLockReadGuard<'_, Nads> {
+    /// Returns the index of NADs.
+    pub(crate) fn nads(&self) -> RwLockReadGuard<'_, NadIndex> {
         self.nads.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As if the cluster did not know what a NetworkAttachmentDefinition is.
+    /// Sets the state of a cluster without the CRD NetworkAttachmentDefinition.
     #[cfg(test)]
-    pub(crate) fn see_no_kind_of_nads(&self) {
-        self.change_nads().see_no_kind();
+    pub(crate) fn set_nad_crd_missing(&self) {
+        self.nads_mut().set_crd_missing();
     }
 
-    fn cluster(&self) -> RwLockReadGuard<'_, Cluster> {
+    fn cluster(&self) -> RwLockReadGuard<'_, ClusterIndex> {
         self.cluster.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_cluster(&self) -> Changing<'_> {
+    fn cluster_mut(&self) -> ClusterWriteGuard<'_> {
         let cluster = self.cluster.write().unwrap_or_else(PoisonError::into_inner);
-        Changing { cluster, changed: &self.changed }
+        ClusterWriteGuard { cluster, changed: &self.changed }
     }
 
-    fn change_nads(&self) -> RwLockWriteGuard<'_, Nads> {
+    fn nads_mut(&self) -> RwLockWriteGuard<'_, NadIndex> {
         self.nads.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All but the networks of pods.
+/// Objects of the cluster, except NADs.
 #[derive(Debug, Default)]
-pub(crate) struct Cluster {
-    /// `None` until it was looked for.
+pub(crate) struct ClusterIndex {
+    /// `None` until it was read.
     config: Option<SriovOperatorConfigSpec>,
-    /// `None` until they were looked for.
+    /// `None` until they were read.
     nic_ids: Option<NicIds>,
-    policies: Known<SriovNetworkNodePolicy>,
-    /// The version of the last change of a policy.
-    policies_seen_to: u64,
-    pools: Known<SriovNetworkPoolConfig>,
-    states: Known<StateSight>,
-    labels: Known<SharedLabels>,
+    policies: ObjectStore<SriovNetworkNodePolicy>,
+    /// Resource version of the last change of a policy.
+    policies_version: u64,
+    pools: ObjectStore<SriovNetworkPoolConfig>,
+    states: ObjectStore<NodeStateFacts>,
+    labels: ObjectStore<SharedLabels>,
     nodes: Nodes,
     kinds: Interned<Cards>,
-    names: Interned<Names>,
+    names: Interned<NameSet>,
 }
 
-/// What counts of a node state.
+/// Facts of a node state that rules use.
 #[derive(Debug, PartialEq)]
-struct StateSight {
+struct NodeStateFacts {
     cards: Option<Arc<Cards>>,
     is_in_progress: bool,
     has_vfs: bool,
 }
 
+/// Labels of a node.
 #[derive(Debug, PartialEq)]
 struct SharedLabels(Arc<Labels>);
 
-impl Counts for StateSight {
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for NodeStateFacts {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-impl Counts for SharedLabels {
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for SharedLabels {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-impl Cluster {
+impl ClusterIndex {
     fn is_complete(&self) -> bool {
         self.config.is_some()
             && self.nic_ids.is_some()
@@ -160,34 +161,34 @@ impl Cluster {
             && self.labels.is_listed()
     }
 
-    /// Takes in the operator config.
-    fn see_config(&mut self, seen: &Seen) {
-        let new = match seen {
-            Seen::Unknown => return,
-            Seen::Missing => SriovOperatorConfigSpec::default(),
-            Seen::Config(config) => config.spec.clone(),
+    /// Updates the operator config.
+    fn update_config(&mut self, config: &OperatorConfigState) {
+        let new = match config {
+            OperatorConfigState::Unknown => return,
+            OperatorConfigState::Missing => SriovOperatorConfigSpec::default(),
+            OperatorConfigState::Config(config) => config.spec.clone(),
         };
-        let selector = agents_of(&new);
+        let selector = agent_selector(&new);
         for node in self.nodes.iter_mut() {
             node.runs_agent = runs_agent(&selector, &node.labels);
         }
         self.config = Some(new);
     }
 
-    /// Takes in the kinds of cards that are reported.
-    fn see_nic_ids(&mut self, seen: Option<NicIds>) {
-        self.nic_ids = seen.or(self.nic_ids.take());
+    /// Updates the PCI IDs of supported cards.
+    fn update_nic_ids(&mut self, nic_ids: Option<NicIds>) {
+        self.nic_ids = nic_ids.or(self.nic_ids.take());
     }
 
-    /// Takes in a change of a policy.
-    fn see_policy(&mut self, event: Event<Guarded<SriovNetworkNodePolicy>>) {
-        // Not those of a list: what is gone shows only at its end.
+    /// Applies a watch event of a policy.
+    fn update_policy(&mut self, event: Event<Guarded<SriovNetworkNodePolicy>>) {
+        // Not for events of a list: deleted policies are known only at its end.
         if let Event::Apply(policy) | Event::Delete(policy) = &event
-            && let Some(place) = policy.resource_version().as_deref().and_then(written::place)
+            && let Some(version) = policy.resource_version().as_deref().and_then(stored::parse_version)
         {
-            self.policies_seen_to = place;
+            self.policies_version = version;
         }
-        for Changed { name, old, .. } in self.policies.update(event, |policy| policy) {
+        for ObjectChange { name, old, .. } in self.policies.update(event, |policy| policy) {
             if name == IGNORED_POLICY {
                 continue;
             }
@@ -196,42 +197,42 @@ impl Cluster {
             if new == old.as_ref() {
                 continue;
             }
-            let left = old.map(|selector| self.nodes.places_with(&selector)).unwrap_or_default();
-            let entered = new.map(|selector| self.nodes.places_with(selector)).unwrap_or_default();
-            self.tell_selected(&left, &entered, |node| &mut node.policies, &name);
+            let left = old.map(|selector| self.nodes.positions_with(&selector)).unwrap_or_default();
+            let entered = new.map(|selector| self.nodes.positions_with(selector)).unwrap_or_default();
+            self.set_selected(&left, &entered, |node| &mut node.policies, &name);
         }
     }
 
-    /// Takes in a change of a pool.
-    fn see_pool(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) {
-        for Changed { name, .. } in self.pools.update(event, |pool| pool) {
-            let left = self.nodes.places_where(|node| node.pools.contains(&name));
+    /// Applies a watch event of a pool.
+    fn update_pool(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) {
+        for ObjectChange { name, .. } in self.pools.update(event, |pool| pool) {
+            let left = self.nodes.positions_where(|node| node.pools.contains(&name));
             let entered = match self.pools.get(&name) {
                 Some(pool) => {
                     let pool = NamedPool { name: &name, spec: &pool.spec };
-                    self.nodes.places_where(|node| is_in(&pool, node))
+                    self.nodes.positions_where(|node| contains_node(&pool, node))
                 }
                 None => Vec::new(),
             };
-            self.tell_selected(&left, &entered, |node| &mut node.pools, &name);
+            self.set_selected(&left, &entered, |node| &mut node.pools, &name);
         }
     }
 
-    fn tell_selected(
+    fn set_selected(
         &mut self,
-        left: &[Place],
-        entered: &[Place],
-        of: fn(&mut Node) -> &mut Arc<Names>,
+        left: &[NodePosition],
+        entered: &[NodePosition],
+        of: fn(&mut Node) -> &mut Arc<NameSet>,
         name: &str,
     ) {
-        self.nodes.tell_selected(left, of, name, false, &mut self.names);
-        self.nodes.tell_selected(entered, of, name, true, &mut self.names);
+        self.nodes.set_selected(left, of, name, false, &mut self.names);
+        self.nodes.set_selected(entered, of, name, true, &mut self.names);
     }
 
-    /// Takes in a change of a node state.
-    fn see_state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) {
+    /// Applies a watch event of a node state.
+    fn update_state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) {
         let kinds = &mut self.kinds;
-        for Changed { name, .. } in self.states.update(event, |state| state_sight(state, kinds)) {
+        for ObjectChange { name, .. } in self.states.update(event, |state| node_state_facts(state, kinds)) {
             let cards = self.states.get(&name).and_then(|state| state.cards.clone());
             if let Some(node) = self.nodes.get_mut(&name) {
                 node.cards = cards;
@@ -239,31 +240,31 @@ impl Cluster {
         }
     }
 
-    /// Takes in a change of a node.
-    fn see_node(&mut self, event: Event<PartialObjectMeta<NodeObject>>) {
+    /// Applies a watch event of a node.
+    fn update_node(&mut self, event: Event<PartialObjectMeta<NodeObject>>) {
         let read = |node: PartialObjectMeta<NodeObject>| {
             Ok(SharedLabels(Arc::new(node.metadata.labels.unwrap_or_default())))
         };
-        for Changed { name, .. } in self.labels.take(event, read) {
+        for ObjectChange { name, .. } in self.labels.update_with(event, read) {
             match self.labels.get(&name).map(|SharedLabels(labels)| Arc::clone(labels)) {
                 Some(labels) => {
-                    let node = self.node(name, labels);
-                    self.nodes.put(node);
+                    let node = self.build_node(name, labels);
+                    self.nodes.insert(node);
                 }
                 None => self.nodes.remove(&name),
             }
         }
     }
 
-    /// All that is known of a node with these labels.
-    fn node(&mut self, name: String, labels: Arc<Labels>) -> Node {
+    /// Builds the entry of a node with these labels.
+    fn build_node(&mut self, name: String, labels: Arc<Labels>) -> Node {
         let policies = self
             .policies
             .iter()
             .filter(|(name, policy)| selects_node(&NamedPolicy { name, spec: &policy.spec }, &labels))
             .map(|(name, _)| name.clone())
             .collect();
-        let selector = self.config.as_ref().map(agents_of).unwrap_or_default();
+        let selector = self.config.as_ref().map(agent_selector).unwrap_or_default();
         let mut node = Node {
             runs_agent: runs_agent(&selector, &labels),
             cards: self.states.get(&name).and_then(|state| state.cards.clone()),
@@ -272,20 +273,22 @@ impl Cluster {
             name,
             labels,
         };
-        let pools =
-            self.pools.iter().filter(|(name, pool)| is_in(&NamedPool { name, spec: &pool.spec }, &node));
+        let pools = self
+            .pools
+            .iter()
+            .filter(|(name, pool)| contains_node(&NamedPool { name, spec: &pool.spec }, &node));
         let pools = pools.map(|(name, _)| name.clone()).collect();
         node.pools = self.names.intern(pools);
         node
     }
 }
 
-/// Labels of the nodes that run an agent; the usual ones when empty.
-fn agents_of(config: &SriovOperatorConfigSpec) -> Labels {
+/// Returns the labels of nodes that run an agent; empty means the default.
+fn agent_selector(config: &SriovOperatorConfigSpec) -> Labels {
     config.config_daemon_node_selector.clone().unwrap_or_default()
 }
 
-fn is_in(pool: &NamedPool<'_>, node: &Node) -> bool {
+fn contains_node(pool: &NamedPool<'_>, node: &Node) -> bool {
     pool::selects(pool, node.identity()) == Ok(true)
 }
 
@@ -293,12 +296,12 @@ fn is_in_progress(status: &SriovNetworkNodeStateStatus) -> bool {
     status.sync_status.as_deref() == Some(IN_PROGRESS)
 }
 
-fn state_sight(state: SriovNetworkNodeState, kinds: &mut Interned<Cards>) -> StateSight {
-    let wanted = state.spec.interfaces.into_iter().flatten();
+fn node_state_facts(state: SriovNetworkNodeState, kinds: &mut Interned<Cards>) -> NodeStateFacts {
+    let desired = state.spec.interfaces.into_iter().flatten();
     let status = state.status.unwrap_or_default();
-    StateSight {
+    NodeStateFacts {
         is_in_progress: is_in_progress(&status),
         cards: status.interfaces.map(|cards| kinds.intern(Cards::new(cards))),
-        has_vfs: wanted.flat_map(|pf| pf.vf_groups.into_iter().flatten()).next().is_some(),
+        has_vfs: desired.flat_map(|pf| pf.vf_groups.into_iter().flatten()).next().is_some(),
     }
 }

@@ -1,4 +1,4 @@
-//! Pods that name networks: what these networks are is looked up, and the pod is given their resources.
+//! Requests about pods that name networks: looks up the networks and adds their resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,166 +13,174 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use vfleet_api::network::NetworkAttachmentDefinition;
-use vfleet_plan::admission::{Findings, NadSight, NamedNetwork, NetworkRef, inject, networks_of_pod};
+use vfleet_plan::admission::{
+    Findings, NadAnnotations, NamedNetwork, NetworkRef, inject_resources, read_pod_networks,
+};
 
-use super::answer::admit;
-use super::index::{Index, sight};
-use super::review::{Answer, ReviewRequest};
-use super::wanted::Wanted;
-use crate::components::settings::{Seen, Settings};
+use super::features::EnabledFeatures;
+use super::handler::allow;
+use super::index::{AdmissionIndex, nad_facts};
+use super::review::{AdmissionResponse, ReviewRequest};
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
 
-/// The API server waits for an answer about a pod for three seconds.
-const LOOK_UP_DEADLINE: Duration = Duration::from_secs(1);
+/// Time for a lookup. The API server waits three seconds for a response about a pod.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A pod that names more networks that nobody has seen is not looked into: each takes a question of its own.
-const MOST_LOOK_UPS: usize = 16;
+/// Number of lookups for one pod. Each is a request to the API server.
+const MAX_LOOKUPS: usize = 16;
 
-/// For all pods together: whoever reaches this server can name networks that are nowhere, and must not have the API
-/// server asked more than it can bear.
-const MOST_LOOK_UPS_AT_ONCE: usize = 32;
+/// Number of parallel lookups for all pods: every client that reaches the webhook server can name networks that do not
+/// exist, and must not overload the API server.
+const MAX_PARALLEL_LOOKUPS: usize = 32;
 
-/// What is known of each network that a pod names.
-type Looked = BTreeMap<NetworkRef, Result<NadSight, NotFound>>;
+/// Lookup results of the networks that a pod names.
+type NetworkLookups = BTreeMap<NetworkRef, Result<NadAnnotations, LookupError>>;
 
-/// Why nothing is known of a network.
+/// Error of a lookup.
 #[derive(Debug, Error)]
-enum NotFound {
-    #[error("there is no NetworkAttachmentDefinition {0}: create the network first")]
-    Nowhere(NetworkRef),
-    #[error("the cluster knows no NetworkAttachmentDefinitions, so nothing is requested for network {0}")]
-    NoSuchKind(NetworkRef),
-    #[error("network {0} could not be looked up in time, so nothing is requested for it")]
-    TooSlow(NetworkRef),
-    #[error("network {0} is one of too many that are new, so nothing is requested for it")]
+enum LookupError {
+    #[error("NetworkAttachmentDefinition {0} does not exist: create the network first")]
+    NotFound(NetworkRef),
+    #[error("the cluster has no CRD NetworkAttachmentDefinition: no resource is requested for network {0}")]
+    NoCrd(NetworkRef),
+    #[error("lookup of network {0} timed out: no resource is requested for it")]
+    TimedOut(NetworkRef),
+    #[error("the pod names too many new networks: no resource is requested for network {0}")]
     TooMany(NetworkRef),
-    #[error("network {network} could not be looked up ({source}), so nothing is requested for it")]
+    #[error("lookup of network {network} failed ({source}): no resource is requested for it")]
     Failed { network: NetworkRef, source: kube::Error },
 }
 
-/// Answers about pods.
-pub(super) struct Pods {
+/// Handler of requests about pods.
+pub(super) struct PodInjector {
     client: Client,
-    index: Arc<Index>,
-    settings: Settings,
-    look_ups: Semaphore,
+    index: Arc<AdmissionIndex>,
+    settings: OperatorConfigReceiver,
+    lookups: Semaphore,
 }
 
-impl Pods {
-    pub(super) fn new(client: Client, index: Arc<Index>, settings: Settings) -> Self {
-        Self { client, index, settings, look_ups: Semaphore::new(MOST_LOOK_UPS_AT_ONCE) }
+impl PodInjector {
+    pub(super) fn new(client: Client, index: Arc<AdmissionIndex>, settings: OperatorConfigReceiver) -> Self {
+        Self { client, index, settings, lookups: Semaphore::new(MAX_PARALLEL_LOOKUPS) }
     }
 
-    /// What is added to a pod. Only a network that is known not to exist keeps it from being made: what a pod asks for
-    /// cannot be changed later, and whoever makes it tries again.
-    pub(super) async fn answer(&self, request: ReviewRequest<'_>) -> Answer {
-        if self.is_unwanted() {
-            return admit(Vec::new(), Vec::new());
+    /// Handles a request. A pod is refused only if a network does not exist: resource requests of a pod cannot be
+    /// changed later, and its controller retries.
+    pub(super) async fn handle(&self, request: ReviewRequest<'_>) -> AdmissionResponse {
+        if self.is_disabled() {
+            return allow(Vec::new(), Vec::new());
         }
         let pod = request.object.and_then(|object| serde_json::from_str::<Value>(object.get()).ok());
-        // The API server itself refuses what is no pod.
-        let Some(pod) = pod else { return admit(Vec::new(), Vec::new()) };
+        // The API server refuses invalid pods itself.
+        let Some(pod) = pod else { return allow(Vec::new(), Vec::new()) };
         let mut findings = Findings::default();
-        let networks = match networks_of_pod(&pod, request.namespace) {
+        let networks = match read_pod_networks(&pod, request.namespace) {
             Ok(networks) => networks,
-            Err(bad) => {
-                warn(&mut findings, bad.to_string());
-                return admit(findings.warnings(), Vec::new());
+            Err(error) => {
+                warn(&mut findings, error.to_string());
+                return allow(findings.warnings(), Vec::new());
             }
         };
-        let looked = self.look_up(&networks).await;
-        judge(&networks, &looked, &mut findings);
-        if findings.refusal().is_some() {
-            return Answer::Refuse { code: 404, reason: "NotFound", findings };
+        let lookups = self.look_up(&networks).await;
+        check_lookups(&networks, &lookups, &mut findings);
+        if findings.error_message().is_some() {
+            return AdmissionResponse::Deny { code: 404, reason: "NotFound", findings };
         }
-        let known = |named: NamedNetwork| {
-            let nad = looked.get(&named.network)?.as_ref().ok()?.clone();
+        let with_nad = |named: NamedNetwork| {
+            let nad = lookups.get(&named.network)?.as_ref().ok()?.clone();
             Some((named, nad))
         };
-        let known: Vec<_> = networks.into_iter().filter_map(known).collect();
-        let injection = inject(&pod, &known);
+        let nads: Vec<_> = networks.into_iter().filter_map(with_nad).collect();
+        let injection = inject_resources(&pod, &nads);
         for warning in injection.warnings {
             warn(&mut findings, warning);
         }
-        admit(findings.warnings(), injection.patch)
+        allow(findings.warnings(), injection.patch)
     }
 
-    /// The API server asks only when it is wanted; others may ask at any time. What is not known yet may be wanted.
-    fn is_unwanted(&self) -> bool {
-        let seen = self.settings.borrow();
-        *seen != Seen::Unknown && !Wanted::of(&seen).injector
+    /// Returns whether the injector is disabled. Then the API server sends no requests, but other clients may. An
+    /// unknown config counts as enabled.
+    fn is_disabled(&self) -> bool {
+        let config = self.settings.borrow();
+        *config != OperatorConfigState::Unknown && !EnabledFeatures::of(&config).injector
     }
 
-    /// Each network as it is known, or else as the API server says: it, or even its kind, may have been made a moment ago.
-    async fn look_up(&self, networks: &[NamedNetwork]) -> Looked {
-        let mut looked = Looked::new();
-        let mut unseen = Vec::new();
+    /// Finds each network in the index, or else at the API server: the NAD, or even its CRD, may be new.
+    async fn look_up(&self, networks: &[NamedNetwork]) -> NetworkLookups {
+        let mut lookups = NetworkLookups::new();
+        let mut unknown = Vec::new();
         {
             let nads = self.index.nads();
             for NamedNetwork { network, .. } in networks {
                 match nads.find(network) {
-                    Some(nad) => drop(looked.insert(network.clone(), Ok(nad))),
-                    None => unseen.push(network),
+                    Some(nad) => drop(lookups.insert(network.clone(), Ok(nad))),
+                    None => unknown.push(network),
                 }
             }
         }
-        unseen.sort_unstable();
-        unseen.dedup();
-        let (asked, too_many) = unseen.split_at(unseen.len().min(MOST_LOOK_UPS));
-        looked.extend(
-            too_many.iter().map(|network| ((*network).clone(), Err(NotFound::TooMany((*network).clone())))),
+        unknown.sort_unstable();
+        unknown.dedup();
+        let (read, too_many) = unknown.split_at(unknown.len().min(MAX_LOOKUPS));
+        lookups.extend(
+            too_many
+                .iter()
+                .map(|network| ((*network).clone(), Err(LookupError::TooMany((*network).clone())))),
         );
-        let mut answers: FuturesUnordered<_> = asked.iter().map(|network| self.ask(network)).collect();
-        while let Some((network, answer)) = answers.next().await {
-            looked.insert(network.clone(), answer);
+        let mut results: FuturesUnordered<_> = read.iter().map(|network| self.read(network)).collect();
+        while let Some((network, result)) = results.next().await {
+            lookups.insert(network.clone(), result);
         }
-        looked
+        lookups
     }
 
-    async fn ask<'a>(&self, network: &'a NetworkRef) -> (&'a NetworkRef, Result<NadSight, NotFound>) {
+    async fn read<'a>(
+        &self,
+        network: &'a NetworkRef,
+    ) -> (&'a NetworkRef, Result<NadAnnotations, LookupError>) {
         let api: Api<PartialObjectMeta<NetworkAttachmentDefinition>> =
             Api::namespaced(self.client.clone(), &network.namespace);
-        let asking = async {
+        let request = async {
             // The semaphore is never closed.
-            let _turn = self.look_ups.acquire().await;
+            let _permit = self.lookups.acquire().await;
             api.get(&network.name).await
         };
-        let answer = match timeout(LOOK_UP_DEADLINE, asking).await {
-            Ok(Ok(nad)) => Ok(sight(&nad)),
+        let result = match timeout(LOOKUP_TIMEOUT, request).await {
+            Ok(Ok(nad)) => Ok(nad_facts(&nad)),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                // One that says no name says that there is nothing at all of this kind.
-                let is_it = status.details.as_ref().is_some_and(|details| details.name == network.name);
-                let why = if is_it { NotFound::Nowhere } else { NotFound::NoSuchKind };
-                Err(why(network.clone()))
+                // Without a name in the details the resource type itself does not exist.
+                let has_name = status.details.as_ref().is_some_and(|details| details.name == network.name);
+                let error = if has_name { LookupError::NotFound } else { LookupError::NoCrd };
+                Err(error(network.clone()))
             }
-            Ok(Err(source)) => Err(NotFound::Failed { network: network.clone(), source }),
-            Err(_) => Err(NotFound::TooSlow(network.clone())),
+            Ok(Err(source)) => Err(LookupError::Failed { network: network.clone(), source }),
+            Err(_) => Err(LookupError::TimedOut(network.clone())),
         };
-        (network, answer)
+        (network, result)
     }
 }
 
-/// What is said of networks that were not found.
-fn judge(networks: &[NamedNetwork], looked: &Looked, findings: &mut Findings) {
-    for (network, fault) in
-        looked.iter().filter_map(|(network, found)| Some((network, found.as_ref().err()?)))
+/// Adds findings about networks that were not found.
+fn check_lookups(networks: &[NamedNetwork], lookups: &NetworkLookups, findings: &mut Findings) {
+    for (network, error) in
+        lookups.iter().filter_map(|(network, result)| Some((network, result.as_ref().err()?)))
     {
         let mut uses = networks.iter().filter(|named| named.network == *network);
-        match fault {
-            NotFound::Nowhere(_) if uses.all(|named| named.may_be_elsewhere) => {
+        match error {
+            LookupError::NotFound(_) if uses.all(|named| named.may_be_elsewhere) => {
                 let warning = format!(
-                    "network {network} is not there; should Multus find it in a namespace of its own, nothing is \
-                     requested for it: name its namespace"
+                    "network {network} does not exist, and if Multus finds it in its own namespace, no resource is \
+                     requested: name its namespace"
                 );
                 warn(findings, warning);
             }
-            NotFound::Nowhere(_) => findings.error("I01", "NoSuchNetwork", "", fault.to_string()),
-            _ => warn(findings, fault.to_string()),
+            LookupError::NotFound(_) => findings.error("I01", "NoSuchNetwork", "", error.to_string()),
+            _ => warn(findings, error.to_string()),
         }
     }
 }
 
 fn warn(findings: &mut Findings, warning: String) {
-    findings.warning("I02", "NotAsNamed", "", warning);
+    findings.warning("I02", "NotInjected", "", warning);
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the API server asks, and what it is answered: the envelope `AdmissionReview`.
+//! `AdmissionReview`: requests of the API server and their responses.
 
 use std::borrow::Cow;
 
@@ -11,69 +11,69 @@ use vfleet_plan::admission::{Findings, Operation, PatchOperation};
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// What somebody is about to do. Objects are as they were sent: each is read once, as what it is.
+/// Admission request. Objects are still unparsed JSON.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReviewRequest<'a> {
-    /// The name of this question, which the answer repeats.
+    /// ID of the request, which the response repeats.
     pub(crate) uid: &'a str,
-    /// The object's kind.
+    /// Kind of the object.
     pub(crate) kind: &'a str,
-    /// To create, change or delete it.
+    /// Operation that is requested.
     pub(crate) operation: Operation,
-    /// The object's namespace.
+    /// Namespace of the object.
     pub(crate) namespace: &'a str,
-    /// The object's name; empty when the API server is still to make one up.
+    /// Name of the object; empty if the API server generates it later.
     pub(crate) name: &'a str,
-    /// As it shall be.
+    /// New object.
     pub(crate) object: Option<&'a RawValue>,
-    /// As it is.
+    /// Stored object.
     pub(crate) old: Option<&'a RawValue>,
 }
 
-/// What the API server is answered.
+/// Response to an admission request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Answer {
-    /// It may be written.
-    Admit {
-        /// What its user should know.
+pub(crate) enum AdmissionResponse {
+    /// The object is admitted.
+    Allow {
+        /// Warnings for the user.
         warnings: Vec<String>,
-        /// What is added to it.
+        /// Changes of the object.
         patch: Vec<PatchOperation>,
     },
-    /// It may not.
-    Refuse {
-        /// As in HTTP.
+    /// The object is refused.
+    Deny {
+        /// HTTP status code.
         code: u16,
-        /// The API's word for it: `Invalid`, `NotFound`...
+        /// Reason of the API, such as `Invalid` or `NotFound`.
         reason: &'static str,
-        /// Why not, and what its user should know besides.
+        /// Errors and warnings.
         findings: Findings,
     },
 }
 
-impl Answer {
-    /// What came of the question, in one word, for metrics.
-    pub(crate) fn verdict(&self) -> &'static str {
+impl AdmissionResponse {
+    /// Returns the result for metrics.
+    pub(crate) fn result(&self) -> &'static str {
         match self {
-            Self::Admit { warnings, .. } if warnings.is_empty() => "admitted",
-            Self::Admit { .. } => "warned",
-            Self::Refuse { .. } => "denied",
+            Self::Allow { warnings, .. } if warnings.is_empty() => "admitted",
+            Self::Allow { .. } => "warned",
+            Self::Deny { .. } => "denied",
         }
     }
 }
 
-/// What was sent is no question.
+/// Error of a request body.
 #[derive(Debug, Error)]
-pub(crate) enum NoReview {
-    #[error("this is no AdmissionReview: {0}")]
+pub(crate) enum ReviewError {
+    #[error("not an AdmissionReview: {0}")]
     Unreadable(#[from] serde_json::Error),
-    #[error("an {KIND} of {API_VERSION} is expected here, and not {kind:?} of {api_version:?}")]
+    #[error("expected {KIND} of {API_VERSION}, got {kind:?} of {api_version:?}")]
     OtherKind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request with a uid")]
     NoRequest,
 }
 
-/// A question as it came. What else the API server says in it is not looked at.
+/// Parsed request. Other fields are ignored.
 #[derive(Debug)]
 pub(crate) struct Review<'a>(RequestText<'a>);
 
@@ -112,24 +112,24 @@ struct KindText<'a> {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a question.
-    pub(crate) fn read(text: &'a [u8]) -> Result<Self, NoReview> {
+    /// Parses a request body.
+    pub(crate) fn read(text: &'a [u8]) -> Result<Self, ReviewError> {
         let review: ReviewText<'a> = serde_json::from_slice(text)?;
         if review.api_version != API_VERSION || review.kind != KIND {
-            let (api_version, kind) = (shown(&review.api_version), shown(&review.kind));
-            return Err(NoReview::OtherKind { api_version, kind });
+            let (api_version, kind) = (shorten(&review.api_version), shorten(&review.kind));
+            return Err(ReviewError::OtherKind { api_version, kind });
         }
-        // Only now: what another version asks may look different.
+        // Parsed only now, because other versions may have different fields.
         let mut request: RequestText<'a> =
-            serde_json::from_str(review.request.ok_or(NoReview::NoRequest)?.get())?;
-        // Of objects that are deleted together the API server asks one by one, but says the name of none.
+            serde_json::from_str(review.request.ok_or(ReviewError::NoRequest)?.get())?;
+        // For a deletion of a collection the API server sends one request for each object, without its name.
         if request.operation == Operation::Delete && request.name.is_empty() {
             request.name = request.old_object.and_then(name_of).unwrap_or_default();
         }
-        if request.uid.is_empty() { Err(NoReview::NoRequest) } else { Ok(Self(request)) }
+        if request.uid.is_empty() { Err(ReviewError::NoRequest) } else { Ok(Self(request)) }
     }
 
-    /// What is asked.
+    /// Returns the request.
     pub(crate) fn request(&self) -> ReviewRequest<'_> {
         let RequestText { uid, kind, operation, namespace, name, object, old_object } = &self.0;
         ReviewRequest {
@@ -144,7 +144,7 @@ impl<'a> Review<'a> {
     }
 }
 
-/// An object, as far as its name.
+/// Object with only its name.
 #[derive(Deserialize)]
 struct NamedText<'a> {
     #[serde(borrow)]
@@ -161,8 +161,8 @@ fn name_of(object: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str::<NamedText<'_>>(object.get()).ok().map(|object| object.metadata.name)
 }
 
-/// Not more of it than a person reads.
-fn shown(text: &str) -> String {
+/// Cuts a text for an error message.
+fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
@@ -183,7 +183,7 @@ struct Response<'a> {
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
-    /// Base64 of a JSON patch.
+    /// JSON patch in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<ByteString>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,20 +211,20 @@ struct Cause<'a> {
     field: &'a str,
 }
 
-/// The answer to the question `uid`, as it is sent.
-pub(crate) fn reply(uid: &str, answer: &Answer) -> Result<Vec<u8>, serde_json::Error> {
-    let response = match answer {
-        Answer::Admit { warnings, patch } => {
+/// Serializes the response to the request `uid`.
+pub(crate) fn reply(uid: &str, response: &AdmissionResponse) -> Result<Vec<u8>, serde_json::Error> {
+    let response = match response {
+        AdmissionResponse::Allow { warnings, patch } => {
             let is_changed = !patch.is_empty();
             let patch = is_changed.then(|| serde_json::to_vec(patch)).transpose()?.map(ByteString);
             let patch_type = is_changed.then_some("JSONPatch");
             Response { uid, allowed: true, warnings: warnings.clone(), patch_type, patch, status: None }
         }
-        Answer::Refuse { code, reason, findings } => {
+        AdmissionResponse::Deny { code, reason, findings } => {
             let status = Status {
                 code: *code,
                 reason,
-                message: findings.refusal().unwrap_or_else(|| "it is refused".to_owned()),
+                message: findings.error_message().unwrap_or_else(|| "the object is refused".to_owned()),
                 details: Details { causes: findings.errors().map(cause).collect() },
             };
             let warnings = findings.warnings();

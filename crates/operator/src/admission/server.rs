@@ -1,5 +1,4 @@
-//! The server that the API server asks. Anybody in the cluster can reach it, so nobody can have more of it than others
-//! can spare.
+//! Webhook server. Every pod in the cluster can reach it, so connections and bodies are limited per peer and in total.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,79 +13,81 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use vfleet_cluster::server::{BodyError, BodyLimits, BodyReader, Limits, Server};
+use vfleet_cluster::server::{BodyError, BodyLimits, BodyReader, Server, ServerLimits};
 
-use super::review::{Answer, Review, ReviewRequest, reply};
-use super::tls::{Resolver, acceptor};
+use super::review::{AdmissionResponse, Review, ReviewRequest, reply};
+use super::tls::{CertificateResolver, build_acceptor};
 use crate::OperatorError;
 use crate::replica::context::Context;
 use crate::replica::metrics::Metrics;
 
-/// Where our own objects are judged.
+/// Path of the validating webhook for objects of this operator.
 pub(crate) const VALIDATE: &str = "/validating-custom-resource";
-/// Where they are added to.
+/// Path of the mutating webhook for policies.
 pub(crate) const MUTATE: &str = "/mutating-custom-resource";
-/// Where pods are added to.
+/// Path of the mutating webhook for pods.
 pub(crate) const PODS: &str = "/mutate";
 
-/// One API server has at most 200 writes in progress by default, and behind a proxy all of them are one peer. Together with
-/// the other servers of the operator, that leaves more than a third of the 1,024 files that a process may usually open.
-const LIMITS: Limits = Limits::new(512, 384);
+/// Limits of connections. One API server has at most 200 writes in progress by default, and behind a proxy all API
+/// servers are one peer. Together with the operator's other servers, this leaves more than a third of the usual 1,024
+/// file descriptors.
+const LIMITS: ServerLimits = ServerLimits::new(512, 384);
 
-/// Limits of questions. Nearly all are small; a large one has an object and the one before, each of them as large as the API
-/// server stores them, as text.
+/// Limits of request bodies. Nearly all are small; the largest have a new and an old object of the size limit of the
+/// API server.
 const REVIEWS: BodyLimits = BodyLimits { largest: 8 * 1024 * 1024, small: 128 * 1024, large_at_once: 8 };
 
-/// API servers learn only after a while that this replica is none to ask any more.
-const TIME_TO_BE_FORGOTTEN: Duration = Duration::from_secs(10);
+/// Time that the server keeps answering after `stop`, until API servers no longer send requests to this replica.
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// Who knows the answers. Each question is answered by itself: nothing of one is kept for another.
-pub(crate) trait Answers: Send + Sync + 'static {
-    /// Whether one of our objects may be written.
-    fn validate(&self, request: &ReviewRequest<'_>) -> impl Future<Output = Answer> + Send;
+/// Handler of admission requests. Requests are independent of each other.
+pub(crate) trait WebhookHandler: Send + Sync + 'static {
+    /// Checks an object of this operator.
+    fn validate(&self, request: &ReviewRequest<'_>) -> impl Future<Output = AdmissionResponse> + Send;
 
-    /// What is added to one of our objects.
-    fn mutate(&self, request: &ReviewRequest<'_>) -> Answer;
+    /// Adds defaults to an object of this operator.
+    fn mutate(&self, request: &ReviewRequest<'_>) -> AdmissionResponse;
 
-    /// What is added to a pod.
-    fn pod(&self, request: ReviewRequest<'_>) -> impl Future<Output = Answer> + Send;
+    /// Adds resources to a pod.
+    fn pod(&self, request: ReviewRequest<'_>) -> impl Future<Output = AdmissionResponse> + Send;
 }
 
-/// Answers at `listener` until a while after `stop`: an API server that still asks must not meet a closed door, which
-/// would refuse somebody's write.
+/// Serves at `listener` until [`DRAIN_TIME`] after `stop`: a closed port would refuse writes of API servers that still
+/// send requests.
 pub(crate) async fn serve(
     context: &Context,
     listener: TcpListener,
-    answers: Arc<impl Answers>,
-    certificate: Resolver,
+    handler: Arc<impl WebhookHandler>,
+    certificate: CertificateResolver,
     stop: &CancellationToken,
 ) -> Result<(), OperatorError> {
     let acceptor =
-        acceptor(certificate.clone(), context.config.webhook.only_tls13).map_err(OperatorError::Tls)?;
-    let router = router(answers, Arc::clone(&context.metrics), stop.clone());
+        build_acceptor(certificate.clone(), context.config.webhook.only_tls13).map_err(OperatorError::Tls)?;
+    let router = router(handler, Arc::clone(&context.metrics), stop.clone());
     let stop = stop.clone();
-    let over = async move {
+    let end = async move {
         stop.cancelled().await;
-        // Without a certificate nobody was ever answered here.
+        // Without a certificate no request was ever served.
         if certificate.is_loaded() {
-            sleep_until(Instant::now() + TIME_TO_BE_FORGOTTEN).await;
+            sleep_until(Instant::now() + DRAIN_TIME).await;
         }
     };
-    Server::new("webhooks", router, LIMITS).with_tls(acceptor).serve(listener, over).await;
+    Server::new("webhooks", router, LIMITS).with_tls(acceptor).serve(listener, end).await;
     Ok(())
 }
 
-struct Served<A> {
-    answers: Arc<A>,
+/// State of the webhook server.
+struct WebhookService<H> {
+    handler: Arc<H>,
     metrics: Arc<Metrics>,
     bodies: BodyReader,
     stop: CancellationToken,
 }
 
-impl<A> Clone for Served<A> {
+impl<H> Clone for WebhookService<H> {
     fn clone(&self) -> Self {
         Self {
-            answers: Arc::clone(&self.answers),
+            handler: Arc::clone(&self.handler),
             metrics: Arc::clone(&self.metrics),
             bodies: self.bodies.clone(),
             stop: self.stop.clone(),
@@ -94,15 +95,15 @@ impl<A> Clone for Served<A> {
     }
 }
 
-/// What is asked.
+/// Webhook that is called.
 #[derive(Clone, Copy, Debug)]
-enum Question {
+enum Webhook {
     Validate,
     Mutate,
     Pod,
 }
 
-impl Question {
+impl Webhook {
     fn name(self) -> &'static str {
         match self {
             Self::Validate => "validate",
@@ -111,9 +112,9 @@ impl Question {
         }
     }
 
-    /// From the first word of the question to the answer. The API server waits a little longer, so that it is told why
-    /// there is none.
-    fn time_to_answer(self) -> Duration {
+    /// Returns the time limit of a request. The timeout of the API server is a little longer, so that it gets the
+    /// reason.
+    fn time_limit(self) -> Duration {
         match self {
             Self::Validate => Duration::from_millis(4500),
             Self::Mutate | Self::Pod => Duration::from_millis(2500),
@@ -121,39 +122,39 @@ impl Question {
     }
 }
 
-fn router<A: Answers>(answers: Arc<A>, metrics: Arc<Metrics>, stop: CancellationToken) -> Router {
-    let at = |question| {
-        post(async move |State(served): State<Served<A>>, request: Request| {
-            served.respond(question, request).await
+fn router<H: WebhookHandler>(handler: Arc<H>, metrics: Arc<Metrics>, stop: CancellationToken) -> Router {
+    let route = |webhook| {
+        post(async move |State(service): State<WebhookService<H>>, request: Request| {
+            service.respond(webhook, request).await
         })
     };
     let is_stopping = stop.clone();
     let ready = async move || {
         if is_stopping.is_cancelled() {
-            (StatusCode::SERVICE_UNAVAILABLE, "the operator stops")
+            (StatusCode::SERVICE_UNAVAILABLE, "the operator is shutting down")
         } else {
             (StatusCode::OK, "ok")
         }
     };
     Router::new()
-        .route(VALIDATE, at(Question::Validate))
-        .route(MUTATE, at(Question::Mutate))
-        .route(PODS, at(Question::Pod))
+        .route(VALIDATE, route(Webhook::Validate))
+        .route(MUTATE, route(Webhook::Mutate))
+        .route(PODS, route(Webhook::Pod))
         .route("/readyz", get(ready))
-        .with_state(Served::new(answers, metrics, stop))
+        .with_state(WebhookService::new(handler, metrics, stop))
 }
 
-impl<A: Answers> Served<A> {
-    fn new(answers: Arc<A>, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
-        Self { answers, metrics, bodies: BodyReader::new(REVIEWS), stop }
+impl<H: WebhookHandler> WebhookService<H> {
+    fn new(handler: Arc<H>, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
+        Self { handler, metrics, bodies: BodyReader::new(REVIEWS), stop }
     }
 
-    async fn respond(&self, question: Question, request: Request) -> Response {
-        let in_time = timeout(question.time_to_answer(), self.read(question, request)).await;
+    async fn respond(&self, webhook: Webhook, request: Request) -> Response {
+        let in_time = timeout(webhook.time_limit(), self.read(webhook, request)).await;
         let is_late = in_time.is_err();
         let mut response = in_time.unwrap_or_else(|_| {
-            self.metrics.asked(question.name(), "", "failed");
-            (StatusCode::REQUEST_TIMEOUT, "it was not sent, or not judged, in time: try again")
+            self.metrics.count_admission_request(webhook.name(), "", "failed");
+            (StatusCode::REQUEST_TIMEOUT, "the request was not received or not checked in time: try again")
                 .into_response()
         });
         if is_late || self.stop.is_cancelled() {
@@ -162,65 +163,65 @@ impl<A: Answers> Served<A> {
         response
     }
 
-    async fn read(&self, question: Question, request: Request) -> Response {
+    async fn read(&self, webhook: Webhook, request: Request) -> Response {
         let is_json = is_json(request.headers());
         let (body, _permit) = match self.bodies.read(request.into_body()).await {
             Ok(body) => body,
-            Err(error) => return refuse(error),
+            Err(error) => return body_error_response(error),
         };
         if is_json {
-            self.answer(question, body).await
+            self.handle_in_task(webhook, body).await
         } else {
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "an AdmissionReview comes as application/json")
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "an AdmissionReview must have content type application/json")
                 .into_response()
         }
     }
 
-    /// In a task of its own: a fault in a rule ends that one answer, and nothing else.
-    async fn answer(&self, question: Question, body: Bytes) -> Response {
-        let served = self.clone();
+    /// Handles the request in its own task, so that a panic in a rule ends only this request.
+    async fn handle_in_task(&self, webhook: Webhook, body: Bytes) -> Response {
+        let service = self.clone();
         let start = Instant::now();
-        let answer = tokio::spawn(async move { served.read_and_answer(question, &body).await });
-        // Nobody waits for it any more when this is dropped.
-        let answered = AbortOnDropHandle::new(answer).await;
-        self.metrics.admission_took(start.elapsed());
-        answered.unwrap_or_else(|error| {
-            tracing::error!(question = question.name(), %error, "a question of admission was not answered");
-            self.metrics.asked(question.name(), "", "failed");
-            (StatusCode::INTERNAL_SERVER_ERROR, "the operator failed to judge it: see its log")
+        let task = tokio::spawn(async move { service.handle(webhook, &body).await });
+        // The task is aborted when the client disconnects.
+        let result = AbortOnDropHandle::new(task).await;
+        self.metrics.observe_admission(start.elapsed());
+        result.unwrap_or_else(|error| {
+            tracing::error!(webhook = webhook.name(), %error, "admission request failed");
+            self.metrics.count_admission_request(webhook.name(), "", "failed");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the operator failed to check the object: see its log")
                 .into_response()
         })
     }
 
-    async fn read_and_answer(&self, question: Question, body: &[u8]) -> Response {
+    async fn handle(&self, webhook: Webhook, body: &[u8]) -> Response {
         let failed = |code: StatusCode, text: String| {
-            self.metrics.asked(question.name(), "", "failed");
+            self.metrics.count_admission_request(webhook.name(), "", "failed");
             (code, text).into_response()
         };
         let review = match Review::read(body) {
             Ok(review) => review,
             Err(error) => {
-                tracing::debug!(question = question.name(), %error, "not a question of admission");
+                tracing::debug!(webhook = webhook.name(), %error, "invalid admission request");
                 return failed(StatusCode::BAD_REQUEST, error.to_string());
             }
         };
         let request = review.request();
-        let answer = match question {
-            Question::Validate => self.answers.validate(&request).await,
-            Question::Mutate => self.answers.mutate(&request),
-            Question::Pod => self.answers.pod(request).await,
+        let response = match webhook {
+            Webhook::Validate => self.handler.validate(&request).await,
+            Webhook::Mutate => self.handler.mutate(&request),
+            Webhook::Pod => self.handler.pod(request).await,
         };
         tracing::debug!(
-            question = question.name(),
+            webhook = webhook.name(),
             kind = request.kind,
             namespace = request.namespace,
             name = request.name,
-            verdict = answer.verdict(),
-            "asked"
+            result = response.result(),
+            "admission request answered"
         );
-        match reply(request.uid, &answer) {
+        match reply(request.uid, &response) {
             Ok(text) => {
-                self.metrics.asked(question.name(), request.kind, answer.verdict());
+                self.metrics.count_admission_request(webhook.name(), request.kind, response.result());
                 ([(header::CONTENT_TYPE, "application/json")], text).into_response()
             }
             Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
@@ -228,19 +229,20 @@ impl<A: Answers> Served<A> {
     }
 }
 
-fn refuse(error: BodyError) -> Response {
-    let refusal = match error {
+fn body_error_response(error: BodyError) -> Response {
+    let response = match error {
         BodyError::TooLarge => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "it is larger than anything the API server stores")
+            (StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than any that the API server sends")
         }
-        BodyError::Incomplete => (StatusCode::BAD_REQUEST, "it was not sent to its end"),
+        BodyError::Incomplete => (StatusCode::BAD_REQUEST, "the request is incomplete"),
     };
-    refusal.into_response()
+    response.into_response()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    given.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
 #[cfg(test)]

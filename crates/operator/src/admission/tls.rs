@@ -1,4 +1,4 @@
-//! TLS for the webhooks, with a certificate that can be exchanged while it serves.
+//! TLS of the webhook server, with a certificate that can be replaced at runtime.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,17 +9,17 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use tokio_rustls::TlsAcceptor;
 
-/// The certificate that is served, for all who need it. New connections get the one that was set last.
+/// Certificate of the webhook server. New connections get the last one that was set.
 #[derive(Clone, Default)]
-pub(crate) struct Resolver(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
+pub(crate) struct CertificateResolver(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
 
-impl Resolver {
-    /// Serves this one from now on.
+impl CertificateResolver {
+    /// Serves this certificate from now on.
     pub(crate) fn set(&self, key: CertifiedKey) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(key));
     }
 
-    /// Whether there is one.
+    /// Returns whether a certificate was set.
     pub(crate) fn is_loaded(&self) -> bool {
         self.current().is_some()
     }
@@ -29,22 +29,25 @@ impl Resolver {
     }
 }
 
-impl std::fmt::Debug for Resolver {
-    /// Without the key.
+impl std::fmt::Debug for CertificateResolver {
+    /// Leaves out the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Resolver").field("is_loaded", &self.is_loaded()).finish()
+        f.debug_struct("CertificateResolver").field("is_loaded", &self.is_loaded()).finish()
     }
 }
 
-impl ResolvesServerCert for Resolver {
-    /// Whatever name is asked for. As long as there is none, the handshake ends.
+impl ResolvesServerCert for CertificateResolver {
+    /// Returns the certificate for any server name. Without one the handshake fails.
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current()
     }
 }
 
-/// How connections are made. API servers have no certificate of their own, so none is asked for.
-pub(crate) fn acceptor(certificate: Resolver, only_tls13: bool) -> Result<TlsAcceptor, rustls::Error> {
+/// Returns the TLS acceptor. API servers present no client certificate, so none is requested.
+pub(crate) fn build_acceptor(
+    certificate: CertificateResolver,
+    only_tls13: bool,
+) -> Result<TlsAcceptor, rustls::Error> {
     let versions = if only_tls13 { &[&TLS13][..] } else { &[&TLS13, &TLS12] };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)?

@@ -1,5 +1,5 @@
-//! The external Go device plugin, where it is deployed: its ConfigMap, the node label that lets it run, and its restart
-//! where, and only where, its content or the node's VFs changed.
+//! Controller of the separate (Go) device plugin: its ConfigMap, the node label that lets it run, and its restart on
+//! nodes whose config or VFs changed.
 
 mod clean_up;
 mod config_map;
@@ -23,189 +23,192 @@ use vfleet_api::keys::{
     DEVICE_PLUGIN_CONFIG_MAP, DEVICE_PLUGIN_DAEMON_SET, DEVICE_PLUGIN_LABEL, DEVICE_PLUGIN_STARTED_WITH,
 };
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::pace::{Paced, READABLE};
-use vfleet_cluster::queue::Work;
+use vfleet_cluster::pace::{PacedQueue, READABLE_INTERVAL};
+use vfleet_cluster::queue::WorkQueue;
 use vfleet_cluster::watch;
 use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::PluginAction;
 
 use crate::OperatorError;
-use crate::components::settings::{Seen, Settings, owner_reference};
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState, owner_reference};
 use crate::replica::context::Context;
 
 pub(crate) use self::clean_up::run as clean_up;
-use self::config_map::Change as ConfigMapChange;
-pub(crate) use self::nic_ids::follow as follow_nic_ids;
+pub(crate) use self::nic_ids::watch_nic_ids;
 
-use self::index::{Index, Key, LabelChange, PodSeen};
+use self::config_map::ConfigMapChange;
+use self::index::{LabelChange, PluginIndex, PluginKey, PluginPodState};
 
-const WRITES_AT_ONCE: usize = 16;
+const MAX_WRITES: usize = 16;
 
-/// What is wanted for one node.
+/// Desired state of the plugin on one node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum NodeWish {
-    /// This of its plugin.
-    Plugin(PluginWish),
-    /// It runs no agent any more and still has the label that lets the plugin run.
+pub(crate) enum DesiredNodePlugin {
+    /// The plugin has this configuration.
+    Plugin(DesiredPlugin),
+    /// The node runs no agent any more, and the label that lets the plugin run must be removed.
     NoLabel,
-    /// It reports no card, although something was decided for its cards: its plugin is told what it was told before.
+    /// The node reports no card, although its spec has interfaces: keep the current config of the plugin.
     Unchanged,
 }
 
-/// What one node's plugin shall be told.
+/// Desired configuration of the plugin on one node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PluginWish {
-    /// Its config, as it stands in the ConfigMap.
+pub(crate) struct DesiredPlugin {
+    /// Content of the ConfigMap for the node.
     pub(crate) config: String,
-    /// Whether there is anything in it.
+    /// True if `config` has resources.
     pub(crate) has_resources: bool,
-    /// A fingerprint of the node's VFs.
+    /// Fingerprint of the VFs of the node.
     pub(crate) vfs: String,
-    /// Whether the node is as wanted, or as near to it as it gets.
+    /// True if the agent has finished, with success or with a failure.
     pub(crate) is_settled: bool,
-    /// The node's label, as it is.
+    /// Current label of the node.
     pub(crate) label: Option<String>,
 }
 
-/// What the controller of the fleet tells.
+/// Update from the fleet controller.
 #[derive(Debug)]
-pub(crate) enum News {
-    /// This is wanted for a node; `None`: nothing any more.
-    Node(String, Option<NodeWish>),
-    /// Every node was told once.
+pub(crate) enum PluginUpdate {
+    /// New desired state of a node; `None` removes the node.
+    Node(String, Option<DesiredNodePlugin>),
+    /// All nodes were sent once.
     Complete,
 }
 
-/// Why the ConfigMap is not written, if it is not.
-pub(crate) type Problem = Option<String>;
+/// Reason why the ConfigMap cannot be written; `None` if it can.
+pub(crate) type ConfigMapProblem = Option<String>;
 
-enum Change {
-    News(News),
+/// Input event of the controller.
+enum PluginChange {
+    Update(PluginUpdate),
     ConfigMap(Box<Event<Guarded<ConfigMap>>>),
     Pod(Box<Event<Guarded<Pod>>>),
-    Settings(Box<Seen>),
+    Config(Box<OperatorConfigState>),
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
-    settings: Settings,
-    news: mpsc::UnboundedReceiver<News>,
-    problem: channel::Sender<Problem>,
+    settings: OperatorConfigReceiver,
+    updates: mpsc::UnboundedReceiver<PluginUpdate>,
+    problem: channel::Sender<ConfigMapProblem>,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let mut changes = pin!(changes(&context, settings, news));
-    let mut controller = Controller {
+    let mut changes = pin!(merge_changes(&context, settings, updates));
+    let mut controller = PluginController {
         config_maps: Api::namespaced(context.client.clone(), &context.config.namespace),
         nodes: Api::all(context.client.clone()),
         pods: Api::namespaced(context.client.clone(), &context.config.namespace),
         writer: Writer::new(context.leadership.clone()),
         owner: None,
-        index: Index::default(),
-        work: Work::new("device-plugin", WRITES_AT_ONCE, Arc::clone(&context.metrics)),
-        rewrite: Paced::default(),
+        index: PluginIndex::default(),
+        work: WorkQueue::new("device-plugin", MAX_WRITES, Arc::clone(&context.metrics)),
+        paced_writes: PacedQueue::default(),
         problem,
     };
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            () = controller.work.progress() => {}
-            key = controller.rewrite.next() => controller.work.touch([key]),
+            change = changes.next() => controller.apply(change.ok_or(OperatorError::WatchEnded)?),
+            () = controller.work.wait_for_progress() => {}
+            key = controller.paced_writes.next() => controller.work.add([key]),
         }
-        controller.go_on();
+        controller.reconcile();
     }
     controller.work.finish().await;
     Ok(())
 }
 
-fn changes(
+fn merge_changes(
     context: &Context,
-    settings: Settings,
-    news: mpsc::UnboundedReceiver<News>,
-) -> impl futures::Stream<Item = Change> + use<> {
+    settings: OperatorConfigReceiver,
+    updates: mpsc::UnboundedReceiver<PluginUpdate>,
+) -> impl futures::Stream<Item = PluginChange> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
-    let only_ours = watch::only(DEVICE_PLUGIN_CONFIG_MAP);
-    let config_maps = watch::changes(Api::namespaced(client.clone(), namespace), only_ours);
-    let only_plugins = watcher::Config::default().labels(&format!("app={DEVICE_PLUGIN_DAEMON_SET}"));
-    let pods = watch::changes(Api::namespaced(client.clone(), namespace), only_plugins);
-    let news = futures::stream::unfold(news, async |mut news| news.recv().await.map(|next| (next, news)));
+    let by_name = watch::select_name(DEVICE_PLUGIN_CONFIG_MAP);
+    let config_maps = watch::watch_objects(Api::namespaced(client.clone(), namespace), by_name);
+    let by_label = watcher::Config::default().labels(&format!("app={DEVICE_PLUGIN_DAEMON_SET}"));
+    let pods = watch::watch_objects(Api::namespaced(client.clone(), namespace), by_label);
+    let updates = futures::stream::unfold(updates, async |mut updates| {
+        updates.recv().await.map(|next| (next, updates))
+    });
     futures::stream::select_all([
-        // A sender that is gone ends its stream and nothing else: the fleet's controller says why it ended.
-        news.map(Change::News).chain(futures::stream::pending()).boxed(),
-        config_maps.map(|event| Change::ConfigMap(Box::new(event))).boxed(),
-        pods.map(|event| Change::Pod(Box::new(event))).boxed(),
-        watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
+        // If the fleet controller ends, it reports the reason itself: this stream just becomes pending.
+        updates.map(PluginChange::Update).chain(futures::stream::pending()).boxed(),
+        config_maps.map(|event| PluginChange::ConfigMap(Box::new(event))).boxed(),
+        pods.map(|event| PluginChange::Pod(Box::new(event))).boxed(),
+        watch::stream_values(settings).map(|config| PluginChange::Config(Box::new(config))).boxed(),
     ])
 }
 
-struct Controller {
+struct PluginController {
     config_maps: Api<ConfigMap>,
     nodes: Api<PartialObjectMeta<Node>>,
     pods: Api<Pod>,
     writer: Writer,
-    /// The operator config.
+    /// Reference to the operator config.
     owner: Option<OwnerReference>,
-    index: Index,
-    work: Work<Key>,
-    /// Thousands of nodes that change one after the other are not as many rewrites of the one ConfigMap.
-    rewrite: Paced<Key>,
-    problem: channel::Sender<Problem>,
+    index: PluginIndex,
+    work: WorkQueue<PluginKey>,
+    /// Limits the rate of writes of the ConfigMap when thousands of nodes change.
+    paced_writes: PacedQueue<PluginKey>,
+    problem: channel::Sender<ConfigMapProblem>,
 }
 
-impl Controller {
-    fn take(&mut self, change: Change) {
-        let touched = match change {
-            Change::News(News::Complete) => self.index.complete(),
-            Change::News(News::Node(node, wish)) => self.index.wish(node, wish),
-            Change::ConfigMap(event) => self.index.config_map(*event),
-            Change::Pod(event) => self.index.pod(*event),
-            Change::Settings(seen) => {
-                self.owner = seen.config().and_then(owner_reference);
+impl PluginController {
+    fn apply(&mut self, change: PluginChange) {
+        let affected = match change {
+            PluginChange::Update(PluginUpdate::Complete) => self.index.set_complete(),
+            PluginChange::Update(PluginUpdate::Node(node, desired)) => self.index.set_desired(node, desired),
+            PluginChange::ConfigMap(event) => self.index.apply_config_map(*event),
+            PluginChange::Pod(event) => self.index.apply_pod(*event),
+            PluginChange::Config(config) => {
+                self.owner = config.existing().and_then(owner_reference);
                 Vec::new()
             }
         };
-        for key in touched {
+        for key in affected {
             match key {
-                Key::ConfigMap => self.rewrite.touch(key, READABLE),
-                Key::Node(_) => self.work.touch([key]),
+                PluginKey::ConfigMap => self.paced_writes.add(key, READABLE_INTERVAL),
+                PluginKey::Node(_) => self.work.add([key]),
             }
         }
     }
 
-    fn go_on(&mut self) {
+    fn reconcile(&mut self) {
         if !self.index.is_complete() || self.owner.is_none() {
             return;
         }
-        while let Some(key) = self.work.next_touched() {
+        while let Some(key) = self.work.take_next() {
             match key.clone() {
-                Key::ConfigMap => self.write_config_map(key),
-                Key::Node(node) => self.look_after(key, node),
+                PluginKey::ConfigMap => self.write_config_map(key),
+                PluginKey::Node(node) => self.reconcile_node(key, node),
             }
         }
     }
 
-    fn write_config_map(&mut self, key: Key) {
-        let change = self.index.config_map_change();
+    fn write_config_map(&mut self, key: PluginKey) {
+        let change = self.index.plan_config_map();
         let problem = match &change {
             ConfigMapChange::TooLarge(problem) => Some(problem.clone()),
             _ => None,
         };
-        watch::publish(&self.problem, problem);
+        watch::publish_if_changed(&self.problem, problem);
         let (writer, api, owner) = (self.writer.clone(), self.config_maps.clone(), self.owner.clone());
         match change {
-            ConfigMapChange::Nothing | ConfigMapChange::TooLarge(_) => self.work.nothing_to_do(&key),
+            ConfigMapChange::None | ConfigMapChange::TooLarge(_) => self.work.mark_done(&key),
             ConfigMapChange::Write(write) => {
-                self.work.start(key, async move { write.carry_out(&writer, &api, owner).await });
+                self.work.start(key, async move { write.execute(&writer, &api, owner).await });
             }
         }
     }
 
-    fn look_after(&mut self, key: Key, node: String) {
-        let label = self.index.wanted_label(&node);
-        let action = self.index.pod_action(&node);
+    fn reconcile_node(&mut self, key: PluginKey, node: String) {
+        let label = self.index.plan_label(&node);
+        let action = self.index.plan_pod(&node);
         if label.is_none() && matches!(action, None | Some((_, PluginAction::Nothing))) {
-            return self.work.nothing_to_do(&key);
+            return self.work.mark_done(&key);
         }
         let (writer, nodes, pods) = (self.writer.clone(), self.nodes.clone(), self.pods.clone());
         self.work.start(key, async move {
@@ -214,9 +217,14 @@ impl Controller {
             }
             match action {
                 None | Some((_, PluginAction::Nothing)) => Ok(()),
-                Some((pod, PluginAction::Note(text))) => note(&writer, &pods, &pod, &text).await,
+                Some((pod, PluginAction::StoreFingerprint(text))) => {
+                    annotate_pod(&writer, &pods, &pod, &text).await
+                }
                 Some((pod, PluginAction::Restart)) => {
-                    tracing::info!(node, "the device plugin starts again, for what changed on this node");
+                    tracing::info!(
+                        node,
+                        "restarting the device plugin, because its config or the VFs of the node changed"
+                    );
                     let metadata = ObjectMeta { name: Some(pod.name), uid: pod.uid, ..Default::default() };
                     writer.delete(&pods, &Pod { metadata, ..Default::default() }).await
                 }
@@ -225,7 +233,7 @@ impl Controller {
     }
 }
 
-/// Lets the plugin run on the node, or not. A node that is gone needs no label.
+/// Sets or removes the label that lets the plugin run. A deleted node is ignored.
 async fn label_node(
     writer: &Writer,
     nodes: &Api<PartialObjectMeta<Node>>,
@@ -234,7 +242,7 @@ async fn label_node(
 ) -> Result<(), WriteError> {
     let value = match change {
         LabelChange::Set(value) => Some(value),
-        LabelChange::TakeOff => None,
+        LabelChange::Remove => None,
     };
     let patch = json!({ "metadata": { "labels": { DEVICE_PLUGIN_LABEL: value } } });
     match writer.patch(nodes, node, &Patch::Merge(patch)).await {
@@ -244,8 +252,13 @@ async fn label_node(
     }
 }
 
-/// Notes on this very pod what it started with.
-async fn note(writer: &Writer, pods: &Api<Pod>, pod: &PodSeen, text: &str) -> Result<(), WriteError> {
+/// Records on the pod with this UID the fingerprint that it started with.
+async fn annotate_pod(
+    writer: &Writer,
+    pods: &Api<Pod>,
+    pod: &PluginPodState,
+    text: &str,
+) -> Result<(), WriteError> {
     let annotations = json!({ DEVICE_PLUGIN_STARTED_WITH: text });
     let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
     match writer.patch(pods, &pod.name, &Patch::Merge(patch)).await {

@@ -1,14 +1,13 @@
-//! The operator config controller: the config `default` is there, and what it wants is deployed.
+//! Operator config controller: creates the config `default` and deploys the components that it selects.
 //!
-//! There is one thing to do, as a whole: [`settle`](settling::settle) the difference between what the config wants and
-//! what was last seen. It is done again when the config, or something that is deployed, changes.
+//! The work queue has a single key: [`reconcile`](reconcile::reconcile) compares all desired and deployed objects at
+//! once. It runs again when the config or a deployed object changes.
 
-mod covers;
-mod found;
+mod deployed_objects;
+mod field_match;
 mod go_webhooks;
-mod settling;
+mod reconcile;
 mod take_over;
-mod verdict;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,68 +15,68 @@ use std::sync::Arc;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::OPERATOR_CONFIG;
-use vfleet_cluster::queue::Work;
+use vfleet_cluster::queue::WorkQueue;
 
 use crate::OperatorError;
-use crate::admission::Standing;
-use crate::components::go_device_plugin::Problem;
-use crate::components::operator_config::found::Found;
-use crate::components::operator_config::settling::{Known, Memory, settle};
-use crate::components::settings::{Seen, Settings};
+use crate::admission::AdmissionStatus;
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
+use crate::components::go_device_plugin::ConfigMapProblem;
+use crate::components::operator_config::deployed_objects::{DeployedObjects, watch_components};
+use crate::components::operator_config::reconcile::{ReconcileCache, ReconcileInputs, reconcile};
 use crate::replica::context::Context;
 
-/// What this depends on.
-pub(crate) struct Inputs {
-    pub(crate) settings: Settings,
-    /// What keeps the separate device plugin from being told what it should know.
-    pub(crate) plugin_problem: tokio::sync::watch::Receiver<Problem>,
-    /// How admission stands.
-    pub(crate) admission: tokio::sync::watch::Receiver<Standing>,
+/// Inputs from other controllers.
+pub(crate) struct OperatorConfigInputs {
+    pub(crate) settings: OperatorConfigReceiver,
+    /// Reason why the ConfigMap of the separate device plugin cannot be written.
+    pub(crate) plugin_problem: tokio::sync::watch::Receiver<ConfigMapProblem>,
+    /// Status of the admission webhooks.
+    pub(crate) admission: tokio::sync::watch::Receiver<AdmissionStatus>,
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
-    inputs: Inputs,
+    inputs: OperatorConfigInputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let Inputs { mut settings, mut plugin_problem, mut admission } = inputs;
-    let mut changes = pin!(found::changes(&context));
-    let mut found = Found::default();
-    let memory = Arc::new(Memory::default());
-    let mut work = Work::new("operator-config", 1, Arc::clone(&context.metrics));
+    let OperatorConfigInputs { mut settings, mut plugin_problem, mut admission } = inputs;
+    let mut changes = pin!(watch_components(&context));
+    let mut deployed = DeployedObjects::default();
+    let cache = Arc::new(ReconcileCache::default());
+    let mut work = WorkQueue::new("operator-config", 1, Arc::clone(&context.metrics));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => {
-                if found.take(change.ok_or(OperatorError::WatchEnded)?) {
-                    work.touch([OPERATOR_CONFIG]);
+            event = changes.next() => {
+                if deployed.apply(event.ok_or(OperatorError::WatchEnded)?) {
+                    work.add([OPERATOR_CONFIG]);
                 }
             }
-            news = settings.changed() => match news {
-                Ok(()) => work.touch([OPERATOR_CONFIG]),
-                // Whoever follows the config has ended, and says why.
+            result = settings.changed() => match result {
+                Ok(()) => work.add([OPERATOR_CONFIG]),
+                // The watch of the config has ended and reports the reason itself.
                 Err(_) => break,
             },
-            // When its sender is gone there is no separate device plugin, or all ends.
-            Ok(()) = plugin_problem.changed() => work.touch([OPERATOR_CONFIG]),
-            Ok(()) = admission.changed() => work.touch([OPERATOR_CONFIG]),
-            () = work.progress() => {}
+            // A dropped sender means that no separate device plugin is deployed, or that all controllers stop.
+            Ok(()) = plugin_problem.changed() => work.add([OPERATOR_CONFIG]),
+            Ok(()) = admission.changed() => work.add([OPERATOR_CONFIG]),
+            () = work.wait_for_progress() => {}
         }
-        let seen = settings.borrow().clone();
-        if seen == Seen::Unknown || !found.is_complete() {
+        let config = settings.borrow().clone();
+        if config == OperatorConfigState::Unknown || !deployed.is_complete() {
             continue;
         }
-        if let Some(key) = work.next_touched() {
-            let known = Known {
-                found: found.clone(),
+        if let Some(key) = work.take_next() {
+            let inputs = ReconcileInputs {
+                deployed: deployed.clone(),
                 plugin_problem: plugin_problem.borrow_and_update().clone(),
                 admission: admission.borrow_and_update().clone(),
             };
-            work.start(key, settle(context.clone(), seen, known, Arc::clone(&memory)));
+            work.start(key, reconcile(context.clone(), config, inputs, Arc::clone(&cache)));
         }
     }
-    // What is under way is short, and finished rather than cut.
+    // Running writes are short: let them end.
     work.finish().await;
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! The pods of nodes that are being drained: they are evicted, and waited for until they are gone.
+//! Eviction of the pods of drained nodes.
 //!
-//! - [`node`]: one task for each node
-//! - [`feed`]: one watch for all of them, which tells a task that a pod changed or is gone
-//! - [`pod`]: one pod that is to go, and how far it is
-//! - [`obstacle`]: why pods do not go, in words
-//! - [`requests`]: what is asked of the API server, not too much at once
-//! - [`daemon_pods`]: pods of DaemonSets are started again
+//! - [`node`]: task that evicts the pods of one node
+//! - [`pod_watch`]: one watch for all tasks, which notifies them of changed and deleted pods
+//! - [`pod`]: eviction of one pod
+//! - [`problems`]: messages about pods that cannot be evicted or do not terminate
+//! - [`requests`]: rate-limited requests to the API server
+//! - [`daemon_pods`]: restart of DaemonSet pods
 
 mod daemon_pods;
-mod feed;
 mod node;
-mod obstacle;
 mod pod;
+mod pod_watch;
+mod problems;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -23,97 +23,105 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use vfleet_api::node_state::DrainScope;
 use vfleet_cluster::write::WriteError;
-use vfleet_plan::drain::{Moment, PodsSeen};
+use vfleet_plan::drain::{Moment, PodsState};
 
 use crate::replica::context::Context;
 
-pub(crate) use self::daemon_pods::{Lost, Restarted};
-use self::feed::Feed;
-use self::node::NodeDrain;
-use self::requests::Requests;
+pub(crate) use self::daemon_pods::{RestartFilter, RestartOutcome};
+use self::node::NodeEviction;
+use self::pod_watch::PodWatch;
+use self::requests::PodRequests;
 
-/// What was seen of a node's pods. Sent when it changes.
+/// Eviction progress of a node. Sent when it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sighting {
+pub(crate) struct EvictionProgress {
     pub(crate) node: String,
-    /// The request that they are evicted for.
+    /// Request of the drain.
     pub(crate) request: Moment,
-    pub(crate) pods: PodsSeen,
-    /// What keeps pods from going, if anything.
-    pub(crate) obstacle: Option<Obstacle>,
+    pub(crate) pods: PodsState,
+    /// Number of evicted pods, set when all are gone.
+    pub(crate) evicted: usize,
+    /// Reason why pods cannot be evicted or do not terminate.
+    pub(crate) hold: Option<DrainHold>,
 }
 
-/// Why pods do not go.
+/// Reason why a drain does not start or continue, as reported in condition `Blocked`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
-    /// In one word: `EvictionRefused`, `EvictionFailed`, `PodsDoNotEnd` or `PodsNotSeen`.
+pub(crate) struct DrainHold {
+    /// Reason of the condition.
     pub(crate) reason: &'static str,
-    /// Names pods and budgets, and says what to do.
+    /// Message with subject, problem and remedy.
     pub(crate) message: String,
 }
 
-/// The nodes whose pods are being evicted. Dropping it stops all of them.
+/// Eviction tasks of all nodes. Dropping it stops all of them.
 pub(crate) struct Evictions {
-    requests: Arc<Requests>,
-    feed: Feed,
-    tell: mpsc::UnboundedSender<Sighting>,
-    running: HashMap<String, Running>,
+    requests: Arc<PodRequests>,
+    pod_watch: PodWatch,
+    progress: mpsc::UnboundedSender<EvictionProgress>,
+    running: HashMap<String, RunningEviction>,
     tasks: JoinSet<()>,
 }
 
-/// The task of one node. It ends by itself when the pods are gone.
-struct Running {
+/// Eviction task of one node. Ends when the pods are gone.
+struct RunningEviction {
     request: Moment,
     scope: DrainScope,
     task: AbortHandle,
 }
 
 impl Evictions {
-    /// None yet. What is seen of their pods comes by the channel.
-    pub(crate) fn new(context: &Context) -> (Self, mpsc::UnboundedReceiver<Sighting>) {
-        let (tell, sightings) = mpsc::unbounded_channel();
-        let requests = Arc::new(Requests::new(context));
-        let feed = Feed::new(&context.client);
+    /// Creates the evictions without any task. The receiver gets the progress of all tasks.
+    pub(crate) fn new(context: &Context) -> (Self, mpsc::UnboundedReceiver<EvictionProgress>) {
+        let (progress, receiver) = mpsc::unbounded_channel();
+        let requests = Arc::new(PodRequests::new(context));
+        let pod_watch = PodWatch::new(&context.client);
         let (running, tasks) = (HashMap::new(), JoinSet::new());
-        (Self { requests, feed, tell, running, tasks }, sightings)
+        (Self { requests, pod_watch, progress, running, tasks }, receiver)
     }
 
-    /// Begins to evict the node's pods, after it was cordoned. The same again changes nothing; another request or scope
-    /// starts over.
-    pub(crate) fn drain(&mut self, node: &str, request: Moment, scope: DrainScope) {
-        let known = self.running.get(node);
-        if known.is_some_and(|running| running.request == request && running.scope == scope) {
+    /// Starts to evict the pods of a cordoned node. A task for another request or scope is replaced.
+    pub(crate) fn start(&mut self, node: &str, request: Moment, scope: DrainScope) {
+        let current = self.running.get(node);
+        if current.is_some_and(|running| running.request == request && running.scope == scope) {
             return;
         }
         self.stop(node);
-        // Those that have ended are of no interest any more.
+        // Remove ended tasks.
         while self.tasks.try_join_next().is_some() {}
-        let drain = NodeDrain::new(
-            Sighting { node: node.to_owned(), request, pods: PodsSeen::No, obstacle: None },
+        let eviction = NodeEviction::new(
+            EvictionProgress {
+                node: node.to_owned(),
+                request,
+                pods: PodsState::Unknown,
+                evicted: 0,
+                hold: None,
+            },
             scope,
             Arc::clone(&self.requests),
-            self.feed.join(),
-            self.tell.clone(),
+            self.pod_watch.subscribe(),
+            self.progress.clone(),
         );
-        let task = self.tasks.spawn(drain.run());
-        self.running.insert(node.to_owned(), Running { request, scope, task });
+        let task = self.tasks.spawn(eviction.run());
+        self.running.insert(node.to_owned(), RunningEviction { request, scope, task });
     }
 
-    /// Evicts no more of the node's pods, from now on: its drain was withdrawn, or is over.
+    /// Stops the evictions of a node.
     pub(crate) fn stop(&mut self, node: &str) {
         if let Some(running) = self.running.remove(node) {
             running.task.abort();
         }
     }
 
-    /// Starts those pods of DaemonSets on the node again that may have lost their VFs, and waits for a while until the
-    /// old ones are gone.
+    /// Restarts DaemonSet pods on the node that may have lost their VFs, and waits a limited time for the end of the
+    /// old ones.
     pub(crate) fn restart_daemon_pods(
         &self,
         node: &str,
-        lost: Lost,
-    ) -> impl Future<Output = Result<Restarted, WriteError>> + Send + 'static {
-        let (requests, feed, node) = (Arc::clone(&self.requests), self.feed.clone(), node.to_owned());
-        async move { daemon_pods::restart(&requests, &feed, &node, &lost).await }
+        filter: RestartFilter,
+    ) -> impl Future<Output = Result<RestartOutcome, WriteError>> + Send + 'static {
+        let (requests, pod_watch, node) =
+            (Arc::clone(&self.requests), self.pod_watch.clone(), node.to_owned());
+        async move { daemon_pods::restart(&requests, &pod_watch, &node, &filter).await }
     }
 }

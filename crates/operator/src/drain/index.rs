@@ -1,4 +1,4 @@
-//! Pools, nodes and node states as the API server tells them: plain data and no client.
+//! Stored pools, nodes and node states: plain data without a client.
 
 mod decide;
 
@@ -9,106 +9,106 @@ use kube::runtime::watcher::Event;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig, SriovOperatorConfig};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::store::{Changed, Known};
+use vfleet_cluster::store::{ObjectChange, ObjectStore};
 use vfleet_plan::drain::{
-    DrainFacts, Member, Moment, PodsSeen, Slot, holds_slot, is_left_in_the_middle, turn,
+    DrainFacts, Moment, PodsState, PoolMember, Slot, has_unfinished_go_drain, holds_slot, slot_priority,
 };
-use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
+use vfleet_plan::{NamedPool, NodeIdentity, find_pool_of_node};
 
-use super::evictions::Sighting;
-use super::line::{Line, Place};
-use super::objects::{SeenNode, SeenPool, SeenState};
+use super::evictions::EvictionProgress;
+use super::objects::{StoredNode, StoredNodeState, StoredPool};
+use super::slot_queue::{SlotQueue, SlotState};
 
-pub(super) use decide::{Decided, Todo};
+pub(super) use decide::{FullPool, NextAction, NodeDecision};
 
-/// All that draining is decided on.
+/// Stores and indexes that drain decisions are based on.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    /// Of the operator.
+pub(super) struct DrainIndex {
+    /// Namespace of the operator.
     namespace: String,
-    pools: Known<SeenPool>,
-    nodes: Known<SeenNode>,
-    states: Known<SeenState>,
-    /// `disableDrain`; `None` while the operator config was not seen.
+    pools: ObjectStore<StoredPool>,
+    nodes: ObjectStore<StoredNode>,
+    states: ObjectStore<StoredNodeState>,
+    /// `disableDrain`; `None` until the operator config is read.
     is_disabled: Option<bool>,
-    /// The pool of each node.
+    /// Pool of each node.
     member_of: HashMap<String, String>,
-    lines: HashMap<String, Line>,
-    /// The pools that list a node, and for which request.
+    queues: HashMap<String, SlotQueue>,
+    /// Pools whose status lists a node, with the request.
     listed_in: HashMap<String, BTreeMap<String, Moment>>,
-    /// Nodes whose objects were read from the API server itself, and have not changed since.
+    /// Nodes whose objects were read from the API server and have not changed since.
     verified: HashSet<String>,
-    /// Nodes of which the Go operator has left a drain in the middle.
-    left_in_the_middle: BTreeSet<String>,
-    /// What was last seen of the pods of nodes that are being drained.
-    sightings: HashMap<String, Sighting>,
+    /// Nodes with an unfinished drain of the Go operator.
+    unfinished_go_drains: BTreeSet<String>,
+    /// Eviction progress of nodes that are being drained.
+    eviction_progress: HashMap<String, EvictionProgress>,
 }
 
-/// What a change calls for.
+/// Nodes and pools that a change touches.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// Nodes for which something may be to be done.
+    /// Nodes to be processed.
     pub(super) nodes: BTreeSet<String>,
-    /// Pools whose slots may change hands.
+    /// Pools whose slots are to be planned.
     pub(super) pools: BTreeSet<String>,
 }
 
-impl Index {
-    /// Of the operator in `namespace`.
+impl DrainIndex {
+    /// Creates an empty index for the operator in `namespace`.
     pub(super) fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// Takes in a change of a node.
-    pub(super) fn node(&mut self, event: Event<Guarded<Node>>) -> Touched {
-        let was_alone = self.nodes.len() == 1;
-        let changed = self.nodes.update(event, |node| SeenNode::of(node, &self.namespace));
+    /// Stores a change of a node.
+    pub(super) fn update_node(&mut self, event: Event<Guarded<Node>>) -> Touched {
+        let was_single = self.nodes.len() == 1;
+        let changed = self.nodes.update(event, |node| StoredNode::of(node, &self.namespace));
         let mut touched = Touched::default();
-        for Changed { name, old, .. } in changed {
+        for ObjectChange { name, old, .. } in changed {
             let labels = self.nodes.get(&name).map(|node| &node.labels);
             if old.as_ref().map(|node| &node.labels) != labels {
-                self.find_pool(&name);
+                self.assign_pool(&name);
             }
-            self.changed(&name, &mut touched);
+            self.node_changed(&name, &mut touched);
         }
-        // With a second node a single one is no longer alone.
-        if was_alone != (self.nodes.len() == 1) {
+        // Single-node rules start or stop to apply.
+        if was_single != (self.nodes.len() == 1) {
             touched.nodes.extend(self.states.names().cloned());
         }
         touched
     }
 
-    /// Takes in a change of a node state.
-    pub(super) fn state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) -> Touched {
+    /// Stores a change of a node state.
+    pub(super) fn update_state(&mut self, event: Event<Guarded<SriovNetworkNodeState>>) -> Touched {
         let mut touched = Touched::default();
-        for Changed { name, .. } in self.states.update(event, SeenState::from) {
-            self.changed(&name, &mut touched);
+        for ObjectChange { name, .. } in self.states.update(event, StoredNodeState::from) {
+            self.node_changed(&name, &mut touched);
         }
         touched
     }
 
-    /// Takes in a change of a pool.
-    pub(super) fn pool(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> Touched {
+    /// Stores a change of a pool.
+    pub(super) fn update_pool(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> Touched {
         let mut touched = Touched::default();
-        for Changed { name, old, .. } in self.pools.update(event, SeenPool::from) {
+        for ObjectChange { name, old, .. } in self.pools.update(event, StoredPool::from) {
             let new = self.pools.get(&name);
             let spec_changed = old.as_ref().map(|pool| &pool.spec) != new.map(|pool| &pool.spec);
             let before = old.map(|pool| pool.slots).unwrap_or_default();
             let after = new.map(|pool| pool.slots.clone()).unwrap_or_default();
-            self.slots_changed(&name, &before, &after, &mut touched);
+            self.update_slots(&name, &before, &after, &mut touched);
             if spec_changed {
-                self.find_all_pools(&mut touched);
+                self.assign_all_pools(&mut touched);
             }
             if self.pools.get(&name).is_none() {
-                self.lines.remove(&name);
+                self.queues.remove(&name);
             }
             touched.pools.insert(name);
         }
         touched
     }
 
-    /// Takes in the operator config.
-    pub(super) fn settings(&mut self, config: Option<&SriovOperatorConfig>) -> Touched {
+    /// Stores the operator config.
+    pub(super) fn update_settings(&mut self, config: Option<&SriovOperatorConfig>) -> Touched {
         let is_disabled = config.map(|config| config.spec.disable_drain == Some(true));
         if self.is_disabled == is_disabled {
             return Touched::default();
@@ -116,40 +116,40 @@ impl Index {
         self.is_disabled = is_disabled;
         let mut touched = Touched::default();
         for name in self.states.names().cloned().collect::<Vec<_>>() {
-            self.changed(&name, &mut touched);
+            self.node_changed(&name, &mut touched);
         }
         touched
     }
 
-    /// Takes in what was seen of a node's pods.
-    pub(super) fn sighting(&mut self, sighting: Sighting) -> Touched {
-        let node = sighting.node.clone();
-        self.sightings.insert(node.clone(), sighting);
+    /// Stores the eviction progress of a node.
+    pub(super) fn update_progress(&mut self, progress: EvictionProgress) -> Touched {
+        let node = progress.node.clone();
+        self.eviction_progress.insert(node.clone(), progress);
         Touched { nodes: BTreeSet::from([node]), ..Default::default() }
     }
 
-    /// Nobody looks at the node's pods any more.
-    pub(super) fn forget_pods(&mut self, node: &str) {
-        self.sightings.remove(node);
+    /// Forgets the eviction progress of a node whose evictions were stopped.
+    pub(super) fn forget_progress(&mut self, node: &str) {
+        self.eviction_progress.remove(node);
     }
 
-    /// Both objects of the node were just read, first the Node, and are in here as they were then.
-    pub(super) fn verified(&mut self, node: &str) -> Touched {
+    /// Marks both objects of the node as just read from the API server, first the Node.
+    pub(super) fn mark_verified(&mut self, node: &str) -> Touched {
         self.verified.insert(node.to_owned());
         let listing = self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys);
         let pools = listing.chain(self.member_of.get(node)).cloned().collect();
         Touched { nodes: BTreeSet::from([node.to_owned()]), pools }
     }
 
-    /// Something is due for the node although nothing has changed.
-    pub(super) fn is_due(&mut self, node: &str) -> Touched {
+    /// Updates the slot queue of a node whose deadline has passed.
+    pub(super) fn requeue(&mut self, node: &str) -> Touched {
         let mut touched = Touched::default();
-        self.place(node, &mut touched);
+        self.update_slot_queue(node, &mut touched);
         touched.nodes.insert(node.to_owned());
         touched
     }
 
-    /// Whether all is known that decisions need.
+    /// Returns whether all objects that decisions need are read.
     pub(super) fn is_complete(&self) -> bool {
         self.pools.is_listed()
             && self.nodes.is_listed()
@@ -157,41 +157,42 @@ impl Index {
             && self.is_disabled.is_some()
     }
 
-    /// Whether there is a node or a node state of this name.
-    pub(super) fn knows_node(&self, name: &str) -> bool {
+    /// Returns whether a Node or node state of this name exists.
+    pub(super) fn contains_node(&self, name: &str) -> bool {
         self.nodes.get(name).is_some() || self.states.get(name).is_some()
     }
 
-    /// Whether the node's pods are to be evicted.
+    /// Returns whether the pods of the node are to be evicted.
     pub(super) fn is_being_drained(&self, node: &str) -> bool {
         let state = self.states.get(node).map(|state| state.facts.status);
         self.nodes.get(node).is_some() && state == Some(DrainStatus::Draining)
     }
 
-    /// The unique id of the node's node state.
+    /// Returns the uid of the node state.
     pub(super) fn state_uid(&self, node: &str) -> Option<&str> {
         self.states.get(node).map(|state| state.uid.as_str())
     }
 
-    /// Nodes that are in flight, or have a slot, also of the Go operator. One may come twice.
-    pub(super) fn draining(&self) -> impl Iterator<Item = &str> {
-        let listed = self.listed_in.keys().chain(&self.left_in_the_middle).map(String::as_str);
-        listed.chain(self.lines.values().flat_map(Line::holders))
+    /// Returns nodes that are drained, hold a slot or have an unfinished drain of the Go operator. May contain
+    /// duplicates.
+    pub(super) fn draining_nodes(&self) -> impl Iterator<Item = &str> {
+        let listed = self.listed_in.keys().chain(&self.unfinished_go_drains).map(String::as_str);
+        listed.chain(self.queues.values().flat_map(SlotQueue::holders))
     }
 
-    /// How many slots the pool has given, as it was last seen.
-    pub(super) fn slots_of(&self, pool: &str) -> usize {
+    /// Returns the number of granted slots of the pool.
+    pub(super) fn slot_count(&self, pool: &str) -> usize {
         self.pools.get(pool).map_or(0, |pool| pool.slots.len())
     }
 
-    /// Whether somebody waits for a slot of the pool.
-    pub(super) fn has_waiting(&self, pool: &str) -> bool {
-        self.lines.get(pool).is_some_and(Line::has_waiting)
+    /// Returns the number of nodes that wait for a slot of the pool.
+    pub(super) fn waiting_count(&self, pool: &str) -> usize {
+        self.queues.get(pool).map_or(0, SlotQueue::waiting_count)
     }
 
-    /// Those who wait for a slot of the pool.
-    pub(super) fn waiting(&self, pool: &str) -> impl Iterator<Item = &str> {
-        self.lines.get(pool).into_iter().flat_map(Line::waiting)
+    /// Returns the nodes that wait for a slot of the pool.
+    pub(super) fn waiting_nodes(&self, pool: &str) -> impl Iterator<Item = &str> {
+        self.queues.get(pool).into_iter().flat_map(SlotQueue::waiting)
     }
 
     fn facts(&self, node: &str) -> DrainFacts {
@@ -202,25 +203,25 @@ impl Index {
         }
     }
 
-    fn member<'a>(&'a self, name: &'a str, facts: &'a DrainFacts, pool: Option<&str>) -> Member<'a> {
+    fn member<'a>(&'a self, name: &'a str, facts: &'a DrainFacts, pool: Option<&str>) -> PoolMember<'a> {
         let own = self.member_of.get(name).map(String::as_str);
-        let is_guest = own != pool;
+        let is_former_member = own != pool;
         let listing = self.listed_in.get(name).into_iter().flatten();
-        let counts = |other: &str| if is_guest { Some(other) == own } else { Some(other) != pool };
+        let counts = |other: &str| if is_former_member { Some(other) == own } else { Some(other) != pool };
         let elsewhere = listing.filter(|(other, _)| counts(other));
         let request = facts.state.and_then(|state| state.request);
-        let sighting = self.sightings.get(name).filter(|sighting| Some(sighting.request) == request);
-        Member {
+        let progress = self.eviction_progress.get(name).filter(|progress| Some(progress.request) == request);
+        PoolMember {
             name,
             facts,
-            is_guest,
-            slot_elsewhere: elsewhere.map(|(_, request)| *request).max(),
-            pods: sighting.map_or(PodsSeen::No, |sighting| sighting.pods),
+            is_former_member,
+            slot_in_other_pool: elsewhere.map(|(_, request)| *request).max(),
+            pods: progress.map_or(PodsState::Unknown, |progress| progress.pods),
             mcp: None,
         }
     }
 
-    fn slots_changed(&mut self, pool: &str, before: &[Slot], after: &[Slot], touched: &mut Touched) {
+    fn update_slots(&mut self, pool: &str, before: &[Slot], after: &[Slot], touched: &mut Touched) {
         let is_in = |slots: &[Slot], slot: &Slot| slots.binary_search(slot).is_ok();
         for slot in before.iter().filter(|slot| !is_in(after, slot)) {
             if let Some(listing) = self.listed_in.get_mut(&slot.node) {
@@ -229,58 +230,59 @@ impl Index {
                     self.listed_in.remove(&slot.node);
                 }
             }
-            self.changed(&slot.node, touched);
+            self.node_changed(&slot.node, touched);
         }
         for slot in after.iter().filter(|slot| !is_in(before, slot)) {
             self.listed_in.entry(slot.node.clone()).or_default().insert(pool.to_owned(), slot.request);
-            self.changed(&slot.node, touched);
+            self.node_changed(&slot.node, touched);
         }
         if after.len() < before.len() {
-            // There may have been too many for any of them to begin.
-            let not_begun = after.iter().filter(|slot| !holds_slot(&self.facts(&slot.node)));
-            touched.nodes.extend(not_begun.map(|slot| slot.node.clone()));
+            // Drains may start that did not while more slots were granted than allowed.
+            let not_started = after.iter().filter(|slot| !holds_slot(&self.facts(&slot.node)));
+            touched.nodes.extend(not_started.map(|slot| slot.node.clone()));
         }
     }
 
-    /// Something of the node is not as it was.
-    fn changed(&mut self, node: &str, touched: &mut Touched) {
+    /// Updates the indexes after a change of the node.
+    fn node_changed(&mut self, node: &str, touched: &mut Touched) {
         self.verified.remove(node);
-        self.note_leftovers(node);
-        self.place(node, touched);
+        self.update_go_drain(node);
+        self.update_slot_queue(node, touched);
         touched.nodes.insert(node.to_owned());
     }
 
-    fn note_leftovers(&mut self, name: &str) {
+    fn update_go_drain(&mut self, name: &str) {
         let (node, state) = (self.nodes.get(name), self.states.get(name));
-        let is_ours_to_end = state.is_none_or(|state| !state.facts.is_external);
-        let is_left = node
-            .is_some_and(|node| is_left_in_the_middle(&node.leftovers, state.map(|state| &state.leftovers)));
-        if is_left && is_ours_to_end {
-            self.left_in_the_middle.insert(name.to_owned());
+        let is_ours = state.is_none_or(|state| !state.facts.is_external);
+        let is_unfinished = node.is_some_and(|node| {
+            has_unfinished_go_drain(&node.go_annotations, state.map(|state| &state.go_annotations))
+        });
+        if is_unfinished && is_ours {
+            self.unfinished_go_drains.insert(name.to_owned());
         } else {
-            self.left_in_the_middle.remove(name);
+            self.unfinished_go_drains.remove(name);
         }
     }
 
-    /// Puts the node in its place in its pool's line, and notes which pools' slots may change hands with that.
-    fn place(&mut self, node: &str, touched: &mut Touched) {
+    /// Updates the node in the slot queue of its pool and adds the pools whose slots are to be planned.
+    fn update_slot_queue(&mut self, node: &str, touched: &mut Touched) {
         let facts = self.facts(node);
         let pool = self.member_of.get(node).cloned();
-        let is_there = facts.node.is_some() && facts.state.is_some();
-        let place = is_there.then(|| {
+        let exists = facts.node.is_some() && facts.state.is_some();
+        let slot_state = exists.then(|| {
             let member = self.member(node, &facts, pool.as_deref());
-            match turn(&member, &self.rules(pool.as_deref()), now()) {
-                _ if holds_slot(&facts) => Place::Holds,
-                Some(turn) => turn.into(),
-                None => Place::Rests,
+            match slot_priority(&member, &self.rules(pool.as_deref()), now()) {
+                _ if holds_slot(&facts) => SlotState::Holds,
+                Some(priority) => priority.into(),
+                None => SlotState::Idle,
             }
         });
         let listing = self.listed_in.get(node);
         if let Some(pool) = pool {
             let is_listed = listing.is_some_and(|listing| listing.contains_key(&pool));
-            let fits = is_listed == (place == Some(Place::Holds));
-            let old = self.lines.entry(pool.clone()).or_default().put(node, place.clone());
-            if !fits || old != place {
+            let is_consistent = is_listed == (slot_state == Some(SlotState::Holds));
+            let old = self.queues.entry(pool.clone()).or_default().set(node, slot_state.clone());
+            if !is_consistent || old != slot_state {
                 touched.pools.insert(pool);
             }
         }
@@ -288,34 +290,34 @@ impl Index {
         touched.pools.extend(others.filter(|pool| self.member_of.get(node) != Some(*pool)).cloned());
     }
 
-    fn find_all_pools(&mut self, touched: &mut Touched) {
+    fn assign_all_pools(&mut self, touched: &mut Touched) {
         for node in self.nodes.names().cloned().collect::<Vec<_>>() {
             let before = self.member_of.get(&node).cloned();
-            self.find_pool(&node);
+            self.assign_pool(&node);
             if self.member_of.get(&node) != before.as_ref() {
                 touched.pools.extend(before);
-                self.changed(&node, touched);
+                self.node_changed(&node, touched);
             } else if self.states.get(&node).is_some_and(|state| state.facts.status != DrainStatus::Idle) {
-                // Other rules may hold now.
+                // The rules of the pool may have changed.
                 touched.nodes.insert(node);
             }
         }
     }
 
-    /// Finds out which pool the node belongs to now.
-    fn find_pool(&mut self, node: &str) {
-        let found = self.nodes.get(node).and_then(|seen| {
+    /// Updates the pool that the node belongs to.
+    fn assign_pool(&mut self, node: &str) {
+        let found = self.nodes.get(node).and_then(|stored| {
             let pools: Vec<_> =
                 self.pools.iter().map(|(name, pool)| NamedPool { name, spec: &pool.spec }).collect();
-            pool_of(&pools, NodeIdentity { name: node, labels: &seen.labels })
+            find_pool_of_node(&pools, NodeIdentity { name: node, labels: &stored.labels })
                 .map(|pool| pool.name.to_owned())
         });
         let before = self.member_of.get(node);
         if before == found.as_ref() {
             return;
         }
-        if let Some(line) = before.and_then(|pool| self.lines.get_mut(pool)) {
-            line.put(node, None);
+        if let Some(queue) = before.and_then(|pool| self.queues.get_mut(pool)) {
+            queue.set(node, None);
         }
         match found {
             Some(pool) => self.member_of.insert(node.to_owned(), pool),

@@ -1,9 +1,9 @@
-//! OpenShift's machine config pools: paused while nodes of theirs are drained, as both would drain nodes otherwise.
+//! Machine config pools (OpenShift), paused while their nodes are drained so that they do not drain nodes too.
 //!
-//! A pool is paused and marked in one write, on top of a version in which it is not at work: so it did not begin before
-//! the pause. It is let go on and unmarked in one write, too.
+//! A pool is paused and marked in one write with a resource version in which it was not updating, so no update started
+//! before the pause. Pause and mark are removed in one write too.
 
-mod seen;
+mod store;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,47 +18,47 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use vfleet_api::keys::{NODE_DRAIN_STATE, mcp_state};
-use vfleet_cluster::retry::Retries;
+use vfleet_cluster::retry::RetryQueue;
 use vfleet_cluster::watch;
 use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::drain::McpFacts;
 
-use crate::openshift::{looks, machine_config_pools, machine_configs};
+use crate::openshift::{detect_machine_config_pools, machine_config_pools, machine_configs};
 use crate::replica::context::Context;
-pub(crate) use seen::AtWork;
-use seen::{Seen, Write};
+pub(crate) use store::McpHold;
+use store::{McpStore, PauseWrite};
 
-/// The machine config pools, as last seen. Where there are none, no node has one.
+/// Watched machine config pools. Empty on clusters other than OpenShift.
 #[derive(Clone)]
 pub(crate) struct MachineConfigPools {
     context: Context,
-    seen: Arc<Mutex<Seen>>,
-    /// One write at a time: a pause on top of an unpause that is still on its way would be lost.
-    writes: Arc<tokio::sync::Mutex<()>>,
+    store: Arc<Mutex<McpStore>>,
+    /// Serializes writes: a pause during an unfinished unpause would be lost.
+    write_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl MachineConfigPools {
     pub(crate) fn new(context: &Context) -> Self {
-        Self { context: context.clone(), seen: Arc::default(), writes: Arc::default() }
+        Self { context: context.clone(), store: Arc::default(), write_lock: Arc::default() }
     }
 
-    /// Whether all is known that there is to know: before that, a node may have a pool that was not seen yet.
+    /// Returns whether all pools and nodes are listed.
     pub(crate) fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }
 
-    /// Whether there is nothing to wait for: all is known, or it cannot be seen now.
+    /// Returns whether all pools and nodes are listed, or cannot be listed at the moment.
     pub(crate) fn is_settled(&self) -> bool {
         self.lock().is_settled()
     }
 
-    /// Why the node's pool counts as at work.
-    pub(crate) fn at_work(&self, node: &str) -> AtWork {
-        self.lock().at_work(node)
+    /// Returns why a drain of the node has to wait for its pool.
+    pub(crate) fn find_hold(&self, node: &str) -> McpHold {
+        self.lock().find_hold(node)
     }
 
-    /// What counts of the node's pool; `None` when it has none. `draining`: nodes that are in flight or have a slot.
-    /// A pool that is not known yet counts as at work.
+    /// Returns the facts of the node's pool; `None` if it has none. `draining`: nodes that are drained or hold a slot.
+    /// An unknown pool counts as updating.
     pub(crate) fn facts<'a>(
         &self,
         node: &str,
@@ -67,28 +67,28 @@ impl MachineConfigPools {
         self.lock().facts(node, draining)
     }
 
-    /// The name of the node's pool.
+    /// Returns the name of the node's pool.
     pub(crate) fn pool_of(&self, node: &str) -> Option<String> {
         self.lock().pool_of(node).map(str::to_owned)
     }
 
-    /// Pauses the pool and marks it so, unless it is at work by now.
+    /// Pauses and marks the pool, unless it is updating by now.
     pub(crate) async fn pause(&self, pool: &str) -> Result<(), WriteError> {
-        self.write(pool, Write::Pause).await
+        self.write(pool, PauseWrite::Pause).await
     }
 
-    /// Lets the pool go on and takes off the mark. From now on the pool does not count as paused.
+    /// Removes pause and mark of the pool. From now on it does not count as paused.
     pub(crate) async fn unpause(&self, pool: &str) -> Result<(), WriteError> {
         self.lock().begin_unpause(pool);
-        self.write(pool, Write::Unpause).await
+        self.write(pool, PauseWrite::Unpause).await
     }
 
-    async fn write(&self, pool: &str, write: Write) -> Result<(), WriteError> {
-        let _one_at_a_time = self.writes.lock().await;
+    async fn write(&self, pool: &str, write: PauseWrite) -> Result<(), WriteError> {
+        let _guard = self.write_lock.lock().await;
         let Some(version) = self.lock().version_to_write(pool, write) else { return Ok(()) };
         let (state, is_paused) = match write {
-            Write::Pause => (mcp_state::PAUSED, true),
-            Write::Unpause => (mcp_state::IDLE, false),
+            PauseWrite::Pause => (mcp_state::PAUSED, true),
+            PauseWrite::Unpause => (mcp_state::IDLE, false),
         };
         let patch = json!({
             "metadata": { "resourceVersion": version, "annotations": { NODE_DRAIN_STATE: state } },
@@ -97,127 +97,139 @@ impl MachineConfigPools {
         let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &machine_config_pools());
         let writer = Writer::new(self.context.leadership.clone());
         let result = writer.patch(&api, pool, &Patch::Merge(patch)).await;
-        let mut seen = self.lock();
+        let mut store = self.lock();
         match result {
             Ok(written) => {
-                tracing::info!(pool, state, "machine config pool written");
-                seen.written(&written);
+                let action = if is_paused { "paused" } else { "unpaused" };
+                tracing::info!("MachineConfigPool {pool}: {action}");
+                store.handle_written(&written);
                 Ok(())
             }
             Err(error) => {
-                // Without an answer nobody knows whether it was written: the next change tells.
-                let is_refused =
+                // Without an answer the result of the write is unknown until the next change of the pool.
+                let is_rejected =
                     matches!(error, WriteError::Api(kube::Error::Api(_)) | WriteError::NotLeading);
-                if is_refused && write == Write::Unpause {
-                    seen.end_unpause(pool);
+                if is_rejected && write == PauseWrite::Unpause {
+                    store.cancel_unpause(pool);
                 }
                 Err(error)
             }
         }
     }
 
-    /// Follows pools and nodes; gives the nodes for which something changed. To be polled for as long as the others are
-    /// asked. Never ends, unless the watches do.
-    pub(crate) fn changes(&self) -> impl Stream<Item = BTreeSet<String>> + Send + use<> {
+    /// Watches pools and nodes and returns the nodes that a change touches. Must be polled to keep the store current.
+    pub(crate) fn stream_changes(&self) -> impl Stream<Item = BTreeSet<String>> + Send + use<> {
         let pools = self.clone();
-        looks(&self.context).flat_map(move |look| {
-            // No node is touched by this, but where there are no pools all is known now.
-            let told = futures::stream::iter([BTreeSet::new()]);
+        detect_machine_config_pools(&self.context).flat_map(move |look| {
+            // An empty change, because without pools everything is known now.
+            let first = futures::stream::iter([BTreeSet::new()]);
             match look {
                 Ok(true) => {
-                    pools.lock().begin(true);
-                    told.chain(Follower::new(&pools).changes()).boxed()
+                    pools.lock().set_available(true);
+                    first.chain(McpWatch::new(&pools).stream_changes()).boxed()
                 }
                 Ok(false) => {
-                    pools.lock().begin(false);
-                    told.chain(futures::stream::pending()).boxed()
+                    pools.lock().set_available(false);
+                    first.chain(futures::stream::pending()).boxed()
                 }
                 Err(error) => {
-                    pools.lock().refused(error.to_string());
-                    told.boxed()
+                    pools.lock().set_error(error.to_string());
+                    first.boxed()
                 }
             }
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        // Whatever was left there is what was seen.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, McpStore> {
+        // A panic under the lock leaves the store consistent.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Something changed.
-enum Change {
+/// Change of a watched object.
+enum McpChange {
     Pool(Event<DynamicObject>),
-    Refused(watcher::Error),
+    WatchFailed(watcher::Error),
     Node(Event<PartialObjectMeta<Node>>),
 }
 
-/// What was asked of one machine config: its name, and whose it is.
-type Answer = (String, Result<Option<String>, WriteError>);
+/// Name of a machine config, and the pool that owns it.
+type OwnerLookup = (String, Result<Option<String>, WriteError>);
 
-/// Follows pools and nodes, and asks whose a machine config is that a node names. Machine configs are large: they are
-/// asked for one by one, and only their metadata.
-struct Follower {
+/// Watch of pools and nodes. Reads the owners of the machine configs that nodes name; only their metadata and one by
+/// one, because machine configs are large.
+struct McpWatch {
     pools: MachineConfigPools,
-    changes: BoxStream<'static, Change>,
-    lookups: FuturesUnordered<futures::future::BoxFuture<'static, Answer>>,
-    retries: Retries<String>,
+    changes: BoxStream<'static, McpChange>,
+    lookups: FuturesUnordered<futures::future::BoxFuture<'static, OwnerLookup>>,
+    retries: RetryQueue<String>,
 }
 
-impl Follower {
+impl McpWatch {
     fn new(pools: &MachineConfigPools) -> Self {
         let client = &pools.context.client;
         let resource = machine_config_pools();
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let objects = watcher(objects, watcher::Config::default()).default_backoff();
-        let objects = objects.map(|change| change.map_or_else(Change::Refused, Change::Pool));
-        let nodes = watch::metadata_changes::<Node>(Api::all(client.clone()));
-        let changes = futures::stream::select(objects, nodes.map(Change::Node)).boxed();
-        Self { pools: pools.clone(), changes, lookups: FuturesUnordered::new(), retries: Retries::default() }
+        let objects = objects.map(|change| change.map_or_else(McpChange::WatchFailed, McpChange::Pool));
+        let nodes = watch::watch_metadata::<Node>(Api::all(client.clone()));
+        let changes = futures::stream::select(objects, nodes.map(McpChange::Node)).boxed();
+        Self {
+            pools: pools.clone(),
+            changes,
+            lookups: FuturesUnordered::new(),
+            retries: RetryQueue::default(),
+        }
     }
 
-    fn changes(self) -> impl Stream<Item = BTreeSet<String>> + Send {
-        futures::stream::unfold(self, async |mut follower| {
-            let touched = follower.next().await?;
-            Some((touched, follower))
+    fn stream_changes(self) -> impl Stream<Item = BTreeSet<String>> + Send {
+        futures::stream::unfold(self, async |mut watch| {
+            let touched = watch.next().await?;
+            Some((touched, watch))
         })
     }
 
     async fn next(&mut self) -> Option<BTreeSet<String>> {
         let touched = tokio::select! {
             change = self.changes.next() => match change? {
-                Change::Pool(event) => self.pools.lock().pool(event),
-                Change::Refused(error) => {
-                    tracing::warn!(%error, "watching machine config pools is interrupted, will go on");
-                    self.pools.lock().refused(error.to_string());
+                McpChange::Pool(event) => self.pools.lock().update_pool(event),
+                McpChange::WatchFailed(error) => {
+                    tracing::warn!(%error, "watch of MachineConfigPools interrupted, retrying");
+                    self.pools.lock().set_error(error.to_string());
                     BTreeSet::new()
                 }
-                Change::Node(event) => self.pools.lock().node(event),
+                McpChange::Node(event) => self.pools.lock().update_node(event),
             },
-            Some((config, answer)) = self.lookups.next() => self.answered(config, answer),
+            Some((config, answer)) = self.lookups.next() => self.handle_lookup(config, answer),
             config = self.retries.next() => {
                 self.look_up(config);
                 BTreeSet::new()
             }
         };
-        let asked = self.pools.lock().take_questions();
-        for config in asked {
+        let configs = self.pools.lock().take_lookups();
+        for config in configs {
             self.look_up(config);
         }
         Some(touched)
     }
 
-    fn answered(&mut self, config: String, answer: Result<Option<String>, WriteError>) -> BTreeSet<String> {
+    fn handle_lookup(
+        &mut self,
+        config: String,
+        answer: Result<Option<String>, WriteError>,
+    ) -> BTreeSet<String> {
         match answer {
             Ok(owner) => {
                 self.retries.forget(&config);
-                self.pools.lock().learn(config, owner)
+                self.pools.lock().set_owner(config, owner)
             }
             Err(error) => {
-                tracing::warn!(config, %error, "cannot see whose machine config this is, will ask again: nodes that have it are not drained until then");
-                if self.pools.lock().is_named(&config) {
-                    self.retries.later(config);
+                tracing::warn!(
+                    %error,
+                    "machine config {config}: cannot find its MachineConfigPool, retrying; its nodes are not drained until then"
+                );
+                if self.pools.lock().is_used(&config) {
+                    self.retries.schedule(config);
                 }
                 BTreeSet::new()
             }
@@ -230,8 +242,8 @@ impl Follower {
         let writer = Writer::new(self.pools.context.leadership.clone());
         self.lookups.push(Box::pin(async move {
             let answer = match writer.read(&api, &config).await {
-                Ok(Some(found)) => Ok(seen::owner(found.owner_references())),
-                Ok(None) => Err(not_there(&config)),
+                Ok(Some(found)) => Ok(store::find_owner(found.owner_references())),
+                Ok(None) => Err(not_found(&config)),
                 Err(error) => Err(error),
             };
             (config, answer)
@@ -239,8 +251,9 @@ impl Follower {
     }
 }
 
-/// A node names it, so that it should be there: it may come, or the node may get another.
-fn not_there(config: &str) -> WriteError {
-    let status = kube::core::Status::failure(&format!("machine config {config} is not there"), "NotFound");
+/// Returns the error for a machine config that a node names but that does not exist. Worth a retry: it may be created,
+/// or the node may get another.
+fn not_found(config: &str) -> WriteError {
+    let status = kube::core::Status::failure(&format!("machine config {config} does not exist"), "NotFound");
     WriteError::Api(kube::Error::Api(Box::new(status.with_code(404))))
 }

@@ -1,4 +1,4 @@
-//! Drains of the Go operator that are under way become ours: annotations move to the node state's status.
+//! Migration of unfinished drains of the Go operator from annotations to the status of the node state.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -9,57 +9,61 @@ use vfleet_api::keys::{
 };
 use vfleet_api::node_state::DrainStatus;
 use vfleet_cluster::write::{WriteError, Writer};
-use vfleet_plan::drain::{Migration, Moment, MovedStatus};
+use vfleet_plan::drain::{MigratedStatus, MigrationStep, Moment};
 
-use super::objects::Version;
+use super::objects::ResourceVersion;
 use super::writes::DrainWriter;
 use crate::replica::context::Context;
 
-/// What the migration of a node was decided on.
-pub(super) struct Place<'a> {
+/// Node to be migrated, with the resource versions of the decision.
+pub(super) struct MigrationTarget<'a> {
     pub(super) name: &'a str,
-    pub(super) node: &'a Version,
-    pub(super) state: &'a Version,
+    pub(super) node: &'a ResourceVersion,
+    pub(super) state: &'a ResourceVersion,
 }
 
 impl DrainWriter {
-    /// Takes the next step of a node's migration; what comes after it shows when the write is seen.
-    pub(super) async fn migrate(&self, at: Place<'_>, migration: &Migration) -> Result<(), WriteError> {
-        match migration {
-            Migration::Status(moved) => {
-                let patch = status_patch(*moved, at.state, Moment::from(Timestamp::now()));
-                if self.patch_status(at.name, patch).await? {
-                    let status = moved.status.as_str();
-                    tracing::info!(node = at.name, status, "a drain of the Go operator goes on");
+    /// Executes one step of a migration. The next step is planned from the result.
+    pub(super) async fn migrate(
+        &self,
+        target: MigrationTarget<'_>,
+        step: &MigrationStep,
+    ) -> Result<(), WriteError> {
+        match step {
+            MigrationStep::Status(migrated) => {
+                let patch = status_patch(*migrated, target.state, Moment::from(Timestamp::now()));
+                if self.patch_status(target.name, patch).await? {
+                    let (node, status) = (target.name, migrated.status.as_str());
+                    tracing::info!("{node}: continuing the drain of the Go operator with status {status}");
                 }
             }
-            Migration::Node(mark) => {
+            MigrationStep::Node(mark) => {
                 let mut annotations = json!({ NODE_DRAIN_STATE: null, DESIRED_DRAIN_STATE: null });
                 if let Some(mark) = mark {
                     annotations[CORDON] = json!(mark.cordon.text());
                     annotations[DRAIN_REQUEST] = json!(mark.request_text(&self.namespace));
                 }
-                self.patch_node(at.name, at.node, annotations, None).await?;
+                self.patch_node(target.name, target.node, annotations, None).await?;
             }
-            Migration::State => {
+            MigrationStep::State => {
                 let annotations = json!({ DESIRED_DRAIN_STATE: null, CURRENT_DRAIN_STATE: null });
-                self.annotate_state(at.name, at.state, annotations).await?;
+                self.annotate_state(target.name, target.state, annotations).await?;
             }
-            Migration::Unknown { .. } => {}
+            MigrationStep::UnknownValue { .. } => {}
         }
         Ok(())
     }
 }
 
-/// What is said about a value that means nothing to us.
-pub(super) fn unknown_text(key: &str, value: &str) -> String {
+/// Returns the message about an annotation with an unknown value.
+pub(super) fn unknown_value_text(key: &str, value: &str) -> String {
     format!(
-        "annotation {key} says {value:?}, which means nothing here, and stays: remove it, or set it to Idle, once the \
-         node is as it shall be"
+        "annotation {key} has the unknown value {value:?} and is ignored: remove it, or set it to Idle, when no drain \
+         is in progress"
     )
 }
 
-/// Old versions of the Go operator let one node drain at a time, whoever held this lease.
+/// Deletes the lease with which old versions of the Go operator drained one node at a time.
 pub(super) async fn remove_lease(context: Context) -> Result<(), WriteError> {
     let writer = Writer::new(context.leadership.clone());
     let leases: Api<Lease> = Api::namespaced(context.client.clone(), &context.config.namespace);
@@ -69,13 +73,13 @@ pub(super) async fn remove_lease(context: Context) -> Result<(), WriteError> {
     }
 }
 
-fn status_patch(moved: MovedStatus, version: &Version, now: Moment) -> Value {
+fn status_patch(migrated: MigratedStatus, version: &ResourceVersion, now: Moment) -> Value {
     let mut status = json!({
-        "drainStatus": moved.status,
-        "drainScope": moved.scope,
-        "drainRequestedAt": moved.request.to_time(),
+        "drainStatus": migrated.status,
+        "drainScope": migrated.scope,
+        "drainRequestedAt": migrated.request.to_time(),
     });
-    match moved.status {
+    match migrated.status {
         DrainStatus::Draining => status["drainingSince"] = json!(now.to_time()),
         DrainStatus::DrainingComplete => status["drainCompletedAt"] = json!(now.to_time()),
         _ => {}
@@ -92,11 +96,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moved_status_can_be_read_back() {
+    fn a_migrated_status_can_be_read_back() {
         let (request, now) = (Moment(1_000_001), Moment(2_000_002));
         for status in [DrainStatus::DrainRequired, DrainStatus::Draining, DrainStatus::DrainingComplete] {
-            let moved = MovedStatus { status, scope: DrainScope::Full, request };
-            let mut object = status_patch(moved, &Version::from("7"), now);
+            let migrated = MigratedStatus { status, scope: DrainScope::Full, request };
+            let mut object = status_patch(migrated, &ResourceVersion::from("7"), now);
             assert_eq!(object["metadata"]["resourceVersion"], "7");
             object["spec"] = json!({});
             let facts = StateFacts::of(&serde_json::from_value::<SriovNetworkNodeState>(object).unwrap());

@@ -1,4 +1,4 @@
-//! What is kept of the objects that draining is about.
+//! Stored parts of Nodes, node states and pools.
 
 use std::collections::BTreeMap;
 
@@ -10,50 +10,50 @@ use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, NODE_DRAIN_STAT
 use vfleet_api::meta::Condition;
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
-use vfleet_cluster::store::Counts;
+use vfleet_cluster::store::StoredObject;
 use vfleet_plan::drain::{NodeFacts, Slot, StateFacts};
 
-/// What is kept of a Node.
+/// Stored part of a Node.
 #[derive(Clone, Debug)]
-pub(super) struct SeenNode {
+pub(super) struct StoredNode {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) facts: NodeFacts,
-    /// What the Go operator left, if anything.
-    pub(super) leftovers: BTreeMap<String, String>,
-    pub(super) version: Version,
+    /// Drain annotations of the Go operator.
+    pub(super) go_annotations: BTreeMap<String, String>,
+    pub(super) version: ResourceVersion,
 }
 
-/// What is kept of a node state.
+/// Stored part of a node state.
 #[derive(Clone, Debug)]
-pub(super) struct SeenState {
+pub(super) struct StoredNodeState {
     pub(super) facts: StateFacts,
-    /// Resources whose VFs the agent did not touch.
+    /// Resources whose VFs the agent did not change.
     pub(super) kept_resources: Vec<String>,
-    /// What the Go operator left, if anything.
-    pub(super) leftovers: BTreeMap<String, String>,
-    /// When its drain status was written, by the API server's clock.
+    /// Drain annotations of the Go operator.
+    pub(super) go_annotations: BTreeMap<String, String>,
+    /// Time of the last write of the drain status by the API server's clock.
     pub(super) status_written_at: Option<Timestamp>,
-    /// Why the agent's last attempt failed.
+    /// Error of the agent's last attempt.
     pub(super) last_error: Option<String>,
-    /// What we say about its drain.
+    /// Condition `Blocked`.
     pub(super) blocked: Option<Condition>,
     pub(super) uid: String,
-    pub(super) version: Version,
+    pub(super) version: ResourceVersion,
 }
 
-/// What is kept of a pool.
+/// Stored part of a pool.
 #[derive(Clone, Debug)]
-pub(super) struct SeenPool {
+pub(super) struct StoredPool {
     pub(super) spec: SriovNetworkPoolConfigSpec,
     pub(super) slots: Vec<Slot>,
-    pub(super) version: Version,
+    pub(super) version: ResourceVersion,
 }
 
-/// A version of an object, as the API server calls it: a number that grows with each write of anything.
+/// Resource version of an object, a number that grows with every write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Version(String);
+pub(super) struct ResourceVersion(String);
 
-impl Version {
+impl ResourceVersion {
     fn of(object: &impl ResourceExt) -> Self {
         Self(object.resource_version().unwrap_or_default())
     }
@@ -67,14 +67,14 @@ impl Version {
     }
 }
 
-impl From<&str> for Version {
+impl From<&str> for ResourceVersion {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
 }
 
-impl SeenNode {
-    /// What counts for the operator in `namespace`.
+impl StoredNode {
+    /// Reads a Node for the operator in `namespace`.
     pub(super) fn of(node: Node, namespace: &str) -> Self {
         let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
@@ -84,27 +84,27 @@ impl SeenNode {
         let is_ready = conditions.unwrap_or_default().iter().any(is_ready);
         Self {
             facts: NodeFacts::of(node.annotations(), namespace, is_cordoned, is_ready),
-            leftovers: leftovers(node.annotations()),
-            version: Version::of(&node),
+            go_annotations: go_annotations(node.annotations()),
+            version: ResourceVersion::of(&node),
             labels: node.metadata.labels.unwrap_or_default(),
         }
     }
 }
 
-impl From<SriovNetworkNodeState> for SeenState {
+impl From<SriovNetworkNodeState> for StoredNodeState {
     fn from(state: SriovNetworkNodeState) -> Self {
-        let (facts, version) = (StateFacts::of(&state), Version::of(&state));
-        let (uid, leftovers) = (state.uid().unwrap_or_default(), leftovers(state.annotations()));
+        let (facts, version) = (StateFacts::of(&state), ResourceVersion::of(&state));
+        let (uid, go_annotations) = (state.uid().unwrap_or_default(), go_annotations(state.annotations()));
         let status_written_at = written_at(&state);
         let status = state.status.unwrap_or_default();
         let last_error = status.last_sync_error.filter(|error| !error.is_empty());
         let blocked = status.conditions.into_iter().flatten().find(|condition| condition.type_ == BLOCKED);
         let kept_resources = status.kept_resources.unwrap_or_default();
-        Self { facts, kept_resources, leftovers, status_written_at, last_error, blocked, uid, version }
+        Self { facts, kept_resources, go_annotations, status_written_at, last_error, blocked, uid, version }
     }
 }
 
-/// Who owns the field has written just this value, and nothing after it.
+/// Returns the time of the last write of the drain status: the owner of the field has written its current value.
 fn written_at(state: &SriovNetworkNodeState) -> Option<Timestamp> {
     let owns = |fields: &serde_json::Value| fields.pointer("/f:status/f:drainStatus").is_some();
     let entries = state.managed_fields().iter();
@@ -112,7 +112,7 @@ fn written_at(state: &SriovNetworkNodeState) -> Option<Timestamp> {
     owning.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()
 }
 
-fn leftovers(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn go_annotations(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let found = [NODE_DRAIN_STATE, DESIRED_DRAIN_STATE, CURRENT_DRAIN_STATE].iter().filter_map(|key| {
         let value = annotations.get(*key)?;
         Some(((*key).to_owned(), value.clone()))
@@ -120,15 +120,17 @@ fn leftovers(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String>
     found.collect()
 }
 
-impl From<SriovNetworkPoolConfig> for SeenPool {
+impl From<SriovNetworkPoolConfig> for StoredPool {
     fn from(pool: SriovNetworkPoolConfig) -> Self {
-        Self { slots: Slot::of(pool.status.as_ref()), version: Version::of(&pool), spec: pool.spec }
+        Self { slots: Slot::of(pool.status.as_ref()), version: ResourceVersion::of(&pool), spec: pool.spec }
     }
 }
 
-impl Counts for SeenNode {
-    fn same(&self, other: &Self) -> bool {
-        self.facts == other.facts && self.labels == other.labels && self.leftovers == other.leftovers
+impl StoredObject for StoredNode {
+    fn is_equivalent(&self, other: &Self) -> bool {
+        self.facts == other.facts
+            && self.labels == other.labels
+            && self.go_annotations == other.go_annotations
     }
 
     fn version(&self) -> u64 {
@@ -136,10 +138,11 @@ impl Counts for SeenNode {
     }
 }
 
-impl Counts for SeenState {
-    fn same(&self, other: &Self) -> bool {
-        let content =
-            |state: &Self| (state.facts, state.blocked.clone(), state.uid.clone(), state.leftovers.clone());
+impl StoredObject for StoredNodeState {
+    fn is_equivalent(&self, other: &Self) -> bool {
+        let content = |state: &Self| {
+            (state.facts, state.blocked.clone(), state.uid.clone(), state.go_annotations.clone())
+        };
         content(self) == content(other)
     }
 
@@ -148,8 +151,8 @@ impl Counts for SeenState {
     }
 }
 
-impl Counts for SeenPool {
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for StoredPool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.slots == other.slots && self.spec == other.spec
     }
 

@@ -1,5 +1,5 @@
-//! How draining is written: every write on top of the version of the object that it was decided on. Who was too late
-//! looks at the object again, and decides again.
+//! Writes of the drain controller. Every write carries the resource version of the object that the decision is based
+//! on; after a conflict the object is read again for a new decision.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
@@ -12,25 +12,25 @@ use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_cluster::guarded::Guarded;
 use vfleet_cluster::write::{WriteError, Writer};
-use vfleet_plan::drain::{Mark, Moment, Retry, Slot};
+use vfleet_plan::drain::{CordonMark, Moment, RetryState, Slot};
 
-use super::objects::{SeenNode, Version};
+use super::objects::{ResourceVersion, StoredNode};
 use crate::replica::context::Context;
 
-/// Writers who come in between again and again do not hold us up for long.
-const TRIES_ON_TOP: usize = 10;
+/// Tries of an uncordon after conflicts.
+const UNCORDON_TRIES: usize = 10;
 
-/// An object as the API server has it, or had it a moment ago.
+/// Object that was just read from the API server; `None` if it does not exist.
 #[derive(Debug)]
-pub(super) enum Fresh {
+pub(super) enum FreshObject {
     Node(Option<Box<Node>>),
     State(Option<Box<SriovNetworkNodeState>>),
     Pool(Option<Box<SriovNetworkPoolConfig>>),
-    /// Both objects of the node were read, first the Node, and came before this.
+    /// Node and node state of a node were read in this order, and sent before this message.
     Verified,
 }
 
-/// Writes what was decided. Whatever it sees of objects goes to the index.
+/// Client for the writes of drain decisions. Sends every object that it reads to the index.
 #[derive(Clone)]
 pub(super) struct DrainWriter {
     nodes: Api<Node>,
@@ -38,19 +38,19 @@ pub(super) struct DrainWriter {
     pools: Api<SriovNetworkPoolConfig>,
     writer: Writer,
     pub(super) namespace: String,
-    seen: mpsc::UnboundedSender<(String, Fresh)>,
+    fresh: mpsc::UnboundedSender<(String, FreshObject)>,
 }
 
-/// A new drain status.
+/// New drain status of a node state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NewStatus {
+pub(super) struct NewDrainStatus {
     pub(super) status: DrainStatus,
     pub(super) request: Option<Moment>,
-    pub(super) retry: Option<Retry>,
+    pub(super) retry: Option<RetryState>,
 }
 
 impl DrainWriter {
-    pub(super) fn new(context: &Context, seen: mpsc::UnboundedSender<(String, Fresh)>) -> Self {
+    pub(super) fn new(context: &Context, fresh: mpsc::UnboundedSender<(String, FreshObject)>) -> Self {
         let (client, namespace) = (&context.client, context.config.namespace.as_str());
         Self {
             nodes: Api::all(client.clone()),
@@ -58,16 +58,16 @@ impl DrainWriter {
             pools: Api::namespaced(client.clone(), namespace),
             writer: Writer::new(context.leadership.clone()),
             namespace: namespace.to_owned(),
-            seen,
+            fresh,
         }
     }
 
-    /// Writes a new drain status. Tells whether it was written.
+    /// Writes a new drain status. Returns false after a conflict.
     pub(super) async fn set_status(
         &self,
         node: &str,
-        version: &Version,
-        new: NewStatus,
+        version: &ResourceVersion,
+        new: NewDrainStatus,
         now: Moment,
     ) -> Result<bool, WriteError> {
         let retry =
@@ -89,39 +89,44 @@ impl DrainWriter {
         .await
     }
 
-    /// Tells whether it was written.
+    /// Patches the status of a node state. Returns false after a conflict.
     pub(super) async fn patch_status(&self, node: &str, patch: Value) -> Result<bool, WriteError> {
         let written = self.writer.patch_status(&self.states, node, &Patch::Merge(patch)).await;
-        self.took(node, &self.states, written, |state| Fresh::State(state.map(Box::new))).await
+        self.send_result(node, &self.states, written, |state| FreshObject::State(state.map(Box::new))).await
     }
 
-    /// Changes annotations of the node state. Tells whether it was written.
+    /// Changes annotations of a node state. Returns false after a conflict.
     pub(super) async fn annotate_state(
         &self,
         node: &str,
-        version: &Version,
+        version: &ResourceVersion,
         annotations: Value,
     ) -> Result<bool, WriteError> {
         let patch =
             json!({ "metadata": { "resourceVersion": version.as_str(), "annotations": annotations } });
         let written = self.writer.patch(&self.states, node, &Patch::Merge(patch)).await;
-        self.took(node, &self.states, written, |state| Fresh::State(state.map(Box::new))).await
+        self.send_result(node, &self.states, written, |state| FreshObject::State(state.map(Box::new))).await
     }
 
-    /// Cordons the node and marks it, in one write. Tells whether it was written.
-    pub(super) async fn cordon(&self, node: &str, version: &Version, mark: Mark) -> Result<bool, WriteError> {
+    /// Cordons and marks a node in one write. Returns false after a conflict.
+    pub(super) async fn cordon(
+        &self,
+        node: &str,
+        version: &ResourceVersion,
+        mark: CordonMark,
+    ) -> Result<bool, WriteError> {
         let annotations =
             json!({ CORDON: mark.cordon.text(), DRAIN_REQUEST: mark.request_text(&self.namespace) });
         self.patch_node(node, version, annotations, Some(json!({ "unschedulable": true }))).await
     }
 
-    /// Takes the mark off, the cordon with it unless it stays, and notes that the request is over, in one write. Tells
-    /// whether it was written. If the Node is not as it was decided on, on top of whatever it is now, as long as it is
-    /// marked for this request: what comes before it may take a while, and must not be done twice.
+    /// Removes mark and cordon, unless the cordon stays, and records the finished request, in one write. Returns
+    /// whether it was written. After a conflict it tries again as long as the Node is marked for this request, so that
+    /// the restart of DaemonSet pods before it is not repeated.
     pub(super) async fn uncordon(
         &self,
         node: &str,
-        version: &Version,
+        version: &ResourceVersion,
         request: Moment,
         stays_cordoned: bool,
     ) -> Result<bool, WriteError> {
@@ -130,28 +135,28 @@ impl DrainWriter {
         if self.patch_node(node, version, annotations.clone(), spec.clone()).await? {
             return Ok(true);
         }
-        for _ in 0..TRIES_ON_TOP {
+        for _ in 0..UNCORDON_TRIES {
             let Some(found) = self.writer.read(&self.nodes, node).await? else {
-                self.saw(node, Fresh::Node(None));
+                self.send(node, FreshObject::Node(None));
                 return Ok(false);
             };
-            let seen = SeenNode::of(found.clone(), &self.namespace);
-            if seen.facts.mark.map(|mark| mark.request) != Some(request) {
-                self.saw(node, Fresh::Node(Some(Box::new(found))));
+            let stored = StoredNode::of(found.clone(), &self.namespace);
+            if stored.facts.mark.map(|mark| mark.request) != Some(request) {
+                self.send(node, FreshObject::Node(Some(Box::new(found))));
                 return Ok(false);
             }
-            if self.patch_node(node, &seen.version, annotations.clone(), spec.clone()).await? {
+            if self.patch_node(node, &stored.version, annotations.clone(), spec.clone()).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Notes on the node that the request is over.
-    pub(super) async fn conclude(
+    /// Records on the Node that the request is finished.
+    pub(super) async fn record_finish(
         &self,
         node: &str,
-        version: &Version,
+        version: &ResourceVersion,
         request: Moment,
     ) -> Result<bool, WriteError> {
         self.patch_node(node, version, json!({ LAST_DRAIN: request.text() }), None).await
@@ -160,7 +165,7 @@ impl DrainWriter {
     pub(super) async fn patch_node(
         &self,
         node: &str,
-        version: &Version,
+        version: &ResourceVersion,
         annotations: Value,
         spec: Option<Value>,
     ) -> Result<bool, WriteError> {
@@ -170,14 +175,14 @@ impl DrainWriter {
             patch["spec"] = spec;
         }
         let written = self.writer.patch(&self.nodes, node, &Patch::Merge(patch)).await;
-        self.took(node, &self.nodes, written, |node| Fresh::Node(node.map(Box::new))).await
+        self.send_result(node, &self.nodes, written, |node| FreshObject::Node(node.map(Box::new))).await
     }
 
-    /// Writes the pool's list of slots. Tells whether it was written.
+    /// Writes the slots of a pool. Returns false after a conflict.
     pub(super) async fn set_slots(
         &self,
         pool: &str,
-        version: &Version,
+        version: &ResourceVersion,
         slots: &[Slot],
     ) -> Result<bool, WriteError> {
         let slot = |slot: &Slot| json!({ "node": slot.node, "requestedAt": slot.request.to_time() });
@@ -185,52 +190,52 @@ impl DrainWriter {
         let patch =
             json!({ "metadata": { "resourceVersion": version.as_str() }, "status": { "slots": slots } });
         let written = self.writer.patch_status(&self.pools, pool, &Patch::Merge(patch)).await;
-        self.took(pool, &self.pools, written, |pool| Fresh::Pool(pool.map(Box::new))).await
+        self.send_result(pool, &self.pools, written, |pool| FreshObject::Pool(pool.map(Box::new))).await
     }
 
-    /// Reads both objects of the node: first the Node, so that the node state is not the older one.
+    /// Reads the Node and then the node state, so that the node state is not older.
     pub(super) async fn verify(&self, node: &str) -> Result<(), WriteError> {
         let found = self.writer.read(&self.nodes, node).await?;
-        self.saw(node, Fresh::Node(found.map(Box::new)));
+        self.send(node, FreshObject::Node(found.map(Box::new)));
         let found = self.writer.read(&self.states, node).await?;
-        self.saw(node, Fresh::State(found.map(Box::new)));
-        self.saw(node, Fresh::Verified);
+        self.send(node, FreshObject::State(found.map(Box::new)));
+        self.send(node, FreshObject::Verified);
         Ok(())
     }
 
-    /// The answer to a write goes to the index; after a conflict, the object as it is now.
-    async fn took<K>(
+    /// Sends the result of a write to the index; after a conflict, the current object.
+    async fn send_result<K>(
         &self,
         name: &str,
         api: &Api<K>,
         written: Result<K, WriteError>,
-        fresh: impl FnOnce(Option<K>) -> Fresh,
+        fresh: impl FnOnce(Option<K>) -> FreshObject,
     ) -> Result<bool, WriteError>
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         match written {
             Ok(object) => {
-                self.saw(name, fresh(Some(object)));
+                self.send(name, fresh(Some(object)));
                 Ok(true)
             }
             Err(error) if error.is_conflict() || error.is_not_found() => {
-                tracing::debug!(name, %error, "not as it was decided on; looking again");
+                tracing::debug!(name, %error, "object changed since the decision, reading it again");
                 let now = self.writer.read(api, name).await?;
-                self.saw(name, fresh(now));
+                self.send(name, fresh(now));
                 Ok(false)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The controller outlives its writers.
-    fn saw(&self, name: &str, fresh: Fresh) {
-        let _ = self.seen.send((name.to_owned(), fresh));
+    fn send(&self, name: &str, fresh: FreshObject) {
+        // Fails only while the controller stops.
+        let _ = self.fresh.send((name.to_owned(), fresh));
     }
 }
 
-/// What was read, as an event of a watch.
+/// Converts an object that was read to a watch event.
 pub(super) fn as_event<K>(name: &str, found: Option<Box<K>>) -> kube::runtime::watcher::Event<Guarded<K>>
 where
     K: Resource<DynamicType = ()> + ResourceExt + Default,

@@ -1,4 +1,4 @@
-//! The controller of the fleet: what each node shall be like, and how far policies and pools are.
+//! Fleet controller: writes node states, and the status of policies and pools.
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
@@ -15,294 +15,300 @@ use tokio_util::sync::CancellationToken;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeState, SriovNetworkPoolConfig};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::pace::{self, Paced};
-use vfleet_cluster::queue::Work;
-use vfleet_cluster::wakes::Wakes;
+use vfleet_cluster::pace::{self, PacedQueue};
+use vfleet_cluster::queue::WorkQueue;
+use vfleet_cluster::wake::WakeQueue;
 use vfleet_cluster::watch;
-use vfleet_plan::{NicIds, PolicyAnswer};
+use vfleet_plan::{NicIds, NodeStateAction, PolicyEvaluation};
 
 use crate::OperatorError;
-use crate::components::go_device_plugin::{News, NodeWish};
-use crate::components::settings::{Seen, Settings};
-use crate::fleet::index::{Decision, Fleet, SyncStatus, Touched};
-use crate::fleet::reports::{About, Reports};
-use crate::fleet::shared::Shared;
-use crate::fleet::state_writer::StateWriter;
-use crate::openshift::offload::Offload;
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
+use crate::components::go_device_plugin::{DesiredNodePlugin, PluginUpdate};
+use crate::fleet::index::{AffectedObjects, FleetIndex, SyncStatus};
+use crate::fleet::reports::{ReportTarget, StatusReporter};
+use crate::fleet::shared_watches::SharedWatches;
+use crate::fleet::state_writer::NodeStateWriter;
+use crate::openshift::offload::OffloadStatus;
 use crate::replica::context::Context;
 
-/// How many node states are written at once: enough to keep the API server busy, few enough to leave room for
-/// others in its default queue for one client.
-const WRITES_AT_ONCE: usize = 32;
-const REPORTS_AT_ONCE: usize = 4;
+/// Number of concurrent writes of node states: enough to use the API server well, and few enough to leave room for
+/// other requests in its queue for one client.
+const MAX_WRITES: usize = 32;
+const MAX_REPORTS: usize = 4;
 
-/// Something changed.
-enum Change {
+/// Input event of the controller.
+enum FleetChange {
     Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
     Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
     Node(Box<Event<Guarded<Node>>>),
     State(Box<Event<Guarded<SriovNetworkNodeState>>>),
-    Settings(Box<Seen>),
+    Config(Box<OperatorConfigState>),
     NicIds(Option<NicIds>),
-    Offload(Offload),
+    Offload(OffloadStatus),
 }
 
-/// What others tell this controller.
-pub(crate) struct Inputs {
-    pub(crate) settings: Settings,
-    /// Who looks after the separate device plugin, where there is one.
-    pub(crate) plugin: Option<mpsc::UnboundedSender<News>>,
-    /// Which kinds of cards there are, and of which kind their VFs; `None` until that was looked for.
+/// Inputs from other controllers.
+pub(crate) struct FleetInputs {
+    pub(crate) settings: OperatorConfigReceiver,
+    /// Sender to the controller of the separate device plugin, if the plugin is deployed.
+    pub(crate) plugin: Option<mpsc::UnboundedSender<PluginUpdate>>,
+    /// Supported NIC IDs; `None` until the ConfigMap was looked up.
     pub(crate) nic_ids: channel::Receiver<Option<NicIds>>,
-    pub(crate) offload: channel::Receiver<Offload>,
+    pub(crate) offload: channel::Receiver<OffloadStatus>,
 }
 
 /// Runs the controller until `stop`.
 pub(crate) async fn run(
     context: Context,
-    seen: Shared,
-    inputs: Inputs,
+    watches: SharedWatches,
+    inputs: FleetInputs,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
-    let Inputs { settings, plugin, nic_ids, offload } = inputs;
-    let mut changes = pin!(changes(&context, seen, settings, nic_ids, offload));
-    let mut controller = Controller::new(&context, plugin);
+    let FleetInputs { settings, plugin, nic_ids, offload } = inputs;
+    let mut changes = pin!(merge_changes(&context, watches, settings, nic_ids, offload));
+    let mut controller = FleetController::new(&context, plugin);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => controller.take(change.ok_or(OperatorError::WatchEnded)?),
-            () = controller.states.progress() => {}
-            () = controller.reports.progress() => {}
-            about = controller.news.next() => controller.reports.touch([about]),
-            () = controller.judgements.next() => controller.judge(),
-            node = controller.away.next() => { controller.changed.insert(node); }
+            change = changes.next() => controller.apply(change.ok_or(OperatorError::WatchEnded)?),
+            () = controller.states.wait_for_progress() => {}
+            () = controller.reports.wait_for_progress() => {}
+            target = controller.paced_reports.next() => controller.reports.add([target]),
+            () = controller.paced_checks.next() => controller.check_policies(),
+            node = controller.expiries.next() => { controller.changed.insert(node); }
         }
-        controller.go_on();
+        controller.reconcile();
     }
-    // Writes under way are short; letting them end leaves no half of a thought behind.
+    // Running writes are short: let them end.
     controller.states.finish().await;
     controller.reports.finish().await;
-    controller.forget_counts();
+    controller.clear_counts();
     Ok(())
 }
 
-/// Does what takes a while. Other tasks of the same thread are looked after by another one, where there are several.
-fn without_holding_up_others<T>(work: impl FnOnce() -> T) -> T {
+/// Runs a long computation. A multi-threaded runtime moves the other tasks of this thread to another one.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match tokio::runtime::Handle::current().runtime_flavor() {
         tokio::runtime::RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
         _ => work(),
     }
 }
 
-fn changes(
+fn merge_changes(
     context: &Context,
-    seen: Shared,
-    settings: Settings,
+    watches: SharedWatches,
+    settings: OperatorConfigReceiver,
     nic_ids: channel::Receiver<Option<NicIds>>,
-    offload: channel::Receiver<Offload>,
-) -> impl futures::Stream<Item = Change> + use<> {
+    offload: channel::Receiver<OffloadStatus>,
+) -> impl futures::Stream<Item = FleetChange> + use<> {
     let (client, namespace) = (&context.client, context.config.namespace.as_str());
-    let policies = watch::changes(Api::namespaced(client.clone(), namespace), watcher::Config::default());
+    let policies =
+        watch::watch_objects(Api::namespaced(client.clone(), namespace), watcher::Config::default());
     futures::stream::select_all([
-        policies.map(|event| Change::Policy(Box::new(event))).boxed(),
-        seen.pools.map(|event| Change::Pool(Box::new(event))).boxed(),
-        seen.states.map(|event| Change::State(Box::new(event))).boxed(),
-        seen.nodes.map(|event| Change::Node(Box::new(event))).boxed(),
-        watch::values(settings).map(|seen| Change::Settings(Box::new(seen))).boxed(),
-        watch::values(nic_ids).map(Change::NicIds).chain(futures::stream::pending()).boxed(),
-        watch::values(offload).map(Change::Offload).chain(futures::stream::pending()).boxed(),
+        policies.map(|event| FleetChange::Policy(Box::new(event))).boxed(),
+        watches.pools.map(|event| FleetChange::Pool(Box::new(event))).boxed(),
+        watches.states.map(|event| FleetChange::State(Box::new(event))).boxed(),
+        watches.nodes.map(|event| FleetChange::Node(Box::new(event))).boxed(),
+        watch::stream_values(settings).map(|config| FleetChange::Config(Box::new(config))).boxed(),
+        watch::stream_values(nic_ids).map(FleetChange::NicIds).chain(futures::stream::pending()).boxed(),
+        watch::stream_values(offload).map(FleetChange::Offload).chain(futures::stream::pending()).boxed(),
     ])
 }
 
-struct Controller {
+struct FleetController {
     context: Context,
-    writer: StateWriter,
-    fleet: Fleet,
-    /// Nodes that are not what they were when last planned.
+    writer: NodeStateWriter,
+    fleet: FleetIndex,
+    /// Nodes that changed since they were last planned.
     changed: BTreeSet<String>,
-    /// Nodes that something is to be written for.
-    states: Work<String>,
-    /// Policies and pools that there may be something new to say about.
-    news: Paced<About>,
-    /// When rules are asked about all policies: to look at thousands of nodes takes its time.
-    judgements: Paced<()>,
-    judging_took: Duration,
-    /// Of those that there may be something new to say about, the ones whose turn it is.
-    reports: Work<About>,
-    reporter: Reports,
-    /// Nodes that are away: each comes when its time is over.
-    away: Wakes<String>,
+    /// Nodes whose node state has to be written.
+    states: WorkQueue<String>,
+    /// Policies and pools whose status may have changed.
+    paced_reports: PacedQueue<ReportTarget>,
+    /// Due time of the next check of all policies, which is expensive with thousands of nodes.
+    paced_checks: PacedQueue<()>,
+    last_check_duration: Duration,
+    /// Policies and pools whose status is to be written now.
+    reports: WorkQueue<ReportTarget>,
+    reporter: StatusReporter,
+    /// Nodes whose node state is kept although they are gone, by the end of that time.
+    expiries: WakeQueue<String>,
+    /// Statuses of nodes, as counted in metrics.
     counted: HashMap<String, (SyncStatus, Option<DrainStatus>)>,
-    /// Who looks after the separate device plugin, where there is one.
-    plugin: Option<mpsc::UnboundedSender<News>>,
-    told: HashMap<String, NodeWish>,
-    told_all: bool,
+    /// Sender to the controller of the separate device plugin, if the plugin is deployed.
+    plugin: Option<mpsc::UnboundedSender<PluginUpdate>>,
+    /// Last update that was sent to `plugin` for each node.
+    sent_to_plugin: HashMap<String, DesiredNodePlugin>,
+    sent_complete: bool,
 }
 
-impl Controller {
-    fn new(context: &Context, plugin: Option<mpsc::UnboundedSender<News>>) -> Self {
+impl FleetController {
+    fn new(context: &Context, plugin: Option<mpsc::UnboundedSender<PluginUpdate>>) -> Self {
         let metrics = || Arc::clone(&context.metrics);
         Self {
             context: context.clone(),
-            writer: StateWriter::new(context),
-            fleet: Fleet::default(),
+            writer: NodeStateWriter::new(context),
+            fleet: FleetIndex::default(),
             changed: BTreeSet::new(),
-            states: Work::new("node-states", WRITES_AT_ONCE, metrics()),
-            news: Paced::default(),
-            judgements: Paced::default(),
-            judging_took: Duration::ZERO,
-            reports: Work::new("reports", REPORTS_AT_ONCE, metrics()),
-            reporter: Reports::new(context),
-            away: Wakes::default(),
+            states: WorkQueue::new("node-states", MAX_WRITES, metrics()),
+            paced_reports: PacedQueue::default(),
+            paced_checks: PacedQueue::default(),
+            last_check_duration: Duration::ZERO,
+            reports: WorkQueue::new("reports", MAX_REPORTS, metrics()),
+            reporter: StatusReporter::new(context),
+            expiries: WakeQueue::default(),
             counted: HashMap::new(),
             plugin,
-            told: HashMap::new(),
-            told_all: false,
+            sent_to_plugin: HashMap::new(),
+            sent_complete: false,
         }
     }
 
-    fn take(&mut self, change: Change) {
-        let touched = match change {
-            Change::Policy(event) => self.fleet.policy(*event),
-            Change::Pool(event) => self.fleet.pool(*event),
-            Change::Node(event) => self.fleet.node(*event),
-            Change::State(event) => self.fleet.state(*event),
-            Change::NicIds(nic_ids) => self.fleet.nic_ids(nic_ids),
-            Change::Offload(offload) => {
+    fn apply(&mut self, change: FleetChange) {
+        let affected = match change {
+            FleetChange::Policy(event) => self.fleet.apply_policy(*event),
+            FleetChange::Pool(event) => self.fleet.apply_pool(*event),
+            FleetChange::Node(event) => self.fleet.apply_node(*event),
+            FleetChange::State(event) => self.fleet.apply_state(*event),
+            FleetChange::NicIds(nic_ids) => self.fleet.apply_nic_ids(nic_ids),
+            FleetChange::Offload(offload) => {
                 self.reporter.offload = offload;
-                self.fleet.offload_pools()
+                self.fleet.find_offload_pools()
             }
-            Change::Settings(seen) => {
-                self.writer.set_owner(seen.config());
-                self.fleet.settings(seen.config())
+            FleetChange::Config(config) => {
+                self.writer.set_owner(config.existing());
+                self.fleet.apply_config(config.existing())
             }
         };
-        let Touched { nodes, policies, pools } = touched;
+        let AffectedObjects { nodes, policies, pools } = affected;
         self.changed.extend(nodes);
-        self.tell(policies, pools);
+        self.request_reports(policies, pools);
     }
 
-    fn tell(&mut self, policies: BTreeSet<String>, pools: BTreeSet<String>) {
+    fn request_reports(&mut self, policies: BTreeSet<String>, pools: BTreeSet<String>) {
         for policy in policies {
-            self.news.touch(About::Policy(policy), pace::READABLE);
+            self.paced_reports.add(ReportTarget::Policy(policy), pace::READABLE_INTERVAL);
         }
         for pool in pools {
-            let pace = pace::of_list(self.fleet.slots_of(&pool)).max(pace::READABLE);
-            self.news.touch(About::Pool(pool), pace);
+            let interval =
+                pace::list_write_interval(self.fleet.count_slots(&pool)).max(pace::READABLE_INTERVAL);
+            self.paced_reports.add(ReportTarget::Pool(pool), interval);
         }
     }
 
-    /// Plans every node that changed, then starts the writes and reports that can be started. Planning takes
-    /// microseconds and writing milliseconds: so reports count all nodes, also those whose write has to wait.
-    fn go_on(&mut self) {
+    /// Plans all changed nodes, then starts writes and reports. Planning takes microseconds and writing milliseconds:
+    /// reports thus include nodes whose write still waits.
+    fn reconcile(&mut self) {
         if !self.fleet.is_complete() {
             return;
         }
         while let Some(node) = self.changed.pop_first() {
-            self.assess(node);
+            self.plan_node(node);
         }
-        if let (Some(plugin), false) = (&self.plugin, std::mem::replace(&mut self.told_all, true)) {
-            let _ = plugin.send(News::Complete);
+        if let (Some(plugin), false) = (&self.plugin, std::mem::replace(&mut self.sent_complete, true)) {
+            let _ = plugin.send(PluginUpdate::Complete);
         }
-        while let Some(node) = self.states.next_touched() {
-            // Planned again: something may have changed while it waited.
-            let (decision, _) = self.decide(&node);
-            self.write(node, decision);
+        while let Some(node) = self.states.take_next() {
+            // Decide again, because the node may have changed while it waited.
+            let (action, _) = self.decide(&node);
+            self.start_write(node, action);
         }
-        if self.reporter.is_to_judge(&self.fleet) {
-            self.judgements.touch((), pace::of_work(self.judging_took).max(pace::READABLE));
+        if self.reporter.needs_check(&self.fleet) {
+            let interval = pace::interval_after_work(self.last_check_duration).max(pace::READABLE_INTERVAL);
+            self.paced_checks.add((), interval);
         }
-        while let Some(about) = self.reports.next_touched() {
-            if let Some(writing) = self.reporter.about(&about, &self.fleet) {
-                self.reports.start(about, writing);
+        while let Some(target) = self.reports.take_next() {
+            if let Some(write) = self.reporter.prepare(&target, &self.fleet) {
+                self.reports.start(target, write);
             } else {
-                self.reports.nothing_to_do(&about);
-                self.news.forget(&about);
+                self.reports.mark_done(&target);
+                self.paced_reports.forget(&target);
             }
         }
     }
 
-    fn judge(&mut self) {
-        if self.reporter.is_to_judge(&self.fleet) {
+    fn check_policies(&mut self) {
+        if self.reporter.needs_check(&self.fleet) {
             let started = Instant::now();
-            let policies = without_holding_up_others(|| self.reporter.judge(&self.fleet));
-            self.judging_took = started.elapsed();
-            self.tell(policies, BTreeSet::new());
+            let policies = run_blocking(|| self.reporter.check_policies(&self.fleet));
+            self.last_check_duration = started.elapsed();
+            self.request_reports(policies, BTreeSet::new());
         }
     }
 
-    fn decide(&self, node: &str) -> (Decision, Vec<PolicyAnswer>) {
+    fn decide(&self, node: &str) -> (NodeStateAction, Vec<PolicyEvaluation>) {
         let stale_after = self.context.config.stale_state_after.try_into().unwrap_or(SignedDuration::MAX);
         self.fleet.decide(node, stale_after, Timestamp::now())
     }
 
-    /// Where the node stands now, and whether something is to be written for it.
-    fn assess(&mut self, node: String) {
+    /// Plans a node, updates all counts, and queues the node if its node state has to be written.
+    fn plan_node(&mut self, node: String) {
         let started = Instant::now();
-        let (decision, answers) = self.decide(&node);
-        let policies = self.fleet.policy_standings(&node, &decision, &answers);
+        let (action, evaluations) = self.decide(&node);
+        let policies = self.fleet.policy_statuses(&node, &action, &evaluations);
         let policies = self.reporter.policy_tally.update(&node, policies);
-        let pools = self.reporter.pool_tally.update(&node, self.fleet.pool_standings(&node));
-        self.context.metrics.planned(started.elapsed());
-        self.tell(policies, pools);
+        let pools = self.reporter.pool_tally.update(&node, self.fleet.pool_statuses(&node));
+        self.context.metrics.observe_plan(started.elapsed());
+        self.request_reports(policies, pools);
         self.count(&node);
-        self.tell_plugin(&node, &decision);
-        if decision == Decision::Nothing {
-            self.states.nothing_to_do(&node);
+        self.update_plugin(&node, &action);
+        if action == NodeStateAction::None {
+            self.states.mark_done(&node);
         } else {
-            self.states.touch([node]);
+            self.states.add([node]);
         }
     }
 
-    /// Its controller ends only together with this one, so that nobody misses what cannot be sent.
-    fn tell_plugin(&mut self, node: &str, decision: &Decision) {
+    /// Sends the desired state of the separate device plugin to its controller, if it changed. Sending fails only while
+    /// both controllers stop.
+    fn update_plugin(&mut self, node: &str, action: &NodeStateAction) {
         let Some(plugin) = &self.plugin else { return };
-        let wish = self.fleet.plugin_wish(node, decision);
-        if self.told.get(node) != wish.as_ref() {
-            match wish.clone() {
-                Some(wish) => self.told.insert(node.to_owned(), wish),
-                None => self.told.remove(node),
+        let desired = self.fleet.desired_plugin(node, action);
+        if self.sent_to_plugin.get(node) != desired.as_ref() {
+            match desired.clone() {
+                Some(desired) => self.sent_to_plugin.insert(node.to_owned(), desired),
+                None => self.sent_to_plugin.remove(node),
             };
-            let _ = plugin.send(News::Node(node.to_owned(), wish));
+            let _ = plugin.send(PluginUpdate::Node(node.to_owned(), desired));
         }
     }
 
-    fn write(&mut self, node: String, decision: Decision) {
-        match decision {
-            Decision::Nothing => self.states.nothing_to_do(&node),
-            Decision::LookAgainAt(time) => {
-                self.states.nothing_to_do(&node);
-                self.away.set(&node, Some(time));
+    fn start_write(&mut self, node: String, action: NodeStateAction) {
+        match action {
+            NodeStateAction::None => self.states.mark_done(&node),
+            NodeStateAction::CheckAgainAt(time) => {
+                self.states.mark_done(&node);
+                self.expiries.set(&node, Some(time));
             }
-            decision => {
-                let writing = self.writer.carry_out(&node, decision);
-                self.states.start(node, writing);
+            action => {
+                let write = self.writer.execute(&node, action);
+                self.states.start(node, write);
             }
         }
     }
 
-    /// Keeps the metrics about nodes.
+    /// Updates the metrics about nodes.
     fn count(&mut self, node: &str) {
-        let new = self.fleet.progress_of(node);
+        let new = self.fleet.sync_and_drain_status(node);
         let old = match new {
-            Some(progress) => self.counted.insert(node.to_owned(), progress),
+            Some(statuses) => self.counted.insert(node.to_owned(), statuses),
             None => self.counted.remove(node),
         };
         if old != new {
-            for (progress, by) in [(old, -1), (new, 1)] {
-                if let Some((sync, drain)) = progress {
+            for (statuses, by) in [(old, -1), (new, 1)] {
+                if let Some((sync, drain)) = statuses {
                     self.context.metrics.count_node(sync.as_str(), drain_label(drain), by);
                 }
             }
         }
     }
 
-    /// A replica that does not lead counts nothing.
-    fn forget_counts(&mut self) {
+    /// Removes all counts from the metrics, because only the leader counts.
+    fn clear_counts(&mut self) {
         for (_, (sync, drain)) in self.counted.drain() {
             self.context.metrics.count_node(sync.as_str(), drain_label(drain), -1);
         }
-        self.context.metrics.forget_pools();
+        self.context.metrics.clear_pools();
     }
 }
 

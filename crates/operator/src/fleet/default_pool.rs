@@ -1,4 +1,4 @@
-//! The pool `default`, for nodes that no other pool selects: made when it is missing, and otherwise left as it is.
+//! Pool `default`, for nodes that no other pool selects. It is created if it does not exist, and never changed.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use vfleet_api::SriovNetworkPoolConfig;
 use vfleet_api::keys::DEFAULT_POOL;
 use vfleet_api::pool_config::{DrainConfig, SriovNetworkPoolConfigSpec};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::queue::Work;
-use vfleet_cluster::watch::{Sight, Single, changes, only};
+use vfleet_cluster::queue::WorkQueue;
+use vfleet_cluster::watch::{SingleObject, SingleObjectState, select_name, watch_objects};
 use vfleet_cluster::write::{WriteError, Writer};
 
 use crate::OperatorError;
@@ -22,24 +22,24 @@ use crate::replica::context::Context;
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), OperatorError> {
     let api: Api<Guarded<SriovNetworkPoolConfig>> =
         Api::namespaced(context.client.clone(), &context.config.namespace);
-    let mut changes = pin!(changes(api, only(DEFAULT_POOL)));
-    let mut presence = Presence::default();
-    let mut work = Work::new("default-pool", 1, Arc::clone(&context.metrics));
+    let mut events = pin!(watch_objects(api, select_name(DEFAULT_POOL)));
+    let mut presence = DefaultPoolPresence::default();
+    let mut work = WorkQueue::new("default-pool", 1, Arc::clone(&context.metrics));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => {
-                if presence.take(change.ok_or(OperatorError::WatchEnded)?) {
-                    work.touch([DEFAULT_POOL]);
+            event = events.next() => {
+                if presence.update(event.ok_or(OperatorError::WatchEnded)?) {
+                    work.add([DEFAULT_POOL]);
                 }
             }
-            () = work.progress() => {}
+            () = work.wait_for_progress() => {}
         }
-        if let Some(key) = work.next_touched() {
+        if let Some(key) = work.take_next() {
             if presence.is_missing {
                 work.start(key, create(context.clone()));
             } else {
-                work.nothing_to_do(&key);
+                work.mark_done(&key);
             }
         }
     }
@@ -47,20 +47,20 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
     Ok(())
 }
 
-/// Whether the pool is there.
+/// Presence of the pool `default`.
 #[derive(Default)]
-struct Presence {
-    pool: Single<SriovNetworkPoolConfig>,
+struct DefaultPoolPresence {
+    pool: SingleObject<SriovNetworkPoolConfig>,
     is_missing: bool,
 }
 
-impl Presence {
-    /// Takes in a change; says whether the pool is to be made. One that cannot be read is there.
-    fn take(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> bool {
-        match self.pool.take(event) {
-            Sight::Nothing => return false,
-            Sight::Gone => self.is_missing = true,
-            Sight::There(_) => self.is_missing = false,
+impl DefaultPoolPresence {
+    /// Applies a watch event; returns whether the pool has to be created. An unreadable pool exists.
+    fn update(&mut self, event: Event<Guarded<SriovNetworkPoolConfig>>) -> bool {
+        match self.pool.update(event) {
+            SingleObjectState::Listing => return false,
+            SingleObjectState::Absent => self.is_missing = true,
+            SingleObjectState::Present(_) => self.is_missing = false,
         }
         self.is_missing
     }
@@ -68,12 +68,12 @@ impl Presence {
 
 async fn create(context: Context) -> Result<(), WriteError> {
     let api: Api<SriovNetworkPoolConfig> = Api::namespaced(context.client.clone(), &context.config.namespace);
-    Writer::new(context.leadership.clone()).create(&api, &pool()).await?;
-    tracing::info!("the pool {DEFAULT_POOL} was missing and is there now");
+    Writer::new(context.leadership.clone()).create(&api, &default_pool()).await?;
+    tracing::info!(pool = DEFAULT_POOL, "created the default pool");
     Ok(())
 }
 
-fn pool() -> SriovNetworkPoolConfig {
+fn default_pool() -> SriovNetworkPoolConfig {
     let drain_config = DrainConfig { max_parallel_node_configuration: Some(1), ..Default::default() };
     SriovNetworkPoolConfig::new(
         DEFAULT_POOL,
@@ -89,25 +89,25 @@ fn pool() -> SriovNetworkPoolConfig {
 mod tests {
     use super::*;
 
-    fn found() -> Guarded<SriovNetworkPoolConfig> {
-        Guarded(Ok(pool()))
+    fn stored_pool() -> Guarded<SriovNetworkPoolConfig> {
+        Guarded(Ok(default_pool()))
     }
 
     #[test]
-    fn it_is_made_once_it_is_known_to_be_missing() {
-        let mut presence = Presence::default();
-        assert!(!presence.take(Event::Init));
-        assert!(presence.take(Event::InitDone), "the list did not have it");
-        assert!(!presence.take(Event::Apply(found())));
-        assert!(presence.take(Event::Delete(found())), "deleted: again at once");
+    fn the_pool_is_created_when_it_is_known_to_be_missing() {
+        let mut presence = DefaultPoolPresence::default();
+        assert!(!presence.update(Event::Init));
+        assert!(presence.update(Event::InitDone), "the list does not contain it");
+        assert!(!presence.update(Event::Apply(stored_pool())));
+        assert!(presence.update(Event::Delete(stored_pool())), "it was deleted");
     }
 
     #[test]
-    fn one_that_is_there_is_left_alone() {
-        let mut presence = Presence::default();
-        assert!(!presence.take(Event::Init));
-        assert!(!presence.take(Event::InitApply(found())));
-        assert!(!presence.take(Event::InitDone));
-        assert!(!presence.take(Event::Apply(found())));
+    fn an_existing_pool_is_left_alone() {
+        let mut presence = DefaultPoolPresence::default();
+        assert!(!presence.update(Event::Init));
+        assert!(!presence.update(Event::InitApply(stored_pool())));
+        assert!(!presence.update(Event::InitDone));
+        assert!(!presence.update(Event::Apply(stored_pool())));
     }
 }

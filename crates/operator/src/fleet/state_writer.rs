@@ -1,4 +1,4 @@
-//! How node states are written.
+//! Writer of node states.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, Patch};
@@ -8,30 +8,31 @@ use serde_json::json;
 use vfleet_api::keys::KEEP_STATE_UNTIL;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec, SriovOperatorConfig};
 use vfleet_cluster::write::{WriteError, Writer};
+use vfleet_plan::{NodeStateAction, NodeStateUpdate};
 
-use crate::components::settings::owner_reference;
-use crate::fleet::index::{Decision, Upkeep, without_empty_parts};
+use crate::components::config_watch::owner_reference;
+use crate::fleet::index::remove_empty_sections;
 use crate::replica::context::Context;
 
-/// Writers who come in between again and again do not hold us up for long.
-const TRIES_ON_TOP: usize = 20;
+/// Maximum number of retries after conflicts with writers of other parts of the node state.
+const MAX_CONFLICTS: usize = 20;
 
-/// The versions of a node state that something was decided on.
-struct Decided {
+/// Versions of the node state that a decision was based on.
+struct DecisionBase {
     version: Option<String>,
     generation: Option<i64>,
 }
 
-/// Writes node states.
+/// Executes decisions about node states.
 #[derive(Clone)]
-pub(crate) struct StateWriter {
+pub(crate) struct NodeStateWriter {
     api: Api<SriovNetworkNodeState>,
     writer: Writer,
-    /// The operator config.
+    /// Reference to the operator config.
     owner: Option<OwnerReference>,
 }
 
-impl StateWriter {
+impl NodeStateWriter {
     pub(crate) fn new(context: &Context) -> Self {
         Self {
             api: Api::namespaced(context.client.clone(), &context.config.namespace),
@@ -40,30 +41,30 @@ impl StateWriter {
         }
     }
 
-    /// The owner of all node states from now on.
+    /// Sets the owner of all node states.
     pub(crate) fn set_owner(&mut self, config: Option<&SriovOperatorConfig>) {
         self.owner = config.and_then(owner_reference);
     }
 
-    /// Does what was decided for `node`.
-    pub(crate) fn carry_out(
+    /// Executes `action` for `node`.
+    pub(crate) fn execute(
         &self,
         node: &str,
-        decision: Decision,
+        action: NodeStateAction,
     ) -> impl Future<Output = Result<(), WriteError>> + Send + use<> {
         let (writer, node) = (self.clone(), node.to_owned());
         async move {
-            match decision {
-                Decision::Nothing | Decision::LookAgainAt(_) => Ok(()),
-                Decision::Create => writer.create(&node).await,
-                Decision::Update(upkeep) => writer.update(&node, upkeep).await,
-                Decision::KeepUntil { until, version } => {
-                    tracing::info!(node, %until, "the node is away; its node state is kept until then");
+            match action {
+                NodeStateAction::None | NodeStateAction::CheckAgainAt(_) => Ok(()),
+                NodeStateAction::Create => writer.create(&node).await,
+                NodeStateAction::Update(update) => writer.update(&node, update).await,
+                NodeStateAction::KeepUntil { until, version } => {
+                    tracing::info!(node, %until, "node was deleted or runs no agent: keeping its node state for a while");
                     let annotation = json!({ KEEP_STATE_UNTIL: until.to_string() });
                     writer.annotate(&node, version, &annotation).await
                 }
-                Decision::Delete { uid, version } => {
-                    tracing::info!(node, "the node did not come back; its node state goes");
+                NodeStateAction::Delete { uid, version } => {
+                    tracing::info!(node, "node did not return: deleting its node state");
                     let metadata =
                         ObjectMeta { name: Some(node), uid, resource_version: version, ..Default::default() };
                     writer
@@ -86,20 +87,21 @@ impl StateWriter {
         Ok(())
     }
 
-    async fn update(&self, node: &str, upkeep: Upkeep) -> Result<(), WriteError> {
-        let Upkeep { spec, owner, keep_for_good, mut version, generation } = upkeep;
-        if owner || keep_for_good {
-            version = self.put_metadata_right(node, version).await?;
+    async fn update(&self, node: &str, update: NodeStateUpdate) -> Result<(), WriteError> {
+        let NodeStateUpdate { spec, set_owner, remove_keep_until, mut version, generation } = update;
+        if set_owner || remove_keep_until {
+            version = self.correct_metadata(node, version).await?;
         }
         if let Some(spec) = spec {
-            self.write_spec(node, &spec, Decided { version, generation }).await?;
+            self.write_spec(node, &spec, DecisionBase { version, generation }).await?;
             tracing::debug!(node, "node state written");
         }
         Ok(())
     }
 
-    /// A merge patch: owners and the annotation may be somebody else's, and are not to be kept beside ours.
-    async fn put_metadata_right(
+    /// Sets the owner and removes the annotation. A merge patch, because server-side apply would keep values of other
+    /// field managers.
+    async fn correct_metadata(
         &self,
         node: &str,
         version: Option<String>,
@@ -124,26 +126,26 @@ impl StateWriter {
         Ok(())
     }
 
-    /// Only on top of the spec that it was decided on: a replica that slept must not bring back an old one. Where
-    /// somebody changed something else meanwhile (an annotation, the agent its status), it is tried on top of that.
+    /// Writes the spec if it has not changed since the decision: a replica that was suspended must not restore an old
+    /// spec. After a conflict with a change of anything else (annotations, status) the write is repeated.
     async fn write_spec(
         &self,
         node: &str,
         spec: &SriovNetworkNodeStateSpec,
-        mut decided: Decided,
+        mut base: DecisionBase,
     ) -> Result<(), WriteError> {
-        for _ in 0..TRIES_ON_TOP {
-            match self.apply_spec(node, spec, decided.version.as_deref()).await {
+        for _ in 0..MAX_CONFLICTS {
+            match self.apply_spec(node, spec, base.version.as_deref()).await {
                 Err(error) if error.is_conflict() => match self.writer.read(&self.api, node).await? {
-                    Some(now) if now.metadata.generation == decided.generation => {
-                        decided.version = now.resource_version();
+                    Some(current) if current.metadata.generation == base.generation => {
+                        base.version = current.resource_version();
                     }
                     _ => return Err(error),
                 },
                 result => return result,
             }
         }
-        self.apply_spec(node, spec, decided.version.as_deref()).await
+        self.apply_spec(node, spec, base.version.as_deref()).await
     }
 
     async fn apply_spec(
@@ -159,17 +161,17 @@ impl StateWriter {
             "spec": spec,
         });
         let state = self.writer.apply(&self.api, node, &object).await?;
-        if without_empty_parts(state.spec.clone()) == *spec {
+        if remove_empty_sections(state.spec.clone()) == *spec {
             return Ok(());
         }
-        // Something in it belongs to another program, and server-side apply leaves that alone. The spec is all ours.
-        let whole: json_patch::Patch = serde_json::from_value(json!([
-            // A version that the object no longer has is a conflict.
+        // Some fields have another field manager, which server-side apply does not remove: replace the whole spec.
+        let patch: json_patch::Patch = serde_json::from_value(json!([
+            // Fails with a conflict if the object has changed.
             { "op": "replace", "path": "/metadata/resourceVersion", "value": state.resource_version() },
             { "op": "replace", "path": "/spec", "value": spec },
         ]))
         .map_err(kube::Error::SerdeError)?;
-        self.writer.patch(&self.api, node, &Patch::Json::<()>(whole)).await?;
+        self.writer.patch(&self.api, node, &Patch::Json::<()>(patch)).await?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! All changes that networks can depend on, as plain data.
+//! Watches of networks and of the objects that they depend on.
 
 use std::fmt::Debug;
 
@@ -17,60 +17,62 @@ use vfleet_api::network::{NetworkAttachmentDefinition, NetworkStatus};
 use vfleet_api::{BridgeNetwork, OVSNetwork, SriovIBNetwork, SriovNetwork, SriovNetworkNodePolicy};
 use vfleet_cluster::guarded::Guarded;
 use vfleet_cluster::watch;
-use vfleet_plan::network::{NadFacts, NetworkFault, NetworkId, NetworkKind, NetworkSpec, OwnerFacts};
+use vfleet_plan::network::{
+    NadFacts, NetworkFault, NetworkId, NetworkKind, NetworkSpec, OwnerReferenceFacts,
+};
 
-use crate::networks::objects::{Object, Version};
+use crate::networks::versioned_store::{ObjectVersion, VersionedObject};
 
-/// Something changed.
-pub(super) enum Change {
-    Network(NetworkKind, Box<Event<Network>>),
-    Nad(Box<Event<SeenNad>>),
-    /// The cluster does not know what a NAD is.
-    NoNads,
-    Namespace(Event<SeenNamespace>),
-    /// Of the operator's namespace.
+/// Change of a network or of an object that networks depend on.
+pub(super) enum NetworkChange {
+    Network(NetworkKind, Box<Event<StoredNetwork>>),
+    Nad(Box<Event<StoredNad>>),
+    /// The CustomResourceDefinition of NADs is not installed.
+    NadsUnavailable,
+    Namespace(Event<StoredNamespace>),
+    /// Policy in the namespace of the operator.
     Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
 }
 
-/// What counts of a network.
+/// Network, reduced to the values that decisions depend on.
 #[derive(Clone, Debug)]
-pub(super) struct Network {
+pub(super) struct StoredNetwork {
     pub(super) id: NetworkId,
-    pub(super) version: Version,
+    pub(super) version: ObjectVersion,
     pub(super) generation: Option<i64>,
     pub(super) deleting: bool,
     pub(super) finalizers: Vec<String>,
-    /// Its annotation, whatever that says.
+    /// Annotation with the namespace of the last NAD, unchecked.
     pub(super) last_namespace: Option<String>,
-    /// `None` when it cannot be read.
+    /// `None` if the network cannot be parsed.
     pub(super) conditions: Option<Vec<Condition>>,
     pub(super) spec: Result<NetworkSpec, NetworkFault>,
 }
 
-/// A place where a NAD can be.
+/// Namespace and name of a NAD.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct NadKey {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// What counts of a NAD.
+/// NAD, reduced to the values that decisions depend on.
 #[derive(Clone, Debug)]
-pub(super) struct SeenNad {
-    pub(super) place: Place,
-    pub(super) version: Version,
+pub(super) struct StoredNad {
+    pub(super) key: NadKey,
+    pub(super) version: ObjectVersion,
     pub(super) facts: NadFacts,
 }
 
-/// What counts of a namespace.
+/// Namespace, reduced to the values that decisions depend on.
 #[derive(Clone, Debug)]
-pub(super) struct SeenNamespace {
+pub(super) struct StoredNamespace {
     pub(super) name: String,
-    pub(super) version: Version,
-    pub(super) ending: bool,
+    pub(super) version: ObjectVersion,
+    pub(super) is_terminating: bool,
 }
 
-/// One of the four kinds.
+/// One of the four kinds of networks.
 pub(super) trait NetworkObject:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -102,66 +104,69 @@ network_object!(SriovIBNetwork, InfiniBand);
 network_object!(OVSNetwork, Ovs);
 network_object!(BridgeNetwork, Bridge);
 
-/// All changes: of policies in the operator's namespace, of everything else in all of them.
-pub(super) fn all(client: &Client, operator_namespace: &str) -> impl Stream<Item = Change> + use<> {
+/// Watches policies in the namespace of the operator, and all other objects in all namespaces.
+pub(super) fn watch_all(
+    client: &Client,
+    operator_namespace: &str,
+) -> impl Stream<Item = NetworkChange> + use<> {
     let policies = Api::namespaced(client.clone(), operator_namespace);
-    let policies = watch::changes(policies, watcher::Config::default());
+    let policies = watch::watch_objects(policies, watcher::Config::default());
     futures::stream::select_all([
-        networks::<SriovNetwork>(client).boxed(),
-        networks::<SriovIBNetwork>(client).boxed(),
-        networks::<OVSNetwork>(client).boxed(),
-        networks::<BridgeNetwork>(client).boxed(),
-        nads(client).boxed(),
-        namespaces(client).boxed(),
-        policies.map(|event| Change::Policy(Box::new(event))).boxed(),
+        watch_networks::<SriovNetwork>(client).boxed(),
+        watch_networks::<SriovIBNetwork>(client).boxed(),
+        watch_networks::<OVSNetwork>(client).boxed(),
+        watch_networks::<BridgeNetwork>(client).boxed(),
+        watch_nads(client).boxed(),
+        watch_namespaces(client).boxed(),
+        policies.map(|event| NetworkChange::Policy(Box::new(event))).boxed(),
     ])
 }
 
-fn networks<K: NetworkObject>(client: &Client) -> impl Stream<Item = Change> + use<K> {
-    watch::changes::<K>(Api::all(client.clone()), watcher::Config::default())
-        .map(|event| Change::Network(K::KIND, Box::new(map(event, network))))
+fn watch_networks<K: NetworkObject>(client: &Client) -> impl Stream<Item = NetworkChange> + use<K> {
+    watch::watch_objects::<K>(Api::all(client.clone()), watcher::Config::default())
+        .map(|event| NetworkChange::Network(K::KIND, Box::new(map_event(event, read_network))))
 }
 
-/// Guarded: a NAD need not have a spec, and is then unreadable.
-fn nads(client: &Client) -> impl Stream<Item = Change> + use<> {
+/// Watches NADs. A NAD without a spec cannot be parsed, which must not end the watch.
+fn watch_nads(client: &Client) -> impl Stream<Item = NetworkChange> + use<> {
     let api: Api<Guarded<NetworkAttachmentDefinition>> = Api::all(client.clone());
-    watcher(api, watcher::Config::default()).default_backoff().filter_map(async |change| match change {
-        Ok(event) => Some(Change::Nad(Box::new(map(event, |nad| SeenNad::from(&nad))))),
+    watcher(api, watcher::Config::default()).default_backoff().filter_map(async |event| match event {
+        Ok(event) => Some(NetworkChange::Nad(Box::new(map_event(event, |nad| StoredNad::from(&nad))))),
         Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
-            Some(Change::NoNads)
+            Some(NetworkChange::NadsUnavailable)
         }
         Err(error) => {
-            tracing::warn!(%error, "watching NetworkAttachmentDefinitions is interrupted, will go on");
+            tracing::warn!(%error, "watch of NetworkAttachmentDefinitions interrupted: retrying");
             None
         }
     })
 }
 
-fn namespaces(client: &Client) -> impl Stream<Item = Change> + use<> {
-    watch::metadata_changes::<Namespace>(Api::all(client.clone()))
-        .map(|event| Change::Namespace(map(event, |object| namespace(&object))))
+fn watch_namespaces(client: &Client) -> impl Stream<Item = NetworkChange> + use<> {
+    watch::watch_metadata::<Namespace>(Api::all(client.clone()))
+        .map(|event| NetworkChange::Namespace(map_event(event, |object| read_namespace(&object))))
 }
 
-fn map<A, B>(event: Event<A>, with: impl FnOnce(A) -> B) -> Event<B> {
+fn map_event<A, B>(event: Event<A>, convert: impl FnOnce(A) -> B) -> Event<B> {
     match event {
         Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(with(object)),
+        Event::InitApply(object) => Event::InitApply(convert(object)),
         Event::InitDone => Event::InitDone,
-        Event::Apply(object) => Event::Apply(with(object)),
-        Event::Delete(object) => Event::Delete(with(object)),
+        Event::Apply(object) => Event::Apply(convert(object)),
+        Event::Delete(object) => Event::Delete(convert(object)),
     }
 }
 
-fn network<K: NetworkObject>(guarded: Guarded<K>) -> Network {
+fn read_network<K: NetworkObject>(guarded: Guarded<K>) -> StoredNetwork {
     let id = NetworkId {
         kind: K::KIND,
         namespace: guarded.namespace().unwrap_or_default(),
         name: guarded.name_any(),
     };
     let metadata = guarded.meta();
-    let mut network = Network {
+    let mut network = StoredNetwork {
         id,
-        version: Version::of(metadata),
+        version: ObjectVersion::of(metadata),
         generation: metadata.generation,
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: guarded.finalizers().to_vec(),
@@ -176,72 +181,76 @@ fn network<K: NetworkObject>(guarded: Guarded<K>) -> Network {
             network.conditions = Some(status.and_then(|status| status.conditions).unwrap_or_default());
         }
         Err(error) => {
-            tracing::warn!(network = %network.id, error = error.error, "a network cannot be read and is left as it is");
+            tracing::warn!(network = %network.id, error = error.error, "network cannot be parsed and is left unchanged");
             network.spec = Err(NetworkFault::Unreadable { problem: error.error });
         }
     }
     network
 }
 
-impl From<&Guarded<NetworkAttachmentDefinition>> for SeenNad {
+impl From<&Guarded<NetworkAttachmentDefinition>> for StoredNad {
     fn from(nad: &Guarded<NetworkAttachmentDefinition>) -> Self {
-        let place = Place { namespace: nad.namespace().unwrap_or_default(), name: nad.name_any() };
+        let key = NadKey { namespace: nad.namespace().unwrap_or_default(), name: nad.name_any() };
         let facts = NadFacts {
-            namespace: place.namespace.clone(),
+            namespace: key.namespace.clone(),
             deleting: nad.meta().deletion_timestamp.is_some(),
             owner: nad.annotations().get(NAD_OWNER).filter(|owner| !owner.is_empty()).cloned(),
             resource: nad.annotations().get(NAD_RESOURCE).cloned(),
-            owner_references: nad.owner_references().iter().map(owner).collect(),
+            owner_references: nad.owner_references().iter().map(read_owner).collect(),
             config: nad.0.as_ref().ok().and_then(|nad| nad.spec.config.clone()),
         };
-        Self { version: Version::of(nad.meta()), place, facts }
+        Self { version: ObjectVersion::of(nad.meta()), key, facts }
     }
 }
 
-fn owner(reference: &OwnerReference) -> OwnerFacts {
-    OwnerFacts { kind: reference.kind.clone(), name: reference.name.clone(), uid: reference.uid.clone() }
+fn read_owner(reference: &OwnerReference) -> OwnerReferenceFacts {
+    OwnerReferenceFacts {
+        kind: reference.kind.clone(),
+        name: reference.name.clone(),
+        uid: reference.uid.clone(),
+    }
 }
 
-fn namespace(namespace: &PartialObjectMeta<Namespace>) -> SeenNamespace {
-    SeenNamespace {
+fn read_namespace(namespace: &PartialObjectMeta<Namespace>) -> StoredNamespace {
+    StoredNamespace {
         name: namespace.name_any(),
-        version: Version::of(&namespace.metadata),
-        ending: namespace.metadata.deletion_timestamp.is_some(),
+        version: ObjectVersion::of(&namespace.metadata),
+        is_terminating: namespace.metadata.deletion_timestamp.is_some(),
     }
 }
 
-impl Object for Network {
+impl VersionedObject for StoredNetwork {
     type Key = NetworkId;
 
     fn key(&self) -> NetworkId {
         self.id.clone()
     }
 
-    fn version(&self) -> &Version {
+    fn version(&self) -> &ObjectVersion {
         &self.version
     }
 }
 
-impl Object for SeenNad {
-    type Key = Place;
+impl VersionedObject for StoredNad {
+    type Key = NadKey;
 
-    fn key(&self) -> Place {
-        self.place.clone()
+    fn key(&self) -> NadKey {
+        self.key.clone()
     }
 
-    fn version(&self) -> &Version {
+    fn version(&self) -> &ObjectVersion {
         &self.version
     }
 }
 
-impl Object for SeenNamespace {
+impl VersionedObject for StoredNamespace {
     type Key = String;
 
     fn key(&self) -> String {
         self.name.clone()
     }
 
-    fn version(&self) -> &Version {
+    fn version(&self) -> &ObjectVersion {
         &self.version
     }
 }

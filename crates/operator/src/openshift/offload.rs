@@ -1,4 +1,4 @@
-//! Open vSwitch hardware offload (OpenShift): pools that ask for it => machine configs.
+//! Open vSwitch hardware offload (OpenShift): writes machine configs for the pools that request it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
@@ -14,80 +14,80 @@ use tokio_util::sync::CancellationToken;
 use vfleet_api::SriovNetworkPoolConfig;
 use vfleet_api::keys::{INSTALLATION_LABEL, MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::queue::Work;
-use vfleet_cluster::watch::{self, publish};
+use vfleet_cluster::queue::WorkQueue;
+use vfleet_cluster::watch::{self, publish_if_changed};
 use vfleet_cluster::write::{WriteError, Writer};
 use vfleet_plan::offload::{
-    OffloadAction, OffloadStanding, machine_config, machine_config_name, machine_config_pool_of,
-    offload_action, offload_standing, offload_wanted,
+    OffloadAction, OffloadState, build_machine_config, decide_offload, machine_config_name,
+    machine_config_pool_of, offload_state, requested_offload_pool,
 };
 
 use crate::OperatorError;
 use crate::openshift::{has_machine_config_pools, machine_config_pools, machine_configs};
 use crate::replica::context::Context;
 
-/// Where the offload for each machine config pool stands that some pool asks for.
+/// State of offload for each machine config pool that a pool requests it for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Offload {
-    /// Not looked at yet.
+pub(crate) enum OffloadStatus {
+    /// Not read yet.
     #[default]
     Unknown,
     NotOpenShift,
-    Seen(BTreeMap<String, OffloadStanding>),
+    ByPool(BTreeMap<String, OffloadState>),
 }
 
-impl Offload {
-    /// Where it stands for a machine config pool; `None` when that is not known yet.
-    pub(crate) fn standing(&self, mcp: &str) -> Option<OffloadStanding> {
+impl OffloadStatus {
+    /// Returns the state for a machine config pool; `None` if it is not known yet.
+    pub(crate) fn state_of(&self, mcp: &str) -> Option<OffloadState> {
         match self {
             Self::Unknown => None,
-            Self::NotOpenShift => Some(OffloadStanding::NotOpenShift),
-            Self::Seen(standings) => standings.get(mcp).copied(),
+            Self::NotOpenShift => Some(OffloadState::NotOpenShift),
+            Self::ByPool(states) => states.get(mcp).copied(),
         }
     }
 }
 
-type Names = PartialObjectMeta<DynamicObject>;
+type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// Something changed.
-enum Change {
+/// Change of a pool, machine config pool or machine config.
+enum OffloadChange {
     Pool(Box<Event<Guarded<SriovNetworkPoolConfig>>>),
-    MachineConfigPool(Event<Names>),
-    MachineConfig(Event<Names>),
+    MachineConfigPool(Event<ObjectMetadata>),
+    MachineConfig(Event<ObjectMetadata>),
 }
 
-/// Runs the controller until `stop`; tells in `told` how far it is.
+/// Runs the controller until `stop`, and publishes its state to `status`.
 pub(crate) async fn run(
     context: Context,
-    told: channel::Sender<Offload>,
+    status: channel::Sender<OffloadStatus>,
     stop: CancellationToken,
 ) -> Result<(), OperatorError> {
     match stop.run_until_cancelled(has_machine_config_pools(&context)).await {
         None => return Ok(()),
         Some(false) => {
-            publish(&told, Offload::NotOpenShift);
+            publish_if_changed(&status, OffloadStatus::NotOpenShift);
             stop.cancelled().await;
             return Ok(());
         }
         Some(true) => {}
     }
-    let mut changes = pin!(changes(&context));
-    let mut seen = Seen::default();
-    let mut work = Work::new("offload", 1, Arc::clone(&context.metrics));
+    let mut changes = pin!(merge_changes(&context));
+    let mut index = OffloadIndex::default();
+    let mut work = WorkQueue::new("offload", 1, Arc::clone(&context.metrics));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            change = changes.next() => work.touch(seen.take(change.ok_or(OperatorError::WatchEnded)?)),
-            () = work.progress() => {}
+            change = changes.next() => work.add(index.apply(change.ok_or(OperatorError::WatchEnded)?)),
+            () = work.wait_for_progress() => {}
         }
-        if !seen.is_complete() {
+        if !index.is_complete() {
             continue;
         }
-        publish(&told, Offload::Seen(seen.standings()));
-        while let Some(mcp) = work.next_touched() {
-            match seen.write(&mcp) {
-                Some(write) => work.start(mcp, carry_out(context.clone(), write)),
-                None => work.nothing_to_do(&mcp),
+        publish_if_changed(&status, OffloadStatus::ByPool(index.states()));
+        while let Some(mcp) = work.take_next() {
+            match index.plan(&mcp) {
+                Some(write) => work.start(mcp, execute(context.clone(), write)),
+                None => work.mark_done(&mcp),
             }
         }
     }
@@ -95,79 +95,85 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn changes(context: &Context) -> impl Stream<Item = Change> + use<> {
+fn merge_changes(context: &Context) -> impl Stream<Item = OffloadChange> + use<> {
     let client = &context.client;
     let pools = Api::namespaced(client.clone(), &context.config.namespace);
-    let pools = watch::changes(pools, watcher::Config::default());
-    let follow = |resource: kube::api::ApiResource, config| {
-        let api: Api<Names> = Api::all_with(client.clone(), &resource);
-        watch::uninterrupted(resource.kind.into(), watcher(api, config))
+    let pools = watch::watch_objects(pools, watcher::Config::default());
+    let watch_kind = |resource: kube::api::ApiResource, config| {
+        let api: Api<ObjectMetadata> = Api::all_with(client.clone(), &resource);
+        watch::resume_after_errors(resource.kind.into(), watcher(api, config))
     };
     let labels =
         [(MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER), (INSTALLATION_LABEL, &context.config.namespace)];
-    let ours =
+    let own =
         watcher::Config::default().labels(&labels.map(|(key, value)| format!("{key}={value}")).join(","));
     futures::stream::select_all([
-        pools.map(|event| Change::Pool(Box::new(event))).boxed(),
-        follow(machine_config_pools(), watcher::Config::default()).map(Change::MachineConfigPool).boxed(),
-        follow(machine_configs(), ours).map(Change::MachineConfig).boxed(),
+        pools.map(|event| OffloadChange::Pool(Box::new(event))).boxed(),
+        watch_kind(machine_config_pools(), watcher::Config::default())
+            .map(OffloadChange::MachineConfigPool)
+            .boxed(),
+        watch_kind(machine_configs(), own).map(OffloadChange::MachineConfig).boxed(),
     ])
 }
 
-/// What is to be written.
+/// Write of a machine config.
 #[derive(Debug)]
-enum Write {
+enum OffloadWrite {
     Apply { mcp: String },
     Delete(Box<ObjectMeta>),
 }
 
-async fn carry_out(context: Context, write: Write) -> Result<(), WriteError> {
+async fn execute(context: Context, write: OffloadWrite) -> Result<(), WriteError> {
     let writer = Writer::new(context.leadership.clone());
     match write {
-        Write::Apply { mcp } => {
+        OffloadWrite::Apply { mcp } => {
             let api: Api<DynamicObject> = Api::all_with(context.client.clone(), &machine_configs());
-            let config = machine_config(&mcp, &context.config.namespace);
+            let config = build_machine_config(&mcp, &context.config.namespace);
             writer.apply(&api, &machine_config_name(&mcp), &config).await.map(drop)
         }
-        Write::Delete(metadata) => {
-            tracing::info!(name = metadata.name, "no pool wants this machine config any more");
-            let api: Api<Names> = Api::all_with(context.client.clone(), &machine_configs());
+        OffloadWrite::Delete(metadata) => {
+            tracing::info!(
+                name = metadata.name,
+                "deleting a machine config, because no pool requests offload for its machine config pool any more"
+            );
+            let api: Api<ObjectMetadata> = Api::all_with(context.client.clone(), &machine_configs());
             let object = kube::core::PartialObjectMetaExt::into_response_partial(*metadata);
             writer.delete(&api, &object).await
         }
     }
 }
 
-/// The objects as last seen.
+/// Stored pools, machine config pools and machine configs.
 #[derive(Debug, Default)]
-struct Seen {
-    /// The machine config pool that each pool asks offload for.
-    wanted: Objects<String>,
-    machine_config_pools: Objects<()>,
-    /// Ours, by name.
-    machine_configs: Objects<ObjectMeta>,
+struct OffloadIndex {
+    /// Machine config pool that each pool requests offload for.
+    requested: NamedObjects<String>,
+    machine_config_pools: NamedObjects<()>,
+    /// Machine configs of this installation.
+    machine_configs: NamedObjects<ObjectMeta>,
 }
 
-impl Seen {
-    /// Takes in a change; gives the machine config pools that it is about.
-    fn take(&mut self, change: Change) -> Vec<String> {
+impl OffloadIndex {
+    /// Applies a change; returns the affected machine config pools.
+    fn apply(&mut self, change: OffloadChange) -> Vec<String> {
         match change {
-            Change::Pool(event) => {
-                let touched = self.wanted.take(*event, |guarded| {
-                    let Ok(pool) = guarded.0 else { return Read::AsItWas };
-                    let is_going = pool.metadata.deletion_timestamp.is_some();
-                    let wanted = offload_wanted(&pool.spec).filter(|_| !is_going);
-                    wanted.map_or(Read::Absent, |mcp| Read::There(mcp.to_owned()))
+            OffloadChange::Pool(event) => {
+                let changed = self.requested.update(*event, |guarded| {
+                    let Ok(pool) = guarded.0 else { return ReadObject::Unreadable };
+                    let is_deleted = pool.metadata.deletion_timestamp.is_some();
+                    let requested = requested_offload_pool(&pool.spec).filter(|_| !is_deleted);
+                    requested.map_or(ReadObject::Absent, |mcp| ReadObject::Present(mcp.to_owned()))
                 });
-                touched.into_iter().flat_map(|(_, versions)| versions).collect()
+                changed.into_iter().flat_map(|(_, versions)| versions).collect()
             }
-            Change::MachineConfigPool(event) => {
-                let touched = self.machine_config_pools.take(event, |_| Read::There(()));
-                touched.into_iter().map(|(name, _)| name).collect()
+            OffloadChange::MachineConfigPool(event) => {
+                let changed = self.machine_config_pools.update(event, |_| ReadObject::Present(()));
+                changed.into_iter().map(|(name, _)| name).collect()
             }
-            Change::MachineConfig(event) => {
-                let touched = self.machine_configs.take(event, |object| Read::There(object.metadata));
-                touched
+            OffloadChange::MachineConfig(event) => {
+                let changed =
+                    self.machine_configs.update(event, |object| ReadObject::Present(object.metadata));
+                changed
                     .iter()
                     .filter_map(|(name, _)| machine_config_pool_of(name))
                     .map(str::to_owned)
@@ -177,25 +183,25 @@ impl Seen {
     }
 
     fn is_complete(&self) -> bool {
-        self.wanted.is_listed && self.machine_config_pools.is_listed && self.machine_configs.is_listed
+        self.requested.is_listed && self.machine_config_pools.is_listed && self.machine_configs.is_listed
     }
 
-    fn standings(&self) -> BTreeMap<String, OffloadStanding> {
-        let wanted = self.wanted.items.values();
-        wanted
-            .map(|mcp| (mcp.clone(), offload_standing(mcp, self.has_pool(mcp), self.has_config(mcp))))
+    fn states(&self) -> BTreeMap<String, OffloadState> {
+        let requested = self.requested.items.values();
+        requested
+            .map(|mcp| (mcp.clone(), offload_state(mcp, self.has_pool(mcp), self.has_config(mcp))))
             .collect()
     }
 
-    /// What is to be written for a machine config pool.
-    fn write(&self, mcp: &str) -> Option<Write> {
-        let is_wanted = self.wanted.items.values().any(|wanted| wanted == mcp);
-        match offload_action(mcp, is_wanted, self.has_pool(mcp), self.has_config(mcp)) {
+    /// Returns the write for a machine config pool, if its machine config is not up to date.
+    fn plan(&self, mcp: &str) -> Option<OffloadWrite> {
+        let is_requested = self.requested.items.values().any(|requested| requested == mcp);
+        match decide_offload(mcp, is_requested, self.has_pool(mcp), self.has_config(mcp)) {
             OffloadAction::Nothing => None,
-            OffloadAction::Apply => Some(Write::Apply { mcp: mcp.to_owned() }),
+            OffloadAction::Apply => Some(OffloadWrite::Apply { mcp: mcp.to_owned() }),
             OffloadAction::Delete => {
                 let metadata = self.machine_configs.items.get(&machine_config_name(mcp))?;
-                Some(Write::Delete(Box::new(metadata.clone())))
+                Some(OffloadWrite::Delete(Box::new(metadata.clone())))
             }
         }
     }
@@ -209,61 +215,61 @@ impl Seen {
     }
 }
 
-/// What is kept of an object.
-enum Read<T> {
-    There(T),
+/// Value that is stored of an object.
+enum ReadObject<T> {
+    Present(T),
     Absent,
-    /// It cannot be read.
-    AsItWas,
+    /// The object cannot be parsed; the stored value stays.
+    Unreadable,
 }
 
-/// The objects of one kind, by name.
+/// Objects of one kind, by name.
 #[derive(Debug)]
-struct Objects<T> {
+struct NamedObjects<T> {
     items: HashMap<String, T>,
-    /// Seen in the list that is under way; the others are gone when it ends.
-    so_far: BTreeSet<String>,
+    /// ObjectMetadata in the list that is being received. All other objects are removed when it is complete.
+    listing: BTreeSet<String>,
     is_listed: bool,
 }
 
-impl<T> Default for Objects<T> {
+impl<T> Default for NamedObjects<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), so_far: BTreeSet::new(), is_listed: false }
+        Self { items: HashMap::new(), listing: BTreeSet::new(), is_listed: false }
     }
 }
 
-impl<T: Clone + PartialEq> Objects<T> {
-    /// Takes in an event; gives the names of what changed, each with what was kept of it before and after.
-    fn take<O: ResourceExt>(
+impl<T: Clone + PartialEq> NamedObjects<T> {
+    /// Applies a watch event; returns the changed objects with their old and new values.
+    fn update<O: ResourceExt>(
         &mut self,
         event: Event<O>,
-        read: impl FnOnce(O) -> Read<T>,
+        read: impl FnOnce(O) -> ReadObject<T>,
     ) -> Vec<(String, Vec<T>)> {
         match event {
             Event::Init => {
-                self.so_far.clear();
+                self.listing.clear();
                 Vec::new()
             }
             Event::InitApply(object) => {
-                self.so_far.insert(object.name_any());
-                self.put(object.name_any(), read(object)).into_iter().collect()
+                self.listing.insert(object.name_any());
+                self.set(object.name_any(), read(object)).into_iter().collect()
             }
             Event::InitDone => {
                 self.is_listed = true;
-                let seen = std::mem::take(&mut self.so_far);
-                let gone = self.items.extract_if(|name, _| !seen.contains(name));
-                gone.map(|(name, old)| (name, vec![old])).collect()
+                let listed = std::mem::take(&mut self.listing);
+                let deleted = self.items.extract_if(|name, _| !listed.contains(name));
+                deleted.map(|(name, old)| (name, vec![old])).collect()
             }
-            Event::Apply(object) => self.put(object.name_any(), read(object)).into_iter().collect(),
-            Event::Delete(object) => self.put(object.name_any(), Read::Absent).into_iter().collect(),
+            Event::Apply(object) => self.set(object.name_any(), read(object)).into_iter().collect(),
+            Event::Delete(object) => self.set(object.name_any(), ReadObject::Absent).into_iter().collect(),
         }
     }
 
-    fn put(&mut self, name: String, read: Read<T>) -> Option<(String, Vec<T>)> {
+    fn set(&mut self, name: String, read: ReadObject<T>) -> Option<(String, Vec<T>)> {
         let (old, new) = match read {
-            Read::AsItWas => return None,
-            Read::Absent => (self.items.remove(&name), None),
-            Read::There(new) => (self.items.insert(name.clone(), new.clone()), Some(new)),
+            ReadObject::Unreadable => return None,
+            ReadObject::Absent => (self.items.remove(&name), None),
+            ReadObject::Present(new) => (self.items.insert(name.clone(), new.clone()), Some(new)),
         };
         (old != new).then(|| (name, old.into_iter().chain(new).collect()))
     }
@@ -275,35 +281,38 @@ mod tests {
 
     use super::*;
 
-    fn pool(name: &str, mcp: &str) -> Change {
+    fn pool(name: &str, mcp: &str) -> OffloadChange {
         let pool = json!({
             "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkPoolConfig",
             "metadata": { "name": name }, "spec": { "ovsHardwareOffloadConfig": { "name": mcp } },
         });
-        Change::Pool(Box::new(Event::Apply(serde_json::from_value(pool).unwrap())))
+        OffloadChange::Pool(Box::new(Event::Apply(serde_json::from_value(pool).unwrap())))
     }
 
-    fn named(name: &str) -> Names {
+    fn metadata(name: &str) -> ObjectMetadata {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..Default::default() };
         kube::core::PartialObjectMetaExt::into_response_partial(metadata)
     }
 
     #[test]
-    fn what_is_wanted_is_made_and_goes_with_the_last_pool_that_wants_it() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.take(Change::MachineConfigPool(Event::Apply(named("worker")))), ["worker"]);
-        assert_eq!(seen.take(pool("a", "worker")), ["worker"]);
-        assert_eq!(seen.take(pool("b", "worker")), ["worker"]);
-        assert!(matches!(seen.write("worker"), Some(Write::Apply { .. })));
-        assert_eq!(seen.standings()["worker"], OffloadStanding::Pending);
-        let config = named("00-worker-ovs-hw-offload");
-        assert_eq!(seen.take(Change::MachineConfig(Event::Apply(config))), ["worker"]);
-        assert_eq!(seen.standings()["worker"], OffloadStanding::Written);
-        assert_eq!(seen.take(pool("a", "other")), ["worker", "other"]);
-        assert!(matches!(seen.write("worker"), Some(Write::Apply { .. })));
-        assert!(seen.write("other").is_none());
-        assert_eq!(seen.standings()["other"], OffloadStanding::NoMachineConfigPool);
-        assert_eq!(seen.take(pool("b", "")), ["worker"]);
-        assert!(matches!(seen.write("worker"), Some(Write::Delete(_))));
+    fn a_machine_config_is_written_on_request_and_deleted_with_the_last_request() {
+        let mut index = OffloadIndex::default();
+        assert_eq!(
+            index.apply(OffloadChange::MachineConfigPool(Event::Apply(metadata("worker")))),
+            ["worker"]
+        );
+        assert_eq!(index.apply(pool("a", "worker")), ["worker"]);
+        assert_eq!(index.apply(pool("b", "worker")), ["worker"]);
+        assert!(matches!(index.plan("worker"), Some(OffloadWrite::Apply { .. })));
+        assert_eq!(index.states()["worker"], OffloadState::Pending);
+        let config = metadata("00-worker-ovs-hw-offload");
+        assert_eq!(index.apply(OffloadChange::MachineConfig(Event::Apply(config))), ["worker"]);
+        assert_eq!(index.states()["worker"], OffloadState::Written);
+        assert_eq!(index.apply(pool("a", "other")), ["worker", "other"]);
+        assert!(matches!(index.plan("worker"), Some(OffloadWrite::Apply { .. })));
+        assert!(index.plan("other").is_none());
+        assert_eq!(index.states()["other"], OffloadState::NoMachineConfigPool);
+        assert_eq!(index.apply(pool("b", "")), ["worker"]);
+        assert!(matches!(index.plan("worker"), Some(OffloadWrite::Delete(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! What every controller needs: the client, the settings of the program, and the right to write.
+//! Context of all controllers: client, settings of the process, and the permission to write.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,42 +7,41 @@ use kube::Client;
 use kube::core::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use vfleet_api::conditions::Verdict;
-use vfleet_cluster::events::Announcer;
+use vfleet_api::conditions::ConditionUpdate;
+use vfleet_cluster::events::EventRecorder;
 use vfleet_cluster::leadership::Leadership;
-use vfleet_cluster::status::{self, Subject};
+use vfleet_cluster::status::{self, StatusSubject};
 use vfleet_cluster::write::{WriteError, Writer};
 
 use crate::Config;
 use crate::replica::health::Health;
 use crate::replica::metrics::Metrics;
 
-/// Shared by all controllers of one process.
+/// Values that all controllers of a process share.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) config: Arc<Config>,
-    /// Whether this process may write now.
+    /// Permission to write.
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
-    /// Writes Events.
-    pub(crate) announcer: Announcer,
+    pub(crate) event_recorder: EventRecorder,
 }
 
 impl Context {
-    /// Writes the status of an object and announces what changed: see [`status::report`].
+    /// Writes the status of an object and records Events; see [`status::report`].
     pub(crate) async fn report<K>(
         &self,
-        subject: &Subject<'_, K>,
-        verdicts: &[Verdict],
+        subject: &StatusSubject<'_, K>,
+        conditions: &[ConditionUpdate],
         rest: Value,
     ) -> Result<(), WriteError>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let writer = Writer::new(self.leadership.clone());
-        status::report(&writer, &self.announcer, subject, verdicts, rest).await
+        status::report(&writer, &self.event_recorder, subject, conditions, rest).await
     }
 }
 
@@ -52,7 +51,7 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// Of an operator that serves nothing and does not lead.
+    /// Returns the context of an operator that serves nothing and does not lead.
     pub(crate) fn context(client: Client, namespace: &str, identity: &str) -> Context {
         let config = Config {
             namespace: namespace.to_owned(),
@@ -62,7 +61,7 @@ pub(crate) mod testing {
             metrics: "0".parse().unwrap(),
             health: "0".parse().unwrap(),
             webhook: crate::WebhookConfig {
-                at: "0".parse().unwrap(),
+                bind_address: "0".parse().unwrap(),
                 url: None,
                 certificates: crate::CertificateSource::default(),
                 lifetime: Duration::from_hours(1),
@@ -71,10 +70,10 @@ pub(crate) mod testing {
             deploy: crate::DeployConfig::default(),
         };
         Context {
-            announcer: Announcer::new(client.clone(), identity),
+            event_recorder: EventRecorder::new(client.clone(), identity),
             client,
             config: Arc::new(config),
-            leadership: Leadership::none(),
+            leadership: Leadership::not_held(),
             metrics: Arc::new(Metrics::new()),
             health: Arc::default(),
         }

@@ -1,4 +1,4 @@
-//! Whether this process is of use: for the kubelet, which asks.
+//! Readiness of this replica, for the kubelet.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -6,44 +6,44 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The Lease is renewed or seen renewed every few seconds; without a word for so long, we are cut off.
-const CUT_OFF_AFTER: Duration = Duration::from_mins(1);
+/// Time without contact after which this replica counts as disconnected. The lease changes every few seconds.
+const DISCONNECTED_AFTER: Duration = Duration::from_mins(1);
 
-/// When the API server was last heard of, and what is still missing.
+/// Last contact with the API server, and the reason why the replica is not ready.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    seen: Mutex<Option<Instant>>,
+    last_contact: Mutex<Option<Instant>>,
     missing: Mutex<Option<&'static str>>,
-    /// Since when nothing has been.
-    since: Mutex<Option<Instant>>,
+    /// Time since which nothing is missing.
+    ready_since: Mutex<Option<Instant>>,
 }
 
 impl Health {
-    /// The API server answered.
-    pub(crate) fn sees_api_server(&self) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    /// Records that the API server answered.
+    pub(crate) fn record_api_server_contact(&self) {
+        *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Something is missing to answer those who ask; nothing, with `None`.
-    pub(crate) fn waits_for(&self, what: Option<&'static str>) {
-        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = what;
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since = if what.is_some() { None } else { Some(since.unwrap_or_else(Instant::now)) };
+    /// Sets the reason why webhooks cannot be served yet; `None` when they can.
+    pub(crate) fn set_missing(&self, missing: Option<&'static str>) {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = missing;
+        let mut since = self.ready_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = if missing.is_some() { None } else { Some(since.unwrap_or_else(Instant::now)) };
     }
 
-    /// For how long nothing has been missing to answer those who ask.
-    pub(crate) fn ready_for(&self) -> Option<Duration> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+    /// Returns the time for which nothing has been missing.
+    pub(crate) fn ready_duration(&self) -> Option<Duration> {
+        self.ready_since.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 
-    /// Whether it can work; if not, why.
-    pub(crate) fn ready(&self) -> Result<(), &'static str> {
+    /// Returns the reason why this replica is not ready, if it is not.
+    pub(crate) fn check_ready(&self) -> Result<(), &'static str> {
         if let Some(missing) = *self.missing.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(missing);
         }
-        match *self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(seen) if seen.elapsed() < CUT_OFF_AFTER => Ok(()),
-            Some(_) => Err("the API server has not been heard of for a minute"),
+        match *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(contact) if contact.elapsed() < DISCONNECTED_AFTER => Ok(()),
+            Some(_) => Err("no contact with the API server for one minute"),
             None => Err("the API server has not answered yet"),
         }
     }
@@ -54,27 +54,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_ready_when_the_api_server_answers_and_nothing_is_missing() {
+    fn a_replica_is_ready_when_the_api_server_answers_and_nothing_is_missing() {
         let health = Health::default();
-        assert!(health.ready().is_err());
-        health.sees_api_server();
-        assert_eq!(health.ready(), Ok(()));
-        health.waits_for(Some("a certificate"));
-        assert_eq!(health.ready(), Err("a certificate"));
-        health.waits_for(None);
-        assert_eq!(health.ready(), Ok(()));
+        assert!(health.check_ready().is_err());
+        health.record_api_server_contact();
+        assert_eq!(health.check_ready(), Ok(()));
+        health.set_missing(Some("a certificate"));
+        assert_eq!(health.check_ready(), Err("a certificate"));
+        health.set_missing(None);
+        assert_eq!(health.check_ready(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn how_long_nothing_has_been_missing_is_known() {
+    async fn the_time_for_which_nothing_is_missing_is_measured() {
         let health = Health::default();
-        assert_eq!(health.ready_for(), None);
+        assert_eq!(health.ready_duration(), None);
         for _ in 0..2 {
-            health.waits_for(None);
+            health.set_missing(None);
             tokio::time::advance(Duration::from_secs(3)).await;
         }
-        assert_eq!(health.ready_for(), Some(Duration::from_secs(6)));
-        health.waits_for(Some("a certificate"));
-        assert_eq!(health.ready_for(), None);
+        assert_eq!(health.ready_duration(), Some(Duration::from_secs(6)));
+        health.set_missing(Some("a certificate"));
+        assert_eq!(health.ready_duration(), None);
     }
 }

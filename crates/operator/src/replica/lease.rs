@@ -1,14 +1,14 @@
-//! Which of several replicas leads: the one that holds the Lease.
+//! Leader election: the replica that holds the Lease leads.
 //!
 //! Flow of one replica:
-//! 1. It watches the Lease. It takes it when nobody holds it, when it is its own (the same identity came back), or when
-//!    its holder has not renewed it for as long as it said it would.
-//! 2. It renews it, and extends its right to write with each renewal ([`Leadership`]). That right ends earlier than
-//!    others may take the Lease.
-//! 3. When it cannot renew, or somebody else holds it, its work is stopped, and it starts over.
-//! 4. When it is told to stop, its work ends first, and then it gives the Lease back, so that another takes it at once.
+//! 1. It watches the Lease, and acquires it when it has no holder, when the holder has the same identity (a restart), or
+//!    when the holder has not renewed it within the lease duration.
+//! 2. It renews the Lease, and extends its permission to write ([`Leadership`](vfleet_cluster::leadership::Leadership))
+//!    with each renewal. The permission ends before others may acquire the Lease.
+//! 3. When it cannot renew, or another replica holds the Lease, it stops its controllers and starts over.
+//! 4. When it is stopped, its controllers end first. Then it releases the Lease, so that another replica leads at once.
 //!
-//! Time is measured here by how long ago a change was seen, never by comparing clocks of two machines.
+//! Time is measured since a change was observed, never by comparing the clocks of two machines.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -22,70 +22,70 @@ use kube::{Api, ResourceExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use vfleet_api::keys::{LEASE, OPERATOR_FIELD_MANAGER};
-use vfleet_cluster::watch::{self, Sight};
+use vfleet_cluster::watch::{self, SingleObjectState};
 
 use crate::OperatorError;
 use crate::replica::context::Context;
 
-/// Others may take the Lease when it was not renewed for so long.
-const LEASE_TIME: Duration = Duration::from_secs(15);
-/// How long we begin writes after the last renewal: less. A write that is slow to arrive may still come after another
-/// replica's; those that could do harm then carry the version that they were decided on.
-const WRITE_TIME: Duration = Duration::from_secs(10);
-const RENEW_EVERY: Duration = Duration::from_secs(3);
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
-const REQUEST_TIME: Duration = Duration::from_secs(3);
+/// Time without renewal after which others may acquire the Lease.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Time after the last renewal in which writes may start. It is shorter than the lease duration. A slow write may still
+/// arrive after those of a new leader; writes that could do harm then carry a resource version.
+const WRITE_PERIOD: Duration = Duration::from_secs(10);
+const RENEW_INTERVAL: Duration = Duration::from_secs(3);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The Lease as last seen, and when that was.
-struct Observed {
+/// Lease as last observed, and the time of its last change.
+struct ObservedLease {
     lease: Option<Lease>,
     since: Instant,
 }
 
-/// One replica's part in choosing who leads.
-pub(crate) struct Candidate {
+/// Replica that takes part in leader election.
+pub(crate) struct LeaseCandidate {
     api: Api<Lease>,
     context: Context,
 }
 
-/// The Lease while it is ours.
-struct Term {
+/// Lease while this replica holds it.
+struct LeaseTerm {
     lease: Lease,
-    /// When the request that last renewed it was sent.
+    /// Time at which the last successful renewal was sent.
     renewed: Instant,
 }
 
-/// How a term ended.
-enum End {
-    /// We were told to stop, or the work ended by itself.
+/// End of a term as leader.
+enum TermEnd {
+    /// The controllers were stopped, or ended by themselves.
     Done(Result<(), OperatorError>),
-    /// Somebody else may lead now.
+    /// Another replica may lead now; with the reason.
     Lost(&'static str),
 }
 
-impl Candidate {
+impl LeaseCandidate {
     pub(crate) fn new(context: Context) -> Self {
         Self { api: Api::namespaced(context.client.clone(), &context.config.namespace), context }
     }
 
-    /// Runs `work` whenever and as long as this replica leads, until `stop`. `work` gets a token that tells it to stop.
+    /// Runs `work` while this replica leads, again for each term, until `stop`. The token of `work` stops it.
     pub(crate) async fn run<W, F>(&self, work: W, stop: CancellationToken) -> Result<(), OperatorError>
     where
         W: Fn(CancellationToken) -> F,
         F: Future<Output = Result<(), OperatorError>>,
     {
         loop {
-            let Some(Some(term)) = stop.run_until_cancelled(Box::pin(self.win())).await else {
+            let Some(Some(term)) = stop.run_until_cancelled(Box::pin(self.acquire())).await else {
                 return if stop.is_cancelled() { Ok(()) } else { Err(OperatorError::WatchEnded) };
             };
-            tracing::info!(identity = self.identity(), "this replica leads");
-            self.context.metrics.leads(true);
+            tracing::info!(identity = self.identity(), "became leader");
+            self.context.metrics.set_leader(true);
             let end = self.lead(term, &work, &stop).await;
             self.context.leadership.end();
-            self.context.metrics.leads(false);
+            self.context.metrics.set_leader(false);
             match end? {
-                End::Done(result) => return result,
-                End::Lost(why) => tracing::warn!(why, "this replica leads no more"),
+                TermEnd::Done(result) => return result,
+                TermEnd::Lost(reason) => tracing::warn!(reason, "lost leadership"),
             }
         }
     }
@@ -94,56 +94,56 @@ impl Candidate {
         &self.context.config.identity
     }
 
-    /// Waits until the Lease can be taken, and takes it. `None` when it cannot be watched.
-    async fn win(&self) -> Option<Term> {
+    /// Waits until the Lease is free, and acquires it. `None` when the watch ended.
+    async fn acquire(&self) -> Option<LeaseTerm> {
         let guarded = Api::namespaced(self.context.client.clone(), &self.context.config.namespace);
-        let mut changes = pin!(watch::changes::<Lease>(guarded, watch::only(LEASE)));
-        let mut observed: Option<Observed> = None;
-        let mut single = watch::Single::default();
-        let mut not_before = Instant::now();
+        let mut changes = pin!(watch::watch_objects::<Lease>(guarded, watch::select_name(LEASE)));
+        let mut observed: Option<ObservedLease> = None;
+        let mut single = watch::SingleObject::default();
+        let mut retry_at = Instant::now();
         loop {
-            let free_from = observed.as_ref().map(|observed| self.free_from(observed).max(not_before));
+            let free_from = observed.as_ref().map(|observed| self.free_from(observed).max(retry_at));
             tokio::select! {
                 event = changes.next() => {
-                    let seen = match single.take(event?) {
-                        Sight::Nothing => continue,
-                        Sight::Gone => None,
-                        Sight::There(lease) => watch::readable(*lease),
+                    let lease = match single.update(event?) {
+                        SingleObjectState::Listing => continue,
+                        SingleObjectState::Absent => None,
+                        SingleObjectState::Present(lease) => watch::into_readable(*lease),
                     };
-                    self.context.health.sees_api_server();
-                    observed = Some(Observed::update(observed, seen));
+                    self.context.health.record_api_server_contact();
+                    observed = Some(ObservedLease::update(observed, lease));
                 }
-                () = until(free_from) => {
-                    let known = observed.as_ref().and_then(|observed| observed.lease.clone());
-                    if let Some(term) = self.take(known).await {
+                () = sleep_until_or_forever(free_from) => {
+                    let current = observed.as_ref().and_then(|observed| observed.lease.clone());
+                    if let Some(term) = self.try_acquire(current).await {
                         return Some(term);
                     }
-                    // Somebody else was quicker, which the watch is about to say; or the server is in trouble.
-                    not_before = Instant::now() + TRY_AGAIN_AFTER;
+                    // Another replica was faster, which the watch will report, or the API server has a problem.
+                    retry_at = Instant::now() + RETRY_INTERVAL;
                 }
             }
         }
     }
 
-    /// When we may take the Lease.
-    fn free_from(&self, observed: &Observed) -> Instant {
+    /// Returns the time from which this replica may acquire the Lease.
+    fn free_from(&self, observed: &ObservedLease) -> Instant {
         let spec = observed.lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
         if holder.is_empty() || holder == self.identity() {
             return observed.since;
         }
         let seconds = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
-        observed.since + seconds.map_or(LEASE_TIME, Duration::from_secs)
+        observed.since + seconds.map_or(LEASE_DURATION, Duration::from_secs)
     }
 
-    /// Makes the Lease ours, as it was last seen: not if somebody changed it since.
-    async fn take(&self, known: Option<Lease>) -> Option<Term> {
+    /// Tries to acquire the Lease. Fails if it has changed since it was observed.
+    async fn try_acquire(&self, current: Option<Lease>) -> Option<LeaseTerm> {
         let now = MicroTime(Timestamp::now());
-        let old = known.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let old = current.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let same_holder = old.holder_identity.as_deref() == Some(self.identity());
         let spec = LeaseSpec {
             holder_identity: Some(self.identity().to_owned()),
-            lease_duration_seconds: i32::try_from(LEASE_TIME.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             lease_transitions: Some(
@@ -151,51 +151,51 @@ impl Candidate {
             ),
             ..old
         };
-        let metadata = match known {
+        let metadata = match current {
             Some(lease) => lease.metadata,
             None => ObjectMeta { name: Some(LEASE.to_owned()), ..Default::default() },
         };
         let sent = Instant::now();
         match self.write(&Lease { metadata, spec: Some(spec) }).await {
-            Ok(lease) => Some(Term { lease, renewed: sent }),
+            Ok(lease) => Some(LeaseTerm { lease, renewed: sent }),
             Err(error) => {
-                tracing::debug!(%error, "the lease could not be taken");
+                tracing::debug!(%error, "cannot acquire the lease");
                 None
             }
         }
     }
 
-    /// Works and renews, until the work ends or the Lease is lost.
+    /// Runs `work` and renews the Lease, until `work` ends or the Lease is lost.
     async fn lead<W, F>(
         &self,
-        mut term: Term,
+        mut term: LeaseTerm,
         work: &W,
         stop: &CancellationToken,
-    ) -> Result<End, OperatorError>
+    ) -> Result<TermEnd, OperatorError>
     where
         W: Fn(CancellationToken) -> F,
         F: Future<Output = Result<(), OperatorError>>,
     {
-        self.context.leadership.extend(term.renewed + WRITE_TIME);
+        self.context.leadership.extend(term.renewed + WRITE_PERIOD);
         let stop_work = stop.child_token();
         let mut work = pin!(work(stop_work.clone()));
-        let mut ticks = interval_at(Instant::now() + RENEW_EVERY, RENEW_EVERY);
+        let mut ticks = interval_at(Instant::now() + RENEW_INTERVAL, RENEW_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 result = &mut work => {
-                    self.give_back(term).await;
-                    return Ok(End::Done(result));
+                    self.release(term).await;
+                    return Ok(TermEnd::Done(result));
                 }
                 _ = ticks.tick() => {
-                    if let Err(why) = self.renew(&mut term).await {
-                        // From here on every write is refused; what is under way ends by itself.
+                    if let Err(loss) = self.renew(&mut term).await {
+                        // No new write can start from here on; running writes end by themselves.
                         self.context.leadership.end();
                         stop_work.cancel();
                         work.await?;
-                        return match why {
-                            Loss::SameIdentity => Err(OperatorError::SameIdentity(self.identity().to_owned())),
-                            Loss::Other(why) => Ok(End::Lost(why)),
+                        return match loss {
+                            LeaseLoss::SameIdentity => Err(OperatorError::SameIdentity(self.identity().to_owned())),
+                            LeaseLoss::Other(reason) => Ok(TermEnd::Lost(reason)),
                         };
                     }
                 }
@@ -203,7 +203,7 @@ impl Candidate {
         }
     }
 
-    async fn renew(&self, term: &mut Term) -> Result<(), Loss> {
+    async fn renew(&self, term: &mut LeaseTerm) -> Result<(), LeaseLoss> {
         let mut lease = term.lease.clone();
         if let Some(spec) = &mut lease.spec {
             spec.renew_time = Some(MicroTime(Timestamp::now()));
@@ -211,79 +211,80 @@ impl Candidate {
         let sent = Instant::now();
         match self.write(&lease).await {
             Ok(lease) => {
-                *term = Term { lease, renewed: sent };
-                self.context.leadership.extend(sent + WRITE_TIME);
-                self.context.health.sees_api_server();
+                *term = LeaseTerm { lease, renewed: sent };
+                self.context.leadership.extend(sent + WRITE_PERIOD);
+                self.context.health.record_api_server_contact();
                 Ok(())
             }
-            Err(error) if error.is_conflict() => self.look_again(term).await,
-            Err(error) if term.renewed.elapsed() < WRITE_TIME => {
-                tracing::warn!(%error, "the lease was not renewed, will try again");
+            Err(error) if error.is_conflict() => self.check_conflict(term).await,
+            Err(error) if term.renewed.elapsed() < WRITE_PERIOD => {
+                tracing::warn!(%error, "cannot renew the lease: retrying");
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, "the lease was not renewed in time");
-                Err(Loss::Other("the lease could not be renewed in time"))
+                tracing::warn!(%error, "cannot renew the lease in time");
+                Err(LeaseLoss::Other("the lease could not be renewed in time"))
             }
         }
     }
 
-    /// Somebody changed the Lease: it may still be ours, for example with a label more.
-    async fn look_again(&self, term: &mut Term) -> Result<(), Loss> {
-        let found = match timeout(REQUEST_TIME, self.api.get_opt(LEASE)).await {
-            Ok(Ok(found)) => found,
-            _ if term.renewed.elapsed() < WRITE_TIME => return Ok(()),
-            _ => return Err(Loss::Other("the lease could not be read in time")),
+    /// Reads the Lease after a conflict. It may still be held by this replica, for example if only a label was added.
+    async fn check_conflict(&self, term: &mut LeaseTerm) -> Result<(), LeaseLoss> {
+        let current = match timeout(REQUEST_TIMEOUT, self.api.get_opt(LEASE)).await {
+            Ok(Ok(current)) => current,
+            _ if term.renewed.elapsed() < WRITE_PERIOD => return Ok(()),
+            _ => return Err(LeaseLoss::Other("the lease could not be read in time")),
         };
-        let Some(found) = found else { return Err(Loss::Other("somebody deleted the lease")) };
+        let Some(current) = current else { return Err(LeaseLoss::Other("the lease was deleted")) };
         let acquired = |lease: &Lease| {
             let spec = lease.spec.clone().unwrap_or_default();
             (spec.holder_identity, spec.acquire_time)
         };
-        let ((holder, since), (us, ours)) = (acquired(&found), acquired(&term.lease));
-        match (holder == us, since == ours) {
+        let ((holder, acquired_at), (own_identity, own_acquired_at)) =
+            (acquired(&current), acquired(&term.lease));
+        match (holder == own_identity, acquired_at == own_acquired_at) {
             (true, true) => {
-                term.lease = found;
+                term.lease = current;
                 Ok(())
             }
-            (true, false) => Err(Loss::SameIdentity),
-            (false, _) => Err(Loss::Other("another replica holds the lease")),
+            (true, false) => Err(LeaseLoss::SameIdentity),
+            (false, _) => Err(LeaseLoss::Other("another replica holds the lease")),
         }
     }
 
-    /// Lets another replica take it at once. Without success it takes a little longer, and no harm is done.
-    async fn give_back(&self, mut term: Term) {
+    /// Releases the Lease, so that another replica can acquire it at once. If that fails, it expires.
+    async fn release(&self, mut term: LeaseTerm) {
         self.context.leadership.end();
         if let Some(spec) = &mut term.lease.spec {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
         }
         if let Err(error) = self.write(&term.lease).await {
-            tracing::warn!(%error, "the lease was not given back; another replica takes it when its time is over");
+            tracing::warn!(%error, "cannot release the lease: another replica will lead after it has expired");
         }
     }
 
-    /// Creates it, or replaces the version that `lease` carries.
+    /// Creates the Lease, or replaces the version that `lease` was read at.
     async fn write(&self, lease: &Lease) -> Result<Lease, vfleet_cluster::write::WriteError> {
         let params =
             PostParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..Default::default() };
         let written = match lease.resource_version() {
-            None => timeout(REQUEST_TIME, self.api.create(&params, lease)).await,
-            Some(_) => timeout(REQUEST_TIME, self.api.replace(LEASE, &params, lease)).await,
+            None => timeout(REQUEST_TIMEOUT, self.api.create(&params, lease)).await,
+            Some(_) => timeout(REQUEST_TIMEOUT, self.api.replace(LEASE, &params, lease)).await,
         };
         Ok(written??)
     }
 }
 
-/// Why the Lease is no longer ours.
-enum Loss {
-    /// Another process has our name.
+/// Reason why the Lease was lost.
+enum LeaseLoss {
+    /// Another process has the same identity.
     SameIdentity,
     Other(&'static str),
 }
 
-impl Observed {
-    /// A change starts its time anew; seeing the same again does not.
+impl ObservedLease {
+    /// Updates the observation. Only a new resource version restarts the time.
     fn update(old: Option<Self>, lease: Option<Lease>) -> Self {
         let version = |lease: &Option<Lease>| lease.as_ref().and_then(ResourceExt::resource_version);
         match old {
@@ -293,7 +294,7 @@ impl Observed {
     }
 }
 
-async fn until(time: Option<Instant>) {
+async fn sleep_until_or_forever(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,

@@ -1,50 +1,51 @@
-//! What rules find, and how it is said within the limits of the API server.
+//! Findings of rules, and their texts within the limits of the API server.
 
 use core::fmt;
 
 use crate::prelude::*;
 
-/// The API server adds no more than 4096 bytes of warnings to an answer, and clients show few.
-const MOST_WARNINGS: usize = 8;
+/// Number of warnings in a response. The API server passes on at most 4096 bytes, and clients show few.
+const MAX_WARNINGS: usize = 8;
 
-/// The API server cuts a warning at 256 bytes, in the middle of a word.
-const LONGEST_WARNING: usize = 240;
+/// Length of a warning in bytes. The API server cuts longer ones at 256 bytes, in the middle of a word.
+const MAX_WARNING_BYTES: usize = 240;
 
-/// A refusal is read by people; more than this is not.
-const LONGEST_REFUSAL: usize = 8 * 1024;
+/// Length of an error message in bytes.
+const MAX_ERROR_BYTES: usize = 8 * 1024;
 
-/// What stands at the end of a text that was cut.
-const CUT: &str = "...";
+/// End of a text that was cut.
+const ELLIPSIS: &str = "...";
 
-/// What a finding means for the object.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// It cannot be as it is written.
+    /// The object is refused.
     Error,
-    /// It can, but may not be what was meant.
+    /// The object is admitted, but may not do what its author expects.
     Warning,
 }
 
-/// One thing that a rule found.
+/// Finding of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The rule, as docs/admission.md calls it: `P05`.
+    /// Rule as listed in docs/admission.md, such as `P05`.
     pub rule: &'static str,
-    /// In one `PascalCase` word, for conditions and metrics.
+    /// Reason in CamelCase, for conditions and metrics.
     pub reason: &'static str,
-    /// What it means for the object.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// The field that is to be changed, as in `spec.resourceName`. Empty when it is about the whole object.
+    /// Field to change, such as `spec.resourceName`. Empty if the finding is about the whole object.
     pub field: String,
-    /// What is wrong, and what to do about it.
+    /// Problem and remedy.
     pub message: String,
-    /// What it is about, where the message says more than that. The same rule about the same is the same error.
+    /// Identity of the problem if the message has more details than that. Two findings with the same rule, field and
+    /// subject are the same error.
     pub subject: Option<String>,
 }
 
 impl Finding {
-    /// Whether both are the same error, perhaps in other words.
-    fn is_about(&self, other: &Self) -> bool {
+    /// Returns whether both are the same error, possibly with different messages.
+    fn is_same_error(&self, other: &Self) -> bool {
         let same_subject = match (&self.subject, &other.subject) {
             (Some(own), Some(other)) => own == other,
             _ => self.message == other.message,
@@ -62,7 +63,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that was found.
+/// Findings about one object, in the order of the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings(Vec<Finding>);
 
@@ -91,53 +92,53 @@ impl Findings {
         self.0.push(Finding { rule, reason, severity: Severity::Warning, field, message, subject: None });
     }
 
-    /// All of them, in the order in which they were found.
+    /// Returns all findings.
     pub fn iter(&self) -> core::slice::Iter<'_, Finding> {
         self.0.iter()
     }
 
-    /// Those for which the object is refused.
+    /// Returns the errors.
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.0.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
-    /// The others, as texts that the API server passes on unchanged.
+    /// Returns the texts of the warnings, short enough to be passed on by the API server unchanged.
     pub fn warnings(&self) -> Vec<String> {
         let mut texts: Vec<_> = self
             .0
             .iter()
             .filter(|finding| finding.severity == Severity::Warning)
-            .map(|finding| shortened(&on_one_line(&finding.to_string()), LONGEST_WARNING))
+            .map(|finding| shorten(&remove_control_characters(&finding.to_string()), MAX_WARNING_BYTES))
             .collect();
-        if texts.len() > MOST_WARNINGS {
-            let more = texts.len() - (MOST_WARNINGS - 1);
-            texts.truncate(MOST_WARNINGS - 1);
+        if texts.len() > MAX_WARNINGS {
+            let more = texts.len() - (MAX_WARNINGS - 1);
+            texts.truncate(MAX_WARNINGS - 1);
             texts.push(format!("and {more} more warnings"));
         }
         texts
     }
 
-    /// All errors in one text; `None` when there is none.
-    pub fn refusal(&self) -> Option<String> {
+    /// Returns all errors as one message; `None` if there is no error.
+    pub fn error_message(&self) -> Option<String> {
         let texts: Vec<_> = self.errors().map(ToString::to_string).collect();
-        (!texts.is_empty()).then(|| shortened(&texts.join("; "), LONGEST_REFUSAL))
+        (!texts.is_empty()).then(|| shorten(&texts.join("; "), MAX_ERROR_BYTES))
     }
 
-    /// With all errors as warnings.
+    /// Returns the findings with all errors turned into warnings.
     #[must_use]
-    pub fn softened(mut self) -> Self {
+    pub fn downgraded(mut self) -> Self {
         for finding in &mut self.0 {
             finding.severity = Severity::Warning;
         }
         self
     }
 
-    /// With errors that were so `before` as warnings.
+    /// Returns the findings with all errors that are also in `before` turned into warnings.
     #[must_use]
     pub fn ratcheted(mut self, before: &Self) -> Self {
-        let was_so = |finding: &Finding| before.errors().any(|old| old.is_about(finding));
+        let is_old = |finding: &Finding| before.errors().any(|old| old.is_same_error(finding));
         for finding in &mut self.0 {
-            if was_so(finding) {
+            if is_old(finding) {
                 finding.severity = Severity::Warning;
             }
         }
@@ -175,98 +176,98 @@ impl FromIterator<Finding> for Findings {
     }
 }
 
-/// The API server drops a warning with a control character in it.
-fn on_one_line(text: &str) -> String {
+/// Replaces control characters: the API server drops warnings that contain one.
+fn remove_control_characters(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// The text in at most `most` bytes, cut between two words where there are two.
-fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Cuts a text to at most `max` bytes, between two words if possible.
+fn shorten(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    let fits = &text[..text.floor_char_boundary(most - CUT.len())];
-    let cut_a_word = !text[fits.len()..].starts_with(' ');
-    let end = fits.rfind(' ').filter(|_| cut_a_word).unwrap_or(fits.len());
-    format!("{}{CUT}", fits[..end].trim_end())
+    let fits = &text[..text.floor_char_boundary(max - ELLIPSIS.len())];
+    let is_within_word = !text[fits.len()..].starts_with(' ');
+    let end = fits.rfind(' ').filter(|_| is_within_word).unwrap_or(fits.len());
+    format!("{}{ELLIPSIS}", fits[..end].trim_end())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn warned(messages: &[&str]) -> Vec<String> {
+    fn warnings(messages: &[&str]) -> Vec<String> {
         let mut findings = Findings::default();
         for message in messages {
             findings.warning("T01", "Test", "spec.a", *message);
         }
-        assert_eq!(findings.refusal(), None);
+        assert_eq!(findings.error_message(), None);
         findings.warnings()
     }
 
     #[test]
-    fn errors_are_told_all_and_in_order() {
+    fn all_errors_are_reported_in_order() {
         let mut findings = Findings::default();
         findings.error("T01", "Test", "spec.a", "a is wrong");
         findings.warning("T02", "Test", "spec.b", "b is odd");
         findings.error("T03", "Test", "", "all is wrong");
-        assert_eq!(findings.refusal().unwrap(), "spec.a: a is wrong; all is wrong");
+        assert_eq!(findings.error_message().unwrap(), "spec.a: a is wrong; all is wrong");
         assert_eq!(findings.warnings(), ["spec.b: b is odd"]);
     }
 
     #[test]
     fn a_long_warning_is_cut_between_words() {
-        let texts = warned(&[&"word ".repeat(100), &"ä".repeat(200), "short"]);
-        assert!(texts[0].len() <= LONGEST_WARNING && texts[0].ends_with(" word..."), "{}", texts[0]);
-        assert!(texts[0].len() > LONGEST_WARNING - 8, "{}", texts[0].len());
-        assert!(texts[1].len() <= LONGEST_WARNING && texts[1].ends_with("..."), "{}", texts[1]);
+        let texts = warnings(&[&"word ".repeat(100), &"ä".repeat(200), "short"]);
+        assert!(texts[0].len() <= MAX_WARNING_BYTES && texts[0].ends_with(" word..."), "{}", texts[0]);
+        assert!(texts[0].len() > MAX_WARNING_BYTES - 8, "{}", texts[0].len());
+        assert!(texts[1].len() <= MAX_WARNING_BYTES && texts[1].ends_with("..."), "{}", texts[1]);
         assert_eq!(texts[2], "spec.a: short");
     }
 
     #[test]
-    fn a_cut_that_falls_between_words_loses_none() {
-        assert_eq!(shortened("one two three", 10), "one two...");
-        assert_eq!(shortened("one two three", 9), "one...");
-        assert_eq!(shortened("one two three", 13), "one two three");
-        assert_eq!(shortened("threetimes", 6), "thr...");
+    fn a_cut_between_two_words_loses_no_word() {
+        assert_eq!(shorten("one two three", 10), "one two...");
+        assert_eq!(shorten("one two three", 9), "one...");
+        assert_eq!(shorten("one two three", 13), "one two three");
+        assert_eq!(shorten("threetimes", 6), "thr...");
     }
 
     #[test]
     fn a_warning_has_no_control_characters() {
-        assert_eq!(warned(&["a\nb\u{7f}c"]), ["spec.a: a b c"]);
+        assert_eq!(warnings(&["a\nb\u{7f}c"]), ["spec.a: a b c"]);
     }
 
     #[test]
     fn many_warnings_are_counted() {
-        assert_eq!(warned(&["x"; 8]).len(), 8);
-        let texts = warned(&["x"; 9]);
+        assert_eq!(warnings(&["x"; 8]).len(), 8);
+        let texts = warnings(&["x"; 9]);
         assert_eq!(texts.len(), 8);
         assert_eq!(texts[7], "and 2 more warnings");
     }
 
     #[test]
-    fn a_refusal_has_an_end() {
+    fn the_error_message_is_limited() {
         let mut findings = Findings::default();
         findings.error("T01", "Test", "spec.a", "long ".repeat(4000));
-        let text = findings.refusal().unwrap();
-        assert!(text.len() <= LONGEST_REFUSAL && text.ends_with(" long..."), "{} bytes", text.len());
+        let text = findings.error_message().unwrap();
+        assert!(text.len() <= MAX_ERROR_BYTES && text.ends_with(" long..."), "{} bytes", text.len());
     }
 
     #[test]
-    fn only_the_same_error_is_softened() {
+    fn only_the_same_error_is_downgraded() {
         let error = |rule, field, message| {
             let mut findings = Findings::default();
             findings.error(rule, "Test", field, message);
             findings
         };
-        let is_softened =
+        let is_downgraded =
             |before: &Findings| error("T01", "spec.a", "wrong").ratcheted(before).errors().next().is_none();
-        assert!(is_softened(&error("T01", "spec.a", "wrong")));
-        assert!(!is_softened(&error("T02", "spec.a", "wrong")));
-        assert!(!is_softened(&error("T01", "spec.b", "wrong")));
-        assert!(!is_softened(&error("T01", "spec.a", "wrong in another way")));
-        assert!(!is_softened(&Findings::default()));
-        let softened = error("T01", "spec.a", "wrong").ratcheted(&error("T01", "spec.a", "wrong"));
-        assert_eq!(softened.warnings(), ["spec.a: wrong"]);
+        assert!(is_downgraded(&error("T01", "spec.a", "wrong")));
+        assert!(!is_downgraded(&error("T02", "spec.a", "wrong")));
+        assert!(!is_downgraded(&error("T01", "spec.b", "wrong")));
+        assert!(!is_downgraded(&error("T01", "spec.a", "wrong in another way")));
+        assert!(!is_downgraded(&Findings::default()));
+        let downgraded = error("T01", "spec.a", "wrong").ratcheted(&error("T01", "spec.a", "wrong"));
+        assert_eq!(downgraded.warnings(), ["spec.a: wrong"]);
     }
 }

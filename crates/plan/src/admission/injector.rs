@@ -1,4 +1,4 @@
-//! Pods that name networks are given the resources of those networks.
+//! Resource injection: pods that name networks get the resources of those networks.
 
 mod annotation;
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use vfleet_api::keys::{POD_DEFAULT_NETWORK, POD_NETWORKS};
 
-use self::annotation::Unsaid;
+use self::annotation::DefaultNamespace;
 use super::PatchOperation;
 use super::names::{is_extended_resource, is_label_value, is_qualified};
 use crate::prelude::*;
 
-/// A NetworkAttachmentDefinition that a pod names.
+/// Name of a NetworkAttachmentDefinition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkRef {
-    /// Its namespace.
+    /// Namespace of the NAD.
     pub namespace: String,
-    /// Its name.
+    /// Name of the NAD.
     pub name: String,
 }
 
@@ -28,100 +28,102 @@ impl fmt::Display for NetworkRef {
     }
 }
 
-/// A network as a pod names it.
+/// Network in an annotation of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedNetwork {
-    /// Where it is looked for.
+    /// NAD that is looked up.
     pub network: NetworkRef,
-    /// Multus looks for it in its own namespace, which is not known here: that it is not found means nothing.
+    /// True if Multus looks in its own namespace, which the operator does not know. Then a NAD that is not found may
+    /// still exist.
     pub may_be_elsewhere: bool,
 }
 
-/// What counts of a NetworkAttachmentDefinition.
+/// Facts of a NetworkAttachmentDefinition that injection uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NadSight {
-    /// Its annotation [`vfleet_api::keys::NAD_RESOURCE`].
+pub struct NadAnnotations {
+    /// Annotation [`vfleet_api::keys::NAD_RESOURCE`].
     pub resource: Option<String>,
-    /// Its annotation [`vfleet_api::keys::NAD_NODE_SELECTOR`].
+    /// Annotation [`vfleet_api::keys::NAD_NODE_SELECTOR`].
     pub node_selector: Option<String>,
 }
 
-/// The networks of a pod cannot be read. The text is the warning that its user gets.
+/// Error of an annotation that names networks. Its text is returned to the user as a warning.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{annotation} cannot be read: {problem}; no resources are requested")]
-pub struct BadNetworks {
-    /// The annotation.
+#[error("annotation {annotation} is invalid: {problem}; no resources are requested")]
+pub struct NetworkAnnotationError {
+    /// Key of the annotation.
     pub annotation: &'static str,
-    /// What is wrong with it.
+    /// Problem of its value.
     pub problem: String,
 }
 
-/// What is done to a pod.
+/// Changes of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injection {
-    /// What is added to it.
+    /// Patch that adds resources and node selectors.
     pub patch: Vec<PatchOperation>,
-    /// What its user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// The networks that a pod names, one for each time that it does. `namespace` is the pod's.
-pub fn networks_of_pod(pod: &Value, namespace: &str) -> Result<Vec<NamedNetwork>, BadNetworks> {
-    let read = |annotation: &'static str, or_elsewhere: bool| {
+/// Returns the networks that a pod names, one entry for each time. `namespace` is the namespace of the pod.
+pub fn read_pod_networks(pod: &Value, namespace: &str) -> Result<Vec<NamedNetwork>, NetworkAnnotationError> {
+    let read = |annotation: &'static str, may_be_elsewhere: bool| {
         let text = pod.pointer("/metadata/annotations").and_then(|all| all.get(annotation)?.as_str());
-        let networks = annotation::networks(text.unwrap_or_default(), Unsaid { namespace, or_elsewhere });
-        networks.map_err(|problem| BadNetworks { annotation, problem: problem.to_string() })
+        let default = DefaultNamespace { namespace, may_be_elsewhere };
+        let networks = annotation::parse_networks(text.unwrap_or_default(), default);
+        networks.map_err(|problem| NetworkAnnotationError { annotation, problem: problem.to_string() })
     };
     let mut networks = read(POD_DEFAULT_NETWORK, true)?;
-    // There is no second place to be the first of.
+    // A pod has only one default network.
     networks.truncate(1);
     networks.extend(read(POD_NETWORKS, false)?);
     Ok(networks)
 }
 
-/// What is added to a pod that names these networks: the resources of those that have one, each as often as it is named,
-/// in the first container; and where the nodes with such devices are.
-pub fn inject(pod: &Value, networks: &[(NamedNetwork, NadSight)]) -> Injection {
+/// Returns the changes of a pod that names these networks. The first container requests the resource of each network,
+/// as many as there are networks with it, and the node selectors of the networks are added.
+pub fn inject_resources(pod: &Value, networks: &[(NamedNetwork, NadAnnotations)]) -> Injection {
     let mut injection = Injection::default();
     let Some(containers) = pod.pointer("/spec/containers").and_then(Value::as_array) else {
         return injection;
     };
     let Some(first) = containers.first() else { return injection };
-    injection.warnings.extend(networks.iter().filter_map(|(named, _)| found_elsewhere(named)));
+    injection.warnings.extend(networks.iter().filter_map(|(named, _)| warn_of_namespace(named)));
     let mut missing = BTreeMap::new();
-    for (resource, count) in counted(networks) {
-        // With it the API server would refuse the pod, or take it for a resource of its own.
+    for (resource, count) in count_resources(networks) {
+        // The API server would refuse the pod, or take the name for one of its own resources.
         if !is_extended_resource(resource) {
             let warning = format!(
-                "{resource:?} cannot be the name of a device's resource, as in openshift.io/nics, so nothing of it is requested"
+                "resource {resource:?} is not a valid extended resource name such as openshift.io/nics: it is not requested"
             );
             injection.warnings.push(warning);
             continue;
         }
-        match asked_for(pod, resource) {
+        match requested_count(pod, resource) {
             None => drop(missing.insert(resource, count.to_string())),
-            Some(asked) if asked < count => injection
-                .warnings
-                .push(format!("the pod names {count} networks of {resource}, but asks for {asked}")),
+            Some(requested) if requested < count => injection.warnings.push(format!(
+                "the pod names {count} networks of resource {resource}, but requests {requested}"
+            )),
             Some(_) => {}
         }
     }
-    injection.patch.extend(requests(first, &missing));
-    node_selectors(pod, networks, &mut injection);
+    injection.patch.extend(patch_requests(first, &missing));
+    add_node_selectors(pod, networks, &mut injection);
     injection
 }
 
-/// What was found in the pod's namespace, while Multus looks for it in another.
-fn found_elsewhere(NamedNetwork { network, may_be_elsewhere }: &NamedNetwork) -> Option<String> {
+/// Returns a warning for a network that was found in the namespace of the pod although Multus looks in another one.
+fn warn_of_namespace(NamedNetwork { network, may_be_elsewhere }: &NamedNetwork) -> Option<String> {
     may_be_elsewhere.then(|| {
         format!(
-            "network {network} is meant here, but Multus looks for a default network without a namespace in its own only: name the namespace"
+            "default network {network} is named without a namespace, and Multus looks only in its own namespace: add the namespace"
         )
     })
 }
 
-/// How often each resource is named.
-fn counted(networks: &[(NamedNetwork, NadSight)]) -> BTreeMap<&str, u64> {
+/// Returns the number of networks of each resource.
+fn count_resources(networks: &[(NamedNetwork, NadAnnotations)]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     let resources = networks.iter().filter_map(|(_, nad)| nad.resource.as_deref());
     for resource in resources.filter(|resource| !resource.is_empty()) {
@@ -130,24 +132,24 @@ fn counted(networks: &[(NamedNetwork, NadSight)]) -> BTreeMap<&str, u64> {
     counts
 }
 
-/// How much of a resource the containers ask for; `None` when none of them does. Init containers do not count: what they
-/// are given is gone when the others start. Sidecars do: they are init containers that go on.
-fn asked_for(pod: &Value, resource: &str) -> Option<u64> {
+/// Returns how much of a resource the containers request; `None` if none of them does. Init containers do not count,
+/// because their devices are released before the others start. Sidecars (init containers that keep running) count.
+fn requested_count(pod: &Value, resource: &str) -> Option<u64> {
     let all = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
     let is_sidecar = |container: &&Value| {
         container.get("restartPolicy").is_some_and(|policy| policy.as_str() == Some("Always"))
     };
     let containers = all("/spec/containers").chain(all("/spec/initContainers").filter(is_sidecar));
-    let asked = |container: &Value| {
+    let requested = |container: &Value| {
         let of = |part: &str| container.get("resources")?.get(part)?.get(resource);
-        of("limits").or_else(|| of("requests")).map(quantity)
+        of("limits").or_else(|| of("requests")).map(parse_quantity)
     };
-    let asked: Vec<u64> = containers.filter_map(asked).collect();
-    (!asked.is_empty()).then(|| asked.iter().fold(0, |sum, one| one.saturating_add(sum)))
+    let requested: Vec<u64> = containers.filter_map(requested).collect();
+    (!requested.is_empty()).then(|| requested.iter().fold(0, |sum, one| one.saturating_add(sum)))
 }
 
-/// Devices are whole. What is written in another way, as in `1k`, is not looked into: it is more than enough.
-fn quantity(value: &Value) -> u64 {
+/// Returns a number of devices. Other notations, such as `1k`, are not parsed and count as enough.
+fn parse_quantity(value: &Value) -> u64 {
     let number = match value {
         Value::String(text) => text.parse().ok(),
         other => other.as_u64(),
@@ -155,9 +157,9 @@ fn quantity(value: &Value) -> u64 {
     number.unwrap_or(u64::MAX)
 }
 
-/// What the first container is given. Members are added one by one, so that nothing of it is lost. The API server itself
-/// refuses a pod whose parts are of other types than they should be.
-fn requests(first: &Value, missing: &BTreeMap<&str, String>) -> Vec<PatchOperation> {
+/// Returns the patch of the first container. Members are added one by one, so that existing ones stay. A part of an
+/// unexpected type is left alone: the API server refuses such a pod.
+fn patch_requests(first: &Value, missing: &BTreeMap<&str, String>) -> Vec<PatchOperation> {
     const PATH: [&str; 4] = ["spec", "containers", "0", "resources"];
     if missing.is_empty() || !first.is_object() {
         return Vec::new();
@@ -170,7 +172,7 @@ fn requests(first: &Value, missing: &BTreeMap<&str, String>) -> Vec<PatchOperati
         }
         Some(_) => return Vec::new(),
     };
-    let of_part = |part: &'static str| {
+    let patch_part = |part: &'static str| {
         let whole = [&PATH[..], &[part]].concat();
         let member = |(resource, count): (&&str, &String)| {
             PatchOperation::add(&[&whole[..], &[resource]].concat(), count.as_str())
@@ -181,39 +183,39 @@ fn requests(first: &Value, missing: &BTreeMap<&str, String>) -> Vec<PatchOperati
             Some(_) => Vec::new(),
         }
     };
-    ["requests", "limits"].into_iter().flat_map(of_part).collect()
+    ["requests", "limits"].into_iter().flat_map(patch_part).collect()
 }
 
-/// Where the nodes with the devices of these networks are.
-fn node_selectors(pod: &Value, networks: &[(NamedNetwork, NadSight)], injection: &mut Injection) {
-    let given = pod.pointer("/spec/nodeSelector").filter(|selector| !selector.is_null());
+/// Adds the node selectors of the networks.
+fn add_node_selectors(pod: &Value, networks: &[(NamedNetwork, NadAnnotations)], injection: &mut Injection) {
+    let existing = pod.pointer("/spec/nodeSelector").filter(|selector| !selector.is_null());
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     for (NamedNetwork { network, .. }, nad) in
-        networks.iter().filter(|(named, _)| seen.insert(&named.network))
+        networks.iter().filter(|(named, _)| visited.insert(&named.network))
     {
         let Some(text) = nad.node_selector.as_deref().filter(|text| !text.trim().is_empty()) else {
             continue;
         };
-        let Some((key, value)) = label(text) else {
+        let Some((key, value)) = parse_label(text) else {
             let warning = format!(
-                "network {network}: its node selector {text:?} is not read, since it is not a label as in rack=a"
+                "network {network}: node selector {text:?} is not a label such as rack=a: it is ignored"
             );
             injection.warnings.push(warning);
             continue;
         };
-        let by_pod = given.and_then(|given| given.get(key)?.as_str());
-        let who = if by_pod.is_some() { "the pod" } else { "another network of the pod" };
+        let by_pod = existing.and_then(|existing| existing.get(key)?.as_str());
+        let requester = if by_pod.is_some() { "the pod" } else { "another network of the pod" };
         match by_pod.or(added.get(key).copied()) {
             None => drop(added.insert(key, value)),
-            Some(asked) if asked == value => {}
-            Some(asked) => injection.warnings.push(format!(
-                "network {network} is on nodes with {key}={value}, but {who} asks for {key}={asked}"
+            Some(current) if current == value => {}
+            Some(current) => injection.warnings.push(format!(
+                "network {network} needs nodes with {key}={value}, but {requester} requests {key}={current}"
             )),
         }
     }
     let member = |(key, value): (&&str, &&str)| PatchOperation::add(&["spec", "nodeSelector", key], *value);
-    match given {
+    match existing {
         Some(Value::Object(_)) => injection.patch.extend(added.iter().map(member)),
         None if !added.is_empty() => {
             injection.patch.push(PatchOperation::add(&["spec", "nodeSelector"], json!(added)));
@@ -222,8 +224,8 @@ fn node_selectors(pod: &Value, networks: &[(NamedNetwork, NadSight)], injection:
     }
 }
 
-/// `key=value`, or a key whose value is empty.
-fn label(text: &str) -> Option<(&str, &str)> {
+/// Parses `key=value`, or a key without a value.
+fn parse_label(text: &str) -> Option<(&str, &str)> {
     let (key, value) = text.trim().split_once('=').unwrap_or((text.trim(), ""));
     let (key, value) = (key.trim(), value.trim());
     (is_qualified(key) && is_label_value(value)).then_some((key, value))

@@ -1,68 +1,68 @@
-//! Names of resources and labels.
+//! Names of resources and labels, checked like Kubernetes does.
 
 use thiserror::Error;
 
 use crate::prelude::*;
 
-/// As long as the name of a Kubernetes resource may be behind its prefix.
-const LONGEST: usize = 63;
+/// Length of a name without its prefix.
+const MAX_LENGTH: usize = 63;
 
-/// As long as its prefix may be.
-const LONGEST_DOMAIN: usize = 253;
+/// Length of a prefix.
+const MAX_PREFIX_LENGTH: usize = 253;
 
-/// What stands before the name of a resource in a quota.
+/// Prefix of a resource name in a quota.
 const QUOTA_PREFIX: &str = "requests.";
 
-/// Why a text is not the name of a resource. Each says what to do.
+/// Fault of a resource name, with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameFault {
-    /// There is none.
-    #[error("a resource needs a name: set resourceName, as in intelnics")]
+    /// The name is empty.
+    #[error("resourceName is empty: set a name such as intelnics")]
     Empty,
-    /// It is too long.
-    #[error("resourceName has {length} characters: {LONGEST} are possible")]
+    /// The name is too long.
+    #[error("resourceName has {length} characters: at most {MAX_LENGTH} are allowed")]
     TooLong {
-        /// How long it is.
+        /// Length in characters.
         length: usize,
     },
-    /// It has other signs than it may have.
+    /// The name has characters that are not allowed.
     #[error(
-        "resourceName {name:?}: only letters, digits, - and _ are possible, and the first and last is a letter or digit"
+        "resourceName {name:?} is invalid: use only letters, digits, - and _, and begin and end with a letter or digit"
     )]
-    Signs {
-        /// The text.
+    Characters {
+        /// Name that was given.
         name: String,
     },
 }
 
-/// What is wrong with the name of a resource, without its prefix.
-pub fn resource_name(name: &str) -> Option<NameFault> {
+/// Returns the fault of a resource name without prefix; `None` if it is valid.
+pub fn check_resource_name(name: &str) -> Option<NameFault> {
     let length = name.chars().count();
     if length == 0 {
         return Some(NameFault::Empty);
     }
-    if length > LONGEST {
+    if length > MAX_LENGTH {
         return Some(NameFault::TooLong { length });
     }
-    (!is_made_of(name, "-_")).then(|| NameFault::Signs { name: name.to_owned() })
+    (!consists_of(name, "-_")).then(|| NameFault::Characters { name: name.to_owned() })
 }
 
-/// Whether Kubernetes knows a label or a resource by such a name: `rack`, `openshift.io/nics`.
+/// Returns whether `name` is a qualified name of a label or resource, such as `rack` or `openshift.io/nics`.
 pub(super) fn is_qualified(name: &str) -> bool {
     let (prefix, name) = match name.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, name),
     };
-    let is_domain = |prefix: &str| {
-        prefix.len() <= LONGEST_DOMAIN
-            && prefix.split('.').all(|part| is_made_of(part, "-"))
-            && !prefix.contains(|sign: char| sign.is_ascii_uppercase())
+    let is_prefix = |prefix: &str| {
+        prefix.len() <= MAX_PREFIX_LENGTH
+            && prefix.split('.').all(|part| consists_of(part, "-"))
+            && !prefix.contains(|letter: char| letter.is_ascii_uppercase())
     };
-    prefix.is_none_or(is_domain) && name.len() <= LONGEST && is_made_of(name, "-_.")
+    prefix.is_none_or(is_prefix) && name.len() <= MAX_LENGTH && consists_of(name, "-_.")
 }
 
-/// Whether a container can ask for a device by such a name, as Kubernetes has it: what has no prefix, or one of its own,
-/// is not for devices, and a name must leave room for the one that quotas know it by.
+/// Returns whether `name` is an extended resource that a container can request. Names without a prefix, or with a
+/// prefix of Kubernetes, are not. With the quota prefix the name must still be valid.
 pub(super) fn is_extended_resource(name: &str) -> bool {
     name.contains('/')
         && !name.contains("kubernetes.io/")
@@ -70,17 +70,17 @@ pub(super) fn is_extended_resource(name: &str) -> bool {
         && is_qualified(&format!("{QUOTA_PREFIX}{name}"))
 }
 
-/// Whether a label may have such a value.
+/// Returns whether `value` is a valid value of a label.
 pub(super) fn is_label_value(value: &str) -> bool {
-    value.is_empty() || (value.len() <= LONGEST && is_made_of(value, "-_."))
+    value.is_empty() || (value.len() <= MAX_LENGTH && consists_of(value, "-_."))
 }
 
-/// Of letters and digits, and of these signs between them.
-fn is_made_of(text: &str, signs: &str) -> bool {
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric();
+/// Returns whether `text` has only letters and digits, and characters of `signs` in between.
+fn consists_of(text: &str, signs: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric();
     text.starts_with(is_plain)
         && text.ends_with(is_plain)
-        && text.chars().all(|sign| is_plain(sign) || signs.contains(sign))
+        && text.chars().all(|letter| is_plain(letter) || signs.contains(letter))
 }
 
 #[cfg(test)]
@@ -88,23 +88,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_pods_can_ask_for() {
+    fn valid_resource_names() {
         for name in ["a", "7", "intelnics", "a-b_c", "A9", &"n".repeat(63)] {
-            assert_eq!(resource_name(name), None, "{name}");
+            assert_eq!(check_resource_name(name), None, "{name}");
         }
     }
 
     #[test]
-    fn names_that_they_cannot() {
-        assert_eq!(resource_name(""), Some(NameFault::Empty));
-        assert_eq!(resource_name(&"n".repeat(64)), Some(NameFault::TooLong { length: 64 }));
+    fn invalid_resource_names() {
+        assert_eq!(check_resource_name(""), Some(NameFault::Empty));
+        assert_eq!(check_resource_name(&"n".repeat(64)), Some(NameFault::TooLong { length: 64 }));
         for name in ["a.b", "openshift.io/r", "nic-", "_a", "-", "ä", "a b"] {
-            assert_eq!(resource_name(name), Some(NameFault::Signs { name: name.to_owned() }));
+            assert_eq!(check_resource_name(name), Some(NameFault::Characters { name: name.to_owned() }));
         }
     }
 
     #[test]
-    fn names_and_values_that_kubernetes_takes() {
+    fn names_and_values_that_kubernetes_accepts() {
         for name in ["rack", "a.b/c_d", "openshift.io/nics", "node-role.kubernetes.io/worker", "A"] {
             assert!(is_qualified(name), "{name}");
         }

@@ -1,38 +1,37 @@
-//! The operator config.
+//! Admission rules of the operator config.
 
 use vfleet_api::keys::OPERATOR_CONFIG;
 use vfleet_api::keys::agent_environment::{HOST_IPS, NAMESPACE, NODE_NAME};
 use vfleet_api::operator_config::SriovOperatorConfigSpec;
 
-use super::texts::{NOT_CHECKED, some_of};
-use super::{Findings, Installation, Operation, Request, judge};
-use crate::gates::{self, Gate};
+use super::messages::{NOT_CHECKED, join_names};
+use super::{Findings, Installation, Operation, Request, evaluate};
+use crate::gates::{self, FeatureGate};
 use crate::prelude::*;
 
-/// Variables that the operator config cannot set: an agent that takes itself for another node's would do harm.
+/// Environment variables that the operator config cannot set, because they identify the agent's node.
 pub const FIXED_VARIABLES: [&str; 3] = [NODE_NAME, NAMESPACE, HOST_IPS];
 
-/// What is known of the cluster when an operator config is judged. All lists are in the order of names.
+/// Cluster facts that rules of the operator config use. All lists are sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigFacts<'a> {
-    /// Nodes that are being configured now.
+    /// Nodes that are being configured.
     pub in_progress: Vec<&'a str>,
-    /// Policies that are followed.
+    /// Policies that are in effect.
     pub policies: Vec<&'a str>,
-    /// Of those, the ones that want software bridges.
+    /// Policies that request software bridges.
     pub with_bridge: Vec<&'a str>,
-    /// Nodes with VFs that run an agent now and would run none with this config.
-    pub left_out: Vec<&'a str>,
+    /// Nodes with VFs that run an agent now and would not with this config.
+    pub losing_agent: Vec<&'a str>,
 }
 
-/// What is wrong with an operator config, or with deleting it. `facts` is `None` while the cluster is not completely
-/// known.
+/// Returns the findings about an operator config or its deletion. `facts` is `None` until the cluster has been read.
 pub fn check_operator_config(
     request: &Request<'_, SriovOperatorConfigSpec>,
     home: &Installation<'_>,
     facts: Option<&ConfigFacts<'_>>,
 ) -> Findings {
-    judge(request, PartialEq::eq, |request| check(request, home, facts))
+    evaluate(request, PartialEq::eq, |request| check(request, home, facts))
 }
 
 fn check(
@@ -41,20 +40,20 @@ fn check(
     facts: Option<&ConfigFacts<'_>>,
 ) -> Findings {
     let mut findings = Findings::default();
-    let is_ours = request.namespace == home.namespace && request.name == OPERATOR_CONFIG;
+    let is_used = request.namespace == home.namespace && request.name == OPERATOR_CONFIG;
     let new = request.new.filter(|_| request.operation != Operation::Delete);
     match new {
-        None if !is_ours => return findings,
-        None => deletion(facts, &mut findings),
-        Some(_) if !is_ours => {
-            elsewhere(request, home, &mut findings);
+        None if !is_used => return findings,
+        None => check_deletion(facts, &mut findings),
+        Some(_) if !is_used => {
+            check_name(request, home, &mut findings);
             return findings;
         }
         Some(new) => {
-            as_it_is(new, &mut findings);
-            drains(new, request.old, facts, &mut findings);
+            check_fields(new, &mut findings);
+            check_drains(new, request.old, facts, &mut findings);
             if let Some(facts) = facts {
-                change(new, request.old, facts, &mut findings);
+                check_change(new, request.old, facts, &mut findings);
             }
         }
     }
@@ -64,69 +63,71 @@ fn check(
     findings
 }
 
-/// O11, O12.
-fn deletion(facts: Option<&ConfigFacts<'_>>, findings: &mut Findings) {
+/// Checks O11 and O12.
+fn check_deletion(facts: Option<&ConfigFacts<'_>>, findings: &mut Findings) {
     let policies = facts.map(|facts| facts.policies.as_slice()).unwrap_or_default();
     if policies.is_empty() {
-        let text = "agents and all else that it deploys go with it";
-        findings.warning("O12", "AgentsGo", "metadata.name", text);
+        let text = "agents, CNI plugins and device plugins are deleted with the operator config";
+        findings.warning("O12", "ComponentsDeleted", "metadata.name", text);
         return;
     }
     let text = format!(
-        "{} policies still exist ({}): their VFs would stay as they are, with no agent to look after them; delete the policies first",
+        "{} policies still exist ({}), and no agent would manage their VFs any more: delete the policies first",
         policies.len(),
-        some_of(policies)
+        join_names(policies)
     );
     findings.error("O11", "PoliciesExist", "metadata.name", text);
 }
 
-/// O01, O02.
-fn elsewhere(
+/// Checks O01 and O02.
+fn check_name(
     request: &Request<'_, SriovOperatorConfigSpec>,
     home: &Installation<'_>,
     findings: &mut Findings,
 ) {
     if request.namespace == home.namespace {
-        let text = "only the config named default is honoured: change that one";
-        findings.error("O01", "NotHonoured", "metadata.name", text);
+        let text = "only the SriovOperatorConfig named default is used: change that one";
+        findings.error("O01", "NotUsed", "metadata.name", text);
     } else {
-        let text =
-            format!("only the config default in namespace {} is honoured: change that one", home.namespace);
-        findings.error("O02", "NotHonoured", "metadata.namespace", text);
+        let text = format!(
+            "only SriovOperatorConfig default in namespace {} is used: change that one",
+            home.namespace
+        );
+        findings.error("O02", "NotUsed", "metadata.namespace", text);
     }
 }
 
-/// O05 to O08, O10.
-fn as_it_is(new: &SriovOperatorConfigSpec, findings: &mut Findings) {
-    for name in gates::unknown(new) {
-        let known: Vec<_> = Gate::ALL.iter().map(|gate| gate.name()).collect();
-        let text = format!("no feature is called {name}: known are {}", known.join(", "));
-        findings.warning("O05", "UnknownFeature", format!("spec.featureGates.{name}"), text);
+/// Checks O05 to O08 and O10.
+fn check_fields(new: &SriovOperatorConfigSpec, findings: &mut Findings) {
+    for name in gates::find_unknown_gates(new) {
+        let gates: Vec<_> = FeatureGate::ALL.iter().map(|gate| gate.name()).collect();
+        let text = format!("unknown feature gate {name}: use one of {}", gates.join(", "));
+        findings.warning("O05", "UnknownFeatureGate", format!("spec.featureGates.{name}"), text);
     }
-    if Gate::MetricsExporter.is_on(new) {
-        let text = "the metrics exporter (featureGates.metricsExporter) is not deployed by this version";
+    if FeatureGate::MetricsExporter.is_enabled(new) {
+        let text = "this version does not deploy a metrics exporter: remove the gate, and scrape the agents";
         findings.warning("O06", "NoMetricsExporter", "spec.featureGates.metricsExporter", text);
     }
     for name in new.config_daemon_env_vars.iter().flat_map(BTreeMap::keys) {
         if FIXED_VARIABLES.contains(&name.as_str()) {
             let field = format!("spec.configDaemonEnvVars.{name}");
-            let text = format!("{name} in configDaemonEnvVars is left out: it comes from the agent's pod");
+            let text = format!("variable {name} is set by the operator: remove it");
             findings.warning("O07", "FixedVariable", field, text);
-        } else if !can_be_a_variable(name) {
+        } else if !is_variable_name(name) {
             let text = format!(
-                "{name:?} cannot be the name of an environment variable: the API server would refuse the agents' DaemonSet"
+                "{name:?} is not a valid name of an environment variable, and the API server would refuse the agents' DaemonSet: rename it"
             );
             findings.error("O08", "InvalidVariable", "spec.configDaemonEnvVars", text);
         }
     }
     if new.enable_ovs_offload == Some(true) {
-        let text = "enableOvsOffload is not read: use a pool with ovsHardwareOffloadConfig";
-        findings.warning("O10", "NotRead", "spec.enableOvsOffload", text);
+        let text = "enableOvsOffload has no effect: create a pool with ovsHardwareOffloadConfig";
+        findings.warning("O10", "NoEffect", "spec.enableOvsOffload", text);
     }
 }
 
-/// O03, O04. Drains that are under way would be cut off.
-fn drains(
+/// Checks O03 and O04: disabling drains would abort drains in progress.
+fn check_drains(
     new: &SriovOperatorConfigSpec,
     old: Option<&SriovOperatorConfigSpec>,
     facts: Option<&ConfigFacts<'_>>,
@@ -136,49 +137,50 @@ fn drains(
     if new.disable_drain != Some(true) {
         return;
     }
-    let is_switched = old.is_some_and(|old| old.disable_drain != Some(true));
-    let busy = facts.filter(|_| is_switched).map(|facts| facts.in_progress.as_slice()).unwrap_or_default();
+    let is_disabled_now = old.is_some_and(|old| old.disable_drain != Some(true));
+    let busy =
+        facts.filter(|_| is_disabled_now).map(|facts| facts.in_progress.as_slice()).unwrap_or_default();
     if busy.is_empty() {
-        let text = "disableDrain is set: nodes are changed, and restarted, without being drained";
+        let text = "disableDrain is set: nodes are configured and rebooted without being drained";
         findings.warning("O03", "NoDrain", FIELD, text);
         return;
     }
     let text = format!(
-        "{} nodes are being configured ({}): set disableDrain when they are done",
+        "{} nodes are being configured ({}): set disableDrain after they have finished",
         busy.len(),
-        some_of(busy)
+        join_names(busy)
     );
     findings.error("O04", "NodesInProgress", FIELD, text);
 }
 
-/// O09, O13.
-fn change(
+/// Checks O09 and O13.
+fn check_change(
     new: &SriovOperatorConfigSpec,
     old: Option<&SriovOperatorConfigSpec>,
     facts: &ConfigFacts<'_>,
     findings: &mut Findings,
 ) {
-    let bridges = Gate::ManageSoftwareBridges;
-    let is_switched_off = old.is_some_and(|old| bridges.is_on(old)) && !bridges.is_on(new);
-    if is_switched_off && !facts.with_bridge.is_empty() {
-        let names = some_of(&facts.with_bridge);
+    let bridges = FeatureGate::ManageSoftwareBridges;
+    let is_disabled = old.is_some_and(|old| bridges.is_enabled(old)) && !bridges.is_enabled(new);
+    if is_disabled && !facts.with_bridge.is_empty() {
+        let names = join_names(&facts.with_bridge);
         let text = format!(
-            "policies {names} want software bridges, and are not followed any more: remove bridge from them, or leave it on"
+            "policies {names} request software bridges and would not be applied any more: remove bridge from them, or leave the gate on"
         );
-        findings.warning("O09", "BridgesWanted", "spec.featureGates.manageSoftwareBridges", text);
+        findings.warning("O09", "BridgesRequested", "spec.featureGates.manageSoftwareBridges", text);
     }
-    if !facts.left_out.is_empty() {
+    if !facts.losing_agent.is_empty() {
         let text = format!(
-            "{} nodes with VFs get no agent any more ({}): their VFs stay as they are",
-            facts.left_out.len(),
-            some_of(&facts.left_out)
+            "{} nodes with VFs lose their agent ({}), and their VFs stay configured: delete the policies for these nodes first",
+            facts.losing_agent.len(),
+            join_names(&facts.losing_agent)
         );
-        findings.warning("O13", "NodesLeftOut", "spec.configDaemonNodeSelector", text);
+        findings.warning("O13", "NodesWithoutAgent", "spec.configDaemonNodeSelector", text);
     }
 }
 
-/// As the API server sees it.
-fn can_be_a_variable(name: &str) -> bool {
-    let is_good = |sign: char| (sign == ' ' || sign.is_ascii_graphic()) && sign != '=';
-    !name.is_empty() && name.chars().all(is_good)
+/// Returns whether the API server accepts the name of an environment variable.
+fn is_variable_name(name: &str) -> bool {
+    let is_allowed = |letter: char| (letter == ' ' || letter.is_ascii_graphic()) && letter != '=';
+    !name.is_empty() && name.chars().all(is_allowed)
 }

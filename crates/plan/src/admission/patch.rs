@@ -1,4 +1,4 @@
-//! Changes of an object before it is stored: JSON patches (RFC 6902).
+//! JSON patches (RFC 6902) of objects before they are stored.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,24 +9,24 @@ use crate::prelude::*;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum PatchOperation {
-    /// Adds a member to an object, or replaces the one that is there.
+    /// Adds a member to an object, or replaces it.
     Add {
-        /// Where, as a JSON pointer (RFC 6901).
+        /// JSON pointer (RFC 6901) of the member.
         path: String,
-        /// What.
+        /// Value of the member.
         value: Value,
     },
 }
 
 impl PatchOperation {
-    /// Adds `value` as the last of `path`, whose words are names of members and places in lists, as they are.
+    /// Returns an operation that adds `value` at `path`, given as unescaped member names and list indexes.
     pub fn add(path: &[&str], value: impl Into<Value>) -> Self {
-        let path = path.iter().flat_map(|word| ["/".to_owned(), escaped(word)]).collect();
+        let path = path.iter().flat_map(|word| ["/".to_owned(), escape(word)]).collect();
         Self::Add { path, value: value.into() }
     }
 }
 
-fn escaped(word: &str) -> String {
+fn escape(word: &str) -> String {
     word.replace('~', "~0").replace('/', "~1")
 }
 
@@ -36,14 +36,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn it_is_written_as_the_rfc_says() {
+    fn operations_are_written_as_in_the_rfc() {
         let operation = PatchOperation::add(&["spec", "priority"], 99);
         let text = serde_json::to_string(&operation).unwrap();
         assert_eq!(text, r#"{"op":"add","path":"/spec/priority","value":99}"#);
     }
 
     #[test]
-    fn it_reaches_members_of_any_name() {
+    fn members_of_any_name_are_reached() {
         for name in ["plain", "openshift.io/a", "a~b", "~1", "/~0", ""] {
             let operation = PatchOperation::add(&["list", "0", name], "new");
             let patch: json_patch::Patch = serde_json::from_value(json!([operation])).unwrap();

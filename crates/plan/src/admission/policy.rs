@@ -1,60 +1,60 @@
-//! Policies: what each says by itself. What it means on the nodes of the cluster is in `policy/fleet.rs`.
+//! Admission rules of policies. Rules that need the nodes of the cluster are in `policy/fleet.rs`.
 
-mod beside;
+mod card;
+mod conflicts;
 mod fleet;
-mod on_card;
 
 use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::keys::{IGNORED_POLICY, SUPPORTED_NIC_IDS};
 use vfleet_api::node_policy::NicSelector;
 
-use super::texts::NOT_CHECKED;
-use super::{Findings, Installation, NameFault, PolicyFacts, Request, judge, resource_name};
+use super::messages::NOT_CHECKED;
+use super::{Findings, Installation, NameFault, PolicyFacts, Request, check_resource_name, evaluate};
 use crate::prelude::*;
 use crate::{NamedPolicy, NicIds, PolicyFault, policy};
 
-/// What is wrong with a policy. `facts` is `None` while the cluster is not completely known.
+/// Returns the findings about a policy. `facts` is `None` until the cluster has been read.
 pub fn check_policy(
     request: &Request<'_, SriovNetworkNodePolicySpec>,
     home: &Installation<'_>,
     facts: Option<&PolicyFacts<'_>>,
 ) -> Findings {
-    judge(request, PartialEq::eq, |asked| {
-        let Some(spec) = asked.new else { return Findings::default() };
-        let is_at_home = asked.namespace == home.namespace;
+    evaluate(request, PartialEq::eq, |checked| {
+        let Some(spec) = checked.new else { return Findings::default() };
+        let is_own_namespace = checked.namespace == home.namespace;
         let mut findings = Findings::default();
-        if !is_at_home {
+        if !is_own_namespace {
             let message =
-                format!("policies count in namespace {} only: this one is not used", home.namespace);
+                format!("policies are used only in namespace {}: create the policy there", home.namespace);
             findings.warning("P02", "OtherNamespace", "metadata.namespace", message);
-        } else if asked.name == IGNORED_POLICY {
-            let message = "a policy named default is not followed: give it another name";
+        } else if checked.name == IGNORED_POLICY {
+            let message = "a policy named default is ignored: give it another name";
             findings.warning("P01", "IgnoredName", "metadata.name", message);
             return findings;
         }
         check_spec(&mut findings, spec, home, facts);
-        if asked.name == IGNORED_POLICY {
+        if checked.name == IGNORED_POLICY {
             return findings;
         }
         let Some(facts) = facts else {
             findings.warning("G02", "NotChecked", "", NOT_CHECKED);
             return findings;
         };
-        // They are about the nodes that the new version selects. If the old one does not select all of those, it says
-        // nothing of what was wrong there before.
+        // The facts are about the nodes that the new version selects. If the stored version does not select all of
+        // them, it tells nothing about earlier errors there.
         if request.new.is_some_and(|new| selects_all_of(spec, new)) {
-            fleet::check(&mut findings, NamedPolicy { name: asked.name, spec }, facts);
+            fleet::check(&mut findings, NamedPolicy { name: checked.name, spec }, facts);
         }
         findings
     })
 }
 
-/// Whether a policy selects all nodes that another one selects.
+/// Returns whether a policy selects all nodes that another one selects.
 fn selects_all_of(spec: &SriovNetworkNodePolicySpec, other: &SriovNetworkNodePolicySpec) -> bool {
     spec.node_selector.iter().all(|(key, value)| other.node_selector.get(key) == Some(value))
 }
 
-/// What is wrong with it wherever it is used.
+/// Adds findings that do not depend on nodes.
 fn check_spec(
     findings: &mut Findings,
     spec: &SriovNetworkNodePolicySpec,
@@ -65,15 +65,15 @@ fn check_spec(
     check_selector(findings, spec);
     let listed = facts.and_then(|facts| facts.nic_ids).filter(|ids| !home.dev_mode && !ids.is_empty());
     if let Some(listed) = listed {
-        check_kind_of_card(findings, &spec.nic_selector, listed);
+        check_card_ids(findings, &spec.nic_selector, listed);
     }
     if spec.num_vfs == 0 {
-        let message = "numVfs is 0: say how many VFs each PF gets, or delete the policy";
+        let message = "numVfs is 0: set the number of VFs of each PF, or delete the policy";
         findings.error("P21", "NoVfs", "spec.numVfs", message);
     }
-    // Whether the gate is on is not known without facts, and then it is no fault.
+    // Without facts the feature gate is not known and counts as on.
     let manage_software_bridges = facts.is_none_or(|facts| facts.manage_software_bridges);
-    for (field, fault) in policy::faults(spec, manage_software_bridges) {
+    for (field, fault) in policy::find_faults(spec, manage_software_bridges) {
         let message = match &fault {
             PolicyFault::Invalid { invalid, .. } => invalid.to_string(),
             fault => fault.to_string(),
@@ -82,17 +82,17 @@ fn check_spec(
     }
     check_mtu_request(findings, spec);
     if spec.override_host_protection == Some(true) && !policy::names_pfs(&spec.nic_selector) {
-        let message = "the protection of what nodes themselves use is overridden only for PFs that are named: name them in pfNames or rootDevices";
-        findings.warning("P34", "OverrideNotUsed", "spec.overrideHostProtection", message);
+        let message = "overrideHostProtection has an effect only on PFs that are named: name them in pfNames or rootDevices";
+        findings.warning("P34", "OverrideHasNoEffect", "spec.overrideHostProtection", message);
     }
 }
 
 fn check_name(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {
-    let Some(fault) = resource_name(&spec.resource_name) else { return };
+    let Some(fault) = check_resource_name(&spec.resource_name) else { return };
     let rule = match fault {
         NameFault::Empty => "P03",
         NameFault::TooLong { .. } => "P04",
-        NameFault::Signs { .. } => "P05",
+        NameFault::Characters { .. } => "P05",
     };
     findings.error(rule, "InvalidResourceName", "spec.resourceName", fault.to_string());
 }
@@ -100,47 +100,47 @@ fn check_name(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {
 fn check_selector(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {
     let nic = &spec.nic_selector;
     if policy::is_empty(nic) {
-        let message = "nicSelector is empty, and so selects no PF: name a vendor, deviceID, rootDevices, pfNames or netFilter";
+        let message =
+            "nicSelector is empty and selects no PF: set vendor, deviceID, rootDevices, pfNames or netFilter";
         findings.error("P06", "EmptySelector", "spec.nicSelector", message);
     }
-    if given(nic.net_filter.as_ref()).is_some() {
-        check_virtual(findings, spec);
+    if non_empty(nic.net_filter.as_ref()).is_some() {
+        check_net_filter(findings, spec);
     }
 }
 
-/// A policy for VFs that a virtual platform gave to a machine without their PF.
-fn check_virtual(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {
+/// Checks a policy for lone VFs, whose PF is not visible in the virtual machine.
+fn check_net_filter(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {
     let nic = &spec.nic_selector;
     let others = [
-        ("vendor", given(nic.vendor.as_ref()).is_some()),
-        ("deviceID", given(nic.device_id.as_ref()).is_some()),
+        ("vendor", non_empty(nic.vendor.as_ref()).is_some()),
+        ("deviceID", non_empty(nic.device_id.as_ref()).is_some()),
         ("rootDevices", nic.root_devices.as_ref().is_some_and(|list| !list.is_empty())),
         ("pfNames", nic.pf_names.as_ref().is_some_and(|list| !list.is_empty())),
     ];
-    let others: Vec<_> = others.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
+    let others: Vec<_> = others.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect();
     if !others.is_empty() {
-        let message = format!("netFilter selects by network alone: remove {}", others.join(", "));
+        let message =
+            format!("netFilter cannot be combined with other selectors: remove {}", others.join(", "));
         findings.error("P07", "InvalidSelector", "spec.nicSelector.netFilter", message);
     }
     if spec.e_switch_mode.is_some() {
-        let message =
-            "a virtual platform gives VFs without their PF, which has no mode there: remove eSwitchMode";
-        findings.error("P08", "EswitchModeNotPossible", "spec.eSwitchMode", message);
+        let message = "VFs of a virtual machine have no PF there whose mode could be set: remove eSwitchMode";
+        findings.error("P08", "EswitchModeNotSupported", "spec.eSwitchMode", message);
     }
-    if policy::wants_bridge(spec) {
-        let message =
-            "a virtual platform gives VFs without their PF, which could be no uplink: remove bridge";
+    if policy::requests_bridge(spec) {
+        let message = "VFs of a virtual machine have no PF there that could be the uplink: remove bridge";
         findings.error("P09", "InvalidBridge", "spec.bridge", message);
     }
     if spec.link_type.is_some_and(|kind| kind.upper() != "ETH") {
-        let message = "netFilter is for Ethernet: remove linkType, or set it to eth";
-        findings.error("P10", "LinkTypeNotPossible", "spec.linkType", message);
+        let message = "netFilter selects only Ethernet: remove linkType, or set it to eth";
+        findings.error("P10", "LinkTypeNotSupported", "spec.linkType", message);
     }
 }
 
-/// Whether such cards are reported at all. What cannot be read as an id is another fault.
-fn check_kind_of_card(findings: &mut Findings, nic: &NicSelector, listed: &NicIds) {
-    let (vendor, device) = (given(nic.vendor.as_ref()), given(nic.device_id.as_ref()));
+/// Checks that cards with these PCI IDs are reported at all. Invalid IDs are a different fault.
+fn check_card_ids(findings: &mut Findings, nic: &NicSelector, listed: &NicIds) {
+    let (vendor, device) = (non_empty(nic.vendor.as_ref()), non_empty(nic.device_id.as_ref()));
     let are_ids = [vendor, device].into_iter().flatten().all(policy::is_pci_id);
     if !are_ids || listed.lists_pf(vendor, device) {
         return;
@@ -151,35 +151,39 @@ fn check_kind_of_card(findings: &mut Findings, nic: &NicSelector, listed: &NicId
             "P14",
             "spec.nicSelector.vendor",
             format!(
-                "no card of vendor {vendor} is in the ConfigMap {SUPPORTED_NIC_IDS}, so none is reported: add it there, or correct vendor"
+                "ConfigMap {SUPPORTED_NIC_IDS} lists no card of vendor {vendor}, so none is reported: add the card there, or correct vendor"
             ),
         ),
         (Some(vendor), Some(device)) => (
             "P15",
             "spec.nicSelector.deviceID",
             format!(
-                "{vendor} {device} is not in the ConfigMap {SUPPORTED_NIC_IDS}: add it there, or correct it"
+                "ConfigMap {SUPPORTED_NIC_IDS} does not list card {vendor} {device}: add it there, or correct vendor and deviceID"
             ),
         ),
         (None, Some(device)) => (
             "P16",
             "spec.nicSelector.deviceID",
-            format!("{device} is not in the ConfigMap {SUPPORTED_NIC_IDS}: add it there, or correct it"),
+            format!(
+                "ConfigMap {SUPPORTED_NIC_IDS} does not list device {device}: add it there, or correct deviceID"
+            ),
         ),
     };
     findings.error(rule, "UnknownCard", field, message);
 }
 
-/// The MTU of a policy goes before the one that its bridge asks for.
+/// Checks P31: the MTU of the policy takes precedence over the MTU of its bridge.
 fn check_mtu_request(findings: &mut Findings, spec: &SriovNetworkNodePolicySpec) {
     let uplink = spec.bridge.as_ref().and_then(|bridge| bridge.ovs.as_ref()?.uplink.as_ref());
     let request = uplink.and_then(|uplink| uplink.interface.as_ref()?.mtu_request);
     if let (Some(request), Some(mtu @ 1..)) = (request, spec.mtu)
         && request != mtu
     {
-        let message = format!("mtu {mtu} counts, and not mtuRequest {request}: remove one of them");
+        let message = format!(
+            "mtuRequest {request} has no effect, because mtu {mtu} takes precedence: remove one of them"
+        );
         let field = "spec.bridge.ovs.uplink.interface.mtuRequest";
-        findings.warning("P31", "MtuRequestNotUsed", field, message);
+        findings.warning("P31", "MtuRequestHasNoEffect", field, message);
     }
 }
 
@@ -196,17 +200,17 @@ fn rule_of(fault: &PolicyFault) -> &'static str {
         PolicyFault::RdmaWithoutKernelDriver => "P24",
         PolicyFault::RdmaWithVdpa => "P32",
         PolicyFault::SwitchdevNotEthernet => "P25",
-        PolicyFault::VdpaNotPossible => "P26",
-        PolicyFault::MtuNotPossible { .. } => "P33",
+        PolicyFault::VdpaNotSupported => "P26",
+        PolicyFault::MtuNotSupported { .. } => "P33",
         PolicyFault::TwoBridges => "P27",
         PolicyFault::BridgeWithoutSwitchdev => "P28",
-        PolicyFault::BridgeManagedOutside => "P29",
+        PolicyFault::BridgeExternallyManaged => "P29",
         PolicyFault::FeatureGateOff => "P30",
-        // Never a fault of the policy alone.
-        PolicyFault::HeldBack { .. } => "D13",
+        // A fault of several policies.
+        PolicyFault::BlockedByInvalidPolicy { .. } => "D13",
     }
 }
 
-fn given(text: Option<&String>) -> Option<&str> {
+fn non_empty(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }

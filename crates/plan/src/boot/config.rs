@@ -1,5 +1,6 @@
-//! The config of the units, in the form of the Go daemon: names inside `spec` are in lower case, since its YAML library
-//! writes Go's field names so. Names as in the API are read as well.
+//! Config file of the systemd units, in the format of the Go daemon: field names in `spec` are lower case, since the
+//! YAML library of Go writes them so. Field names of the API are accepted too. The file is written as JSON, which is
+//! YAML.
 
 use core::net::IpAddr;
 
@@ -11,35 +12,35 @@ use crate::facts::HostUse;
 use crate::node::NodeOptions;
 use crate::prelude::*;
 
-/// What an agent was told about its node, as far as it decides what happens to the cards: it counts at boot as well.
+/// Settings of the agent that apply at boot too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSettings {
-    /// What the node may do beyond the usual.
+    /// Options of the planner.
     pub options: NodeOptions,
-    /// Finish one card before the next is begun.
+    /// Configure one card after the other.
     pub one_card_at_a_time: bool,
-    /// Network cards that can have no VFs are VFs of a PF that is not on this machine, but in the cloud around it.
+    /// Cards without SR-IOV capability are lone VFs, since the machine is virtual.
     pub has_lone_vfs: bool,
-    /// The node's own addresses: the cards that carry them are in use by the node itself.
+    /// Addresses of the node: the cards that have them are in use by the node.
     pub node_addresses: Vec<IpAddr>,
 }
 
-/// What the units shall do.
+/// Content of the config file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BootConfig {
-    /// What the machine shall be like.
+    /// Desired state.
     pub spec: SriovNetworkNodeStateSpec,
-    /// What else they are told.
+    /// Settings of the agent.
     pub settings: NodeSettings,
-    /// PFs that they leave as they are, since the node itself uses them. Agents of earlier versions wrote what they refused
-    /// into the spec, and marked it here.
+    /// PFs that are not changed, because the node uses them. Agents of earlier versions wrote refused PFs into the spec
+    /// and listed them here.
     pub in_use: BTreeMap<PciAddress, HostUse>,
 }
 
-/// What the Go daemon has no name for.
+/// Fields of the file that the Go daemon does not have.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Ours {
+struct VfleetSettings {
     firmware_reset: bool,
     mellanox: bool,
     one_card_at_a_time: bool,
@@ -48,8 +49,8 @@ struct Ours {
     in_use: BTreeMap<PciAddress, HostUse>,
 }
 
-/// Names in a node state's spec that have capital letters.
-const NAMES: [&str; 21] = [
+/// Field names of a node state spec that have capital letters.
+const FIELD_NAMES: [&str; 21] = [
     "datapathType",
     "deviceType",
     "eSwitchMode",
@@ -73,45 +74,45 @@ const NAMES: [&str; 21] = [
     "vlanProtocol",
 ];
 
-/// Names whose values are pairs that somebody else named.
-const PAIRS: [&str; 4] = ["externalIDs", "otherConfig", "options", "uplink"];
+/// Fields whose values are maps with user-defined keys.
+const USER_MAPS: [&str; 4] = ["externalIDs", "otherConfig", "options", "uplink"];
 
-/// The text of the config that says this: always the same for the same.
+/// Returns the content of the config file. The same config always gives the same text.
 pub fn config_text(config: &BootConfig) -> String {
-    // Plain data always has a JSON form. If it had none, the units would refuse the config and change nothing.
+    // Serializing plain data cannot fail. If it did, the units would refuse the config and change nothing.
     let spec = serde_json::to_value(&config.spec).unwrap_or_default();
     let text = json!({
-        "spec": renamed(spec, &|name| if NAMES.contains(&name) { name.to_lowercase() } else { name.to_owned() }),
+        "spec": renamed(spec, &|name| if FIELD_NAMES.contains(&name) { name.to_lowercase() } else { name.to_owned() }),
         "unsupportedNics": false,
-        // 0 is hardware. The cloud itself is of no interest at boot, only that its VFs have no PF.
+        // 0 is bare metal. Which cloud it is does not matter at boot, only that VFs have no PF.
         "platformType": i32::from(config.settings.has_lone_vfs),
         "manageSoftwareBridges": false,
         "ovsdbSocketPath": "",
-        "vfleet": Ours::from(config),
+        "vfleet": VfleetSettings::from(config),
     });
-    lines(&text, 0).join("\n") + "\n"
+    escape_non_ascii(&format!("{text:#}\n"))
 }
 
-/// What a config says, which is read as YAML already. The Go daemon's says nothing of [`Ours`].
+/// Returns the config of a parsed file. Files of the Go daemon have no [`VfleetSettings`].
 pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
     let mut take = |key: &str| config.get_mut(key).map(Value::take).unwrap_or_default();
     let mut spec: SriovNetworkNodeStateSpec = serde_json::from_value(api_names(take("spec")))?;
-    // Go writes an empty list as none at all, and means that nothing is wanted.
+    // Go writes an empty list as null.
     spec.interfaces.get_or_insert_default();
-    let ours: Option<Ours> = serde_json::from_value(take("vfleet"))?;
+    let vfleet: Option<VfleetSettings> = serde_json::from_value(take("vfleet"))?;
     let platform: Option<i64> = serde_json::from_value(take("platformType"))?;
-    let ours = ours.unwrap_or_default();
-    let options = NodeOptions { firmware_reset: ours.firmware_reset, mellanox: ours.mellanox };
+    let vfleet = vfleet.unwrap_or_default();
+    let options = NodeOptions { firmware_reset: vfleet.firmware_reset, mellanox: vfleet.mellanox };
     let settings = NodeSettings {
         options,
-        one_card_at_a_time: ours.one_card_at_a_time,
+        one_card_at_a_time: vfleet.one_card_at_a_time,
         has_lone_vfs: platform.is_some_and(|platform| platform != 0),
-        node_addresses: ours.node_addresses,
+        node_addresses: vfleet.node_addresses,
     };
-    Ok(BootConfig { spec, settings, in_use: ours.in_use })
+    Ok(BootConfig { spec, settings, in_use: vfleet.in_use })
 }
 
-impl From<&BootConfig> for Ours {
+impl From<&BootConfig> for VfleetSettings {
     fn from(config: &BootConfig) -> Self {
         let NodeSettings { options, one_card_at_a_time, node_addresses, .. } = config.settings.clone();
         let NodeOptions { firmware_reset, mellanox } = options;
@@ -119,26 +120,27 @@ impl From<&BootConfig> for Ours {
     }
 }
 
-impl Default for Ours {
+impl Default for VfleetSettings {
     fn default() -> Self {
         Self::from(&BootConfig::default())
     }
 }
 
-/// With the API's names, in whatever case they are written.
+/// Returns the spec with the field names of the API, which may be in any case.
 fn api_names(spec: Value) -> Value {
-    let known = |name: &str| NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)).copied();
-    renamed(spec, &|name| known(name).unwrap_or(name).to_owned())
+    let api_name =
+        |name: &str| FIELD_NAMES.iter().find(|api_name| api_name.eq_ignore_ascii_case(name)).copied();
+    renamed(spec, &|name| api_name(name).unwrap_or(name).to_owned())
 }
 
-/// With other names, and without what is empty: Go writes what was not said as well.
+/// Returns the value with fields renamed, and without empty fields, since Go writes fields that were not set.
 fn renamed(value: Value, name: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {
-            let is_said = |value: &Value| !value.is_null() && value.as_str() != Some("");
-            let fields = fields.into_iter().filter(|(_, value)| is_said(value)).map(|(key, value)| {
-                let is_pairs = PAIRS.iter().any(|pairs| pairs.eq_ignore_ascii_case(&key));
-                (name(&key), if is_pairs { value } else { renamed(value, name) })
+            let is_set = |value: &Value| !value.is_null() && value.as_str() != Some("");
+            let fields = fields.into_iter().filter(|(_, value)| is_set(value)).map(|(key, value)| {
+                let is_user_map = USER_MAPS.iter().any(|field| field.eq_ignore_ascii_case(&key));
+                (name(&key), if is_user_map { value } else { renamed(value, name) })
             });
             Value::Object(fields.collect::<Map<_, _>>())
         }
@@ -147,45 +149,10 @@ fn renamed(value: Value, name: &dyn Fn(&str) -> String) -> Value {
     }
 }
 
-/// As YAML, in blocks. What stands on one line is written as JSON, which is YAML.
-fn lines(value: &Value, depth: usize) -> Vec<String> {
-    let indent = "  ".repeat(depth);
-    match value {
-        Value::Object(fields) => {
-            fields.iter().flat_map(|(key, value)| entry(&format!("{indent}{key}:"), value, depth)).collect()
-        }
-        Value::Array(items) => {
-            items.iter().flat_map(|item| entry(&format!("{indent}-"), item, depth)).collect()
-        }
-        other => vec![format!("{indent}{}", one_line(other))],
-    }
-}
-
-fn entry(start: &str, value: &Value, depth: usize) -> Vec<String> {
-    let is_block = match value {
-        Value::Object(fields) => !fields.is_empty() && fields.keys().all(|key| is_plain(key)),
-        Value::Array(items) => !items.is_empty(),
-        _ => false,
-    };
-    if is_block {
-        [vec![start.to_owned()], lines(value, depth + 1)].concat()
-    } else {
-        vec![format!("{start} {}", one_line(value))]
-    }
-}
-
-/// Whether a name means itself in YAML: all of the API do, those that users give may be anything.
-fn is_plain(name: &str) -> bool {
-    let means_another = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
-    name.bytes().all(|byte| byte.is_ascii_alphabetic())
-        && !name.is_empty()
-        && !means_another.iter().any(|word| word.eq_ignore_ascii_case(name))
-}
-
-/// As JSON in ASCII: YAML does not take every letter as it is.
-pub(super) fn one_line(value: &Value) -> String {
+/// Returns JSON with all other characters escaped: YAML does not allow all of them.
+pub(super) fn escape_non_ascii(json: &str) -> String {
     let mut text = String::new();
-    for letter in value.to_string().chars() {
+    for letter in json.chars() {
         if letter.is_ascii() && letter != '\u{7f}' {
             text.push(letter);
         } else {

@@ -2,52 +2,50 @@ use thiserror::Error;
 
 use crate::prelude::*;
 
-/// Why a machine in systemd mode is not as wanted. The text says what to do about it.
+/// Fault of a machine in systemd mode. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BootFault {
-    /// The units say so.
-    #[error("at boot: {error}")]
+    /// The units reported an error.
+    #[error("configuration at boot failed: {error}")]
     Failed {
-        /// In their words.
+        /// Error of the units.
         error: String,
     },
-    /// A unit is at work; or the second one was never done.
+    /// A unit is running, or the second one did not finish.
     #[error(
-        "the cards are not configured yet: if this lasts, see `systemctl status 'sriov-config*'`, and restart the node"
+        "the cards are not configured yet: if this persists, see `systemctl status 'sriov-config*'` and reboot the node"
     )]
     Unfinished,
-    /// The units succeeded, but that is not how the machine is any more.
-    #[error(
-        "the machine is not any more as the units of systemd left it, which takes a restart to mend ({step}): restart the node"
-    )]
+    /// The cards changed after the units succeeded.
+    #[error("the cards were changed after boot, and restoring them needs a reboot ({step}): reboot the node")]
     ChangedSince {
-        /// What is to be done.
+        /// First step that waits.
         step: String,
     },
-    /// A unit cannot do it, and must not restart the machine.
-    #[error("the machine must be restarted once more, for {why}: the agent does that, or restart the node")]
-    NeedsRestart {
-        /// What for.
+    /// A reboot is needed, which a unit does not perform.
+    #[error("another reboot is needed for {why}: wait for the agent, or reboot the node")]
+    NeedsReboot {
+        /// Purpose of the reboot.
         why: String,
     },
-    /// The machine was restarted, and the units left nothing.
+    /// The units left no result after reboots.
     #[error(
-        "the machine was restarted {restarts} times, but the units of systemd left no result: see `journalctl -b -u sriov-config.service`, then restart the node"
+        "the systemd units left no result after {reboots} reboots: see `journalctl -b -u sriov-config.service`, then reboot the node"
     )]
     UnitsDidNotRun {
-        /// How often.
-        restarts: u32,
+        /// Number of reboots.
+        reboots: u32,
     },
 }
 
 impl BootFault {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Failed { .. } => "BootFailed",
             Self::Unfinished => "BootUnfinished",
             Self::ChangedSince { .. } => "ChangedSinceBoot",
-            Self::NeedsRestart { .. } => "RestartNeeded",
+            Self::NeedsReboot { .. } => "RebootRequired",
             Self::UnitsDidNotRun { .. } => "UnitsDidNotRun",
         }
     }

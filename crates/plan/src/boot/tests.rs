@@ -3,10 +3,11 @@ use vfleet_api::PciAddress;
 use super::units::{START_MINUTES, STOP_SECONDS};
 use super::*;
 use crate::facts::{
-    Fact, HostUse, LingeringUse, LinkFacts, LinkKind, ModuleState, PfFacts, Reboots, Record, Unread, VfFacts,
+    Fact, HostUse, LingeringUse, LinkFacts, LinkKind, ModuleState, PfFacts, Reboots, Record, UnreadableCard,
+    VfFacts,
 };
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
-use crate::modules::KNOWN;
+use crate::modules::KNOWN_MODULES;
 
 const PF: &str = "0000:3b:00.0";
 
@@ -59,7 +60,7 @@ fn address() -> PciAddress {
     PF.parse().unwrap()
 }
 
-/// The files, units and counts of `facts` after the steps; what they do to cards is not of interest here.
+/// Returns `facts` with files, units and reboot counts after the steps. Changes of cards are ignored.
 fn after(steps: &[PlannedStep], facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     for planned in steps {
@@ -98,16 +99,16 @@ fn reason(plan: &Plan) -> Option<&'static str> {
     plan.problems.last().map(|problem| problem.cause.reason())
 }
 
-fn wish<'a>(spec: &'a SriovNetworkNodeStateSpec, result: Option<&'a BootResult>) -> BootWish<'a> {
-    BootWish { spec, accepted: spec, config: "two", result, options: NodeOptions::default() }
+fn request<'a>(spec: &'a SriovNetworkNodeStateSpec, result: Option<&'a BootResult>) -> BootRequest<'a> {
+    BootRequest { spec, accepted: spec, config: "two", result, options: NodeOptions::default() }
 }
 
 #[test]
-fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
+fn an_empty_spec_installs_the_units_without_a_reboot() {
     let nothing = spec(&serde_json::json!([]));
-    let plan = plan_boot(&wish(&nothing, None), &machine());
+    let plan = plan_boot(&request(&nothing, None), &machine());
     let expected = [
-        "install this program as /var/lib/sriov/vfleet",
+        "install vfleet as /var/lib/sriov/vfleet",
         "write /etc/systemd/system/sriov-config.service",
         "write /etc/systemd/system/sriov-config-post-network.service",
         "enable unit sriov-config.service",
@@ -120,26 +121,26 @@ fn a_machine_that_nothing_is_wanted_of_gets_its_units_without_a_restart() {
 
     let done = after(&plan.steps, &machine());
     let result = BootResult::succeeded();
-    let again = plan_boot(&wish(&nothing, Some(&result)), &done);
+    let again = plan_boot(&request(&nothing, Some(&result)), &done);
     assert!(again.is_done(), "{again:?}");
 
     // Another build of the same version.
     let upgraded = HostFacts { has_boot_program: false, ..done };
-    let plan = plan_boot(&wish(&nothing, Some(&result)), &upgraded);
-    assert_eq!(lines(&plan.steps), ["install this program as /var/lib/sriov/vfleet"]);
+    let plan = plan_boot(&request(&nothing, Some(&result)), &upgraded);
+    assert_eq!(lines(&plan.steps), ["install vfleet as /var/lib/sriov/vfleet"]);
     assert_eq!(plan.disruption(), Disruption::None);
 }
 
 #[test]
-fn a_spec_that_was_not_worked_out_wants_nothing() {
+fn a_spec_that_is_not_planned_needs_no_steps() {
     let unknown = SriovNetworkNodeStateSpec::default();
-    assert!(plan_boot(&wish(&unknown, None), &machine()).is_done());
+    assert!(plan_boot(&request(&unknown, None), &machine()).is_done());
 }
 
 #[test]
-fn vfs_are_made_in_a_restart_and_then_nothing_is_left_to_do() {
+fn vfs_are_created_in_a_reboot() {
     let spec = two_vfs();
-    let plan = plan_boot(&wish(&spec, None), &machine());
+    let plan = plan_boot(&request(&spec, None), &machine());
     assert!(reboots(&plan), "{plan:?}");
     assert!(lines(&plan.steps).contains(&"write /etc/sriov-operator/sriov-interface-config.yaml".to_owned()));
     assert!(!lines(&plan.steps).iter().any(|line| line.contains("numvfs")), "the units do that");
@@ -147,13 +148,13 @@ fn vfs_are_made_in_a_restart_and_then_nothing_is_left_to_do() {
 }
 
 #[test]
-fn a_config_that_changes_takes_its_result_with_it_first() {
+fn the_old_result_is_removed_before_the_config_changes() {
     let spec = two_vfs();
     let old = BootResult::succeeded();
     let mut facts = machine();
     facts.files.insert(BOOT_CONFIG.to_owned(), "one".to_owned());
     facts.files.insert(BOOT_RESULT.to_owned(), old.file().text);
-    let plan = plan_boot(&wish(&spec, Some(&old)), &facts);
+    let plan = plan_boot(&request(&spec, Some(&old)), &facts);
     let lines = lines(&plan.steps);
     let at = |line: &str| lines.iter().position(|found| found == line).unwrap();
     assert!(
@@ -164,38 +165,38 @@ fn a_config_that_changes_takes_its_result_with_it_first() {
 }
 
 #[test]
-fn units_that_never_leave_a_result_get_two_restarts() {
+fn units_without_a_result_get_two_reboots() {
     let spec = two_vfs();
     let mut facts = machine();
     for count in 1..=2 {
-        let plan = plan_boot(&wish(&spec, None), &facts);
-        assert!(reboots(&plan), "restart {count}: {plan:?}");
+        let plan = plan_boot(&request(&spec, None), &facts);
+        assert!(reboots(&plan), "reboot {count}: {plan:?}");
         facts = after(&plan.steps, &facts);
         let counts: Vec<u32> =
             facts.kernel.reboots.iter().flat_map(|all| all.needs.values()).map(|one| one.count).collect();
         assert_eq!(counts, [count]);
     }
-    let plan = plan_boot(&wish(&spec, None), &facts);
+    let plan = plan_boot(&request(&spec, None), &facts);
     assert!(plan.steps.is_empty(), "{plan:?}");
     assert_eq!(reason(&plan), Some("UnitsDidNotRun"));
 
-    let another = plan_boot(&BootWish { config: "another", ..wish(&spec, None) }, &facts);
-    assert!(reboots(&another), "another config is another purpose");
+    let another = plan_boot(&BootRequest { config: "another", ..request(&spec, None) }, &facts);
+    assert!(reboots(&another), "another config is another need");
 }
 
 #[test]
-fn a_restart_that_was_counted_and_did_not_happen_is_not_counted_again() {
+fn a_pending_reboot_is_not_counted_again() {
     let spec = two_vfs();
-    let plan = plan_boot(&wish(&spec, None), &machine());
+    let plan = plan_boot(&request(&spec, None), &machine());
     let cut = after(&plan.steps[..plan.steps.len() - 1], &machine());
-    let again = plan_boot(&wish(&spec, None), &cut);
+    let again = plan_boot(&request(&spec, None), &cut);
     assert_eq!(lines(&again.steps), ["reboot"]);
 }
 
 #[test]
-fn what_the_units_report_is_said_and_no_restart_follows() {
+fn results_of_the_units_are_reported_without_a_reboot() {
     let spec = two_vfs();
-    let first = plan_boot(&wish(&spec, None), &machine());
+    let first = plan_boot(&request(&spec, None), &machine());
     let booted = after(&first.steps, &machine());
     let cases = [
         (BootResult::failed("post: no driver"), "BootFailed"),
@@ -203,29 +204,29 @@ fn what_the_units_report_is_said_and_no_restart_follows() {
         (BootResult::succeeded(), "ChangedSinceBoot"),
     ];
     for (result, expected) in cases {
-        let plan = plan_boot(&wish(&spec, Some(&result)), &booted);
+        let plan = plan_boot(&request(&spec, Some(&result)), &booted);
         assert!(plan.steps.is_empty(), "{plan:?}");
         assert_eq!(reason(&plan), Some(expected));
     }
 }
 
 #[test]
-fn while_a_unit_is_at_work_the_agent_waits_for_it() {
+fn the_agent_waits_while_a_unit_runs() {
     let spec = two_vfs();
     for result in [None, Some(BootResult::in_progress()), Some(BootResult::failed("pre: no card"))] {
-        let first = plan_boot(&wish(&spec, None), &machine());
+        let first = plan_boot(&request(&spec, None), &machine());
         let mut booted = after(&first.steps, &machine());
-        booted.working_units.insert(UNITS[1].to_owned());
-        let plan = plan_boot(&wish(&spec, result.as_ref()), &booted);
+        booted.running_units.insert(UNITS[1].to_owned());
+        let plan = plan_boot(&request(&spec, result.as_ref()), &booted);
         assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
-        // What it does was wanted when it began: another config would stand beside its result.
-        let plan = plan_boot(&BootWish { config: "another", ..wish(&spec, result.as_ref()) }, &booted);
+        // A new config would not belong to the result of the running unit.
+        let plan = plan_boot(&BootRequest { config: "another", ..request(&spec, result.as_ref()) }, &booted);
         assert_eq!((lines(&plan.steps), reason(&plan)), (Vec::new(), Some("BootUnfinished")));
     }
 }
 
-/// Directives that systemd 239 knows, and accepts together.
-const KNOWN_TO_SYSTEMD_239: [&str; 13] = [
+/// Directives that systemd 239 supports, also in combination.
+const SYSTEMD_239_DIRECTIVES: [&str; 13] = [
     "After",
     "Before",
     "Conflicts",
@@ -242,24 +243,24 @@ const KNOWN_TO_SYSTEMD_239: [&str; 13] = [
 ];
 
 #[test]
-fn units_say_only_what_systemd_239_accepts() {
-    let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+fn units_have_only_directives_of_systemd_239() {
+    let plan = plan_boot(&request(&two_vfs(), None), &machine());
     let files = after(&plan.steps, &machine()).files;
     for file in UNITS.map(unit_path) {
         let text = &files[&file];
         assert!(text.lines().any(|line| line == "Type=oneshot"), "{text}");
         for line in text.lines().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()) {
-            // Among those that are not: Restart=, with which it refuses the whole unit.
+            // Restart= is not supported: systemd 239 refuses the whole unit.
             let (name, _) = line.split_once('=').unwrap();
-            assert!(KNOWN_TO_SYSTEMD_239.contains(&name), "{line}");
+            assert!(SYSTEMD_239_DIRECTIVES.contains(&name), "{line}");
         }
     }
 }
 
-/// A process that the kernel does not let go of gets four signals before systemd leaves it behind.
+/// systemd sends four signals before it abandons a process that hangs in the kernel.
 #[test]
-fn a_hung_driver_holds_up_the_boot_for_the_documented_time() {
-    let plan = plan_boot(&wish(&two_vfs(), None), &machine());
+fn a_hanging_driver_delays_the_boot_for_the_documented_time() {
+    let plan = plan_boot(&request(&two_vfs(), None), &machine());
     let files = after(&plan.steps, &machine()).files;
     for file in UNITS.map(unit_path) {
         for line in [format!("TimeoutStartSec={START_MINUTES}min"), format!("TimeoutStopSec={STOP_SECONDS}s")]
@@ -275,33 +276,37 @@ fn a_hung_driver_holds_up_the_boot_for_the_documented_time() {
 }
 
 #[test]
-fn what_disturbs_nobody_is_done_at_once() {
+fn steps_without_disruption_run_immediately() {
     let spec = spec(&serde_json::json!([]));
     let mut facts = machine();
     let mut record = Record::taken_over(address(), two_vfs().interfaces.unwrap().remove(0));
     record.interface.externally_managed = Some(true);
     facts.records.push(record);
-    let plan = plan_boot(&wish(&spec, None), &facts);
-    assert!(lines(&plan.steps).contains(&format!("forget {PF}")), "{plan:?}");
+    let plan = plan_boot(&request(&spec, None), &facts);
+    assert!(lines(&plan.steps).contains(&format!("remove state file of {PF}")), "{plan:?}");
     assert_eq!(plan.disruption(), Disruption::None);
 }
 
 #[test]
-fn restarts_for_the_units_are_forgotten_once_the_machine_is_as_wanted() {
+fn reboot_counts_of_the_units_are_removed_when_the_cards_are_configured() {
     let nothing = spec(&serde_json::json!([]));
     let mut facts = machine();
-    facts.kernel.reboots = Some(Reboots::for_one("systemd mode with config 0123", 1, "before"));
-    let plan = plan_boot(&wish(&nothing, None), &facts);
-    assert_eq!(lines(&plan.steps).iter().filter(|line| *line == "forget reboots").count(), 1, "{plan:?}");
+    facts.kernel.reboots = Some(Reboots::for_need("systemd mode with config 0123", 1, "before"));
+    let plan = plan_boot(&request(&nothing, None), &facts);
+    assert_eq!(
+        lines(&plan.steps).iter().filter(|line| *line == "remove reboot count").count(),
+        1,
+        "{plan:?}"
+    );
 }
 
 #[test]
-fn leaving_the_mode_leaves_nothing_behind() {
+fn leaving_the_mode_removes_all_files() {
     let spec = two_vfs();
-    let on = plan_boot(&wish(&spec, None), &machine());
+    let on = plan_boot(&request(&spec, None), &machine());
     let mut facts = after(&on.steps, &machine());
     facts.files.insert(BOOT_RESULT.to_owned(), BootResult::succeeded().file().text);
-    let steps = plan_no_boot(&facts);
+    let steps = plan_systemd_mode_removal(&facts);
     let lines = lines(&steps);
     let at = |line: &str| lines.iter().position(|found| found == line).unwrap();
     assert!(at("remove /var/lib/sriov/vfleet") < at("remove /etc/systemd/system/sriov-config.service"));
@@ -311,17 +316,17 @@ fn leaving_the_mode_leaves_nothing_behind() {
     );
     let off = after(&steps, &facts);
     assert!(off.files.is_empty() && off.enabled_units.is_empty(), "{off:?}");
-    assert!(plan_no_boot(&off).is_empty());
-    assert!(plan_no_boot(&machine()).is_empty());
+    assert!(plan_systemd_mode_removal(&off).is_empty());
+    assert!(plan_systemd_mode_removal(&machine()).is_empty());
 }
 
 #[test]
-fn a_text_of_a_result_is_one_line_whatever_the_error_says() {
+fn the_error_of_a_result_is_one_line() {
     let text = BootResult::failed("pre: \"a\": b\nc").file().text;
     assert_eq!(text, "syncStatus: Failed\nlastSyncError: \"pre: \\\"a\\\": b\\nc\"\n");
 }
 
-/// A Mellanox card whose firmware shows fewer VFs than are wanted.
+/// Returns a machine with a Mellanox card whose firmware has fewer VFs than desired.
 fn with_firmware(next_boot: u16) -> HostFacts {
     let settings = |count| FirmwareSettings { sriov: Some(true), num_vfs: Some(count), ..Default::default() };
     let mut facts = machine();
@@ -332,19 +337,19 @@ fn with_firmware(next_boot: u16) -> HostFacts {
 }
 
 #[test]
-fn the_firmware_is_set_before_the_one_restart() {
+fn the_firmware_is_set_before_the_only_reboot() {
     let spec = two_vfs();
-    let plan = plan_boot(&wish(&spec, None), &with_firmware(1));
+    let plan = plan_boot(&request(&spec, None), &with_firmware(1));
     let is_set = |plan: &Plan| lines(&plan.steps).contains(&format!("set {PF} firmware NUM_OF_VFS=2"));
     assert!(is_set(&plan) && !reboots(&plan), "{plan:?}");
     let set = after(&plan.steps, &with_firmware(2));
-    let plan = plan_boot(&wish(&spec, None), &set);
+    let plan = plan_boot(&request(&spec, None), &set);
     assert!(reboots(&plan) && !is_set(&plan), "{plan:?}");
     assert_eq!(plan.steps.last().unwrap().why, "firmware of 0000:3b:00");
 }
 
 #[test]
-fn units_leave_the_firmware_alone() {
+fn units_do_not_set_firmware() {
     let config = BootConfig { spec: two_vfs(), ..Default::default() };
     for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
         let plan = plan_phase(phase, &config, &with_firmware(1));
@@ -352,19 +357,19 @@ fn units_leave_the_firmware_alone() {
     }
 }
 
-/// Kernel arguments that do not come, and units that do not run.
+/// Neither the kernel arguments nor the units have an effect.
 #[test]
-fn restarts_for_the_units_and_for_the_kernel_are_counted_each_for_itself() {
+fn reboots_for_units_and_kernel_arguments_are_counted_separately() {
     let spec = two_vfs();
     let mut facts = machine();
-    facts.kernel.reboots = Some(Reboots::for_one("kernel arguments x", 2, "before"));
-    let plan = plan_boot(&wish(&spec, None), &facts);
+    facts.kernel.reboots = Some(Reboots::for_need("kernel arguments x", 2, "before"));
+    let plan = plan_boot(&request(&spec, None), &facts);
     let counted = after(&plan.steps, &facts).kernel.reboots.unwrap();
     assert_eq!(counted.needs.values().map(|tries| tries.count).collect::<Vec<_>>(), [2, 1]);
 
-    // The planner of nodes has no need of its own: its count goes, that for the units stays.
+    // The planner of nodes has no need: its count is removed, that of the units is kept.
     facts.kernel.reboots = Some(counted);
-    let node = guard::with_our_count(plan_node_with(&spec, &facts, &NodeOptions::default()), &facts);
+    let node = reboots::keep_unit_counts(plan_node_with(&spec, &facts, &NodeOptions::default()), &facts);
     let left = after(&node.steps, &facts).kernel.reboots.unwrap();
     assert!(
         left.needs.len() == 1 && left.needs.keys().all(|need| need.starts_with("systemd mode")),
@@ -373,7 +378,7 @@ fn restarts_for_the_units_and_for_the_kernel_are_counted_each_for_itself() {
 }
 
 #[test]
-fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
+fn settings_of_the_agent_are_in_the_config() {
     let spec = two_vfs();
     let settings = NodeSettings {
         options: NodeOptions { firmware_reset: true, mellanox: false },
@@ -383,14 +388,14 @@ fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
     };
     let config = BootConfig { spec, settings, in_use: [(address(), HostUse::DefaultRoute)].into() };
     let text = config_text(&config);
-    let in_use = format!("  inUse: {{\"{PF}\":\"defaultRoute\"}}");
+    let in_use = format!("      \"{PF}\": \"defaultRoute\"");
     for line in [
         &in_use,
-        "platformType: 1",
-        "vfleet:",
-        "  mellanox: false",
-        "  firmwareReset: true",
-        "    - \"fd00::1\"",
+        "  \"platformType\": 1,",
+        "  \"vfleet\": {",
+        "    \"mellanox\": false,",
+        "    \"firmwareReset\": true,",
+        "      \"fd00::1\"",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
@@ -398,7 +403,7 @@ fn what_the_agent_was_told_is_in_the_config_and_is_read_back() {
 }
 
 #[test]
-fn a_config_that_says_nothing_of_it_means_the_usual() {
+fn a_config_without_settings_means_the_defaults() {
     let config = serde_json::json!({ "spec": {}, "platformType": 0 });
     assert_eq!(read_config(config).unwrap().settings, NodeSettings::default());
     let openstack = serde_json::json!({ "spec": {}, "platformType": 1, "vfleet": { "mellanox": false } });
@@ -408,13 +413,13 @@ fn a_config_that_says_nothing_of_it_means_the_usual() {
     assert!(read_config(bad).is_err());
 }
 
-/// Kernel arguments, firmware, the units themselves: a unit knows too little to say that a restart was in vain, or not.
+/// A unit does not know all needs for reboots: kernel arguments, firmware, the units themselves.
 #[test]
-fn units_leave_the_count_of_restarts_to_the_agent() {
+fn units_do_not_change_reboot_counts() {
     let config = BootConfig { spec: two_vfs(), ..Default::default() };
     for need in ["firmware of 0000:3b:00", "systemd mode with config 0123"] {
         let mut facts = with_firmware(2);
-        facts.kernel.reboots = Some(Reboots::for_one(need, 1, "before"));
+        facts.kernel.reboots = Some(Reboots::for_need(need, 1, "before"));
         for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
             let steps = plan_phase(phase, &config, &facts).steps;
             assert_eq!(after(&steps, &facts).kernel.reboots, facts.kernel.reboots, "{need}, {phase:?}");
@@ -422,11 +427,11 @@ fn units_leave_the_count_of_restarts_to_the_agent() {
     }
 }
 
-/// A PF with VFs that the kernel's driver has, of which VF 0 carries the node's address.
+/// Returns a machine with VFs on the kernel driver, of which VF 0 has the node's address.
 fn with_vf_in_use(count: u16) -> HostFacts {
     let mut facts = machine();
     facts.kernel.has_iommu = true;
-    facts.kernel.modules = KNOWN.map(|name| (name.to_owned(), ModuleState::Loaded)).into();
+    facts.kernel.modules = KNOWN_MODULES.map(|name| (name.to_owned(), ModuleState::Loaded)).into();
     let link = facts.pfs[0].link.clone().unwrap();
     facts.pfs[0].vfs = (0..count)
         .map(|index| VfFacts {
@@ -458,68 +463,68 @@ fn recorded(mut facts: HostFacts, spec: &SriovNetworkNodeStateSpec) -> HostFacts
 }
 
 #[test]
-fn what_is_not_refused_is_accepted_as_it_is() {
+fn a_spec_without_refused_parts_is_accepted_unchanged() {
     let facts = with_vf_in_use(2);
-    for wanted in [vfs(2, "1-1", "vfio-pci"), vfs(2, "0-1", "netdevice"), spec(&serde_json::json!([]))] {
-        assert_eq!(accepted(&wanted, &facts, None), wanted);
+    for desired in [vfs(2, "1-1", "vfio-pci"), vfs(2, "0-1", "netdevice"), spec(&serde_json::json!([]))] {
+        assert_eq!(accepted_spec(&desired, &facts, None), desired);
     }
 }
 
 #[test]
-fn a_pf_of_which_something_is_refused_stays_what_the_config_has() {
+fn a_refused_pf_keeps_the_state_of_the_config() {
     let last = vfs(2, "1-1", "netdevice");
     let facts = recorded(with_vf_in_use(2), &last);
     let refused = [vfs(2, "0-1", "vfio-pci"), vfs(3, "1-2", "netdevice"), spec(&serde_json::json!([]))];
-    for wanted in refused {
-        assert_eq!(accepted(&wanted, &facts, Some(&last)), last, "as on the disk");
-        assert_eq!(accepted(&wanted, &facts, None), last, "as it was last configured");
-        let wish = BootWish { accepted: &last, ..wish(&wanted, None) };
-        let plan = plan_boot(&wish, &facts);
+    for desired in refused {
+        assert_eq!(accepted_spec(&desired, &facts, Some(&last)), last, "as in the config");
+        assert_eq!(accepted_spec(&desired, &facts, None), last, "as last configured");
+        let request = BootRequest { accepted: &last, ..request(&desired, None) };
+        let plan = plan_boot(&request, &facts);
         assert_eq!((reboots(&plan), reason(&plan)), (false, Some("VfInUse")), "{plan:#?}");
         assert!(plan.disruption() <= Disruption::Vf, "{plan:#?}");
     }
 }
 
-/// Neither the config nor the record knows better: the agent was in another mode when the VF was refused.
+/// Config and record have the refused state too: the agent was in another mode when the VF was refused.
 #[test]
-fn a_vf_that_was_refused_is_in_no_group_at_boot() {
-    let wanted = vfs(4, "0-3", "vfio-pci");
-    let mut facts = recorded(with_vf_in_use(4), &wanted);
+fn a_refused_vf_is_in_no_group_at_boot() {
+    let desired = vfs(4, "0-3", "vfio-pci");
+    let mut facts = recorded(with_vf_in_use(4), &desired);
     facts.pfs[0].vfs[2].link.as_mut().unwrap().host_use = Some(HostUse::Storage);
-    let accepted = accepted(&wanted, &facts, Some(&wanted));
+    let accepted = accepted_spec(&desired, &facts, Some(&desired));
     let groups = accepted.interfaces.unwrap().remove(0).vf_groups.unwrap();
     let ranges: Vec<_> = groups.iter().map(|group| group.vf_range.as_ref().unwrap().text()).collect();
     assert_eq!(ranges, ["1-1", "3-3"]);
 }
 
 #[test]
-fn what_else_stands_against_a_pf_does_not_hide_what_the_node_uses() {
+fn other_problems_do_not_hide_the_protection() {
     let last = vfs(2, "1-1", "netdevice");
     let mut facts = recorded(with_vf_in_use(2), &last);
     facts.kernel.modules.clear();
-    let wanted = vfs(2, "0-1", "vfio-pci");
-    let plan = plan_boot(&BootWish { accepted: &last, ..wish(&wanted, None) }, &facts);
+    let desired = vfs(2, "0-1", "vfio-pci");
+    let plan = plan_boot(&BootRequest { accepted: &last, ..request(&desired, None) }, &facts);
     assert_eq!(reason(&plan), Some("MissingModule"));
-    assert_eq!(accepted(&wanted, &facts, Some(&last)), last);
+    assert_eq!(accepted_spec(&desired, &facts, Some(&last)), last);
 }
 
 #[test]
-fn a_pf_of_somebody_else_that_cannot_be_taken_is_left_out() {
+fn a_refused_pf_without_a_record_is_left_out() {
     let facts = with_vf_in_use(2);
-    assert_eq!(accepted(&vfs(3, "1-2", "netdevice"), &facts, None), spec(&serde_json::json!([])));
+    assert_eq!(accepted_spec(&vfs(3, "1-2", "netdevice"), &facts, None), spec(&serde_json::json!([])));
 }
 
 #[test]
-fn a_pf_that_was_changed_by_hand_is_made_at_boot_as_it_is_found() {
-    let wanted = vfs(3, "1-2", "netdevice");
-    let facts = recorded(with_vf_in_use(2), &wanted);
-    let accepted = accepted(&wanted, &facts, Some(&wanted)).interfaces.unwrap();
+fn a_manually_changed_pf_keeps_its_observed_state_at_boot() {
+    let desired = vfs(3, "1-2", "netdevice");
+    let facts = recorded(with_vf_in_use(2), &desired);
+    let accepted = accepted_spec(&desired, &facts, Some(&desired)).interfaces.unwrap();
     assert_eq!((accepted[0].num_vfs, &accepted[0].vf_groups), (Some(2), &None));
 }
 
-/// Another PF waits for a restart, which the refused one has no part in.
+/// Another PF waits for a reboot, and the refused one does not prevent it.
 #[test]
-fn other_pfs_get_their_restart() {
+fn other_pfs_get_their_reboot() {
     let last = vfs(2, "1-1", "netdevice");
     let mut facts = recorded(with_vf_in_use(2), &last);
     let other = PfFacts { address: "0000:5e:00.0".parse().unwrap(), ..machine().pfs.remove(0) };
@@ -529,16 +534,16 @@ fn other_pfs_get_their_restart() {
         let interfaces = first.interfaces.into_iter().chain(spec(&more).interfaces);
         SriovNetworkNodeStateSpec { interfaces: Some(interfaces.flatten().collect()), ..Default::default() }
     };
-    let wanted = both(vfs(2, "0-1", "vfio-pci"));
-    let accepted = accepted(&wanted, &facts, Some(&last));
+    let desired = both(vfs(2, "0-1", "vfio-pci"));
+    let accepted = accepted_spec(&desired, &facts, Some(&last));
     assert_eq!(accepted, both(last));
-    let plan = plan_boot(&BootWish { accepted: &accepted, ..wish(&wanted, None) }, &facts);
+    let plan = plan_boot(&BootRequest { accepted: &accepted, ..request(&desired, None) }, &facts);
     assert!(reboots(&plan) && plan.problems[0].cause.reason() == "VfInUse", "{plan:#?}");
     assert!(plan.steps.last().unwrap().why.contains("0000:5e:00.0"), "{plan:#?}");
 }
 
 #[test]
-fn what_the_node_used_before_the_start_does_not_keep_the_units_from_their_work() {
+fn uses_before_the_boot_do_not_stop_the_units() {
     let config = BootConfig { spec: vfs(2, "0-1", "netdevice"), ..Default::default() };
     let mut facts = machine();
     let of_earlier_boot =
@@ -551,14 +556,14 @@ fn what_the_node_used_before_the_start_does_not_keep_the_units_from_their_work()
     }
 }
 
-/// Unknown is not absent: a VF of it may carry the node's address.
+/// Unknown is not absent: a VF of the card may have the node's address.
 #[test]
-fn a_card_that_cannot_be_read_stays_what_the_config_has() {
+fn an_unreadable_card_keeps_the_state_of_the_config() {
     let last = vfs(2, "1-1", "netdevice");
     let mut facts = recorded(with_vf_in_use(2), &last);
     facts.pfs.clear();
-    facts.unread.push(Unread { pf: address(), error: "it hangs".to_owned(), reason: "Deadline" });
-    for wanted in [vfs(2, "0-1", "vfio-pci"), spec(&serde_json::json!([]))] {
-        assert_eq!(accepted(&wanted, &facts, Some(&last)), last);
+    facts.unreadable.push(UnreadableCard { pf: address(), error: "it hangs".to_owned(), reason: "Deadline" });
+    for desired in [vfs(2, "0-1", "vfio-pci"), spec(&serde_json::json!([]))] {
+        assert_eq!(accepted_spec(&desired, &facts, Some(&last)), last);
     }
 }

@@ -1,4 +1,4 @@
-//! The units of systemd, and the program that they start.
+//! Systemd units, and the program that they start.
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_PROGRAM, UNITS, unit_path};
@@ -6,17 +6,17 @@ use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
-/// Minutes after which systemd kills a unit that has not ended. Documented in `docs/systemd-mode.md`.
+/// Minutes after which systemd kills a unit that has not finished. Documented in `docs/systemd-mode.md`.
 pub(super) const START_MINUTES: u32 = 5;
-/// Seconds between the signals to a unit that is killed. There are four before systemd gives up on a process that the
-/// kernel does not let go of.
+/// Seconds between the signals to a unit that is killed. systemd sends four before it abandons a process that hangs in
+/// the kernel.
 pub(super) const STOP_SECONDS: u32 = 15;
 
-/// The steps that put program and units in place. The program goes first: no unit starts what is not there.
+/// Returns the steps that install program and units. The program is first, so that no unit starts without it.
 pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
     let why = "units configure the cards at boot";
-    let wanted = texts().map(|(unit, text)| HostFile { path: unit_path(unit), text, is_program: false });
-    let mut steps: Vec<_> = wanted
+    let files = texts().map(|(unit, text)| HostFile { path: unit_path(unit), text, is_program: false });
+    let mut steps: Vec<_> = files
         .into_iter()
         .filter(|file| facts.files.get(&file.path) != Some(&file.text))
         .map(|file| planned(Step::WriteFile { pf: None, file }, Disruption::None, why))
@@ -31,11 +31,11 @@ pub(super) fn install(facts: &HostFacts) -> Vec<PlannedStep> {
     steps
 }
 
-/// The units' texts.
+/// Returns the contents of the units.
 ///
-/// The first one has no default dependencies: with them it would start after all early services, and some of those
-/// (cloud-init) wait for the network, which waits for it. Nothing requires either unit: the boot goes on without one
-/// that fails, and without one that takes too long once systemd has killed it.
+/// The first unit has no default dependencies: with them it would start after all early services, some of which
+/// (cloud-init) wait for the network, which waits for this unit. Nothing requires either unit: the boot continues if
+/// one fails, or is killed after its timeout.
 fn texts() -> [(&'static str, String); 2] {
     let [before, after] = UNITS;
     let early = "Description=VFs of network cards, before the network starts (vfleet)\n\
@@ -56,7 +56,7 @@ fn texts() -> [(&'static str, String); 2] {
     [(before, text(early, "pre")), (after, text(&late, "post"))]
 }
 
-/// A unit that does the work of one phase, once in each boot. Everything in it is known to systemd 239, which refuses a
+/// Returns a unit that runs one phase, once in each boot. It uses only directives of systemd 239, which refuses a
 /// oneshot service with `Restart=`.
 fn text(when: &str, phase: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");

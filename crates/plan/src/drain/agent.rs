@@ -1,30 +1,30 @@
-//! The agent's side: when it asks, waits, goes on and is done.
+//! Drain decisions of the agent: request, wait, proceed, finish.
 
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 
 use super::{Moment, StateFacts, covers};
 use crate::step::{Disruption, Plan};
 
-/// What the agent does about its drain status.
+/// Next action of the agent on its drain status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentMove {
-    /// Go on with the work, if there is any.
+pub enum AgentAction {
+    /// Execute the plan, if it has steps.
     Proceed,
-    /// Ask for a drain: `Drain_Required`, with this scope and time.
-    Ask {
-        /// How much is to be drained.
+    /// Request a drain: write `Drain_Required` with this scope and time.
+    Request {
+        /// Pods to be evicted.
         scope: DrainScope,
-        /// The name of the request.
+        /// Time that identifies the request.
         request: Moment,
     },
-    /// Write `Idle`: the work is done, or nothing is needed any more, or something else is.
-    BeIdle,
+    /// Write `Idle`: the plan is executed, no drain is needed any more, or a wider scope is needed.
+    SetIdle,
     /// Wait for the operator.
     Wait,
 }
 
-/// How much must be drained before `plan` is carried out; `None` when no pod notices it.
-pub fn need(plan: &Plan) -> Option<DrainScope> {
+/// Returns the drain scope that `plan` requires; `None` if it affects no pod.
+pub fn required_scope(plan: &Plan) -> Option<DrainScope> {
     match plan.disruption() {
         Disruption::None | Disruption::Vf | Disruption::Pf => None,
         Disruption::Drain => Some(DrainScope::Partial),
@@ -32,18 +32,26 @@ pub fn need(plan: &Plan) -> Option<DrainScope> {
     }
 }
 
-/// What the agent does next. `need` is what its work needs, `has_work` whether there is any at all.
-pub fn agent_move(state: &StateFacts, need: Option<DrainScope>, has_work: bool, now: Moment) -> AgentMove {
+/// Returns the next action of the agent. `needed` is the scope that its plan requires; `has_steps` tells whether the
+/// plan has any steps.
+pub fn plan_agent_action(
+    state: &StateFacts,
+    needed: Option<DrainScope>,
+    has_steps: bool,
+    now: Moment,
+) -> AgentAction {
     use DrainStatus::{DrainDisabled, DrainingComplete, Idle};
-    match (need, state.status) {
-        (None, Idle) | (Some(_), DrainDisabled) => AgentMove::Proceed,
-        // Still drained: the rest of the work belongs to it.
-        (None, DrainingComplete | DrainDisabled) if has_work => AgentMove::Proceed,
-        (None, _) => AgentMove::BeIdle,
-        (Some(scope), Idle) => AgentMove::Ask { scope, request: Moment::later_than(state.request, now) },
-        (Some(scope), _) if !covers(state.scope, scope) => AgentMove::BeIdle,
-        (Some(_), DrainingComplete) => AgentMove::Proceed,
-        (Some(_), _) => AgentMove::Wait,
+    match (needed, state.status) {
+        (None, Idle) | (Some(_), DrainDisabled) => AgentAction::Proceed,
+        // The node is still drained: the remaining steps belong to the same drain.
+        (None, DrainingComplete | DrainDisabled) if has_steps => AgentAction::Proceed,
+        (None, _) => AgentAction::SetIdle,
+        (Some(scope), Idle) => {
+            AgentAction::Request { scope, request: Moment::later_than(state.request, now) }
+        }
+        (Some(scope), _) if !covers(state.scope, scope) => AgentAction::SetIdle,
+        (Some(_), DrainingComplete) => AgentAction::Proceed,
+        (Some(_), _) => AgentAction::Wait,
     }
 }
 
@@ -69,41 +77,43 @@ mod tests {
         StateFacts { status, scope, request: Some(Moment(7)), ..StateFacts::default() }
     }
 
-    fn moves(scope: DrainScope, need: Option<DrainScope>, has_work: bool) -> [AgentMove; 7] {
-        STATUSES.map(|status| agent_move(&state(status, scope), need, has_work, NOW))
+    fn actions(scope: DrainScope, needed: Option<DrainScope>, has_steps: bool) -> [AgentAction; 7] {
+        STATUSES.map(|status| plan_agent_action(&state(status, scope), needed, has_steps, NOW))
     }
 
     #[test]
-    fn every_status_has_its_move() {
-        use AgentMove::{BeIdle, Proceed, Wait};
+    fn every_status_has_its_action() {
+        use AgentAction::{Proceed, SetIdle, Wait};
         use DrainScope::{Full, Partial};
-        let ask = |scope| AgentMove::Ask { scope, request: NOW };
+        let request = |scope| AgentAction::Request { scope, request: NOW };
         for scope in [Partial, Full] {
-            let without_need = [Proceed, Proceed, BeIdle, BeIdle, BeIdle, BeIdle, Proceed];
-            assert_eq!(moves(scope, None, true), without_need, "{scope:?}: work that needs no drain");
-            let done = [Proceed, BeIdle, BeIdle, BeIdle, BeIdle, BeIdle, BeIdle];
-            assert_eq!(moves(scope, None, false), done, "{scope:?}: nothing to do");
-            let partial = [ask(Partial), Proceed, Wait, Wait, Wait, Wait, Proceed];
-            assert_eq!(moves(scope, Some(Partial), true), partial, "{scope:?} is enough");
+            let without_need = [Proceed, Proceed, SetIdle, SetIdle, SetIdle, SetIdle, Proceed];
+            assert_eq!(actions(scope, None, true), without_need, "{scope:?}: steps that need no drain");
+            let done = [Proceed, SetIdle, SetIdle, SetIdle, SetIdle, SetIdle, SetIdle];
+            assert_eq!(actions(scope, None, false), done, "{scope:?}: no steps");
+            let partial = [request(Partial), Proceed, Wait, Wait, Wait, Wait, Proceed];
+            assert_eq!(actions(scope, Some(Partial), true), partial, "{scope:?} is enough");
         }
-        let full = [ask(Full), Proceed, Wait, Wait, Wait, Wait, Proceed];
-        assert_eq!(moves(Full, Some(Full), true), full);
-        let escalation = [ask(Full), Proceed, BeIdle, BeIdle, BeIdle, BeIdle, BeIdle];
-        assert_eq!(moves(Partial, Some(Full), true), escalation, "it asks again when it is Idle");
+        let full = [request(Full), Proceed, Wait, Wait, Wait, Wait, Proceed];
+        assert_eq!(actions(Full, Some(Full), true), full);
+        let escalation = [request(Full), Proceed, SetIdle, SetIdle, SetIdle, SetIdle, SetIdle];
+        assert_eq!(actions(Partial, Some(Full), true), escalation, "a new request follows from Idle");
     }
 
     #[test]
-    fn a_later_request_has_a_later_time_whatever_the_clock_says() {
+    fn a_later_request_has_a_later_time_even_if_the_clock_was_set_back() {
         let mut state = state(DrainStatus::Idle, DrainScope::Partial);
         state.request = Some(Moment(500));
-        let AgentMove::Ask { request, .. } = agent_move(&state, Some(DrainScope::Full), true, NOW) else {
-            panic!("it asks");
+        let AgentAction::Request { request, .. } =
+            plan_agent_action(&state, Some(DrainScope::Full), true, NOW)
+        else {
+            panic!("no request");
         };
         assert_eq!(request, Moment(501));
     }
 
     #[test]
-    fn a_plan_needs_as_much_as_its_most_disturbing_step() {
+    fn the_most_disruptive_step_decides_the_scope() {
         let plan = |disruptions: &[Disruption]| {
             let planned = |disruption: &Disruption| PlannedStep {
                 step: Step::ForgetReboots,
@@ -112,9 +122,9 @@ mod tests {
             };
             Plan { steps: disruptions.iter().map(planned).collect(), problems: Vec::new() }
         };
-        assert_eq!(need(&plan(&[])), None);
-        assert_eq!(need(&plan(&[Disruption::None, Disruption::Vf, Disruption::Pf])), None);
-        assert_eq!(need(&plan(&[Disruption::Drain, Disruption::Pf])), Some(DrainScope::Partial));
-        assert_eq!(need(&plan(&[Disruption::Drain, Disruption::Reboot])), Some(DrainScope::Full));
+        assert_eq!(required_scope(&plan(&[])), None);
+        assert_eq!(required_scope(&plan(&[Disruption::None, Disruption::Vf, Disruption::Pf])), None);
+        assert_eq!(required_scope(&plan(&[Disruption::Drain, Disruption::Pf])), Some(DrainScope::Partial));
+        assert_eq!(required_scope(&plan(&[Disruption::Drain, Disruption::Reboot])), Some(DrainScope::Full));
     }
 }

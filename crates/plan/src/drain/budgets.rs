@@ -1,42 +1,45 @@
-//! Which PodDisruptionBudgets a pod counts for.
+//! PodDisruptionBudgets that apply to a pod.
 
 use vfleet_api::meta::LabelSelector;
 
 use super::Moment;
-use crate::pool::holds_for;
+use crate::pool::matches_labels;
 use crate::prelude::*;
 
-/// A PodDisruptionBudget of the pod's namespace.
+/// PodDisruptionBudget in the namespace of a pod.
 #[derive(Clone, Debug)]
-pub struct Budget<'a> {
-    /// Its name.
+pub struct DisruptionBudget<'a> {
+    /// Name of the budget.
     pub name: &'a str,
-    /// The pods that it is about: none without a selector, all with an empty one.
+    /// Pod selector: `None` selects no pod, an empty selector selects all.
     pub selector: Option<LabelSelector>,
-    /// When it let a pod of the name in question go that was not seen to end since (`status.disruptedPods`).
-    pub let_go: Option<Moment>,
+    /// Time of a granted eviction of a pod with the name in question (`status.disruptedPods`).
+    pub disrupted_at: Option<Moment>,
 }
 
-/// Whether a pod with these labels, made at this time, was let go already, but was not told to end: whoever asked for it
-/// was cut off in between. Its budget counts it as gone for two minutes, and refuses to let it go once more. An earlier pod
-/// of its name is another.
-pub fn is_let_go(budgets: &[Budget<'_>], labels: &BTreeMap<String, String>, made: Option<Moment>) -> bool {
-    let its_own = budgets.iter().filter(|budget| is_about(budget, labels));
-    made.is_some() && its_own.into_iter().any(|budget| budget.let_go > made)
+/// Returns whether a budget granted the eviction of the pod with these labels, created at this time, although the pod
+/// was not deleted: the API server was interrupted in between. The budget counts such a pod as disrupted for two
+/// minutes and refuses another eviction. A grant from before the creation belongs to an earlier pod of the same name.
+pub fn is_eviction_granted(
+    budgets: &[DisruptionBudget<'_>],
+    labels: &BTreeMap<String, String>,
+    created: Option<Moment>,
+) -> bool {
+    let mut matching = budgets.iter().filter(|budget| selects(budget, labels));
+    created.is_some() && matching.any(|budget| budget.disrupted_at > created)
 }
 
-/// The names of the budgets that a pod with these labels counts for, in order. A selector that cannot be followed
-/// selects nothing.
-pub fn budgets_of<'a>(
-    budgets: impl IntoIterator<Item = Budget<'a>>,
+/// Returns the names of the budgets that select a pod with these labels, sorted. An invalid selector selects nothing.
+pub fn matching_budgets<'a>(
+    budgets: impl IntoIterator<Item = DisruptionBudget<'a>>,
     labels: &BTreeMap<String, String>,
 ) -> Vec<&'a str> {
-    let its_own = budgets.into_iter().filter(|budget| is_about(budget, labels));
-    let mut names: Vec<_> = its_own.map(|budget| budget.name).collect();
+    let matching = budgets.into_iter().filter(|budget| selects(budget, labels));
+    let mut names: Vec<_> = matching.map(|budget| budget.name).collect();
     names.sort_unstable();
     names
 }
 
-fn is_about(budget: &Budget<'_>, labels: &BTreeMap<String, String>) -> bool {
-    budget.selector.as_ref().is_some_and(|selector| holds_for(selector, labels) == Ok(true))
+fn selects(budget: &DisruptionBudget<'_>, labels: &BTreeMap<String, String>) -> bool {
+    budget.selector.as_ref().is_some_and(|selector| matches_labels(selector, labels) == Ok(true))
 }

@@ -1,103 +1,104 @@
-//! The agent's side where somebody else drains the node, and speaks by annotations.
+//! Drain decisions of the agent where an external drainer drains the node.
 //!
-//! What the agent asks for is in its node state's status as ever. The annotations repeat it for the external drainer, so
-//! that an agent that ends between the two knows what to repeat; and the drainer's answer takes the operator's place.
+//! Agent and external drainer communicate through annotations. The agent writes its request to the status of the node
+//! state as usual and then repeats it in the annotations, so that an agent that restarts in between can repeat it. The
+//! drainer's annotation takes the place of the operator's drain status.
 
 use vfleet_api::NodeStateView;
-use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, drain_answer, drain_request};
+use vfleet_api::keys::{CURRENT_DRAIN_STATE, DESIRED_DRAIN_STATE, drain_progress, drain_request};
 use vfleet_api::node_state::{DrainScope, DrainStatus};
 
-use super::{AgentMove, Moment, StateFacts, agent_move};
+use super::{AgentAction, Moment, StateFacts, plan_agent_action};
 
-/// How far an external drainer is.
+/// Progress of an external drainer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
-    /// It does nothing, and the node is as it usually is.
+pub enum ExternalProgress {
+    /// No drain, and the node serves pods.
     #[default]
     Idle,
-    /// It is at work.
+    /// The drain is in progress.
     Draining,
-    /// The pods are gone.
+    /// The pods are evicted.
     Complete,
 }
 
-/// What the annotations of a node state say.
+/// Drain annotations of a node state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExternalFacts {
-    /// What is asked for, or that nothing is; `None` when that cannot be read.
-    pub asks: Option<Option<DrainScope>>,
-    /// What was answered.
-    pub answer: Answer,
+    /// Requested scope, `Some(None)` for no request; `None` for an unknown value.
+    pub requested: Option<Option<DrainScope>>,
+    /// Progress that the drainer reports.
+    pub progress: ExternalProgress,
 }
 
 impl ExternalFacts {
-    /// What the annotations of `state` say.
+    /// Reads the annotations of `state`.
     pub fn of<'a>(state: impl Into<NodeStateView<'a>>) -> Self {
         let annotations = state.into().annotations;
         let text = |key| annotations?.get(key).map(alloc::string::String::as_str);
         Self {
-            asks: match text(DESIRED_DRAIN_STATE) {
+            requested: match text(DESIRED_DRAIN_STATE) {
                 None | Some(drain_request::IDLE) => Some(None),
                 Some(drain_request::DRAIN) => Some(Some(DrainScope::Partial)),
                 Some(drain_request::REBOOT) => Some(Some(DrainScope::Full)),
                 Some(_) => None,
             },
-            answer: match text(CURRENT_DRAIN_STATE) {
-                None | Some(drain_answer::IDLE) => Answer::Idle,
-                Some(drain_answer::COMPLETE) => Answer::Complete,
-                Some(_) => Answer::Draining,
+            progress: match text(CURRENT_DRAIN_STATE) {
+                None | Some(drain_progress::IDLE) => ExternalProgress::Idle,
+                Some(drain_progress::COMPLETE) => ExternalProgress::Complete,
+                Some(_) => ExternalProgress::Draining,
             },
         }
     }
 
-    /// Whether nothing is asked for and nothing is done.
-    pub fn is_at_rest(&self) -> bool {
-        self.asks == Some(None) && self.answer == Answer::Idle
+    /// Returns whether there is no request and no drain.
+    pub fn is_idle(&self) -> bool {
+        self.requested == Some(None) && self.progress == ExternalProgress::Idle
     }
 }
 
-/// What the agent does next about its drain.
+/// Next step of the agent in a drain, also with an external drainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentAct {
-    /// Say on the node state whether somebody else drains the node.
-    UseExternal(bool),
-    /// Tell the external drainer, on the node and then on the node state, what is asked for.
-    TellExternal(Option<DrainScope>),
-    /// What it does anyway.
-    Move(AgentMove),
+pub enum AgentDrainStep {
+    /// Set or remove the annotation on the node state that an external drainer drains the node.
+    SetUseExternal(bool),
+    /// Write the request to the annotations of the Node, then of the node state.
+    AnnotateRequest(Option<DrainScope>),
+    /// Act as without an external drainer.
+    Act(AgentAction),
 }
 
-/// What the agent does next. `wants_external`: it was told that somebody else drains nodes, which counts from when nothing
-/// is under way. The rest as in [`agent_move`].
-pub fn agent_act(
+/// Returns the next step of the agent. `use_external`: the configuration names an external drainer, which applies as
+/// soon as no drain is in progress. The other parameters are those of [`plan_agent_action`].
+pub fn plan_agent_step(
     state: &StateFacts,
     external: &ExternalFacts,
-    wants_external: bool,
-    need: Option<DrainScope>,
-    has_work: bool,
+    use_external: bool,
+    needed: Option<DrainScope>,
+    has_steps: bool,
     now: Moment,
-) -> AgentAct {
+) -> AgentDrainStep {
     let is_idle = state.status == DrainStatus::Idle;
-    if is_idle && external.is_at_rest() && state.is_external != wants_external {
-        return AgentAct::UseExternal(wants_external);
+    if is_idle && external.is_idle() && state.is_external != use_external {
+        return AgentDrainStep::SetUseExternal(use_external);
     }
     if !state.is_external {
-        return AgentAct::Move(agent_move(state, need, has_work, now));
+        return AgentDrainStep::Act(plan_agent_action(state, needed, has_steps, now));
     }
-    let asks = (!is_idle).then_some(state.scope);
-    if external.asks != Some(asks) {
-        return AgentAct::TellExternal(asks);
+    let request = (!is_idle).then_some(state.scope);
+    if external.requested != Some(request) {
+        return AgentDrainStep::AnnotateRequest(request);
     }
-    let status = match external.answer {
+    let status = match external.progress {
         _ if is_idle => DrainStatus::Idle,
-        Answer::Idle => DrainStatus::DrainRequired,
-        Answer::Draining => DrainStatus::Draining,
-        Answer::Complete => DrainStatus::DrainingComplete,
+        ExternalProgress::Idle => DrainStatus::DrainRequired,
+        ExternalProgress::Draining => DrainStatus::Draining,
+        ExternalProgress::Complete => DrainStatus::DrainingComplete,
     };
-    AgentAct::Move(match agent_move(&StateFacts { status, ..*state }, need, has_work, now) {
-        // That answer is about the last request.
-        AgentMove::Ask { .. } if external.answer != Answer::Idle => AgentMove::Wait,
-        decided => decided,
+    AgentDrainStep::Act(match plan_agent_action(&StateFacts { status, ..*state }, needed, has_steps, now) {
+        // The drainer still reports on the last request.
+        AgentAction::Request { .. } if external.progress != ExternalProgress::Idle => AgentAction::Wait,
+        action => action,
     })
 }
 
@@ -116,66 +117,72 @@ mod tests {
         StateFacts { status, scope, is_external: true, ..StateFacts::default() }
     }
 
-    fn act(state: &StateFacts, facts: ExternalFacts, need: Option<DrainScope>) -> AgentAct {
-        agent_act(state, &facts, true, need, need.is_some(), NOW)
+    fn step(state: &StateFacts, facts: ExternalFacts, needed: Option<DrainScope>) -> AgentDrainStep {
+        plan_agent_step(state, &facts, true, needed, needed.is_some(), NOW)
     }
 
     #[test]
-    fn the_way_of_a_request() {
-        use AgentAct::{Move, TellExternal};
-        let says = |asks, answer| ExternalFacts { asks: Some(asks), answer };
+    fn a_request_goes_through_annotations() {
+        use AgentDrainStep::{Act, AnnotateRequest};
+        let facts = |requested, progress| ExternalFacts { requested: Some(requested), progress };
         let idle = external(DrainStatus::Idle, DrainScope::Partial);
-        let ask = Move(AgentMove::Ask { scope: DrainScope::Full, request: NOW });
-        assert_eq!(act(&idle, says(None, Answer::Idle), FULL), ask);
+        let request = Act(AgentAction::Request { scope: DrainScope::Full, request: NOW });
+        assert_eq!(step(&idle, facts(None, ExternalProgress::Idle), FULL), request);
         let asked = external(DrainStatus::DrainRequired, DrainScope::Full);
-        assert_eq!(act(&asked, says(None, Answer::Idle), FULL), TellExternal(FULL));
-        assert_eq!(act(&asked, says(FULL, Answer::Idle), FULL), Move(AgentMove::Wait));
-        assert_eq!(act(&asked, says(FULL, Answer::Draining), FULL), Move(AgentMove::Wait));
-        assert_eq!(act(&asked, says(FULL, Answer::Complete), FULL), Move(AgentMove::Proceed));
-        assert_eq!(act(&asked, says(FULL, Answer::Complete), None), Move(AgentMove::BeIdle));
-        assert_eq!(act(&idle, says(FULL, Answer::Complete), None), TellExternal(None));
-        assert_eq!(act(&idle, says(None, Answer::Complete), None), Move(AgentMove::Proceed));
+        assert_eq!(step(&asked, facts(None, ExternalProgress::Idle), FULL), AnnotateRequest(FULL));
+        assert_eq!(step(&asked, facts(FULL, ExternalProgress::Idle), FULL), Act(AgentAction::Wait));
+        assert_eq!(step(&asked, facts(FULL, ExternalProgress::Draining), FULL), Act(AgentAction::Wait));
+        assert_eq!(step(&asked, facts(FULL, ExternalProgress::Complete), FULL), Act(AgentAction::Proceed));
+        assert_eq!(step(&asked, facts(FULL, ExternalProgress::Complete), None), Act(AgentAction::SetIdle));
+        assert_eq!(step(&idle, facts(FULL, ExternalProgress::Complete), None), AnnotateRequest(None));
+        assert_eq!(step(&idle, facts(None, ExternalProgress::Complete), None), Act(AgentAction::Proceed));
     }
 
     #[test]
-    fn an_answer_from_before_is_none_to_a_new_request() {
-        use AgentAct::{Move, TellExternal};
+    fn progress_of_the_last_request_does_not_answer_a_new_one() {
+        use AgentDrainStep::{Act, AnnotateRequest};
         let idle = external(DrainStatus::Idle, DrainScope::Partial);
-        for answer in [Answer::Complete, Answer::Draining] {
-            let before = ExternalFacts { asks: Some(PARTIAL), answer };
-            assert_eq!(act(&idle, before, PARTIAL), TellExternal(None));
-            let told = ExternalFacts { asks: Some(None), answer };
-            assert_eq!(act(&idle, told, PARTIAL), Move(AgentMove::Wait));
+        for progress in [ExternalProgress::Complete, ExternalProgress::Draining] {
+            let before = ExternalFacts { requested: Some(PARTIAL), progress };
+            assert_eq!(step(&idle, before, PARTIAL), AnnotateRequest(None));
+            let annotated = ExternalFacts { requested: Some(None), progress };
+            assert_eq!(step(&idle, annotated, PARTIAL), Act(AgentAction::Wait));
         }
-        let unreadable = ExternalFacts { asks: None, answer: Answer::Idle };
-        assert_eq!(act(&idle, unreadable, PARTIAL), TellExternal(None));
+        let unreadable = ExternalFacts { requested: None, progress: ExternalProgress::Idle };
+        assert_eq!(step(&idle, unreadable, PARTIAL), AnnotateRequest(None));
     }
 
     #[test]
-    fn more_is_asked_for_anew() {
+    fn a_wider_scope_needs_a_new_request() {
         let asked = external(DrainStatus::DrainRequired, DrainScope::Partial);
-        let complete = ExternalFacts { asks: Some(PARTIAL), answer: Answer::Complete };
-        assert_eq!(act(&asked, complete, FULL), AgentAct::Move(AgentMove::BeIdle));
-        assert_eq!(act(&asked, complete, PARTIAL), AgentAct::Move(AgentMove::Proceed));
+        let complete = ExternalFacts { requested: Some(PARTIAL), progress: ExternalProgress::Complete };
+        assert_eq!(step(&asked, complete, FULL), AgentDrainStep::Act(AgentAction::SetIdle));
+        assert_eq!(step(&asked, complete, PARTIAL), AgentDrainStep::Act(AgentAction::Proceed));
     }
 
     #[test]
-    fn who_drains_changes_only_when_nothing_is_under_way() {
-        let rest = ExternalFacts { asks: Some(None), answer: Answer::Idle };
+    fn the_drainer_changes_only_while_no_drain_is_in_progress() {
+        let rest = ExternalFacts { requested: Some(None), progress: ExternalProgress::Idle };
         let internal = StateFacts::default();
-        assert_eq!(act(&internal, rest, PARTIAL), AgentAct::UseExternal(true));
+        assert_eq!(step(&internal, rest, PARTIAL), AgentDrainStep::SetUseExternal(true));
         let back = external(DrainStatus::Idle, DrainScope::Partial);
-        assert_eq!(agent_act(&back, &rest, false, None, false, NOW), AgentAct::UseExternal(false));
+        assert_eq!(
+            plan_agent_step(&back, &rest, false, None, false, NOW),
+            AgentDrainStep::SetUseExternal(false)
+        );
         for (status, facts) in [
             (DrainStatus::Draining, rest),
-            (DrainStatus::Idle, ExternalFacts { asks: Some(None), answer: Answer::Draining }),
-            (DrainStatus::Idle, ExternalFacts { asks: Some(FULL), answer: Answer::Idle }),
+            (
+                DrainStatus::Idle,
+                ExternalFacts { requested: Some(None), progress: ExternalProgress::Draining },
+            ),
+            (DrainStatus::Idle, ExternalFacts { requested: Some(FULL), progress: ExternalProgress::Idle }),
         ] {
             let busy = StateFacts { status, ..StateFacts::default() };
-            assert!(matches!(act(&busy, facts, PARTIAL), AgentAct::Move(_)), "{status:?} {facts:?}");
+            assert!(matches!(step(&busy, facts, PARTIAL), AgentDrainStep::Act(_)), "{status:?} {facts:?}");
             let busy = StateFacts { is_external: true, ..busy };
-            let act = agent_act(&busy, &facts, false, PARTIAL, true, NOW);
-            assert!(!matches!(act, AgentAct::UseExternal(_)), "{status:?} {facts:?}");
+            let step = plan_agent_step(&busy, &facts, false, PARTIAL, true, NOW);
+            assert!(!matches!(step, AgentDrainStep::SetUseExternal(_)), "{status:?} {facts:?}");
         }
     }
 
@@ -186,12 +193,12 @@ mod tests {
                                 "metadata": { "name": "n", "annotations": annotations }, "spec": {} });
             ExternalFacts::of(&serde_json::from_value::<SriovNetworkNodeState>(state).unwrap())
         };
-        assert!(of(json!(null)).is_at_rest());
-        assert!(of(json!({ DESIRED_DRAIN_STATE: "Idle", CURRENT_DRAIN_STATE: "Idle" })).is_at_rest());
+        assert!(of(json!(null)).is_idle());
+        assert!(of(json!({ DESIRED_DRAIN_STATE: "Idle", CURRENT_DRAIN_STATE: "Idle" })).is_idle());
         let asked =
             of(json!({ DESIRED_DRAIN_STATE: "Reboot_Required", CURRENT_DRAIN_STATE: "DrainComplete" }));
-        assert_eq!(asked, ExternalFacts { asks: Some(FULL), answer: Answer::Complete });
+        assert_eq!(asked, ExternalFacts { requested: Some(FULL), progress: ExternalProgress::Complete });
         let odd = of(json!({ DESIRED_DRAIN_STATE: "?", CURRENT_DRAIN_STATE: "?" }));
-        assert_eq!(odd, ExternalFacts { asks: None, answer: Answer::Draining });
+        assert_eq!(odd, ExternalFacts { requested: None, progress: ExternalProgress::Draining });
     }
 }

@@ -1,68 +1,68 @@
-//! Which pods of a node are evicted.
+//! Pods that a drain evicts.
 
 use vfleet_api::node_state::DrainScope;
 
 use crate::prelude::*;
 
-/// What counts of a pod.
+/// Facts about a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct PodFacts {
-    /// The static pod of a kubelet, shown by the API server.
+    /// Mirror pod of a static pod.
     pub is_mirror: bool,
-    /// Its DaemonSet would make it again, cordon or not.
-    pub is_of_daemon_set: bool,
-    /// It was told to end.
-    pub is_ending: bool,
-    /// It ended by itself.
-    pub is_over: bool,
-    /// The resources that its containers ask for, those of init containers too.
+    /// Controlled by a DaemonSet, which would create it again on a cordoned node.
+    pub is_daemon_set_pod: bool,
+    /// Has a deletion timestamp.
+    pub is_terminating: bool,
+    /// Phase `Succeeded` or `Failed`.
+    pub has_finished: bool,
+    /// Resources in requests and limits of its containers and init containers.
     pub resources: Vec<String>,
 }
 
-/// What happens to a pod.
+/// Treatment of a pod in a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// It may stay.
-    Leave,
-    /// It is to go.
+pub enum PodTreatment {
+    /// The pod stays.
+    Keep,
+    /// The pod is evicted.
     Evict,
-    /// It goes already.
-    WaitFor,
+    /// The pod terminates already; the drain waits for its end.
+    AwaitTermination,
 }
 
-/// What happens to a pod in a drain. `prefix` is what stands before the names of our resources.
-pub fn treatment(pod: &PodFacts, scope: DrainScope, prefix: &str) -> Treatment {
-    // One that ended and is being removed may still have its VFs: the kubelet takes its network away meanwhile.
-    let is_at_rest = pod.is_over && !pod.is_ending;
+/// Returns how a drain with `scope` treats a pod. `prefix` is the prefix of SR-IOV resource names.
+pub fn treat_pod(pod: &PodFacts, scope: DrainScope, prefix: &str) -> PodTreatment {
+    // A finished pod that is being deleted may still hold VFs: the kubelet tears down its network first.
+    let holds_no_vf = pod.has_finished && !pod.is_terminating;
     let stays = pod.is_mirror
-        || pod.is_of_daemon_set
-        || scope == DrainScope::Partial && (is_at_rest || !uses_ours(pod, prefix));
-    match (stays, pod.is_ending) {
-        (true, _) => Treatment::Leave,
-        (false, false) => Treatment::Evict,
-        (false, true) => Treatment::WaitFor,
+        || pod.is_daemon_set_pod
+        || scope == DrainScope::Partial && (holds_no_vf || !requests_vfs(pod, prefix));
+    match (stays, pod.is_terminating) {
+        (true, _) => PodTreatment::Keep,
+        (false, false) => PodTreatment::Evict,
+        (false, true) => PodTreatment::AwaitTermination,
     }
 }
 
-/// Whether a pod of a DaemonSet may have lost its VFs by what was done, and is started again. `kept` are the names,
-/// without prefix, of resources whose VFs are all as they were.
-pub fn restarts_with(pod: &PodFacts, kept: &[String], prefix: &str) -> bool {
+/// Returns whether a pod of a DaemonSet may have lost its VFs during the drain and must be restarted. `kept` are the
+/// names, without prefix, of resources whose VFs were not changed.
+pub fn needs_restart(pod: &PodFacts, kept: &[String], prefix: &str) -> bool {
     let is_kept = |resource: &str| {
         let name = resource.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'));
         name.is_some_and(|name| kept.iter().any(|kept| kept == name))
     };
-    pod.is_of_daemon_set
+    pod.is_daemon_set_pod
         && !pod.is_mirror
-        && !pod.is_ending
-        && !pod.is_over
-        && pod.resources.iter().any(|resource| is_ours(resource, prefix) && !is_kept(resource))
+        && !pod.is_terminating
+        && !pod.has_finished
+        && pod.resources.iter().any(|resource| has_prefix(resource, prefix) && !is_kept(resource))
 }
 
-fn uses_ours(pod: &PodFacts, prefix: &str) -> bool {
-    pod.resources.iter().any(|resource| is_ours(resource, prefix))
+fn requests_vfs(pod: &PodFacts, prefix: &str) -> bool {
+    pod.resources.iter().any(|resource| has_prefix(resource, prefix))
 }
 
-fn is_ours(resource: &str, prefix: &str) -> bool {
+fn has_prefix(resource: &str, prefix: &str) -> bool {
     resource.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -1,94 +1,94 @@
-//! A pool's slots: who has one, who gets one, and which can be taken back.
+//! Drain slots of a pool: holders, grants and release.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Ordering;
 
 use vfleet_api::node_state::DrainStatus;
 
-use super::{DrainFacts, Limit, Member, Moment, PoolDrain, Rules, is_in_flight};
+use super::{DrainFacts, DrainLimit, DrainRules, Moment, PoolDrain, PoolMember, is_in_flight};
 use crate::prelude::*;
 
-/// A slot that was given away, as the pool's status lists it.
+/// Granted slot, as listed in the pool's status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// The node.
+    /// Node that holds the slot.
     pub node: String,
-    /// The request that it was given for.
+    /// Request for which the slot was granted.
     pub request: Moment,
 }
 
-/// What happens to a pool's slots.
+/// Changes of a pool's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotPlan {
-    /// The pool's list as it shall be. Written on top of the version that `slots` was read from.
+    /// Desired slots of the pool. Written with the resource version from which the current slots were read.
     pub slots: Vec<Slot>,
-    /// Nodes that get a slot with this.
+    /// Nodes that get a new slot.
     pub granted: Vec<String>,
-    /// Slots that seem to be free. Read both objects of each node from the API server, and plan again.
+    /// Nodes whose slots may be free: read their Node and node state from the API server and plan again.
     pub verify: Vec<String>,
-    /// Slots whose requests are over, but not so that their nodes say so. Note it there, and plan again.
+    /// Slots of finished requests that the Node does not record yet: record them on the Node and plan again.
     pub conclude: Vec<Slot>,
 }
 
-/// Where a slot that the pool lists stands.
+/// Use of a slot that a pool lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// It is needed.
-    Held,
-    /// What we see of the node may be older than the slot.
+enum SlotUse {
+    /// The node needs the slot.
+    Needed,
+    /// The observed state of the node may be older than the slot.
     Unknown,
-    /// It is not needed, but somebody may still be about to cordon the node for it.
-    Over,
-    /// It can be taken back.
+    /// The slot is not needed, but another replica may still be about to cordon the node for it.
+    Finished,
+    /// The slot can be freed.
     Free,
 }
 
-/// Whether a node has a slot, or must have one, whatever its pool lists.
+/// Returns whether a node must have a slot, independent of the slots in the pool's status.
 pub fn holds_slot(facts: &DrainFacts) -> bool {
     let Some(node) = facts.node else { return false };
     node.mark.is_some() || facts.state.is_some_and(|state| is_in_flight(state.status))
 }
 
-/// Where the slot for `request` stands.
-fn standing(facts: &DrainFacts, request: Moment, rules: &Rules, now: Moment) -> Standing {
+/// Returns how `facts` use the slot for `request`.
+fn slot_use(facts: &DrainFacts, request: Moment, rules: &DrainRules, now: Moment) -> SlotUse {
     if holds_slot(facts) {
-        return Standing::Held;
+        return SlotUse::Needed;
     }
     let Some(node) = facts.node else {
-        // Should the Node come back, it must not go on where it was, without a slot.
+        // If the Node is created again, its drain must not continue without a slot.
         let is_in_flight = facts.state.is_some_and(|state| is_in_flight(state.status));
         return match facts.is_verified {
-            false => Standing::Unknown,
-            true if is_in_flight => Standing::Held,
-            true => Standing::Free,
+            false => SlotUse::Unknown,
+            true if is_in_flight => SlotUse::Needed,
+            true => SlotUse::Free,
         };
     };
     match facts.state.map(|state| state.request.cmp(&Some(request))) {
-        // Or the node state is gone, or was made anew.
-        None | Some(Ordering::Less) if !facts.is_verified => Standing::Unknown,
-        Some(Ordering::Equal) if waits(facts, rules, now) => Standing::Held,
-        _ if node.last_request < Some(request) => Standing::Over,
-        _ => Standing::Free,
+        // The node state may also have been deleted or created again.
+        None | Some(Ordering::Less) if !facts.is_verified => SlotUse::Unknown,
+        Some(Ordering::Equal) if is_waiting(facts, rules, now) => SlotUse::Needed,
+        _ if node.last_request < Some(request) => SlotUse::Finished,
+        _ => SlotUse::Free,
     }
 }
 
-/// Whether a node has asked and nothing speaks against giving it a slot.
-pub(super) fn waits(facts: &DrainFacts, rules: &Rules, now: Moment) -> bool {
+/// Returns whether a node has requested a drain and may get a slot.
+pub(super) fn is_waiting(facts: &DrainFacts, rules: &DrainRules, now: Moment) -> bool {
     let (Some(node), Some(state)) = (facts.node, facts.state) else { return false };
     state.status == DrainStatus::DrainRequired
         && state.request > node.last_request
         && !state.is_external
-        && !rules.refuse(&state)
+        && !rules.refuses(&state)
         && state.retry.is_none_or(|retry| retry.not_before <= now)
 }
 
-/// What happens to a pool's slots. `members` are its nodes and those that the list names.
-pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Moment) -> SlotPlan {
+/// Plans the slots of a pool. `members` are its nodes and the nodes that its status lists.
+pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[PoolMember<'_>], now: Moment) -> SlotPlan {
     let listed: BTreeMap<&str, Moment> =
         pool.slots.iter().map(|slot| (slot.node.as_str(), slot.request)).collect();
     let excess = excess(pool);
-    let is_taken_back = |member: &Member<'_>, request: Moment| {
-        member.facts.node.is_some() && (member.is_guest || excess.contains(&(request, member.name)))
+    let is_revoked = |member: &PoolMember<'_>, request: Moment| {
+        member.facts.node.is_some() && (member.is_former_member || excess.contains(&(request, member.name)))
     };
     let mut plan = SlotPlan::default();
     let mut waiting = Vec::new();
@@ -96,87 +96,94 @@ pub(super) fn plan_slots(pool: &PoolDrain<'_>, members: &[Member<'_>], now: Mome
     for member in members {
         let slot = listed.get(member.name).copied();
         let listing = || slot.map(|request| Slot { node: member.name.to_owned(), request });
-        let standing = match slot {
-            // Its own pool has it on its list now.
-            Some(_) if member.is_guest && member.slot_elsewhere >= slot => Standing::Free,
-            Some(request) => match standing(member.facts, request, &pool.rules, now) {
-                // Not begun with, and it shall not be.
-                Standing::Held if !holds_slot(member.facts) && is_taken_back(member, request) => {
-                    Standing::Over
+        let slot_use = match slot {
+            // The pool that it belongs to has granted a slot by now.
+            Some(_) if member.is_former_member && member.slot_in_other_pool >= slot => SlotUse::Free,
+            Some(request) => match slot_use(member.facts, request, &pool.rules, now) {
+                // The drain has not started and must not start.
+                SlotUse::Needed if !holds_slot(member.facts) && is_revoked(member, request) => {
+                    SlotUse::Finished
                 }
-                standing => standing,
+                other => other,
             },
-            // Of a node in flight that nobody lists, what is seen may be old: it was listed until its drain was over.
-            None if holds_slot(member.facts) && !member.facts.is_verified => Standing::Unknown,
-            None if holds_slot(member.facts) => Standing::Held,
-            None => Standing::Free,
+            // The facts of a draining node that no pool lists may be old: it was listed until its drain had finished.
+            None if holds_slot(member.facts) && !member.facts.is_verified => SlotUse::Unknown,
+            None if holds_slot(member.facts) => SlotUse::Needed,
+            None => SlotUse::Free,
         };
-        match standing {
-            Standing::Held => {
-                plan.slots.push(Slot { node: member.name.to_owned(), request: held_for(member, slot) });
+        match slot_use {
+            SlotUse::Needed => {
+                plan.slots
+                    .push(Slot { node: member.name.to_owned(), request: request_of_slot(member, slot) });
             }
-            Standing::Unknown => {
+            SlotUse::Unknown => {
                 unlisted += usize::from(slot.is_none());
                 plan.slots.extend(listing());
                 plan.verify.push(member.name.to_owned());
             }
-            Standing::Over => {
+            SlotUse::Finished => {
                 plan.slots.extend(listing());
                 plan.conclude.extend(listing());
             }
-            Standing::Free => waiting.extend(turn(member, &pool.rules, now)),
+            SlotUse::Free => waiting.extend(slot_priority(member, &pool.rules, now)),
         }
     }
     waiting.sort_unstable();
     let free = pool.limit.free(plan.slots.len() + unlisted);
-    for turn in waiting.into_iter().take(free) {
-        plan.slots.push(Slot { node: turn.node.to_owned(), request: turn.request });
-        plan.granted.push(turn.node.to_owned());
+    for next in waiting.into_iter().take(free) {
+        plan.slots.push(Slot { node: next.node.to_owned(), request: next.request });
+        plan.granted.push(next.node.to_owned());
     }
     plan.slots.sort_unstable();
     plan
 }
 
-/// Slots that are too many, after the limit was lowered: those of the latest requests.
+/// Returns the slots above the limit after it was lowered: those of the latest requests.
 fn excess<'a>(pool: &PoolDrain<'a>) -> BTreeSet<(Moment, &'a str)> {
     let most = match pool.limit {
-        Limit::AtMost(most) if pool.slots.len() > most => most,
+        DrainLimit::AtMost(most) if pool.slots.len() > most => most,
         _ => return BTreeSet::new(),
     };
     let all: BTreeSet<_> = pool.slots.iter().map(|slot| (slot.request, slot.node.as_str())).collect();
     all.into_iter().skip(most).collect()
 }
 
-/// A slot that is held on is for the request that the node was drained for last.
-fn held_for(member: &Member<'_>, slot: Option<Moment>) -> Moment {
+/// Returns the request of a slot that stays granted: the last one for which the node was drained.
+fn request_of_slot(member: &PoolMember<'_>, slot: Option<Moment>) -> Moment {
     let request = member.facts.state.and_then(|state| state.request);
     let mark = member.facts.node.and_then(|node| node.mark);
-    slot.max(member.slot_elsewhere).max(request).or(mark.map(|mark| mark.request)).unwrap_or_default()
+    slot.max(member.slot_in_other_pool).max(request).or(mark.map(|mark| mark.request)).unwrap_or_default()
 }
 
-/// When a waiting node's turn is: the least comes first. Nodes that are cordoned or not ready come first, as nothing is
-/// lost with them; then those that asked first; then by name.
+/// Order in which waiting nodes get slots: the smallest first. Cordoned and unready nodes come first because draining
+/// them costs no capacity, then the earliest request, then the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn<'a> {
-    /// Whether it could serve somebody meanwhile.
-    pub costs_something: bool,
-    /// When it asked, by the API server's clock: nodes' clocks differ.
-    pub asked_at: Moment,
-    /// The request.
+pub struct SlotPriority<'a> {
+    /// The node is ready and not cordoned.
+    pub is_serving: bool,
+    /// Time of the request by the API server's clock, because node clocks differ.
+    pub requested_at: Moment,
+    /// Request of the node.
     pub request: Moment,
-    /// Its name.
+    /// Name of the node.
     pub node: &'a str,
 }
 
-/// When the node's turn is, if it waits for a slot.
-pub fn turn<'a>(member: &Member<'a>, rules: &Rules, now: Moment) -> Option<Turn<'a>> {
+/// Returns the priority of a node, if it waits for a slot.
+pub fn slot_priority<'a>(
+    member: &PoolMember<'a>,
+    rules: &DrainRules,
+    now: Moment,
+) -> Option<SlotPriority<'a>> {
     let (node, state) = (member.facts.node?, member.facts.state?);
-    // A slot that another pool lists is taken back first.
-    let is_in_line = !member.is_guest && member.slot_elsewhere.is_none() && waits(member.facts, rules, now);
+    // A slot of another pool must be freed first.
+    let is_eligible = !member.is_former_member
+        && member.slot_in_other_pool.is_none()
+        && is_waiting(member.facts, rules, now);
     let request = state.request?;
-    is_in_line.then_some(Turn {
-        costs_something: node.is_ready && !node.is_cordoned,
-        asked_at: state.asked_at.unwrap_or(request),
+    is_eligible.then_some(SlotPriority {
+        is_serving: node.is_ready && !node.is_cordoned,
+        requested_at: state.requested_at.unwrap_or(request),
         request,
         node: member.name,
     })

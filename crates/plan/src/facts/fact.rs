@@ -1,20 +1,20 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A fact with three states. "Cannot be told now" never looks like "there is none": what was decided by the fact
-/// stays decided until it is known again (decision 16).
+/// Observed value with three states. Unknown is not the same as none: a decision that depends on the fact is kept until
+/// the fact is known again (decision 16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact<T> {
-    /// The machine says that it is this.
+    /// The machine reports this value.
     Value(T),
-    /// The machine says that there is none.
+    /// The machine reports that there is none.
     None,
-    /// The machine does not say, or could not be asked.
+    /// The machine does not report it, or could not be read.
     #[default]
     Unknown,
 }
 
 impl<T> Fact<T> {
-    /// Returns the value, where it is known that there is one.
+    /// Returns the value, if there is one.
     pub fn value(self) -> Option<T> {
         match self {
             Self::Value(value) => Some(value),
@@ -22,7 +22,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Returns the same fact about a reference to the value.
+    /// Returns the fact with a reference to its value.
     pub const fn as_ref(&self) -> Fact<&T> {
         match self {
             Self::Value(value) => Fact::Value(value),
@@ -31,12 +31,12 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Returns whether the machine does not say.
+    /// Returns whether the fact is unknown.
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown)
     }
 
-    /// Returns the fact itself, or `last` while it is unknown.
+    /// Returns the fact, or `last` while it is unknown.
     #[must_use]
     pub fn or_last(self, last: Self) -> Self {
         match self {
@@ -47,13 +47,13 @@ impl<T> Fact<T> {
 }
 
 impl<T> From<Option<T>> for Fact<T> {
-    /// Returns the fact that an answer of the machine gives: a value, or none.
+    /// Converts a successful answer of the machine: a value, or none.
     fn from(answer: Option<T>) -> Self {
         answer.map_or(Self::None, Self::Value)
     }
 }
 
-/// A value is written as it is, none as `null`. What is unknown is left out, by `skip_serializing_if` and `default`.
+/// Serializes a value as itself and none as `null`. Unknown facts are skipped with `skip_serializing_if` and `default`.
 impl<T: Serialize> Serialize for Fact<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.as_ref().value().serialize(serializer)

@@ -4,15 +4,15 @@ use vfleet_api::node_state::{InterfaceExt, UnknownFact};
 use super::{Fact, PfFacts, Record};
 use crate::prelude::*;
 
-/// Facts of a card by which policies select it, besides its PCI address. They decide what a card is for, so the last
-/// known value of each counts while it cannot be read: see decision 16.
+/// Identity of a card: facts by which policies select it, besides its PCI address. Since they decide what a card is
+/// used for, the last known value of each counts while it cannot be read (decision 16).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CardIdentity {
-    /// PCI vendor id, as node states spell it.
+    /// PCI vendor ID, in the form of node states.
     #[serde(skip_serializing_if = "Fact::is_unknown")]
     pub vendor: Fact<String>,
-    /// PCI device id, as node states spell it.
+    /// PCI device ID, in the form of node states.
     #[serde(skip_serializing_if = "Fact::is_unknown")]
     pub device_id: Fact<String>,
     /// Name of the interface.
@@ -21,14 +21,14 @@ pub struct CardIdentity {
     /// Alternative names of the interface.
     #[serde(skip_serializing_if = "Fact::is_unknown")]
     pub alt_names: Fact<Vec<String>>,
-    /// Network of the card, as a cloud names it.
+    /// Network of the card according to the cloud.
     #[serde(skip_serializing_if = "Fact::is_unknown")]
     pub net_filter: Fact<String>,
 }
 
 impl CardIdentity {
-    /// Returns the identity as the machine shows it now. A card without an interface has names all the same: it had them
-    /// before the interface went away, and gets them back with it.
+    /// Returns the observed identity. The names of a card without an interface are unknown, not none: the card had them
+    /// before the interface disappeared, and gets them back with it.
     pub fn observed(pf: &PfFacts) -> Self {
         let named = pf.link.as_ref().filter(|link| link.is_named);
         Self {
@@ -40,15 +40,15 @@ impl CardIdentity {
         }
     }
 
-    /// Returns the identity as it was last known when the record of the card was written. The Go daemon's records have
-    /// only the name.
+    /// Returns the identity that was last known when the record was written. Records of the Go daemon have only the
+    /// name.
     pub fn recorded(record: &Record) -> Self {
         let name = record.interface.name.clone().filter(|name| !name.is_empty());
         let name = name.map_or(Fact::Unknown, Fact::Value);
         Self { name: record.identity.name.clone().or_last(name), ..record.identity.clone() }
     }
 
-    /// Returns the identity as a node state reports it.
+    /// Returns the identity that a node state reports.
     pub fn reported(card: &InterfaceExt) -> Self {
         let text = |fact, value: &Option<String>| match value.clone() {
             None if card.is_unknown(fact) => Fact::Unknown,
@@ -67,7 +67,7 @@ impl CardIdentity {
         }
     }
 
-    /// Returns the identity with what is unknown taken from `last`.
+    /// Returns the identity, with unknown facts replaced by those of `last`.
     #[must_use]
     pub fn or_last(self, last: Self) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl CardIdentity {
         }
     }
 
-    /// Returns the facts that are unknown.
+    /// Returns the unknown facts.
     pub fn unknown(&self) -> Vec<UnknownFact> {
         let unknown = [
             (self.vendor.is_unknown(), UnknownFact::Vendor),
@@ -92,7 +92,7 @@ impl CardIdentity {
     }
 }
 
-/// Returns a PCI id as node states spell it.
+/// Returns a PCI ID in the form of node states.
 pub(crate) fn hex(id: u16) -> String {
     format!("{id:04x}")
 }

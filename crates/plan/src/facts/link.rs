@@ -3,51 +3,51 @@ use vfleet_api::MacAddr;
 
 use crate::prelude::*;
 
-/// A network interface.
+/// Facts of a network interface.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkFacts {
-    /// Name.
+    /// Name of the interface.
     pub name: String,
-    /// Alternative names.
+    /// Alternative names of the interface.
     pub alt_names: Vec<String>,
-    /// Whether udev has given it its names: until then they are the kernel's, and others a moment later.
+    /// udev has named the interface. Before that it has the kernel's names, which are about to change.
     pub is_named: bool,
-    /// What it speaks.
+    /// Link type.
     pub kind: LinkKind,
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: Option<MacAddr>,
-    /// The Ethernet address that the hardware came with, where the driver tells.
+    /// Permanent Ethernet address of the hardware, if the driver reports it.
     pub permanent_mac: Option<MacAddr>,
     /// MTU.
     pub mtu: u32,
-    /// The highest MTU that its driver takes, if it says.
+    /// Maximum MTU, if the driver reports it.
     pub max_mtu: Option<u32>,
-    /// Whether it is set up.
+    /// The interface is administratively up.
     pub admin_up: bool,
     /// Speed in Mbit/s, while there is a carrier.
     pub speed: Option<u32>,
-    /// Which switch it is a port of (`phys_switch_id`), and which port (`phys_port_name`), in switchdev mode.
+    /// Switch (`phys_switch_id`) and port (`phys_port_name`) of the interface, in switchdev mode.
     pub switch_port: Option<(String, String)>,
-    /// Use by the node itself that is observed now: of the interface, or of a bond, bridge, VLAN... on top of it.
+    /// Observed use by the node: of the interface, or of a bond, bridge or VLAN on top of it.
     pub host_use: Option<HostUse>,
 }
 
-/// Why an interface must not be disturbed.
+/// Use of an interface by the node, which must not be disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostUse {
-    /// A default route leads through it.
+    /// A default route uses the interface.
     DefaultRoute,
-    /// It carries an address that the node is known by.
+    /// The interface has an address of the node.
     NodeAddress,
-    /// A session with a storage server leads through it.
+    /// A session with a storage server uses the interface.
     Storage,
-    /// It carries another address that means something beyond the link.
+    /// The interface has another address that is valid beyond the link.
     Address,
 }
 
 impl HostUse {
-    /// For people.
+    /// Returns the text for messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DefaultRoute => "the default route",
@@ -58,19 +58,19 @@ impl HostUse {
     }
 }
 
-/// What an interface speaks.
+/// Link type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkKind {
     /// Ethernet.
     Ethernet,
     /// InfiniBand.
     Infiniband,
-    /// Anything else, by the kernel's number (ARPHRD).
+    /// Other type, by the kernel's number (ARPHRD).
     Other(u16),
 }
 
 impl LinkKind {
-    /// As a node state spells it; empty for what it has no word for.
+    /// Returns the name that node states use; empty for other types.
     pub const fn as_api(self) -> &'static str {
         match self {
             Self::Ethernet => "ETH",

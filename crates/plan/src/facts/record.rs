@@ -5,76 +5,78 @@ use vfleet_api::{MacAddr, PciAddress};
 use super::{CardIdentity, EswitchMode};
 use crate::prelude::*;
 
-/// What vfleet writes down about a PF before it changes it, so that any later process knows what is ours.
+/// State file of a PF, written before the PF is changed, so that every later process knows what vfleet changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// The PF.
+    /// PCI address of the PF.
     pub pf: PciAddress,
-    /// What it was last wanted to be like.
+    /// Desired state when the PF was last configured.
     pub interface: Interface,
-    /// What it was like before vfleet touched it.
-    pub first_seen: FirstSeen,
-    /// The MTU that vfleet raised it to, if it did.
+    /// State of the PF before vfleet changed it.
+    #[serde(rename = "firstSeen")]
+    pub original: OriginalState,
+    /// MTU to which vfleet raised the PF.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub raised_mtu: Option<u32>,
-    /// Addresses that somebody else gave to its VFs, by index: VFs that are made anew get them again.
+    /// MACs that something else gave to VFs, by index. VFs that are created again get them back.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub vf_macs: BTreeMap<u16, MacAddr>,
-    /// Its VFs are being made: whoever finds this goes on with setting them up.
-    pub making: bool,
-    /// Facts by which policies select the PF, as they were last known.
+    /// VF creation has begun and not ended: the next process continues it.
+    #[serde(rename = "making")]
+    pub creating_vfs: bool,
+    /// Last known facts by which policies select the PF.
     #[serde(default)]
     pub identity: CardIdentity,
-    /// Orders in which the kernel refused to bring the switch into switchdev mode (decision 17).
+    /// Orders in which the kernel refused switchdev mode (decision 17).
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refused_orders: Vec<RefusedOrder>,
-    /// Indexes of VFs whose MTU is being changed. A pod may hold them, so that the kernel does not tell their MTU.
+    /// Indexes of VFs whose MTU is being changed. The kernel does not report the MTU of a VF that a pod holds.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub mtu_changes: BTreeSet<u16>,
-    /// udev was told once more to rename representors that had other names than the rules that are there give.
+    /// udev was triggered again for representors whose names do not match the rules.
     #[serde(skip_serializing_if = "is_false", default)]
     pub representors_replayed: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by skip_serializing_if")]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// An attempt to bring a switch into switchdev mode.
+/// Trial of setting switchdev mode in one order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModeTrial {
-    /// The order that is tried.
+    /// Order of the trial.
     pub order: ModeOrder,
-    /// The boot in which it is tried.
+    /// Boot ID at the time of the trial.
     pub boot_id: String,
 }
 
-/// An attempt to bring a switch into switchdev mode that the kernel refused.
+/// Trial of setting switchdev mode that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedOrder {
-    /// The attempt.
+    /// The refused trial.
     #[serde(flatten)]
     pub trial: ModeTrial,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub error: String,
 }
 
-/// Order of creating VFs and of changing the mode of the embedded switch.
+/// Order of creating VFs and setting the eswitch mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ModeOrder {
-    /// VFs are made in legacy mode. Into switchdev mode it goes with its VFs, while none of them has a driver.
+    /// VFs are created in legacy mode. Switchdev mode is set while they exist and none has a driver.
     VfsFirst,
-    /// The mode changes while there are no VFs.
+    /// The mode is set while there are no VFs.
     ModeFirst,
 }
 
 impl ModeOrder {
-    /// Returns the order that is not this one.
+    /// Returns the opposite order.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -85,21 +87,22 @@ impl ModeOrder {
 }
 
 impl Record {
-    /// Notes that the kernel refused switchdev mode in this order, in place of an earlier note about it.
+    /// Stores that the kernel refused switchdev mode in this order, replacing an earlier refusal of the same order.
     pub fn note_refusal(&mut self, refused: RefusedOrder) {
-        self.refused_orders.retain(|known| known.trial.order != refused.trial.order);
+        self.refused_orders.retain(|earlier| earlier.trial.order != refused.trial.order);
         self.refused_orders.push(refused);
     }
 
-    /// A PF that the Go daemon had configured: its file keeps what was wanted, and not what was before.
+    /// Returns the record of a PF that the Go daemon configured. Its file has the desired state, but not the original
+    /// one.
     pub fn taken_over(pf: PciAddress, interface: Interface) -> Self {
         Self {
             pf,
             interface,
-            first_seen: FirstSeen::default(),
+            original: OriginalState::default(),
             raised_mtu: None,
             vf_macs: BTreeMap::new(),
-            making: false,
+            creating_vfs: false,
             identity: CardIdentity::default(),
             refused_orders: Vec::new(),
             mtu_changes: BTreeSet::new(),
@@ -107,33 +110,33 @@ impl Record {
         }
     }
 
-    /// Returns whether `other` has the same state of the PF, and another identity of the card. Such a difference is
-    /// no unfinished work: names and networks change at any time, and the record follows.
+    /// Returns whether the records have the same state of the PF and a different identity of the card. That is not
+    /// unfinished work: names and networks change at any time, and the record follows.
     pub fn differs_only_in_identity(&self, other: &Self) -> bool {
         self.identity != other.identity && Self { identity: other.identity.clone(), ..self.clone() } == *other
     }
 
-    /// Whether somebody else made the PF's VFs, when it was last configured.
+    /// Returns whether the PF was externally managed when it was last configured.
     pub fn is_external(&self) -> bool {
         self.interface.externally_managed.unwrap_or(false)
     }
 }
 
-/// A PF before vfleet touched it.
+/// State of a PF before vfleet changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct FirstSeen {
-    /// MTU; absent when the PF had no interface, or when it is not known.
+pub struct OriginalState {
+    /// MTU; `None` if the PF had no interface, or if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Whether the kernel bound its VFs by itself.
+    /// `sriov_drivers_autoprobe`: the kernel bound new VFs to a driver.
     pub drivers_autoprobe: bool,
-    /// Mode of its embedded switch; absent when it had none, or when it is not known.
+    /// Eswitch mode; `None` if the PF had no eswitch, or if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eswitch: Option<EswitchMode>,
 }
 
-impl Default for FirstSeen {
+impl Default for OriginalState {
     fn default() -> Self {
         Self { mtu: None, drivers_autoprobe: true, eswitch: None }
     }

@@ -5,51 +5,51 @@ use vfleet_api::pool_config::RdmaMode;
 
 use crate::prelude::*;
 
-/// The kernel, and how it is started.
+/// Facts of the kernel and its boot configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KernelFacts {
-    /// The arguments that it was started with (`/proc/cmdline`).
+    /// Arguments of the running kernel (`/proc/cmdline`).
     pub command_line: String,
-    /// What changes the arguments of the next start, where something was found.
+    /// Boot loader whose kernel arguments vfleet can change, if one was found.
     pub boot_loader: Option<BootLoader>,
-    /// Another text for each boot.
+    /// Boot ID: unique for each boot.
     pub boot_id: String,
-    /// Restarts that vfleet asked for, and that have not led to what they were for yet.
+    /// Reboots that vfleet requested and whose purpose is not reached yet.
     pub reboots: Option<Reboots>,
-    /// Who made the processors.
+    /// Vendor of the processors.
     pub processor: Processor,
-    /// Whether an IOMMU is at work (there are IOMMU groups).
+    /// An IOMMU is active (there are IOMMU groups).
     pub has_iommu: bool,
-    /// Whether root itself may not reach into the kernel and the hardware (lockdown).
+    /// Kernel lockdown is enabled: even root cannot change firmware settings.
     pub is_locked_down: bool,
-    /// Those of [`crate::modules::KNOWN`] that are there.
+    /// State of those of [`crate::modules::KNOWN_MODULES`] that exist.
     pub modules: BTreeMap<String, ModuleState>,
-    /// Whether network namespaces share the RDMA devices; `None` without RDMA.
+    /// RDMA mode: network namespaces share RDMA devices, or not; `None` without RDMA.
     pub rdma_mode: Option<RdmaMode>,
 }
 
-/// A module of the kernel.
+/// State of a kernel module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ModuleState {
-    /// It is at work, or a part of the kernel.
+    /// Loaded, or built into the kernel.
     Loaded,
-    /// It is on the disk.
+    /// Installed, and not loaded.
     Loadable,
 }
 
-/// Who made the processors.
+/// Vendor of the processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Processor {
     Intel,
     Amd,
-    /// One whose IOMMU needs no arguments (ARM, s390x...).
+    /// Vendor whose IOMMU needs no kernel arguments (ARM, s390x, ...).
     #[default]
     Other,
 }
 
-/// What changes the kernel's arguments.
+/// Boot loader, or the tool that changes its kernel arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BootLoader {
@@ -57,14 +57,14 @@ pub enum BootLoader {
     RpmOstree,
     /// `grubby`.
     Grubby,
-    /// A file in `/etc/default/grub.d`, and `update-grub`.
+    /// File in `/etc/default/grub.d`, and `update-grub`.
     GrubDropIn,
     /// `/etc/kernel/cmdline`, and the entries of systemd-boot.
     SystemdBoot,
 }
 
 impl BootLoader {
-    /// For people.
+    /// Returns the name for messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RpmOstree => "rpm-ostree",
@@ -75,36 +75,36 @@ impl BootLoader {
     }
 }
 
-/// Restarts of the machine that vfleet asked for. Kept on the disk, so that they have an end.
+/// Reboots that vfleet requested. Stored on disk, so that they are limited across boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reboots {
-    /// Those for each need. One that is gone is forgotten.
-    pub needs: BTreeMap<String, Tries>,
+    /// Reboots by need. A need that ended is removed.
+    pub needs: BTreeMap<String, RebootCount>,
 }
 
-/// Restarts for one need.
+/// Reboots for one need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tries {
-    /// How many.
+pub struct RebootCount {
+    /// Number of reboots.
     pub count: u32,
-    /// The boot in which the last one was asked for.
+    /// Boot ID at the last request.
     pub boot_id: String,
 }
 
 impl Reboots {
-    /// Restarts for one need alone.
-    pub fn for_one(need: &str, count: u32, boot_id: &str) -> Self {
-        let tries = Tries { count, boot_id: boot_id.to_owned() };
-        Self { needs: BTreeMap::from([(need.to_owned(), tries)]) }
+    /// Returns reboots for a single need.
+    pub fn for_need(need: &str, count: u32, boot_id: &str) -> Self {
+        let reboots = RebootCount { count, boot_id: boot_id.to_owned() };
+        Self { needs: BTreeMap::from([(need.to_owned(), reboots)]) }
     }
 }
 
 impl fmt::Display for Reboots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tries: Vec<String> =
-            self.needs.iter().map(|(need, tries)| format!("{} for {need}", tries.count)).collect();
-        f.write_str(&tries.join(", "))
+        let counts: Vec<String> =
+            self.needs.iter().map(|(need, reboots)| format!("{} for {need}", reboots.count)).collect();
+        f.write_str(&counts.join(", "))
     }
 }

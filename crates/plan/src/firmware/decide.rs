@@ -1,4 +1,4 @@
-//! What a card's firmware shall be set to. Ports of one card share most of its settings.
+//! Desired firmware settings of a card. Ports of one card share most of its settings.
 
 use thiserror::Error;
 use vfleet_api::PciAddress;
@@ -7,96 +7,96 @@ use super::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 use crate::facts::{LinkKind, PfFacts};
 use crate::prelude::*;
 
-/// The vendor of cards that are set this way.
+/// PCI vendor ID of cards with these settings.
 pub const MELLANOX: u16 = 0x15b3;
 
-/// As many VFs as each of their PFs can have.
-pub const MOST_VFS: u16 = 128;
+/// Maximum number of VFs of a PF.
+pub const MAX_VFS: u16 = 128;
 
-/// A port of a card, as wanted.
+/// Desired state of a port of a card.
 #[derive(Clone, Copy, Debug)]
-pub struct WantedPort<'a> {
-    /// The PF.
-    pub found: &'a PfFacts,
-    /// How many VFs.
+pub struct DesiredPort<'a> {
+    /// Facts of the PF.
+    pub observed: &'a PfFacts,
+    /// Number of VFs.
     pub num_vfs: u16,
-    /// What it shall speak, if that matters.
+    /// Link type; `None` for any.
     pub link: Option<LinkKind>,
 }
 
-/// What is to be done with a card.
+/// Firmware settings to change on a card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirmwareChange {
-    /// What is to be set: only what is `Some`.
+    /// Settings to change: those that are `Some`.
     pub settings: FirmwareSettings,
-    /// Whether what is wanted now needs a restart.
-    pub needs_restart: bool,
+    /// The desired state needs a reset of the firmware now.
+    pub needs_reset: bool,
 }
 
-/// Why a card's firmware cannot be what is needed. The text says what to do about it.
+/// Fault that prevents the needed firmware settings. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FirmwareFault {
-    /// No tool can tell.
+    /// No firmware tool is installed.
     #[error(
-        "its firmware must be changed for {need}, and no tool for that can reach it: install mstflint (mstconfig) on the node"
+        "the firmware must be changed for {need}, and no firmware tool is available: install mstflint (mstconfig) on the node"
     )]
     NoTool {
-        /// What is wanted.
+        /// State that needs the settings.
         need: String,
     },
-    /// A tool is there, and failed.
-    #[error("its firmware must be changed for {need}, and cannot be read: {error}")]
+    /// The firmware tool failed.
+    #[error("the firmware must be changed for {need}, and cannot be read: {error}")]
     ToolFailed {
-        /// What is wanted.
+        /// State that needs the settings.
         need: String,
-        /// What was tried, and what came of it.
+        /// Error of the tool.
         error: String,
     },
     /// The card does not have the setting.
-    #[error("its firmware has no setting {0}: change it by the means of the card's vendor")]
+    #[error("the firmware has no setting {0}: change it with the tools of the card's vendor")]
     NoSetting(&'static str),
-    /// The port finds out by itself what to speak.
-    #[error("its firmware has {setting}={value}, which vfleet does not change: set it by mstconfig")]
+    /// The link type of the port is automatic or unknown.
+    #[error("the firmware has {setting}={value}, which vfleet does not change: set it with mstconfig")]
     OtherLinkType {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
     },
-    /// The kernel lets nobody.
+    /// The kernel does not allow firmware changes.
     #[error(
-        "its firmware must be set to {settings}, but the kernel is locked down (secure boot): set it by the machine's own setup"
+        "the firmware must be set to {settings}, but the kernel is locked down (secure boot): change it in the setup of the machine"
     )]
     LockedDown {
-        /// What is needed.
+        /// Needed settings.
         settings: String,
     },
 }
 
 impl FirmwareFault {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoTool { .. } => "NoFirmwareTool",
             Self::ToolFailed { .. } => "FirmwareToolFailed",
-            Self::NoSetting(_) | Self::OtherLinkType { .. } => "FirmwareNotPossible",
+            Self::NoSetting(_) | Self::OtherLinkType { .. } => "FirmwareNotSupported",
             Self::LockedDown { .. } => "KernelLockedDown",
         }
     }
 }
 
-/// The card that a PF is a port of: its address without the function.
+/// Returns the card of a PF: its PCI address without the function.
 pub fn card_of(pf: PciAddress) -> String {
     let address = pf.to_string();
     address.rsplit_once('.').map_or_else(|| address.clone(), |(card, _)| card.to_owned())
 }
 
-/// What is to be done with a card for one of its wanted ports.
+/// Returns the settings to change for one desired port of a card.
 ///
-/// The number of VFs is never lowered, as that would cost a restart and help nobody. What works now and would not
-/// after the next restart is set again, without one.
+/// The number of VFs is never lowered, since that would need a reset without benefit. A setting that is right now and
+/// would be wrong after the next reset is set again, without a reset.
 pub fn plan_port(
-    port: &WantedPort<'_>,
+    port: &DesiredPort<'_>,
     firmware: Option<&FirmwareFacts>,
     is_locked_down: bool,
 ) -> Result<FirmwareChange, FirmwareFault> {
@@ -112,7 +112,7 @@ pub fn plan_port(
 }
 
 impl FirmwareChange {
-    /// For both of two ports of a card, with the higher number of VFs.
+    /// Returns the settings for two ports of a card, with the higher number of VFs.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         let [first, second] = self.settings.link_types;
@@ -122,35 +122,36 @@ impl FirmwareChange {
             num_vfs: self.settings.num_vfs.max(other.settings.num_vfs),
             link_types: [first.or(other_first), second.or(other_second)],
         };
-        Self { settings, needs_restart: self.needs_restart || other.needs_restart }
+        Self { settings, needs_reset: self.needs_reset || other.needs_reset }
     }
 }
 
-/// What is wanted of a port and not there, for people.
-fn need(port: &WantedPort<'_>) -> Option<String> {
-    let vfs = lacks_vfs(port).then(|| format!("{} VFs (it shows {})", port.num_vfs, port.found.total_vfs));
+/// Returns the desired state that the port does not have, for messages.
+fn need(port: &DesiredPort<'_>) -> Option<String> {
+    let vfs = lacks_vfs(port)
+        .then(|| format!("{} VFs (the card reports {})", port.num_vfs, port.observed.total_vfs));
     let link =
-        port.link.filter(|_| speaks_otherwise(port)).map(|kind| format!("link type {}", kind.as_api()));
+        port.link.filter(|_| has_other_link_type(port)).map(|kind| format!("link type {}", kind.as_api()));
     let needs: Vec<String> = vfs.into_iter().chain(link).collect();
     (!needs.is_empty()).then(|| needs.join(" and "))
 }
 
-fn lacks_vfs(port: &WantedPort<'_>) -> bool {
-    port.num_vfs > port.found.total_vfs
+fn lacks_vfs(port: &DesiredPort<'_>) -> bool {
+    port.num_vfs > port.observed.total_vfs
 }
 
-fn speaks_otherwise(port: &WantedPort<'_>) -> bool {
-    matches!((port.link, &port.found.link), (Some(wanted), Some(link)) if link.kind != wanted)
+fn has_other_link_type(port: &DesiredPort<'_>) -> bool {
+    matches!((port.link, &port.observed.link), (Some(desired), Some(link)) if link.kind != desired)
 }
 
-fn plan_vfs(port: &WantedPort<'_>, firmware: &FirmwareFacts) -> Result<FirmwareChange, FirmwareFault> {
+fn plan_vfs(port: &DesiredPort<'_>, firmware: &FirmwareFacts) -> Result<FirmwareChange, FirmwareFault> {
     let FirmwareFacts { current, next_boot } = firmware;
     let is_enough = |settings: &FirmwareSettings| {
         settings.sriov != Some(false) && settings.num_vfs.is_some_and(|count| count >= port.num_vfs)
     };
-    // Where the firmware would allow more than the card shows, something else limits it.
-    let needs_restart = lacks_vfs(port) && !is_enough(current);
-    if needs_restart && next_boot.num_vfs.is_none() {
+    // If the firmware allows more VFs than the card reports, something else limits them.
+    let needs_reset = lacks_vfs(port) && !is_enough(current);
+    if needs_reset && next_boot.num_vfs.is_none() {
         return Err(FirmwareFault::NoSetting("NUM_OF_VFS"));
     }
     let settings = FirmwareSettings {
@@ -158,37 +159,37 @@ fn plan_vfs(port: &WantedPort<'_>, firmware: &FirmwareFacts) -> Result<FirmwareC
         num_vfs: next_boot.num_vfs.is_some_and(|count| count < port.num_vfs).then_some(port.num_vfs),
         link_types: [None, None],
     };
-    Ok(FirmwareChange { settings, needs_restart })
+    Ok(FirmwareChange { settings, needs_reset })
 }
 
 fn plan_link(
-    port: &WantedPort<'_>,
+    port: &DesiredPort<'_>,
     firmware: &FirmwareFacts,
     mut change: FirmwareChange,
 ) -> Result<FirmwareChange, FirmwareFault> {
-    let wanted = match port.link {
+    let desired = match port.link {
         Some(LinkKind::Ethernet) => FirmwareLinkType::Ethernet,
         Some(LinkKind::Infiniband) => FirmwareLinkType::Infiniband,
         Some(LinkKind::Other(_)) | None => return Ok(change),
     };
-    let (index, setting) = setting_of(port.found.address);
+    let (index, setting) = setting_of(port.observed.address);
     let of = |settings: &FirmwareSettings| settings.link_types.get(index).cloned().flatten();
-    // Where the firmware says that the port speaks what is wanted, something else is the matter.
-    let needs_restart = speaks_otherwise(port) && of(&firmware.current).as_ref() != Some(&wanted);
+    // If the firmware already has the desired link type, something else is wrong.
+    let needs_reset = has_other_link_type(port) && of(&firmware.current).as_ref() != Some(&desired);
     match of(&firmware.next_boot) {
-        Some(next) if next == wanted => {}
-        Some(FirmwareLinkType::Other(value)) if needs_restart => {
+        Some(next) if next == desired => {}
+        Some(FirmwareLinkType::Other(value)) if needs_reset => {
             return Err(FirmwareFault::OtherLinkType { setting, value });
         }
-        None if needs_restart => return Err(FirmwareFault::NoSetting(setting)),
+        None if needs_reset => return Err(FirmwareFault::NoSetting(setting)),
         Some(FirmwareLinkType::Other(_)) | None => {}
-        Some(_) => change.settings.link_types[index] = Some(wanted),
+        Some(_) => change.settings.link_types[index] = Some(desired),
     }
-    change.needs_restart |= needs_restart;
+    change.needs_reset |= needs_reset;
     Ok(change)
 }
 
-/// The setting for what a port speaks. Ports are counted as the functions of the card are.
+/// Returns the link type setting of a port. Ports are numbered as the functions of the card.
 fn setting_of(port: PciAddress) -> (usize, &'static str) {
     match port.to_string().as_bytes().last() {
         Some(b'0') => (0, "LINK_TYPE_P1"),

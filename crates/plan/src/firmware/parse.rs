@@ -1,38 +1,38 @@
-//! What `mstconfig query` and `mlxconfig query` print: a table with a line for each setting. With `-e` it has three
-//! columns (default, current, next boot), without it one (next boot), and old firmware may leave some out.
+//! Parser of `mstconfig query` and `mlxconfig query`: a table with a line for each setting. With `-e` it has three
+//! columns (default, current, next boot), without it one (next boot), and old firmware may omit some.
 
 use thiserror::Error;
 
 use super::{FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 use crate::prelude::*;
 
-/// Why a card's firmware settings cannot be told.
+/// Error of reading firmware settings.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FirmwareError {
-    /// The tool gave up.
-    #[error("the firmware tool says: {words}; try the same by hand: mstconfig -e -d <card> query")]
+    /// The tool failed.
+    #[error("the firmware tool failed: {message}; run it manually to check: mstconfig -e -d <card> query")]
     Tool {
-        /// Its own words.
-        words: String,
+        /// Message of the tool.
+        message: String,
     },
-    /// It printed something else.
+    /// The output is not a table of settings.
     #[error(
         "the firmware tool printed no table of settings with a column for the next boot, but: {beginning:?}"
     )]
     NoTable {
-        /// How that begins.
+        /// Beginning of the output.
         beginning: String,
     },
-    /// A setting that matters is written in another way.
-    #[error("the firmware tool printed a line that makes no sense: {line:?}")]
+    /// The value of a setting is not valid.
+    #[error("the firmware tool printed an invalid line: {line:?}")]
     Line {
-        /// The line.
+        /// Invalid line.
         line: String,
     },
 }
 
 impl FirmwareError {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Tool { .. } => "FirmwareToolFailed",
@@ -41,12 +41,12 @@ impl FirmwareError {
     }
 }
 
-/// Reads what the tool printed about one card. Without a column for them, the current settings are not known.
+/// Parses the output for one card. Current settings are unknown if the table has no column for them.
 pub fn parse_query(text: &str) -> Result<FirmwareFacts, FirmwareError> {
-    let complaints: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("-E-")).collect();
-    if !complaints.is_empty() {
-        let words: Vec<&str> = complaints.into_iter().map(str::trim).collect();
-        return Err(FirmwareError::Tool { words: words.join(" ") });
+    let errors: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("-E-")).collect();
+    if !errors.is_empty() {
+        let words: Vec<&str> = errors.into_iter().map(str::trim).collect();
+        return Err(FirmwareError::Tool { message: words.join(" ") });
     }
     let mut lines = text.lines();
     let columns = lines
@@ -66,7 +66,7 @@ pub fn parse_query(text: &str) -> Result<FirmwareFacts, FirmwareError> {
 enum Column {
     Current,
     NextBoot,
-    /// One that does not matter here.
+    /// Ignored column.
     Other,
 }
 
@@ -81,7 +81,7 @@ fn read_columns(header: &str) -> Vec<Column> {
         .collect()
 }
 
-/// Takes over what a line says, if it is about a setting that matters. `None` when it cannot be understood.
+/// Stores the values of a line, if it is about a supported setting. `None` if a value is not valid.
 fn read_line(line: &str, columns: &[Column], facts: &mut FirmwareFacts) -> Option<()> {
     // A star marks settings that will change, RO those that cannot be changed.
     let mut words = line.split_whitespace().skip_while(|word| matches!(*word, "*" | "RO" | "*RO"));
@@ -104,7 +104,7 @@ fn read_line(line: &str, columns: &[Column], facts: &mut FirmwareFacts) -> Optio
 enum Setting {
     Sriov,
     NumVfs,
-    /// By index of the port.
+    /// Link type, by index of the port.
     LinkType(usize),
 }
 
@@ -119,7 +119,7 @@ impl Setting {
         }
     }
 
-    /// `N/A` is how the tool writes that the card does not tell.
+    /// Stores the value; the tool prints `N/A` if the card does not report it.
     fn read(self, value: &str, settings: &mut FirmwareSettings) -> Option<()> {
         if value == "N/A" {
             return Some(());
@@ -150,7 +150,7 @@ fn read_link_type(name: &str, value: &str) -> FirmwareLinkType {
     }
 }
 
-/// As much as fits into a message.
+/// Returns as much of the text as fits into a message.
 fn beginning(text: &str) -> String {
     text.trim().chars().take(120).collect()
 }

@@ -2,76 +2,76 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use thiserror::Error;
-use vfleet_api::{Guid, Invalid, PciAddress, VfRef};
+use vfleet_api::{Guid, ParseError, PciAddress, VfRef};
 
 use crate::files::GUIDS;
 use crate::prelude::*;
 
-/// Why VFs cannot be given GUIDs. Each says what to do.
+/// Error of the GUIDs of VFs. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GuidFileError {
-    /// It is no JSON, or no list.
-    #[error("{GUIDS} is not a JSON list of entries: {problem}; correct it, or remove it to have GUIDs made")]
+    /// The file is not a JSON list.
+    #[error(
+        "{GUIDS} is not a JSON list of entries: {problem}; correct it, or remove it to use derived GUIDs"
+    )]
     NotAList {
-        /// What is wrong, and where.
+        /// Error of the JSON parser.
         problem: String,
     },
-    /// The entry of the PF makes no sense.
+    /// The entry of the PF is not valid.
     #[error("{GUIDS}, {entry}: {fault}")]
     Entry {
-        /// Which.
+        /// The entry.
         entry: EntryName,
-        /// What is wrong.
+        /// Fault of the entry.
         #[source]
         fault: Box<EntryFault>,
     },
-    /// Nobody can tell which PF an entry is for: it may be any.
-    #[error(
-        "{GUIDS}, {entry}: {fault}; until it is corrected, it may be the entry of each PF that none before it names"
-    )]
+    /// The entry may belong to any PF, since its PF is not valid.
+    #[error("{GUIDS}, {entry}: {fault}; until it is corrected, PFs without an earlier entry get no GUIDs")]
     UnknownPf {
-        /// Which.
+        /// The entry.
         entry: EntryName,
-        /// What is wrong.
+        /// Fault of the entry.
         #[source]
         fault: Box<EntryFault>,
     },
-    /// A PF that the file forgets.
+    /// The file has no entry for the PF.
     #[error("{GUIDS} has no entry for {pf}{}: add one", or_guid(*node_guid))]
     NoEntry {
-        /// The PF.
+        /// PCI address of the PF.
         pf: PciAddress,
-        /// Its GUID, by which an entry could name it as well.
+        /// GUID of the PF, which an entry may use instead.
         node_guid: Option<Guid>,
     },
-    /// Some VFs would have none.
+    /// The entry has fewer GUIDs than VFs.
     #[error(
-        "{GUIDS}, {entry}: {asked} VFs are wanted on {pf}, but there are {found} GUIDs: add more, or lower numVfs"
+        "{GUIDS}, {entry}: {requested} VFs are requested on PF {pf}, but there are {available} GUIDs: add more, or lower numVfs"
     )]
     TooFew {
-        /// The PF's entry.
+        /// Entry of the PF.
         entry: Box<EntryName>,
-        /// The PF.
+        /// PCI address of the PF.
         pf: PciAddress,
-        /// How many are needed.
-        asked: u32,
-        /// How many there are.
-        found: u64,
+        /// Number of needed GUIDs.
+        requested: u32,
+        /// Number of GUIDs in the entry.
+        available: u64,
     },
-    /// Two VFs with one GUID break the fabric.
-    #[error("{GUIDS}: {guid} is for {} and for {}: give each VF a GUID of its own", uses[0], uses[1])]
+    /// Two VFs would get the same GUID, which breaks the fabric.
+    #[error("{GUIDS}: {guid} belongs to {} and to {}: give each VF its own GUID", uses[0], uses[1])]
     Shared {
         /// The GUID.
         guid: Guid,
-        /// The VFs that would get it.
+        /// VFs that would get the GUID.
         uses: Box<[GuidUse; 2]>,
     },
-    /// There is no file, and nothing to make GUIDs from that would differ on other machines.
+    /// There is no file, and the PF has no unique identity from which GUIDs could be derived.
     #[error(
-        "{pf} has no RDMA device whose GUID its VFs' could be made from: load its RDMA driver, or write {GUIDS}"
+        "PF {pf} has no RDMA device from which GUIDs of VFs can be derived: load its RDMA driver, or write {GUIDS}"
     )]
     NoIdentity {
-        /// The PF.
+        /// PCI address of the PF.
         pf: PciAddress,
     },
 }
@@ -81,7 +81,7 @@ fn or_guid(guid: Option<Guid>) -> String {
 }
 
 impl GuidFileError {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NotAList { .. } | Self::Entry { .. } | Self::UnknownPf { .. } | Self::Shared { .. } => {
@@ -94,12 +94,12 @@ impl GuidFileError {
     }
 }
 
-/// An entry, for people: its number, counted from 1, and its device as it is written there.
+/// Name of an entry in messages: its number and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryName {
-    /// From 1.
+    /// Number of the entry, from 1.
     pub number: usize,
-    /// As it is written; `None` when none is.
+    /// PCI address or GUID in the entry; `None` without one.
     pub device: Option<String>,
 }
 
@@ -110,12 +110,12 @@ impl fmt::Display for EntryName {
     }
 }
 
-/// A VF that an entry gives a GUID to.
+/// VF that gets a GUID from an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuidUse {
     /// The VF.
     pub vf: VfRef,
-    /// The entry of its PF.
+    /// Entry of its PF.
     pub entry: EntryName,
 }
 
@@ -125,30 +125,30 @@ impl fmt::Display for GuidUse {
     }
 }
 
-/// What is wrong with an entry.
+/// Fault of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EntryFault {
-    /// It is no object, or a field has another type.
+    /// The entry is not an object, or a field has the wrong type.
     #[error("{0}; correct it")]
     Shape(String),
-    /// It names no PF, or two.
-    #[error("it must have exactly one of pci_address (or pciAddress) and pf_guid (or pfGuid)")]
+    /// The entry names no PF, or two.
+    #[error("exactly one of pci_address (or pciAddress) and pf_guid (or pfGuid) is required")]
     Device,
-    /// It gives no GUIDs, or in two ways.
-    #[error("it must have exactly one of guids and guidsRange, and not an empty one")]
+    /// The entry has no GUIDs, or a list and a range.
+    #[error("exactly one of guids and guidsRange is required, and it must not be empty")]
     Guids,
-    /// An address or a GUID is misspelt.
+    /// A PCI address or a GUID is not valid.
     #[error("{0}")]
-    Word(#[from] Invalid),
-    /// The range is turned round.
-    #[error("guidsRange ends at {end}, before its start {start}: exchange them")]
+    Word(#[from] ParseError),
+    /// The range is reversed.
+    #[error("guidsRange ends at {end}, before its start {start}: swap them")]
     Backwards {
-        /// Its first GUID.
+        /// First GUID.
         start: Guid,
-        /// Its last GUID.
+        /// Last GUID.
         end: Guid,
     },
-    /// A zero GUID means that there is none.
-    #[error("a GUID of zeros means none: give another")]
+    /// A GUID is zero, which means none.
+    #[error("a GUID of zeros means none: use another one")]
     Zero,
 }

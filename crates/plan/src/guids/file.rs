@@ -1,4 +1,4 @@
-//! The administrator's file.
+//! Parser of the administrator's GUID file.
 
 use serde_json::{Map, Value};
 use vfleet_api::{Guid, PciAddress};
@@ -7,29 +7,29 @@ use super::error::{EntryFault, EntryName, GuidFileError};
 use super::text::{read_guid, read_pf_guid};
 use crate::prelude::*;
 
-/// An entry of the file.
+/// Entry of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its number, and its PF as it is written.
+    /// Number of the entry, and its device.
     pub(super) name: EntryName,
-    /// The PFs that it names, more than one only by mistake; or why nobody can tell which.
+    /// PFs that the entry names (more than one is a fault), or the fault if they are not valid.
     pub(super) pfs: Result<Vec<PfName>, EntryFault>,
-    /// The GUIDs of the PF's VFs, by index; or what is wrong with them.
+    /// GUIDs of the VFs, by index, or their fault.
     pub(super) guids: Result<Guids, EntryFault>,
 }
 
-/// How an entry names its PF.
+/// Name of the PF in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PfName {
     Address(PciAddress),
     Guid(Guid),
 }
 
-/// GUIDs by index of the VF, never zero.
+/// GUIDs by VF index, never zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Guids {
     List(Vec<Guid>),
-    /// Both ends belong to it.
+    /// Range that includes both ends.
     Range {
         start: u64,
         end: u64,
@@ -37,7 +37,7 @@ pub(super) enum Guids {
 }
 
 impl Guids {
-    /// Returns their number. A range from 1 on has at most as many as fit.
+    /// Returns the number of GUIDs, at most `u64::MAX`.
     pub(super) fn count(&self) -> u64 {
         match self {
             Self::List(list) => u64::try_from(list.len()).unwrap_or(u64::MAX),
@@ -57,7 +57,7 @@ impl Guids {
     }
 }
 
-/// Reads the entries of a file. What is wrong with an entry stays with it.
+/// Parses the entries of a file. Faults of an entry are stored in the entry.
 pub(super) fn read(text: &str) -> Result<Vec<Entry>, GuidFileError> {
     let values: Vec<Value> =
         serde_json::from_str(text).map_err(|error| GuidFileError::NotAList { problem: error.to_string() })?;
@@ -66,12 +66,12 @@ pub(super) fn read(text: &str) -> Result<Vec<Entry>, GuidFileError> {
 
 fn read_entry(number: usize, value: &Value) -> Entry {
     let Some(fields) = value.as_object().map(Fields) else {
-        let fault = shape("it is not an object");
+        let fault = shape("not an object");
         let name = EntryName { number, device: None };
         return Entry { name, pfs: Err(fault.clone()), guids: Err(fault) };
     };
     let pfs = fields.pf_names();
-    // Two names of one PF are a mistake too: one of them may be a relic.
+    // Two names of the same PF are a fault too: one of them may be outdated.
     let guids = match &pfs {
         Ok(names) if names.len() > 1 => Err(EntryFault::Device),
         _ => fields.guids(),
@@ -79,12 +79,12 @@ fn read_entry(number: usize, value: &Value) -> Entry {
     Entry { name: EntryName { number, device: fields.device() }, pfs, guids }
 }
 
-/// The fields of an entry. Case and underscores of their names do not matter, and empty values are not given: programs
-/// that leave those out and programs that do not mean the same.
+/// Fields of an entry. Case and underscores of field names are ignored, and empty values count as missing, since some
+/// programs write them.
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl<'a> Fields<'a> {
-    /// Returns the different values of a field.
+    /// Returns the distinct values of a field.
     fn values(&self, name: &str) -> Vec<&'a Value> {
         let is_it = |key: &str| key.replace('_', "").eq_ignore_ascii_case(name);
         let mut values = Vec::new();
@@ -104,7 +104,7 @@ impl<'a> Fields<'a> {
         self.values("pfguid")
     }
 
-    /// Returns the PF as it is written, for people.
+    /// Returns the device of the entry, for messages.
     fn device(&self) -> Option<String> {
         let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
         self.addresses().into_iter().chain(self.pf_guids()).find_map(text)
@@ -144,7 +144,7 @@ fn shape(problem: &str) -> EntryFault {
 }
 
 fn text_of<'a>(field: &str, value: &'a Value) -> Result<&'a str, EntryFault> {
-    value.as_str().ok_or_else(|| EntryFault::Shape(format!("{field} is {value} and not a text")))
+    value.as_str().ok_or_else(|| EntryFault::Shape(format!("{field} is {value} and not a string")))
 }
 
 fn read_list(list: &Value) -> Result<Guids, EntryFault> {

@@ -1,24 +1,24 @@
-//! What is wrong with a network, before its NAD is written.
+//! Checks of networks before their NADs are written.
 
 use serde_json::{Map, Value};
 
-use super::{Common, NetworkFault, NetworkId, NetworkSpec, json, vlans};
-use crate::admission::{NameFault, resource_name};
+use super::{CommonFields, NetworkFault, NetworkId, NetworkSpec, json, vlans};
+use crate::admission::{NameFault, check_resource_name};
 use crate::prelude::*;
 
-const AN_IPAM: &str = r#"a JSON object such as {"type": "dhcp"}"#;
-const CAPABILITIES: &str = r#"a JSON object such as {"mac": true}"#;
-const META_PLUGINS: &str =
+const IPAM_FORMAT: &str = r#"a JSON object such as {"type": "dhcp"}"#;
+const CAPABILITIES_FORMAT: &str = r#"a JSON object such as {"mac": true}"#;
+const META_PLUGINS_FORMAT: &str =
     r#"JSON objects with commas between them, such as {"type": "tuning"}, {"type": "rdma"}"#;
 
-/// A fault, behind the field that it is about.
+/// Field with its fault.
 pub(super) type FieldFault = (String, NetworkFault);
 
-/// All faults.
-pub(super) fn faults(
+/// Returns all faults of a network.
+pub(super) fn find_faults(
     id: &NetworkId,
     spec: &NetworkSpec,
-    common: &Common<'_>,
+    common: &CommonFields<'_>,
     operator_namespace: &str,
 ) -> Vec<FieldFault> {
     let mut faults = Vec::new();
@@ -27,51 +27,51 @@ pub(super) fn faults(
         let fault = NetworkFault::NamespaceNotAllowed { operator_namespace };
         faults.push(("spec.networkNamespace".to_owned(), fault));
     }
-    faults.extend(resource_name(common.resource_name).map(|fault| {
+    faults.extend(check_resource_name(common.resource_name).map(|fault| {
         let fault = match fault {
             NameFault::Empty => NetworkFault::NoResource,
             fault => NetworkFault::ResourceName(fault),
         };
         ("spec.resourceName".to_owned(), fault)
     }));
-    faults.extend(vlans::faults(spec));
-    faults.extend(common.capabilities.into_iter().flat_map(capabilities));
-    faults.extend(common.ipam.and_then(ipam));
-    faults.extend(common.meta_plugins.into_iter().flat_map(meta_plugins));
+    faults.extend(vlans::find_faults(spec));
+    faults.extend(common.capabilities.into_iter().flat_map(check_capabilities));
+    faults.extend(common.ipam.and_then(check_ipam));
+    faults.extend(common.meta_plugins.into_iter().flat_map(check_meta_plugins));
     faults
 }
 
-/// Whether there is an `ipam` that says something, but not who gives the addresses.
+/// Returns whether `ipam` is a JSON object that is not empty and has no `type`.
 pub(crate) fn has_ipam_without_type(spec: &NetworkSpec) -> bool {
-    let ipam = spec.common().ipam.and_then(|text| json::object("ipam", AN_IPAM, text).ok());
+    let ipam = spec.common().ipam.and_then(|text| json::parse_object("ipam", IPAM_FORMAT, text).ok());
     ipam.is_some_and(|ipam| !ipam.is_empty() && type_of(&ipam).is_none())
 }
 
-/// The value of `type`, in letters of either case: so do those who read it match keys.
+/// Returns the value of `type`. Upper and lower case are equal, as in the programs that read the configuration.
 fn type_of(object: &Map<String, Value>) -> Option<&Value> {
     object.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")).map(|(_, value)| value)
 }
 
-fn capabilities(text: &str) -> Vec<FieldFault> {
+fn check_capabilities(text: &str) -> Vec<FieldFault> {
     const FIELD: &str = "spec.capabilities";
-    match json::object("capabilities", CAPABILITIES, text) {
+    match json::parse_object("capabilities", CAPABILITIES_FORMAT, text) {
         Err(fault) => vec![(FIELD.to_owned(), fault)],
         Ok(capabilities) => capabilities
             .into_iter()
-            // Who reads it takes null as not given.
+            // Readers of the configuration treat null as absent.
             .filter(|(_, value)| !(value.is_boolean() || value.is_null()))
             .map(|(name, _)| (FIELD.to_owned(), NetworkFault::Capability { name }))
             .collect(),
     }
 }
 
-fn ipam(text: &str) -> Option<FieldFault> {
-    json::object("ipam", AN_IPAM, text).err().map(|fault| ("spec.ipam".to_owned(), fault))
+fn check_ipam(text: &str) -> Option<FieldFault> {
+    json::parse_object("ipam", IPAM_FORMAT, text).err().map(|fault| ("spec.ipam".to_owned(), fault))
 }
 
-fn meta_plugins(text: &str) -> Vec<FieldFault> {
+fn check_meta_plugins(text: &str) -> Vec<FieldFault> {
     const FIELD: &str = "spec.metaPlugins";
-    match json::objects("metaPlugins", META_PLUGINS, text) {
+    match json::parse_objects("metaPlugins", META_PLUGINS_FORMAT, text) {
         Err(fault) => vec![(FIELD.to_owned(), fault)],
         Ok(plugins) => (1..)
             .zip(plugins)

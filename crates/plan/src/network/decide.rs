@@ -1,44 +1,45 @@
-//! What to do for a network: it, and the NADs and namespaces around it => steps and what to say.
+//! Reconciliation of a network: network, NADs and namespaces => steps and the condition Ready.
 
-use vfleet_api::conditions::{READY, Verdict};
+use vfleet_api::conditions::{ConditionUpdate, READY};
 use vfleet_api::keys::NETWORK_FINALIZER;
 
-use super::{Nad, NetworkFault, NetworkId};
+use super::{DesiredNad, NetworkFault, NetworkId};
 use crate::prelude::*;
 
-/// Reasons of a network's Ready condition.
+/// Reasons of the condition Ready of networks.
 pub mod reasons {
-    /// The NAD is there, as it shall be.
+    /// The NAD exists and is up to date.
     pub const READY: &str = "NetworkReady";
-    /// The NAD is not there.
+    /// The NAD does not exist.
     pub const NOT_FOUND: &str = "NetworkAttachmentDefinitionNotFound";
-    /// The NAD cannot be made of this network.
+    /// No NAD can be created for the network.
     pub const INVALID: &str = "NetworkAttachmentDefinitionInvalid";
-    /// The namespace of the NAD is not there.
+    /// The namespace of the NAD does not exist.
     pub const NAMESPACE_NOT_FOUND: &str = "NamespaceNotFound";
-    /// Another operator looks after the network.
-    pub const LEFT_TO_ANOTHER: &str = "LeftToAnotherOperator";
+    /// Another operator manages the network.
+    pub const MANAGED_BY_ANOTHER: &str = "ManagedByAnotherOperator";
 }
 
-/// What counts of a network beside what it wants.
+/// Facts of a network besides its spec.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkFacts<'a> {
-    /// Which one.
+    /// Identity of the network.
     pub id: &'a NetworkId,
-    /// Its UID.
+    /// UID of the network.
     pub uid: &'a str,
-    /// Whether it is being deleted.
+    /// The network is being deleted.
     pub deleting: bool,
-    /// Whether it carries [`vfleet_api::keys::NETWORK_FINALIZER`].
+    /// The network has [`vfleet_api::keys::NETWORK_FINALIZER`].
     pub has_finalizer: bool,
-    /// Where its NAD was put last, see [`remembered_namespace`].
-    pub remembered: Option<&'a str>,
+    /// Last namespace of the NAD, see [`last_nad_namespace`].
+    pub last_namespace: Option<&'a str>,
 }
 
-/// Where a network's NAD was put last, by its annotation [`vfleet_api::keys::LAST_NETWORK_NAMESPACE`]. The Go operator
-/// leaves an empty one behind. On a network that may not reach into other namespaces it cannot name one: whoever may
-/// write such a network could otherwise have NADs deleted anywhere.
-pub fn remembered_namespace<'a>(
+/// Returns the last namespace of the NAD of a network, from its annotation
+/// [`vfleet_api::keys::LAST_NETWORK_NAMESPACE`]. The Go operator leaves an empty annotation behind. A network outside
+/// the namespace of the operator can only name its own namespace: otherwise its author could have NADs deleted
+/// anywhere.
+pub fn last_nad_namespace<'a>(
     id: &NetworkId,
     annotation: Option<&'a str>,
     operator_namespace: &str,
@@ -48,198 +49,224 @@ pub fn remembered_namespace<'a>(
     })
 }
 
-/// What counts of a NAD.
+/// Facts of a NAD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NadFacts {
-    /// Its namespace.
+    /// Namespace of the NAD.
     pub namespace: String,
-    /// Whether it is being deleted.
+    /// The NAD is being deleted.
     pub deleting: bool,
-    /// Its annotation [`vfleet_api::keys::NAD_OWNER`], unless that is empty.
+    /// Annotation [`vfleet_api::keys::NAD_OWNER`], unless it is empty.
     pub owner: Option<String>,
-    /// Its annotation [`vfleet_api::keys::NAD_RESOURCE`].
+    /// Annotation [`vfleet_api::keys::NAD_RESOURCE`].
     pub resource: Option<String>,
-    /// Its owner references.
-    pub owner_references: Vec<OwnerFacts>,
-    /// Its `spec.config`.
+    /// Owner references of the NAD.
+    pub owner_references: Vec<OwnerReferenceFacts>,
+    /// `spec.config` of the NAD.
     pub config: Option<String>,
 }
 
-/// An owner reference.
+/// Owner reference of a NAD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnerFacts {
-    /// The owner's kind.
+pub struct OwnerReferenceFacts {
+    /// Kind of the owner.
     pub kind: String,
-    /// The owner's name.
+    /// Name of the owner.
     pub name: String,
-    /// The owner's UID.
+    /// UID of the owner.
     pub uid: String,
 }
 
-/// A namespace.
+/// State of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceFacts {
-    /// It is not there.
+    /// The namespace does not exist.
     Missing,
-    /// It is being deleted: nothing can be created in it.
-    Ending,
-    /// It is there.
-    There,
+    /// The namespace is being deleted: nothing can be created in it.
+    Terminating,
+    /// The namespace exists.
+    Active,
 }
 
-/// What is around a network.
+/// Objects that decide about a network besides the network itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
-    /// The namespace of the operator.
+pub struct NetworkEnvironment<'a> {
+    /// Namespace of the operator.
     pub operator_namespace: &'a str,
-    /// The namespace that the NAD shall be in.
+    /// State of the desired namespace of the NAD.
     pub target: NamespaceFacts,
-    /// The NADs of the network's name in the namespace where it shall be and in the remembered one. `None` when the
-    /// cluster does not know the kind.
+    /// NADs with the name of the network, in the desired and in the last namespace. `None` if the cluster has no CRD
+    /// for NADs.
     pub nads: Option<&'a [&'a NadFacts]>,
 }
 
-/// Something to write.
+/// Write to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkStep {
-    /// Note on the network where its NAD will be, before there is something to clean up.
+    /// Record the namespace of the NAD on the network before the NAD is created.
     Prepare {
-        /// Whether to put the finalizer on it.
+        /// Add the finalizer, too.
         add_finalizer: bool,
-        /// The namespace of the NAD.
+        /// Namespace of the NAD.
         namespace: String,
     },
     /// Create the NAD.
-    Create(Nad),
-    /// Set the parts of the NAD that are ours.
-    Update(Nad),
-    /// Delete the NAD in this namespace.
+    Create(DesiredNad),
+    /// Update the fields of the NAD that vfleet manages.
+    Update(DesiredNad),
+    /// Delete the NAD.
     Delete {
-        /// The namespace.
+        /// Namespace of the NAD.
         namespace: String,
     },
-    /// Let the network go.
+    /// Remove the finalizer from the network.
     RemoveFinalizer,
 }
 
-/// What to do for a network.
+/// Steps for a network, and its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// What to write, one after the other. Each may be the last one: what is left is then decided again.
+pub struct NetworkDecision {
+    /// Steps in order. If a step fails, the network is decided again.
     pub steps: Vec<NetworkStep>,
-    /// What holds once that is written; nothing about a network that is about to go.
-    pub verdict: Option<Verdict>,
+    /// Condition Ready after the steps; `None` for a network that is about to be deleted.
+    pub condition: Option<ConditionUpdate>,
 }
 
-impl Decision {
-    fn only(verdict: Verdict) -> Self {
-        Self { steps: Vec::new(), verdict: Some(verdict) }
+impl NetworkDecision {
+    fn without_steps(condition: ConditionUpdate) -> Self {
+        Self { steps: Vec::new(), condition: Some(condition) }
     }
 }
 
-/// What to do for a network that shall have the NAD `wanted`.
+/// Decides the steps for a network whose desired NAD is `desired`.
 ///
-/// At any time the network's NAD is nowhere else than where the network remembers it to be. So a move deletes the old
-/// one, remembers the new place, and makes the new one; whoever is cut off in between finds all that is left to do.
+/// The NAD of a network is never in another namespace than the one that the network records. So a move deletes the old
+/// NAD, records the new namespace, and creates the new NAD; after an interruption the next pass finds the remaining
+/// steps.
 ///
-/// Nothing of that begins before the new place is free: a slip of the pen in `networkNamespace` must not take the
-/// network away from pods.
+/// No step is planned before the NAD can be created in the new namespace: a typing mistake in `networkNamespace` must
+/// not delete the NAD that pods use.
 pub fn decide(
     network: &NetworkFacts<'_>,
-    wanted: &Result<Nad, Vec<NetworkFault>>,
-    around: &Surroundings<'_>,
-) -> Decision {
-    if belongs_to_another_operator(network, around) {
-        return Decision { steps: Vec::new(), verdict: network.deleting.then(|| left_to_another(network)) };
+    desired: &Result<DesiredNad, Vec<NetworkFault>>,
+    environment: &NetworkEnvironment<'_>,
+) -> NetworkDecision {
+    if belongs_to_another_operator(network, environment) {
+        return NetworkDecision {
+            steps: Vec::new(),
+            condition: network.deleting.then(|| managed_by_another(network)),
+        };
     }
     if network.deleting {
-        return farewell(network, around);
+        return clean_up(network, environment);
     }
-    match wanted {
-        Err(faults) => Decision::only(faulty(network, faults, around)),
-        Ok(nad) => place(network, nad, around),
+    match desired {
+        Err(faults) => NetworkDecision::without_steps(faulty_condition(network, faults, environment)),
+        Ok(nad) => reconcile_nad(network, nad, environment),
     }
 }
 
-/// Only the operator of the namespace that a network is in puts the finalizer on it. Another one does not know where its
-/// NAD is, and would let it go too early.
-fn belongs_to_another_operator(network: &NetworkFacts<'_>, around: &Surroundings<'_>) -> bool {
-    network.has_finalizer && network.id.namespace != around.operator_namespace
+/// Returns whether another operator manages the network: only the operator in the namespace of a network sets the
+/// finalizer. This operator does not know the NAD of such a network and would remove the finalizer too early.
+fn belongs_to_another_operator(network: &NetworkFacts<'_>, environment: &NetworkEnvironment<'_>) -> bool {
+    network.has_finalizer && network.id.namespace != environment.operator_namespace
 }
 
-fn left_to_another(network: &NetworkFacts<'_>) -> Verdict {
+fn managed_by_another(network: &NetworkFacts<'_>) -> ConditionUpdate {
     let message = format!(
-        "it goes when the operator in {} has cleaned up; if there is none any more, delete its \
-         NetworkAttachmentDefinition and remove the finalizer {NETWORK_FINALIZER}",
+        "waiting for the operator in namespace {} to clean up; if that operator no longer exists, delete the \
+         NetworkAttachmentDefinition of the network and remove finalizer {NETWORK_FINALIZER}",
         network.id.namespace
     );
-    failing(reasons::LEFT_TO_ANOTHER, message)
+    not_ready(reasons::MANAGED_BY_ANOTHER, message)
 }
 
-/// All NADs of the network go, then the network may.
-fn farewell(network: &NetworkFacts<'_>, around: &Surroundings<'_>) -> Decision {
+/// Decides the steps for a network that is being deleted: first its NADs are deleted, then its finalizer is removed.
+fn clean_up(network: &NetworkFacts<'_>, environment: &NetworkEnvironment<'_>) -> NetworkDecision {
     if !network.has_finalizer {
-        return Decision { steps: Vec::new(), verdict: None };
+        return NetworkDecision { steps: Vec::new(), condition: None };
     }
-    let nads = around.nads.unwrap_or_default();
+    let nads = environment.nads.unwrap_or_default();
     let ours: Vec<_> = nads.iter().filter(|nad| is_ours(network, nad)).collect();
     if ours.is_empty() {
-        return Decision { steps: vec![NetworkStep::RemoveFinalizer], verdict: None };
+        return NetworkDecision { steps: vec![NetworkStep::RemoveFinalizer], condition: None };
     }
-    let held = ours.iter().find(|nad| nad.deleting).map(|nad| {
-        let place = place_of(network, &nad.namespace);
-        failing(reasons::NOT_FOUND, format!("{place} is being deleted, but a finalizer on it holds it"))
-    });
-    let steps = ours.iter().filter(|nad| !nad.deleting).map(|nad| deletion(nad)).collect();
-    Decision { steps, verdict: held }
-}
-
-fn faulty(network: &NetworkFacts<'_>, faults: &[NetworkFault], around: &Surroundings<'_>) -> Verdict {
-    let texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    let message = and_what_stays(texts.join("; "), network, around.nads.unwrap_or_default());
-    failing(reasons::INVALID, message)
-}
-
-/// The NAD is made, or set right.
-fn place(network: &NetworkFacts<'_>, wanted: &Nad, around: &Surroundings<'_>) -> Decision {
-    let place = place_of(network, &wanted.namespace);
-    let Some(nads) = around.nads else {
-        return Decision::only(failing(
+    let blocked = ours.iter().find(|nad| nad.deleting).map(|nad| {
+        let nad = describe_nad(network, &nad.namespace);
+        not_ready(
             reasons::NOT_FOUND,
-            "this cluster has no NetworkAttachmentDefinitions; install Multus or their CustomResourceDefinition".into(),
+            format!("{nad} is being deleted, but a finalizer on it blocks the deletion"),
+        )
+    });
+    let steps = ours.iter().filter(|nad| !nad.deleting).map(|nad| delete(nad)).collect();
+    NetworkDecision { steps, condition: blocked }
+}
+
+fn faulty_condition(
+    network: &NetworkFacts<'_>,
+    faults: &[NetworkFault],
+    environment: &NetworkEnvironment<'_>,
+) -> ConditionUpdate {
+    let texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    let message = add_kept_nad(texts.join("; "), network, environment.nads.unwrap_or_default());
+    not_ready(reasons::INVALID, message)
+}
+
+/// Decides the steps that create the NAD, move it or update it.
+fn reconcile_nad(
+    network: &NetworkFacts<'_>,
+    desired: &DesiredNad,
+    environment: &NetworkEnvironment<'_>,
+) -> NetworkDecision {
+    let name = describe_nad(network, &desired.namespace);
+    let Some(nads) = environment.nads else {
+        return NetworkDecision::without_steps(not_ready(
+            reasons::NOT_FOUND,
+            "the cluster has no CustomResourceDefinition NetworkAttachmentDefinition: install Multus".into(),
         ));
     };
-    let found = nads.iter().find(|nad| nad.namespace == wanted.namespace);
+    let found = nads.iter().find(|nad| nad.namespace == desired.namespace);
     let write = match found {
         Some(nad) if let Some(owner) = other_owner(network, nad) => {
             let message = format!(
-                "{place} belongs to {owner} and is left alone; rename one of the two, or delete what is not needed"
+                "{name} belongs to {owner} and is not changed: rename the network, or delete the NetworkAttachmentDefinition"
             );
-            return Decision::only(failing(reasons::INVALID, message));
+            return NetworkDecision::without_steps(not_ready(reasons::INVALID, message));
         }
         Some(nad) if nad.deleting => {
-            let message = format!("{place} is being deleted and will be made again when it is gone");
-            return Decision::only(failing(reasons::NOT_FOUND, message));
+            let message = format!("{name} is being deleted and will be created again afterwards");
+            return NetworkDecision::without_steps(not_ready(reasons::NOT_FOUND, message));
         }
-        Some(nad) if is_as_wanted(network, nad, wanted) => None,
-        Some(_) => Some(NetworkStep::Update(wanted.clone())),
-        None => match around.target {
-            NamespaceFacts::There => Some(NetworkStep::Create(wanted.clone())),
-            missing => return Decision::only(no_namespace(network, &wanted.namespace, missing, nads)),
+        Some(nad) if is_up_to_date(network, nad, desired) => None,
+        Some(_) => Some(NetworkStep::Update(desired.clone())),
+        None => match environment.target {
+            NamespaceFacts::Active => Some(NetworkStep::Create(desired.clone())),
+            missing => {
+                return NetworkDecision::without_steps(no_namespace(
+                    network,
+                    &desired.namespace,
+                    missing,
+                    nads,
+                ));
+            }
         },
     };
-    let add_finalizer = !network.has_finalizer && network.id.namespace == around.operator_namespace;
-    let must_prepare = add_finalizer || network.remembered != Some(wanted.namespace.as_str());
+    let add_finalizer = !network.has_finalizer && network.id.namespace == environment.operator_namespace;
+    let must_prepare = add_finalizer || network.last_namespace != Some(desired.namespace.as_str());
     let old = nads
         .iter()
-        .filter(|nad| nad.namespace != wanted.namespace && !nad.deleting && is_ours(network, nad))
-        .map(|nad| deletion(nad));
+        .filter(|nad| nad.namespace != desired.namespace && !nad.deleting && is_ours(network, nad))
+        .map(|nad| delete(nad));
     let prepare =
-        must_prepare.then(|| NetworkStep::Prepare { add_finalizer, namespace: wanted.namespace.clone() });
+        must_prepare.then(|| NetworkStep::Prepare { add_finalizer, namespace: desired.namespace.clone() });
     let steps = old.chain(prepare).chain(write).collect();
-    let verdict =
-        Verdict { type_: READY, holds: true, reason: reasons::READY, message: format!("{place} is there") };
-    Decision { steps, verdict: Some(verdict) }
+    let condition = ConditionUpdate {
+        type_: READY,
+        status: true,
+        reason: reasons::READY,
+        message: format!("{name} is up to date"),
+    };
+    NetworkDecision { steps, condition: Some(condition) }
 }
 
 fn no_namespace(
@@ -247,38 +274,38 @@ fn no_namespace(
     namespace: &str,
     facts: NamespaceFacts,
     nads: &[&NadFacts],
-) -> Verdict {
-    let state = if facts == NamespaceFacts::Ending { "is being deleted" } else { "does not exist" };
-    let message = format!("the namespace {namespace} {state}; create it, or correct networkNamespace");
-    let message = and_what_stays(message, network, nads);
-    failing(reasons::NAMESPACE_NOT_FOUND, message)
+) -> ConditionUpdate {
+    let state = if facts == NamespaceFacts::Terminating { "is being deleted" } else { "does not exist" };
+    let message = format!("namespace {namespace} {state}: create it, or correct networkNamespace");
+    let message = add_kept_nad(message, network, nads);
+    not_ready(reasons::NAMESPACE_NOT_FOUND, message)
 }
 
-fn and_what_stays(message: String, network: &NetworkFacts<'_>, nads: &[&NadFacts]) -> String {
+fn add_kept_nad(message: String, network: &NetworkFacts<'_>, nads: &[&NadFacts]) -> String {
     match nads.iter().find(|nad| is_ours(network, nad)) {
         Some(nad) => {
-            format!("{message}. {} stays as it is until then", place_of(network, &nad.namespace))
+            format!("{message}. {} is not changed until then", describe_nad(network, &nad.namespace))
         }
         None => message,
     }
 }
 
-/// Whether the network made this NAD: it says so itself, or, if it is older than that annotation, its owner reference or
-/// the network's own note does.
+/// Returns whether the NAD belongs to the network: by its owner annotation, or for a NAD without one by its owner
+/// reference or by the last namespace that the network records.
 fn is_ours(network: &NetworkFacts<'_>, nad: &NadFacts) -> bool {
     match &nad.owner {
         Some(owner) => *owner == network.id.to_string(),
-        None if has_reference(network, nad) => true,
-        None => other_owner(network, nad).is_none() && network.remembered == Some(nad.namespace.as_str()),
+        None if has_owner_reference(network, nad) => true,
+        None => other_owner(network, nad).is_none() && network.last_namespace == Some(nad.namespace.as_str()),
     }
 }
 
-/// Who else it belongs to. A NAD that belongs to nobody may be taken.
+/// Returns another owner of the NAD. A NAD without owner may be adopted.
 fn other_owner(network: &NetworkFacts<'_>, nad: &NadFacts) -> Option<String> {
     match &nad.owner {
         Some(owner) => (*owner != network.id.to_string()).then(|| owner.clone()),
-        None if has_reference(network, nad) => None,
-        // One of the same name is the network itself, before it was deleted and created again.
+        None if has_owner_reference(network, nad) => None,
+        // An owner of the same name is this network before it was deleted and created again.
         None => nad
             .owner_references
             .iter()
@@ -287,25 +314,25 @@ fn other_owner(network: &NetworkFacts<'_>, nad: &NadFacts) -> Option<String> {
     }
 }
 
-fn is_as_wanted(network: &NetworkFacts<'_>, nad: &NadFacts, wanted: &Nad) -> bool {
-    nad.owner.as_ref() == Some(&wanted.owner)
-        && nad.resource.as_ref() == Some(&wanted.resource)
-        && nad.config.as_ref() == Some(&wanted.config)
-        && (!wanted.owner_reference || has_reference(network, nad))
+fn is_up_to_date(network: &NetworkFacts<'_>, nad: &NadFacts, desired: &DesiredNad) -> bool {
+    nad.owner.as_ref() == Some(&desired.owner)
+        && nad.resource.as_ref() == Some(&desired.resource)
+        && nad.config.as_ref() == Some(&desired.config)
+        && (!desired.owner_reference || has_owner_reference(network, nad))
 }
 
-fn has_reference(network: &NetworkFacts<'_>, nad: &NadFacts) -> bool {
+fn has_owner_reference(network: &NetworkFacts<'_>, nad: &NadFacts) -> bool {
     nad.owner_references.iter().any(|owner| owner.uid == network.uid)
 }
 
-fn deletion(nad: &NadFacts) -> NetworkStep {
+fn delete(nad: &NadFacts) -> NetworkStep {
     NetworkStep::Delete { namespace: nad.namespace.clone() }
 }
 
-fn place_of(network: &NetworkFacts<'_>, namespace: &str) -> String {
+fn describe_nad(network: &NetworkFacts<'_>, namespace: &str) -> String {
     format!("NetworkAttachmentDefinition {namespace}/{}", network.id.name)
 }
 
-fn failing(reason: &'static str, message: String) -> Verdict {
-    Verdict { type_: READY, holds: false, reason, message }
+fn not_ready(reason: &'static str, message: String) -> ConditionUpdate {
+    ConditionUpdate { type_: READY, status: false, reason, message }
 }

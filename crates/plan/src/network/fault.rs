@@ -1,97 +1,97 @@
-//! What can be wrong with a network.
+//! Faults of networks.
 
 use thiserror::Error;
 
 use crate::admission::NameFault;
 use crate::prelude::*;
 
-/// Why no NAD can be made of a network. Each says what to do.
+/// Reason why no NAD can be created for a network. The message contains the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NetworkFault {
-    /// Only networks beside the operator may reach into other namespaces.
+    /// Only networks in the namespace of the operator may set networkNamespace.
     #[error(
-        "networkNamespace may only be set on networks in {operator_namespace}, the operator's namespace; remove it, or \
+        "networkNamespace may only be set on networks in {operator_namespace}, the operator's namespace: remove it, or \
          create the network there"
     )]
     NamespaceNotAllowed {
-        /// The operator's namespace.
+        /// Namespace of the operator.
         operator_namespace: String,
     },
-    /// It says of no resource that VFs are taken from it.
-    #[error("name the resource that VFs are taken from: resourceName of a policy")]
+    /// resourceName is empty.
+    #[error("resourceName is empty: set it to the resourceName of a policy")]
     NoResource,
-    /// No resource can be called so.
+    /// resourceName is not a valid resource name.
     #[error(transparent)]
     ResourceName(NameFault),
-    /// A priority on frames that carry no tag. The CNI plugin refuses it.
+    /// vlanQoS without vlan, which the CNI plugin rejects.
     #[error("vlanQoS needs a VLAN: set vlan, or vlanQoS to 0")]
     QosWithoutVlan,
-    /// A protocol for tags where there are none. The CNI plugin refuses it.
+    /// vlanProto without vlan, which the CNI plugin rejects.
     #[error("vlanProto 802.1ad needs a VLAN: set vlan, or remove vlanProto")]
     ProtocolWithoutVlan,
-    /// A VLAN that the bridge cannot have. The CNI plugin refuses it.
-    #[error("a Linux bridge has no VLAN {id} here: give one from {lowest} to {highest}")]
-    VlanBeyond {
-        /// The one that is wanted.
+    /// VLAN that a Linux bridge does not support. The CNI plugin rejects it.
+    #[error("a Linux bridge has no VLAN {id} here: use a VLAN from {lowest} to {highest}")]
+    VlanOutOfRange {
+        /// Requested VLAN.
         id: i64,
-        /// The first that is possible.
+        /// Lowest supported VLAN.
         lowest: i64,
-        /// The last that is possible.
+        /// Highest supported VLAN.
         highest: i64,
     },
-    /// A trunk that carries nothing. The CNI plugin refuses it.
-    #[error("the trunk names no VLAN: give id, or minID and maxID")]
+    /// Trunk without VLANs, which the CNI plugin rejects.
+    #[error("the trunk names no VLAN: set id, or minID and maxID")]
     EmptyTrunk,
-    /// A capability is neither on nor off. Whoever reads the configuration refuses it.
+    /// Capability with a value that is no boolean, which readers of the configuration reject.
     #[error("capability {name} must be true or false")]
     Capability {
-        /// What it is called.
+        /// Name of the capability.
         name: String,
     },
-    /// A plugin that nobody could start.
+    /// Chained plugin without a type, which the runtime cannot start.
     #[error("plugin {number} of metaPlugins has no type: set type to the name of its program")]
     PluginWithoutType {
-        /// Which one, from 1.
+        /// Position in metaPlugins, from 1.
         number: usize,
     },
-    /// A text is not the JSON that it should be.
-    #[error("{field} must be {wanted}, but at line {line}, column {column}: {problem}")]
+    /// Field with invalid JSON.
+    #[error("{field} must be {expected}, but at line {line}, column {column}: {problem}")]
     Json {
-        /// The field, as the API calls it.
+        /// Name of the field in the API.
         field: &'static str,
-        /// What it should be, with an example.
-        wanted: &'static str,
-        /// What is wrong.
+        /// Expected format, with an example.
+        expected: &'static str,
+        /// Error of the parser.
         problem: String,
-        /// Where, from 1.
+        /// Line of the error, from 1.
         line: usize,
-        /// Where in that line, from 1.
+        /// Column of the error, from 1.
         column: usize,
     },
-    /// It would not fit into one object of the API.
+    /// Configuration that does not fit into one API object.
     #[error(
-        "its configuration would be longer than {limit} bytes; shorten ipam, capabilities or metaPlugins"
+        "the configuration would be longer than {limit} bytes: shorten ipam, capabilities or metaPlugins"
     )]
     TooLong {
-        /// The most that is possible.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// Another version of the API wrote it.
-    #[error("it cannot be read: {problem}")]
+    /// Network that this version cannot read.
+    #[error("the network cannot be read: {problem}")]
     Unreadable {
-        /// What is wrong.
+        /// Error of the parser.
         problem: String,
     },
 }
 
 impl NetworkFault {
-    /// Why, in one word.
+    /// Returns the reason for conditions, Events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NamespaceNotAllowed { .. } => "NamespaceNotAllowed",
             Self::NoResource | Self::ResourceName(_) => "InvalidResourceName",
             Self::QosWithoutVlan | Self::ProtocolWithoutVlan => "NoVlan",
-            Self::VlanBeyond { .. } => "InvalidVlan",
+            Self::VlanOutOfRange { .. } => "InvalidVlan",
             Self::EmptyTrunk => "EmptyTrunk",
             Self::Capability { .. } => "InvalidCapability",
             Self::PluginWithoutType { .. } => "NoPluginType",

@@ -1,25 +1,25 @@
-//! JSON as text: what users wrote stays as they wrote it (order of keys, digits, escapes), only its blanks change.
+//! JSON as text. The text of users is kept (key order, digits, escapes); only whitespace changes.
 
 use serde_json::{Map, Value};
 
 use super::fault::NetworkFault;
 use crate::prelude::*;
 
-/// The API server's store takes no objects above 1.5 MiB, with all that is around the configuration.
-const LONGEST: usize = 1 << 20;
+/// Maximum length of a configuration: etcd accepts objects up to 1.5 MiB, including metadata.
+const MAX_LENGTH: usize = 1 << 20;
 const INDENT: &str = "    ";
 
-/// A JSON object that is being written, without blanks.
-pub(super) struct Object {
+/// Writer of a JSON object without whitespace.
+pub(super) struct ObjectWriter {
     text: String,
 }
 
-impl Object {
+impl ObjectWriter {
     pub(super) fn new() -> Self {
         Self { text: "{".to_owned() }
     }
 
-    /// Adds a key with JSON that is known to be good.
+    /// Adds a key with valid JSON.
     pub(super) fn json(&mut self, key: &str, json: &str) -> &mut Self {
         if self.text.len() > 1 {
             self.text.push(',');
@@ -30,7 +30,7 @@ impl Object {
         self
     }
 
-    /// Adds a text, unless it is empty.
+    /// Adds a string, unless it is empty.
     pub(super) fn text(&mut self, key: &str, text: Option<&str>) -> &mut Self {
         match text.filter(|text| !text.is_empty()) {
             Some(text) => self.json(key, &Value::from(text).to_string()),
@@ -51,52 +51,52 @@ impl Object {
     }
 }
 
-/// What `text` says, if it is one JSON object.
-pub(super) fn object(
+/// Parses one JSON object.
+pub(super) fn parse_object(
     field: &'static str,
-    wanted: &'static str,
+    expected: &'static str,
     text: &str,
 ) -> Result<Map<String, Value>, NetworkFault> {
-    serde_json::from_str(text).map_err(|error| fault(field, wanted, &error, error.column()))
+    serde_json::from_str(text).map_err(|error| build_fault(field, expected, &error, error.column()))
 }
 
-/// What `text` says, if it is one or more JSON objects with commas between them.
-pub(super) fn objects(
+/// Parses one or more JSON objects that are separated by commas.
+pub(super) fn parse_objects(
     field: &'static str,
-    wanted: &'static str,
+    expected: &'static str,
     text: &str,
 ) -> Result<Vec<Map<String, Value>>, NetworkFault> {
     match serde_json::from_str(&format!("[{text}]")) {
         Ok(objects) => Ok(objects),
-        // The bracket is ours.
+        // The opening bracket is not part of the text of the user.
         Err(error) if error.line() == 1 => {
-            Err(fault(field, wanted, &error, error.column().saturating_sub(1)))
+            Err(build_fault(field, expected, &error, error.column().saturating_sub(1)))
         }
-        Err(error) => Err(fault(field, wanted, &error, error.column())),
+        Err(error) => Err(build_fault(field, expected, &error, error.column())),
     }
 }
 
-fn fault(
+fn build_fault(
     field: &'static str,
-    wanted: &'static str,
+    expected: &'static str,
     error: &serde_json::Error,
     column: usize,
 ) -> NetworkFault {
     let text = error.to_string();
-    // It ends with the place, which for us may be another one.
+    // The message ends with the position, which may be a different one in the text of the user.
     let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
     let problem = problem.replace("expected a map", "expected a JSON object");
-    // A line break that is at fault counts as the column before the first.
-    NetworkFault::Json { field, wanted, problem, line: error.line(), column: column.max(1) }
+    // An error at a line break is reported in column 0.
+    NetworkFault::Json { field, expected, problem, line: error.line(), column: column.max(1) }
 }
 
-/// Good JSON, on many lines: an empty object or list stays together, everything else has a line of its own.
+/// Formats valid JSON on several lines. Empty objects and lists stay on one line.
 pub(super) fn indent(json: &str) -> Result<String, NetworkFault> {
-    let mut lines = Lines { text: String::new(), depth: 0 };
-    let mut characters = json.chars().filter(is_no_blank_outside_texts()).peekable();
-    let mut in_text = Text::default();
+    let mut lines = IndentedText { text: String::new(), depth: 0 };
+    let mut characters = json.chars().filter(skip_whitespace()).peekable();
+    let mut scanner = StringScanner::default();
     while let Some(character) = characters.next() {
-        if in_text.takes(character) {
+        if scanner.advance(character) {
             lines.text.push(character);
             continue;
         }
@@ -119,19 +119,19 @@ pub(super) fn indent(json: &str) -> Result<String, NetworkFault> {
             ':' => lines.text.push_str(": "),
             _ => lines.text.push(character),
         }
-        if lines.text.len() > LONGEST {
-            return Err(NetworkFault::TooLong { limit: LONGEST });
+        if lines.text.len() > MAX_LENGTH {
+            return Err(NetworkFault::TooLong { limit: MAX_LENGTH });
         }
     }
     Ok(lines.text)
 }
 
-struct Lines {
+struct IndentedText {
     text: String,
     depth: usize,
 }
 
-impl Lines {
+impl IndentedText {
     fn deeper(&mut self) {
         self.depth += 1;
         self.next();
@@ -148,21 +148,21 @@ impl Lines {
     }
 }
 
-fn is_no_blank_outside_texts() -> impl FnMut(&char) -> bool {
-    let mut in_text = Text::default();
-    move |character| in_text.takes(*character) || !matches!(character, ' ' | '\t' | '\n' | '\r')
+fn skip_whitespace() -> impl FnMut(&char) -> bool {
+    let mut scanner = StringScanner::default();
+    move |character| scanner.advance(*character) || !matches!(character, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Where a JSON text in quotes begins and ends.
+/// Scanner that finds JSON strings.
 #[derive(Default)]
-struct Text {
+struct StringScanner {
     inside: bool,
     escaped: bool,
 }
 
-impl Text {
-    /// Whether `character`, the next one, belongs to a text; its quotes do.
-    fn takes(&mut self, character: char) -> bool {
+impl StringScanner {
+    /// Advances by `character` and returns whether it belongs to a string, including its quotes.
+    fn advance(&mut self, character: char) -> bool {
         let was_inside = self.inside;
         match character {
             _ if self.escaped => self.escaped = false,

@@ -1,4 +1,4 @@
-//! VLANs of networks: what is wrong with tags and trunks.
+//! Checks of VLAN tags and trunks of networks.
 
 use vfleet_api::network::{BridgeNetworkSpec, SriovNetworkSpec, TrunkConfig, VlanProto};
 
@@ -6,34 +6,34 @@ use super::check::FieldFault;
 use super::{NetworkFault, NetworkSpec};
 use crate::prelude::*;
 
-/// The highest VLAN of a Linux bridge. Open vSwitch has one more.
-const HIGHEST_OF_LINUX: i64 = 4094;
+/// Highest VLAN of a Linux bridge. Open vSwitch has one more.
+const MAX_LINUX_VLAN: i64 = 4094;
 
-/// All for which the CNI plugin would refuse every pod.
-pub(super) fn faults(spec: &NetworkSpec) -> Vec<FieldFault> {
+/// Returns the faults for which the CNI plugin would reject every pod.
+pub(super) fn find_faults(spec: &NetworkSpec) -> Vec<FieldFault> {
     match spec {
-        NetworkSpec::Sriov(spec) => tags(spec).collect(),
+        NetworkSpec::Sriov(spec) => check_tags(spec).collect(),
         NetworkSpec::InfiniBand(_) => Vec::new(),
-        NetworkSpec::Ovs(_) => empty_trunk(spec).into_iter().collect(),
+        NetworkSpec::Ovs(_) => check_empty_trunk(spec).into_iter().collect(),
         NetworkSpec::Bridge(bridge) => {
-            let beyond: Vec<_> = beyond_linux(bridge).collect();
-            if beyond.is_empty() { empty_trunk(spec).into_iter().collect() } else { beyond }
+            let beyond: Vec<_> = check_linux_vlans(bridge).collect();
+            if beyond.is_empty() { check_empty_trunk(spec).into_iter().collect() } else { beyond }
         }
     }
 }
 
-/// The entries of the trunk, by their places, that have half a range, or one that ends before it begins. The API server
-/// refuses them, but may have stored them before there was such a rule.
-pub(crate) fn bad_ranges(spec: &NetworkSpec) -> impl Iterator<Item = usize> {
-    let is_range = |entry: &TrunkConfig| match (entry.min_id, entry.max_id) {
+/// Returns the positions of trunk entries with an incomplete or reversed range. The API server rejects them now, but
+/// may have stored them before this rule existed.
+pub(crate) fn find_bad_ranges(spec: &NetworkSpec) -> impl Iterator<Item = usize> {
+    let is_valid = |entry: &TrunkConfig| match (entry.min_id, entry.max_id) {
         (None, None) => true,
         (Some(first), Some(last)) => first <= last,
         _ => false,
     };
-    trunk(spec).iter().enumerate().filter(move |(_, entry)| !is_range(entry)).map(|(at, _)| at)
+    trunk(spec).iter().enumerate().filter(move |(_, entry)| !is_valid(entry)).map(|(at, _)| at)
 }
 
-/// Whether there is a VLAN that the trunk keeps from being used.
+/// Returns whether `vlan` is set but has no effect because of the trunk.
 pub(crate) fn is_vlan_unused(spec: &NetworkSpec) -> bool {
     let vlan = if let NetworkSpec::Ovs(spec) = spec { spec.vlan.unwrap_or(0) } else { 0 };
     vlan != 0 && !trunk(spec).is_empty()
@@ -48,7 +48,7 @@ fn trunk(spec: &NetworkSpec) -> &[TrunkConfig] {
     trunk.as_deref().unwrap_or_default()
 }
 
-fn tags(spec: &SriovNetworkSpec) -> impl Iterator<Item = FieldFault> {
+fn check_tags(spec: &SriovNetworkSpec) -> impl Iterator<Item = FieldFault> {
     let has_vlan = spec.vlan.unwrap_or(0) != 0;
     let has_qos = spec.vlan_qos.unwrap_or(0) != 0;
     let is_ad = matches!(spec.vlan_proto, Some(VlanProto::Ieee8021adLower | VlanProto::Ieee8021AD));
@@ -58,21 +58,22 @@ fn tags(spec: &SriovNetworkSpec) -> impl Iterator<Item = FieldFault> {
     qos.into_iter().chain(protocol)
 }
 
-/// A range counts only with both of its ends above 0.
-fn empty_trunk(spec: &NetworkSpec) -> Option<FieldFault> {
+/// Returns a fault if the trunk names no VLAN. A range counts only if both ends are above 0.
+fn check_empty_trunk(spec: &NetworkSpec) -> Option<FieldFault> {
     let entries = trunk(spec);
     let is_above_0 = |id: Option<i64>| id.is_some_and(|id| id > 0);
-    let names_some =
+    let names_vlan =
         |entry: &TrunkConfig| entry.id.is_some() || (is_above_0(entry.min_id) && is_above_0(entry.max_id));
-    let is_empty = !entries.is_empty() && !entries.iter().any(names_some);
+    let is_empty = !entries.is_empty() && !entries.iter().any(names_vlan);
     is_empty.then(|| ("spec.trunk".to_owned(), NetworkFault::EmptyTrunk))
 }
 
-/// VLANs that a Linux bridge cannot have. Without a tag there is VLAN 0, but not in a trunk.
-fn beyond_linux(spec: &BridgeNetworkSpec) -> impl Iterator<Item = FieldFault> {
+/// Returns the VLANs that a Linux bridge does not support. VLAN 0 means untagged and is not allowed in a trunk.
+fn check_linux_vlans(spec: &BridgeNetworkSpec) -> impl Iterator<Item = FieldFault> {
     let fault = |field: String, id: i64, lowest: i64| {
-        let is_beyond = !(lowest..=HIGHEST_OF_LINUX).contains(&id);
-        is_beyond.then_some((field, NetworkFault::VlanBeyond { id, lowest, highest: HIGHEST_OF_LINUX }))
+        let is_out_of_range = !(lowest..=MAX_LINUX_VLAN).contains(&id);
+        is_out_of_range
+            .then_some((field, NetworkFault::VlanOutOfRange { id, lowest, highest: MAX_LINUX_VLAN }))
     };
     let vlan = spec.vlan.and_then(|vlan| fault("spec.vlan".to_owned(), vlan, 0));
     let trunk = spec.trunk.iter().flatten().enumerate().flat_map(move |(at, entry)| {

@@ -1,286 +1,310 @@
-//! One PF: its record, link, MTU, mode and VF count; then its VFs.
+//! Planner of one PF: its record, link, MTU, eswitch mode and number of VFs, then its VFs.
 
-use super::check::{self, check_external, check_own, check_use};
-use super::making::{Making, removal};
-use super::order::Orders;
+use super::check::{self, check_external, check_managed, check_use};
+use super::creation::{VfCreation, removal_disruption};
+use super::desired::DesiredPf;
+use super::order::ModeOrders;
 use super::problem::{Cause, Problem};
-use super::vf::{Phase, VfPlanner, VfSteps, is_free};
-use super::wanted::WantedPf;
+use super::vf::{VfPhase, VfPlanner, VfSteps, is_free};
 use super::{lone, modules, planned, record, udev};
 use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
 
-/// What is to be done with one PF, and what cannot be.
+/// Steps and problems of one PF.
 #[derive(Debug, Default)]
-pub(super) struct PfPlan {
-    /// Modules of the kernel that it needs.
+pub(super) struct PfSteps {
+    /// Kernel modules that the VFs need.
     pub(super) modules: Vec<&'static str>,
-    /// The PF itself, and its VFs until they are there: this needs no network.
-    pub(super) make: Vec<PlannedStep>,
-    /// Its VFs are bound and set up.
+    /// Steps for the PF, up to the creation of its VFs. They are possible before the network starts.
+    pub(super) create: Vec<PlannedStep>,
+    /// Steps that bind and configure the VFs.
     pub(super) set_up: Vec<PlannedStep>,
-    /// What cannot be.
+    /// Problems that prevent the desired state.
     pub(super) problems: Vec<Problem>,
 }
 
-/// The steps for one wanted PF. With what is known beforehand not to work, nothing at all is done.
+/// Returns the steps for one desired PF. If a check fails, nothing is changed.
 ///
-/// The record comes first, so that whatever happens next is known to be ours. While VFs are being made the
-/// record says so, and is written again when all of them are set up.
+/// The record is written first, so that a later process knows what vfleet changed. While VFs are created the record
+/// says so; it is written again when all of them are configured.
 ///
-/// `known` is what the machine as a whole cannot do for the PF. It stands for what comes of it.
+/// `system_cause` is a problem of the whole machine that prevents the state of this PF. It replaces causes that follow
+/// from it.
 pub(super) fn plan_pf(
-    wanted: &WantedPf,
-    known: Option<&Cause>,
+    desired: &DesiredPf,
+    system_cause: Option<&Cause>,
     facts: &HostFacts,
     guids: &GuidSource,
-) -> PfPlan {
-    let plan = look(wanted, facts).and_then(|found| match &found.link {
-        _ if found.is_lone_vf => lone::plan_lone(wanted, found, facts),
+) -> PfSteps {
+    let plan = find_card(desired, facts).and_then(|observed| match &observed.link {
+        _ if observed.is_lone_vf => lone::plan_lone(desired, observed, facts),
         None => Err(vec![Cause::NoLink]),
-        Some(link) if wanted.external => plan_external(wanted, found, link, facts, guids),
-        Some(link) => plan_own(wanted, found, link, facts, guids),
+        Some(link) if desired.external => plan_external(desired, observed, link, facts, guids),
+        Some(link) => plan_managed(desired, observed, link, facts, guids),
     });
     let (mut plan, causes) = match plan {
         Ok(plan) => (plan, Vec::new()),
-        Err(causes) => (PfPlan::default(), causes),
+        Err(causes) => (PfSteps::default(), causes),
     };
-    let own = causes.into_iter().filter(|cause| known.is_none() || !cause.is_up_to_firmware());
-    plan.problems.extend(known.cloned().into_iter().chain(own).map(|cause| wanted.problem(cause)));
+    let own = causes.into_iter().filter(|cause| system_cause.is_none() || !cause.depends_on_firmware());
+    plan.problems.extend(system_cause.cloned().into_iter().chain(own).map(|cause| desired.problem(cause)));
     plan
 }
 
-fn look<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Result<&'a PfFacts, Vec<Cause>> {
-    if let Some(unread) = facts.unread(wanted.address) {
-        return Err(vec![Cause::Unread { reason: unread.reason, error: unread.error.clone() }]);
+fn find_card<'a>(desired: &DesiredPf, facts: &'a HostFacts) -> Result<&'a PfFacts, Vec<Cause>> {
+    if let Some(card) = facts.unreadable(desired.address) {
+        return Err(vec![Cause::UnreadableCard { reason: card.reason, error: card.error.clone() }]);
     }
-    facts.pf(wanted.address).ok_or_else(|| vec![Cause::NoSuchPf])
+    facts.pf(desired.address).ok_or_else(|| vec![Cause::NoSuchPf])
 }
 
-/// Returns what is refused of a PF because of what the node itself uses, whatever else stands against it.
-pub(super) fn refused_for_use(wanted: &WantedPf, facts: &HostFacts) -> Vec<Cause> {
-    let Some(found) = facts.pf(wanted.address) else { return Vec::new() };
-    if found.is_lone_vf {
-        return lone::refused_for_use(wanted, found, facts).into_iter().collect();
+/// Returns the parts of a desired PF that are refused because the node uses them, even if other causes prevent them
+/// too.
+pub(super) fn refused_causes(desired: &DesiredPf, facts: &HostFacts) -> Vec<Cause> {
+    let Some(observed) = facts.pf(desired.address) else { return Vec::new() };
+    if observed.is_lone_vf {
+        return lone::refused_cause(desired, observed, facts).into_iter().collect();
     }
-    let old = facts.record(wanted.address);
-    let order = Orders::of(wanted, found, old, facts).next().unwrap_or(ModeOrder::VfsFirst);
-    let making = if wanted.external { None } else { Making::needed(wanted, found, old, order) };
-    let mut causes = if wanted.external { Vec::new() } else { check_use(wanted, found, making, facts) };
-    if making.is_none() {
-        let planner = VfPlanner::new(wanted, found, old, None, Phase::Settled, facts);
+    let previous = facts.record(desired.address);
+    let order = ModeOrders::for_pf(desired, observed, previous, facts).next().unwrap_or(ModeOrder::VfsFirst);
+    let creation =
+        if desired.external { None } else { VfCreation::needed(desired, observed, previous, order) };
+    let mut causes =
+        if desired.external { Vec::new() } else { check_use(desired, observed, creation, facts) };
+    if creation.is_none() {
+        let planner = VfPlanner::new(desired, observed, previous, None, VfPhase::Settled, facts);
         causes.extend((0..planner.count()).filter_map(|index| planner.plan(index).err()));
     }
     causes
 }
 
-/// A PF of our own.
-fn plan_own(
-    wanted: &WantedPf,
-    found: &PfFacts,
+/// Returns the steps of a PF whose VFs vfleet creates.
+fn plan_managed(
+    desired: &DesiredPf,
+    observed: &PfFacts,
     link: &LinkFacts,
     facts: &HostFacts,
     guids: &GuidSource,
-) -> Result<PfPlan, Vec<Cause>> {
-    let old = facts.record(wanted.address);
-    let orders = Orders::of(wanted, found, old, facts);
+) -> Result<PfSteps, Vec<Cause>> {
+    let previous = facts.record(desired.address);
+    let orders = ModeOrders::for_pf(desired, observed, previous, facts);
     let order = orders.next();
-    let making = Making::needed(wanted, found, old, order.unwrap_or(ModeOrder::VfsFirst));
-    refuse(check_own(wanted, found, link, making, facts))?;
-    if order.is_none() && making.is_some_and(Making::goes_to_switchdev) {
-        return Ok(give_up(wanted, found, old, orders));
+    let creation = VfCreation::needed(desired, observed, previous, order.unwrap_or(ModeOrder::VfsFirst));
+    fail_if_any(check_managed(desired, observed, link, creation, facts))?;
+    if order.is_none() && creation.is_some_and(VfCreation::enters_switchdev) {
+        return Ok(abandon_switchdev(desired, observed, previous, orders));
     }
-    let guids = check::guids(wanted, found, link, guids).map_err(|cause| vec![cause])?;
+    let guids = check::check_guids(desired, observed, link, guids).map_err(|cause| vec![cause])?;
 
-    let unfinished = old.is_some_and(|record| record.making);
-    let finished = Record { refused_orders: orders.refused, ..record::record(wanted, found, old) };
-    let finished = match &making {
-        Some(_) => record::with_vf_macs(finished, found, unfinished),
+    let unfinished = previous.is_some_and(|record| record.creating_vfs);
+    let finished =
+        Record { refused_orders: orders.refused, ..record::build_record(desired, observed, previous) };
+    let finished = match &creation {
+        Some(_) => record::with_vf_macs(finished, observed, unfinished),
         None => finished,
     };
-    let phase = match (&making, unfinished) {
-        (Some(_), _) => Phase::New,
-        (None, true) => Phase::Unfinished,
-        (None, false) => Phase::Settled,
+    let phase = match (&creation, unfinished) {
+        (Some(_), _) => VfPhase::New,
+        (None, true) => VfPhase::Unfinished,
+        (None, false) => VfPhase::Settled,
     };
-    let planner = VfPlanner::new(wanted, found, old, guids, phase, facts).with_macs(&finished.vf_macs);
+    let planner =
+        VfPlanner::new(desired, observed, previous, guids, phase, facts).with_macs(&finished.vf_macs);
     let (vfs, problems) = plan_vfs(&planner);
-    let rules = udev::plan_rules(wanted, found, facts);
-    let are_kept = making.is_none();
+    let rules = udev::plan_rules(desired, observed, facts);
+    let are_kept = creation.is_none();
     let finished = Record { representors_replayed: rules.is_replayed && are_kept, ..finished };
     let begun = Record {
-        making: making.is_some() || unfinished,
+        creating_vfs: creation.is_some() || unfinished,
         mtu_changes: planner.mtu_changes(),
         representors_replayed: rules.was_replayed && are_kept,
         ..finished.clone()
     };
-    let before = finished.first_seen.drivers_autoprobe;
-    let mut autoprobe = Autoprobe { wanted, on: found.drivers_autoprobe };
+    let before = finished.original.drivers_autoprobe;
+    let mut autoprobe = Autoprobe { desired, on: observed.drivers_autoprobe };
 
-    let mut make = Vec::new();
-    make.extend(record::write(old, &begun));
-    make.extend(rules.steps);
-    make.extend(set_up(wanted, link));
-    make.extend(raise_mtu(wanted, found, link));
-    make.extend(offload(wanted, found));
-    make.extend(make_vfs(wanted, found, making, facts, before, &mut autoprobe));
-    make.extend(vfs.addresses);
-    make.extend(making.and_then(|making| making.after_vfs(wanted, &facts.kernel)));
+    let mut create = Vec::new();
+    create.extend(record::write_record(previous, &begun));
+    create.extend(rules.steps);
+    create.extend(set_link_up(desired, link));
+    create.extend(raise_mtu(desired, observed, link));
+    create.extend(enable_tc_offload(desired, observed));
+    create.extend(create_vfs(desired, observed, creation, facts, before, &mut autoprobe));
+    create.extend(vfs.addresses);
+    create.extend(creation.and_then(|creation| creation.step_after(desired, &facts.kernel)));
 
     let mut set_up = Vec::new();
     if vfs.set_up.iter().any(is_bound_by_kernel) {
-        set_up.extend(autoprobe.switch(true, "the kernel shall bind VFs"));
+        set_up.extend(autoprobe.set(true, "let the kernel bind VFs"));
     }
     set_up.extend(vfs.set_up);
-    set_up.extend(autoprobe.switch(before, "as before"));
-    set_up.extend(record::write(Some(&begun), &finished));
-    Ok(PfPlan { modules: modules::needed(wanted, found, facts), make, set_up, problems })
+    set_up.extend(autoprobe.set(before, "restore the original value"));
+    set_up.extend(record::write_record(Some(&begun), &finished));
+    Ok(PfSteps { modules: modules::needed_modules(desired, observed, facts), create, set_up, problems })
 }
 
-/// The kernel refused switchdev mode in both orders. VFs that were made on the way go, and nothing more is tried.
-fn give_up(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>, orders: Orders) -> PfPlan {
-    let mut make = Vec::new();
-    if let Some(old) = old.filter(|record| record.making) {
-        let (pf, on) = (wanted.address, old.first_seen.drivers_autoprobe);
-        let why = "the kernel refuses switchdev mode";
-        if !found.vfs.is_empty() {
-            make.push(planned(Step::SetNumVfs { pf, count: 0 }, removal(found), why));
+/// Returns the steps after the kernel refused switchdev mode in both orders: VFs that were created on the way are
+/// removed.
+fn abandon_switchdev(
+    desired: &DesiredPf,
+    observed: &PfFacts,
+    previous: Option<&Record>,
+    orders: ModeOrders,
+) -> PfSteps {
+    let mut create = Vec::new();
+    if let Some(previous) = previous.filter(|record| record.creating_vfs) {
+        let (pf, on) = (desired.address, previous.original.drivers_autoprobe);
+        let why = "the kernel refused switchdev mode";
+        if !observed.vfs.is_empty() {
+            create.push(planned(Step::SetNumVfs { pf, count: 0 }, removal_disruption(observed), why));
         }
-        if found.drivers_autoprobe != on {
-            make.push(planned(Step::SetAutoprobe { pf, on }, Disruption::None, "as before"));
+        if observed.drivers_autoprobe != on {
+            create.push(planned(
+                Step::SetAutoprobe { pf, on },
+                Disruption::None,
+                "restore the original value",
+            ));
         }
-        let record = Record { making: false, ..old.clone() };
-        make.push(planned(Step::WriteRecord { record }, Disruption::None, why));
+        let record = Record { creating_vfs: false, ..previous.clone() };
+        create.push(planned(Step::WriteRecord { record }, Disruption::None, why));
     }
-    let said = orders.refused.into_iter().map(|refused| (refused.trial.order, refused.error)).collect();
-    let problems = vec![wanted.problem(Cause::EswitchRefused { said })];
-    PfPlan { make, problems, ..PfPlan::default() }
+    let refusals = orders.refused.into_iter().map(|refused| (refused.trial.order, refused.error)).collect();
+    let problems = vec![desired.problem(Cause::EswitchRefused { refusals })];
+    PfSteps { create, problems, ..PfSteps::default() }
 }
 
-/// A PF that somebody else manages: nothing but its VFs in groups is touched.
+/// Returns the steps of an externally managed PF: only its VFs in groups are changed.
 fn plan_external(
-    wanted: &WantedPf,
-    found: &PfFacts,
+    desired: &DesiredPf,
+    observed: &PfFacts,
     link: &LinkFacts,
     facts: &HostFacts,
     guids: &GuidSource,
-) -> Result<PfPlan, Vec<Cause>> {
-    refuse(check_external(wanted, found, facts))?;
-    let guids = check::guids(wanted, found, link, guids).map_err(|cause| vec![cause])?;
-    let old = facts.record(wanted.address);
-    let planner = VfPlanner::new(wanted, found, old, guids, Phase::Settled, facts);
+) -> Result<PfSteps, Vec<Cause>> {
+    fail_if_any(check_external(desired, observed, facts))?;
+    let guids = check::check_guids(desired, observed, link, guids).map_err(|cause| vec![cause])?;
+    let previous = facts.record(desired.address);
+    let planner = VfPlanner::new(desired, observed, previous, guids, VfPhase::Settled, facts);
     let (vfs, mut problems) = plan_vfs(&planner);
-    let finished = record::record(wanted, found, old);
+    let finished = record::build_record(desired, observed, previous);
     let begun = Record { mtu_changes: planner.mtu_changes(), ..finished.clone() };
-    let given_back = give_back_autoprobe(wanted, found, old);
-    let autoprobe = found.drivers_autoprobe || given_back.is_some();
-    let (vfs, stuck) = vfs.without_binds_by_kernel_unless(autoprobe);
-    if stuck {
-        problems.push(wanted.problem(Cause::AutoprobeOff));
+    let restored = restore_autoprobe(desired, observed, previous);
+    let autoprobe = observed.drivers_autoprobe || restored.is_some();
+    let (vfs, has_unbindable) = vfs.without_kernel_binds_unless(autoprobe);
+    if has_unbindable {
+        problems.push(desired.problem(Cause::AutoprobeOff));
     }
 
     let mut set_up = Vec::new();
-    set_up.extend(given_back);
-    set_up.extend(record::write(old, &begun));
-    set_up.extend(udev::plan_rules(wanted, found, facts).steps);
+    set_up.extend(restored);
+    set_up.extend(record::write_record(previous, &begun));
+    set_up.extend(udev::plan_rules(desired, observed, facts).steps);
     set_up.extend(vfs.addresses);
     set_up.extend(vfs.set_up);
-    set_up.extend(record::write(Some(&begun), &finished));
-    Ok(PfPlan { modules: modules::needed(wanted, found, facts), make: Vec::new(), set_up, problems })
+    set_up.extend(record::write_record(Some(&begun), &finished));
+    Ok(PfSteps {
+        modules: modules::needed_modules(desired, observed, facts),
+        create: Vec::new(),
+        set_up,
+        problems,
+    })
 }
 
-fn refuse(causes: Vec<Cause>) -> Result<(), Vec<Cause>> {
+fn fail_if_any(causes: Vec<Cause>) -> Result<(), Vec<Cause>> {
     if causes.is_empty() { Ok(()) } else { Err(causes) }
 }
 
-/// The steps of all VFs, without those that the node itself uses.
+/// Returns the steps of all VFs, and problems of those that the node uses.
 fn plan_vfs(planner: &VfPlanner<'_>) -> (VfSteps, Vec<Problem>) {
     let mut all = VfSteps::default();
     let mut problems = Vec::new();
     for index in 0..planner.count() {
         match planner.plan(index) {
             Ok(steps) => all.append(steps),
-            Err(cause) => problems.push(planner.wanted.problem(cause)),
+            Err(cause) => problems.push(planner.desired.problem(cause)),
         }
     }
     (all, problems)
 }
 
-/// Removes the VFs that are there and makes the wanted ones.
+/// Returns the steps that remove existing VFs and create the desired ones.
 ///
-/// Kept from binding them by itself (autoprobe), the kernel leaves each VF to be bound once, with its address
-/// set. Not where it shall bind some: VFs in no group are the kernel's business, but on a card whose switch takes VFs
-/// along into switchdev mode only without a driver.
-fn make_vfs(
-    wanted: &WantedPf,
-    found: &PfFacts,
-    making: Option<Making>,
+/// Autoprobe is off while VFs are created, so that each VF is bound once, after its address is set. It stays on if some
+/// VFs are in no group, since the kernel binds those, unless switchdev mode requires VFs without drivers.
+fn create_vfs(
+    desired: &DesiredPf,
+    observed: &PfFacts,
+    creation: Option<VfCreation>,
     facts: &HostFacts,
     before: bool,
     autoprobe: &mut Autoprobe<'_>,
 ) -> Vec<PlannedStep> {
-    let Some(making) = making else { return Vec::new() };
-    let mut steps = making.before_vfs(wanted, found, &facts.kernel);
-    let (pf, count) = (wanted.address, wanted.num_vfs);
+    let Some(creation) = creation else { return Vec::new() };
+    let mut steps = creation.steps_before(desired, observed, &facts.kernel);
+    let (pf, count) = (desired.address, desired.num_vfs);
     if count > 0 {
-        let all_ours = (0..count).all(|index| wanted.vf(index).is_some());
-        let on = before && !all_ours && !making.needs_unbound_vfs();
-        steps.extend(autoprobe.switch(on, "VFs are bound one by one"));
-        let why = format!("wanted by {}", wanted.policies());
+        let all_in_groups = (0..count).all(|index| desired.vf(index).is_some());
+        let on = before && !all_in_groups && !creation.needs_unbound_vfs();
+        steps.extend(autoprobe.set(on, "VFs are bound one by one"));
+        let why = format!("requested by {}", desired.policies());
         steps.push(planned(Step::SetNumVfs { pf, count }, Disruption::Pf, why));
     }
     steps
 }
 
-/// The switch `sriov_drivers_autoprobe`, as it will be at this point of the plan.
+/// State of `sriov_drivers_autoprobe` at this point of the plan.
 struct Autoprobe<'a> {
-    wanted: &'a WantedPf,
+    desired: &'a DesiredPf,
     on: bool,
 }
 
 impl Autoprobe<'_> {
-    fn switch(&mut self, on: bool, why: &str) -> Option<PlannedStep> {
+    fn set(&mut self, on: bool, why: &str) -> Option<PlannedStep> {
         let changes = core::mem::replace(&mut self.on, on) != on;
-        let step = Step::SetAutoprobe { pf: self.wanted.address, on };
+        let step = Step::SetAutoprobe { pf: self.desired.address, on };
         changes.then(|| planned(step, Disruption::None, why))
     }
 }
 
-/// A PF that was ours until now, and whose VFs were being made: what we left switched off is given back.
-fn give_back_autoprobe(wanted: &WantedPf, found: &PfFacts, old: Option<&Record>) -> Option<PlannedStep> {
-    let ours = old.filter(|record| record.making && !record.is_external())?;
-    let on = ours.first_seen.drivers_autoprobe;
-    let step = Step::SetAutoprobe { pf: wanted.address, on };
-    (on && !found.drivers_autoprobe).then(|| planned(step, Disruption::None, "as before"))
+/// Returns the step that restores autoprobe of a PF that became externally managed during VF creation.
+fn restore_autoprobe(
+    desired: &DesiredPf,
+    observed: &PfFacts,
+    previous: Option<&Record>,
+) -> Option<PlannedStep> {
+    let managed = previous.filter(|record| record.creating_vfs && !record.is_external())?;
+    let on = managed.original.drivers_autoprobe;
+    let step = Step::SetAutoprobe { pf: desired.address, on };
+    (on && !observed.drivers_autoprobe).then(|| planned(step, Disruption::None, "restore the original value"))
 }
 
 pub(super) fn is_bound_by_kernel(planned: &PlannedStep) -> bool {
     matches!(planned.step, Step::BindVf { driver: VfDriver::Kernel, .. })
 }
 
-/// Some cards (igb) serve their VFs only while they are up.
-fn set_up(wanted: &WantedPf, link: &LinkFacts) -> Option<PlannedStep> {
-    let step = Step::SetLinkUp { pf: wanted.address };
-    (!link.admin_up).then(|| planned(step, Disruption::Pf, "it is down"))
+/// Returns the step that sets the PF up: some cards (igb) serve their VFs only while they are up.
+fn set_link_up(desired: &DesiredPf, link: &LinkFacts) -> Option<PlannedStep> {
+    let step = Step::SetLinkUp { pf: desired.address };
+    (!link.admin_up).then(|| planned(step, Disruption::Pf, "the link is down"))
 }
 
-/// Several drivers restart a PF to give it another MTU, and its VFs with it.
-fn raise_mtu(wanted: &WantedPf, found: &PfFacts, link: &LinkFacts) -> Option<PlannedStep> {
-    let mtu = wanted.highest_mtu().filter(|mtu| *mtu > link.mtu)?;
-    let why = format!("it has {}", link.mtu);
-    let disruption = if found.vfs.iter().all(is_free) { Disruption::Pf } else { Disruption::Drain };
-    Some(planned(Step::SetPfMtu { pf: wanted.address, mtu }, disruption, why))
+/// Returns the step that raises the MTU. Several drivers reset a PF and its VFs to change it.
+fn raise_mtu(desired: &DesiredPf, observed: &PfFacts, link: &LinkFacts) -> Option<PlannedStep> {
+    let mtu = desired.highest_mtu().filter(|mtu| *mtu > link.mtu)?;
+    let why = format!("the MTU is {}", link.mtu);
+    let disruption = if observed.vfs.iter().all(is_free) { Disruption::Pf } else { Disruption::Drain };
+    Some(planned(Step::SetPfMtu { pf: desired.address, mtu }, disruption, why))
 }
 
-fn offload(wanted: &WantedPf, found: &PfFacts) -> Option<PlannedStep> {
-    let is_off = wanted.eswitch == EswitchMode::Switchdev && found.tc_offload == Some(false);
-    let step = Step::SetTcOffload { pf: wanted.address, on: true };
-    is_off.then(|| planned(step, Disruption::Pf, "its switch shall be in switchdev mode"))
+fn enable_tc_offload(desired: &DesiredPf, observed: &PfFacts) -> Option<PlannedStep> {
+    let is_off = desired.eswitch == EswitchMode::Switchdev && observed.tc_offload == Some(false);
+    let step = Step::SetTcOffload { pf: desired.address, on: true };
+    is_off.then(|| planned(step, Disruption::Pf, "eSwitchMode switchdev is desired"))
 }
 
-/// What the PF was last wanted to be, as far as that can be read.
-pub(super) fn last_wanted(old: Option<&Record>) -> Option<WantedPf> {
-    WantedPf::read(&old?.interface).ok()
+/// Returns the last desired state of the PF, if its record can be read.
+pub(super) fn last_desired(previous: Option<&Record>) -> Option<DesiredPf> {
+    DesiredPf::read(&previous?.interface).ok()
 }

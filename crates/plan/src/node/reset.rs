@@ -1,15 +1,18 @@
-//! A PF that is ours and no longer wanted is given back: without VFs, and without what vfleet changed of the rest.
+//! Reset of PFs that are no longer desired: VFs are removed, and everything else that vfleet changed is restored.
 
 use super::problem::{Cause, Problem};
-use super::protection::Guard;
+use super::protection::HostProtection;
 use super::{lone, planned, udev};
-use crate::facts::{EswitchMode, HostFacts, InUse, PfFacts, Record};
-use crate::mtu::usual_mtu;
+use crate::facts::{EswitchMode, HostFacts, PfFacts, ProtectingUse, Record};
+use crate::mtu::default_mtu;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 
-/// The steps that give a PF back, and what they leave as it is. The record goes last, with the rules for udev, when all
-/// is restored: until then the PF is ours, whatever happens.
+/// Reason of steps that restore an original value.
+const RESTORE: &str = "restore the original value";
+
+/// Returns the steps that reset a PF, and the problem if something cannot be restored. Record and udev rules are
+/// removed last, when everything is restored.
 pub(super) fn reset_pf(
     record: &Record,
     facts: &HostFacts,
@@ -20,12 +23,12 @@ pub(super) fn reset_pf(
         policies: Vec::new(),
         cause,
     };
-    if let Some(unread) = facts.unread(record.pf) {
-        return Err(problem(Cause::Unread { reason: unread.reason, error: unread.error.clone() }));
+    if let Some(card) = facts.unreadable(record.pf) {
+        return Err(problem(Cause::UnreadableCard { reason: card.reason, error: card.error.clone() }));
     }
-    let guard = Guard::of_unwanted(facts);
+    let protection = HostProtection::for_reset(facts);
     let (mut steps, left) = match facts.pf(record.pf) {
-        Some(found) if !record.is_external() => undo(record, found, &guard).map_err(problem)?,
+        Some(observed) if !record.is_external() => undo(record, observed, &protection).map_err(problem)?,
         _ => (Vec::new(), None),
     };
     if let Some(left) = left {
@@ -35,80 +38,81 @@ pub(super) fn reset_pf(
     steps.push(planned(
         Step::RemoveRecord { pf: record.pf },
         Disruption::None,
-        "no policy wants it any more",
+        "no policy selects the PF anymore",
     ));
     Ok((steps, None))
 }
 
-/// The steps that undo what vfleet did to a PF, and why they leave something.
+/// Returns the steps that undo what vfleet changed, and the cause if something cannot be restored.
 fn undo(
     record: &Record,
-    found: &PfFacts,
-    guard: &Guard<'_>,
+    observed: &PfFacts,
+    protection: &HostProtection<'_>,
 ) -> Result<(Vec<PlannedStep>, Option<Cause>), Cause> {
-    if found.is_lone_vf {
-        return Ok((lone::give_back(found).into_iter().collect(), None));
+    if observed.is_lone_vf {
+        return Ok((lone::reset_driver(observed).into_iter().collect(), None));
     }
-    if let Some(cause) = guard.any_vf(found) {
+    if let Some(cause) = protection.removal_cause(observed) {
         return Err(cause);
     }
     let pf = record.pf;
     let mut steps = Vec::new();
-    if !found.vfs.is_empty() {
+    if !observed.vfs.is_empty() {
         steps.push(planned(
             Step::SetNumVfs { pf, count: 0 },
             Disruption::Drain,
-            "no policy wants its VFs any more",
+            "no policy requests VFs anymore",
         ));
     }
-    let in_use = guard.pf(found);
-    let mode = mode_before(record, found);
+    let in_use = protection.pf(observed);
+    let mode = original_mode(record, observed);
     if let (Some(mode), None) = (mode, &in_use) {
         let step = Step::SetEswitchMode { pf, mode, trial: None };
-        steps.push(planned(step, Disruption::Pf, "as before"));
+        steps.push(planned(step, Disruption::Pf, RESTORE));
     }
-    let before = &record.first_seen;
-    if record.making && found.drivers_autoprobe != before.drivers_autoprobe {
-        let on = before.drivers_autoprobe;
-        steps.push(planned(Step::SetAutoprobe { pf, on }, Disruption::None, "as before"));
+    let original = &record.original;
+    if record.creating_vfs && observed.drivers_autoprobe != original.drivers_autoprobe {
+        let on = original.drivers_autoprobe;
+        steps.push(planned(Step::SetAutoprobe { pf, on }, Disruption::None, RESTORE));
     }
-    let mtu = mtu_before(record, found);
+    let mtu = original_mtu(record, observed);
     if let (Some(mtu), None) = (mtu, &in_use) {
-        steps.push(planned(Step::SetPfMtu { pf, mtu }, Disruption::Pf, "as before"));
+        steps.push(planned(Step::SetPfMtu { pf, mtu }, Disruption::Pf, RESTORE));
     }
-    // The MTU of an interface that is away cannot be set back yet.
-    let away = (found.link.is_none() && record.raised_mtu.is_some()).then_some(Cause::NoLink);
-    Ok((steps, in_use.and_then(|in_use| left_alone(mode, mtu, in_use)).or(away)))
+    // The MTU of a missing interface cannot be restored yet.
+    let not_yet = (observed.link.is_none() && record.raised_mtu.is_some()).then_some(Cause::NoLink);
+    Ok((steps, in_use.and_then(|in_use| not_restored(mode, mtu, in_use)).or(not_yet)))
 }
 
-/// What a PF that the node itself uses is not given back; `None` when there is nothing.
-fn left_alone(mode: Option<EswitchMode>, mtu: Option<u32>, in_use: InUse) -> Option<Cause> {
-    let mode = mode.map(|mode| format!("its switch is not put back into mode {}", mode.as_str()));
-    let mtu = mtu.map(|mtu| format!("its MTU is not set back to {mtu}"));
+/// Returns the cause if a PF that the node uses is not restored completely.
+fn not_restored(mode: Option<EswitchMode>, mtu: Option<u32>, in_use: ProtectingUse) -> Option<Cause> {
+    let mode = mode.map(|mode| format!("its eswitch mode is not reset to {}", mode.as_str()));
+    let mtu = mtu.map(|mtu| format!("its MTU is not reset to {mtu}"));
     let left: Vec<_> = mode.into_iter().chain(mtu).collect();
     (!left.is_empty()).then(|| Cause::NotRestored { left: left.join(" and "), in_use })
 }
 
-/// The mode that the switch had, if it has another now. What the Go daemon put into switchdev mode was in legacy mode.
-fn mode_before(record: &Record, found: &PfFacts) -> Option<EswitchMode> {
+/// Returns the original eswitch mode, if the current one differs. A PF in switchdev mode by the Go daemon was in legacy
+/// mode.
+fn original_mode(record: &Record, observed: &PfFacts) -> Option<EswitchMode> {
     let was_switchdev = record.interface.e_switch_mode.as_deref() == Some(EswitchMode::Switchdev.as_str());
-    let before = record.first_seen.eswitch.or(was_switchdev.then_some(EswitchMode::Legacy))?;
-    found.eswitch.value().filter(|now| *now != before).map(|_| before)
+    let original = record.original.eswitch.or(was_switchdev.then_some(EswitchMode::Legacy))?;
+    observed.eswitch.value().filter(|now| *now != original).map(|_| original)
 }
 
-/// The MTU that the PF had, while it has the one that vfleet, or the Go daemon before it, raised it to: another was set
-/// by somebody who wants it.
-fn mtu_before(record: &Record, found: &PfFacts) -> Option<u32> {
-    let link = found.link.as_ref()?;
-    let usual = usual_mtu(link.kind);
-    match (record.first_seen.mtu, record.raised_mtu) {
+/// Returns the original MTU, if the PF still has the one to which vfleet or the Go daemon raised it. Another one was
+/// set by an administrator and is kept.
+fn original_mtu(record: &Record, observed: &PfFacts) -> Option<u32> {
+    let link = observed.link.as_ref()?;
+    let default = default_mtu(link.kind);
+    match (record.original.mtu, record.raised_mtu) {
         (Some(before), Some(raised)) => (raised == link.mtu).then_some(before),
         (Some(_), None) => None,
-        // The Go daemon does not tell.
+        // Records of the Go daemon do not have the original MTU.
         (None, raised) => {
-            let asked = record.interface.mtu.and_then(|mtu| u32::try_from(mtu).ok());
-            let is_raised = raised == Some(link.mtu) || asked == Some(link.mtu);
-            (is_raised && link.mtu > usual).then_some(usual)
+            let requested = record.interface.mtu.and_then(|mtu| u32::try_from(mtu).ok());
+            let is_raised = raised == Some(link.mtu) || requested == Some(link.mtu);
+            (is_raised && link.mtu > default).then_some(default)
         }
     }
 }

@@ -1,71 +1,71 @@
-//! The machine as a whole: what is not about one PF, and what needs a restart.
+//! Planner of the whole machine: settings that do not belong to one PF, and reboots.
 
 mod fault;
 mod firmware;
 mod iommu;
 mod rdma;
-mod restart;
+mod reboot;
 
 pub use fault::SystemFault;
-pub(crate) use restart::restart_for;
+pub(crate) use reboot::reboot_for;
 
 use vfleet_api::PciAddress;
 use vfleet_api::pool_config::RdmaMode;
 
-use super::wanted::WantedPf;
+use super::desired::DesiredPf;
 use super::{Cause, NodeOptions, Problem, udev};
 use crate::facts::{HostFacts, PfFacts};
-use crate::kernel_arguments::{Wanted, contrary, missing};
+use crate::kernel_arguments::{KernelArgument, contradicting_arguments, missing_arguments};
 use crate::prelude::*;
 use crate::step::PlannedStep;
 
-/// What is to be done for the machine as a whole.
+/// Steps and problems of the whole machine.
 #[derive(Debug, Default)]
 pub(super) struct SystemPlan {
-    /// For the machine, before all else.
+    /// Steps of the machine before all others.
     pub(super) before: Vec<PlannedStep>,
-    /// About PFs, before anything else is done with them: their firmware.
+    /// Steps of PFs before all others: their firmware settings.
     pub(super) pfs: Vec<PlannedStep>,
-    /// For the machine, when all PFs are done.
+    /// Steps of the machine after those of all PFs.
     pub(super) after: Vec<PlannedStep>,
-    /// What cannot be.
+    /// Problems of the machine.
     pub(super) problems: Vec<Problem>,
-    /// What cannot be of single PFs.
-    pub(super) of_pfs: BTreeMap<PciAddress, Cause>,
-    /// The machine restarts in the end, or the firmware of a card: nothing else is done with PFs before that.
+    /// Causes that prevent the desired state of single PFs.
+    pub(super) pf_causes: BTreeMap<PciAddress, Cause>,
+    /// The machine reboots or the firmware of a card is reset at the end, so that PFs are not configured now.
     pub(super) reboots: bool,
 }
 
-/// What only a restart of the machine brings.
+/// Needs that only a reboot satisfies.
 #[derive(Debug, Default)]
-struct Needs {
-    /// The kernel is to be started otherwise.
+struct RebootNeeds {
+    /// Changes of kernel arguments.
     arguments: Vec<ArgumentNeed>,
-    /// Cards are to take up new settings of their firmware, for these PFs; by what the need is called.
+    /// PFs that wait for new firmware settings, by the name of the need.
     cards: BTreeMap<String, Vec<PciAddress>>,
-    /// Of which it is not known whether they are met, or which wait for something else: nobody restarts for them now, and
-    /// restarts that were for them are not forgotten.
+    /// Needs of which it is unknown whether they are satisfied, or which wait for something else. No reboot is
+    /// requested for them, and their reboot counts are kept.
     open: BTreeSet<String>,
 }
 
-/// Arguments that the kernel is to be started with, and without.
+/// Kernel arguments that must be present or absent.
 #[derive(Debug)]
 struct ArgumentNeed {
-    /// The same as long as the need is not met.
+    /// Name of the need, which is stored with its reboot count: the same until the need is satisfied.
     name: String,
-    with: Vec<Wanted>,
+    with: Vec<KernelArgument>,
     without: Vec<String>,
 }
 
-impl Needs {
+impl RebootNeeds {
     fn names(&self) -> impl Iterator<Item = &str> {
         self.arguments.iter().map(|need| need.name.as_str()).chain(self.cards.keys().map(String::as_str))
     }
 }
 
 impl ArgumentNeed {
-    fn new(with: &[Wanted], without: Vec<String>) -> Self {
-        let arguments: Vec<_> = with.iter().map(|wanted| wanted.argument()).collect();
+    fn new(with: &[KernelArgument], without: Vec<String>) -> Self {
+        let arguments: Vec<_> = with.iter().map(|argument| argument.text()).collect();
         let name = match arguments.as_slice() {
             [] => "kernel arguments that allow an IOMMU".to_owned(),
             some => format!("kernel arguments {}", some.join(" ")),
@@ -73,10 +73,10 @@ impl ArgumentNeed {
         Self { name, with: with.to_vec(), without }
     }
 
-    /// What is to be changed by hand; `None` when the kernel is started as needed.
-    fn by_hand(&self, command_line: &str) -> Option<String> {
-        let with = missing(&self.with, command_line);
-        let mut without = contrary(&self.with, command_line);
+    /// Returns the changes that an administrator must make; `None` if the arguments are right.
+    fn manual_changes(&self, command_line: &str) -> Option<String> {
+        let with = missing_arguments(&self.with, command_line);
+        let mut without = contradicting_arguments(&self.with, command_line);
         without.extend(self.without.iter().cloned());
         let parts: Vec<String> = [("with", with), ("without", without)]
             .into_iter()
@@ -87,35 +87,36 @@ impl ArgumentNeed {
     }
 }
 
-/// The steps for the machine as a whole.
+/// Returns the steps of the whole machine.
 pub(super) fn plan_system(
-    wanted: &[WantedPf],
+    desired: &[DesiredPf],
     rdma_mode: Option<RdmaMode>,
     facts: &HostFacts,
     options: NodeOptions,
 ) -> SystemPlan {
-    let found = |wanted| find(wanted, facts).map(|found| (wanted, found));
-    let pfs: Vec<(&WantedPf, &PfFacts)> = wanted.iter().filter_map(found).collect();
-    let unseen: Vec<&WantedPf> = wanted.iter().filter(|wanted| facts.pf(wanted.address).is_none()).collect();
+    let with_facts = |desired| find_pf(desired, facts).map(|observed| (desired, observed));
+    let pfs: Vec<(&DesiredPf, &PfFacts)> = desired.iter().filter_map(with_facts).collect();
+    let missing: Vec<&DesiredPf> =
+        desired.iter().filter(|desired| facts.pf(desired.address).is_none()).collect();
     let mut plan = SystemPlan::default();
-    let mut needs = Needs::default();
-    plan.before.extend(udev::remove_leftovers(facts));
-    iommu::plan(&pfs, &unseen, facts, &mut plan, &mut needs);
+    let mut needs = RebootNeeds::default();
+    plan.before.extend(udev::remove_obsolete_rule(facts));
+    iommu::plan(&pfs, &missing, facts, &mut plan, &mut needs);
     rdma::plan(rdma_mode, facts, &mut plan, &mut needs);
     if options.mellanox {
         firmware::plan(&pfs, facts, options, &mut plan, &mut needs);
-        needs.open.extend(firmware::of_unseen(&unseen));
+        needs.open.extend(firmware::needs_of_missing(&missing));
     }
-    restart::plan(&needs, facts, &mut plan);
+    reboot::plan(&needs, facts, &mut plan);
     plan
 }
 
-/// The card of a wanted PF. What is wrong with others is said elsewhere.
-fn find<'a>(wanted: &WantedPf, facts: &'a HostFacts) -> Option<&'a PfFacts> {
-    facts.pf(wanted.address).filter(|found| !found.is_lone_vf)
+/// Returns the facts of a desired PF; `None` for lone VFs and missing cards.
+fn find_pf<'a>(desired: &DesiredPf, facts: &'a HostFacts) -> Option<&'a PfFacts> {
+    facts.pf(desired.address).filter(|observed| !observed.is_lone_vf)
 }
 
-/// A problem of the whole machine, for these policies.
+/// Returns a problem of the whole machine that belongs to these policies.
 fn problem(fault: SystemFault, policies: Vec<String>) -> Problem {
     Problem { pf: None, name: None, policies, cause: super::Cause::System(fault) }
 }

@@ -1,4 +1,4 @@
-//! The software bridges of a node: one for each PF whose winning policy wants one.
+//! Software bridges of a node: one for each PF whose winning policy requests one.
 
 use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::bridge::{
@@ -10,32 +10,32 @@ use vfleet_api::node_state::InterfaceExt;
 use super::NodeInput;
 use crate::prelude::*;
 
-/// Bridges, as the PFs of a node are looked at one by one.
-pub(super) struct Collected<'a> {
-    /// What the node has until now; nothing while bridges are not managed.
+/// Bridges collected from the PFs of a node.
+pub(super) struct BridgeCollector<'a> {
+    /// Current bridges of the node; `None` while bridges are not managed.
     current: Option<&'a Bridges>,
     ovs: Vec<OvsConfigExt>,
     linux: Vec<LinuxBridgeConfigExt>,
 }
 
-impl<'a> Collected<'a> {
-    /// None yet.
+impl<'a> BridgeCollector<'a> {
+    /// Creates an empty collection.
     pub(super) fn new(node: &NodeInput<'a>) -> Self {
         let current = node.current.bridges.as_ref().filter(|_| node.manage_software_bridges);
         Self { current, ovs: Vec::new(), linux: Vec::new() }
     }
 
-    /// The bridge that this policy wants for `card`.
+    /// Adds the bridge that the policy requests for `card`.
     pub(super) fn add(&mut self, spec: &SriovNetworkNodePolicySpec, card: &InterfaceExt) {
         let Some(bridge) = &spec.bridge else { return };
-        self.ovs.extend(bridge.ovs.as_ref().map(|config| ovs(config, spec.mtu, card)));
-        self.linux.extend(bridge.linux.as_ref().map(|config| linux(config, card)));
+        self.ovs.extend(bridge.ovs.as_ref().map(|config| build_ovs(config, spec.mtu, card)));
+        self.linux.extend(bridge.linux.as_ref().map(|config| build_linux(config, card)));
     }
 
-    /// The bridge that `card` has until now.
+    /// Adds the current bridge of `card`.
     pub(super) fn keep(&mut self, card: &InterfaceExt) {
         let Some(current) = self.current else { return };
-        let has_card = |address: &vfleet_api::Written<_>| address.value() == card.pci_address.value();
+        let has_card = |address: &vfleet_api::Parsed<_>| address.value() == card.pci_address.value();
         let ovs = current.ovs.iter().flatten();
         let ovs = ovs.filter(|bridge| bridge.uplinks.iter().flatten().any(|up| has_card(&up.pci_address)));
         self.ovs.extend(ovs.cloned());
@@ -45,8 +45,8 @@ impl<'a> Collected<'a> {
         self.linux.extend(linux.cloned());
     }
 
-    /// All of them, sorted by name; `None` of none.
-    pub(super) fn by_name(mut self) -> Option<Bridges> {
+    /// Returns all bridges sorted by name; `None` if there are none.
+    pub(super) fn into_sorted(mut self) -> Option<Bridges> {
         self.ovs.sort_by(|a, b| a.name.cmp(&b.name));
         self.linux.sort_by(|a, b| a.name.cmp(&b.name));
         let ovs = Some(self.ovs).filter(|list| !list.is_empty());
@@ -55,12 +55,13 @@ impl<'a> Collected<'a> {
     }
 }
 
-/// Parts that are not given are written as empty ones, as the Go operator does: a take-over changes nothing.
-fn ovs(config: &OvsConfig, mtu: Option<i64>, card: &InterfaceExt) -> OvsConfigExt {
+/// Builds an Open vSwitch bridge. Absent parts are written as empty ones, as the Go operator does, so that a take-over
+/// changes nothing.
+fn build_ovs(config: &OvsConfig, mtu: Option<i64>, card: &InterfaceExt) -> OvsConfigExt {
     let interface = config.uplink.as_ref().and_then(|uplink| uplink.interface.clone()).unwrap_or_default();
     let mtu_request = mtu.filter(|mtu| *mtu > 0).or(interface.mtu_request);
     OvsConfigExt {
-        name: name(card),
+        name: bridge_name(card),
         bridge: Some(config.bridge.clone().unwrap_or_default()),
         uplinks: Some(vec![OvsUplinkConfigExt {
             pci_address: card.pci_address.clone(),
@@ -70,9 +71,9 @@ fn ovs(config: &OvsConfig, mtu: Option<i64>, card: &InterfaceExt) -> OvsConfigEx
     }
 }
 
-fn linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeConfigExt {
+fn build_linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeConfigExt {
     LinuxBridgeConfigExt {
-        name: name(card),
+        name: bridge_name(card),
         bridge: Some(config.bridge.clone().unwrap_or_default()),
         uplinks: Some(vec![LinuxBridgeUplinkConfigExt {
             pci_address: card.pci_address.clone(),
@@ -82,6 +83,6 @@ fn linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeConfigEx
     }
 }
 
-fn name(card: &InterfaceExt) -> String {
+fn bridge_name(card: &InterfaceExt) -> String {
     format!("br-{}", card.pci_address.text().replace(':', "_"))
 }

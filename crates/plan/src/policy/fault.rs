@@ -1,109 +1,120 @@
-//! Policies that cannot be followed.
+//! Faults of policies.
 
 use thiserror::Error;
 use vfleet_api::node_policy::{DeviceType, EswitchMode};
-use vfleet_api::{Invalid, SriovNetworkNodePolicySpec, VfRange};
+use vfleet_api::{ParseError, SriovNetworkNodePolicySpec, VfRange};
 
-use crate::mtu::{HIGHEST_MTU, read_mtu};
+use crate::mtu::{MAX_MTU, read_mtu};
 use crate::prelude::*;
 
-/// Why a policy cannot be followed on a PF. The text says what to do about it.
+/// Reason why a policy cannot be followed on a PF. The message contains the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyFault {
     #[error("nicSelector.{field}: {invalid}")]
-    Invalid { field: &'static str, invalid: Invalid },
-    #[error("VFs {range} are wanted, but numVfs is {count}: raise numVfs or lower the range")]
+    Invalid { field: &'static str, invalid: ParseError },
+    #[error("VF range {range} exceeds numVfs {count}: raise numVfs, or lower the range")]
     RangeBeyondCount { range: VfRange, count: u16 },
-    #[error("numVfs is {asked}, but no card has more than 65535 VFs: lower numVfs")]
-    TooManyVfs { asked: i64 },
-    #[error("numVfs is {asked}: give 0 or more")]
-    NegativeVfs { asked: i64 },
-    #[error("mtu is {asked}, but the kernel takes 1 to {HIGHEST_MTU}: {}", if *asked < 0 { "raise mtu" } else { "lower mtu" })]
-    MtuNotPossible { asked: i64 },
-    #[error("bridge.ovs and bridge.linux are both given, but a PF is the uplink of one bridge: remove one")]
+    #[error("numVfs is {requested}, but no card supports more than 65535 VFs: lower numVfs")]
+    TooManyVfs { requested: i64 },
+    #[error("numVfs is {requested}: set it to 0 or more")]
+    NegativeVfs { requested: i64 },
+    #[error("mtu is {requested}, but the kernel accepts 1 to {MAX_MTU}: {}", if *requested < 0 { "raise mtu" } else { "lower mtu" })]
+    MtuNotSupported { requested: i64 },
+    #[error(
+        "bridge.ovs and bridge.linux are both set, but a PF can be the uplink of one bridge only: remove one of them"
+    )]
     TwoBridges,
-    #[error("a software bridge connects the representors of VFs: set eSwitchMode to switchdev")]
+    #[error(
+        "a software bridge connects VF representors, which exist only in switchdev mode: set eSwitchMode to switchdev"
+    )]
     BridgeWithoutSwitchdev,
     #[error(
-        "a PF that is managed outside cannot be given a software bridge: remove bridge or externallyManaged"
+        "an externally managed PF cannot be the uplink of a software bridge: remove bridge or externallyManaged"
     )]
-    BridgeManagedOutside,
+    BridgeExternallyManaged,
     #[error(
-        "a software bridge is wanted, but the feature gate manageSoftwareBridges is off: switch it on in the operator config, or remove bridge"
+        "the policy requests a software bridge, but feature gate manageSoftwareBridges is disabled: enable it in the operator config, or remove bridge"
     )]
     FeatureGateOff,
-    #[error("switchdev mode is for Ethernet only: remove linkType, or set it to eth")]
+    #[error("switchdev mode supports Ethernet only: remove linkType, or set it to eth")]
     SwitchdevNotEthernet,
-    #[error("isRdma needs VFs with the kernel's own driver: set deviceType to netdevice, or isRdma to false")]
+    #[error("isRdma needs VFs with a kernel driver: set deviceType to netdevice, or isRdma to false")]
     RdmaWithoutKernelDriver,
     #[error(
-        "a VF is a vDPA device or goes along with its RDMA device, and the device plugin stops at both: set isRdma to false, or remove vdpaType"
+        "the device plugin does not support isRdma together with vdpaType: set isRdma to false, or remove vdpaType"
     )]
     RdmaWithVdpa,
     #[error("vdpaType needs eSwitchMode switchdev and deviceType netdevice")]
-    VdpaNotPossible,
+    VdpaNotSupported,
     #[error(
-        "the PF stays as it is while policy {policy}, which has VFs on it, cannot be followed: correct that one"
+        "policy {policy} has VFs on this PF and is invalid, so the PF is not changed: correct policy {policy}"
     )]
-    HeldBack { policy: String },
+    BlockedByInvalidPolicy { policy: String },
 }
 
 impl PolicyFault {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "InvalidSelector",
-            Self::RangeBeyondCount { .. } => "VfRangeNotPossible",
+            Self::RangeBeyondCount { .. } => "VfRangeNotSupported",
             Self::TooManyVfs { .. } => "TooManyVfs",
             Self::NegativeVfs { .. } => "InvalidSpec",
-            Self::MtuNotPossible { .. } => "MtuNotPossible",
-            Self::TwoBridges | Self::BridgeWithoutSwitchdev | Self::BridgeManagedOutside => "InvalidBridge",
-            Self::FeatureGateOff => "FeatureGateOff",
-            Self::SwitchdevNotEthernet => "LinkTypeNotPossible",
-            Self::RdmaWithoutKernelDriver | Self::RdmaWithVdpa => "RdmaNotPossible",
-            Self::VdpaNotPossible => "VdpaNotPossible",
-            Self::HeldBack { .. } => "OtherPolicyAtFault",
+            Self::MtuNotSupported { .. } => "MtuNotSupported",
+            Self::TwoBridges | Self::BridgeWithoutSwitchdev | Self::BridgeExternallyManaged => {
+                "InvalidBridge"
+            }
+            Self::FeatureGateOff => "FeatureGateDisabled",
+            Self::SwitchdevNotEthernet => "LinkTypeNotSupported",
+            Self::RdmaWithoutKernelDriver | Self::RdmaWithVdpa => "RdmaNotSupported",
+            Self::VdpaNotSupported => "VdpaNotSupported",
+            Self::BlockedByInvalidPolicy { .. } => "OtherPolicyInvalid",
         }
     }
 }
 
-/// Whether the policy wants a software bridge of either kind.
-pub fn wants_bridge(spec: &SriovNetworkNodePolicySpec) -> bool {
+/// Returns whether the policy requests a software bridge, Open vSwitch or Linux.
+pub fn requests_bridge(spec: &SriovNetworkNodePolicySpec) -> bool {
     spec.bridge.as_ref().is_some_and(|bridge| bridge.ovs.is_some() || bridge.linux.is_some())
 }
 
-/// All that is not possible or does not go together in what the policy wants of any PF, each with its field.
-pub(super) fn faults(
+/// Returns the settings of the policy that are impossible or exclude each other on every PF, each with its field.
+pub(super) fn find_faults(
     spec: &SriovNetworkNodePolicySpec,
     manage_software_bridges: bool,
 ) -> impl Iterator<Item = (&'static str, PolicyFault)> {
     let switchdev = spec.e_switch_mode == Some(EswitchMode::Switchdev);
     let kernel_driver = spec.device_type.unwrap_or_default() == DeviceType::Netdevice;
     let rdma = spec.is_rdma == Some(true);
-    let wants_bridge = wants_bridge(spec);
+    let has_bridge = requests_bridge(spec);
     let two_bridges =
         spec.bridge.as_ref().is_some_and(|bridge| bridge.ovs.is_some() && bridge.linux.is_some());
-    let outside = spec.externally_managed == Some(true);
+    let external = spec.externally_managed == Some(true);
     let other_link = spec.link_type.is_some_and(|kind| kind.upper() != "ETH");
-    let mtu = read_mtu(spec.mtu).err().map(|asked| ("mtu", PolicyFault::MtuNotPossible { asked }));
-    let together = [
+    let mtu = read_mtu(spec.mtu).err().map(|requested| ("mtu", PolicyFault::MtuNotSupported { requested }));
+    let combinations = [
         (two_bridges, "bridge", PolicyFault::TwoBridges),
-        (wants_bridge && !switchdev, "bridge", PolicyFault::BridgeWithoutSwitchdev),
-        (wants_bridge && outside, "bridge", PolicyFault::BridgeManagedOutside),
-        (wants_bridge && !manage_software_bridges, "bridge", PolicyFault::FeatureGateOff),
+        (has_bridge && !switchdev, "bridge", PolicyFault::BridgeWithoutSwitchdev),
+        (has_bridge && external, "bridge", PolicyFault::BridgeExternallyManaged),
+        (has_bridge && !manage_software_bridges, "bridge", PolicyFault::FeatureGateOff),
         (switchdev && other_link, "linkType", PolicyFault::SwitchdevNotEthernet),
         (rdma && !kernel_driver, "isRdma", PolicyFault::RdmaWithoutKernelDriver),
         (rdma && spec.vdpa_type.is_some(), "isRdma", PolicyFault::RdmaWithVdpa),
-        (spec.vdpa_type.is_some() && !(switchdev && kernel_driver), "vdpaType", PolicyFault::VdpaNotPossible),
+        (
+            spec.vdpa_type.is_some() && !(switchdev && kernel_driver),
+            "vdpaType",
+            PolicyFault::VdpaNotSupported,
+        ),
     ];
-    let together = together.into_iter().filter_map(|(is_so, field, fault)| is_so.then_some((field, fault)));
-    mtu.into_iter().chain(together)
+    let combinations =
+        combinations.into_iter().filter_map(|(is_fault, field, fault)| is_fault.then_some((field, fault)));
+    mtu.into_iter().chain(combinations)
 }
 
-/// Whether what the policy wants of any PF goes together.
+/// Checks the settings of the policy that do not depend on the PF.
 pub(super) fn check(
     spec: &SriovNetworkNodePolicySpec,
     manage_software_bridges: bool,
 ) -> Result<(), PolicyFault> {
-    faults(spec, manage_software_bridges).next().map_or(Ok(()), |(_, fault)| Err(fault))
+    find_faults(spec, manage_software_bridges).next().map_or(Ok(()), |(_, fault)| Err(fault))
 }

@@ -1,4 +1,4 @@
-//! Several policies on one PF: whose VF groups stay, and whose settings win.
+//! Merging the desired states of several policies for one PF.
 
 use vfleet_api::VfRange;
 use vfleet_api::node_policy::EswitchMode;
@@ -7,29 +7,33 @@ use vfleet_api::node_state::{Interface, VfGroup};
 use super::LossReason;
 use crate::prelude::*;
 
-/// A group that had to go, and what it has in common with the new ones.
-pub(super) struct Displaced {
-    /// The policy that wanted it.
+/// VF group that was removed in favor of another policy.
+pub(super) struct DisplacedGroup {
+    /// Policy that requested the group.
     pub(super) policy: String,
-    /// Its VFs.
+    /// VFs of the group.
     pub(super) range: VfRange,
-    /// Why it had to go.
+    /// Reason for the removal.
     pub(super) why: LossReason,
 }
 
-/// `new` on top of `old`, and which groups had to go. Old groups stay unless a new one has their resource or one of
-/// their VFs, or the new mode makes them impossible. The PF's own settings are the new policy's; VF count and MTU must be
-/// enough for all groups that stay, and for both policies where neither outranks the other. Each policy that has VFs on the
-/// PF can override the protection of what the node itself uses.
-pub(super) fn merge(old: Interface, new: Interface, equal_priority: bool) -> (Interface, Vec<Displaced>) {
+/// Merges `new` over `old` and returns the groups that were removed. Old groups stay unless a new group has their
+/// resource or one of their VFs, or the new mode makes them impossible. Settings of the PF are taken from `new`; VF
+/// count and MTU must be enough for all groups that stay, and for both policies if their priority is equal. Each policy
+/// that has VFs on the PF can override host protection.
+pub(super) fn merge(
+    old: Interface,
+    new: Interface,
+    equal_priority: bool,
+) -> (Interface, Vec<DisplacedGroup>) {
     let mut groups = new.vf_groups.clone().unwrap_or_default();
     let new_groups = groups.len();
     let mut displaced = Vec::new();
     for group in old.vf_groups.into_iter().flatten() {
-        let collision = groups[..new_groups].iter().find_map(|new| collision(new, &group));
-        match collision.or_else(|| without_switchdev(&new, &group)) {
+        let collision = groups[..new_groups].iter().find_map(|new| find_collision(new, &group));
+        match collision.or_else(|| needs_switchdev(&new, &group)) {
             Some((range, why)) => {
-                displaced.push(Displaced { policy: group.policy_name.unwrap_or_default(), range, why });
+                displaced.push(DisplacedGroup { policy: group.policy_name.unwrap_or_default(), range, why });
             }
             None => groups.push(group),
         }
@@ -42,8 +46,8 @@ pub(super) fn merge(old: Interface, new: Interface, equal_priority: bool) -> (In
     (Interface { num_vfs, mtu, vf_groups: Some(groups), override_host_protection, ..new }, displaced)
 }
 
-/// The VFs of `old` and why it cannot stay beside `new`; `None` when it can.
-fn collision(new: &VfGroup, old: &VfGroup) -> Option<(VfRange, LossReason)> {
+/// Returns the VFs of `old` and why the group cannot stay next to `new`; `None` if it can.
+fn find_collision(new: &VfGroup, old: &VfGroup) -> Option<(VfRange, LossReason)> {
     let (new_range, old_range) = (range(new)?, range(old)?);
     if new.resource_name == old.resource_name {
         Some((old_range, LossReason::SameResource))
@@ -52,14 +56,14 @@ fn collision(new: &VfGroup, old: &VfGroup) -> Option<(VfRange, LossReason)> {
     }
 }
 
-/// The VFs of `old` that cannot be vDPA devices in the mode of `new`: the PF could not be made at all with them.
-fn without_switchdev(new: &Interface, old: &VfGroup) -> Option<(VfRange, LossReason)> {
+/// Returns the VFs of `old` if they are vDPA devices, which the mode of `new` does not support.
+fn needs_switchdev(new: &Interface, old: &VfGroup) -> Option<(VfRange, LossReason)> {
     let is_switchdev = new.e_switch_mode.as_deref() == Some(EswitchMode::Switchdev.as_str());
     let is_lost = old.vdpa_type.is_some() && !is_switchdev;
     range(old).filter(|_| is_lost).map(|range| (range, LossReason::NeedsSwitchdev))
 }
 
-/// The group's VFs: every group that the planner makes has them.
+/// Returns the VFs of a group; groups of the planner always have a range.
 fn range(group: &VfGroup) -> Option<VfRange> {
     group.vf_range.as_ref()?.value().ok().copied()
 }

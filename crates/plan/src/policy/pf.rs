@@ -1,247 +1,270 @@
-//! What becomes of one PF.
+//! Desired state of one PF, decided from all policies.
 
 use alloc::collections::BTreeSet;
 
 use vfleet_api::node_state::{Interface, InterfaceExt, UnknownFact};
 
-use super::merge::{Displaced, merge};
-use super::setting::differing;
-use super::wish::wish;
-use super::{LostGroup, NamedPolicy, NodeInput, Overruled, PfVerdict, PolicyFault};
+use super::desired::derive_interface;
+use super::merge::{DisplacedGroup, merge};
+use super::setting::differing_settings;
+use super::{LostVfGroup, NamedPolicy, NodeInput, OverruledSetting, PfOutcome, PolicyFault};
 use crate::prelude::*;
 
-/// What becomes of a PF.
+/// Desired state of a PF, with the outcome for each policy.
 pub(super) struct PfPlan<'a> {
-    /// What it shall be like.
-    pub(super) outcome: Outcome<'a>,
-    /// What each policy is told.
-    pub(super) verdicts: Vec<PfVerdict>,
-    /// The place of the first policy that does not leave it alone.
-    pub(super) touched_by: usize,
+    /// Desired state.
+    pub(super) desired: PfDecision<'a>,
+    /// Outcome for each policy.
+    pub(super) outcomes: Vec<PfOutcome>,
+    /// Position of the first policy that selects the PF, or may select it.
+    pub(super) first_policy: usize,
 }
 
-/// What a PF shall be like.
-pub(super) enum Outcome<'a> {
-    /// No policy selects it.
-    Nobodys,
-    /// As the policies want it.
-    Wanted {
-        /// What it shall be like.
+/// Decision about the desired state of a PF.
+pub(super) enum PfDecision<'a> {
+    /// No policy selects the PF.
+    Unmanaged,
+    /// Policies select the PF.
+    Configured {
+        /// Desired state.
         interface: Interface,
-        /// The policy whose settings count for the PF itself.
+        /// Policy that decides the settings of the whole PF.
         winner: NamedPolicy<'a>,
     },
-    /// As it is, since one of its policies cannot be followed, or it is not known whether one selects it.
-    Held(Interface),
+    /// The current desired state is kept: one of the policies is invalid, or its selection of the PF is undecided.
+    Kept(Interface),
 }
 
-type Wishes = Vec<Result<Interface, PfVerdict>>;
+/// Desired state of a PF according to each policy.
+type DesiredInterfaces = Vec<Result<Interface, PfOutcome>>;
 
-/// What becomes of `card`, by policies in their order of application.
+/// Decides the desired state of `card`. `policies` are sorted by ascending precedence.
 pub(super) fn plan_pf<'a>(
     policies: &[NamedPolicy<'a>],
     unreadable: &BTreeSet<String>,
     node: &NodeInput<'_>,
     card: &InterfaceExt,
 ) -> PfPlan<'a> {
-    let wishes: Wishes =
-        policies.iter().map(|policy| wish(policy, card, node.manage_software_bridges)).collect();
-    let leaves_alone = |wish: &Result<_, _>| matches!(wish, Err(PfVerdict::NotSelected(_)));
-    let touched_by = wishes.iter().position(|wish| !leaves_alone(wish)).unwrap_or(policies.len());
+    let desired: DesiredInterfaces =
+        policies.iter().map(|policy| derive_interface(policy, card, node.manage_software_bridges)).collect();
+    let is_unselected = |desired: &Result<_, _>| matches!(desired, Err(PfOutcome::NotSelected(_)));
+    let first_policy = desired.iter().position(|desired| !is_unselected(desired)).unwrap_or(policies.len());
     let entries = node.current.interfaces.iter().flatten();
     let current = entries.into_iter().find(|entry| entry.pci_address.value() == card.pci_address.value());
-    let undecided = wishes.iter().any(|wish| matches!(wish, Err(PfVerdict::Undecided(_))));
-    let at_fault = current.and_then(|entry| at_fault_on(entry, policies, &wishes, unreadable));
-    let (outcome, verdicts) = match (current, at_fault) {
-        (Some(entry), Some(by)) => (Outcome::Held(entry.clone()), held_back(policies, entry, by, wishes)),
-        (Some(entry), None) if undecided => {
-            (Outcome::Held(entry.clone()), held_undecided(policies, entry, wishes))
+    let undecided = desired.iter().any(|desired| matches!(desired, Err(PfOutcome::Undecided(_))));
+    let invalid = current.and_then(|entry| find_invalid_policy(entry, policies, &desired, unreadable));
+    let (desired, outcomes) = match (current, invalid) {
+        (Some(entry), Some(by)) => {
+            (PfDecision::Kept(entry.clone()), kept_for_invalid(policies, entry, by, desired))
         }
-        (None, _) if undecided => (Outcome::Nobodys, undecided_verdicts(wishes)),
-        _ => merged(policies, current, wishes),
+        (Some(entry), None) if undecided => {
+            (PfDecision::Kept(entry.clone()), kept_for_undecided(policies, entry, desired))
+        }
+        (None, _) if undecided => (PfDecision::Unmanaged, undecided_outcomes(desired)),
+        _ => merge_all(policies, current, desired),
     };
-    PfPlan { outcome, verdicts, touched_by }
+    PfPlan { desired, outcomes, first_policy }
 }
 
-/// A policy with VFs on the PF that cannot be followed, or read.
-fn at_fault_on<'a>(
+/// Returns a policy with VFs on the PF that is invalid or unreadable.
+fn find_invalid_policy<'a>(
     entry: &'a Interface,
     policies: &[NamedPolicy<'_>],
-    wishes: &Wishes,
+    desired: &DesiredInterfaces,
     unreadable: &BTreeSet<String>,
 ) -> Option<&'a str> {
-    let at_fault = |name: &str| {
+    let is_invalid = |name: &str| {
         unreadable.contains(name)
             || policies
                 .iter()
-                .zip(wishes)
-                .any(|(policy, wish)| policy.name == name && matches!(wish, Err(PfVerdict::Invalid(_))))
+                .zip(desired)
+                .any(|(policy, desired)| policy.name == name && matches!(desired, Err(PfOutcome::Invalid(_))))
     };
     let groups = entry.vf_groups.iter().flatten();
-    groups.filter_map(|group| group.policy_name.as_deref()).find(|name| at_fault(name))
+    groups.filter_map(|group| group.policy_name.as_deref()).find(|name| is_invalid(name))
 }
 
-/// Returns what policies are told of a PF that stays as it is because of the policy `by`.
-fn held_back(policies: &[NamedPolicy<'_>], entry: &Interface, by: &str, wishes: Wishes) -> Vec<PfVerdict> {
-    held(policies, entry, wishes, &PfVerdict::Invalid(PolicyFault::HeldBack { policy: by.to_owned() }))
+/// Returns the outcomes on a PF that is kept because the policy `by` is invalid.
+fn kept_for_invalid(
+    policies: &[NamedPolicy<'_>],
+    entry: &Interface,
+    by: &str,
+    desired: DesiredInterfaces,
+) -> Vec<PfOutcome> {
+    let fault = PolicyFault::BlockedByInvalidPolicy { policy: by.to_owned() };
+    kept_outcomes(policies, entry, desired, &PfOutcome::Invalid(fault))
 }
 
-/// Returns what policies are told of a PF that stays as it is because facts that decide about it are unknown.
-fn held_undecided(policies: &[NamedPolicy<'_>], entry: &Interface, wishes: Wishes) -> Vec<PfVerdict> {
-    let verdict = PfVerdict::Undecided(undecided_facts(&wishes));
-    held(policies, entry, wishes, &verdict)
+/// Returns the outcomes on a PF that is kept because facts that decide about it are unknown.
+fn kept_for_undecided(
+    policies: &[NamedPolicy<'_>],
+    entry: &Interface,
+    desired: DesiredInterfaces,
+) -> Vec<PfOutcome> {
+    let outcome = PfOutcome::Undecided(undecided_facts(&desired));
+    kept_outcomes(policies, entry, desired, &outcome)
 }
 
-/// Returns what policies are told of a PF for which nothing was decided yet, and cannot be.
-fn undecided_verdicts(wishes: Wishes) -> Vec<PfVerdict> {
-    let undecided = PfVerdict::Undecided(undecided_facts(&wishes));
-    wishes.into_iter().map(|wish| wish.err().unwrap_or_else(|| undecided.clone())).collect()
+/// Returns the outcomes on a PF without current desired state about which facts are unknown.
+fn undecided_outcomes(desired: DesiredInterfaces) -> Vec<PfOutcome> {
+    let undecided = PfOutcome::Undecided(undecided_facts(&desired));
+    desired.into_iter().map(|desired| desired.err().unwrap_or_else(|| undecided.clone())).collect()
 }
 
-fn undecided_facts(wishes: &Wishes) -> Vec<UnknownFact> {
-    let undecided = wishes.iter().filter_map(|wish| match wish {
-        Err(PfVerdict::Undecided(facts)) => Some(facts),
+fn undecided_facts(desired: &DesiredInterfaces) -> Vec<UnknownFact> {
+    let undecided = desired.iter().filter_map(|desired| match desired {
+        Err(PfOutcome::Undecided(facts)) => Some(facts),
         _ => None,
     });
     let facts: BTreeSet<_> = undecided.flatten().copied().collect();
     facts.into_iter().collect()
 }
 
-/// Returns what policies are told of a PF that stays as `entry` has it: those that have all they want there are fine,
-/// others are told why.
-fn held(policies: &[NamedPolicy<'_>], entry: &Interface, wishes: Wishes, why: &PfVerdict) -> Vec<PfVerdict> {
+/// Returns the outcomes on a PF that is kept as `entry`: policies whose VFs are all in `entry` are satisfied, the
+/// others get `why`.
+fn kept_outcomes(
+    policies: &[NamedPolicy<'_>],
+    entry: &Interface,
+    desired: DesiredInterfaces,
+    why: &PfOutcome,
+) -> Vec<PfOutcome> {
     let groups = entry.vf_groups.as_deref().unwrap_or_default();
-    let has_all = |wish: &Interface| {
-        entry.num_vfs >= wish.num_vfs && wish.vf_groups.iter().flatten().all(|group| groups.contains(group))
+    let has_all = |desired: &Interface| {
+        entry.num_vfs >= desired.num_vfs
+            && desired.vf_groups.iter().flatten().all(|group| groups.contains(group))
     };
     let has_vfs = |policy: &NamedPolicy<'_>| {
         groups.iter().any(|group| group.policy_name.as_deref() == Some(policy.name))
     };
-    let verdict = |(policy, wish)| match wish {
-        Err(PfVerdict::Undecided(_)) if has_vfs(policy) => PfVerdict::as_asked(),
-        Err(verdict) => verdict,
-        Ok(wish) if has_all(&wish) => PfVerdict::as_asked(),
+    let outcome = |(policy, desired)| match desired {
+        Err(PfOutcome::Undecided(_)) if has_vfs(policy) => PfOutcome::satisfied(),
+        Err(outcome) => outcome,
+        Ok(desired) if has_all(&desired) => PfOutcome::satisfied(),
         Ok(_) => why.clone(),
     };
-    policies.iter().zip(wishes).map(verdict).collect()
+    policies.iter().zip(desired).map(outcome).collect()
 }
 
-/// One policy on top of the other.
-fn merged<'a>(
+/// Merges the desired states of all policies.
+fn merge_all<'a>(
     policies: &[NamedPolicy<'a>],
     current: Option<&Interface>,
-    wishes: Wishes,
-) -> (Outcome<'a>, Vec<PfVerdict>) {
-    let sides = Sides::of(policies, &wishes);
-    let mut verdicts = Vec::new();
+    desired: DesiredInterfaces,
+) -> (PfDecision<'a>, Vec<PfOutcome>) {
+    let ownership = PfOwnership::new(policies, &desired);
+    let mut outcomes = Vec::new();
     let mut pf: Option<(Interface, NamedPolicy<'a>)> = None;
-    for (policy, wish) in policies.iter().zip(wishes) {
-        let wish = match wish {
-            Ok(wish) => wish,
-            Err(verdict) => {
-                verdicts.push(verdict);
+    for (policy, desired) in policies.iter().zip(desired) {
+        let desired = match desired {
+            Ok(desired) => desired,
+            Err(outcome) => {
+                outcomes.push(outcome);
                 continue;
             }
         };
         let interface = match pf {
-            None => wish,
-            Some((below, previous)) => {
-                let (interface, displaced) = merge(below, wish, previous.priority() == policy.priority());
-                tell_losers(&mut verdicts, policies, policy, displaced);
+            None => desired,
+            Some((lower, previous)) => {
+                let (interface, displaced) = merge(lower, desired, previous.priority() == policy.priority());
+                add_lost_groups(&mut outcomes, policies, policy, displaced);
                 interface
             }
         };
-        verdicts.push(PfVerdict::as_asked());
+        outcomes.push(PfOutcome::satisfied());
         pf = Some((interface, *policy));
     }
-    sides.tell(policies, &mut verdicts);
+    ownership.add_contradictions(policies, &mut outcomes);
     if let Some((interface, winner)) = &pf {
-        tell_overruled(&mut verdicts, policies, winner, interface);
+        add_overruled_settings(&mut outcomes, policies, winner, interface);
     }
-    let outcome = pf.map_or(Outcome::Nobodys, |(interface, winner)| Outcome::Wanted {
-        interface: sides.settle(with_spelling_of(current, interface)),
+    let decision = pf.map_or(PfDecision::Unmanaged, |(interface, winner)| PfDecision::Configured {
+        interface: ownership.apply(keep_link_type_spelling(current, interface)),
         winner,
     });
-    (outcome, verdicts)
+    (decision, outcomes)
 }
 
-/// Who says that the PF is managed outside, and who says that it is ours: the strongest of each side. Where they
-/// disagree it is taken to be managed outside, which destroys nothing, and both are told.
-struct Sides {
-    outside: Option<String>,
-    ours: Option<String>,
+/// Policy of highest precedence that sets externallyManaged, and the one that does not. If there are both, the PF is
+/// treated as externally managed, which destroys nothing, and both policies are told.
+struct PfOwnership {
+    external: Option<String>,
+    internal: Option<String>,
 }
 
-impl Sides {
-    fn of(policies: &[NamedPolicy<'_>], wishes: &Wishes) -> Self {
-        let strongest = |outside: bool| {
-            let of_side = |wish: &Interface| (wish.externally_managed == Some(true)) == outside;
-            let mut all = policies.iter().zip(wishes).rev();
-            all.find(|(_, wish)| wish.as_ref().is_ok_and(of_side)).map(|(policy, _)| policy.name.to_owned())
+impl PfOwnership {
+    fn new(policies: &[NamedPolicy<'_>], desired: &DesiredInterfaces) -> Self {
+        let find_winner = |external: bool| {
+            let agrees = |desired: &Interface| (desired.externally_managed == Some(true)) == external;
+            let mut all = policies.iter().zip(desired).rev();
+            all.find(|(_, desired)| desired.as_ref().is_ok_and(agrees))
+                .map(|(policy, _)| policy.name.to_owned())
         };
-        Self { outside: strongest(true), ours: strongest(false) }
+        Self { external: find_winner(true), internal: find_winner(false) }
     }
 
-    fn settle(&self, interface: Interface) -> Interface {
-        Interface { externally_managed: self.outside.is_some().then_some(true), ..interface }
+    fn apply(&self, interface: Interface) -> Interface {
+        Interface { externally_managed: self.external.is_some().then_some(true), ..interface }
     }
 
-    fn tell(&self, policies: &[NamedPolicy<'_>], verdicts: &mut [PfVerdict]) {
-        let (Some(outside), Some(ours)) = (&self.outside, &self.ours) else { return };
-        for (policy, verdict) in policies.iter().zip(verdicts) {
-            if let PfVerdict::Selected { disagrees_with, .. } = verdict {
-                let says_outside = policy.spec.externally_managed == Some(true);
-                *disagrees_with = Some(if says_outside { ours } else { outside }.clone());
+    fn add_contradictions(&self, policies: &[NamedPolicy<'_>], outcomes: &mut [PfOutcome]) {
+        let (Some(external), Some(internal)) = (&self.external, &self.internal) else { return };
+        for (policy, outcome) in policies.iter().zip(outcomes) {
+            if let PfOutcome::Selected { disagrees_with, .. } = outcome {
+                let is_external = policy.spec.externally_managed == Some(true);
+                *disagrees_with = Some(if is_external { internal } else { external }.clone());
             }
         }
     }
 }
 
-fn tell_losers(
-    verdicts: &mut [PfVerdict],
+/// Adds displaced groups to the outcomes of the policies that lost them.
+fn add_lost_groups(
+    outcomes: &mut [PfOutcome],
     policies: &[NamedPolicy<'_>],
     winner: &NamedPolicy<'_>,
-    displaced: Vec<Displaced>,
+    displaced: Vec<DisplacedGroup>,
 ) {
-    for Displaced { policy, range, why } in displaced {
-        for (loser, verdict) in policies.iter().zip(&mut *verdicts) {
-            if let PfVerdict::Selected { lost, .. } = verdict
+    for DisplacedGroup { policy, range, why } in displaced {
+        for (loser, outcome) in policies.iter().zip(&mut *outcomes) {
+            if let PfOutcome::Selected { lost, .. } = outcome
                 && loser.name == policy
             {
                 let equal_priority = loser.priority() == winner.priority();
-                lost.push(LostGroup { range, to: winner.name.to_owned(), why, equal_priority });
+                lost.push(LostVfGroup { range, to: winner.name.to_owned(), why, equal_priority });
             }
         }
     }
 }
 
-/// Tells those who have VFs on the PF in which of its settings it is not as they want.
-fn tell_overruled(
-    verdicts: &mut [PfVerdict],
+/// Adds the settings that the winner decides to the outcomes of the other policies with VFs on the PF.
+fn add_overruled_settings(
+    outcomes: &mut [PfOutcome],
     policies: &[NamedPolicy<'_>],
     winner: &NamedPolicy<'_>,
     interface: &Interface,
 ) {
     let groups = interface.vf_groups.iter().flatten();
-    for (policy, verdict) in policies.iter().zip(verdicts) {
+    for (policy, outcome) in policies.iter().zip(outcomes) {
         let has_vfs = groups.clone().any(|group| group.policy_name.as_deref() == Some(policy.name));
-        if let PfVerdict::Selected { overruled, .. } = verdict
+        if let PfOutcome::Selected { overruled, .. } = outcome
             && has_vfs
         {
             let equal_priority = policy.priority() == winner.priority();
-            let told = |setting| Overruled { setting, by: winner.name.to_owned(), equal_priority };
-            overruled.extend(differing(policy.spec, winner.spec).map(told));
+            let by_winner =
+                |setting| OverruledSetting { setting, by: winner.name.to_owned(), equal_priority };
+            overruled.extend(differing_settings(policy.spec, winner.spec).map(by_winner));
         }
     }
 }
 
-/// The Go operator writes a link type as the policy spells it. Another spelling alone is no reason to write.
-fn with_spelling_of(current: Option<&Interface>, wanted: Interface) -> Interface {
+/// Keeps the current spelling of the link type: the Go operator writes it as the policy spells it, and a different
+/// spelling alone must not cause a write.
+fn keep_link_type_spelling(current: Option<&Interface>, desired: Interface) -> Interface {
     let spelled = current.and_then(|entry| entry.link_type.as_ref());
-    match (spelled, &wanted.link_type) {
+    match (spelled, &desired.link_type) {
         (Some(spelled), Some(kind)) if spelled.eq_ignore_ascii_case(kind) => {
-            Interface { link_type: Some(spelled.clone()), ..wanted }
+            Interface { link_type: Some(spelled.clone()), ..desired }
         }
-        _ => wanted,
+        _ => desired,
     }
 }

@@ -1,17 +1,17 @@
-//! What holds for a PF as a whole, and so cannot be as each of two policies on it wants.
+//! Settings of a PF as a whole, which all policies on the PF share.
 
 use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::node_policy::{EswitchMode, LinkType};
 
-/// A setting of a PF that two policies want to be different: as the one asked that does not get it, and as the PF is.
+/// Setting of a PF for which two policies request different values. `applied` is the value of the winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PfSetting {
-    EswitchMode { asked: EswitchMode, given: EswitchMode },
-    LinkType { asked: LinkType, given: LinkType },
+    EswitchMode { requested: EswitchMode, applied: EswitchMode },
+    LinkType { requested: LinkType, applied: LinkType },
 }
 
 impl PfSetting {
-    /// Its field in the spec of a policy.
+    /// Returns the field of the setting in the spec of a policy.
     pub const fn field(self) -> &'static str {
         match self {
             Self::EswitchMode { .. } => "eSwitchMode",
@@ -19,32 +19,32 @@ impl PfSetting {
         }
     }
 
-    /// What was asked for, and what the PF is.
-    pub const fn words(self) -> (&'static str, &'static str) {
+    /// Returns the requested and the applied value.
+    pub const fn values(self) -> (&'static str, &'static str) {
         match self {
-            Self::EswitchMode { asked, given } => (asked.as_str(), given.as_str()),
-            Self::LinkType { asked, given } => (asked.upper(), given.upper()),
+            Self::EswitchMode { requested, applied } => (requested.as_str(), applied.as_str()),
+            Self::LinkType { requested, applied } => (requested.upper(), applied.upper()),
         }
     }
 }
 
-/// All settings of a PF in which it is not as the loser wants. Who says nothing of a mode means legacy; who says nothing
-/// of a link type takes any.
-pub(super) fn differing(
+/// Returns the settings for which the loser requests another value than the winner. An absent eSwitchMode means legacy;
+/// an absent linkType accepts any.
+pub(super) fn differing_settings(
     loser: &SriovNetworkNodePolicySpec,
     winner: &SriovNetworkNodePolicySpec,
 ) -> impl Iterator<Item = PfSetting> + use<> {
-    let modes = PfSetting::EswitchMode { asked: mode(loser), given: mode(winner) };
-    let kinds = loser.link_type.zip(winner.link_type);
-    let kinds = kinds.map(|(asked, given)| PfSetting::LinkType { asked, given });
-    [Some(modes), kinds].into_iter().flatten().filter(|setting| {
-        let (asked, given) = setting.words();
-        asked != given
+    let modes = PfSetting::EswitchMode { requested: mode(loser), applied: mode(winner) };
+    let link_types = loser.link_type.zip(winner.link_type);
+    let link_types = link_types.map(|(requested, applied)| PfSetting::LinkType { requested, applied });
+    [Some(modes), link_types].into_iter().flatten().filter(|setting| {
+        let (requested, applied) = setting.values();
+        requested != applied
     })
 }
 
-/// Whether the loser wants vDPA devices, and the winner a mode in which there are none.
-pub(super) fn vdpa_has_no_switchdev(
+/// Returns whether the loser requests vDPA devices and the winner a mode other than switchdev.
+pub(super) fn lacks_switchdev_for_vdpa(
     loser: &SriovNetworkNodePolicySpec,
     winner: &SriovNetworkNodePolicySpec,
 ) -> bool {

@@ -1,54 +1,56 @@
 use core::fmt;
 
+use serde::Serialize;
+
 use super::Step;
-use crate::modules::WELCOME;
+use crate::modules::OPTIONAL_MODULES;
 use crate::node::Problem;
 use crate::prelude::*;
 
-/// How much a change disturbs those who use the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// Worst effect of a step on others. Serialized by the name of the variant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Disruption {
-    /// Nobody notices.
+    /// No effect on others.
     #[default]
     None,
-    /// A VF that no pod holds.
+    /// Only the changed VFs, which no pod holds.
     Vf,
-    /// A PF, in a way that its users do not notice.
+    /// Brief link loss of a PF.
     Pf,
-    /// Pods that use VFs of this node.
+    /// Pods that use VFs of the node must leave.
     Drain,
-    /// The whole node.
+    /// The node reboots.
     Reboot,
 }
 
 impl Disruption {
-    /// As status, events and metrics spell it.
-    pub const fn as_str(self) -> &'static str {
+    /// Returns the text for status, Events, logs and tables.
+    pub const fn description(self) -> &'static str {
         match self {
-            Self::None => "None",
-            Self::Vf => "Vf",
-            Self::Pf => "Pf",
-            Self::Drain => "Drain",
-            Self::Reboot => "Reboot",
+            Self::None => "none",
+            Self::Vf => "these VFs only",
+            Self::Pf => "brief link loss",
+            Self::Drain => "pods must leave",
+            Self::Reboot => "reboot",
         }
     }
 }
 
-/// A step with its reason.
+/// Step with its disruption and its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedStep {
-    /// What to do.
+    /// The step.
     pub step: Step,
-    /// Whom it disturbs.
+    /// Effect of the step on others.
     pub disruption: Disruption,
-    /// Why.
+    /// Reason of the step, for messages.
     pub why: String,
 }
 
 impl PlannedStep {
-    /// Whether the machine is as wanted also without it: it is tried, and that is all.
+    /// Returns whether the desired state is reached even if the step fails.
     pub fn is_optional(&self) -> bool {
-        matches!(&self.step, Step::LoadModule { module, .. } if WELCOME.contains(&module.as_str()))
+        matches!(&self.step, Step::LoadModule { module, .. } if OPTIONAL_MODULES.contains(&module.as_str()))
     }
 }
 
@@ -58,22 +60,23 @@ impl fmt::Display for PlannedStep {
     }
 }
 
-/// What to do, and what cannot be done. In this order when nothing is done at once; [`crate::schedule`] says what may be.
+/// Steps, and problems that prevent the desired state. Steps run in this order; [`crate::schedule`] says which of them
+/// may run in parallel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// What to do: first for the whole machine, then PF by PF, then for the whole machine again (a restart comes last).
+    /// Steps: first those of the machine, then PF by PF, then again those of the machine (a reboot is the last step).
     pub steps: Vec<PlannedStep>,
-    /// What was wanted and cannot be.
+    /// Problems that prevent the desired state.
     pub problems: Vec<Problem>,
 }
 
 impl Plan {
-    /// How much all of it disturbs: as much as its most disturbing step.
+    /// Returns the worst disruption of all steps.
     pub fn disruption(&self) -> Disruption {
         self.steps.iter().map(|planned| planned.disruption).max().unwrap_or_default()
     }
 
-    /// Whether the machine is as wanted.
+    /// Returns whether the desired state is reached.
     pub fn is_done(&self) -> bool {
         self.steps.is_empty() && self.problems.is_empty()
     }

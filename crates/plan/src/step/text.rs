@@ -1,4 +1,4 @@
-//! Steps in words: one line each for people, one word each for metrics.
+//! Texts of steps: one line for messages, one word for metrics.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::facts::Record;
 macro_rules! kinds {
     ($($kind:ident)*) => {
         impl Step {
-            /// Every value that [`Step::kind`] returns.
+            /// All values that [`Step::kind`] returns.
             pub const KINDS: &[&str] = &[$(stringify!($kind)),*];
 
             /// Returns the name of the variant, for metrics and logs.
@@ -32,43 +32,57 @@ kinds! {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WriteRecord { record: Record { pf, making: true, .. } } => {
-                write!(f, "record {pf} as being made")
+            Self::WriteRecord { record } if record.creating_vfs => {
+                f.write_str("write state file: creating VFs of ")?;
+                write_name(record, f)
             }
-            Self::WriteRecord { record } => write!(f, "record {}", record.pf),
-            Self::RemoveRecord { pf } => write!(f, "forget {pf}"),
+            Self::WriteRecord { record } => {
+                f.write_str("write state file of ")?;
+                write_name(record, f)
+            }
+            Self::RemoveRecord { pf } => write!(f, "remove state file of {pf}"),
             Self::SetLinkUp { pf } => write!(f, "set {pf} up"),
             Self::SetPfMtu { pf, mtu } => write!(f, "set {pf} mtu {mtu}"),
             Self::SetAutoprobe { pf, on } => write!(f, "set {pf} autoprobe {}", on_off(*on)),
             Self::SetNumVfs { pf, count } => write!(f, "set {pf} numvfs {count}"),
-            Self::SetEswitchMode { pf, mode, .. } => write!(f, "set {pf} eswitch {}", mode.as_str()),
+            Self::SetEswitchMode { pf, mode, .. } => write!(f, "set {pf} eswitch mode {}", mode.as_str()),
             Self::SetTcOffload { pf, on } => write!(f, "set {pf} hw-tc-offload {}", on_off(*on)),
-            Self::SetSoftwareSteering { pf } => write!(f, "set {pf} flow steering to software"),
+            Self::SetSoftwareSteering { pf } => write!(f, "set {pf} flow_steering_mode smfs"),
             Self::SetFirmware { pf, settings } => write!(f, "set {pf} firmware {settings}"),
-            Self::ResetFirmware { pf } => write!(f, "restart the firmware of {pf}"),
-            Self::ReplayUdev { pf } => write!(f, "have udev look at {pf} again"),
+            Self::ResetFirmware { pf } => write!(f, "reset firmware of {pf}"),
+            Self::ReplayUdev { pf } => write!(f, "trigger udev for {pf}"),
             Self::SetVfMac { vf, mac } => write!(f, "set {vf} mac {mac}"),
             Self::SetVfGuid { vf, guid } => write!(f, "set {vf} guid {guid}"),
             Self::BindVf { vf, driver } => write!(f, "bind {vf} to {driver}"),
             Self::SetVfMtu { vf, mtu } => write!(f, "set {vf} mtu {mtu}"),
-            Self::MakeVdpa { vf, kind } => write!(f, "make {vf} a vdpa device for {}", kind.driver()),
-            Self::RemoveVdpa { vf } => write!(f, "remove the vdpa device of {vf}"),
+            Self::MakeVdpa { vf, kind } => {
+                write!(f, "create vDPA device on {vf} with driver {}", kind.driver())
+            }
+            Self::RemoveVdpa { vf } => write!(f, "remove vDPA device of {vf}"),
             Self::LoadModule { module, options } if options.is_empty() => write!(f, "load module {module}"),
             Self::LoadModule { module, options } => write!(f, "load module {module} {}", options.join(" ")),
             Self::WriteFile { file, .. } => write!(f, "write {}", file.path),
             Self::RemoveFile { path, .. } => write!(f, "remove {path}"),
-            Self::InstallProgram { path } => write!(f, "install this program as {path}"),
+            Self::InstallProgram { path } => write!(f, "install vfleet as {path}"),
             Self::EnableUnit { unit } => write!(f, "enable unit {unit}"),
             Self::DisableUnit { unit } => write!(f, "disable unit {unit}"),
             Self::SetKernelArguments { loader, add, remove } => {
-                write!(f, "change kernel arguments by {}:", loader.as_str())?;
+                write!(f, "change kernel arguments with {}:", loader.as_str())?;
                 add.iter().try_for_each(|argument| write!(f, " +{argument}"))?;
                 remove.iter().try_for_each(|argument| write!(f, " -{argument}"))
             }
-            Self::CountReboot { reboots } => write!(f, "write down reboot {reboots}"),
-            Self::ForgetReboots => f.write_str("forget reboots"),
+            Self::CountReboot { reboots } => write!(f, "write reboot count: {reboots}"),
+            Self::ForgetReboots => f.write_str("remove reboot count"),
             Self::Reboot => f.write_str("reboot"),
         }
+    }
+}
+
+/// Writes the name of the PF, or its PCI address if the record has no name.
+fn write_name(record: &Record, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match record.interface.name.as_deref() {
+        Some(name) if !name.is_empty() => f.write_str(name),
+        _ => write!(f, "{}", record.pf),
     }
 }
 
@@ -79,7 +93,7 @@ const fn on_off(on: bool) -> &'static str {
 impl fmt::Display for VfDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kernel => f.write_str("the kernel's driver"),
+            Self::Kernel => f.write_str("the kernel driver"),
             Self::Named(name) => f.write_str(name),
         }
     }

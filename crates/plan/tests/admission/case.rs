@@ -1,4 +1,4 @@
-//! A case: what is asked, and what must be answered. How it is written: see `../admission.rs`.
+//! Admission case. Its format is described in `../admission.rs`.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,7 +9,7 @@ use vfleet_plan::admission::{Operation, PatchOperation};
 
 use crate::world::{HOME, text};
 
-/// What is asked, and what must be answered.
+/// Request with its expected response.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
@@ -20,14 +20,14 @@ pub(crate) struct Case {
     pub(crate) object: Option<Value>,
     pub(crate) old: Option<Value>,
     #[serde(default)]
-    pub(crate) by: By,
+    pub(crate) by: DecidedBy,
     pub(crate) expect: Expected,
 }
 
-/// Who has the last word.
+/// Component that decides about the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum By {
+pub(crate) enum DecidedBy {
     #[default]
     Ours,
     Schema,
@@ -35,30 +35,30 @@ pub(crate) enum By {
     LookUp,
 }
 
-/// What must be answered.
+/// Expected response.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expected {
     pub(crate) admitted: bool,
     #[serde(default)]
-    pub(crate) errors: Vec<Saying>,
+    pub(crate) errors: Vec<ExpectedFinding>,
     #[serde(default)]
-    pub(crate) warnings: Vec<Saying>,
-    /// Absent: not looked at.
+    pub(crate) warnings: Vec<ExpectedFinding>,
+    /// Not checked if absent.
     pub(crate) patch: Option<Value>,
 }
 
-/// An error or a warning.
+/// Expected error or warning.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Saying {
-    /// Absent: it is about the whole object.
+pub(crate) struct ExpectedFinding {
+    /// Absent for a finding about the whole object.
     field: Option<String>,
     #[serde(default)]
     contains: Vec<String>,
 }
 
-/// What was answered. Errors and warnings as their users read them: `field: text`.
+/// Actual response. Errors and warnings are texts of the form `field: text`.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) errors: Vec<String>,
@@ -77,29 +77,31 @@ impl Case {
         if !is_complete {
             return Err("CREATE has object, UPDATE has object and old, DELETE has old".into());
         }
-        let has_errors = matches!(case.by, By::Ours | By::Schema);
+        let has_errors = matches!(case.by, DecidedBy::Ours | DecidedBy::Schema);
         if has_errors && case.expect.admitted != case.expect.errors.is_empty() {
-            return Err("expect: what is refused has errors, and what is admitted has none".into());
+            return Err("expect: a refused object has errors, and an admitted one has none".into());
         }
         Ok(case)
     }
 
-    /// The object that it is about: in what counts here, old and new are alike.
-    fn subject(&self) -> &Value {
+    /// Returns the new or the stored object, which have the same kind and name.
+    fn any_version(&self) -> &Value {
         self.object.as_ref().or(self.old.as_ref()).unwrap_or(&Value::Null)
     }
 
     pub(crate) fn kind(&self) -> Result<&str, &'static str> {
-        Some(text(self.subject(), "/kind")).filter(|kind| !kind.is_empty()).ok_or("the object has no kind")
+        Some(text(self.any_version(), "/kind"))
+            .filter(|kind| !kind.is_empty())
+            .ok_or("the object has no kind")
     }
 
     pub(crate) fn name(&self) -> Result<&str, &'static str> {
-        let name = text(self.subject(), "/metadata/name");
+        let name = text(self.any_version(), "/metadata/name");
         Some(name).filter(|name| !name.is_empty()).ok_or("the object has no name")
     }
 
     pub(crate) fn namespace(&self) -> Result<&str, &'static str> {
-        let namespace = text(self.subject(), "/metadata/namespace");
+        let namespace = text(self.any_version(), "/metadata/namespace");
         if namespace == HOME {
             return Err("leave metadata.namespace out for the operator's namespace");
         }
@@ -108,55 +110,60 @@ impl Case {
 }
 
 impl Expected {
-    /// All that differs.
+    /// Returns all differences as an error.
     pub(crate) fn compare(&self, found: &Outcome) -> Result<(), String> {
         let mut differences = Vec::new();
         if self.admitted != found.errors.is_empty() {
             differences.push(format!("admitted is {}", found.errors.is_empty()));
         }
-        compare_sayings("error", &self.errors, &found.errors, &mut differences);
-        compare_sayings("warning", &self.warnings, &found.warnings, &mut differences);
+        compare_findings("error", &self.errors, &found.errors, &mut differences);
+        compare_findings("warning", &self.warnings, &found.warnings, &mut differences);
         differences.extend(self.compare_patch(&found.patch).err());
         if differences.is_empty() { Ok(()) } else { Err(differences.join("\n")) }
     }
 
     pub(crate) fn compare_patch(&self, found: &[PatchOperation]) -> Result<(), String> {
         match &self.patch {
-            Some(wanted) if *wanted != json!(found) => {
-                Err(format!("patch is {}, expected {wanted}", json!(found)))
+            Some(expected) if *expected != json!(found) => {
+                Err(format!("patch is {}, expected {expected}", json!(found)))
             }
             _ => Ok(()),
         }
     }
 }
 
-impl Saying {
-    /// Whether a longer text says it among other things.
-    #[allow(dead_code, reason = "this file is part of several tests, and not all look into longer texts")]
+impl ExpectedFinding {
+    /// Returns whether a longer text contains the finding.
+    #[allow(dead_code, reason = "this file is part of several tests, and not all use it")]
     pub(crate) fn is_part_of(&self, text: &str) -> bool {
         let field = self.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
         text.contains(&field) && self.contains.iter().all(|part| text.contains(part))
     }
 
-    fn is(&self, said: &str) -> bool {
+    fn matches(&self, finding: &str) -> bool {
         let text = match &self.field {
-            Some(field) => said.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix(": ")),
-            None => Some(said),
+            Some(field) => finding.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix(": ")),
+            None => Some(finding),
         };
         text.is_some_and(|text| self.contains.iter().all(|part| text.contains(part)))
     }
 }
 
-/// Each that is expected must be said once, and nothing else.
-fn compare_sayings(what: &str, expected: &[Saying], said: &[String], differences: &mut Vec<String>) {
-    let mut left: Vec<_> = said.iter().collect();
-    for saying in expected {
-        match left.iter().position(|text| saying.is(text)) {
-            Some(at) => {
-                left.remove(at);
+/// Compares the findings: each expected one must be found once, and no others.
+fn compare_findings(
+    what: &str,
+    expected: &[ExpectedFinding],
+    found: &[String],
+    differences: &mut Vec<String>,
+) {
+    let mut left: Vec<_> = found.iter().collect();
+    for finding in expected {
+        match left.iter().position(|text| finding.matches(text)) {
+            Some(index) => {
+                left.remove(index);
             }
-            None => differences.push(format!("not said: {what} {saying:?}")),
+            None => differences.push(format!("missing: {what} {finding:?}")),
         }
     }
-    differences.extend(left.into_iter().map(|text| format!("not expected: {what} {text:?}")));
+    differences.extend(left.into_iter().map(|text| format!("unexpected: {what} {text:?}")));
 }

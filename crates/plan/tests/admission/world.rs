@@ -1,4 +1,4 @@
-//! A made-up cluster, and what rules are told of it. Found by looking at every object, one after the other.
+//! Fake cluster, and the facts about it. They are computed by iterating over all objects.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,21 +18,21 @@ use vfleet_api::{
     SriovOperatorConfig,
 };
 use vfleet_plan::admission::{
-    Classes, ConfigFacts, NadSight, NetworkRef, PolicyFacts, PoolFacts, PoolRival, ResourceFacts,
+    ConfigFacts, NadAnnotations, NetworkRef, NodeClasses, PolicyFacts, PoolFacts, PoolRival, ResourceFacts,
 };
-use vfleet_plan::gates::Gate;
+use vfleet_plan::gates::FeatureGate;
 use vfleet_plan::{NamedPolicy, NamedPool, NicIds, NodeIdentity, pool, runs_agent};
 
-/// The operator's namespace, where none is given.
+/// Namespace of the operator, and of objects without a namespace.
 pub(crate) const HOME: &str = "sriov-network-operator";
 
-/// The priority of a pool that gives none.
-const USUAL_PRIORITY: i64 = 99;
+/// Priority of a pool without one.
+const DEFAULT_PRIORITY: i64 = 99;
 
 type Labels = BTreeMap<String, String>;
 type ReadResult<T> = Result<T, Box<dyn Error>>;
 
-/// A world, as it is written.
+/// File format of a world.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct WorldFile {
@@ -48,12 +48,12 @@ struct WorldFile {
 /// Objects by namespace, kind and name.
 pub(crate) type Objects = BTreeMap<(String, String, String), Value>;
 
-/// A made-up cluster.
+/// Fake cluster.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct FakeCluster {
     pub(crate) dev_mode: bool,
-    /// Of all namespaces.
-    pub(crate) nads: BTreeMap<NetworkRef, NadSight>,
+    /// NADs of all namespaces.
+    pub(crate) nads: BTreeMap<NetworkRef, NadAnnotations>,
     nodes: BTreeMap<String, Labels>,
     states: BTreeMap<String, SriovNetworkNodeState>,
     policies: BTreeMap<String, SriovNetworkNodePolicy>,
@@ -62,8 +62,8 @@ pub(crate) struct World {
     nic_ids: Option<NicIds>,
 }
 
-impl World {
-    /// The world `name` of the folder `worlds`, with some objects besides.
+impl FakeCluster {
+    /// Reads the world `name` from the folder `worlds`, and adds objects.
     pub(crate) fn read(worlds: &Path, name: &str, also: &[Value]) -> ReadResult<Self> {
         let (dev_mode, mut objects) = read_objects(worlds, name)?;
         add(&mut objects, also)?;
@@ -85,24 +85,28 @@ impl World {
         })
     }
 
-    /// Of the policy `name` that says this.
+    /// Returns the facts about a policy.
     pub(crate) fn policy_facts<'a>(
         &'a self,
         name: &'a str,
         spec: &'a SriovNetworkNodePolicySpec,
     ) -> PolicyFacts<'a> {
-        let mut classes = Classes::among(NamedPolicy { name, spec }, &self.named_policies());
+        let mut classes = NodeClasses::with_candidate(NamedPolicy { name, spec }, &self.named_policies());
         for (node, labels) in &self.nodes {
             let status = self.states.get(node).and_then(|state| state.status.as_ref());
             let cards = status.and_then(|status| status.interfaces.as_deref());
             classes.add(node, labels, self.has_agent(labels), cards);
         }
-        classes.facts_of(name, Gate::ManageSoftwareBridges.is_on(&self.config), self.nic_ids.as_ref())
+        classes.collect_facts(
+            name,
+            FeatureGate::ManageSoftwareBridges.is_enabled(&self.config),
+            self.nic_ids.as_ref(),
+        )
     }
 
-    /// Of the pool `name` that says this.
+    /// Returns the facts about a pool.
     pub(crate) fn pool_facts(&self, name: &str, spec: &SriovNetworkPoolConfigSpec) -> PoolFacts<'_> {
-        let priority = |spec: &SriovNetworkPoolConfigSpec| spec.priority.unwrap_or(USUAL_PRIORITY);
+        let priority = |spec: &SriovNetworkPoolConfigSpec| spec.priority.unwrap_or(DEFAULT_PRIORITY);
         let selected = self.selected_by(&NamedPool { name, spec });
         let is_rival = |(other, pool): &(&String, &SriovNetworkPoolConfig)| {
             name != DEFAULT_POOL
@@ -118,27 +122,27 @@ impl World {
         PoolFacts { selected: selected.len(), rival }
     }
 
-    /// Of an operator config that shall be `new`, or shall go.
+    /// Returns the facts about an operator config that is changed to `new`, or deleted.
     pub(crate) fn config_facts(&self, new: Option<&SriovOperatorConfigSpec>) -> ConfigFacts<'_> {
         let is_in_progress = |state: &SriovNetworkNodeState| {
             state.status.as_ref().is_some_and(|status| status.sync_status.as_deref() == Some(IN_PROGRESS))
         };
-        let wants_bridge = |spec: &SriovNetworkNodePolicySpec| {
+        let requests_bridge = |spec: &SriovNetworkNodePolicySpec| {
             spec.bridge.as_ref().is_some_and(|bridge| bridge.ovs.is_some() || bridge.linux.is_some())
         };
-        let followed = || self.named_policies().into_iter().filter(|policy| policy.name != IGNORED_POLICY);
+        let used = || self.named_policies().into_iter().filter(|policy| policy.name != IGNORED_POLICY);
         ConfigFacts {
             in_progress: names(self.states.iter().filter(|(_, state)| is_in_progress(state))),
-            policies: followed().map(|policy| policy.name).collect(),
-            with_bridge: followed()
-                .filter(|policy| wants_bridge(policy.spec))
+            policies: used().map(|policy| policy.name).collect(),
+            with_bridge: used()
+                .filter(|policy| requests_bridge(policy.spec))
                 .map(|policy| policy.name)
                 .collect(),
-            left_out: new.map(|new| self.left_out_by(new)).unwrap_or_default(),
+            losing_agent: new.map(|new| self.nodes_losing_agent(new)).unwrap_or_default(),
         }
     }
 
-    /// Of a network that names this resource.
+    /// Returns the facts about a network with this resource.
     pub(crate) fn resource_facts(&self, resource: &str) -> ResourceFacts<'_> {
         let offered_by = self
             .named_policies()
@@ -161,15 +165,15 @@ impl World {
         has_agent(&self.config, labels)
     }
 
-    fn left_out_by(&self, new: &SriovOperatorConfigSpec) -> Vec<&str> {
+    fn nodes_losing_agent(&self, new: &SriovOperatorConfigSpec) -> Vec<&str> {
         let has_vfs = |node: &str| {
             let interfaces = self.states.get(node).and_then(|state| state.spec.interfaces.as_ref());
             let mut groups = interfaces.into_iter().flatten().flat_map(|pf| pf.vf_groups.iter().flatten());
             groups.next().is_some()
         };
-        let is_left_out =
+        let loses_agent =
             |node: &str, labels| self.has_agent(labels) && !has_agent(new, labels) && has_vfs(node);
-        names(self.nodes.iter().filter(|(node, labels)| is_left_out(node, labels)))
+        names(self.nodes.iter().filter(|(node, labels)| loses_agent(node, labels)))
     }
 }
 
@@ -181,12 +185,12 @@ fn names<'a, T: 'a>(entries: impl Iterator<Item = (&'a String, &'a T)>) -> Vec<&
     entries.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The text at `pointer`, or none.
+/// Returns the text at `pointer`, or an empty one.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What is in the world `name` of the folder `worlds`, and whether every card is reported there.
+/// Reads `devMode` and the objects of the world `name` in the folder `worlds`.
 pub(crate) fn read_objects(worlds: &Path, name: &str) -> ReadResult<(bool, Objects)> {
     let path = worlds.join(format!("{name}.yaml"));
     let read = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -196,18 +200,18 @@ pub(crate) fn read_objects(worlds: &Path, name: &str) -> ReadResult<(bool, Objec
         Some(other) => read_objects(worlds, other)?,
         None => (false, Objects::new()),
     };
-    for left_out in &file.without {
+    for removed in &file.without {
         let before = objects.len();
-        objects.retain(|(_, kind, name), _| format!("{kind}/{name}") != *left_out);
+        objects.retain(|(_, kind, name), _| format!("{kind}/{name}") != *removed);
         if objects.len() == before {
-            return Err(format!("{}: there is no {left_out} to leave out", path.display()).into());
+            return Err(format!("{}: there is no {removed} to remove", path.display()).into());
         }
     }
     add(&mut objects, &file.objects)?;
     Ok((dev_mode || file.dev_mode, objects))
 }
 
-/// Adds objects, in place of those of the same kind and name.
+/// Adds objects, or replaces those of the same kind and name.
 pub(crate) fn add(objects: &mut Objects, more: &[Value]) -> ReadResult<()> {
     for object in more {
         let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
@@ -223,26 +227,26 @@ pub(crate) fn add(objects: &mut Objects, more: &[Value]) -> ReadResult<()> {
     Ok(())
 }
 
-/// Objects of one kind in the operator's namespace, or in none.
-fn of_kind<T: DeserializeOwned>(objects: &Objects, wanted: &str) -> ReadResult<BTreeMap<String, T>> {
-    let here = objects.iter().filter(|((namespace, kind, _), _)| namespace == HOME && kind == wanted);
-    here.map(|((_, _, name), object)| {
-        let object =
-            serde_json::from_value(object.clone()).map_err(|error| format!("{wanted} {name}: {error}"))?;
+/// Returns the objects of one kind in the operator's namespace, or without a namespace.
+fn of_kind<T: DeserializeOwned>(objects: &Objects, expected_kind: &str) -> ReadResult<BTreeMap<String, T>> {
+    let own = objects.iter().filter(|((namespace, kind, _), _)| namespace == HOME && kind == expected_kind);
+    own.map(|((_, _, name), object)| {
+        let object = serde_json::from_value(object.clone())
+            .map_err(|error| format!("{expected_kind} {name}: {error}"))?;
         Ok((name.clone(), object))
     })
     .collect()
 }
 
-fn nads(objects: &Objects) -> BTreeMap<NetworkRef, NadSight> {
+fn nads(objects: &Objects) -> BTreeMap<NetworkRef, NadAnnotations> {
     objects
         .iter()
         .filter(|((_, kind, _), _)| kind == "NetworkAttachmentDefinition")
         .map(|((namespace, _, name), object)| {
             let annotations = strings(&object["metadata"]["annotations"]);
-            let at = NetworkRef { namespace: namespace.clone(), name: name.clone() };
+            let network = NetworkRef { namespace: namespace.clone(), name: name.clone() };
             let resource = annotations.get(NAD_RESOURCE).cloned();
-            (at, NadSight { resource, node_selector: annotations.get(NAD_NODE_SELECTOR).cloned() })
+            (network, NadAnnotations { resource, node_selector: annotations.get(NAD_NODE_SELECTOR).cloned() })
         })
         .collect()
 }

@@ -1,43 +1,43 @@
-//! What an agent does: the product's decision on its node state.
+//! Agents, with the decisions of `vfleet_plan::drain`.
 
 use vfleet_api::node_state::DrainStatus;
-use vfleet_plan::drain::{AgentMove, StateFacts, Writer, agent_move};
+use vfleet_plan::drain::{AgentAction, StateFacts, StatusWriter, plan_agent_action};
 
-use crate::world::{Agent, World};
+use crate::model::{Agent, ModelState};
 
-impl World {
-    /// The agent's next step.
-    pub(crate) fn agent_acts(&mut self, node: usize) {
+impl ModelState {
+    /// Executes the next step of the agent.
+    pub(crate) fn run_agent(&mut self, node: usize) {
         let agent = &mut self.agents[node];
-        if agent.works {
-            *agent = Agent { need: None, works: false };
+        if agent.is_busy {
+            *agent = Agent { needed: None, is_busy: false };
             return;
         }
         let Some(state) = self.api.states[node] else { return };
-        let written = StateFacts { writer: Writer::Agent, ..state };
-        match agent_move(&state, agent.need, agent.need.is_some(), self.agents_now()) {
-            AgentMove::Wait => {}
-            AgentMove::Proceed => self.agents[node].works = true,
-            AgentMove::Ask { scope, request } => {
+        let written = StateFacts { writer: StatusWriter::Agent, ..state };
+        match plan_agent_action(&state, agent.needed, agent.needed.is_some(), self.agents_now()) {
+            AgentAction::Wait => {}
+            AgentAction::Proceed => self.agents[node].is_busy = true,
+            AgentAction::Request { scope, request } => {
                 let status = DrainStatus::DrainRequired;
                 let asked = StateFacts { status, scope, request: Some(request), retry: None, ..written };
                 self.set_state(node, Some(asked), None);
             }
-            AgentMove::BeIdle => {
+            AgentAction::SetIdle => {
                 self.set_state(node, Some(StateFacts { status: DrainStatus::Idle, ..written }), None);
             }
         }
     }
 
-    /// Whether there is one.
+    /// Returns whether the agent has a next step.
     pub(crate) fn agent_can_act(&self, node: usize) -> bool {
-        let Agent { need, works } = self.agents[node];
-        let Some(state) = self.api.states[node] else { return works };
-        works
-            || match agent_move(&state, need, need.is_some(), self.agents_now()) {
-                AgentMove::Wait => false,
-                AgentMove::Proceed => need.is_some(),
-                AgentMove::Ask { .. } | AgentMove::BeIdle => true,
+        let Agent { needed, is_busy } = self.agents[node];
+        let Some(state) = self.api.states[node] else { return is_busy };
+        is_busy
+            || match plan_agent_action(&state, needed, needed.is_some(), self.agents_now()) {
+                AgentAction::Wait => false,
+                AgentAction::Proceed => needed.is_some(),
+                AgentAction::Request { .. } | AgentAction::SetIdle => true,
             }
     }
 }

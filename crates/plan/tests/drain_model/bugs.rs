@@ -1,31 +1,31 @@
-//! Defects that are put in between the product's decisions and the API server, to see that each is found.
+//! Bugs inserted between the decisions and the API server, to check that the properties find them.
 
 use vfleet_plan::drain::{DrainFacts, NodeAction, Slot, SlotPlan};
 
-use crate::world::{Pod, Write};
+use crate::model::{Pod, Write};
 
-/// A defect.
+/// Inserted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     None,
-    /// A pool's list is written whatever its version.
+    /// Slots are written without a version check.
     UnguardedSlots,
-    /// A node state is written whatever its version.
+    /// Node states are written without a version check.
     UnguardedStates,
-    /// Slots are taken back although somebody may still be about to cordon the node.
-    NoConclusion,
-    /// For slots, what is seen counts as if it had just been read.
+    /// Slots are freed although a replica may still be about to cordon the node.
+    NoFinishRecord,
+    /// Slots are planned without reading the objects again.
     NoVerification,
-    /// `Draining_Complete` when pods are told to end.
-    EndingIsGone,
-    /// Nothing is uncordoned.
+    /// `Draining_Complete` while pods are terminating.
+    TerminatingIsGone,
+    /// Nodes are not uncordoned.
     NoUncordon,
-    /// A node that asks again is not marked anew.
+    /// The mark is not renewed for a new request.
     OldMark,
-    /// Nobody who waits is given a slot.
+    /// No slot is granted.
     NoGrant,
-    /// Slots are not taken back.
-    NoReturn,
+    /// Slots are not freed.
+    NoRelease,
 }
 
 impl Bug {
@@ -42,10 +42,10 @@ impl Bug {
         DrainFacts { is_verified: facts.is_verified || self == Self::NoVerification, ..facts }
     }
 
-    /// `listed` are the pool's slots so far.
+    /// Changes a slot plan. `listed` are the current slots of the pool.
     pub(crate) fn distort_slots(self, mut plan: SlotPlan, listed: &[Slot]) -> SlotPlan {
         match self {
-            Self::NoReturn => {
+            Self::NoRelease => {
                 let is_kept = |slot: &&Slot| plan.slots.iter().all(|other| other.node != slot.node);
                 let kept: Vec<_> = listed.iter().filter(is_kept).cloned().collect();
                 plan.slots.extend(kept);
@@ -55,7 +55,7 @@ impl Bug {
                 slots: plan.slots.into_iter().filter(|slot| !plan.granted.contains(&slot.node)).collect(),
                 ..plan
             },
-            Self::NoConclusion if !plan.conclude.is_empty() => SlotPlan {
+            Self::NoFinishRecord if !plan.conclude.is_empty() => SlotPlan {
                 slots: plan.slots.into_iter().filter(|slot| !plan.conclude.contains(slot)).collect(),
                 conclude: Vec::new(),
                 ..plan
@@ -66,12 +66,12 @@ impl Bug {
 
     pub(crate) fn distort_action(self, action: NodeAction) -> NodeAction {
         match action {
-            NodeAction::Uncordon { .. } if self == Self::NoUncordon => NodeAction::Rest,
+            NodeAction::Uncordon { .. } if self == Self::NoUncordon => NodeAction::None,
             action => action,
         }
     }
 
-    /// Whether a write goes through on top of an older version.
+    /// Returns whether a write succeeds with an old version.
     pub(crate) fn is_unguarded(self, write: &Write) -> bool {
         match write {
             Write::Slots(..) => self == Self::UnguardedSlots,
@@ -81,6 +81,6 @@ impl Bug {
     }
 
     pub(crate) fn is_gone(self, pod: Pod) -> bool {
-        pod == Pod::None || self == Self::EndingIsGone && pod == Pod::Ending
+        pod == Pod::None || self == Self::TerminatingIsGone && pod == Pod::Terminating
     }
 }

@@ -1,42 +1,42 @@
-//! Whether every run ends: a run without an end comes through some states again and again.
+//! Check that every run ends: an endless run visits a cycle of states.
 //!
-//! What changes is seen some time: runs in which a replica never sees what is there to see are left out. As long as it
-//! does not, it may take what another has done for a mistake, and mend it for ever.
+//! Runs in which a replica never observes an available change are left out: such a replica may undo the writes of the
+//! other one for ever.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use stateright::Model;
 
+use crate::model::ModelState;
 use crate::protocol::{Action, Protocol};
-use crate::world::World;
 
 struct Edge {
     to: usize,
     action: Action,
 }
 
-/// What happens in a run that never ends, if there is one.
+/// Returns the actions of an endless run, if there is one.
 pub(crate) fn find_endless(protocol: &Protocol) -> Option<Vec<Action>> {
     let edges = graph(protocol);
     components(&edges).into_iter().find_map(|component| endless(&edges, &component))
 }
 
-/// All that can happen, by state. Here it matters which replica is which.
+/// Builds the graph of all states and actions. Here replicas are not interchangeable.
 fn graph(protocol: &Protocol) -> Vec<Vec<Edge>> {
     let mut known = HashMap::new();
     let mut edges: Vec<Vec<Edge>> = Vec::new();
-    let mut left: Vec<(usize, World)> = protocol.init_states().into_iter().enumerate().collect();
-    for (number, world) in &left {
-        known.insert(print(world), *number);
+    let mut left: Vec<(usize, ModelState)> = protocol.init_states().into_iter().enumerate().collect();
+    for (number, model) in &left {
+        known.insert(fingerprint(model), *number);
         edges.push(Vec::new());
     }
     let mut actions = Vec::new();
-    while let Some((from, world)) = left.pop() {
-        protocol.actions(&world, &mut actions);
+    while let Some((from, model)) = left.pop() {
+        protocol.actions(&model, &mut actions);
         for action in actions.drain(..) {
-            let next = protocol.next_state(&world, action).unwrap();
-            let to = *known.entry(print(&next)).or_insert_with(|| {
+            let next = protocol.next_state(&model, action).unwrap();
+            let to = *known.entry(fingerprint(&next)).or_insert_with(|| {
                 edges.push(Vec::new());
                 left.push((edges.len() - 1, next));
                 edges.len() - 1
@@ -47,13 +47,13 @@ fn graph(protocol: &Protocol) -> Vec<Vec<Edge>> {
     edges
 }
 
-fn print(world: &World) -> u64 {
+fn fingerprint(model: &ModelState) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (world, world.replicas).hash(&mut hasher);
+    (model, model.replicas).hash(&mut hasher);
     hasher.finish()
 }
 
-/// States that lead to each other, in groups (Kosaraju's way: forwards for the order, then backwards).
+/// Returns the strongly connected components (Kosaraju's algorithm).
 fn components(edges: &[Vec<Edge>]) -> Vec<Vec<usize>> {
     let forwards: Vec<Vec<usize>> =
         edges.iter().map(|all| all.iter().map(|edge| edge.to).collect()).collect();
@@ -63,29 +63,30 @@ fn components(edges: &[Vec<Edge>]) -> Vec<Vec<usize>> {
             backwards[*to].push(from);
         }
     }
-    let mut seen = vec![false; edges.len()];
-    let order: Vec<usize> = (0..edges.len()).flat_map(|start| visit(&forwards, start, &mut seen)).collect();
-    seen.fill(false);
-    order.into_iter().rev().map(|start| visit(&backwards, start, &mut seen)).collect()
+    let mut visited = vec![false; edges.len()];
+    let order: Vec<usize> =
+        (0..edges.len()).flat_map(|start| visit(&forwards, start, &mut visited)).collect();
+    visited.fill(false);
+    order.into_iter().rev().map(|start| visit(&backwards, start, &mut visited)).collect()
 }
 
-/// What can be reached and was not seen yet; what leads to others comes after them.
-fn visit(edges: &[Vec<usize>], start: usize, seen: &mut [bool]) -> Vec<usize> {
+/// Returns the unvisited nodes reachable from `start` in post-order.
+fn visit(edges: &[Vec<usize>], start: usize, visited: &mut [bool]) -> Vec<usize> {
     let mut order = Vec::new();
-    let mut way = Vec::new();
-    if !std::mem::replace(&mut seen[start], true) {
-        way.push((start, 0));
+    let mut path = Vec::new();
+    if !std::mem::replace(&mut visited[start], true) {
+        path.push((start, 0));
     }
-    while let Some((place, next)) = way.last_mut() {
-        match edges[*place].get(*next) {
+    while let Some((node, next)) = path.last_mut() {
+        match edges[*node].get(*next) {
             None => {
-                order.push(*place);
-                way.pop();
+                order.push(*node);
+                path.pop();
             }
             Some(to) => {
                 *next += 1;
-                if !std::mem::replace(&mut seen[*to], true) {
-                    way.push((*to, 0));
+                if !std::mem::replace(&mut visited[*to], true) {
+                    path.push((*to, 0));
                 }
             }
         }
@@ -93,22 +94,22 @@ fn visit(edges: &[Vec<usize>], start: usize, seen: &mut [bool]) -> Vec<usize> {
     order
 }
 
-/// What happens among states that lead to each other, if it can go on although everything is seen some time.
+/// Returns the actions within a component, if they form an endless run in which every change is observed eventually.
 fn endless(edges: &[Vec<Edge>], component: &[usize]) -> Option<Vec<Action>> {
     let states: HashSet<usize> = component.iter().copied().collect();
     let all = || component.iter().flat_map(|state| &edges[*state]);
-    let mut told: Vec<Action> = Vec::new();
+    let mut actions: Vec<Action> = Vec::new();
     for edge in all().filter(|edge| states.contains(&edge.to)) {
-        if !told.contains(&edge.action) {
-            told.push(edge.action);
+        if !actions.contains(&edge.action) {
+            actions.push(edge.action);
         }
     }
-    let is_always_there = |action: &Action| {
+    let is_always_available = |action: &Action| {
         component.iter().all(|state| edges[*state].iter().any(|edge| edge.action == *action))
     };
-    let is_never_seen = |action: &Action| {
-        matches!(action, Action::See(..)) && !told.contains(action) && is_always_there(action)
+    let is_never_observed = |action: &Action| {
+        matches!(action, Action::Observe(..)) && !actions.contains(action) && is_always_available(action)
     };
-    let goes_on = !told.is_empty() && !all().any(|edge| is_never_seen(&edge.action));
-    goes_on.then_some(told)
+    let is_endless = !actions.is_empty() && !all().any(|edge| is_never_observed(&edge.action));
+    is_endless.then_some(actions)
 }

@@ -1,24 +1,25 @@
-//! Whatever a pod says of its networks: no panic, and what it is given is what it names.
+//! Properties of resource injection: no annotation causes a panic, and a pod gets the resources that it names.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use vfleet_plan::admission::{
-    BadNetworks, Injection, NadSight, NamedNetwork, NetworkRef, inject, networks_of_pod,
+    Injection, NadAnnotations, NamedNetwork, NetworkAnnotationError, NetworkRef, inject_resources,
+    read_pod_networks,
 };
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-fn named(text: &str) -> Value {
+fn pod_with_networks(text: &str) -> Value {
     json!({ "metadata": { "annotations": { NETWORKS: text } } })
 }
 
-fn networks(pod: &Value, namespace: &str) -> Result<Vec<NetworkRef>, BadNetworks> {
-    Ok(networks_of_pod(pod, namespace)?.into_iter().map(|named| named.network).collect())
+fn networks(pod: &Value, namespace: &str) -> Result<Vec<NetworkRef>, NetworkAnnotationError> {
+    Ok(read_pod_networks(pod, namespace)?.into_iter().map(|named| named.network).collect())
 }
 
-/// Texts that are nearly an annotation.
+/// Texts that are almost valid annotations.
 fn nearly_networks() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a",
@@ -50,12 +51,12 @@ fn any_name() -> impl Strategy<Value = String> {
     "[a-z0-9]([-a-z0-9.]{0,8}[a-z0-9])?"
 }
 
-/// The namespace where it is not the pod's, the name, and the interface where one is given.
+/// Optional namespace, name and optional interface of a network.
 fn any_network() -> impl Strategy<Value = (Option<String>, String, Option<String>)> {
     (prop::option::of(any_name()), any_name(), prop::option::of("[a-z0-9]{1,8}"))
 }
 
-/// Some of the resources that networks have, each with how much of it is asked for.
+/// Resources of a container, with their requested numbers.
 fn any_resources() -> impl Strategy<Value = Option<Value>> {
     let name = prop::sample::select(vec!["cpu", "openshift.io/a", "openshift.io/b", "x.io/a~b"]);
     let amount = prop_oneof![(0u64..5).prop_map(|n| json!(n)), (0u64..5).prop_map(|n| json!(n.to_string()))];
@@ -94,7 +95,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
     )
 }
 
-fn any_nads() -> impl Strategy<Value = Vec<(NamedNetwork, NadSight)>> {
+fn any_nads() -> impl Strategy<Value = Vec<(NamedNetwork, NadAnnotations)>> {
     let resource = prop::sample::select(vec!["openshift.io/a", "openshift.io/b", "x.io/a~b", "cpu", ""]);
     let selector = prop::sample::select(vec!["rack=a", "rack=b", "zone", "a/b~c=a", "x=y=z", "", "="]);
     let nad = (any_name(), prop::option::of(resource), prop::option::of(selector));
@@ -109,7 +110,7 @@ fn any_nads() -> impl Strategy<Value = Vec<(NamedNetwork, NadSight)>> {
                 let text = |text: Option<&str>| text.map(str::to_owned);
                 (
                     NamedNetwork { network, may_be_elsewhere: false },
-                    NadSight { resource: text(*resource), node_selector: text(*node_selector) },
+                    NadAnnotations { resource: text(*resource), node_selector: text(*node_selector) },
                 )
             })
             .collect()
@@ -123,8 +124,8 @@ fn patched(pod: &Value, injection: &Injection) -> Value {
     pod
 }
 
-/// What a container says of a resource in `requests` or `limits`.
-fn said<'a>(container: &'a Value, part: &str, resource: &str) -> Option<&'a Value> {
+/// Returns the entry of a resource in `requests` or `limits`.
+fn entry<'a>(container: &'a Value, part: &str, resource: &str) -> Option<&'a Value> {
     container.get("resources")?.get(part)?.get(resource)
 }
 
@@ -132,33 +133,33 @@ fn containers(pod: &Value) -> &[Value] {
     pod["spec"]["containers"].as_array().unwrap()
 }
 
-fn asks(pod: &Value, resource: &str) -> bool {
-    let asks =
-        |container| ["requests", "limits"].iter().any(|part| said(container, part, resource).is_some());
+fn requests(pod: &Value, resource: &str) -> bool {
+    let has_entry =
+        |container| ["requests", "limits"].iter().any(|part| entry(container, part, resource).is_some());
     let init = pod["spec"]["initContainers"].as_array().into_iter().flatten();
     let sidecars = init.filter(|container| container["restartPolicy"] == "Always");
-    containers(pod).iter().chain(sidecars).any(asks)
+    containers(pod).iter().chain(sidecars).any(has_entry)
 }
 
 proptest! {
     #![proptest_config(crate::config(5000))]
 
     #[test]
-    fn any_text_is_a_list_of_networks_or_a_fault(text in nearly_networks()) {
-        match networks(&named(&text), "own") {
+    fn any_text_is_a_list_of_networks_or_an_error(text in nearly_networks()) {
+        match networks(&pod_with_networks(&text), "own") {
             Ok(found) => {
                 let words: Vec<_> = found.iter().map(ToString::to_string).collect();
-                prop_assert_eq!(networks(&named(&words.join(",")), "other").unwrap(), found);
+                prop_assert_eq!(networks(&pod_with_networks(&words.join(",")), "other").unwrap(), found);
             }
             Err(bad) => {
                 let text = bad.to_string();
-                prop_assert!(text.starts_with(NETWORKS) && text.ends_with("no resources are requested"), "{}", text);
+                prop_assert!(text.starts_with("annotation k8s.v1.cni.cncf.io/networks") && text.ends_with("no resources are requested"), "{}", text);
             }
         }
     }
 
     #[test]
-    fn networks_in_words_and_in_json_are_the_same(given in prop::collection::vec(any_network(), 1..6)) {
+    fn the_short_form_and_json_give_the_same_networks(given in prop::collection::vec(any_network(), 1..6)) {
         let word = |(namespace, name, interface): &(Option<String>, String, Option<String>)| {
             let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
             let interface = interface.as_ref().map(|interface| format!("@{interface}")).unwrap_or_default();
@@ -167,14 +168,14 @@ proptest! {
         let element = |(namespace, name, interface): &(Option<String>, String, Option<String>)| {
             json!({ "namespace": namespace, "name": name, "interface": interface })
         };
-        let wanted: Vec<_> = given.iter().map(|(namespace, name, _)| NetworkRef {
+        let expected: Vec<_> = given.iter().map(|(namespace, name, _)| NetworkRef {
             namespace: namespace.clone().unwrap_or_else(|| "own".to_owned()),
             name: name.clone(),
         }).collect();
         let words: Vec<_> = given.iter().map(word).collect();
-        prop_assert_eq!(&networks(&named(&words.join(" , ")), "own").unwrap(), &wanted);
+        prop_assert_eq!(&networks(&pod_with_networks(&words.join(" , ")), "own").unwrap(), &expected);
         let elements = given.iter().map(element).collect::<Value>();
-        prop_assert_eq!(&networks(&named(&elements.to_string()), "own").unwrap(), &wanted);
+        prop_assert_eq!(&networks(&pod_with_networks(&elements.to_string()), "own").unwrap(), &expected);
     }
 }
 
@@ -182,69 +183,69 @@ proptest! {
     #![proptest_config(crate::config(2000))]
 
     #[test]
-    fn a_pod_is_given_what_it_names_and_loses_nothing(pod in any_pod(), nads in any_nads()) {
-        let injection = inject(&pod, &nads);
+    fn a_pod_gets_the_resources_that_it_names_and_loses_nothing(pod in any_pod(), nads in any_nads()) {
+        let injection = inject_resources(&pod, &nads);
         let after = patched(&pod, &injection);
         if containers(&pod).is_empty() {
             prop_assert_eq!(&after, &pod);
             return Ok(());
         }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        // With a name that no resource can have the API server would refuse the pod.
-        let can_be = |name: &&str| name.contains('/') && !name.contains('~');
-        for resource in nads.iter().filter_map(|(_, nad)| nad.resource.as_deref()).filter(can_be) {
+        // The API server would refuse a pod with an invalid resource name.
+        let is_valid = |name: &&str| name.contains('/') && !name.contains('~');
+        for resource in nads.iter().filter_map(|(_, nad)| nad.resource.as_deref()).filter(is_valid) {
             *counts.entry(resource).or_default() += 1;
         }
         let first = &containers(&after)[0];
         for (resource, count) in &counts {
-            if !asks(&pod, resource) {
+            if !requests(&pod, resource) {
                 for part in ["requests", "limits"] {
-                    prop_assert_eq!(said(first, part, resource), Some(&json!(count.to_string())));
+                    prop_assert_eq!(entry(first, part, resource), Some(&json!(count.to_string())));
                 }
             }
         }
-        // What is taken off again is what was added, and nothing else.
+        // Without the added entries the pod is as before.
         let mut without = after.clone();
-        let added: Vec<_> = counts.keys().filter(|resource| !asks(&pod, resource)).collect();
+        let added: Vec<_> = counts.keys().filter(|resource| !requests(&pod, resource)).collect();
         for part in ["requests", "limits"] {
             let part = without["spec"]["containers"][0].pointer_mut(&format!("/resources/{part}"));
             if let Some(Value::Object(part)) = part {
                 part.retain(|name, _| !added.contains(&&name.as_str()));
             }
         }
-        prop_assert_eq!(without_nothing(&without["spec"]["containers"]), without_nothing(&pod["spec"]["containers"]));
+        prop_assert_eq!(without_empty_values(&without["spec"]["containers"]), without_empty_values(&pod["spec"]["containers"]));
         prop_assert_eq!(&after["spec"]["initContainers"], &pod["spec"]["initContainers"]);
         let given = pod["spec"]["nodeSelector"].as_object().cloned().unwrap_or_default();
         for (label, value) in &given {
             prop_assert_eq!(&after["spec"]["nodeSelector"][label], value);
         }
 
-        let again = inject(&after, &nads);
+        let again = inject_resources(&after, &nads);
         prop_assert!(again.patch.is_empty(), "{:?}", again.patch);
     }
 
     #[test]
-    fn no_pod_is_too_odd(spec in any_json(), annotations in any_json(), nads in any_nads()) {
+    fn any_pod_is_handled_without_a_panic(spec in any_json(), annotations in any_json(), nads in any_nads()) {
         let pod = json!({ "metadata": { "annotations": annotations }, "spec": spec });
-        let _ = networks_of_pod(&pod, "own");
-        patched(&pod, &inject(&pod, &nads));
+        let _ = read_pod_networks(&pod, "own");
+        patched(&pod, &inject_resources(&pod, &nads));
     }
 }
 
-/// Without what is empty: `resources: {limits: {}}` says as much as nothing.
-fn without_nothing(value: &Value) -> Value {
+/// Removes empty values: `resources: {limits: {}}` means the same as no resources.
+fn without_empty_values(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let members = members.iter().map(|(name, value)| (name.clone(), without_nothing(value)));
-            let is_nothing = |value: &Value| value.is_null() || *value == Value::Object(Map::new());
-            Value::Object(members.filter(|(_, value)| !is_nothing(value)).collect())
+            let members = members.iter().map(|(name, value)| (name.clone(), without_empty_values(value)));
+            let is_empty = |value: &Value| value.is_null() || *value == Value::Object(Map::new());
+            Value::Object(members.filter(|(_, value)| !is_empty(value)).collect())
         }
-        Value::Array(items) => items.iter().map(without_nothing).collect(),
+        Value::Array(items) => items.iter().map(without_empty_values).collect(),
         other => other.clone(),
     }
 }
 
-/// Of the names that are looked for, and of any type.
+/// JSON of any type, with member names that injection reads.
 fn any_json() -> impl Strategy<Value = Value> {
     let name = prop::sample::select(vec![
         "containers",

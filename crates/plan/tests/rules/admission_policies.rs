@@ -1,5 +1,4 @@
-//! Rules of policies, where one case is not enough: what holds for any policies on any nodes, and what the API server
-//! refuses before it asks.
+//! Properties of the admission rules of policies, for any policies on any nodes, and rules that the schema has too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +9,10 @@ use serde_json::{Value, json};
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_plan::admission::{
-    Classes, Finding, Findings, Installation, NodeClass, Operation, PolicyFacts, Request, check_policy,
-    largest_classes,
+    Finding, Findings, Installation, NodeClass, NodeClasses, Operation, PolicyFacts, Request, check_policy,
+    keep_largest_classes,
 };
-use vfleet_plan::{NamedPolicy, NicIds, NodeInput, PfVerdict, plan_node_spec, why_not_node};
+use vfleet_plan::{NamedPolicy, NicIds, NodeInput, PfOutcome, find_node_mismatch, plan_node_spec};
 
 use crate::any_policies::{cards, policy};
 
@@ -29,7 +28,7 @@ fn spec(changes: &Value) -> SriovNetworkNodePolicySpec {
     serde_json::from_value(spec).unwrap()
 }
 
-fn found(name: &str, spec: &SriovNetworkNodePolicySpec, facts: Option<&PolicyFacts<'_>>) -> Findings {
+fn check(name: &str, spec: &SriovNetworkNodePolicySpec, facts: Option<&PolicyFacts<'_>>) -> Findings {
     check_policy(&Request::creation(HOME.namespace, name, spec), &HOME, facts)
 }
 
@@ -37,9 +36,9 @@ fn rules(findings: &Findings) -> BTreeSet<&'static str> {
     findings.iter().map(|finding| finding.rule).collect()
 }
 
-/// Nobody asks the API server's schema where there is no API server.
+/// `vfleet node` works without an API server and its schema.
 #[test]
-fn what_the_schema_refuses_is_refused_here_too() {
+fn rules_of_the_schema_are_checked_too() {
     let bridge = json!({"ovs": {}});
     let cases = [
         (
@@ -67,24 +66,24 @@ fn what_the_schema_refuses_is_refused_here_too() {
         ),
     ];
     for (rule, field, changes) in cases {
-        let findings = found("x", &spec(&changes), None);
+        let findings = check("x", &spec(&changes), None);
         let errors: Vec<_> = findings.errors().map(|error| (error.rule, error.field.as_str())).collect();
-        assert_eq!(errors, [(rule, field)], "{changes}: {:?}", findings.refusal());
+        assert_eq!(errors, [(rule, field)], "{changes}: {:?}", findings.error_message());
     }
 }
 
 #[test]
-fn every_entry_of_a_list_is_judged() {
+fn every_entry_of_a_list_is_checked() {
     let changes =
         json!({"nicSelector": {"pfNames": ["a#x", "b#0-1", "c#0-4"], "rootDevices": ["x"], "vendor": "y"}});
-    let findings = found("x", &spec(&changes), None);
+    let findings = check("x", &spec(&changes), None);
     let fields: Vec<_> = findings.errors().map(|error| error.field.as_str()).collect();
     let expected = ["vendor", "rootDevices[0]", "pfNames[0]", "pfNames[2]"];
     assert_eq!(fields, expected.map(|field| format!("spec.nicSelector.{field}")));
 }
 
 #[test]
-fn a_change_that_leaves_the_spec_as_it_is_is_not_judged() {
+fn an_update_without_a_change_of_the_spec_is_not_checked() {
     let bad = spec(&json!({"numVfs": 0}));
     let (namespace, name, operation) = (HOME.namespace, "x", Operation::Update);
     let update = Request { operation, namespace, name, new: Some(&bad), old: Some(&bad) };
@@ -94,27 +93,27 @@ fn a_change_that_leaves_the_spec_as_it_is_is_not_judged() {
 }
 
 #[test]
-fn one_named_default_elsewhere_is_judged_by_itself() {
+fn a_policy_named_default_in_another_namespace_is_checked_without_nodes() {
     let bad = spec(&json!({"numVfs": 0}));
-    let facts = Classes::new([]).facts_of("default", false, None);
+    let facts = NodeClasses::new([]).collect_facts("default", false, None);
     let request = Request::creation("elsewhere", "default", &bad);
     assert_eq!(rules(&check_policy(&request, &HOME, Some(&facts))), BTreeSet::from(["P02", "P21"]));
 }
 
 #[test]
-fn a_list_of_cards_without_entries_lists_all() {
+fn an_empty_list_of_card_ids_allows_all_cards() {
     let policy = spec(&json!({"nicSelector": {"vendor": "1137"}}));
     let ids = |text: &str| NicIds::parse(&BTreeMap::from([("a".to_owned(), text.to_owned())])).0;
-    let found = |ids: &NicIds| {
-        let facts = Classes::new([]).facts_of("x", false, Some(ids));
-        rules(&found("x", &policy, Some(&facts)))
+    let rules_with = |ids: &NicIds| {
+        let facts = NodeClasses::new([]).collect_facts("x", false, Some(ids));
+        rules(&check("x", &policy, Some(&facts)))
     };
-    assert_eq!(found(&ids("not three ids")), BTreeSet::from(["D02"]));
-    assert_eq!(found(&ids("8086 158b 154c")), BTreeSet::from(["P14", "D02"]));
+    assert_eq!(rules_with(&ids("not three ids")), BTreeSet::from(["D02"]));
+    assert_eq!(rules_with(&ids("8086 158b 154c")), BTreeSet::from(["P14", "D02"]));
 }
 
 #[test]
-fn what_was_not_looked_at_is_said() {
+fn node_classes_that_were_not_checked_are_reported() {
     let policy = spec(&json!({"nicSelector": {"pfNames": ["ens9"]}}));
     let labels = Labels::new();
     let cards: Vec<InterfaceExt> = (0..300)
@@ -122,20 +121,20 @@ fn what_was_not_looked_at_is_said() {
             serde_json::from_value(json!({"pciAddress": "0000:01:00.0", "name": "a", "mtu": mtu})).unwrap()
         })
         .collect();
-    let mut classes = Classes::new([NamedPolicy { name: "x", spec: &policy }]);
+    let mut classes = NodeClasses::new([NamedPolicy { name: "x", spec: &policy }]);
     for card in cards.chunks(1) {
         classes.add("node", &labels, true, Some(card));
     }
-    let mut facts = classes.facts_of("x", false, None);
-    (facts.classes, facts.classes_left_out) = largest_classes(facts.classes);
-    let findings = found("x", &policy, Some(&facts));
+    let mut facts = classes.collect_facts("x", false, None);
+    (facts.classes, facts.classes_left_out) = keep_largest_classes(facts.classes);
+    let findings = check("x", &policy, Some(&facts));
     assert_eq!(
         findings.warnings(),
-        ["spec.nodeSelector: checked on 256 of 300 kinds of nodes: see the status for the others"]
+        ["spec.nodeSelector: checked on 256 of 300 kinds of nodes: see condition Valid for the others"]
     );
 }
 
-/// A node: its name, the rack that it is in, whether it runs an agent, and its cards, if it has reported them.
+/// Node with its labels, and its cards if it has reported them.
 #[derive(Clone, Debug)]
 struct Node {
     name: String,
@@ -153,11 +152,11 @@ fn others() -> impl Strategy<Value = Others> {
     })
 }
 
-/// A policy; more often than others one that says something of what is there already.
+/// Policies, often with fields that are compared with the observed state.
 fn candidate() -> impl Strategy<Value = SriovNetworkNodePolicySpec> {
     (policy(), prop::bool::weighted(0.4), prop::option::weighted(0.4, select(vec!["eth", "IB"]))).prop_map(
-        |(policy, is_outside, link_type)| SriovNetworkNodePolicySpec {
-            externally_managed: is_outside.then_some(true).or(policy.externally_managed),
+        |(policy, is_external, link_type)| SriovNetworkNodePolicySpec {
+            externally_managed: is_external.then_some(true).or(policy.externally_managed),
             link_type: link_type
                 .map(|kind| serde_json::from_value(json!(kind)).unwrap())
                 .or(policy.link_type),
@@ -166,8 +165,8 @@ fn candidate() -> impl Strategy<Value = SriovNetworkNodePolicySpec> {
     )
 }
 
-/// What cards of one node have and those of another may not.
-fn peculiarity() -> impl Strategy<Value = Value> {
+/// Fields in which the cards of node kinds differ.
+fn variation() -> impl Strategy<Value = Value> {
     select(vec![
         json!({}),
         json!({"name": "ens2"}),
@@ -184,16 +183,16 @@ fn peculiarity() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// Nodes of a few kinds, which are much alike. What is different on each node of a kind is nothing that rules look at.
+/// Nodes of a few similar kinds. Nodes of one kind differ only in fields that rules do not check.
 fn fleet() -> impl Strategy<Value = Vec<Node>> {
-    let kinds = (cards(), vec(peculiarity(), 3)).prop_map(|(cards, peculiarities)| {
-        let change = |card: &InterfaceExt, peculiarity: &Value| {
+    let kinds = (cards(), vec(variation(), 3)).prop_map(|(cards, variations)| {
+        let change = |card: &InterfaceExt, variation: &Value| {
             let mut card = json!(card);
-            json_patch::merge(&mut card, peculiarity);
+            json_patch::merge(&mut card, variation);
             serde_json::from_value(card).unwrap()
         };
-        let kind = |peculiarity: &Value| cards.iter().map(|card| change(card, peculiarity)).collect();
-        peculiarities.iter().map(kind).collect::<Vec<Vec<InterfaceExt>>>()
+        let kind = |variation: &Value| cards.iter().map(|card| change(card, variation)).collect();
+        variations.iter().map(kind).collect::<Vec<Vec<InterfaceExt>>>()
     });
     let node = (select(vec!["a", "b"]), 0..3_usize, prop::bool::weighted(0.9), prop::bool::weighted(0.9));
     (kinds, vec(node, 0..9), any::<bool>()).prop_map(|(kinds, nodes, is_reversed)| {
@@ -227,21 +226,22 @@ fn by_classes<'a>(
     nodes: &'a [Node],
     gate: bool,
 ) -> PolicyFacts<'a> {
-    let mut classes = Classes::among(NamedPolicy { name: "candidate", spec: candidate }, &named(others));
+    let mut classes =
+        NodeClasses::with_candidate(NamedPolicy { name: "candidate", spec: candidate }, &named(others));
     for node in nodes {
         classes.add(&node.name, &node.labels, node.runs_agent, node.cards.as_deref());
     }
-    classes.facts_of("candidate", gate, None)
+    classes.collect_facts("candidate", gate, None)
 }
 
-/// The same, with every node as a class of its own.
+/// Facts with every node as a class of its own.
 fn by_nodes<'a>(
     candidate: &'a SriovNetworkNodePolicySpec,
     others: &'a Others,
     nodes: &'a [Node],
     gate: bool,
 ) -> PolicyFacts<'a> {
-    let selects = |policy: NamedPolicy<'_>, node: &Node| why_not_node(&policy, &node.labels).is_none();
+    let selects = |policy: NamedPolicy<'_>, node: &Node| find_node_mismatch(&policy, &node.labels).is_none();
     let own = NamedPolicy { name: "candidate", spec: candidate };
     let selected: Vec<_> = nodes.iter().filter(|node| selects(own, node)).collect();
     let with_agent = || selected.iter().filter(|node| node.runs_agent);
@@ -267,7 +267,7 @@ fn by_nodes<'a>(
     }
 }
 
-/// What an error is about, without the nodes that it is on.
+/// Rule and field of a finding, without the nodes.
 fn kind_of(finding: &Finding) -> (&'static str, String) {
     (finding.rule, finding.field.clone())
 }
@@ -276,35 +276,35 @@ proptest! {
     #![proptest_config(crate::config(500))]
 
     #[test]
-    fn classes_say_what_all_their_nodes_say(
+    fn classes_give_the_same_findings_as_single_nodes(
         candidate in candidate(), others in others(), nodes in fleet(), gate in any::<bool>(),
     ) {
-        let by_classes = found("candidate", &candidate, Some(&by_classes(&candidate, &others, &nodes, gate)));
-        let all_nodes = found("candidate", &candidate, Some(&by_nodes(&candidate, &others, &nodes, gate)));
+        let by_classes = check("candidate", &candidate, Some(&by_classes(&candidate, &others, &nodes, gate)));
+        let all_nodes = check("candidate", &candidate, Some(&by_nodes(&candidate, &others, &nodes, gate)));
         prop_assert_eq!(&by_classes, &all_nodes);
 
         let alone = nodes.chunks(1).flat_map(|node| {
-            let findings = found("candidate", &candidate, Some(&by_nodes(&candidate, &others, node, gate)));
+            let findings = check("candidate", &candidate, Some(&by_nodes(&candidate, &others, node, gate)));
             findings.errors().map(kind_of).collect::<Vec<_>>()
         });
-        let by_itself = found("candidate", &candidate, None);
+        let by_itself = check("candidate", &candidate, None);
         let gate_is_off = by_classes.errors().filter(|error| error.rule == "P30").map(kind_of);
         let expected: BTreeSet<_> =
             alone.chain(by_itself.errors().map(kind_of)).chain(gate_is_off).collect();
         prop_assert_eq!(by_classes.errors().map(kind_of).collect::<BTreeSet<_>>(), expected);
     }
 
-    /// Admission and status agree: what people are to settle between two policies, and which of them outranks the other.
+    /// Admission and status agree on conflicts between two policies, and on which policy outranks the other.
     #[test]
-    fn two_policies_are_told_what_the_planner_tells_them(
+    fn conflicts_are_the_same_in_admission_and_in_the_planner(
         candidate in policy(), other in policy(), cards in cards(), gate in any::<bool>(), is_later in any::<bool>(),
     ) {
         let labels = BTreeMap::from([("rack".to_owned(), "a".to_owned())]);
         let others = vec![((if is_later { "z" } else { "a" }).to_owned(), other)];
         let nodes =
             [Node { name: "n".to_owned(), labels: labels.clone(), runs_agent: true, cards: Some(cards.clone()) }];
-        let findings = found("candidate", &candidate, Some(&by_classes(&candidate, &others, &nodes, gate)));
-        let said = |wanted: &[&str]| findings.iter().any(|finding| wanted.contains(&finding.rule));
+        let findings = check("candidate", &candidate, Some(&by_classes(&candidate, &others, &nodes, gate)));
+        let has_any = |rules: &[&str]| findings.iter().any(|finding| rules.contains(&finding.rule));
 
         let mut both = named(&others);
         both.push(NamedPolicy { name: "candidate", spec: &candidate });
@@ -313,12 +313,12 @@ proptest! {
             labels: &labels, cards: &cards, current: &current, rdma_mode: vfleet_plan::Fact::None, manage_software_bridges: gate,
         };
         let plan = plan_node_spec(&both, &BTreeSet::new(), &input);
-        // Where the candidate does not select the node, it is not judged beside the other.
-        let is_there = plan.answers.iter().any(|answer| answer.policy == "candidate");
-        let any = |is_it: fn(&PfVerdict) -> bool| {
-            is_there && plan.answers.iter().any(|answer| answer.pfs.iter().any(|pf| is_it(&pf.verdict)))
+        // A candidate that does not select the node has no conflict there.
+        let is_selected = plan.evaluations.iter().any(|evaluation| evaluation.policy == "candidate");
+        let any = |is_it: fn(&PfOutcome) -> bool| {
+            is_selected && plan.evaluations.iter().any(|evaluation| evaluation.pfs.iter().any(|pf| is_it(&pf.outcome)))
         };
-        let (is_conflict, is_outranked) = (any(PfVerdict::is_conflict), any(PfVerdict::is_outranked));
+        let (is_conflict, is_outranked) = (any(PfOutcome::is_conflict), any(PfOutcome::is_outranked));
         let names_pf = |spec: &SriovNetworkNodePolicySpec| {
             let nic = &spec.nic_selector;
             nic.pf_names.iter().flatten().count() + nic.root_devices.iter().flatten().count() > 0
@@ -326,12 +326,12 @@ proptest! {
         let other = &others[0].1;
         let differ = candidate.priority.unwrap_or(99) != other.priority.unwrap_or(99);
         if differ && names_pf(&candidate) && names_pf(other) {
-            // There priorities settle nothing about VFs that both want.
-            prop_assert!(!said(&["D14", "D15", "D21", "D23"]));
-            prop_assert_eq!(said(&["D13", "D16", "D17", "D22", "D24"]), is_conflict || is_outranked);
+            // Priorities do not resolve an overlap of two policies that name the PF.
+            prop_assert!(!has_any(&["D14", "D15", "D21", "D23"]));
+            prop_assert_eq!(has_any(&["D13", "D16", "D17", "D22", "D24"]), is_conflict || is_outranked);
         } else {
-            prop_assert_eq!(said(&["D13", "D15", "D17", "D21", "D23"]), is_conflict);
-            prop_assert_eq!(said(&["D14", "D16", "D22", "D24"]), is_outranked);
+            prop_assert_eq!(has_any(&["D13", "D15", "D17", "D21", "D23"]), is_conflict);
+            prop_assert_eq!(has_any(&["D14", "D16", "D22", "D24"]), is_outranked);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Any policies and any cards: mostly what people write, sometimes what they should not.
+//! Random policies and cards: mostly valid, sometimes invalid.
 
 use proptest::option;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The texts of systemd mode: whatever stands there is read or refused, and what vfleet writes it reads back.
+//! Files of systemd mode: any content is read or refused, and written content is read back.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::boot::{BootConfig, NodeSettings, config_text, read_config};
 use vfleet_plan::{BootResult, HostUse, NodeOptions};
 
-/// Any text that says something, more often than not one that means something in YAML.
+/// Returns non-empty texts, often with a special meaning in YAML.
 fn text() -> impl Strategy<Value = String> {
     let tricky = vec![
         "yes", "null", "~", "1", "0x1f", "- a", "a: b", "a #b", "'", "\"", "{}", "&a", "*a", "!a", "%", "@",
         "\u{85}", "\u{2028}", "\u{7f}", "\u{feff}", "a\nb", "\t", " a ", "---", "😀",
     ];
     prop_oneof![prop::sample::select(tricky).prop_map(str::to_owned), any::<String>(), "[a-z: #-]{1,9}"]
-        .prop_filter("an empty text says nothing", |text| !text.is_empty())
+        .prop_filter("empty texts are left out", |text| !text.is_empty())
 }
 
 fn pairs() -> impl Strategy<Value = Value> {
@@ -69,7 +69,7 @@ fn settings() -> impl Strategy<Value = NodeSettings> {
     )
 }
 
-/// Files that the Go operator's own code has written.
+/// Returns the folder of files that the code of the Go operator has written.
 fn go_daemon() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/tests/go_daemon")
 }
@@ -78,24 +78,25 @@ fn read<T: serde::de::DeserializeOwned>(file: &Path) -> T {
     serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Without what says nothing: YAML of the Go daemon has every field, JSON of the Go operator only those that were set.
-fn said(value: Value) -> Value {
-    let says = |value: &Value| {
+/// Returns the value without empty fields: YAML of the Go daemon has every field, JSON of the Go operator only set
+/// ones.
+fn without_empty(value: Value) -> Value {
+    let is_set = |value: &Value| {
         ![json!(null), json!(0), json!(false), json!(""), json!([]), json!({})].contains(value)
     };
     match value {
         Value::Object(fields) => fields
             .into_iter()
-            .map(|(name, value)| (name, said(value)))
-            .filter(|(_, value)| says(value))
+            .map(|(name, value)| (name, without_empty(value)))
+            .filter(|(_, value)| is_set(value))
             .collect(),
-        Value::Array(items) => items.into_iter().map(said).collect(),
+        Value::Array(items) => items.into_iter().map(without_empty).collect(),
         other => other,
     }
 }
 
 #[test]
-fn a_config_of_the_go_daemon_says_what_the_go_operator_wanted() {
+fn a_config_of_the_go_daemon_has_the_spec_of_the_go_operator() {
     let mut nodes = 0;
     for entry in std::fs::read_dir(go_daemon()).unwrap() {
         let folder = entry.unwrap().path();
@@ -103,8 +104,8 @@ fn a_config_of_the_go_daemon_says_what_the_go_operator_wanted() {
             continue;
         }
         let config = read_config(read(&folder.join("config.yaml"))).unwrap();
-        let found = said(serde_json::to_value(&config.spec).unwrap());
-        assert_eq!(found, said(read(&folder.join("spec.json"))), "{}", folder.display());
+        let found = without_empty(serde_json::to_value(&config.spec).unwrap());
+        assert_eq!(found, without_empty(read(&folder.join("spec.json"))), "{}", folder.display());
         assert_eq!(config.settings, NodeSettings::default());
         nodes += 1;
     }
@@ -152,7 +153,7 @@ proptest! {
         }
     }
 
-    /// Names of the API with values of any kind.
+    /// Field names of the API with values of any kind.
     #[test]
     fn any_config_is_read_or_refused(
         name in prop::sample::select(vec!["interfaces", "numvfs", "numVfs", "vfgroups", "system", "bridges", "x"]),

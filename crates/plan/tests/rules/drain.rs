@@ -1,10 +1,9 @@
-//! Who may drain now, and what comes next for each node. That the steps fit together, whoever takes them and whatever
-//! goes wrong, is shown by `drain_model.rs`.
+//! Slots and next actions of drains. `drain_model.rs` checks the whole protocol with all interleavings and failures.
 
 mod agent;
-mod always;
+mod disturbances;
+mod invariants;
 mod limits;
-mod mishaps;
 mod node;
 mod openshift;
 mod pods;
@@ -13,19 +12,24 @@ mod slots;
 use vfleet_api::node_state::DrainStatus;
 use vfleet_api::pool_config::OnTimeout;
 use vfleet_plan::drain::{
-    Cordon, DrainFacts, DrainPlan, Limit, Mark, Member, Moment, NodeAction, NodeFacts, PodsSeen, PoolDrain,
-    Retry, Rules, Slot, StateFacts, Writer, next, plan_drain,
+    CordonMark, CordonOrigin, DrainFacts, DrainLimit, DrainPlan, DrainRules, Moment, NodeAction, NodeFacts,
+    PodsState, PoolDrain, PoolMember, RetryState, Slot, StateFacts, StatusWriter, next_action, plan_drain,
 };
 
-const RULES: Rules = Rules {
+const RULES: DrainRules = DrainRules {
     is_disabled: false,
     is_single_node: false,
     timeout_seconds: Some(900),
     on_timeout: OnTimeout::Wait,
 };
 
-const NODE: NodeFacts =
-    NodeFacts { is_cordoned: false, mark: None, last_request: None, is_ready: true, is_anothers: false };
+const NODE: NodeFacts = NodeFacts {
+    is_cordoned: false,
+    mark: None,
+    last_request: None,
+    is_ready: true,
+    is_marked_by_other_installation: false,
+};
 
 const STATUSES: [DrainStatus; 7] = [
     DrainStatus::Idle,
@@ -37,21 +41,21 @@ const STATUSES: [DrainStatus; 7] = [
     DrainStatus::DrainingComplete,
 ];
 
-/// A node whose agent asked at `request`, and whose drain is this far.
+/// Returns a node with this drain status and a request at `request`.
 fn node_at(status: DrainStatus, request: i64) -> DrainFacts {
-    let is_agents = matches!(status, DrainStatus::Idle | DrainStatus::DrainRequired);
+    let is_of_agent = matches!(status, DrainStatus::Idle | DrainStatus::DrainRequired);
     let state = StateFacts {
         status,
-        writer: if is_agents { Writer::Agent } else { Writer::Operator },
+        writer: if is_of_agent { StatusWriter::Agent } else { StatusWriter::Operator },
         request: Some(Moment(request)),
         ..StateFacts::default()
     };
     DrainFacts { node: Some(NODE), state: Some(state), is_verified: false }
 }
 
-/// The same, with our cordon on it.
+/// Adds a cordon of the operator.
 fn cordoned(facts: DrainFacts, request: i64) -> DrainFacts {
-    let mark = Some(Mark { cordon: Cordon::Ours, request: Moment(request) });
+    let mark = Some(CordonMark { cordon: CordonOrigin::Ours, request: Moment(request) });
     with_node(facts, |node| NodeFacts { is_cordoned: true, mark, ..node })
 }
 
@@ -63,8 +67,15 @@ fn with_state(facts: DrainFacts, change: impl FnOnce(StateFacts) -> StateFacts) 
     DrainFacts { state: facts.state.map(change), ..facts }
 }
 
-fn member<'a>(name: &'a str, facts: &'a DrainFacts) -> Member<'a> {
-    Member { name, facts, is_guest: false, slot_elsewhere: None, pods: PodsSeen::No, mcp: None }
+fn member<'a>(name: &'a str, facts: &'a DrainFacts) -> PoolMember<'a> {
+    PoolMember {
+        name,
+        facts,
+        is_former_member: false,
+        slot_in_other_pool: None,
+        pods: PodsState::Unknown,
+        mcp: None,
+    }
 }
 
 fn slots(listed: &[(&str, i64)]) -> Vec<Slot> {
@@ -72,24 +83,24 @@ fn slots(listed: &[(&str, i64)]) -> Vec<Slot> {
     listed.iter().map(slot).collect()
 }
 
-/// What is planned for a pool with these nodes, of which it lists these.
-fn plan(limit: Limit, listed: &[(&str, i64)], nodes: &[(&str, DrainFacts)]) -> DrainPlan {
+/// Plans a pool with these nodes and slots.
+fn plan(limit: DrainLimit, listed: &[(&str, i64)], nodes: &[(&str, DrainFacts)]) -> DrainPlan {
     let members: Vec<_> = nodes.iter().map(|(name, facts)| member(name, facts)).collect();
     plan_drain(&PoolDrain { limit, slots: &slots(listed), rules: RULES }, &members, Moment(1_000))
 }
 
-/// What comes next for a node that its pool lists for `slot`.
-fn action(facts: &DrainFacts, slot: Option<i64>, rules: Rules, now: Moment) -> NodeAction {
+/// Returns the next action for a node whose pool lists it for `slot`.
+fn action(facts: &DrainFacts, slot: Option<i64>, rules: DrainRules, now: Moment) -> NodeAction {
     let listed: Vec<_> = slot.map(|request| ("a", request)).into_iter().collect();
-    let pool = PoolDrain { limit: Limit::AtMost(1), slots: &slots(&listed), rules };
-    next(&pool, &member("a", facts), now)
+    let pool = PoolDrain { limit: DrainLimit::AtMost(1), slots: &slots(&listed), rules };
+    next_action(&pool, &member("a", facts), now)
 }
 
-/// Sets the status, and nothing else.
+/// Returns the action that only sets the status.
 fn sets(status: DrainStatus, request: i64) -> NodeAction {
-    NodeAction::Set { status, request: Some(Moment(request)), retry: None, puts_right: false }
+    NodeAction::SetStatus { status, request: Some(Moment(request)), retry: None, is_correction: false }
 }
 
-fn retry(times: u32, not_before: i64) -> Retry {
-    Retry { times, not_before: Moment(not_before) }
+fn retry(times: u32, not_before: i64) -> RetryState {
+    RetryState { times, not_before: Moment(not_before) }
 }

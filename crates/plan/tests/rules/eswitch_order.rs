@@ -1,4 +1,4 @@
-//! The order of creating VFs and of changing the mode of the switch, on simulated cards of every kind.
+//! Order of creating VFs and setting the eswitch mode, on simulated cards of every kind.
 
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::{Host, SimHost};
@@ -29,7 +29,7 @@ fn nothing() -> SriovNetworkNodeStateSpec {
     serde_saphyr::from_str("interfaces: []").unwrap()
 }
 
-/// Executes the first `limit` steps of a plan; a trial that is refused ends it, as in the agent.
+/// Executes the first `limit` steps of a plan, up to a refused trial, as the agent does.
 fn execute(host: &SimHost, plan: &Plan, limit: usize) {
     for planned in plan.steps.iter().take(limit) {
         match host.execute(&planned.step) {
@@ -40,7 +40,7 @@ fn execute(host: &SimHost, plan: &Plan, limit: usize) {
     }
 }
 
-/// Plans and executes until nothing is left to do.
+/// Plans and executes until no steps are left.
 #[track_caller]
 fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> (HostFacts, Vec<Problem>) {
     for _ in 0..PLANS {
@@ -51,7 +51,7 @@ fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> (HostFacts, Vec<P
         }
         execute(host, &plan, usize::MAX);
     }
-    panic!("no end: {:#?}", plan_node(spec, &host.facts().unwrap()));
+    panic!("the plan never ends: {:#?}", plan_node(spec, &host.facts().unwrap()));
 }
 
 fn refused(facts: &HostFacts) -> Vec<ModeOrder> {
@@ -68,11 +68,11 @@ fn is_switchdev(facts: &HostFacts, count: usize) {
     let pf = &facts.pfs[0];
     assert_eq!((pf.eswitch, pf.vfs.len()), (Fact::Value(EswitchMode::Switchdev), count));
     assert!(pf.vfs.iter().all(|vf| vf.driver.is_some() && vf.representor.is_some()) && pf.drivers_autoprobe);
-    assert!(!facts.records[0].making);
+    assert!(!facts.records[0].creating_vfs);
 }
 
 #[test]
-fn every_switch_is_brought_into_switchdev_mode_changed_and_given_back() {
+fn every_eswitch_enters_switchdev_mode_and_is_reset() {
     for (driver, rule) in DRIVERS.into_iter().flat_map(|driver| RULES.map(|rule| (driver, rule))) {
         let host = machine(driver, rule);
         for count in [2, 4, 3] {
@@ -90,7 +90,7 @@ fn every_switch_is_brought_into_switchdev_mode_changed_and_given_back() {
 }
 
 #[test]
-fn a_fresh_card_that_has_no_mode_without_vfs_follows_its_vendor() {
+fn a_card_with_an_unknown_mode_uses_the_order_of_its_driver() {
     let host = machine("mlx5_core", "needsVfs");
     assert_eq!(host.facts().unwrap().pfs[0].eswitch, Fact::Unknown);
     let (facts, problems) = settle(&host, &switchdev(2));
@@ -99,24 +99,24 @@ fn a_fresh_card_that_has_no_mode_without_vfs_follows_its_vendor() {
 }
 
 #[test]
-fn an_order_that_was_refused_is_not_tried_again() {
+fn a_refused_order_is_not_tried_again() {
     let host = machine("igb", "noVfs");
     let (facts, _) = settle(&host, &switchdev(2));
     assert_eq!(refused(&facts), [ModeOrder::VfsFirst]);
-    let before = host.executed().len();
+    let before = host.executed_steps().len();
     settle(&host, &switchdev(4));
-    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
-    host.restart();
+    host.modify_kernel(vfleet_host::sim::Kernel::reboot);
+    host.restart_process();
     let (facts, _) = settle(&host, &switchdev(4));
     is_switchdev(&facts, 4);
     assert_eq!(refused(&facts), [ModeOrder::VfsFirst]);
-    let steps = host.executed();
+    let steps = host.executed_steps();
     let counts: Vec<_> = steps[before..].iter().filter(|step| step.contains("numvfs")).collect();
-    assert_eq!(counts.len(), 3, "removed and made, and made after the boot: {counts:?}");
+    assert_eq!(counts.len(), 3, "removed, created, and created again after the boot: {counts:?}");
 }
 
 #[test]
-fn a_process_that_is_cut_off_on_the_way_ends_the_same() {
+fn an_interrupted_process_has_the_same_result() {
     for rule in RULES {
         let whole = settle(&machine("igb", rule), &switchdev(2)).0.pfs;
         for cut in 1..40 {
@@ -137,31 +137,32 @@ fn a_process_that_is_cut_off_on_the_way_ends_the_same() {
 }
 
 #[test]
-fn when_both_orders_are_refused_nothing_is_left_behind_and_the_kernels_words_are_told() {
+fn when_both_orders_are_refused_nothing_is_left_and_the_errors_are_reported() {
     for driver in DRIVERS {
         let host = machine(driver, "unsupported");
         let (facts, problems) = settle(&host, &switchdev(2));
         let pf = &facts.pfs[0];
-        assert!(pf.vfs.is_empty() && pf.drivers_autoprobe && !facts.records[0].making, "{driver}");
+        assert!(pf.vfs.is_empty() && pf.drivers_autoprobe && !facts.records[0].creating_vfs, "{driver}");
         assert_eq!(pf.eswitch, Fact::Value(EswitchMode::Legacy));
         let [problem] = &problems[..] else { panic!("{problems:?}") };
-        assert_eq!(problem.cause.reason(), "EswitchModeNotPossible");
+        assert_eq!(problem.cause.reason(), "EswitchModeNotSupported");
         let text = problem.to_string();
-        for said in
+        for part in
             ["with VFs:", "without VFs:", "The firmware has no switchdev mode", "set eSwitchMode to legacy"]
         {
-            assert!(text.contains(said), "{text}");
+            assert!(text.contains(part), "{text}");
         }
-        let tries = || host.executed().iter().filter(|step| step.contains("eswitch switchdev")).count();
+        let tries =
+            || host.executed_steps().iter().filter(|step| step.contains("eswitch mode switchdev")).count();
         let before = tries();
         settle(&host, &switchdev(2));
-        assert_eq!(tries(), before, "not again");
-        host.behind_its_back(vfleet_host::sim::Kernel::reboot);
-        host.restart();
+        assert_eq!(tries(), before, "no retry");
+        host.modify_kernel(vfleet_host::sim::Kernel::reboot);
+        host.restart_process();
         settle(&host, &switchdev(2));
-        assert_eq!(tries(), before + 2, "again after a restart of the machine");
+        assert_eq!(tries(), before + 2, "retried after a reboot");
         settle(&host, &switchdev(3));
-        assert_eq!(tries(), before + 4, "again when something else is wanted");
+        assert_eq!(tries(), before + 4, "retried when the desired state changes");
         let (facts, problems) = settle(&host, &nothing());
         assert!(facts.records.is_empty() && problems.is_empty());
     }

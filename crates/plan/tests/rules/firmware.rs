@@ -1,7 +1,7 @@
-//! Firmware of Mellanox cards: what the tools print, and what is to be set.
+//! Firmware of Mellanox cards: output of the tools, and settings to change.
 
 use proptest::prelude::*;
-use vfleet_plan::firmware::{FirmwareChange, FirmwareFault, WantedPort, card_of, parse_query, plan_port};
+use vfleet_plan::firmware::{DesiredPort, FirmwareChange, FirmwareFault, card_of, parse_query, plan_port};
 use vfleet_plan::{
     Fact, FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings, LinkFacts, LinkKind, PfFacts,
 };
@@ -21,7 +21,7 @@ fn settings(
     FirmwareSettings { sriov, num_vfs, link_types }
 }
 
-/// What a tool says that tells nothing but the next boot.
+/// Returns the facts of a tool that prints only the next boot.
 fn next_boot(next_boot: FirmwareSettings) -> FirmwareFacts {
     FirmwareFacts { current: FirmwareSettings::default(), next_boot }
 }
@@ -41,7 +41,7 @@ fn one_column_is_the_next_boot() {
 }
 
 #[test]
-fn three_columns_tell_what_works_now_as_well() {
+fn three_columns_include_the_current_settings() {
     let expected = settings(Some(true), Some(5), [None, None]);
     let facts = FirmwareFacts { current: expected.clone(), next_boot: expected };
     assert_eq!(printed("connectx4lx-e"), Ok(facts));
@@ -55,7 +55,7 @@ fn a_card_may_have_none_of_the_settings() {
 }
 
 #[test]
-fn the_tools_own_words_are_repeated() {
+fn the_message_of_the_tool_is_reported() {
     let error = printed("connectx3-failed").unwrap_err();
     assert_eq!(error.reason(), "FirmwareToolFailed");
     assert!(error.to_string().contains("Failed to query device current configuration"), "{error}");
@@ -66,7 +66,7 @@ const HEADER: &str =
     "Configurations:                              Default         Current         Next Boot\n";
 
 #[test]
-fn marks_are_no_names() {
+fn marks_are_not_part_of_names() {
     for mark in ["*  ", "RO ", "*RO", "* RO", "   "] {
         let line =
             format!("{mark}     NUM_OF_VFS                          8               5               6\n");
@@ -76,13 +76,13 @@ fn marks_are_no_names() {
 }
 
 #[test]
-fn a_setting_that_the_card_does_not_tell_is_unknown() {
+fn a_setting_that_the_card_does_not_report_is_unknown() {
     let facts = parse_query(&format!("{HEADER} SRIOV_EN  N/A  N/A  True(1)\n")).unwrap();
     assert_eq!((facts.current.sriov, facts.next_boot.sriov), (None, Some(true)));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_output_is_refused() {
     for text in
         ["", "mstconfig: command not found", "Configurations:\n NUM_OF_VFS 8\n", "Configurations: New\n"]
     {
@@ -110,7 +110,7 @@ proptest! {
         let _ = parse_query(&text);
     }
 
-    /// The words of real output, shuffled.
+    /// Words of real output, shuffled.
     #[test]
     fn any_words_are_read_or_refused(words in prop::collection::vec(prop::sample::select(vec![
         "Configurations:", "Default", "Current", "Next", "Boot", "New", "\n", "\n", "*", "RO", "NUM_OF_VFS", "SRIOV_EN",
@@ -120,7 +120,7 @@ proptest! {
         let _ = parse_query(&words.join(" "));
     }
 
-    /// What is printed is what is read.
+    /// A printed table is read back.
     #[test]
     fn a_table_is_read_back(now in 0..1000_u16, next in 0..1000_u16, on in any::<bool>(), port in 0..2_usize) {
         let link = ["ETH(2)", "IB(1)"][port];
@@ -169,14 +169,14 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
     }
 }
 
-/// A card with one Ethernet port that can have `total` VFs, on which `wanted` are wanted.
-fn one_port(total: u16, wanted: u16, firmware: &FirmwareFacts) -> Result<FirmwareChange, FirmwareFault> {
+/// Returns the change for a card with one Ethernet port of `total` VFs, on which `desired` are desired.
+fn one_port(total: u16, desired: u16, firmware: &FirmwareFacts) -> Result<FirmwareChange, FirmwareFault> {
     let found = pf("0000:3b:00.0", total, LinkKind::Ethernet);
-    let port = WantedPort { found: &found, num_vfs: wanted, link: None };
+    let port = DesiredPort { observed: &found, num_vfs: desired, link: None };
     plan_port(&port, Some(firmware), false)
 }
 
-/// Firmware with SR-IOV on or off and so many VFs, now and after the next restart.
+/// Returns firmware with SR-IOV on or off and a number of VFs, now and after the next reset.
 fn firmware(now: (bool, u16), next: (bool, u16)) -> FirmwareFacts {
     let both = [Some(Ethernet), Some(Ethernet)];
     FirmwareFacts {
@@ -185,8 +185,8 @@ fn firmware(now: (bool, u16), next: (bool, u16)) -> FirmwareFacts {
     }
 }
 
-fn change(sriov: Option<bool>, num_vfs: Option<u16>, needs_restart: bool) -> FirmwareChange {
-    FirmwareChange { settings: settings(sriov, num_vfs, [None, None]), needs_restart }
+fn change(sriov: Option<bool>, num_vfs: Option<u16>, needs_reset: bool) -> FirmwareChange {
+    FirmwareChange { settings: settings(sriov, num_vfs, [None, None]), needs_reset }
 }
 
 #[test]
@@ -203,13 +203,13 @@ fn vfs_are_raised_and_never_lowered() {
         ("off next time", 8, 8, firmware((true, 8), (false, 8)), change(Some(true), None, false)),
         ("limited by something else", 8, 16, firmware((true, 16), (true, 16)), change(None, None, false)),
     ];
-    for (name, total, wanted, firmware, expected) in cases {
-        assert_eq!(one_port(total, wanted, &firmware), Ok(expected), "{name}");
+    for (name, total, desired, firmware, expected) in cases {
+        assert_eq!(one_port(total, desired, &firmware), Ok(expected), "{name}");
     }
 }
 
 #[test]
-fn what_works_now_may_be_unknown() {
+fn current_settings_may_be_unknown() {
     let facts = next_boot(settings(Some(true), Some(16), [None, None]));
     assert_eq!(one_port(8, 16, &facts), Ok(change(None, None, true)));
     let facts = next_boot(settings(Some(false), Some(0), [None, None]));
@@ -217,7 +217,7 @@ fn what_works_now_may_be_unknown() {
 }
 
 #[test]
-fn a_card_without_the_setting_cannot_be_helped() {
+fn a_card_without_the_setting_is_a_fault() {
     let facts = next_boot(FirmwareSettings::default());
     assert_eq!(one_port(0, 4, &facts), Err(FirmwareFault::NoSetting("NUM_OF_VFS")));
     assert_eq!(one_port(8, 4, &facts), Ok(FirmwareChange::default()));
@@ -227,77 +227,80 @@ fn a_card_without_the_setting_cannot_be_helped() {
 fn ports_of_a_card_share_the_highest_number() {
     let ports = [pf("0000:3b:00.0", 8, LinkKind::Ethernet), pf("0000:3b:00.1", 8, LinkKind::Ethernet)];
     assert_eq!(card_of(ports[0].address), card_of(ports[1].address));
-    let wanted = |counts: [u16; 2]| {
+    let desired = |counts: [u16; 2]| {
         let facts = firmware((true, 8), (true, 8));
         let [first, second] = [0, 1].map(|at| {
-            let port = WantedPort { found: &ports[at], num_vfs: counts[at], link: None };
+            let port = DesiredPort { observed: &ports[at], num_vfs: counts[at], link: None };
             plan_port(&port, Some(&facts), false).unwrap()
         });
         first.with(second)
     };
     for counts in [[12, 20], [20, 12], [4, 20]] {
-        assert_eq!(wanted(counts), change(None, Some(20), true));
+        assert_eq!(desired(counts), change(None, Some(20), true));
     }
 }
 
 #[test]
-fn without_a_tool_only_what_is_there_can_be_had() {
+fn without_a_tool_only_the_current_state_is_possible() {
     let found = pf("0000:3b:00.0", 8, LinkKind::Ethernet);
-    let plan = |num_vfs, link| plan_port(&WantedPort { found: &found, num_vfs, link }, None, true);
+    let plan = |num_vfs, link| plan_port(&DesiredPort { observed: &found, num_vfs, link }, None, true);
     assert_eq!(plan(8, Some(LinkKind::Ethernet)), Ok(FirmwareChange::default()));
     let fault = |num_vfs, link| plan(num_vfs, link).unwrap_err().to_string();
     let vfs = fault(9, None);
-    assert!(vfs.contains("changed for 9 VFs (it shows 8), and") && vfs.contains("install mstflint"), "{vfs}");
+    assert!(
+        vfs.contains("changed for 9 VFs (the card reports 8), and") && vfs.contains("install mstflint"),
+        "{vfs}"
+    );
     let both = fault(9, Some(LinkKind::Infiniband));
-    assert!(both.contains("for 9 VFs (it shows 8) and link type IB, and"), "{both}");
+    assert!(both.contains("for 9 VFs (the card reports 8) and link type IB, and"), "{both}");
 }
 
 #[test]
 fn nothing_is_changed_under_lockdown() {
     let found = pf("0000:3b:00.0", 8, LinkKind::Ethernet);
     let plan = |num_vfs, firmware: &FirmwareFacts| {
-        plan_port(&WantedPort { found: &found, num_vfs, link: None }, Some(firmware), true)
+        plan_port(&DesiredPort { observed: &found, num_vfs, link: None }, Some(firmware), true)
     };
     let fault = plan(16, &firmware((true, 8), (true, 8))).unwrap_err();
     assert_eq!(fault.reason(), "KernelLockedDown");
     assert!(fault.to_string().contains("NUM_OF_VFS=16"), "{fault}");
     assert_eq!(plan(8, &firmware((true, 8), (true, 8))), Ok(FirmwareChange::default()));
-    // Somebody set it already: a restart is all that is needed.
+    // The setting is already there: only a reset is needed.
     assert_eq!(plan(16, &firmware((true, 8), (true, 16))), Ok(change(None, None, true)));
 }
 
 #[test]
-fn a_port_is_told_what_to_speak() {
+fn the_link_type_of_a_port_is_set() {
     let facts = |now: [Option<FirmwareLinkType>; 2], next| FirmwareFacts {
         current: settings(Some(true), Some(8), now),
         next_boot: settings(Some(true), Some(8), next),
     };
     let both = |kind: FirmwareLinkType| [Some(kind.clone()), Some(kind)];
-    let plan = |address, is, wanted, firmware: &FirmwareFacts| {
+    let plan = |address, is, desired, firmware: &FirmwareFacts| {
         let found = pf(address, 8, is);
-        let port = WantedPort { found: &found, num_vfs: 4, link: Some(wanted) };
+        let port = DesiredPort { observed: &found, num_vfs: 4, link: Some(desired) };
         plan_port(&port, Some(firmware), false)
     };
     let (eth, ib) = (LinkKind::Ethernet, LinkKind::Infiniband);
     let all_eth = facts(both(Ethernet), both(Ethernet));
-    let set = |link_types, needs_restart| {
-        Ok(FirmwareChange { settings: settings(None, None, link_types), needs_restart })
+    let set = |link_types, needs_reset| {
+        Ok(FirmwareChange { settings: settings(None, None, link_types), needs_reset })
     };
     assert_eq!(plan("0000:3b:00.0", eth, eth, &all_eth), set([None, None], false));
     assert_eq!(plan("0000:3b:00.0", eth, ib, &all_eth), set([Some(Infiniband), None], true));
     assert_eq!(plan("0000:3b:00.1", eth, ib, &all_eth), set([None, Some(Infiniband)], true));
-    assert_eq!(plan("0000:3b:00.2", eth, ib, &all_eth).unwrap_err().reason(), "FirmwareNotPossible");
-    // Set already, and not yet at work.
+    assert_eq!(plan("0000:3b:00.2", eth, ib, &all_eth).unwrap_err().reason(), "FirmwareNotSupported");
+    // Set already, and not in effect yet.
     assert_eq!(
         plan("0000:3b:00.0", eth, ib, &facts(both(Ethernet), both(Infiniband))),
         set([None, None], true)
     );
-    // At work, and about to go.
+    // In effect, and different after the next reset.
     assert_eq!(
         plan("0000:3b:00.0", eth, eth, &facts(both(Ethernet), both(Infiniband))),
         set([Some(Ethernet), None], false)
     );
-    // The firmware says that it is so: a restart does not help.
+    // The firmware already has the type: a reset does not help.
     assert_eq!(
         plan("0000:3b:00.0", eth, ib, &facts(both(Infiniband), both(Infiniband))),
         set([None, None], false)

@@ -1,4 +1,4 @@
-//! GUIDs for VFs: the administrator's file, and GUIDs that are made.
+//! GUIDs of VFs: from the administrator's file, or derived.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn with_port_guid(mut pf: PfFacts, port_guid: &str) -> PfFacts {
     pf
 }
 
-/// The GUIDs of the first VFs of a PF, when `text` is the file of a machine with these PFs and numbers of VFs.
+/// Returns the GUIDs of the first VFs of a PF, where `text` is the file of a machine with these PFs and numbers of VFs.
 fn give(text: Option<&str>, machine: &[(&PfFacts, u16)], of: usize) -> Result<Vec<Guid>, GuidFileError> {
     let pfs: Vec<PfFacts> = machine.iter().map(|(pf, _)| (*pf).clone()).collect();
     let demand = |(pf, count): &(&PfFacts, u16)| GuidDemand {
@@ -48,7 +48,7 @@ fn give(text: Option<&str>, machine: &[(&PfFacts, u16)], of: usize) -> Result<Ve
     Ok((0..machine[of].1).map(|index| source.guid(&pfs[of], index)).collect())
 }
 
-/// The same for a machine with one PF.
+/// Returns the GUIDs on a machine with one PF.
 fn give_one(text: &str, pf: &PfFacts, count: u16) -> Result<Vec<Guid>, GuidFileError> {
     give(Some(text), &[(pf, count)], 0)
 }
@@ -57,14 +57,14 @@ fn guid(text: &str) -> Guid {
     text.parse().unwrap()
 }
 
-/// The example of the file's description.
+/// Example of the documentation.
 const EXAMPLE: &str = r#"[
   {"pci_address": "0000:3b:00.0", "guids": ["02:00:00:00:00:00:00:01", "02:00:00:00:00:00:00:02"]},
   {"pf_guid": "0c42:a103:0016:054c", "guidsRange": {"start": "02:00:00:00:00:aa:00:02", "end": "02:00:00:00:00:aa:00:0a"}}
 ]"#;
 
 #[test]
-fn a_list_goes_by_index() {
+fn a_list_is_ordered_by_index() {
     let given = give_one(EXAMPLE, &pf("0000:3b:00.0", None), 2).unwrap();
     assert_eq!(given, [guid("02:00:00:00:00:00:00:01"), guid("02:00:00:00:00:00:00:02")]);
 }
@@ -77,11 +77,14 @@ fn both_ends_of_a_range_belong_to_it() {
     let error = give_one(EXAMPLE, &pf, 10).unwrap_err();
     assert_eq!(error.reason(), "TooFewGuids");
     let text = error.to_string();
-    assert!(text.contains("entry 2 (0c42:a103:0016:054c): 10 VFs are wanted on 0000:5e:00.0"), "{text}");
+    assert!(
+        text.contains("entry 2 (0c42:a103:0016:054c): 10 VFs are requested on PF 0000:5e:00.0"),
+        "{text}"
+    );
     assert!(text.contains("9 GUIDs"), "{text}");
 }
 
-/// Both are for the same two PFs.
+/// Both examples are for the same two PFs.
 #[test]
 fn the_examples_of_the_documentation_are_read() {
     let page = include_str!("../../../../docs/infiniband-guids.md");
@@ -97,7 +100,7 @@ fn the_examples_of_the_documentation_are_read() {
 }
 
 #[test]
-fn guids_are_needed_only_for_vfs_that_somebody_configures() {
+fn guids_are_needed_only_for_configured_vfs() {
     let pf = pf("0000:3b:00.0", None);
     let pfs = [pf.clone()];
     let source = GuidSource::read(Some(EXAMPLE), &pfs, &[]);
@@ -107,7 +110,7 @@ fn guids_are_needed_only_for_vfs_that_somebody_configures() {
 }
 
 #[test]
-fn names_of_fields_are_read_regardless_of_case() {
+fn field_names_are_case_insensitive() {
     let pf = pf("0000:5e:00.0", Some("0c42:a103:0016:054c"));
     let expected = give_one(EXAMPLE, &pf, 9).unwrap();
     for [pf_guid, range, start] in [
@@ -123,7 +126,7 @@ fn names_of_fields_are_read_regardless_of_case() {
 }
 
 #[test]
-fn guids_are_read_in_every_spelling() {
+fn guids_are_read_in_every_notation() {
     let pf = pf("0000:3b:00.0", None);
     for text in [
         "02:00:00:00:00:Aa:00:02",
@@ -179,7 +182,7 @@ fn a_pf_is_named_by_its_node_guid_its_port_guid_or_its_ipoib_interface() {
 }
 
 #[test]
-fn empty_values_are_not_given() {
+fn empty_values_count_as_missing() {
     let padded = r#"[{"pciAddress": "0000:3b:00.0", "pfGuid": "", "guids": ["02:00:00:00:00:00:00:01"],
         "guidsRange": null, "comment": "unknown fields do not matter"}]"#;
     give_one(padded, &pf("0000:3b:00.0", None), 1).unwrap();
@@ -187,7 +190,7 @@ fn empty_values_are_not_given() {
 }
 
 #[test]
-fn a_pf_without_an_entry_is_named_with_its_guid() {
+fn a_pf_without_an_entry_is_reported_with_its_guid() {
     let error = give_one(EXAMPLE, &pf("0000:af:00.1", Some("0c42:a103:0016:0550")), 1).unwrap_err();
     assert_eq!(error.reason(), "NoGuidsForPf");
     let text = error.to_string();
@@ -226,8 +229,8 @@ fn a_guid_that_two_vfs_would_get_is_refused_for_both() {
     let machine = |first, second| [(&pfs[0], first), (&pfs[1], second), (&pfs[2], 1)];
     for of in [0, 1] {
         let text = give(Some(shared), &machine(2, 2), of).unwrap_err().to_string();
-        let expected = "02:00:00:00:00:00:00:05 is for VF 1 of 0000:3b:00.0, by entry 1 (0000:3b:00.0) \
-                        and for VF 1 of 0000:3b:00.1, by entry 2 (0000:3b:00.1)";
+        let expected = "02:00:00:00:00:00:00:05 belongs to VF 1 of 0000:3b:00.0, by entry 1 (0000:3b:00.0) \
+                        and to VF 1 of 0000:3b:00.1, by entry 2 (0000:3b:00.1)";
         assert!(text.contains(expected), "{text}");
     }
     give(Some(shared), &machine(2, 2), 2).unwrap();
@@ -236,7 +239,7 @@ fn a_guid_that_two_vfs_would_get_is_refused_for_both() {
             give(Some(shared), &machine(counts.0, counts.1), of).unwrap();
         }
     }
-    // A PF that is not desired has no VFs, whatever the file has for it.
+    // A PF that is not desired has no VFs, even if the file has an entry.
     give(Some(shared), &[(&pfs[0], 2)], 0).unwrap();
 }
 
@@ -247,7 +250,7 @@ fn a_guid_twice_in_a_list_is_refused_where_two_vfs_would_get_it() {
     give_one(twice, &port, 3).unwrap();
     let text = give_one(twice, &port, 4).unwrap_err().to_string();
     assert!(
-        text.contains("is for VF 1 of 0000:3b:00.0, by entry 1 (0000:3b:00.0) and for VF 3 of"),
+        text.contains("belongs to VF 1 of 0000:3b:00.0, by entry 1 (0000:3b:00.0) and to VF 3 of"),
         "{text}"
     );
 }
@@ -261,30 +264,27 @@ fn one_entry_for_two_pfs_is_refused() {
     give(Some(file), &[(&pfs[0], 1), (&pfs[1], 0)], 0).unwrap();
 }
 
-/// Entries with a fault, and what is said of it.
+/// Entries with a fault, and its message.
 const FAULTS_OF_A_PF: &[(&str, &str)] = &[
     (
         r#"{"pci_address": "0000:3b:00.0", "pf_guid": "0c42:a103:0016:054c", "guids": ["02:00:00:00:00:00:00:02"]}"#,
-        "entry 2 (0000:3b:00.0): it must have exactly one of pci_address",
+        "entry 2 (0000:3b:00.0): exactly one of pci_address",
     ),
     (
         r#"{"pci_address": "0000:3b:00.0", "pciAddress": "0000:3b:00.1", "guids": ["02:00:00:00:00:00:00:02"]}"#,
-        "it must have exactly one of pci_address",
+        "exactly one of pci_address",
     ),
-    (
-        r#"{"pci_address": "0000:3b:00.0"}"#,
-        "entry 2 (0000:3b:00.0): it must have exactly one of guids and guidsRange",
-    ),
+    (r#"{"pci_address": "0000:3b:00.0"}"#, "entry 2 (0000:3b:00.0): exactly one of guids and guidsRange"),
     (r#"{"pci_address": "0000:3b:00.0", "guids": []}"#, "exactly one of guids and guidsRange"),
     (r#"{"pci_address": "0000:3b:00.0", "guids": "0x1"}"#, "entry 2 (0000:3b:00.0): guids is not a list"),
     (
         r#"{"pci_address": "0000:3b:00.0", "guids": [1]}"#,
-        "entry 2 (0000:3b:00.0): a GUID is 1 and not a text",
+        "entry 2 (0000:3b:00.0): a GUID is 1 and not a string",
     ),
     (
         r#"{"pci_address": "0000:3b:00.0", "guids": ["02:00:00:00:00:00:00:02"],
             "guidsRange": {"start": "02:00:00:00:00:00:00:02", "end": "02:00:00:00:00:00:00:02"}}"#,
-        "entry 2 (0000:3b:00.0): it must have exactly one of guids and guidsRange",
+        "entry 2 (0000:3b:00.0): exactly one of guids and guidsRange",
     ),
     (
         r#"{"pci_address": "0000:3b:00.0", "guids": ["02:00:00:00:00:00:00:0x"]}"#,
@@ -306,7 +306,7 @@ const FAULTS_OF_A_PF: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_bad_entry_costs_the_pfs_that_it_names() {
+fn a_bad_entry_affects_only_the_pfs_that_it_names() {
     let good = r#"{"pci_address": "0000:01:00.0", "guids": ["02:00:00:00:00:00:00:01"]}"#;
     let last = r#"{"pci_address": "0000:02:00.0", "guids": ["02:00:00:00:00:00:00:0a"]}"#;
     let pfs = ["0000:01:00.0", "0000:3b:00.0", "0000:02:00.0"].map(|address| pf(address, None));
@@ -319,9 +319,9 @@ fn a_bad_entry_costs_the_pfs_that_it_names() {
         for of in [0, 2] {
             give(Some(&file), &machine, of).expect(entry);
         }
-        assert_eq!(GuidSource::read(Some(&file), &[], &[]).faults_of_unknown_pfs().count(), 0, "{entry}");
+        assert_eq!(GuidSource::read(Some(&file), &[], &[]).errors_of_unknown_pfs().count(), 0, "{entry}");
     }
-    // Both PFs that an entry names, by mistake.
+    // An entry that names two PFs affects both.
     let both = r#"[{"pci_address": "0000:01:00.0", "pf_guid": "0c42:a103:0016:054c", "guids": ["0x1"]},
         {"pci_address": "0000:3b:00.0", "guids": ["0x2"]}]"#;
     let pfs = [pf("0000:01:00.0", None), pf("0000:3b:00.0", Some("0c42:a103:0016:054c"))];
@@ -331,15 +331,15 @@ fn a_bad_entry_costs_the_pfs_that_it_names() {
 }
 
 #[test]
-fn an_entry_whose_pf_cannot_be_read_may_be_the_one_of_every_pf_without_a_good_entry_before_it() {
+fn an_entry_with_an_invalid_pf_affects_every_pf_without_an_earlier_entry() {
     let good = r#"{"pci_address": "0000:01:00.0", "guids": ["02:00:00:00:00:00:00:01"]}"#;
     let last = r#"{"pci_address": "0000:02:00.0", "guids": ["02:00:00:00:00:00:00:0a"]}"#;
     let pfs = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"].map(|address| pf(address, None));
     let machine = [(&pfs[0], 1), (&pfs[1], 1), (&pfs[2], 1)];
     for (entry, expected) in [
-        (r#""text""#, "entry 2: it is not an object"),
-        (r#"{"pci_address": 7}"#, "entry 2: pciAddress is 7 and not a text"),
-        (r#"{"guids": ["02:00:00:00:00:00:00:02"]}"#, "entry 2: it must have exactly one of pci_address"),
+        (r#""text""#, "entry 2: not an object"),
+        (r#"{"pci_address": 7}"#, "entry 2: pciAddress is 7 and not a string"),
+        (r#"{"guids": ["02:00:00:00:00:00:00:02"]}"#, "entry 2: exactly one of pci_address"),
         (
             r#"{"pci_address": "3b:00.0", "guids": ["02:00:00:00:00:00:00:02"]}"#,
             r#"entry 2 (3b:00.0): "3b:00.0" is not a PCI address"#,
@@ -358,13 +358,13 @@ fn an_entry_whose_pf_cannot_be_read_may_be_the_one_of_every_pf_without_a_good_en
             assert!(error.to_string().contains(expected), "{entry}: {error}");
         }
         let source = GuidSource::read(Some(&file), &[], &[]);
-        let faults: Vec<String> = source.faults_of_unknown_pfs().map(|error| error.to_string()).collect();
+        let faults: Vec<String> = source.errors_of_unknown_pfs().map(|error| error.to_string()).collect();
         assert!(faults.len() == 1 && faults[0].contains(expected), "{faults:?}");
     }
 }
 
 #[test]
-fn what_is_no_list_is_refused_with_its_place() {
+fn a_file_that_is_no_list_is_refused_with_line_and_column() {
     let port = pf("0000:3b:00.0", None);
     for text in ["", "{}", "[", "[1,]", "null", "\u{0}"] {
         let error = give_one(text, &port, 1).unwrap_err();
@@ -374,7 +374,7 @@ fn what_is_no_list_is_refused_with_its_place() {
 }
 
 #[test]
-fn the_greatest_range_takes_no_room_and_ends_where_it_ends() {
+fn the_largest_range_needs_no_memory() {
     let all = r#"[{"pci_address": "0000:3b:00.0",
         "guidsRange": {"start": "00:00:00:00:00:00:00:01", "end": "ff:ff:ff:ff:ff:ff:ff:ff"}}]"#;
     let port = pf("0000:3b:00.0", None);
@@ -387,27 +387,27 @@ fn the_greatest_range_takes_no_room_and_ends_where_it_ends() {
 }
 
 #[test]
-fn without_a_file_guids_are_derived_and_stay() {
-    assert!(!GuidSource::read(None, &[], &[]).is_file());
+fn without_a_file_guids_are_derived_and_stable() {
+    assert!(!GuidSource::read(None, &[], &[]).has_file());
     let ports = [
         pf("0000:3b:00.0", Some("0c42:a103:0016:054c")),
         pf("0000:3b:00.1", Some("0c42:a103:0016:054c")),
         pf("0000:5e:00.0", Some("0c42:a103:0016:0550")),
     ];
     let machine = [(&ports[0], 2048), (&ports[1], 2048), (&ports[2], 2048)];
-    let mut seen = BTreeSet::new();
+    let mut unique = BTreeSet::new();
     for of in 0..ports.len() {
-        let made = give(None, &machine, of).unwrap();
-        assert_eq!(made, give(None, &machine, of).unwrap());
-        for made in made {
-            assert_eq!(made.0[0] & 3, 2, "{made}");
-            assert!(seen.insert(made), "{made} twice");
+        let derived = give(None, &machine, of).unwrap();
+        assert_eq!(derived, give(None, &machine, of).unwrap());
+        for derived in derived {
+            assert_eq!(derived.0[0] & 3, 2, "{derived}");
+            assert!(unique.insert(derived), "{derived} twice");
         }
     }
 }
 
 #[test]
-fn a_pf_of_which_nothing_is_known_gets_no_guids_that_others_have_too() {
+fn a_pf_without_identity_gets_no_guids() {
     let mut port = pf("0000:3b:00.0", Some("0000:0000:0000:0000"));
     assert_eq!(give(None, &[(&port, 1)], 0).unwrap_err().reason(), "NoRdmaDevice");
     port.link = Some(LinkFacts {
@@ -443,7 +443,7 @@ proptest! {
         let _ = give_one(&file, &pf("0000:3b:00.1", None), 1);
     }
 
-    /// What is read can be used: as many GUIDs as there are, all different, none of them zero.
+    /// All GUIDs that are read can be used: they are distinct and not zero.
     #[test]
     fn any_range_is_refused_or_usable(start in any_guid(), end in any_guid(), count in 0..2000_u16) {
         let text = format!(
@@ -461,7 +461,7 @@ proptest! {
         }
     }
 
-    /// Two PFs are refused exactly when a VF of each would get the same GUID, whether it is listed or in a range.
+    /// Two PFs are refused exactly if a VF of each would get the same GUID, from a list or a range.
     #[test]
     fn pfs_clash_when_two_vfs_would_get_one_guid(
         first in prop::collection::btree_set(1..30_u64, 1..6),
@@ -484,7 +484,7 @@ proptest! {
     }
 }
 
-/// An entry with these GUIDs, or with the range from the least to the greatest of them; and what it has then.
+/// Returns an entry with these GUIDs, or with the range from the lowest to the highest of them, and its GUIDs.
 fn entry(address: &str, numbers: &BTreeSet<u64>, as_range: bool) -> (String, BTreeSet<u64>) {
     let text = |number: &u64| Guid(number.to_be_bytes()).to_string();
     let address: PciAddress = address.parse().unwrap();

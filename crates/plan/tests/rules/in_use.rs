@@ -1,9 +1,9 @@
-//! VFs that may be in use are not disturbed without need.
+//! VFs that may be in use are not disturbed needlessly.
 
 use vfleet_api::{SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::report::View;
+use vfleet_plan::report::ReportContext;
 use vfleet_plan::{Disruption, Plan, Record, Step, plan_node, report};
 
 const PF: &str = "0000:01:00.0";
@@ -36,17 +36,17 @@ fn vf(index: u16) -> VfRef {
     VfRef { pf: PF.parse().unwrap(), index }
 }
 
-/// As after a change to another count that was taken back before it began.
-fn mark_as_being_made(host: &SimHost) {
+/// Marks the VF creation as unfinished, as after a change of numVfs that was reverted.
+fn mark_as_unfinished(host: &SimHost) {
     let record = host.facts().unwrap().record(PF.parse().unwrap()).unwrap().clone();
-    host.execute(&Step::WriteRecord { record: Record { making: true, ..record } }).unwrap();
+    host.execute(&Step::WriteRecord { record: Record { creating_vfs: true, ..record } }).unwrap();
 }
 
 #[test]
-fn vfs_that_are_set_up_are_spared_when_the_making_of_others_was_cut_off() {
+fn configured_vfs_are_not_changed_when_vf_creation_was_interrupted() {
     let host = configured();
-    mark_as_being_made(&host);
-    host.behind_its_back(|kernel| kernel.unbind(vf(2))).unwrap();
+    mark_as_unfinished(&host);
+    host.modify_kernel(|kernel| kernel.unbind(vf(2))).unwrap();
     let plan = plan(&host);
     let touched: Vec<_> =
         plan.steps.iter().filter(|planned| matches!(planned.step, Step::BindVf { .. })).collect();
@@ -58,17 +58,17 @@ fn vfs_that_are_set_up_are_spared_when_the_making_of_others_was_cut_off() {
 #[test]
 fn a_vf_that_a_pod_holds_is_left_alone() {
     let host = configured();
-    host.behind_its_back(|kernel| kernel.hold_elsewhere(vf(1), true)).unwrap();
+    host.modify_kernel(|kernel| kernel.set_in_other_namespace(vf(1), true)).unwrap();
     assert!(plan(&host).is_done(), "{:#?}", plan(&host));
-    mark_as_being_made(&host);
+    mark_as_unfinished(&host);
     let steps = plan(&host).steps;
     assert!(steps.iter().all(|planned| matches!(planned.step, Step::WriteRecord { .. })), "{steps:#?}");
 }
 
 #[test]
-fn a_vf_without_a_driver_is_healed_without_a_drain() {
+fn a_vf_without_a_driver_is_repaired_without_a_drain() {
     let host = configured();
-    host.behind_its_back(|kernel| kernel.unbind(vf(3))).unwrap();
+    host.modify_kernel(|kernel| kernel.unbind(vf(3))).unwrap();
     let plan = plan(&host);
     assert!(!plan.steps.is_empty());
     assert!(plan.disruption() <= Disruption::Vf, "{plan:#?}");
@@ -76,24 +76,28 @@ fn a_vf_without_a_driver_is_healed_without_a_drain() {
     assert!(plan_node(&four_vfs(), &host.facts().unwrap()).is_done());
 }
 
-/// A card that is not reported looks like one that no policy selects, and its VFs would be removed.
+/// VFs of a card that is not reported would be removed, since no policy selects it.
 #[test]
-fn a_card_whose_interface_is_away_is_still_reported() {
+fn a_card_without_its_interface_is_still_reported() {
     let host = configured();
     let mut facts = host.facts().unwrap();
     facts.pfs[0].link = None;
-    let reported = report::interfaces(&facts, &View::default());
+    let reported = report::interfaces(&facts, &ReportContext::default());
     assert_eq!(reported[0].pci_address.text(), PF);
     assert_eq!(reported[0].name.as_deref(), Some("enp1s0"));
     let plan = plan_node(&four_vfs(), &facts);
     assert!(plan.steps.is_empty(), "{plan:#?}");
     assert_eq!(plan.problems[0].cause.reason(), "NoInterface");
     facts.records.clear();
-    assert!(report::interfaces(&facts, &View::default()).iter().all(|card| card.pci_address.text() != PF));
+    assert!(
+        report::interfaces(&facts, &ReportContext::default())
+            .iter()
+            .all(|card| card.pci_address.text() != PF)
+    );
 }
 
 #[test]
-fn an_mtu_that_somebody_else_set_stays_when_a_card_is_given_back() {
+fn an_mtu_that_vfleet_did_not_set_is_kept_on_reset() {
     let host = configured();
     let nothing = SriovNetworkNodeStateSpec { interfaces: Some(Vec::new()), ..Default::default() };
     let mtu_steps = |host: &SimHost| {
@@ -101,6 +105,6 @@ fn an_mtu_that_somebody_else_set_stays_when_a_card_is_given_back() {
         plan.steps.into_iter().filter(|planned| matches!(planned.step, Step::SetPfMtu { .. })).count()
     };
     assert_eq!(mtu_steps(&host), 1);
-    host.behind_its_back(|kernel| kernel.set_pf_mtu(PF.parse().unwrap(), 9000)).unwrap();
+    host.modify_kernel(|kernel| kernel.set_pf_mtu(PF.parse().unwrap(), 9000)).unwrap();
     assert_eq!(mtu_steps(&host), 0);
 }

@@ -1,4 +1,4 @@
-//! Addresses that somebody else gave to VFs are kept when the VFs are made anew, whatever happens on the way.
+//! MACs that something else gave to VFs are kept when the VFs are created again, also after interruptions.
 
 use vfleet_api::{MacAddr, PciAddress, SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::{Kernel, Machine};
@@ -21,12 +21,12 @@ fn vfs(count: u16) -> SriovNetworkNodeStateSpec {
     .unwrap()
 }
 
-/// Four VFs that the Go daemon made. One of them was then given another address by hand.
+/// Returns a host with four VFs of the Go daemon, one of them with a manually set MAC.
 fn taken_over() -> SimHost {
     let machine = Machine { go_records: vfs(4).interfaces.unwrap(), ..Machine::lab() };
     let host = SimHost::new(&machine, "kept").unwrap();
-    host.behind_its_back(|kernel| {
-        kernel.set_up(pf(), true).unwrap();
+    host.modify_kernel(|kernel| {
+        kernel.set_link_up(pf(), true).unwrap();
         kernel.set_num_vfs(pf(), 4).unwrap();
         kernel.set_vf_mac(VfRef { pf: pf(), index: 1 }, GIVEN).unwrap();
     });
@@ -37,8 +37,8 @@ fn macs(host: &SimHost) -> Vec<MacAddr> {
     host.facts().unwrap().pf(pf()).unwrap().vfs.iter().map(|vf| vf.admin_mac.unwrap()).collect()
 }
 
-/// Follows plans until there is nothing left to do, or the process is cut off.
-fn follow(host: &SimHost, spec: &SriovNetworkNodeStateSpec) {
+/// Executes plans until no steps are left, or the process is interrupted.
+fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) {
     while let Ok(facts) = host.facts() {
         let plan = plan_node(spec, &facts);
         assert!(plan.problems.is_empty(), "{plan:?}");
@@ -49,50 +49,50 @@ fn follow(host: &SimHost, spec: &SriovNetworkNodeStateSpec) {
 }
 
 #[test]
-fn cut_off_anywhere_vfs_keep_the_addresses_that_they_had() {
+fn vfs_keep_their_macs_after_an_interruption_at_any_step() {
     let (before, all) = {
         let host = taken_over();
         let before = macs(&host);
         assert!(before[1] == GIVEN && before.iter().all(|mac| mac.is_usable()), "{before:?}");
-        follow(&host, &vfs(6));
+        settle(&host, &vfs(6));
         (before, macs(&host))
     };
     assert_eq!((all.len(), &all[..4]), (6, &before[..]));
     let steps = {
         let host = taken_over();
-        follow(&host, &vfs(6));
-        host.executed().len()
+        settle(&host, &vfs(6));
+        host.executed_steps().len()
     };
     for cut in 0..steps {
         let host = taken_over();
-        host.cut_at(cut);
-        follow(&host, &vfs(6));
-        host.restart();
-        follow(&host, &vfs(6));
+        host.kill_at(cut);
+        settle(&host, &vfs(6));
+        host.restart_process();
+        settle(&host, &vfs(6));
         assert_eq!(macs(&host), all, "cut at step {cut}");
     }
 }
 
 #[test]
-fn they_come_again_after_a_restart_of_the_machine_and_after_fewer_vfs() {
+fn macs_return_after_a_reboot_and_after_fewer_vfs() {
     let host = taken_over();
     let before = macs(&host);
-    follow(&host, &vfs(6));
-    host.behind_its_back(Kernel::reboot);
-    host.restart();
-    follow(&host, &vfs(4));
+    settle(&host, &vfs(6));
+    host.modify_kernel(Kernel::reboot);
+    host.restart_process();
+    settle(&host, &vfs(4));
     assert_eq!(macs(&host), before);
-    follow(&host, &vfs(1));
-    follow(&host, &vfs(4));
+    settle(&host, &vfs(1));
+    settle(&host, &vfs(4));
     assert_eq!(macs(&host), before);
 }
 
 #[test]
-fn what_was_given_last_counts() {
+fn the_last_mac_counts() {
     let host = taken_over();
-    follow(&host, &vfs(6));
+    settle(&host, &vfs(6));
     let other = MacAddr([2, 0, 0, 0, 0, 10]);
-    host.behind_its_back(|kernel| kernel.set_vf_mac(VfRef { pf: pf(), index: 1 }, other)).unwrap();
-    follow(&host, &vfs(5));
+    host.modify_kernel(|kernel| kernel.set_vf_mac(VfRef { pf: pf(), index: 1 }, other)).unwrap();
+    settle(&host, &vfs(5));
     assert_eq!(macs(&host)[1], other);
 }

@@ -1,17 +1,19 @@
-//! Arguments of the kernel, compared by what they mean.
+//! Kernel arguments, compared by meaning.
 
 use proptest::prelude::*;
-use vfleet_plan::kernel_arguments::Wanted::{IntelIommu, IommuPassthrough, RdmaShared};
-use vfleet_plan::kernel_arguments::{Wanted, about_rdma_mode, contrary, missing, switching_iommu_off};
+use vfleet_plan::kernel_arguments::KernelArgument::{IntelIommu, IommuPassthrough, RdmaShared};
+use vfleet_plan::kernel_arguments::{
+    KernelArgument, contradicting_arguments, iommu_off_arguments, missing_arguments, rdma_mode_arguments,
+};
 
-const ALL: [Wanted; 4] = [IntelIommu, IommuPassthrough, RdmaShared(true), RdmaShared(false)];
+const ALL: [KernelArgument; 4] = [IntelIommu, IommuPassthrough, RdmaShared(true), RdmaShared(false)];
 
-fn is_missing(wanted: Wanted, command_line: &str) -> bool {
-    missing(&[wanted], command_line) == [wanted.argument()]
+fn is_missing(desired: KernelArgument, command_line: &str) -> bool {
+    missing_arguments(&[desired], command_line) == [desired.text()]
 }
 
 #[test]
-fn what_means_the_same_counts() {
+fn equivalent_arguments_count() {
     let cases = [
         (IntelIommu, "intel_iommu=on"),
         (IntelIommu, "quiet intel_iommu=sm_on,on ro"),
@@ -34,13 +36,13 @@ fn what_means_the_same_counts() {
         (RdmaShared(true), "ib_core.netns_mode"),
         (RdmaShared(true), "ib_core.netns_mode=0 ib_core.netns_mode=on"),
     ];
-    for (wanted, command_line) in cases {
-        assert!(!is_missing(wanted, command_line), "{wanted:?} in {command_line}");
+    for (desired, command_line) in cases {
+        assert!(!is_missing(desired, command_line), "{desired:?} in {command_line}");
     }
 }
 
 #[test]
-fn what_means_something_else_does_not() {
+fn other_arguments_do_not_count() {
     let cases = [
         (IntelIommu, ""),
         (IntelIommu, "intel_iommu"),
@@ -60,41 +62,41 @@ fn what_means_something_else_does_not() {
         (RdmaShared(false), "ib_core.netns_mode=2"),
         (RdmaShared(true), "netns_mode=1"),
     ];
-    for (wanted, command_line) in cases {
-        assert!(is_missing(wanted, command_line), "{wanted:?} in {command_line}");
+    for (desired, command_line) in cases {
+        assert!(is_missing(desired, command_line), "{desired:?} in {command_line}");
     }
 }
 
 #[test]
-fn the_contrary_is_found_as_it_is_written() {
+fn contradicting_arguments_are_found_as_written() {
     let line = r#"quiet intel_iommu=sm_on,off iommu="pt" ib-core.netns_mode=Y ib-core.netns_mode=Y ib_core.netns_mode=0"#;
-    assert_eq!(contrary(&[IntelIommu], line), ["intel_iommu=sm_on,off"]);
-    assert_eq!(contrary(&[RdmaShared(false)], line), ["ib-core.netns_mode=Y"]);
-    assert_eq!(about_rdma_mode(line), ["ib-core.netns_mode=Y", "ib_core.netns_mode=0"]);
-    assert!(contrary(&[IommuPassthrough], line).is_empty());
+    assert_eq!(contradicting_arguments(&[IntelIommu], line), ["intel_iommu=sm_on,off"]);
+    assert_eq!(contradicting_arguments(&[RdmaShared(false)], line), ["ib-core.netns_mode=Y"]);
+    assert_eq!(rdma_mode_arguments(line), ["ib-core.netns_mode=Y", "ib_core.netns_mode=0"]);
+    assert!(contradicting_arguments(&[IommuPassthrough], line).is_empty());
 }
 
 #[test]
-fn what_switches_the_iommu_off_is_found_as_it_is_written() {
+fn arguments_that_disable_the_iommu_are_found_as_written() {
     let line =
         "amd_iommu=force_enable,off quiet iommu=off iommu=off iommu=pt intel_iommu=off iommu.strict=off";
-    assert_eq!(switching_iommu_off(line), ["amd_iommu=force_enable,off", "iommu=off"]);
-    assert!(switching_iommu_off("iommu=soft amd_iommu=fullflush -- iommu=off").is_empty());
+    assert_eq!(iommu_off_arguments(line), ["amd_iommu=force_enable,off", "iommu=off"]);
+    assert!(iommu_off_arguments("iommu=soft amd_iommu=fullflush -- iommu=off").is_empty());
 }
 
 proptest! {
     #![proptest_config(crate::config(1000))]
 
     #[test]
-    fn any_line_can_be_asked(line in r#"([a-z_.=,"-]| |\PC){0,80}"#) {
-        for wanted in ALL {
-            let _ = (missing(&[wanted], &line), contrary(&[wanted], &line));
+    fn any_command_line_is_accepted(line in r#"([a-z_.=,"-]| |\PC){0,80}"#) {
+        for desired in ALL {
+            let _ = (missing_arguments(&[desired], &line), contradicting_arguments(&[desired], &line));
         }
     }
 
-    /// Whatever stands there: with the missing arguments added and the contrary ones removed, nothing is missing.
+    /// With missing arguments added and contradicting ones removed, no argument of any command line is missing.
     #[test]
-    fn adding_what_is_missing_helps(
+    fn adding_missing_arguments_helps(
         words in prop::collection::vec(prop::sample::select(vec![
             "quiet", "intel_iommu=on", "intel_iommu=off", "intel_iommu=sm_on", "iommu=pt", "iommu=nopt", "iommu=soft",
             "iommu.passthrough=0", "ib_core.netns_mode=0", "ib_core.netns_mode=1", "ib_core.netns_mode=yes",
@@ -102,13 +104,13 @@ proptest! {
         shared in any::<bool>(),
         at_the_beginning in any::<bool>(),
     ) {
-        let wanted = [IntelIommu, IommuPassthrough, RdmaShared(shared)];
+        let desired = [IntelIommu, IommuPassthrough, RdmaShared(shared)];
         let line = words.join(" ");
-        let (added, removed) = (missing(&wanted, &line), contrary(&wanted, &line));
+        let (added, removed) = (missing_arguments(&desired, &line), contradicting_arguments(&desired, &line));
         let mut rest: Vec<&str> = words.into_iter().filter(|word| !removed.iter().any(|gone| gone == word)).collect();
         let at = if at_the_beginning { 0 } else { rest.len() };
         rest.splice(at..at, added.iter().map(String::as_str));
-        prop_assert!(missing(&wanted, &rest.join(" ")).is_empty());
-        prop_assert!(contrary(&wanted, &rest.join(" ")).is_empty());
+        prop_assert!(missing_arguments(&desired, &rest.join(" ")).is_empty());
+        prop_assert!(contradicting_arguments(&desired, &rest.join(" ")).is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! The rules of the planner one by one. Decisions that a machine file and policies can describe are cases (`../cases.rs`).
+//! Tests of single rules of the planner. Decisions that a machine file and policies can describe are cases
+//! (`../cases.rs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -24,8 +25,8 @@ mod network_json;
 mod node;
 mod pools;
 mod properties;
+mod reboots;
 mod resources;
-mod restarts;
 mod snapshot;
 mod system;
 mod targets;
@@ -33,7 +34,7 @@ mod udev;
 
 use proptest::test_runner::Config;
 
-/// Returns how property tests run: with so many cases, or more where `PROPTEST_CASES` says so.
+/// Returns the configuration of property tests with this number of cases, or more if `PROPTEST_CASES` is higher.
 fn config(cases: u32) -> Config {
     let default = Config::default();
     Config { cases: default.cases.max(cases), failure_persistence: None, ..default }

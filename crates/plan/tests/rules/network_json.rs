@@ -1,12 +1,12 @@
-//! Whatever users write into ipam, capabilities and metaPlugins: a fault, or a configuration that is JSON and holds what
-//! they wrote.
+//! Any text in ipam, capabilities and metaPlugins leads to a fault, or to a valid JSON configuration with the same
+//! content.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use vfleet_api::network::SriovNetworkSpec;
-use vfleet_plan::network::{Nad, NetworkFault, NetworkId, NetworkKind, NetworkSpec, plan_nad};
+use vfleet_plan::network::{DesiredNad, NetworkFault, NetworkId, NetworkKind, NetworkSpec, plan_nad};
 
-fn nad(capabilities: &str, ipam: &str, meta_plugins: &str) -> Result<Nad, Vec<NetworkFault>> {
+fn nad(capabilities: &str, ipam: &str, meta_plugins: &str) -> Result<DesiredNad, Vec<NetworkFault>> {
     let id = NetworkId { kind: NetworkKind::Sriov, namespace: "own".into(), name: "net".into() };
     let spec = NetworkSpec::Sriov(SriovNetworkSpec {
         resource_name: "nics".into(),
@@ -19,7 +19,7 @@ fn nad(capabilities: &str, ipam: &str, meta_plugins: &str) -> Result<Nad, Vec<Ne
     plan_nad(&id, &spec, "openshift.io", "own")
 }
 
-/// JSON of any form.
+/// Any JSON value.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -40,13 +40,13 @@ fn any_object() -> impl Strategy<Value = Value> {
     prop::collection::btree_map(".*", any_json(), 0..4).prop_map(Value::from_iter)
 }
 
-/// What plugins can be told: each capability is on or off.
+/// Valid capabilities: each is a boolean.
 fn any_capabilities() -> impl Strategy<Value = Value> {
     let flag = any::<bool>().prop_map(Value::from);
     prop::collection::btree_map(".*", flag, 0..4).prop_map(Value::from_iter)
 }
 
-/// A plugin that can be started.
+/// Plugin with a type.
 fn any_plugin() -> impl Strategy<Value = Value> {
     (any_object(), ".+").prop_map(|(mut plugin, type_)| {
         plugin["type"] = Value::from(type_);
@@ -54,7 +54,7 @@ fn any_plugin() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Texts that are nearly JSON, where a careless program goes wrong.
+/// Texts that are almost JSON.
 fn nearly_json() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "{",
@@ -86,7 +86,7 @@ fn nearly_json() -> impl Strategy<Value = String> {
     prop_oneof![prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat()), ".*"]
 }
 
-/// What `text` says, if it is one JSON object; `{}` for nothing.
+/// Parses one JSON object; `{}` for a blank text.
 fn object(text: &str) -> Option<Value> {
     if text.trim().is_empty() {
         return Some(Value::Object(Map::new()));
@@ -94,7 +94,7 @@ fn object(text: &str) -> Option<Value> {
     serde_json::from_str::<Map<String, Value>>(text).ok().map(Value::Object)
 }
 
-/// What `text` says, if it is JSON objects with commas between; an empty list for nothing.
+/// Parses JSON objects that are separated by commas; an empty list for a blank text.
 fn objects(text: &str) -> Option<Vec<Value>> {
     if text.trim().is_empty() {
         return Some(Vec::new());
@@ -103,7 +103,7 @@ fn objects(text: &str) -> Option<Vec<Value>> {
     (!list.is_empty() && list.iter().all(Value::is_object)).then_some(list)
 }
 
-/// The network's own plugin, and the chained ones.
+/// Returns the plugin of the network and the chained plugins.
 fn plugins(config: &str) -> (Value, Vec<Value>) {
     let config: Value = serde_json::from_str(config).unwrap();
     match config.get("plugins").and_then(Value::as_array) {
@@ -116,14 +116,14 @@ proptest! {
     #![proptest_config(crate::config(256))]
 
     #[test]
-    fn any_text_gives_a_fault_or_what_it_says(
+    fn any_text_leads_to_a_fault_or_the_same_content(
         capabilities in nearly_json(), ipam in nearly_json(), meta_plugins in nearly_json()
     ) {
         let flags = object(&capabilities).filter(|all| all.as_object().unwrap().values().all(Value::is_boolean));
         let can_start = |plugin: &Value| plugin["type"].as_str().is_some_and(|type_| !type_.is_empty());
-        let plugins_wanted = objects(&meta_plugins).filter(|all| all.iter().all(can_start));
-        let wanted = (flags, object(&ipam), plugins_wanted);
-        match (nad(&capabilities, &ipam, &meta_plugins), wanted) {
+        let chained = objects(&meta_plugins).filter(|all| all.iter().all(can_start));
+        let expected = (flags, object(&ipam), chained);
+        match (nad(&capabilities, &ipam, &meta_plugins), expected) {
             (Ok(nad), (Some(capabilities), Some(ipam), Some(chained))) => {
                 let (own, others) = plugins(&nad.config);
                 prop_assert_eq!(own.get("capabilities").cloned().unwrap_or_else(|| Value::Object(Map::new())), capabilities);
@@ -132,12 +132,12 @@ proptest! {
                 prop_assert_eq!(others, chained);
             }
             (Err(_), (None, _, _) | (_, None, _) | (_, _, None)) => {}
-            (found, wanted) => prop_assert!(false, "{found:?} for {wanted:?}"),
+            (found, expected) => prop_assert!(false, "{found:?} for {expected:?}"),
         }
     }
 
     #[test]
-    fn good_json_is_never_refused(
+    fn valid_json_is_never_rejected(
         capabilities in any_capabilities(),
         ipam in any_object(),
         chained in prop::collection::vec(any_plugin(), 1..4)
@@ -152,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn a_text_that_grows_beyond_bounds_is_refused_in_time() {
+fn a_text_that_grows_beyond_the_limit_is_rejected() {
     let deep = format!("{{\"a\":{}{}{}}}", "[".repeat(100), vec!["1"; 100_000].join(","), "]".repeat(100));
     assert!(matches!(nad("", &deep, "").unwrap_err()[..], [NetworkFault::TooLong { .. }]));
     let deeper = format!("{{\"a\":{}{}}}", "[".repeat(500_000), "]".repeat(500_000));

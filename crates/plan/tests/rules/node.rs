@@ -1,5 +1,5 @@
-//! What is done on a machine whose state no machine file can describe: VFs in use, VFs that changed behind our back,
-//! cards that cannot be read.
+//! Plans for states that no machine file can describe: VFs in use, VFs that something else changed, and cards that
+//! cannot be read.
 
 mod before_network;
 mod disruption;

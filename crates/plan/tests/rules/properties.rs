@@ -1,4 +1,4 @@
-//! What holds for any policies on any cards.
+//! Properties of plans for random policies and cards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use vfleet_api::node_state::{Interface, InterfaceExt, VfGroup};
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec, VfRange};
-use vfleet_plan::{NamedPolicy, NodeInput, NodePlan, PfVerdict, plan_node_spec};
+use vfleet_plan::{NamedPolicy, NodeInput, NodePlan, PfOutcome, plan_node_spec};
 
 type Policies = Vec<(&'static str, SriovNetworkNodePolicySpec)>;
 
-/// Everything that the planner looks at.
+/// Input of the planner.
 #[derive(Clone, Debug)]
-struct Situation {
+struct PlanInput {
     policies: Policies,
     cards: Vec<InterfaceExt>,
     labels: BTreeMap<String, String>,
@@ -27,10 +27,10 @@ fn policies() -> impl Strategy<Value = Policies> {
         .prop_map(|(names, specs)| names.into_iter().zip(specs).collect())
 }
 
-fn situation() -> impl Strategy<Value = Situation> {
+fn plan_input() -> impl Strategy<Value = PlanInput> {
     let unreadable = prop::collection::btree_set(select(vec!["a".to_owned(), "gone".to_owned()]), 0..2);
     (policies(), cards(), select(vec!["a", "b"]), any::<bool>(), unreadable).prop_map(
-        |(policies, cards, rack, gate, unreadable)| Situation {
+        |(policies, cards, rack, gate, unreadable)| PlanInput {
             policies: policies.into_iter().filter(|(name, _)| !unreadable.contains(*name)).collect(),
             cards,
             labels: BTreeMap::from([("rack".to_owned(), rack.to_owned())]),
@@ -40,7 +40,7 @@ fn situation() -> impl Strategy<Value = Situation> {
     )
 }
 
-impl Situation {
+impl PlanInput {
     fn plan_of(&self, policies: &Policies, current: &SriovNetworkNodeStateSpec) -> NodePlan {
         let named: Vec<_> = policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
         let node = NodeInput {
@@ -57,10 +57,10 @@ impl Situation {
         self.plan_of(&self.policies, current)
     }
 
-    /// A node state that other policies, some of the same names, had led to.
-    fn after(&self, earlier: &Policies) -> SriovNetworkNodeStateSpec {
-        let nobody = Situation { unreadable: BTreeSet::new(), gate: true, ..self.clone() };
-        nobody.plan_of(earlier, &SriovNetworkNodeStateSpec::default()).spec
+    /// Returns the spec of a node state that `earlier` policies, some of the same names, led to.
+    fn spec_after(&self, earlier: &Policies) -> SriovNetworkNodeStateSpec {
+        let input = PlanInput { unreadable: BTreeSet::new(), gate: true, ..self.clone() };
+        input.plan_of(earlier, &SriovNetworkNodeStateSpec::default()).spec
     }
 }
 
@@ -80,16 +80,19 @@ fn name(group: &VfGroup) -> &str {
     group.policy_name.as_deref().unwrap()
 }
 
-/// The policy's verdict on the card at this place.
-fn verdict<'a>(plan: &'a NodePlan, policy: &str, at: usize) -> Option<&'a PfVerdict> {
-    plan.answers.iter().find(|answer| answer.policy == policy).map(|answer| &answer.pfs[at].verdict)
+/// Returns the outcome of the policy on the card at this position.
+fn outcome<'a>(plan: &'a NodePlan, policy: &str, at: usize) -> Option<&'a PfOutcome> {
+    plan.evaluations
+        .iter()
+        .find(|evaluation| evaluation.policy == policy)
+        .map(|evaluation| &evaluation.pfs[at].outcome)
 }
 
-/// Whether the card stays as it is for the sake of a policy that cannot be read or followed.
-fn is_held(situation: &Situation, plan: &NodePlan, current: &SriovNetworkNodeStateSpec, at: usize) -> bool {
-    groups(entry(current, &situation.cards[at])).iter().any(|group| {
-        situation.unreadable.contains(name(group))
-            || matches!(verdict(plan, name(group), at), Some(PfVerdict::Invalid(_)))
+/// Returns whether the card keeps its desired state because of an unreadable or invalid policy.
+fn is_kept(input: &PlanInput, plan: &NodePlan, current: &SriovNetworkNodeStateSpec, at: usize) -> bool {
+    groups(entry(current, &input.cards[at])).iter().any(|group| {
+        input.unreadable.contains(name(group))
+            || matches!(outcome(plan, name(group), at), Some(PfOutcome::Invalid(_)))
     })
 }
 
@@ -97,44 +100,44 @@ proptest! {
     #![proptest_config(crate::config(300))]
 
     #[test]
-    fn the_order_of_the_list_does_not_matter(situation in situation(), earlier in policies(), turn in 0..6_usize) {
-        let current = situation.after(&earlier);
-        let plan = situation.plan(&current);
-        let mut other = situation.policies.clone();
+    fn the_order_of_the_list_does_not_matter(input in plan_input(), earlier in policies(), turn in 0..6_usize) {
+        let current = input.spec_after(&earlier);
+        let plan = input.plan(&current);
+        let mut other = input.policies.clone();
         other.reverse();
-        prop_assert_eq!(&situation.plan_of(&other, &current), &plan);
+        prop_assert_eq!(&input.plan_of(&other, &current), &plan);
         let places = other.len().max(1);
         other.rotate_left(turn % places);
-        prop_assert_eq!(&situation.plan_of(&other, &current), &plan);
+        prop_assert_eq!(&input.plan_of(&other, &current), &plan);
     }
 
     #[test]
-    fn planning_again_changes_nothing(situation in situation(), earlier in policies()) {
-        let plan = situation.plan(&situation.after(&earlier));
-        prop_assert_eq!(&situation.plan(&plan.spec), &plan);
+    fn planning_again_changes_nothing(input in plan_input(), earlier in policies()) {
+        let plan = input.plan(&input.spec_after(&earlier));
+        prop_assert_eq!(&input.plan(&plan.spec), &plan);
     }
 
     #[test]
-    fn every_group_is_of_a_policy_that_selects_the_pf(situation in situation(), earlier in policies()) {
-        let current = situation.after(&earlier);
-        let plan = situation.plan(&current);
-        for (at, card) in situation.cards.iter().enumerate() {
+    fn every_group_is_of_a_policy_that_selects_the_pf(input in plan_input(), earlier in policies()) {
+        let current = input.spec_after(&earlier);
+        let plan = input.plan(&current);
+        for (at, card) in input.cards.iter().enumerate() {
             let entry_now = entry(&plan.spec, card);
-            if is_held(&situation, &plan, &current, at) {
+            if is_kept(&input, &plan, &current, at) {
                 prop_assert_eq!(entry_now, entry(&current, card));
                 continue;
             }
             for group in groups(entry_now) {
-                prop_assert!(matches!(verdict(&plan, name(group), at), Some(PfVerdict::Selected { .. })), "{:?}", group);
+                prop_assert!(matches!(outcome(&plan, name(group), at), Some(PfOutcome::Selected { .. })), "{:?}", group);
             }
-            let selected = plan.answers.iter().any(|answer| !matches!(answer.pfs[at].verdict, PfVerdict::NotSelected(_)));
+            let selected = plan.evaluations.iter().any(|evaluation| !matches!(evaluation.pfs[at].outcome, PfOutcome::NotSelected(_)));
             prop_assert!(selected || entry_now.is_none());
         }
     }
 
     #[test]
-    fn groups_of_one_pf_do_not_overlap(situation in situation(), earlier in policies()) {
-        let plan = situation.plan(&situation.after(&earlier));
+    fn groups_of_one_pf_do_not_overlap(input in plan_input(), earlier in policies()) {
+        let plan = input.plan(&input.spec_after(&earlier));
         for interface in plan.spec.interfaces.iter().flatten() {
             let groups = groups(Some(interface));
             prop_assert!(!groups.is_empty());
@@ -149,35 +152,35 @@ proptest! {
     }
 
     #[test]
-    fn a_group_is_there_or_was_lost_to_one_that_is_stronger(situation in situation()) {
-        let plan = situation.plan(&SriovNetworkNodeStateSpec::default());
-        let place = |policy: &str| plan.answers.iter().position(|answer| answer.policy == policy).unwrap();
-        for (at, card) in situation.cards.iter().enumerate() {
-            let there = groups(entry(&plan.spec, card));
-            for answer in &plan.answers {
-                let PfVerdict::Selected { lost, .. } = &answer.pfs[at].verdict else { continue };
-                let own = there.iter().filter(|group| name(group) == answer.policy);
+    fn each_group_exists_or_was_lost_to_a_policy_of_higher_precedence(input in plan_input()) {
+        let plan = input.plan(&SriovNetworkNodeStateSpec::default());
+        let precedence = |policy: &str| plan.evaluations.iter().position(|evaluation| evaluation.policy == policy).unwrap();
+        for (at, card) in input.cards.iter().enumerate() {
+            let existing = groups(entry(&plan.spec, card));
+            for evaluation in &plan.evaluations {
+                let PfOutcome::Selected { lost, .. } = &evaluation.pfs[at].outcome else { continue };
+                let own = existing.iter().filter(|group| name(group) == evaluation.policy);
                 prop_assert!(own.clone().count() + lost.len() > 0);
                 for group in lost {
-                    prop_assert!(place(&answer.policy) < place(&group.to));
+                    prop_assert!(precedence(&evaluation.policy) < precedence(&group.to));
                     prop_assert!(own.clone().all(|own| range(own) != group.range));
                 }
             }
-            let winner = plan.answers.iter().rfind(|answer| matches!(answer.pfs[at].verdict, PfVerdict::Selected { .. }));
-            prop_assert_eq!(there.first().map(name), winner.map(|answer| answer.policy.as_str()));
+            let winner = plan.evaluations.iter().rfind(|evaluation| matches!(evaluation.pfs[at].outcome, PfOutcome::Selected { .. }));
+            prop_assert_eq!(existing.first().map(name), winner.map(|evaluation| evaluation.policy.as_str()));
         }
     }
 
     #[test]
-    fn a_policy_that_cannot_be_followed_anywhere_changes_nothing_for_others(situation in situation()) {
+    fn a_policy_that_is_invalid_everywhere_does_not_affect_others(input in plan_input()) {
         let nothing = SriovNetworkNodeStateSpec::default();
-        let plan = situation.plan(&nothing);
+        let plan = input.plan(&nothing);
         let followed = |policy: &str| {
-            (0..situation.cards.len()).any(|at| matches!(verdict(&plan, policy, at), Some(PfVerdict::Selected { .. })))
+            (0..input.cards.len()).any(|at| matches!(outcome(&plan, policy, at), Some(PfOutcome::Selected { .. })))
         };
-        let others = situation.policies.iter().filter(|(policy, _)| followed(policy)).cloned().collect();
-        let mut without = situation.plan_of(&others, &nothing).spec;
-        // Their order follows from all policies that concern a PF.
+        let others = input.policies.iter().filter(|(policy, _)| followed(policy)).cloned().collect();
+        let mut without = input.plan_of(&others, &nothing).spec;
+        // The order of PFs depends on all policies that select a PF.
         let mut with = plan.spec;
         for spec in [&mut with, &mut without] {
             if let Some(list) = &mut spec.interfaces {

@@ -1,11 +1,11 @@
-//! Where the Go operator's device plugin config would not give the VFs that the user meant.
+//! Device plugin configurations in which the Go operator would select the wrong VFs.
 
 use std::collections::BTreeMap;
 
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_plan::resources::{Resource, Selectors};
-use vfleet_plan::{NamedPolicy, NicIds, device_plugin_config};
+use vfleet_plan::{NamedPolicy, NicIds, build_device_plugin_config};
 
 fn resources_on(cards: &str, nic_selector: &str) -> Option<Vec<Resource>> {
     let spec: SriovNetworkNodePolicySpec = serde_saphyr::from_str(&format!(
@@ -16,8 +16,14 @@ fn resources_on(cards: &str, nic_selector: &str) -> Option<Vec<Resource>> {
     let (ids, bad) = NicIds::parse(&BTreeMap::from([("i40e".to_owned(), "8086 158B 154c".to_owned())]));
     assert!(bad.is_empty(), "{bad:?}");
     let policies = [NamedPolicy { name: "p", spec: &spec }];
-    device_plugin_config(&policies, &BTreeMap::new(), &cards, &SriovNetworkNodeStateSpec::default(), &ids)
-        .resources
+    build_device_plugin_config(
+        &policies,
+        &BTreeMap::new(),
+        &cards,
+        &SriovNetworkNodeStateSpec::default(),
+        &ids,
+    )
+    .resources
 }
 
 fn selectors_on(cards: &str, nic_selector: &str) -> Selectors {
@@ -29,7 +35,7 @@ fn selectors(nic_selector: &str) -> Selectors {
 }
 
 #[test]
-fn an_alternative_name_becomes_the_name_that_the_plugin_knows() {
+fn an_alternative_name_becomes_the_interface_name() {
     assert_eq!(selectors("{pfNames: ['storage0#0-3']}").pf_names, ["ens1f0#0-3"]);
     assert_eq!(selectors("{pfNames: [storage0]}").pf_names, ["ens1f0"]);
     assert_eq!(selectors("{pfNames: [elsewhere0]}").pf_names, ["elsewhere0"]);
@@ -45,7 +51,7 @@ fn several_ranges_of_one_pf_are_one_entry() {
 }
 
 #[test]
-fn a_range_that_cannot_be_read_does_not_become_all_pfs() {
+fn an_invalid_range_does_not_select_all_pfs() {
     assert_eq!(selectors("{pfNames: ['ens1f0#3']}").pf_names, ["ens1f0#3"]);
 }
 
@@ -58,9 +64,9 @@ fn ids_and_addresses_are_written_as_the_kernel_does() {
 
 const E810: &str = "vendor: '8086', deviceID: '1592', pciAddress: '0000:5e:00.0'";
 
-/// Where the Go operator leaves the device out, so that all devices of the vendor match.
+/// The Go operator omits the device ID, so that all devices of the vendor match.
 #[test]
-fn the_vfs_of_a_card_that_is_not_in_the_list_have_the_id_that_they_are_seen_with() {
+fn vfs_of_an_unlisted_card_are_selected_by_their_observed_device_id() {
     let vfs = "Vfs: [{vfID: 0, pciAddress: '0000:5e:01.0', deviceID: '1889'}]";
     let other = "{vendor: '15b3', deviceID: '1592', pciAddress: '0000:86:00.0',
                   Vfs: [{vfID: 0, pciAddress: '0000:86:00.1', deviceID: '101e'}]}";
@@ -71,23 +77,23 @@ fn the_vfs_of_a_card_that_is_not_in_the_list_have_the_id_that_they_are_seen_with
 }
 
 #[test]
-fn of_a_card_that_is_not_in_the_list_nothing_is_offered_before_it_has_vfs() {
+fn an_unlisted_card_without_vfs_provides_no_device() {
     for cards in ["[]".to_owned(), format!("[{{{E810}}}]")] {
         assert_eq!(selectors_on(&cards, "{vendor: '8086', deviceID: '1592'}").devices, ["ffff"], "{cards}");
     }
 }
 
-/// Where the Go operator writes a resource without selectors, so that every device matches.
-/// With both the plugin stops.
+/// The plugin crashes if both are set.
 #[test]
-fn a_vdpa_device_goes_without_its_rdma_device() {
+fn a_vdpa_device_has_no_rdma_device() {
     let found = selectors("{pfNames: [ens1f0]}, eSwitchMode: switchdev, vdpaType: virtio, isRdma: true");
     assert_eq!((found.vdpa_type, found.is_rdma), (Some("virtio"), false));
     assert!(selectors("{pfNames: [ens1f0]}, isRdma: true").is_rdma);
 }
 
+/// The Go operator writes a resource without selectors, so that every device matches.
 #[test]
-fn a_network_that_no_card_is_on_is_no_resource() {
+fn a_network_without_cards_is_no_resource() {
     let network = "{netFilter: 'openstack/NetworkID:aaaa'}";
     let on = |network: &str| format!("[{{pciAddress: '0000:00:05.0', netFilter: '{network}'}}]");
     assert_eq!(resources_on("[]", network), None);
@@ -96,7 +102,7 @@ fn a_network_that_no_card_is_on_is_no_resource() {
 }
 
 #[test]
-fn ids_that_cannot_be_read_are_named_and_the_others_count() {
+fn invalid_ids_are_reported_and_the_others_count() {
     let data = [("a", "8086 158b"), ("b", "8086 158b 154c extra"), ("c", "8086 xyz 154c"), ("d", "8086 1 2")];
     let data = data.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let (ids, bad) = NicIds::parse(&data);
@@ -105,7 +111,7 @@ fn ids_that_cannot_be_read_are_named_and_the_others_count() {
     assert!(bad[0].to_string().contains("8086 158b 154c"), "{}", bad[0]);
 }
 
-/// The cloud does not answer: the resource of a card that was decided to be on the network stays.
+/// While the metadata service of the cloud does not answer, a card keeps the resource of its network.
 #[test]
 fn a_card_whose_network_is_unknown_keeps_its_resource() {
     let spec = "{resourceName: r, nodeSelector: {}, numVfs: 1, nicSelector: {netFilter: 'aws/NetworkID:a'}}";
@@ -114,14 +120,15 @@ fn a_card_whose_network_is_unknown_keeps_its_resource() {
     let card = |rest: &str| -> Vec<InterfaceExt> {
         serde_saphyr::from_str(&format!("[{{pciAddress: '0000:00:05.0', {rest}}}]")).unwrap()
     };
-    let decided = "interfaces: [{pciAddress: '0000:00:05.0', vfGroups: [{policyName: p}]}]";
-    let decided: SriovNetworkNodeStateSpec = serde_saphyr::from_str(decided).unwrap();
+    let text = "interfaces: [{pciAddress: '0000:00:05.0', vfGroups: [{policyName: p}]}]";
+    let current_spec: SriovNetworkNodeStateSpec = serde_saphyr::from_str(text).unwrap();
     let addresses = |cards: &[InterfaceExt], current: &SriovNetworkNodeStateSpec| {
-        let list = device_plugin_config(&policies, &BTreeMap::new(), cards, current, &NicIds::default());
+        let list =
+            build_device_plugin_config(&policies, &BTreeMap::new(), cards, current, &NicIds::default());
         list.resources.map(|resources| resources[0].selectors.pci_addresses.clone())
     };
     let unknown = card("unknownFacts: [netFilter]");
-    assert_eq!(addresses(&unknown, &decided), Some(vec!["0000:00:05.0".to_owned()]));
+    assert_eq!(addresses(&unknown, &current_spec), Some(vec!["0000:00:05.0".to_owned()]));
     assert_eq!(addresses(&unknown, &SriovNetworkNodeStateSpec::default()), None);
-    assert_eq!(addresses(&card("netFilter: 'aws/NetworkID:b'"), &decided), None);
+    assert_eq!(addresses(&card("netFilter: 'aws/NetworkID:b'"), &current_spec), None);
 }

@@ -1,17 +1,17 @@
-//! The state of every VF that is published with the facts of the machine.
+//! Snapshots: state of every VF.
 
 use vfleet_api::{SriovNetworkNodeStateSpec, VfRef};
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::files::BOOT_CONFIG;
 use vfleet_plan::{
-    BootResult, BootWish, HostFacts, HostUse, NodeOptions, NodeSnapshot, Plan, Unread, VfConfiguration,
-    VfHolder, plan_boot, plan_node,
+    BootRequest, BootResult, HostFacts, HostUse, NodeOptions, NodeSnapshot, Plan, UnreadableCard,
+    VfConfiguration, VfHolder, plan_boot, plan_node,
 };
 
 use VfConfiguration::{Pending, Unknown, Unmanaged, Verified};
 
-/// Four VFs, of which a policy configures the first three.
+/// Returns a spec with four VFs, of which the first three are in a group.
 fn spec() -> SriovNetworkNodeStateSpec {
     serde_saphyr::from_str(
         "interfaces: [{pciAddress: '0000:01:00.0', numVfs: 4, name: enp1s0,
@@ -45,7 +45,7 @@ fn holders(snapshot: &NodeSnapshot) -> Vec<VfHolder> {
 }
 
 #[test]
-fn a_vf_is_verified_once_nothing_is_left_to_do_for_it() {
+fn a_vf_is_verified_when_no_step_is_left() {
     let host = configured();
     let facts = host.facts().unwrap();
     let snapshot = next(&NodeSnapshot::default(), &facts);
@@ -53,7 +53,7 @@ fn a_vf_is_verified_once_nothing_is_left_to_do_for_it() {
     assert_eq!(holders(&snapshot), [VfHolder::None; 4]);
     assert_eq!(snapshot.vfs[&vf(1)].address, facts.pfs[0].vfs[1].address);
 
-    host.behind_its_back(|kernel| kernel.unbind(vf(1))).unwrap();
+    host.modify_kernel(|kernel| kernel.unbind(vf(1))).unwrap();
     let snapshot = next(&snapshot, &host.facts().unwrap());
     assert_eq!(configurations(&snapshot), [Verified, Pending, Verified, Unmanaged], "only the one");
 }
@@ -67,9 +67,9 @@ fn vfs_of_a_pf_with_a_problem_are_not_verified() {
 }
 
 #[test]
-fn holders_are_told_apart() {
+fn holders_are_distinguished() {
     let host = configured();
-    host.behind_its_back(|kernel| kernel.hold_elsewhere(vf(0), true)).unwrap();
+    host.modify_kernel(|kernel| kernel.set_in_other_namespace(vf(0), true)).unwrap();
     let mut facts = host.facts().unwrap();
     facts.pfs[0].vfs[1].link.as_mut().unwrap().host_use = Some(HostUse::DefaultRoute);
     facts.pfs[0].vfs[2].link = None;
@@ -83,19 +83,23 @@ fn holders_are_told_apart() {
     );
 }
 
-/// What cannot be read is neither gone nor verified.
+/// An unreadable VF is neither removed nor verified.
 #[test]
 fn vfs_of_a_card_that_cannot_be_read_stay_listed_in_an_unknown_state() {
     let host = configured();
     let known = next(&NodeSnapshot::default(), &host.facts().unwrap());
     let mut facts = host.facts().unwrap();
     let pf = facts.pfs.remove(0).address;
-    facts.unread.push(Unread { pf, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
+    facts.unreadable.push(UnreadableCard { pf, error: "it hangs".to_owned(), reason: "DeadlineExceeded" });
     let unread = next(&known, &facts);
     assert_eq!(configurations(&unread), [Unknown, Unknown, Unknown, Unmanaged]);
     assert_eq!(holders(&unread), [VfHolder::Unknown; 4]);
-    assert_eq!(next(&unread, &facts), unread, "for as long as it lasts");
-    assert_eq!(next(&unread, &host.facts().unwrap()), known, "and it is as before when it can be read again");
+    assert_eq!(next(&unread, &facts), unread, "as long as the card cannot be read");
+    assert_eq!(
+        next(&unread, &host.facts().unwrap()),
+        known,
+        "the state is known again when the card can be read"
+    );
 }
 
 #[test]
@@ -107,10 +111,10 @@ fn a_machine_that_cannot_be_read_keeps_its_vfs() {
 }
 
 #[test]
-fn a_vf_that_is_gone_is_not_listed() {
+fn a_removed_vf_is_not_listed() {
     let host = configured();
     let known = next(&NodeSnapshot::default(), &host.facts().unwrap());
-    host.behind_its_back(|kernel| kernel.pf_mut(vf(0).pf).unwrap().vfs.clear());
+    host.modify_kernel(|kernel| kernel.pf_mut(vf(0).pf).unwrap().vfs.clear());
     assert!(next(&known, &host.facts().unwrap()).vfs.is_empty());
     let mut facts = host.facts().unwrap();
     facts.pfs.clear();
@@ -118,16 +122,16 @@ fn a_vf_that_is_gone_is_not_listed() {
 }
 
 #[test]
-fn a_node_state_that_was_not_worked_out_says_nothing_about_vfs() {
+fn vfs_are_unknown_while_the_node_state_is_not_planned() {
     let facts = configured().facts().unwrap();
     let not_planned = SriovNetworkNodeStateSpec::default();
     let snapshot = NodeSnapshot::default().next(&facts, &not_planned, &Plan::default());
     assert_eq!(configurations(&snapshot), [Unknown; 4]);
 }
 
-/// A deviceType of a later version, say: a policy does configure the VFs.
+/// A policy configures the VFs, for example with a deviceType of a later version.
 #[test]
-fn vfs_of_a_pf_whose_desired_state_cannot_be_read_are_not_unmanaged() {
+fn vfs_of_a_pf_with_an_invalid_desired_state_are_not_unmanaged() {
     let facts = configured().facts().unwrap();
     let mut unreadable = spec();
     unreadable.interfaces.as_mut().unwrap()[0].vf_groups.as_mut().unwrap()[0].device_type =
@@ -137,7 +141,7 @@ fn vfs_of_a_pf_whose_desired_state_cannot_be_read_are_not_unmanaged() {
 }
 
 #[test]
-fn an_interface_without_a_readable_address_may_be_about_any_vf() {
+fn an_interface_with_an_invalid_address_may_concern_any_vf() {
     let facts = configured().facts().unwrap();
     let unreadable: SriovNetworkNodeStateSpec = serde_saphyr::from_str(
         "interfaces: [{pciAddress: nonsense, numVfs: 4, vfGroups: [{vfRange: 0-2, policyName: p}]}]",
@@ -147,25 +151,25 @@ fn an_interface_without_a_readable_address_may_be_about_any_vf() {
     assert_eq!(configurations(&snapshot), [Unknown; 4]);
 }
 
-/// The plan leaves such changes out: only the next boot brings them about.
+/// The plan does not contain such changes: they need the next boot.
 #[test]
-fn what_only_a_restart_mends_in_systemd_mode_is_not_verified() {
+fn vfs_that_wait_for_a_reboot_in_systemd_mode_are_not_verified() {
     let host = configured();
-    host.behind_its_back(|kernel| {
+    host.modify_kernel(|kernel| {
         kernel.unbind(vf(1)).unwrap();
         kernel.pf_mut(vf(1).pf).unwrap().link.as_mut().unwrap().up = false;
     });
     for result in [BootResult::succeeded(), BootResult::failed("no reason")] {
         let mut facts = host.facts().unwrap();
         facts.files.insert(BOOT_CONFIG.to_owned(), "config".to_owned());
-        let wish = BootWish {
+        let request = BootRequest {
             spec: &spec(),
             accepted: &spec(),
             config: "config",
             result: Some(&result),
             options: NodeOptions::default(),
         };
-        let plan = plan_boot(&wish, &facts);
+        let plan = plan_boot(&request, &facts);
         assert!(!plan.problems.is_empty(), "{plan:#?}");
         let snapshot = NodeSnapshot::default().next(&facts, &spec(), &plan);
         assert_eq!(configurations(&snapshot), [Unknown, Unknown, Unknown, Unmanaged], "{plan:#?}");

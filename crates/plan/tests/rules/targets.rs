@@ -1,4 +1,4 @@
-//! Targets of steps: which steps may run at the same time, and in which lanes.
+//! Targets of steps: parallel steps, and their lanes.
 
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_plan::{Disruption, PlannedStep, Stage, Step, Target, VfDriver, schedule};
@@ -45,7 +45,7 @@ fn targets_exclude_each_other_by_pf_vf_and_machine() {
 }
 
 #[test]
-fn a_restart_and_its_preparation_wait_for_everything() {
+fn a_reboot_and_its_preparation_wait_for_everything() {
     for step in [Step::Reboot, set_kernel_arguments()] {
         for running in [Target::Machine, Target::Pf(pf(1)), Target::Vf(vf(1, 0))] {
             assert!(step.waits_for(running, false), "{step} waits for {running}");
@@ -66,7 +66,7 @@ fn planned(step: Step) -> PlannedStep {
 }
 
 #[test]
-fn lanes_are_keyed_by_target_and_parts_of_one_lane_meet_at_its_next_whole_step() {
+fn stages_of_a_lane_are_separated_by_steps_of_its_target() {
     let steps = [
         load_module(),
         Step::SetNumVfs { pf: pf(1), count: 2 },

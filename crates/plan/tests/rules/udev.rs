@@ -1,4 +1,4 @@
-//! Rules for udev, on simulated machines; and what their scripts say, asked by a real shell.
+//! Rules of udev on simulated machines, and their scripts, run by a real shell.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn spec(more: &str) -> SriovNetworkNodeStateSpec {
 
 const SWITCHDEV: &str = ", eSwitchMode: switchdev";
 
-/// Looks and acts until nothing is left to do.
+/// Plans and executes until no steps are left.
 fn settle(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
     for _ in 0..4 {
         let facts = host.facts().unwrap();
@@ -48,7 +48,7 @@ fn files(facts: &HostFacts) -> Vec<&str> {
     facts.files.keys().map(String::as_str).collect()
 }
 
-/// A rule without its first line, which says who wrote it.
+/// Returns a rule without its first line, which is a comment.
 fn rule<'a>(facts: &'a HostFacts, kind: &str) -> &'a str {
     let text = &facts.files[&format!("{RULES}/{kind}-0000:3b:00.0.rules")];
     text.split_once('\n').unwrap().1
@@ -59,7 +59,7 @@ fn steps(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn network_manager_leaves_vfs_alone() {
+fn network_manager_does_not_manage_vfs_in_groups() {
     let facts = settle(&machine(""), &spec(""));
     assert_eq!(files(&facts), [DISABLE_NM_SCRIPT, "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules"]);
     let expected = "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", TEST==\"device/physfn\", \
@@ -68,7 +68,7 @@ fn network_manager_leaves_vfs_alone() {
 }
 
 #[test]
-fn switchdev_has_rules_for_names() {
+fn switchdev_mode_has_rules_for_names() {
     let host = machine("");
     let facts = settle(&host, &spec(SWITCHDEV));
     let (switch, port) = facts.pfs[0].link.as_ref().unwrap().switch_port.clone().unwrap();
@@ -89,23 +89,23 @@ fn switchdev_has_rules_for_names() {
          ACTION==\"add\", KERNELS==\"0000:3b:00.0\", NAME=\"ens1f0\"\n\
          LABEL=\"end\"\n"
     );
-    let replayed = host.executed().iter().filter(|step| step.starts_with("have udev look")).count();
+    let replayed = host.executed_steps().iter().filter(|step| step.starts_with("trigger udev")).count();
     assert_eq!(replayed, 1, "once the switch is known");
     for path in facts.files.keys().filter_map(|path| path.strip_prefix("/etc/udev/rules.d/")) {
         assert!(is_our_rule(path), "{path}");
     }
 
-    // Back in legacy mode only the rule for NetworkManager is left.
+    // In legacy mode only the rule for NetworkManager is left.
     let facts = settle(&host, &spec(""));
     assert_eq!(files(&facts), [DISABLE_NM_SCRIPT, "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules"]);
 }
 
 #[test]
-fn rules_are_there_before_the_next_boot_makes_representors() {
+fn rules_exist_before_the_next_boot_creates_representors() {
     let host = machine("");
     let before = settle(&host, &spec(SWITCHDEV));
-    host.behind_its_back(vfleet_host::sim::Kernel::reboot);
-    host.restart();
+    host.modify_kernel(vfleet_host::sim::Kernel::reboot);
+    host.restart_process();
     let facts = host.facts().unwrap();
     assert_eq!(facts.pfs[0].eswitch, Fact::Value(EswitchMode::Legacy));
     let plan = plan_node(&spec(SWITCHDEV), &facts);
@@ -114,25 +114,25 @@ fn rules_are_there_before_the_next_boot_makes_representors() {
 }
 
 #[test]
-fn udev_is_told_once_more_of_representors_that_it_cannot_rename() {
+fn udev_is_triggered_once_more_for_representors_with_wrong_names() {
     let text = "pfs:\n- {address: \"0000:3b:00.0\", name: ens1f0, vendor: \"15b3\", device: \"1017\", \
         vfDevice: \"1018\", driver: mlx5_core, vfDriver: mlx5_core, totalVfs: 8, eswitch: legacy, \
         stuckRepresentors: true}\n";
     let host = SimHost::from_yaml(text, "udev").unwrap();
-    let replays = || host.executed().iter().filter(|step| step.starts_with("have udev look")).count();
-    let wanted = spec(SWITCHDEV);
-    let facts = settle(&host, &wanted);
+    let replays = || host.executed_steps().iter().filter(|step| step.starts_with("trigger udev")).count();
+    let desired = spec(SWITCHDEV);
+    let facts = settle(&host, &desired);
     assert_eq!(replays(), 2);
-    let [warning] = &node_warnings(&wanted, &facts)[..] else { panic!("one warning") };
+    let [warning] = &node_warnings(&desired, &facts)[..] else { panic!("one warning") };
     assert_eq!(warning.cause.reason(), "RepresentorsNotRenamed");
     let text = warning.to_string();
-    for said in ["ens1f0r0 is not ens1f0_0", "ens1f0r1 is not ens1f0_1", "kernels before 6.2"] {
-        assert!(text.contains(said), "{text}");
+    for part in ["ens1f0r0 instead of ens1f0_0", "ens1f0r1 instead of ens1f0_1", "kernels before 6.2"] {
+        assert!(text.contains(part), "{text}");
     }
-    settle(&host, &wanted);
+    settle(&host, &desired);
     assert_eq!(replays(), 2);
 
-    // udev is told of new ones again; in legacy mode there are none.
+    // udev is triggered again for new representors; in legacy mode there are none.
     let more = spec(SWITCHDEV).interfaces.map(|mut interfaces| {
         interfaces[0].num_vfs = Some(3);
         interfaces
@@ -144,7 +144,7 @@ fn udev_is_told_once_more_of_representors_that_it_cannot_rename() {
 }
 
 #[test]
-fn all_goes_with_the_pf() {
+fn all_files_are_removed_with_the_pf() {
     let host = machine("");
     settle(&host, &spec(SWITCHDEV));
     let nothing: SriovNetworkNodeStateSpec = serde_saphyr::from_str("interfaces: []").unwrap();
@@ -162,7 +162,7 @@ fn scripts_stay_while_a_rule_runs_them() {
     let host = machine("");
     let mut facts = settle(&host, &spec(SWITCHDEV));
     let other = format!("{RULES}/10-nm-disable-0000:5e:00.0.rules");
-    facts.files.insert(other, "somebody's".to_owned());
+    facts.files.insert(other, "other".to_owned());
     let nothing: SriovNetworkNodeStateSpec = serde_saphyr::from_str("interfaces: []").unwrap();
     let gone = steps(&plan_node(&nothing, &facts));
     assert!(gone.contains(&format!("remove {REPRESENTOR_SCRIPT}")), "{gone:?}");
@@ -170,7 +170,7 @@ fn scripts_stay_while_a_rule_runs_them() {
 }
 
 #[test]
-fn a_pf_that_is_managed_outside_has_no_rules() {
+fn an_externally_managed_pf_has_no_rules() {
     let host = machine("");
     settle(&host, &spec(""));
     let facts = settle(&host, &spec(", externallyManaged: true"));
@@ -178,7 +178,7 @@ fn a_pf_that_is_managed_outside_has_no_rules() {
 }
 
 #[test]
-fn what_the_go_daemon_left_is_replaced() {
+fn files_of_the_go_daemon_are_replaced() {
     let old = format!("{RULES}/10-nm-unmanaged.rules");
     let more = format!(
         "files: {{\"{old}\": \"x\", \"{DISABLE_NM_SCRIPT}\": \"old\", \
@@ -189,13 +189,13 @@ fn what_the_go_daemon_left_is_replaced() {
 }
 
 #[test]
-fn a_name_that_means_something_to_udev_is_in_no_rule() {
+fn a_name_with_special_characters_is_in_no_rule() {
     let mut facts = machine("").facts().unwrap();
     facts.pfs[0].eswitch = Fact::Value(EswitchMode::Switchdev);
     for name in ["a\\\"b", "$(reboot)", "%N", "a b", "x*"] {
-        let mut wanted = spec(SWITCHDEV);
-        wanted.interfaces.as_mut().unwrap()[0].name = Some(name.to_owned());
-        let plan = plan_node(&wanted, &facts);
+        let mut desired = spec(SWITCHDEV);
+        desired.interfaces.as_mut().unwrap()[0].name = Some(name.to_owned());
+        let plan = plan_node(&desired, &facts);
         let texts = plan.steps.iter().filter_map(|planned| match &planned.step {
             Step::WriteFile { file, .. } => Some(file),
             _ => None,
@@ -206,7 +206,7 @@ fn a_name_that_means_something_to_udev_is_in_no_rule() {
     }
 }
 
-/// A script of the plan, as a file, with another place for sysfs.
+/// Writes a script of the plan to a file, with another path of sysfs.
 fn script(path: &str, sysfs: &str) -> PathBuf {
     let host = machine("");
     let text = settle(&host, &spec(SWITCHDEV)).files[path].replace("/sys/", sysfs);
@@ -216,7 +216,7 @@ fn script(path: &str, sysfs: &str) -> PathBuf {
     file
 }
 
-/// What a script prints, and whether it succeeds.
+/// Returns the output of a script, and whether it succeeds.
 fn ask(script: &PathBuf, words: &[&str]) -> (String, bool) {
     let output = Command::new("sh").arg(script).args(words).output().unwrap();
     (String::from_utf8(output.stdout).unwrap(), output.status.success())
@@ -234,7 +234,7 @@ fn a_representor_is_named_by_its_vf() {
 }
 
 #[test]
-fn network_manager_keeps_vfs_in_no_group() {
+fn network_manager_manages_vfs_in_no_group() {
     let host = machine("");
     let grouped = |groups: &str| -> SriovNetworkNodeStateSpec {
         let text = format!(
@@ -251,7 +251,7 @@ fn network_manager_keeps_vfs_in_no_group() {
 }
 
 #[test]
-fn only_vfs_of_the_pf_and_of_the_ranges_are_told_apart_for_network_manager() {
+fn the_rule_for_network_manager_applies_only_to_the_ranges_of_its_pf() {
     let sysfs = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sysfs");
     let _ = std::fs::remove_dir_all(&sysfs);
     let link = |target: &str, path: PathBuf| std::os::unix::fs::symlink(target, path).unwrap();
@@ -284,7 +284,7 @@ fn only_vfs_of_the_pf_and_of_the_ranges_are_told_apart_for_network_manager() {
         assert!(succeeds && ["", "NM_UNMANAGED=1\n"].contains(&text.as_str()), "{interface}: {text}");
         !text.is_empty()
     };
-    let told = names.map(|name| is_unmanaged(name, &["0-0", "2-3"]));
-    assert_eq!(told, [true, false, true, false, false]);
+    let unmanaged = names.map(|name| is_unmanaged(name, &["0-0", "2-3"]));
+    assert_eq!(unmanaged, [true, false, true, false, false]);
     assert!(!is_unmanaged(names[0], &[]) && !is_unmanaged("none", &["0-3"]));
 }

@@ -1,4 +1,4 @@
-//! `vfleet agent`: the node daemon, on a real or a simulated machine.
+//! `vfleet agent`: node daemon, on a real or a simulated machine.
 
 mod settings;
 
@@ -11,55 +11,56 @@ use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_cluster::server::BindAddress;
 use vfleet_host::sim::Machine;
-use vfleet_host::{Host, HostRoot, LinuxHost, LockError, MachineLock, SimHost, with_causes};
+use vfleet_host::{Host, HostRoot, LinuxHost, LockError, MachineLock, SimHost, format_error_chain};
 use vfleet_plan::NodeSettings;
 
-pub(crate) use self::settings::node_addresses;
+pub(crate) use self::settings::parse_node_addresses;
 use crate::{client, log, log_level, stop};
 
-/// Threads for work on the machine end soon after it: an idle agent is one thread.
-const KEEP_THREADS_FOR: Duration = Duration::from_millis(100);
+/// Time that an idle thread is kept. An idle agent has one thread.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(100);
 
-/// Run the agent of one node: it makes the node's network cards what its node state wants.
+/// Run the agent of a node: it configures the node's network cards as its node state requests
 ///
-/// Talks to the cluster that KUBECONFIG names, or to the one that it runs in. Needs root on a real machine.
+/// Uses the cluster of KUBECONFIG, or the cluster that the agent runs in. Needs root on a real machine.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Name of the node that it runs on.
-    #[arg(long, env = "NODE_NAME")]
+pub(crate) struct AgentArguments {
+    /// Name of the node that the agent runs on
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: String,
-    /// Namespace of the node state.
-    #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
+    /// Namespace of the node state
+    #[arg(long, value_name = "NAMESPACE", env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
-    /// Where the host's file tree is mounted.
-    #[arg(long, default_value = "/")]
+    /// Directory where the root file system of the host is mounted
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     host_root: PathBuf,
-    /// Look after a simulated machine, described by this YAML file, instead of this one.
+    /// Configure a simulated machine, described by this YAML file, instead of this machine
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
-    /// Where metrics are served for Prometheus, at /metrics, and /healthz; 0 is nowhere.
+    /// Address of the metrics server (/metrics and /healthz); 0 disables the server
     ///
-    /// :9110 is every address of the node, whose network the agent shares: network policies do not apply there. An address
-    /// as in 127.0.0.1:9110 is that one only. The number of connections is limited.
+    /// :9110 listens on all addresses of the node, since the agent uses the host network. Network policies do not apply
+    /// there. 127.0.0.1:9110 listens on that address only. The number of connections is limited.
     #[arg(
         long,
+        help_heading = "Servers",
         value_name = "[ADDRESS]:PORT",
         env = agent_environment::METRICS_BIND_ADDRESS,
         default_value = "0"
     )]
     metrics_bind_address: BindAddress,
     #[command(flatten)]
-    settings: settings::Settings,
+    settings: settings::SettingsArguments,
     #[command(flatten)]
     log: log::LogArguments,
 }
 
-pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: AgentArguments) -> anyhow::Result<()> {
     let level = log::start(arguments.log.log_format);
-    // One thread, and more only while there is work on the machine: an agent is idle most of its life.
+    // One thread, and more only while the machine is read or changed: an agent is idle most of the time.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .thread_keep_alive(KEEP_THREADS_FOR)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
         .build()?;
     runtime.block_on(async {
         let stop = stop::on_signal()?;
@@ -71,57 +72,57 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         tokio::spawn(vfleet_agent::serve_at(metrics, &config, stop.clone()));
         tokio::select! {
             ended = vfleet_agent::run(client.clone(), config, stop) => ended?,
-            () = log_level::follow(client, &namespace, &level) => {}
+            () = log_level::watch_log_level(client, &namespace, &level) => {}
         }
         Ok(())
     })
 }
 
-/// Tells `vfleet node` on the same machine that an agent looks after it. The agent works without that, too.
-fn lock(arguments: &Arguments) -> Option<MachineLock> {
+/// Locks the machine, so that `vfleet node` does not change it beside the agent. The agent works without the lock, too.
+fn lock(arguments: &AgentArguments) -> Option<MachineLock> {
     if arguments.sim.is_some() {
         return None;
     }
     let holder = format!("vfleet agent of node {}", arguments.node);
     let lock = MachineLock::for_agent(&HostRoot::new(&arguments.host_root), &holder);
     let warn = |error: &LockError| {
-        let error = with_causes(error);
-        tracing::warn!(error, "`vfleet node` on this machine is not kept from changing it beside this agent");
+        let error = format_error_chain(error);
+        tracing::warn!(error, "cannot lock the machine: `vfleet node` may change it while this agent runs");
     };
     lock.inspect_err(warn).ok()
 }
 
-fn config(arguments: Arguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
-    let settings = arguments.settings.of_node();
+fn config(arguments: AgentArguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
+    let settings = arguments.settings.node_settings();
     let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
         Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
     } else {
         let machine = this_machine(&arguments.host_root, &settings);
-        Arc::new(machine.with_protection(arguments.settings.protection()))
+        Arc::new(machine.with_protection(arguments.settings.protection_time()))
     };
     let is_simulated = arguments.sim.is_some();
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
     if !is_simulated {
-        // The operator tells its own agents their addresses; one that was started by hand has them from the Node alone.
-        let told = settings.node_addresses.clone();
-        config.node_context = Some(vfleet_agent::node_object::follow(client, &config.node, told));
+        // The operator passes addresses to its agents. An agent that was started by hand has only those of the Node.
+        let addresses = settings.node_addresses.clone();
+        config.node_context = Some(vfleet_agent::node_object::watch_node(client, &config.node, addresses));
     }
     config.settings = settings;
     arguments.settings.apply(&mut config);
     Ok(config)
 }
 
-/// This machine, with these settings.
+/// Returns the host interface of this machine.
 pub(crate) fn this_machine(root: &Path, settings: &NodeSettings) -> LinuxHost {
     LinuxHost::new(HostRoot::new(root))
         .with_node_addresses(settings.node_addresses.clone())
         .with_lone_vfs(settings.has_lone_vfs)
 }
 
-/// The machine that `file` describes.
+/// Reads the description of a simulated machine.
 pub(crate) fn read_machine(file: &Path) -> anyhow::Result<Machine> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // It says all that its causes say.
+    // The text of the error contains its causes.
     Machine::from_yaml(&text)
-        .map_err(|error| anyhow!("{} does not describe a machine: {error}", file.display()))
+        .map_err(|error| anyhow!("{} is not a description of a machine: {error}", file.display()))
 }

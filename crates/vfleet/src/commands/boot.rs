@@ -1,25 +1,25 @@
-//! `vfleet boot`: what the units of systemd mode start.
+//! `vfleet boot`: configuration at boot, started by the units of systemd mode.
 
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use vfleet_host::{HostRoot, LockError, MachineLock, with_causes};
+use vfleet_host::{HostRoot, LockError, MachineLock, format_error_chain};
 use vfleet_plan::{BootPhase, NodeSettings};
 
 use crate::commands::agent::this_machine;
 use crate::log;
 
-/// Configure the network cards while the machine boots: what the units of systemd mode start.
+/// Configure the network cards at boot (started by the systemd units of systemd mode)
 ///
-/// Reads what is wanted from /etc/sriov-operator/sriov-interface-config.yaml, and leaves what came of it in
-/// sriov-interface-result.yaml beside it.
+/// Reads the desired state from /etc/sriov-operator/sriov-interface-config.yaml, and writes the result to
+/// sriov-interface-result.yaml in the same directory.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Before the network starts, or when it is there.
+pub(crate) struct BootArguments {
+    /// Boot phase: before or after the network is started
     #[arg(long, value_enum)]
     phase: Phase,
-    /// Where the host's file tree is mounted.
-    #[arg(long, default_value = "/")]
+    /// Directory where the root file system of the host is mounted
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     host_root: PathBuf,
     #[command(flatten)]
     log: log::LogArguments,
@@ -27,14 +27,14 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Phase {
-    /// PFs are set up and VFs made.
+    /// Before the network: configure PFs and create VFs
     Pre,
-    /// VFs are bound to their drivers.
+    /// After the network: bind VFs to their drivers
     Post,
 }
 
 impl Phase {
-    /// As the command line spells it.
+    /// Returns the name of the phase on the command line.
     const fn name(self) -> &'static str {
         match self {
             Self::Pre => "pre",
@@ -43,7 +43,7 @@ impl Phase {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &BootArguments) -> anyhow::Result<()> {
     log::start(arguments.log.log_format);
     let root = &arguments.host_root;
     let phase = match arguments.phase {
@@ -55,14 +55,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &lock {
         Ok(_) => {}
         Err(error @ LockError::Failed { .. }) => {
-            tracing::warn!(error = with_causes(error), "going on without a lock of the machine");
+            tracing::warn!(
+                error = format_error_chain(error),
+                "cannot lock the machine: going on without a lock"
+            );
         }
         Err(error) => {
             let host = this_machine(root, &NodeSettings::default());
-            return Ok(vfleet_agent::boot::refuse(&host, phase, &with_causes(error))?);
+            return Ok(vfleet_agent::boot::write_refusal(&host, phase, &format_error_chain(error))?);
         }
     }
-    let told = vfleet_agent::boot::settings(&this_machine(root, &NodeSettings::default()), phase)?;
-    let host = this_machine(root, &told);
+    let settings = vfleet_agent::boot::read_settings(&this_machine(root, &NodeSettings::default()), phase)?;
+    let host = this_machine(root, &settings);
     Ok(vfleet_agent::boot::run(&host, phase)?)
 }

@@ -1,21 +1,21 @@
-//! `vfleet crds`: the CustomResourceDefinitions, to install or to keep in a repository.
+//! `vfleet crds`: prints or writes the CustomResourceDefinitions.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-/// Print the CustomResourceDefinitions, or write each to a file of its own.
+/// Print the CustomResourceDefinitions, or write them to files
 ///
-/// `vfleet crds | kubectl apply --server-side -f -` installs them.
+/// To install them: vfleet crds | kubectl apply --server-side -f -
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Write them into this directory instead, one file each.
-    #[arg(long)]
+pub(crate) struct CrdsArguments {
+    /// Write one file for each definition into this directory instead of printing them
+    #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &CrdsArguments) -> anyhow::Result<()> {
     for crd in vfleet_api::crds::all() {
         let yaml =
             serde_saphyr::to_string(&crd).context("cannot write a CustomResourceDefinition as YAML")?;

@@ -1,4 +1,4 @@
-//! `vfleet manifests`: what has to be in a cluster before the operator can run there, and the operator itself.
+//! `vfleet manifests`: manifests that install the operator, apart from the CRDs.
 
 mod admission;
 mod network;
@@ -13,88 +13,95 @@ use anyhow::Context;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use vfleet_api::keys::DEFAULT_NAMESPACE;
-use vfleet_operator::rights::Account;
+use vfleet_operator::permissions::Account;
 
-/// Print what installs vfleet, apart from the CustomResourceDefinitions: accounts, their rights, the operator, and its
-/// network policies.
+/// Print the manifests that install vfleet, or write them to files
 ///
-/// `vfleet manifests | kubectl apply --server-side -f -` installs it, after the CustomResourceDefinitions.
+/// They contain service accounts, roles, admission policies, the operator and its network policies. Install the
+/// CustomResourceDefinitions (vfleet crds) first, then: vfleet manifests | kubectl apply --server-side -f -
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Write them into this directory instead, one file for each purpose. There are two more files then: for clusters
-    /// in which somebody else drains nodes, external-drainer.yaml; where `vfleet sim` plays nodes, sim-rbac.yaml.
-    #[arg(long)]
+pub(crate) struct ManifestsArguments {
+    /// Write files into this directory instead of printing
+    ///
+    /// Two more files are written there: external-drainer.yaml for clusters with an external drainer, and sim-rbac.yaml
+    /// for vfleet sim.
+    #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
-    /// The namespace to install into.
-    #[arg(long, default_value = DEFAULT_NAMESPACE)]
+    /// Namespace to install into
+    #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
-    /// The image of the operator, and of all that it deploys unless its environment says otherwise. It has vfleet
-    /// in /usr/bin.
-    #[arg(long, default_value = concat!("vfleet:", env!("CARGO_PKG_VERSION")))]
+    /// Image of the operator and of the agents
+    ///
+    /// It must contain /usr/bin/vfleet.
+    #[arg(long, value_name = "IMAGE", default_value = concat!("vfleet:", env!("CARGO_PKG_VERSION")))]
     image: String,
-    /// Leave out the network policies, which let only webhooks and metrics of the operator be reached.
-    #[arg(long)]
+    /// Omit the network policies, which allow access only to the webhooks and the metrics of the operator
+    #[arg(long, help_heading = "Network policies")]
     no_network_policies: bool,
-    /// Namespace whose pods may read the operator's metrics by the network policies. It can be given several times; pods of
-    /// every namespace may when it is not.
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "no_network_policies")]
+    /// Namespace whose pods may read the operator's metrics, may be repeated [default: all namespaces]
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        help_heading = "Network policies",
+        conflicts_with = "no_network_policies"
+    )]
     monitoring_namespace: Vec<String>,
 }
 
-/// One file of manifests.
-struct File {
+/// File of manifests.
+struct ManifestFile {
     name: &'static str,
     purpose: &'static str,
     objects: Vec<Value>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &ManifestsArguments) -> anyhow::Result<()> {
     let namespace = arguments.namespace.as_str();
     let mut files = vec![
-        File {
+        ManifestFile {
             name: "rbac.yaml",
-            purpose: "The accounts of the operator and the agents, and what each may do.",
+            purpose: "Service accounts of the operator and the agents, and their roles.",
             objects: rbac::for_installation(namespace)?,
         },
-        File {
+        ManifestFile {
             name: "node-scope.yaml",
-            purpose: "An agent may write only what belongs to its own node.",
+            purpose: "Admission policies: an agent may write only objects of its own node.",
             objects: node_scope::policies(namespace)?,
         },
-        File {
+        ManifestFile {
             name: "admission.yaml",
-            purpose: "What the API server asks the operator by. The operator fills it in when that is switched on.",
+            purpose: "Objects of the admission webhooks. The operator fills them in when webhooks are enabled.",
             objects: admission::objects(namespace)?,
         },
-        File {
+        ManifestFile {
             name: "operator.yaml",
-            purpose: "The operator, twice: one of them leads. It deploys the agents.",
+            purpose: "Deployment of the operator: two replicas, of which one leads. It deploys the agents.",
             objects: operator::deployment(namespace, &arguments.image)?,
         },
     ];
     if !arguments.no_network_policies {
-        files.push(File {
+        files.push(ManifestFile {
             name: "network-policies.yaml",
-            purpose: "The ports of the operator that others may reach (docs/ports.md). It can be left out.",
+            purpose: "Network policies for the ports of the operator (docs/ports.md). Optional.",
             objects: network::policies(namespace, &arguments.monitoring_namespace)?,
         });
     }
     if arguments.dir.is_some() {
-        files.push(File {
+        files.push(ManifestFile {
             name: "external-drainer.yaml",
-            purpose: "What agents may do as well where somebody else drains nodes (USE_EXTERNAL_DRAINER).",
+            purpose: "Additional permissions of agents for an external drainer (USE_EXTERNAL_DRAINER).",
             objects: rbac::for_external_drainer(namespace)?,
         });
-        files.push(File {
+        files.push(ManifestFile {
             name: "sim-rbac.yaml",
-            purpose: "The account of `vfleet sim`. Not for a cluster that does real work.",
+            purpose: "Service account of `vfleet sim`. Not for production clusters.",
             objects: rbac::for_account(Account::Sim, namespace)?,
         });
     }
     files.iter().try_for_each(|file| write(file, arguments))
 }
 
-fn write(file: &File, arguments: &Arguments) -> anyhow::Result<()> {
+fn write(file: &ManifestFile, arguments: &ManifestsArguments) -> anyhow::Result<()> {
     let documents: Result<Vec<_>, _> = file.objects.iter().map(serde_saphyr::to_string).collect();
     let yaml = documents.with_context(|| format!("cannot write {} as YAML", file.name))?.join("---\n");
     match &arguments.dir {
@@ -102,7 +109,7 @@ fn write(file: &File, arguments: &Arguments) -> anyhow::Result<()> {
         Some(dir) => {
             let path = dir.join(file.name);
             let text = format!(
-                "# {}\n# Generated by `make manifests`: edit crates/operator/src/components/rights.rs or \
+                "# {}\n# Generated by `make manifests`: edit crates/operator/src/components/permissions.rs or \
                  crates/vfleet/src/commands/manifests instead.\n{yaml}",
                 file.purpose
             );
@@ -112,16 +119,16 @@ fn write(file: &File, arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An object of a namespace.
+/// Returns the metadata of a namespaced object.
 fn named(name: &str, namespace: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..Default::default() }
 }
 
-/// An object of no namespace, that is there once for each namespace that vfleet is installed in.
+/// Returns the metadata of a cluster-scoped object. Its name contains the namespace of the installation.
 fn cluster_wide(name: &str, namespace: &str) -> ObjectMeta {
     ObjectMeta { name: Some(format!("{name}.{namespace}")), ..Default::default() }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
+fn to_strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
 }

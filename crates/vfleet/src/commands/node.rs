@@ -1,9 +1,9 @@
-//! `vfleet node`: one machine, without a cluster. The same planner and the same executor as in a cluster.
+//! `vfleet node`: configuration of one machine without a cluster, with the planner and the executor of the agent.
 
-mod act;
+mod actions;
 mod exit;
-mod late;
 mod machine;
+mod missing_cards;
 mod policies;
 mod report;
 mod tables;
@@ -14,154 +14,161 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub(crate) use exit::Exit;
+pub(crate) use exit::ExitStatus;
 use machine::MachineArguments;
-use policies::Source;
-pub(crate) use policies::{label, wanted_spec};
+use policies::PolicySource;
+pub(crate) use policies::{desired_spec, parse_label};
 use report::Report;
 
-/// Look after the network cards of this machine by hand, without a cluster.
-///
-/// Exit status: 0 when all is as wanted, 1 when something failed, cannot be, cannot be read or is not as it was last
-/// wanted, 2 for a mistake on the command line, 3 when nothing was done because somebody would be disturbed, 4 when the
-/// machine restarts now, after which the same command is to be run again.
+/// Text after the options.
+const EXIT_STATUS: &str = "\
+Exit status:
+  0  all cards are configured as the policies request
+  1  a step failed, a policy cannot be followed, a card cannot be read, or a card differs from its last configuration
+  2  invalid command line
+  3  refused: VFs in use would change or the machine would reboot (see --force and --allow-reboot)
+  4  the machine reboots now: run the command again afterwards";
+
+/// Configure the network cards of this machine without a cluster
 #[derive(Parser)]
-pub(crate) struct Arguments {
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct NodeArguments {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make the cards what policies want. PFs that no policy in the file selects are given back.
+    /// Configure the cards as policies request, and reset the PFs that no policy selects any more
     Apply {
         #[command(flatten)]
-        wish: WishArguments,
-        #[command(flatten)]
-        consent: Consent,
-        /// How long to wait for cards that are wanted and not there, in seconds: at boot, drivers are loaded meanwhile. 60,
-        /// or 0 with --sim.
+        policies: PolicyArguments,
+        /// Seconds to wait for missing cards, whose drivers may still be loaded at boot [default: 60, or 0 with --sim]
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
-        /// Only show what would be done, as `vfleet node plan` does.
+        /// Print the steps without executing them, like vfleet node plan
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        common: Common,
+        allowed: AllowedDisruption,
+        #[command(flatten)]
+        common: CommonArguments,
     },
-    /// Show what `apply` would do, and do nothing.
+    /// Print the steps that apply would execute
     Plan {
         #[command(flatten)]
-        wish: WishArguments,
+        policies: PolicyArguments,
         #[command(flatten)]
-        common: Common,
+        common: CommonArguments,
     },
-    /// Show the cards, their VFs, and what is not as it was last wanted.
+    /// Print the cards, their VFs, and differences from their last configuration
     Show {
         #[command(flatten)]
-        common: Common,
+        common: CommonArguments,
     },
-    /// Give back every PF that vfleet configured: without VFs, and without what vfleet changed of the rest.
+    /// Reset every PF that vfleet configured: remove its VFs and restore its original settings
     Reset {
         #[command(flatten)]
-        consent: Consent,
+        allowed: AllowedDisruption,
         #[command(flatten)]
-        common: Common,
+        common: CommonArguments,
     },
 }
 
-/// What is wanted.
+/// Policies and labels.
 #[derive(clap::Args)]
-struct WishArguments {
-    /// A YAML file of SriovNetworkNodePolicy documents; - for the standard input.
+struct PolicyArguments {
+    /// YAML file with SriovNetworkNodePolicy documents; - for standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// A label of this machine, for the policies' nodeSelector. Without any, every nodeSelector matches.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = policies::label)]
+    /// Label of this machine for nodeSelector, may be repeated; without labels every nodeSelector matches
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = policies::parse_label)]
     labels: Vec<(String, String)>,
 }
 
-/// What may happen to those who use the machine.
+/// Disruption that the user allows.
 #[derive(Clone, Copy, clap::Args)]
-pub(super) struct Consent {
-    /// Go on also when VFs that exist go away or change under those who use them.
+#[command(next_help_heading = "Disruption")]
+pub(super) struct AllowedDisruption {
+    /// Execute steps that change or remove VFs which may be in use
     #[arg(long)]
     pub(super) force: bool,
-    /// Restart the machine where that is needed (kernel arguments, firmware).
+    /// Reboot the machine if that is needed (kernel arguments, firmware)
     #[arg(long)]
     pub(super) allow_reboot: bool,
 }
 
+/// Options of all subcommands.
 #[derive(clap::Args)]
-struct Common {
+struct CommonArguments {
     #[command(flatten)]
     machine: MachineArguments,
-    /// How the result is written.
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    /// Output format
+    #[arg(long, value_name = "FORMAT", help_heading = "Output", value_enum, default_value_t)]
+    format: OutputFormat,
 }
 
-/// For people, or for programs.
+/// Format of the report.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
+enum OutputFormat {
     #[default]
     Table,
     Json,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Exit {
+pub(crate) fn run(arguments: &NodeArguments) -> ExitStatus {
     if std::env::var_os("RUST_LOG").is_some() {
-        crate::log::start(crate::log::Format::Text);
+        crate::log::start(crate::log::LogFormat::Text);
     }
     let result = match &arguments.command {
-        Command::Apply { wish, common, dry_run: true, .. } | Command::Plan { wish, common } => {
-            plan(wish, common)
+        Command::Apply { policies, common, dry_run: true, .. } | Command::Plan { policies, common } => {
+            plan(policies, common)
         }
-        Command::Apply { wish, consent, common, wait, dry_run: false } => {
-            let patience = wait.map_or_else(|| common.machine.patience(), Duration::from_secs);
-            apply(wish, *consent, patience, common)
+        Command::Apply { policies, allowed, common, wait, dry_run: false } => {
+            let timeout = wait.map_or_else(|| common.machine.card_timeout(), Duration::from_secs);
+            apply(policies, *allowed, timeout, common)
         }
         Command::Show { common } => show(common),
-        Command::Reset { consent, common } => reset(*consent, common),
+        Command::Reset { allowed, common } => reset(*allowed, common),
     };
     result.unwrap_or_else(|error| {
         eprintln!("vfleet: {error:#}");
-        Exit::Failed
+        ExitStatus::Failed
     })
 }
 
-fn plan(wish: &WishArguments, common: &Common) -> anyhow::Result<Exit> {
+fn plan(policies: &PolicyArguments, common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     let host = common.machine.open()?;
-    let source = Source::read(&wish.file, &wish.labels)?;
-    print(&act::plan(&*host, &source)?, common.format)
+    let source = PolicySource::read(&policies.file, &policies.labels)?;
+    print(&actions::plan(&*host, &source)?, common.format)
 }
 
 fn apply(
-    wish: &WishArguments,
-    consent: Consent,
-    patience: Duration,
-    common: &Common,
-) -> anyhow::Result<Exit> {
+    policies: &PolicyArguments,
+    allowed: AllowedDisruption,
+    timeout: Duration,
+    common: &CommonArguments,
+) -> anyhow::Result<ExitStatus> {
     let (host, _lock) = common.machine.open_to_change("vfleet node apply")?;
-    let source = Source::read(&wish.file, &wish.labels)?;
-    late::wait(&*host, &source, patience)?;
-    print(&act::apply(&*host, &source, consent)?, common.format)
+    let source = PolicySource::read(&policies.file, &policies.labels)?;
+    missing_cards::wait(&*host, &source, timeout)?;
+    print(&actions::apply(&*host, &source, allowed)?, common.format)
 }
 
-fn show(common: &Common) -> anyhow::Result<Exit> {
+fn show(common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     let host = common.machine.open()?;
-    print(&act::show(&*host)?, common.format)
+    print(&actions::show(&*host)?, common.format)
 }
 
-fn reset(consent: Consent, common: &Common) -> anyhow::Result<Exit> {
+fn reset(allowed: AllowedDisruption, common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     let (host, _lock) = common.machine.open_to_change("vfleet node reset")?;
-    print(&act::reset(&*host, consent)?, common.format)
+    print(&actions::reset(&*host, allowed)?, common.format)
 }
 
-fn print(report: &Report, format: Format) -> anyhow::Result<Exit> {
+fn print(report: &Report, format: OutputFormat) -> anyhow::Result<ExitStatus> {
     let text = match format {
-        Format::Table => tables::text(report),
-        Format::Json => serde_json::to_string_pretty(report)? + "\n",
+        OutputFormat::Table => tables::format_report(report),
+        OutputFormat::Json => serde_json::to_string_pretty(report)? + "\n",
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(report.exit)

@@ -1,4 +1,4 @@
-//! `vfleet operator`: the controllers.
+//! `vfleet operator`: controllers and admission webhooks.
 
 mod admission;
 mod environment;
@@ -10,30 +10,39 @@ use anyhow::Context;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
 use vfleet_cluster::server::BindAddress;
 
-pub(crate) use self::admission::lifetime;
+pub(crate) use self::admission::parse_lifetime;
 use crate::{client, log, log_level, stop};
 
-/// Run the operator: it turns policies into what each node shall be like.
+/// Run the operator: it derives the desired state of each node from the policies
 ///
-/// Talks to the cluster that KUBECONFIG names, or to the one that it runs in.
+/// Uses the cluster of KUBECONFIG, or the cluster that the operator runs in.
 #[derive(clap::Args)]
 #[command(after_help = environment::IGNORED)]
-pub(crate) struct Arguments {
-    /// Namespace of policies and node states.
-    #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE, value_parser = or(DEFAULT_NAMESPACE))]
-    namespace: String,
-    /// What stands before the names of resources.
+pub(crate) struct OperatorArguments {
+    /// Namespace of policies and node states
     #[arg(
         long,
+        value_name = "NAMESPACE",
+        env = "NAMESPACE",
+        default_value = DEFAULT_NAMESPACE,
+        value_parser = non_empty_or(DEFAULT_NAMESPACE)
+    )]
+    namespace: String,
+    /// Prefix of resource names, as in openshift.io/nics
+    #[arg(
+        long,
+        value_name = "PREFIX",
         env = "RESOURCE_PREFIX",
         default_value = DEFAULT_RESOURCE_PREFIX,
-        value_parser = or(DEFAULT_RESOURCE_PREFIX)
+        value_parser = non_empty_or(DEFAULT_RESOURCE_PREFIX)
     )]
     resource_prefix: String,
-    /// Name of this replica, different from the others'. The host name when empty.
-    #[arg(long, env = "POD_NAME", default_value = "")]
+    /// Unique name of this replica for leader election [default: the host name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "", hide_default_value = true)]
     pod_name: String,
-    /// Minutes that a node state is kept when its node is gone; 0 is not at all. What is no number of minutes is 30.
+    /// Minutes that a node state is kept after its node was deleted; 0 deletes it at once
+    ///
+    /// An invalid number counts as 30.
     #[arg(
         long,
         value_name = "MINUTES",
@@ -42,21 +51,21 @@ pub(crate) struct Arguments {
         allow_negative_numbers = true
     )]
     stale_node_state_cleanup_delay_minutes: String,
-    /// Where metrics are served for Prometheus, at /metrics; 0 is nowhere.
-    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":8080")]
+    /// Address of the metrics server (/metrics); 0 disables the server
+    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":8080", help_heading = "Servers")]
     metrics_bind_address: BindAddress,
-    /// Where /healthz and /readyz are served; 0 is nowhere.
-    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":8081")]
+    /// Address of the probe server (/healthz and /readyz); 0 disables the server
+    #[arg(long, value_name = "[ADDRESS]:PORT", default_value = ":8081", help_heading = "Servers")]
     health_probe_bind_address: BindAddress,
     #[command(flatten)]
-    admission: admission::Admission,
+    admission: admission::AdmissionArguments,
     #[command(flatten)]
     log: log::LogArguments,
     #[command(flatten)]
-    deploy: environment::Environment,
+    deploy: environment::DeployArguments,
 }
 
-pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: OperatorArguments) -> anyhow::Result<()> {
     let format = arguments.log.log_format;
     let level = log::start(format);
     let namespace = arguments.namespace.clone();
@@ -65,7 +74,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         identity: identity(arguments.pod_name)?,
         resource_prefix: arguments.resource_prefix,
         deploy: arguments.deploy.into_config(format),
-        stale_state_after: Duration::from_mins(minutes(&arguments.stale_node_state_cleanup_delay_minutes)),
+        stale_state_after: Duration::from_mins(parse_minutes(
+            &arguments.stale_node_state_cleanup_delay_minutes,
+        )),
         metrics: arguments.metrics_bind_address,
         health: arguments.health_probe_bind_address,
         webhook: arguments.admission.into_config(),
@@ -75,33 +86,33 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let client = client::connect().await?;
         tokio::select! {
             ended = vfleet_operator::run(client.clone(), config, stop) => ended?,
-            () = log_level::follow(client, &namespace, &level) => {}
+            () = log_level::watch_log_level(client, &namespace, &level) => {}
         }
         Ok(())
     })
 }
 
-/// The name of this replica.
+/// Returns the name of this replica.
 fn identity(pod_name: String) -> anyhow::Result<String> {
     if !pod_name.is_empty() {
         return Ok(pod_name);
     }
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host's name")?;
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name")?;
     Ok(name.trim().to_owned())
 }
 
-/// An empty variable is the same as none: manifests that were made for the Go operator set some of them so.
-fn or(default: &'static str) -> impl Fn(&str) -> Result<String, Infallible> + Clone {
+/// Returns a parser that replaces an empty value by `default`: manifests for the Go operator set some variables to "".
+fn non_empty_or(default: &'static str) -> impl Fn(&str) -> Result<String, Infallible> + Clone {
     move |text| Ok(if text.is_empty() { default } else { text }.to_owned())
 }
 
-/// As the Go operator reads it: what cannot be meant is the default.
-pub(crate) fn minutes(text: &str) -> u64 {
+/// Parses a number of minutes. Like in the Go operator, an invalid number counts as the default.
+pub(crate) fn parse_minutes(text: &str) -> u64 {
     text.parse::<u32>().map_or_else(
         |_| {
             tracing::warn!(
                 text,
-                "not a number of minutes: node states of nodes that are gone are kept for 30"
+                "not a number of minutes: keeping node states of deleted nodes for 30 minutes"
             );
             30
         },
@@ -114,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_of_minutes_is_the_default() {
-        assert_eq!(["0", "45", "", "-1", "soon"].map(minutes), [0, 45, 30, 30, 30]);
+    fn an_invalid_number_of_minutes_is_the_default() {
+        assert_eq!(["0", "45", "", "-1", "soon"].map(parse_minutes), [0, 45, 30, 30, 30]);
     }
 }

@@ -18,37 +18,37 @@ use vfleet_host::SimHost;
 use crate::commands::agent::read_machine;
 use crate::{client, log, stop};
 
-/// Requests under way at once while nodes are made and removed.
-const REQUESTS_AT_ONCE: usize = 32;
+/// Largest number of parallel requests while nodes are created and deleted.
+const MAX_REQUESTS: usize = 32;
 
-/// Run the agents of many simulated nodes in one process.
+/// Run the agents of simulated nodes in one process
 ///
-/// Creates the Node objects that are missing (with the label vfleet.io/simulated and the annotation that lets
-/// kwok act as their kubelet) and removes those again at the end.
+/// Creates missing Node objects, with the label vfleet.io/simulated and the annotation of kwok, and deletes them at the
+/// end.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How many nodes; they are called sim-1, sim-2 and so on.
-    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "names")]
+pub(crate) struct SimArguments {
+    /// Number of nodes, named sim-1, sim-2 and so on
+    #[arg(long, value_name = "COUNT", default_value_t = 5, conflicts_with = "names")]
     nodes: u32,
-    /// The names of the nodes, separated by commas.
-    #[arg(long, value_delimiter = ',')]
+    /// Names of the nodes, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     names: Vec<String>,
-    /// The machine that each of them is: a YAML file.
+    /// YAML file that describes the simulated machine of each node
     #[arg(long, value_name = "FILE")]
     machine: PathBuf,
-    /// Namespace of the node states.
-    #[arg(long, env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
+    /// Namespace of the node states
+    #[arg(long, value_name = "NAMESPACE", env = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
-    /// Milliseconds that each step on a machine takes. A real one is not as quick as memory.
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    /// Duration of each step on a simulated machine, in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     step_time: u64,
-    /// Leave the Node objects where they are at the end.
+    /// Do not delete the Node objects at the end
     #[arg(long)]
     keep_nodes: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    log::start(log::Format::Text);
+pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<()> {
+    log::start(log::LogFormat::Text);
     raise_file_limit();
     let names = match arguments.names.as_slice() {
         [] => (1..=arguments.nodes).map(|number| format!("sim-{number}")).collect(),
@@ -57,11 +57,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let stop = stop::on_signal()?;
         let client = client::connect().await?;
-        let made = make_nodes(&client, &names).await?;
-        tracing::info!(nodes = names.len(), made = made.len(), "simulated nodes are there");
+        let created = create_nodes(&client, &names).await?;
+        tracing::info!(nodes = names.len(), created = created.len(), "simulated nodes exist");
         let result = run_agents(&client, arguments, &names, stop).await;
         if !arguments.keep_nodes {
-            remove_nodes(&client, &made).await;
+            delete_nodes(&client, &created).await;
         }
         result
     })
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 async fn run_agents(
     client: &Client,
-    arguments: &Arguments,
+    arguments: &SimArguments,
     names: &[String],
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -79,43 +79,43 @@ async fn run_agents(
         let host = Arc::new(SimHost::new(&machine, node)?);
         if arguments.step_time > 0 {
             let time = Duration::from_millis(arguments.step_time);
-            host.before_each_step(move |_| take(time));
+            host.set_step_hook(move |_| sleep(time));
         }
         let config = vfleet_agent::Config::new(node.clone(), arguments.namespace.clone(), host);
         agents.spawn(vfleet_agent::run(client.clone(), config, stop.clone()));
     }
     while let Some(ended) = agents.join_next().await {
-        ended?.context("an agent ended")?;
+        ended?.context("an agent ended with an error")?;
     }
     Ok(())
 }
 
-/// Every agent watches its node state on a connection of its own, and the usual limit is 1024 files.
+/// Raises the limit of open files: every agent has its own connection, and the usual limit is 1,024 files.
 fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, highest)| setrlimit(Resource::RLIMIT_NOFILE, highest, highest));
     if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files stays as it is; about 1,000 nodes fit");
+        tracing::warn!(%error, "cannot raise the limit of open files: about 1,000 nodes are possible");
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it plays a machine that takes its time")]
-fn take(time: Duration) {
+#[expect(clippy::disallowed_methods, reason = "a simulated step takes time")]
+fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Makes the nodes that are missing; gives their names.
-async fn make_nodes(client: &Client, names: &[String]) -> anyhow::Result<Vec<String>> {
+/// Creates the nodes that are missing, and returns their names.
+async fn create_nodes(client: &Client, names: &[String]) -> anyhow::Result<Vec<String>> {
     let api: Api<Node> = Api::all(client.clone());
-    let made: Vec<anyhow::Result<Option<String>>> = futures::stream::iter(names)
-        .map(|name| make_node(&api, name))
-        .buffer_unordered(REQUESTS_AT_ONCE)
+    let created: Vec<anyhow::Result<Option<String>>> = futures::stream::iter(names)
+        .map(|name| create_node(&api, name))
+        .buffer_unordered(MAX_REQUESTS)
         .collect()
         .await;
-    Ok(made.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    Ok(created.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-async fn make_node(api: &Api<Node>, name: &str) -> anyhow::Result<Option<String>> {
+async fn create_node(api: &Api<Node>, name: &str) -> anyhow::Result<Option<String>> {
     let node: Node = serde_json::from_value(serde_json::json!({
         "metadata": {
             "name": name,
@@ -134,26 +134,26 @@ async fn make_node(api: &Api<Node>, name: &str) -> anyhow::Result<Option<String>
             ensure_simulated(api, name).await?;
             Ok(None)
         }
-        Err(error) => Err(error).with_context(|| format!("cannot create the node {name}")),
+        Err(error) => Err(error).with_context(|| format!("cannot create Node {name}")),
     }
 }
 
-/// A simulated agent on a real node would report cards that are not there.
+/// Fails for a real node: a simulated agent would report cards that do not exist there.
 async fn ensure_simulated(api: &Api<Node>, name: &str) -> anyhow::Result<()> {
-    let node = api.get_metadata(name).await.with_context(|| format!("cannot look at the node {name}"))?;
+    let node = api.get_metadata(name).await.with_context(|| format!("cannot read Node {name}"))?;
     anyhow::ensure!(
         node.labels().contains_key(SIMULATED_LABEL),
-        "{name} is a real node (it has no label {SIMULATED_LABEL}): choose another name"
+        "Node {name} is a real node (it has no label {SIMULATED_LABEL}): choose another name"
     );
     Ok(())
 }
 
-async fn remove_nodes(client: &Client, names: &[String]) {
+async fn delete_nodes(client: &Client, names: &[String]) {
     let api: Api<Node> = Api::all(client.clone());
     futures::stream::iter(names)
-        .for_each_concurrent(REQUESTS_AT_ONCE, async |name| {
+        .for_each_concurrent(MAX_REQUESTS, async |name| {
             if let Err(error) = api.delete(name, &DeleteParams::default()).await {
-                tracing::warn!(node = name, %error, "simulated node not removed");
+                tracing::warn!(node = name, %error, "cannot delete a simulated Node");
             }
         })
         .await;

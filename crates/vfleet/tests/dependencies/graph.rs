@@ -1,4 +1,4 @@
-//! The packages that the workspace is built from, as cargo resolves them.
+//! Packages of the workspace, as cargo resolves them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,30 +7,30 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The targets that programs are released for.
+/// Targets of the released programs.
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// A package, as `cargo metadata` prints it.
+/// Package, as `cargo metadata` prints it.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) license: Option<String>,
-    /// Where it was fetched from; nowhere when it is a part of the workspace.
+    /// Source of the package; absent for a member of the workspace.
     pub(crate) source: Option<String>,
-    /// The registries that it may be published to; anywhere when absent.
+    /// Registries that the package may be published to; any if absent.
     pub(crate) publish: Option<Vec<String>>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// A dependency as a package declares it, before it is resolved.
+/// Dependency as a package declares it, before it is resolved.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
     pub(crate) req: String,
-    /// `dev` or `build`; absent for a normal one.
+    /// `dev` or `build`; absent for a normal dependency.
     pub(crate) kind: Option<String>,
-    /// The registry or repository; absent for a path.
+    /// Registry or repository; absent for a path.
     pub(crate) source: Option<String>,
 }
 
@@ -44,12 +44,12 @@ impl Package {
     }
 }
 
-/// The resolved packages of the workspace on all targets.
+/// Resolved packages of the workspace on all targets.
 #[derive(Clone)]
 pub(crate) struct Graph {
-    /// Those that the programs and their tests are built from.
+    /// Packages of the programs and their tests.
     pub(crate) packages: Vec<Package>,
-    /// Names and versions of those that are not only there for tests.
+    /// Names and versions of packages that are not only used by tests.
     linked: BTreeSet<(String, String)>,
 }
 
@@ -59,7 +59,7 @@ impl Graph {
         GRAPH.clone()
     }
 
-    /// Asks cargo. `cargo metadata` also lists packages behind features that nobody enables; `cargo tree` does not.
+    /// Reads the graph from cargo. `cargo metadata` also lists packages of disabled features; `cargo tree` does not.
     fn read() -> Self {
         #[derive(Deserialize)]
         struct Metadata {
@@ -73,12 +73,12 @@ impl Graph {
         Self { packages, linked: tree("normal,build") }
     }
 
-    /// Returns the versions of each package that is not only there for tests, ordered by name.
+    /// Returns names and versions of packages that are not only used by tests, ordered by name.
     pub(crate) fn linked(&self) -> impl Iterator<Item = (&str, &str)> {
         self.linked.iter().map(|(name, version)| (name.as_str(), version.as_str()))
     }
 
-    /// Adds a package to the graph, as a part of the programs.
+    /// Adds a package of the programs to the graph.
     pub(crate) fn link(&mut self, package: Package) {
         self.linked.insert(package.key());
         self.packages.push(package);
@@ -86,11 +86,11 @@ impl Graph {
 
     /// Removes a package with a version that starts with `version`.
     pub(crate) fn remove(&mut self, name: &str, version: &str) {
-        let is_it = |a_name: &str, a_version: &str| a_name == name && a_version.starts_with(version);
+        let matches = |a_name: &str, a_version: &str| a_name == name && a_version.starts_with(version);
         let before = self.linked.len();
-        self.linked.retain(|(name, version)| !is_it(name, version));
+        self.linked.retain(|(name, version)| !matches(name, version));
         assert_eq!(self.linked.len(), before - 1, "{name} {version} is not in the graph");
-        self.packages.retain(|package| !is_it(&package.name, &package.version));
+        self.packages.retain(|package| !matches(&package.name, &package.version));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rules of the dependency policy.
+//! Rules of the dependency policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,25 @@ use spdx::{Expression, LicenseReq, Licensee, ParseMode};
 
 use crate::graph::{Graph, Package};
 
-/// Everything that a dependency must conform to.
+/// Dependency policy.
 pub(crate) struct Policy {
-    /// SPDX licences, with their exceptions.
+    /// Allowed SPDX licenses, with their exceptions.
     pub(crate) licenses: &'static [&'static str],
     pub(crate) sources: &'static [&'static str],
     pub(crate) bans: &'static [Ban],
     pub(crate) skips: &'static [Skip],
 }
 
-/// A crate that must not be used in any version.
+/// Crate that must not be used in any version.
 pub(crate) struct Ban {
     pub(crate) name: &'static str,
     pub(crate) reason: &'static str,
 }
 
-/// A version of a crate that may be used beside another one.
+/// Version of a crate that may be used beside another version.
 pub(crate) struct Skip {
     pub(crate) name: &'static str,
-    /// The leading numbers of the version.
+    /// Leading numbers of the version.
     pub(crate) version: &'static str,
     pub(crate) reason: &'static str,
 }
@@ -62,15 +62,15 @@ impl Policy {
             return None;
         }
         let Some(license) = &package.license else {
-            return Some("it does not name its licence".to_owned());
+            return Some("it has no license".to_owned());
         };
         let expression = match parse(license) {
             Ok(expression) => expression,
-            Err(error) => return Some(format!("its licence {license:?} cannot be read: {error}")),
+            Err(error) => return Some(format!("its license {license:?} cannot be parsed: {error}")),
         };
         let allowed =
             |requirement: &LicenseReq| self.licensees().any(|licensee| licensee.satisfies(requirement));
-        (!expression.evaluate(allowed)).then(|| format!("its licence {license} is not allowed"))
+        (!expression.evaluate(allowed)).then(|| format!("its license {license} is not allowed"))
     }
 
     fn stale_licenses(&self, packages: &[Package]) -> impl Iterator<Item = String> {
@@ -82,7 +82,7 @@ impl Policy {
                 let mut needed = expressions.iter().flat_map(Expression::requirements);
                 !needed.any(|needed| licensee.satisfies(&needed.req))
             })
-            .map(|licensee| format!("no package has the allowed licence {licensee}: remove it"))
+            .map(|licensee| format!("no package has the allowed license {licensee}: remove it"))
     }
 
     fn licensees(&self) -> impl Iterator<Item = Licensee> {
@@ -99,7 +99,8 @@ impl Policy {
         Some(format!("it is banned: {}", ban.reason))
     }
 
-    /// Judges versions that are not only there for tests: the others cost neither size nor users' build time.
+    /// Checks versions of packages that are not only used by tests: the others cost neither size nor build time of
+    /// users.
     fn version_violations(&self, graph: &Graph) -> Vec<String> {
         let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (name, version) in graph.linked() {
@@ -117,20 +118,20 @@ impl Policy {
             });
             let Skip { name, version, reason } = skip;
             (!there).then(|| {
-                format!("{name} {version} is no second version any more ({reason}): remove the entry")
+                format!("{name} {version} is not a second version any more ({reason}): remove the entry")
             })
         });
         duplicates.chain(stale).collect()
     }
 }
 
-/// Reads an SPDX expression. Old packages write `/` for `OR`.
+/// Parses an SPDX expression. Old packages write `/` for `OR`.
 fn parse(license: &str) -> Result<Expression, spdx::ParseError> {
     let mode = ParseMode { allow_slash_as_or_operator: true, allow_deprecated: true, ..ParseMode::STRICT };
     Expression::parse_mode(license, mode)
 }
 
-/// Only a path may stand without a version, where it is never published: in a private package or for tests.
+/// Returns dependencies without a version. Only paths may have none, in private packages or for tests.
 fn wildcard_violations(package: &Package) -> impl Iterator<Item = String> {
     let wildcards = package.dependencies.iter().filter(|dependency| dependency.req == "*");
     wildcards

@@ -1,4 +1,4 @@
-//! The writes and evictions of all drains, Events among them, and nothing else.
+//! Bare loop of drains: the writes, Events and evictions, and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -14,34 +14,34 @@ use vfleet_api::SriovNetworkNodeState;
 use vfleet_api::keys::{AGENT_FIELD_MANAGER, CORDON, DRAIN_REQUEST, LAST_DRAIN, OPERATOR_FIELD_MANAGER};
 
 use super::super::fleet::{self, for_each, states};
-use super::sim::make_pods;
-use super::{BARE, Scene};
+use super::sim::create_pods;
+use super::{BARE, DrainSetup};
 
-/// As many nodes as the operator works on.
-const AT_ONCE: usize = 64;
+/// Number of nodes in parallel; the same as in the operator.
+const CONCURRENT_NODES: usize = 64;
 
-/// Nodes without agents, and without an operator that looks at them.
+/// Nodes without agents and without an operator.
 pub(super) struct BareDrain {
-    /// Whose requests count.
+    /// Client whose requests are measured.
     api: Client,
-    /// Who prepares it.
+    /// Client for preparations.
     administrator: Client,
     nodes: usize,
 }
 
-/// What the node states look like before and after a change.
+/// Node states before and after a change.
 pub(super) struct Examples<'a> {
     pub(super) before: &'a SriovNetworkNodeState,
     pub(super) after: &'a SriovNetworkNodeState,
 }
 
 impl BareDrain {
-    /// `example`: what their node states look like.
-    pub(super) async fn new(scene: &Scene<'_>, example: &SriovNetworkNodeState) -> Result<Self> {
-        let nodes: Api<Node> = Api::all(scene.client.clone());
-        let states = states(scene.client, BARE);
+    /// Creates the nodes, with node states like `example`.
+    pub(super) async fn new(setup: &DrainSetup<'_>, example: &SriovNetworkNodeState) -> Result<Self> {
+        let nodes: Api<Node> = Api::all(setup.client.clone());
+        let states = states(setup.client, BARE);
         let bare =
-            Self { api: scene.bare_loop.clone(), administrator: scene.client.clone(), nodes: scene.nodes };
+            Self { api: setup.bare_loop.clone(), administrator: setup.client.clone(), nodes: setup.nodes };
         for_each(bare.names(), async |name| {
             let node = fleet::object("v1", "Node", &name);
             nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
@@ -51,7 +51,7 @@ impl BareDrain {
             Ok(())
         })
         .await?;
-        // What is there before the first time is there before the others.
+        // Run once, so that the first measured run finds the same objects as the others.
         bare.run(&Examples { before: example, after: example }).await?;
         Ok(bare)
     }
@@ -60,31 +60,31 @@ impl BareDrain {
         (1..=self.nodes).map(|number| format!("bare-{number}"))
     }
 
-    /// Drains all nodes, each with a pod, and writes of them what the agents write.
+    /// Drains all nodes with a pod each, and writes the status that agents write.
     pub(super) async fn run(&self, examples: &Examples<'_>) -> Result<Duration> {
-        make_pods(&self.administrator, BARE, self.names()).await?;
-        let hand = Hand::new(self, examples);
+        create_pods(&self.administrator, BARE, self.names()).await?;
+        let worker = DrainWorker::new(self, examples);
         let started = Instant::now();
-        // Each node is a task of its own, as the operator's are: all cores take part.
-        let drains = stream::iter(self.names()).map(|name| tokio::spawn(hand.clone().drain(name)));
-        drains.buffer_unordered(AT_ONCE).map(|drained| drained?).try_collect::<()>().await?;
+        // Each node has its own task, as in the operator, so that all cores are used.
+        let drains = stream::iter(self.names()).map(|name| tokio::spawn(worker.clone().drain(name)));
+        drains.buffer_unordered(CONCURRENT_NODES).map(|drained| drained?).try_collect::<()>().await?;
         Ok(started.elapsed())
     }
 }
 
-/// Who does it all.
+/// Worker that drains one node.
 #[derive(Clone)]
-struct Hand {
+struct DrainWorker {
     states: Api<SriovNetworkNodeState>,
     nodes: Api<Node>,
     pods: Api<Pod>,
     recorder: Recorder,
     spec: Value,
-    /// Before and after the change.
+    /// Status before and after the change.
     statuses: [Value; 2],
 }
 
-impl Hand {
+impl DrainWorker {
     fn new(bare: &BareDrain, examples: &Examples<'_>) -> Self {
         Self {
             states: states(&bare.api, BARE),
@@ -92,62 +92,66 @@ impl Hand {
             pods: Api::namespaced(bare.api.clone(), BARE),
             recorder: Recorder::new(bare.api.clone(), "bare-loop".into()),
             spec: json!(examples.after.spec),
-            statuses: [examples.before, examples.after].map(written_by_agents),
+            statuses: [examples.before, examples.after].map(agent_status),
         }
     }
 
     async fn drain(self, name: String) -> Result<()> {
         let request = Timestamp::now().to_string();
-        self.plan(&name, &request).await?;
-        let asks = json!({
+        self.write_spec(&name, &request).await?;
+        let request_status = json!({
             "drainStatus": "Drain_Required", "drainScope": "Partial", "drainRequestedAt": request, "drainRetry": null,
         });
         let [before, after] = &self.statuses;
-        self.report(&name, before, "InProgress", "waits").await?;
-        self.set(&name, AGENT_FIELD_MANAGER, asks).await?;
+        self.report(&name, before, "InProgress", "waiting").await?;
+        self.write_status(&name, AGENT_FIELD_MANAGER, request_status).await?;
         let now = Timestamp::now().to_string();
-        self.set(&name, OPERATOR_FIELD_MANAGER, json!({ "drainStatus": "Draining", "drainingSince": now }))
-            .await?;
-        self.tell(&name, "Draining").await?;
+        self.write_status(
+            &name,
+            OPERATOR_FIELD_MANAGER,
+            json!({ "drainStatus": "Draining", "drainingSince": now }),
+        )
+        .await?;
+        self.publish_event(&name, "Draining").await?;
         let mark = json!({ CORDON: "ours", DRAIN_REQUEST: request });
-        self.mark(&name, mark, json!(true)).await?;
+        self.write_mark(&name, mark, json!(true)).await?;
         self.pods.evict(&name, &EvictParams::default()).await?;
         let now = Timestamp::now().to_string();
         let complete = json!({ "drainStatus": "Draining_Complete", "drainCompletedAt": now });
-        self.set(&name, OPERATOR_FIELD_MANAGER, complete).await?;
-        self.tell(&name, "Drained").await?;
-        self.report(&name, before, "InProgress", "works").await?;
-        self.tell(&name, "Configuring").await?;
-        self.report(&name, after, "Succeeded", "is done").await?;
-        self.tell(&name, "Succeeded").await?;
-        self.set(&name, AGENT_FIELD_MANAGER, json!({ "drainStatus": "Idle" })).await?;
+        self.write_status(&name, OPERATOR_FIELD_MANAGER, complete).await?;
+        self.publish_event(&name, "Drained").await?;
+        self.report(&name, before, "InProgress", "applying").await?;
+        self.publish_event(&name, "Configuring").await?;
+        self.report(&name, after, "Succeeded", "done").await?;
+        self.publish_event(&name, "Succeeded").await?;
+        self.write_status(&name, AGENT_FIELD_MANAGER, json!({ "drainStatus": "Idle" })).await?;
         let mark = json!({ CORDON: null, DRAIN_REQUEST: null, LAST_DRAIN: request });
-        self.mark(&name, mark, Value::Null).await?;
-        self.tell(&name, "Uncordoned").await
+        self.write_mark(&name, mark, Value::Null).await?;
+        self.publish_event(&name, "Uncordoned").await
     }
 
-    async fn tell(&self, name: &str, reason: &str) -> Result<()> {
+    async fn publish_event(&self, name: &str, reason: &str) -> Result<()> {
         let event = Event {
             type_: EventType::Normal,
             reason: reason.to_owned(),
-            note: Some("something to read, about as long as what is said otherwise".to_owned()),
+            note: Some("a note that is about as long as the notes of the operator".to_owned()),
             action: "Drain".to_owned(),
             secondary: None,
         };
-        let about = ObjectReference {
+        let regarding = ObjectReference {
             api_version: Some(SriovNetworkNodeState::api_version(&()).into_owned()),
             kind: Some(SriovNetworkNodeState::kind(&()).into_owned()),
             namespace: Some(BARE.to_owned()),
             name: Some(name.to_owned()),
-            // Another one each time, or it would only be counted.
+            // A different UID each time, because repeated Events are merged.
             uid: Some(Timestamp::now().to_string()),
             ..Default::default()
         };
-        Ok(self.recorder.publish(&event, &about).await?)
+        Ok(self.recorder.publish(&event, &regarding).await?)
     }
 
-    /// What the operator wants of the node: something else each time.
-    async fn plan(&self, name: &str, request: &str) -> Result<()> {
+    /// Writes the spec of the node state, which differs each time.
+    async fn write_spec(&self, name: &str, request: &str) -> Result<()> {
         let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", name);
         state["spec"] = self.spec.clone();
         state["spec"]["interfaces"][0]["vfGroups"][0]["policyName"] = json!(request);
@@ -156,13 +160,13 @@ impl Hand {
         Ok(())
     }
 
-    async fn set(&self, name: &str, writer: &str, status: Value) -> Result<()> {
-        let params = PatchParams { field_manager: Some(writer.to_owned()), ..Default::default() };
+    async fn write_status(&self, name: &str, field_manager: &str, status: Value) -> Result<()> {
+        let params = PatchParams { field_manager: Some(field_manager.to_owned()), ..Default::default() };
         self.states.patch_status(name, &params, &Patch::Merge(json!({ "status": status }))).await?;
         Ok(())
     }
 
-    /// The agent's whole status.
+    /// Applies the whole status of the agent.
     async fn report(&self, name: &str, status: &Value, sync_status: &str, error: &str) -> Result<()> {
         let mut state = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState", name);
         state["status"] = status.clone();
@@ -173,7 +177,7 @@ impl Hand {
         Ok(())
     }
 
-    async fn mark(&self, name: &str, annotations: Value, unschedulable: Value) -> Result<()> {
+    async fn write_mark(&self, name: &str, annotations: Value, unschedulable: Value) -> Result<()> {
         let params =
             PatchParams { field_manager: Some(OPERATOR_FIELD_MANAGER.to_owned()), ..Default::default() };
         let patch =
@@ -183,8 +187,8 @@ impl Hand {
     }
 }
 
-/// The part of a status that agents write as a whole.
-fn written_by_agents(state: &SriovNetworkNodeState) -> Value {
+/// Returns the part of a status that agents apply as a whole.
+fn agent_status(state: &SriovNetworkNodeState) -> Value {
     let mut status = json!(state.status);
     for field in ["drainStatus", "drainScope", "drainRequestedAt", "drainingSince", "drainCompletedAt"] {
         status[field] = Value::Null;

@@ -1,4 +1,4 @@
-//! Simulated nodes with agents, and pods with VFs on them.
+//! Simulated nodes with agents and pods with VFs.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -21,52 +21,52 @@ use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkPoolConfig};
 
 use super::super::fleet::{self, for_each, states};
 use super::super::process;
-use super::{NAMESPACE, Scene};
+use super::{DrainSetup, NAMESPACE};
 use crate::cluster::machine;
 
 const ACCOUNT: &str = "vfleet-sim";
 const PF: &str = "enp1s0";
 const POLICY: &str = "drain";
 
-/// The nodes, and the process with their agents.
+/// Simulated nodes, with the process of their agents.
 pub(super) struct SimFleet {
     client: Client,
     nodes: usize,
     child: Child,
-    /// Nodes that are not marked, with the last drain that is over.
-    free: mpsc::UnboundedReceiver<(String, Option<String>)>,
+    /// Nodes without cordon mark, with their last drain.
+    unmarked: mpsc::UnboundedReceiver<(String, Option<String>)>,
     _watch: AbortOnDropHandle<()>,
     last_drains: HashMap<String, Option<String>>,
 }
 
 impl SimFleet {
-    /// The operator runs already: its roles are there.
-    pub(super) async fn start(scene: &Scene<'_>) -> Result<Self> {
-        let roles = scene.plane.directory().join(format!("deploy-{NAMESPACE}/sim-rbac.yaml"));
+    /// Starts the agents. The operator must run already, because its roles are needed.
+    pub(super) async fn start(setup: &DrainSetup<'_>) -> Result<Self> {
+        let roles = setup.plane.directory().join(format!("deploy-{NAMESPACE}/sim-rbac.yaml"));
         let roles = roles.display().to_string();
-        scene.plane.kubectl(&["apply", "--server-side", "-f", &roles])?.into_stdout()?;
-        let file = scene.plane.directory().join("machine.yaml");
+        setup.plane.kubectl(&["apply", "--server-side", "-f", &roles])?.into_stdout()?;
+        let file = setup.plane.directory().join("machine.yaml");
         std::fs::write(&file, machine())?;
-        let output = File::create(scene.plane.directory().join("logs/vfleet-sim.log"))?;
+        let output = File::create(setup.plane.directory().join("logs/vfleet-sim.log"))?;
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(scene.vfleet);
-        command.args(["sim", "--nodes", &scene.nodes.to_string(), "--machine"]).arg(file);
-        command.env("KUBECONFIG", scene.plane.kubeconfig_for_service_account(NAMESPACE, ACCOUNT, None)?);
+        command.args(["--pdeathsig", "KILL"]).arg(setup.vfleet);
+        command.args(["sim", "--nodes", &setup.nodes.to_string(), "--machine"]).arg(file);
+        command.env("KUBECONFIG", setup.plane.kubeconfig_for_service_account(NAMESPACE, ACCOUNT, None)?);
         command.env("NAMESPACE", NAMESPACE);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = command.spawn().context("vfleet sim does not start")?;
-        pool(scene.client).await?;
-        let (free, watch) = watch_nodes(scene.client.clone());
-        let (client, nodes) = (scene.client.clone(), scene.nodes);
-        Ok(Self { client, nodes, child, free, _watch: watch, last_drains: HashMap::new() })
+        let child = command.spawn().context("could not start vfleet sim")?;
+        create_pool(setup.client).await?;
+        let (unmarked, watch) = watch_nodes(setup.client.clone());
+        let (client, nodes) = (setup.client.clone(), setup.nodes);
+        Ok(Self { client, nodes, child, unmarked, _watch: watch, last_drains: HashMap::new() })
     }
 
     pub(super) fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.child.id())
     }
 
-    /// Wants so many VFs on every node.
-    pub(super) async fn change(&self, vfs: usize) -> Result<()> {
+    /// Applies a policy with `vfs` VFs on every node.
+    pub(super) async fn apply_policy(&self, vfs: usize) -> Result<()> {
         let mut policy = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", POLICY);
         policy["spec"] = json!({
             "resourceName": "nics", "nodeSelector": {}, "nicSelector": { "pfNames": [PF] }, "numVfs": vfs,
@@ -76,7 +76,7 @@ impl SimFleet {
         Ok(())
     }
 
-    /// Waits until every node has them and says so.
+    /// Waits until every node has `vfs` VFs and reports it.
     pub(super) async fn expect_synced(&self, vfs: usize, limit: Duration) -> Result<()> {
         let mut events = std::pin::pin!(
             watcher(states(&self.client, NAMESPACE), watcher::Config::default())
@@ -99,24 +99,24 @@ impl SimFleet {
         }
     }
 
-    /// A pod with a VF on every node. It ends at once when it is told to: no kubelet has to play along.
-    pub(super) async fn make_pods(&mut self) -> Result<()> {
-        while let Ok((node, last)) = self.free.try_recv() {
+    /// Creates a pod with a VF on every node. It has no grace period, so that no kubelet is needed.
+    pub(super) async fn create_pods(&mut self) -> Result<()> {
+        while let Ok((node, last)) = self.unmarked.try_recv() {
             self.last_drains.insert(node, last);
         }
         let names = (1..=self.nodes).map(|number| format!("sim-{number}"));
-        make_pods(&self.client, NAMESPACE, names).await
+        create_pods(&self.client, NAMESPACE, names).await
     }
 
-    /// Waits until every node was drained once more, and is not marked any more.
+    /// Waits until every node was drained once more and has no cordon mark any more.
     pub(super) async fn expect_drained(&mut self, limit: Duration) -> Result<()> {
         let mut missing = self.nodes;
         let deadline = tokio::time::Instant::now() + limit;
         while missing > 0 {
-            let Ok(free) = tokio::time::timeout_at(deadline, self.free.recv()).await else {
+            let Ok(received) = tokio::time::timeout_at(deadline, self.unmarked.recv()).await else {
                 bail!("{missing} of {} nodes are not drained", self.nodes);
             };
-            let (node, last) = free.context("the watch of nodes ended")?;
+            let (node, last) = received.context("the watch of nodes ended")?;
             if self.last_drains.insert(node, last.clone()).flatten() != last {
                 missing -= 1;
             }
@@ -129,7 +129,7 @@ impl SimFleet {
         Ok(api.list_metadata(&ListParams::default()).await?.items.len())
     }
 
-    /// A node state as agent and operator leave it.
+    /// Reads a node state as an example.
     pub(super) async fn example(&self) -> Result<SriovNetworkNodeState> {
         Ok(states(&self.client, NAMESPACE).get("sim-1").await?)
     }
@@ -137,13 +137,13 @@ impl SimFleet {
 
 impl Drop for SimFleet {
     fn drop(&mut self) {
-        // Both fail only when it has already ended, which is what is wanted.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-async fn pool(client: &Client) -> Result<()> {
+async fn create_pool(client: &Client) -> Result<()> {
     let mut pool = fleet::object("sriovnetwork.openshift.io/v1", "SriovNetworkPoolConfig", "all");
     pool["spec"] = json!({
         "nodeSelector": { "matchLabels": { "vfleet.io/simulated": "true" } },
@@ -154,8 +154,8 @@ async fn pool(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Pods with VFs, one on each of the nodes, with its name.
-pub(super) async fn make_pods(
+/// Creates a pod with VFs on each node, with the name of the node.
+pub(super) async fn create_pods(
     client: &Client,
     namespace: &str,
     nodes: impl IntoIterator<Item = String>,
@@ -179,28 +179,29 @@ fn is_synced(state: &SriovNetworkNodeState, vfs: usize) -> bool {
         condition.type_ == "Ready" && condition.observed_generation == state.metadata.generation
     });
     let mut cards = status.interfaces.iter().flatten();
-    let has_them = cards.any(|card| card.vfs.as_ref().is_some_and(|found| found.len() == vfs));
+    let has_vfs = cards.any(|card| card.vfs.as_ref().is_some_and(|found| found.len() == vfs));
     let is_idle = crate::drain::status_of(state) == vfleet_api::node_state::DrainStatus::Idle;
-    is_current && has_them && is_idle && status.sync_status.as_deref() == Some("Succeeded")
+    is_current && has_vfs && is_idle && status.sync_status.as_deref() == Some("Succeeded")
 }
 
-type Free = mpsc::UnboundedReceiver<(String, Option<String>)>;
+/// Nodes without cordon mark, with their last drain.
+type UnmarkedNodes = mpsc::UnboundedReceiver<(String, Option<String>)>;
 
-/// Only metadata: the watching must not cost what is to be measured.
-fn watch_nodes(client: Client) -> (Free, AbortOnDropHandle<()>) {
-    let (sender, free) = mpsc::unbounded_channel();
+/// Watches metadata of nodes only, to keep the cost of the watch low.
+fn watch_nodes(client: Client) -> (UnmarkedNodes, AbortOnDropHandle<()>) {
+    let (sender, unmarked) = mpsc::unbounded_channel();
     let api: Api<PartialObjectMeta<Node>> = Api::all(client);
     let watch = tokio::spawn(async move {
         let config = watcher::Config::default().labels("vfleet.io/simulated");
         let nodes = watcher(api, config).default_backoff().applied_objects();
         let sent = nodes.try_for_each(async |node| {
             if !node.annotations().contains_key(CORDON) {
-                // Fails only when nobody looks any more.
+                // Fails only if the receiver was dropped.
                 let _ = sender.send((node.name_any(), node.annotations().get(LAST_DRAIN).cloned()));
             }
             Ok(())
         });
         let _ = sent.await;
     });
-    (free, AbortOnDropHandle::new(watch))
+    (unmarked, AbortOnDropHandle::new(watch))
 }

@@ -1,4 +1,4 @@
-//! An agent with nothing to do, beside the smallest client that watches the same.
+//! Idle agent, compared with a minimal client that watches the same object.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::bench::report::{Figure, Limit, Row, Unit};
 const NAMESPACE: &str = "idle";
 const NODE: &str = "lab";
 const DEADLINE: Duration = Duration::from_mins(3);
-/// So long the idle programs are looked at.
+/// Time for which the idle programs are observed.
 const TIME: Duration = Duration::from_secs(20);
 
 pub(super) async fn rows(plane: &ControlPlane, machine: &Machine) -> Result<Vec<Row>> {
@@ -41,15 +41,15 @@ pub(super) async fn rows(plane: &ControlPlane, machine: &Machine) -> Result<Vec<
         go: None,
         limit: Some(limit),
     };
-    let memory = Limit { says: "8 MB".to_owned(), most: 8e6 };
-    let wake_ups = Limit { says: "0".to_owned(), most: 0.0 };
+    let memory = Limit { text: "8 MB".to_owned(), maximum: 8e6 };
+    let wake_ups = Limit { text: "0".to_owned(), maximum: 0.0 };
     Ok(vec![
-        row("agent, idle, 14 VFs: memory of its own", Unit::Memory, watch.memory, agent.memory, memory),
-        row("  times it wakes up in 20 s", Unit::Count, watch.wake_ups, agent.wake_ups, wake_ups),
+        row("idle agent, 14 VFs: private memory", Unit::Memory, watch.memory, agent.memory, memory),
+        row("  wake-ups in 20 s", Unit::Count, watch.wake_ups, agent.wake_ups, wake_ups),
     ])
 }
 
-/// As the operator would write it.
+/// Creates the node state, as the operator does.
 async fn create_state(client: &Client) -> Result<()> {
     let interface = |pf: u8| {
         json!({
@@ -80,5 +80,5 @@ async fn wait_for_vfs(client: &Client) -> Result<()> {
         }
         anyhow::bail!("the watch of node states ended")
     };
-    tokio::time::timeout(DEADLINE, done).await.context("the agent does not make the VFs")?
+    tokio::time::timeout(DEADLINE, done).await.context("timed out waiting for the VFs")?
 }

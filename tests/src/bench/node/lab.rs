@@ -1,4 +1,4 @@
-//! The lab's machine, as those who measure see it.
+//! Machine of the lab for benchmarks.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use fixture_kube::ControlPlane;
 use fixture_lab::{Job, Options, RunningJob, Vm};
 
-use super::Programs;
-use super::inside::Times;
+use super::LabPrograms;
+use super::lab_program::Times;
+use crate::bench::operator::median;
 use crate::bench::report::{Figure, Limit, Row, Unit};
-use crate::bench::scenario::median;
 
 const ROUNDS: usize = 5;
 
@@ -20,16 +20,16 @@ pub(super) struct Machine {
     kubeconfig: String,
 }
 
-/// A process of the machine that has nothing to do.
+/// Idle process of the machine.
 pub(super) struct Idle {
-    /// Memory that is its own, in bytes.
+    /// Private memory in bytes.
     pub(super) memory: f64,
-    /// How often it woke up.
+    /// Number of wake-ups.
     pub(super) wake_ups: f64,
 }
 
 impl Machine {
-    pub(super) fn boot(plane: &ControlPlane, programs: Programs<'_>) -> Result<Self> {
+    pub(super) fn boot(plane: &ControlPlane, programs: LabPrograms<'_>) -> Result<Self> {
         let vm = Vm::boot(&Options { api_port: Some(plane.port()), ..Options::default() })?;
         let (vfleet, in_lab) = (vm.put(programs.vfleet)?, vm.put(programs.in_lab)?);
         let kubeconfig = plane.kubeconfig_at("https://10.0.2.100:6443", plane.kubeconfig())?;
@@ -38,40 +38,40 @@ impl Machine {
         Ok(Self { vm, vfleet, in_lab, kubeconfig: "/mnt/kubeconfig".to_owned() })
     }
 
-    pub(super) fn make_vfs(&self) -> Result<Row> {
-        let job = Job::new(&self.in_lab).args(["make-vfs", "--rounds", &ROUNDS.to_string()]);
+    pub(super) fn measure_creating_vfs(&self) -> Result<Row> {
+        let job = Job::new(&self.in_lab).args(["create-vfs", "--rounds", &ROUNDS.to_string()]);
         let output = self.vm.run(&job)?.success()?;
         let times: Times = serde_json::from_str(&output).with_context(|| output.clone())?;
         let bare = median(times.bare);
         Ok(Row {
-            what: "2 real cards of 7 VFs, from none to bound and verified",
+            what: "2 real cards of 7 VFs: created, bound and verified",
             nodes: 1,
             unit: Unit::Time,
             bare: Some(bare),
             vfleet: Some(Figure::Is(median(times.vfleet))),
             go: None,
-            limit: Some(Limit { says: "1.5x bare writes".to_owned(), most: 1.5 * bare }),
+            limit: Some(Limit { text: "1.5x bare writes".to_owned(), maximum: 1.5 * bare }),
         })
     }
 
-    /// The agent; its process is known as `agent`.
+    /// Starts the agent as process `agent`.
     pub(super) fn start_agent(&self, namespace: &str, node: &str) -> Result<RunningJob> {
-        let words = format!("{} agent --node {node} --namespace {namespace}", self.vfleet);
-        self.start("agent", &words)
+        let command = format!("{} agent --node {node} --namespace {namespace}", self.vfleet);
+        self.start("agent", &command)
     }
 
-    /// The bare client; its process is known as `watch`.
+    /// Starts the minimal client as process `watch`.
     pub(super) fn start_watch(&self, namespace: &str, node: &str) -> Result<RunningJob> {
-        let words = format!("{} watch --node {node} --namespace {namespace}", self.in_lab);
-        self.start("watch", &words)
+        let command = format!("{} watch --node {node} --namespace {namespace}", self.in_lab);
+        self.start("watch", &command)
     }
 
-    fn start(&self, name: &str, words: &str) -> Result<RunningJob> {
-        let script = format!("echo $$ >/run/{name}.pid; exec {words} >/run/{name}.log 2>&1");
+    fn start(&self, name: &str, command: &str) -> Result<RunningJob> {
+        let script = format!("echo $$ >/run/{name}.pid; exec {command} >/run/{name}.log 2>&1");
         self.vm.spawn(&Job::shell(script).env("KUBECONFIG", &self.kubeconfig))
     }
 
-    /// Looks at a process for a while, when it has come to rest: threads that wait for more work end after 10 s.
+    /// Observes an idle process. Waits first, because threads that wait for more work end after 10 s.
     pub(super) fn observe(&self, name: &str, time: Duration) -> Result<Idle> {
         let script = format!(
             r"set -eo pipefail

@@ -1,60 +1,60 @@
-//! Steps beyond links, VFs and records that are done wrongly.
+//! Defects in steps about the kernel, files, embedded switches, GUIDs, vDPA and firmware.
 
 use vfleet_api::PciAddress;
 use vfleet_plan::Step;
 
-use super::{Wrong, defects};
+use super::{DefectKind, defects};
 
 defects! {
-    "module_is_not_loaded", caught by "loads_a_module",
-        Wrong::Skips(|step| matches!(step, Step::LoadModule { .. }));
-    "file_is_not_written", caught by "writes_a_file",
-        Wrong::Skips(|step| matches!(step, Step::WriteFile { .. }));
-    "file_is_added_to", caught by "replaces_a_file", Wrong::Changes(file_is_added_to);
-    "file_is_not_removed", caught by "removes_a_file",
-        Wrong::Skips(|step| matches!(step, Step::RemoveFile { .. }));
-    "program_is_not_installed", caught by "installs_its_own_program",
-        Wrong::Skips(|step| matches!(step, Step::InstallProgram { .. }));
-    "unit_is_not_enabled", caught by "enables_and_disables_a_unit",
-        Wrong::Skips(|step| matches!(step, Step::EnableUnit { .. }));
-    "unit_is_not_disabled", caught by "enables_and_disables_a_unit",
-        Wrong::Skips(|step| matches!(step, Step::DisableUnit { .. }));
-    "reboot_is_not_counted", caught by "counts_and_forgets_reboots",
-        Wrong::Skips(|step| matches!(step, Step::CountReboot { .. }));
-    "reboots_are_not_forgotten", caught by "counts_and_forgets_reboots",
-        Wrong::Skips(|step| matches!(step, Step::ForgetReboots));
-    "arguments_are_not_changed", caught by "refuses_arguments_for_a_boot_loader_that_is_not_there",
-        Wrong::Skips(|step| matches!(step, Step::SetKernelArguments { .. }));
-    "eswitch_mode_is_not_asked_for", caught by "refuses_an_eswitch_mode_of_a_card_without_one",
-        Wrong::Skips(|step| matches!(step, Step::SetEswitchMode { .. }));
-    "eswitch_mode_stays", caught by "sets_the_eswitch_mode",
-        Wrong::Skips(|step| matches!(step, Step::SetEswitchMode { .. }));
-    "offloading_is_not_asked_for", caught by "refuses_to_offload_to_a_card_that_cannot",
-        Wrong::Skips(|step| matches!(step, Step::SetTcOffload { .. }));
-    "offloading_stays", caught by "switches_offloading",
-        Wrong::Skips(|step| matches!(step, Step::SetTcOffload { .. }));
-    "udev_is_not_told", caught by "udev_names_representors_by_its_rule",
-        Wrong::Skips(|step| matches!(step, Step::ReplayUdev { .. }));
-    "guid_is_not_asked_for", caught by "refuses_a_guid_on_ethernet",
-        Wrong::Skips(|step| matches!(step, Step::SetVfGuid { .. }));
-    "guid_of_the_neighbour", caught by "sets_the_guid_of_the_right_vf", Wrong::Changes(guid_of_the_neighbour);
-    "vdpa_device_is_not_made", caught by "makes_and_removes_vdpa_devices",
-        Wrong::Skips(|step| matches!(step, Step::MakeVdpa { .. }));
-    "vdpa_device_is_not_removed", caught by "makes_and_removes_vdpa_devices",
-        Wrong::Skips(|step| matches!(step, Step::RemoveVdpa { .. }));
-    "firmware_is_not_asked", caught by "refuses_firmware_settings_where_no_tool_can",
-        Wrong::Skips(|step| matches!(step, Step::SetFirmware { .. } | Step::ResetFirmware { .. }));
-    "firmware_is_not_restarted", caught by "firmware_settings_count_after_a_restart_of_the_firmware",
-        Wrong::Skips(|step| matches!(step, Step::ResetFirmware { .. }));
+    "module_is_not_loaded", detected by "loads_a_module",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::LoadModule { .. }));
+    "file_is_not_written", detected by "writes_a_file",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::WriteFile { .. }));
+    "file_has_additional_text", detected by "replaces_a_file", DefectKind::AltersSteps(append_to_file);
+    "file_is_not_removed", detected by "removes_a_file",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::RemoveFile { .. }));
+    "program_is_not_installed", detected by "installs_its_own_program",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::InstallProgram { .. }));
+    "unit_is_not_enabled", detected by "enables_and_disables_a_unit",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::EnableUnit { .. }));
+    "unit_is_not_disabled", detected by "enables_and_disables_a_unit",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::DisableUnit { .. }));
+    "reboot_is_not_counted", detected by "counts_reboots_and_clears_the_count",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::CountReboot { .. }));
+    "reboot_count_is_not_cleared", detected by "counts_reboots_and_clears_the_count",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::ForgetReboots));
+    "kernel_arguments_are_not_changed", detected by "refuses_kernel_arguments_for_a_missing_boot_loader",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetKernelArguments { .. }));
+    "eswitch_mode_on_a_card_without_eswitch_is_ignored", detected by "refuses_an_eswitch_mode_on_a_card_without_eswitch",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetEswitchMode { .. }));
+    "eswitch_mode_is_not_changed", detected by "sets_the_eswitch_mode",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetEswitchMode { .. }));
+    "unsupported_tc_offload_is_ignored", detected by "refuses_tc_offload_on_a_card_that_does_not_support_it",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetTcOffload { .. }));
+    "tc_offload_is_not_changed", detected by "switches_tc_offload",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetTcOffload { .. }));
+    "udev_events_are_not_replayed", detected by "udev_names_representors_by_the_written_rule",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::ReplayUdev { .. }));
+    "guid_on_ethernet_is_ignored", detected by "refuses_a_guid_on_ethernet",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetVfGuid { .. }));
+    "guid_is_set_on_another_vf", detected by "sets_the_guid_of_the_right_vf", DefectKind::AltersSteps(set_guid_of_another_vf);
+    "vdpa_device_is_not_created", detected by "creates_and_removes_vdpa_devices",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::MakeVdpa { .. }));
+    "vdpa_device_is_not_removed", detected by "creates_and_removes_vdpa_devices",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::RemoveVdpa { .. }));
+    "firmware_settings_without_a_tool_are_ignored", detected by "refuses_firmware_settings_without_a_firmware_tool",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::SetFirmware { .. } | Step::ResetFirmware { .. }));
+    "firmware_is_not_reset", detected by "firmware_settings_take_effect_after_a_firmware_reset",
+        DefectKind::SkipsSteps(|step| matches!(step, Step::ResetFirmware { .. }));
 }
 
-fn file_is_added_to(step: &mut Step, _: PciAddress) {
+fn append_to_file(step: &mut Step, _: PciAddress) {
     if let Step::WriteFile { file, .. } = step {
         file.text.push_str("# and more\n");
     }
 }
 
-fn guid_of_the_neighbour(step: &mut Step, _: PciAddress) {
+fn set_guid_of_another_vf(step: &mut Step, _: PciAddress) {
     if let Step::SetVfGuid { vf, .. } = step {
         vf.index ^= 1;
     }

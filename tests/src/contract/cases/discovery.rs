@@ -1,154 +1,162 @@
-//! What a host tells of its cards, and that it notices what others do.
+//! Facts about cards, also after changes by others.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
 use vfleet_api::MacAddr;
 
-use super::{GIVEN_VFS, cases};
-use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{agree, ensure, facts, same, there, vf};
-use crate::contract::seen::SeenPf;
+use super::{INITIAL_VFS, cases};
+use crate::contract::check::{compare_pf, ensure, expect_eq, expect_some, read_pf_facts, vf_ref};
+use crate::contract::observed::ObservedPf;
+use crate::contract::testbed::{CaseError, CaseResult, TestBed};
 
-/// Cards need some seconds to negotiate, and an emulated one is slow.
+/// Deadline for a carrier. Negotiation takes some seconds, and emulated cards are slow.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(30);
 
 cases! {
-    tells_the_link_of_a_pf: NoVfs,
-    facts_of_a_quiet_machine_are_the_same_twice: VfsMadeDown,
-    tells_a_new_alternative_name: NoVfs,
-    tells_no_speed_while_down: NoVfs,
-    tells_the_speed_once_there_is_a_carrier: NoVfs,
-    tells_an_mtu_that_others_set: NoVfs,
-    tells_when_others_set_it_up_and_down: NoVfs,
-    tells_when_others_switch_autoprobe: NoVfs,
-    tells_vfs_that_others_made: VfsMadeUp,
-    tells_vfs_by_index: VfsMadeDown,
-    tells_when_others_removed_the_vfs: VfsMadeDown,
-    tells_a_mac_that_others_set: VfsMadeDown,
-    tells_a_vf_that_others_unbound: VfsMadeDown,
-    tells_a_name_that_others_gave: VfsMadeDown,
-    tells_every_pf: NoVfs,
-    tells_no_numa_node_of_a_machine_with_one: NoVfs,
-    tells_no_network_of_a_cloud_outside_one: NoVfs,
+    reports_the_link_of_a_pf: NoVfs,
+    facts_of_an_unchanged_machine_are_equal: VfsCreatedDown,
+    reports_a_new_alternative_name: NoVfs,
+    reports_no_speed_while_the_link_is_down: NoVfs,
+    reports_the_speed_when_there_is_a_carrier: NoVfs,
+    reports_an_mtu_set_by_others: NoVfs,
+    reports_a_link_set_up_and_down_by_others: NoVfs,
+    reports_autoprobe_switched_by_others: NoVfs,
+    reports_vfs_created_by_others: VfsCreatedUp,
+    reports_vfs_in_index_order: VfsCreatedDown,
+    reports_that_others_removed_the_vfs: VfsCreatedDown,
+    reports_a_mac_set_by_others: VfsCreatedDown,
+    reports_a_vf_unbound_by_others: VfsCreatedDown,
+    reports_a_name_set_by_others: VfsCreatedDown,
+    reports_every_pf: NoVfs,
+    reports_no_numa_node_on_a_machine_with_a_single_one: NoVfs,
+    reports_no_cloud_network_outside_a_cloud: NoVfs,
 }
 
-fn tells_no_numa_node_of_a_machine_with_one(bench: &dyn Bench) -> Shown {
-    same("the NUMA node", &facts(bench)?.numa_node, &None)
+fn reports_no_numa_node_on_a_machine_with_a_single_one(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("the NUMA node", &read_pf_facts(testbed)?.numa_node, &None)
 }
 
-fn tells_no_network_of_a_cloud_outside_one(bench: &dyn Bench) -> Shown {
-    same("the network", &facts(bench)?.net_filter.value(), &None)
+fn reports_no_cloud_network_outside_a_cloud(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("the cloud network", &read_pf_facts(testbed)?.net_filter.value(), &None)
 }
 
-fn tells_every_pf(bench: &dyn Bench) -> Shown {
-    let told: Vec<SeenPf> = bench.host().facts()?.pfs.iter().map(SeenPf::told).collect();
-    let seen: Vec<SeenPf> = bench.witness().pfs()?.into_iter().map(SeenPf::as_told).collect();
-    same("the PFs", &told, &seen)?;
-    ensure(seen.len() >= 2, "there are at least two cards")?;
-    ensure(told.is_sorted_by_key(|pf| pf.address), "they are sorted by address")
+fn reports_every_pf(testbed: &dyn TestBed) -> CaseResult {
+    let reported: Vec<ObservedPf> = testbed.host().facts()?.pfs.iter().map(ObservedPf::from_facts).collect();
+    let observed: Vec<ObservedPf> =
+        testbed.observer().pfs()?.into_iter().map(ObservedPf::as_in_facts).collect();
+    expect_eq("the PFs", &reported, &observed)?;
+    ensure(observed.len() >= 2, "there are fewer than two cards")?;
+    ensure(reported.is_sorted_by_key(|pf| pf.address), "the PFs are not sorted by address")
 }
 
-fn tells_the_link_of_a_pf(bench: &dyn Bench) -> Shown {
-    let link = there("the interface", agree(bench)?.link)?;
-    ensure(link.is_ethernet && !link.up, format!("an Ethernet card that is down: {link:?}"))?;
-    ensure(link.mac.is_some_and(MacAddr::is_usable), format!("its own address: {link:?}"))?;
-    ensure(link.max_mtu.is_some_and(|max| max >= link.mtu), format!("its highest MTU: {link:?}"))?;
-    same("its MTU", &link.mtu, &1500)
+fn reports_the_link_of_a_pf(testbed: &dyn TestBed) -> CaseResult {
+    let link = expect_some("the interface", compare_pf(testbed)?.link)?;
+    ensure(link.is_ethernet && !link.up, format!("not an Ethernet card with its link down: {link:?}"))?;
+    ensure(link.mac.is_some_and(MacAddr::is_usable), format!("no usable MAC: {link:?}"))?;
+    ensure(
+        link.max_mtu.is_some_and(|max| max >= link.mtu),
+        format!("the maximum MTU is missing or too low: {link:?}"),
+    )?;
+    expect_eq("the MTU", &link.mtu, &1500)
 }
 
-fn facts_of_a_quiet_machine_are_the_same_twice(bench: &dyn Bench) -> Shown {
-    same("the facts", &facts(bench)?, &facts(bench)?)
+fn facts_of_an_unchanged_machine_are_equal(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("the facts", &read_pf_facts(testbed)?, &read_pf_facts(testbed)?)
 }
 
-fn tells_a_new_alternative_name(bench: &dyn Bench) -> Shown {
-    bench.outsider().set_alt_name(bench.pf(), "contract-name")?;
-    let link = there("the interface", agree(bench)?.link)?;
+fn reports_a_new_alternative_name(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().set_alt_name(testbed.pf(), "contract-name")?;
+    let link = expect_some("the interface", compare_pf(testbed)?.link)?;
     ensure(link.alt_names.iter().any(|name| name == "contract-name"), format!("{link:?}"))
 }
 
-fn tells_no_speed_while_down(bench: &dyn Bench) -> Shown {
-    same("the speed", &there("the interface", facts(bench)?.link)?.speed, &None)
+fn reports_no_speed_while_the_link_is_down(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("the speed", &expect_some("the interface", read_pf_facts(testbed)?.link)?.speed, &None)
 }
 
-fn tells_the_speed_once_there_is_a_carrier(bench: &dyn Bench) -> Shown {
-    let (sender, woken) = mpsc::channel();
-    let _watch = bench.host().on_change(Box::new(move || {
+fn reports_the_speed_when_there_is_a_carrier(testbed: &dyn TestBed) -> CaseResult {
+    let (sender, notifications) = mpsc::channel();
+    let _watch = testbed.host().on_change(Box::new(move || {
         let _ = sender.send(());
     }))?;
-    bench.outsider().set_up(bench.pf(), true)?;
+    testbed.admin().set_up(testbed.pf(), true)?;
     loop {
-        if let Some(speed) = facts(bench)?.link.and_then(|link| link.speed) {
-            return same("the speed", &speed, &1000);
+        if let Some(speed) = read_pf_facts(testbed)?.link.and_then(|link| link.speed) {
+            return expect_eq("the speed", &speed, &1000);
         }
-        let too_late = |_| Stop::Failed("there is no speed although it is up".to_owned());
-        woken.recv_timeout(CARRIER_DEADLINE).map_err(too_late)?;
+        let timed_out = |_| CaseError::Failed("no speed is reported although the link is up".to_owned());
+        notifications.recv_timeout(CARRIER_DEADLINE).map_err(timed_out)?;
     }
 }
 
-fn tells_an_mtu_that_others_set(bench: &dyn Bench) -> Shown {
-    bench.outsider().set_mtu(bench.pf(), 4000)?;
-    same("the MTU", &there("the interface", agree(bench)?.link)?.mtu, &4000)
+fn reports_an_mtu_set_by_others(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().set_mtu(testbed.pf(), 4000)?;
+    expect_eq("the MTU", &expect_some("the interface", compare_pf(testbed)?.link)?.mtu, &4000)
 }
 
-fn tells_when_others_set_it_up_and_down(bench: &dyn Bench) -> Shown {
+fn reports_a_link_set_up_and_down_by_others(testbed: &dyn TestBed) -> CaseResult {
     for up in [true, false] {
-        bench.outsider().set_up(bench.pf(), up)?;
-        same("whether it is up", &there("the interface", agree(bench)?.link)?.up, &up)?;
+        testbed.admin().set_up(testbed.pf(), up)?;
+        expect_eq(
+            "whether the link is up",
+            &expect_some("the interface", compare_pf(testbed)?.link)?.up,
+            &up,
+        )?;
     }
     Ok(())
 }
 
-fn tells_when_others_switch_autoprobe(bench: &dyn Bench) -> Shown {
+fn reports_autoprobe_switched_by_others(testbed: &dyn TestBed) -> CaseResult {
     for on in [false, true] {
-        bench.outsider().set_autoprobe(bench.pf(), on)?;
-        same("whether autoprobe is on", &agree(bench)?.autoprobe, &on)?;
+        testbed.admin().set_autoprobe(testbed.pf(), on)?;
+        expect_eq("autoprobe", &compare_pf(testbed)?.autoprobe, &on)?;
     }
     Ok(())
 }
 
-fn tells_vfs_that_others_made(bench: &dyn Bench) -> Shown {
-    let pf = agree(bench)?;
-    same("the number of VFs", &pf.vfs.len(), &GIVEN_VFS.into())?;
+fn reports_vfs_created_by_others(testbed: &dyn TestBed) -> CaseResult {
+    let pf = compare_pf(testbed)?;
+    expect_eq("the number of VFs", &pf.vfs.len(), &INITIAL_VFS.into())?;
     for vf in pf.vfs {
-        ensure(vf.driver.is_some() && vf.link.is_some(), format!("bound by the kernel: {vf:?}"))?;
+        ensure(vf.driver.is_some() && vf.link.is_some(), format!("not bound by the kernel: {vf:?}"))?;
     }
     Ok(())
 }
 
-fn tells_vfs_by_index(bench: &dyn Bench) -> Shown {
-    let vfs = facts(bench)?.vfs;
+fn reports_vfs_in_index_order(testbed: &dyn TestBed) -> CaseResult {
+    let vfs = read_pf_facts(testbed)?.vfs;
     let indexes: Vec<u16> = vfs.iter().map(|vf| vf.index).collect();
-    same("the indexes", &indexes, &(0..GIVEN_VFS).collect())?;
-    ensure(vfs.is_sorted_by_key(|vf| vf.address), format!("addresses in order: {vfs:?}"))
+    expect_eq("the indexes", &indexes, &(0..INITIAL_VFS).collect())?;
+    ensure(vfs.is_sorted_by_key(|vf| vf.address), format!("not sorted by address: {vfs:?}"))
 }
 
-fn tells_when_others_removed_the_vfs(bench: &dyn Bench) -> Shown {
-    agree(bench)?;
-    bench.outsider().set_num_vfs(bench.pf(), 0)?;
-    same("the VFs", &agree(bench)?.vfs, &Vec::new())
+fn reports_that_others_removed_the_vfs(testbed: &dyn TestBed) -> CaseResult {
+    compare_pf(testbed)?;
+    testbed.admin().set_num_vfs(testbed.pf(), 0)?;
+    expect_eq("the VFs", &compare_pf(testbed)?.vfs, &Vec::new())
 }
 
-fn tells_a_mac_that_others_set(bench: &dyn Bench) -> Shown {
-    // Once before, so that a host that remembers is found out.
-    agree(bench)?;
+fn reports_a_mac_set_by_others(testbed: &dyn TestBed) -> CaseResult {
+    // Read before the change, to detect a host that caches facts.
+    compare_pf(testbed)?;
     let mac = MacAddr([2, 0, 0, 0, 0xaa, 1]);
-    bench.outsider().set_vf_mac(vf(bench, 1), mac)?;
-    let told: Vec<_> = agree(bench)?.vfs.iter().map(|vf| vf.admin_mac).collect();
-    same("the addresses", &told, &vec![Some(MacAddr::ZERO), Some(mac), Some(MacAddr::ZERO)])
+    testbed.admin().set_vf_mac(vf_ref(testbed, 1), mac)?;
+    let macs: Vec<_> = compare_pf(testbed)?.vfs.iter().map(|vf| vf.admin_mac).collect();
+    expect_eq("the admin MACs", &macs, &vec![Some(MacAddr::ZERO), Some(mac), Some(MacAddr::ZERO)])
 }
 
-fn tells_a_vf_that_others_unbound(bench: &dyn Bench) -> Shown {
-    bench.outsider().unbind(vf(bench, 0))?;
-    let vfs = agree(bench)?.vfs;
+fn reports_a_vf_unbound_by_others(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().unbind(vf_ref(testbed, 0))?;
+    let vfs = compare_pf(testbed)?.vfs;
     let drivers: Vec<_> = vfs.iter().map(|vf| vf.driver.is_some()).collect();
-    same("which VFs have a driver", &drivers, &vec![false, true, true])?;
-    same("the interface of the unbound VF", &vfs[0].link, &None)
+    expect_eq("which VFs have a driver", &drivers, &vec![false, true, true])?;
+    expect_eq("the interface of the unbound VF", &vfs[0].link, &None)
 }
 
-fn tells_a_name_that_others_gave(bench: &dyn Bench) -> Shown {
-    agree(bench)?;
-    bench.outsider().rename(vf(bench, 1), "contract1")?;
-    let link = there("the interface", agree(bench)?.vfs[1].link.clone())?;
-    same("the name", &link.name.as_str(), &"contract1")
+fn reports_a_name_set_by_others(testbed: &dyn TestBed) -> CaseResult {
+    compare_pf(testbed)?;
+    testbed.admin().rename(vf_ref(testbed, 1), "contract1")?;
+    let link = expect_some("the interface", compare_pf(testbed)?.vfs[1].link.clone())?;
+    expect_eq("the name", &link.name.as_str(), &"contract1")
 }

@@ -1,221 +1,233 @@
-//! Embedded switches, and the interfaces that stand for VFs on them.
+//! Embedded switches and representors.
 
 use vfleet_plan::files::UDEV_RULES;
 use vfleet_plan::{EswitchMode, Fact, HostFile, ModeOrder, ModeTrial, Record, Step};
 
-use super::{GIVEN_VFS, cases};
-use crate::contract::bench::{Bench, Shown, Stop};
+use super::{INITIAL_VFS, cases};
 use crate::contract::check::{
-    agree, agree_on_switch, ensure, execute, facts, look, refused, same, there, vf,
+    compare_eswitch, compare_pf, ensure, execute, expect_eq, expect_refusal, expect_some, observe_pf,
+    read_pf_facts, vf_ref,
 };
 use crate::contract::specs;
+use crate::contract::testbed::{CaseError, CaseResult, TestBed};
 
 cases! {
-    tells_no_eswitch_of_a_card_without_one: VfsMadeDown,
-    refuses_an_eswitch_mode_of_a_card_without_one: NoVfs,
-    refuses_to_offload_to_a_card_that_cannot: NoVfs,
-    a_card_that_steers_in_no_other_way_is_well: NoVfs,
-    sets_the_eswitch_mode: SwitchCard,
-    an_eswitch_mode_may_be_changed_under_bound_vfs: SwitchCard,
-    an_eswitch_mode_is_not_changed_under_bound_vfs: SwitchForFreeVfs,
-    representors_come_and_go_with_the_mode: SwitchCard,
-    udev_names_representors_by_its_rule: SwitchCard,
-    steers_by_software_only_from_legacy_mode_on: SwitchCard,
-    switches_offloading: SwitchCard,
-    offloading_comes_and_goes_with_the_mode: SwitchCard,
-    a_switch_for_vfs_is_off_without_them: SwitchForVfs,
-    new_vfs_have_representors: SwitchForNoVfs,
-    an_eswitch_mode_that_vfs_forbid_is_refused_with_the_kernels_reason: SwitchForNoVfs,
-    a_mode_that_is_refused_is_noted_in_the_record: SwitchForNoVfs,
-    an_eswitch_mode_that_is_refused_is_an_error_with_the_kernels_reason: StuckSwitch,
+    reports_no_eswitch_on_a_card_without_one: VfsCreatedDown,
+    refuses_an_eswitch_mode_on_a_card_without_eswitch: NoVfs,
+    refuses_tc_offload_on_a_card_that_does_not_support_it: NoVfs,
+    software_steering_is_ignored_on_a_card_without_the_setting: NoVfs,
+    sets_the_eswitch_mode: EswitchAnyTime,
+    an_eswitch_mode_can_be_changed_while_vfs_are_bound: EswitchAnyTime,
+    an_eswitch_that_requires_unbound_vfs_refuses_a_mode_while_vfs_are_bound: EswitchRequiresUnboundVfs,
+    representors_are_created_and_deleted_with_the_mode: EswitchAnyTime,
+    udev_names_representors_by_the_written_rule: EswitchAnyTime,
+    software_steering_can_be_set_only_in_legacy_mode: EswitchAnyTime,
+    switches_tc_offload: EswitchAnyTime,
+    tc_offload_follows_the_eswitch_mode: EswitchAnyTime,
+    an_eswitch_that_requires_vfs_is_off_without_vfs: EswitchRequiresVfs,
+    new_vfs_have_representors_in_switchdev_mode: EswitchRequiresNoVfs,
+    a_mode_that_vfs_prevent_is_refused_with_the_kernels_reason: EswitchRequiresNoVfs,
+    a_refused_mode_is_written_to_the_record: EswitchRequiresNoVfs,
+    a_refused_mode_is_an_error_with_the_kernels_reason: EswitchRefusesModes,
 }
 
-fn set_mode(bench: &dyn Bench, mode: EswitchMode) -> Step {
-    Step::SetEswitchMode { pf: bench.pf(), mode, trial: None }
+fn set_mode(testbed: &dyn TestBed, mode: EswitchMode) -> Step {
+    Step::SetEswitchMode { pf: testbed.pf(), mode, trial: None }
 }
 
-fn set_num_vfs(bench: &dyn Bench, count: u16) -> Step {
-    Step::SetNumVfs { pf: bench.pf(), count }
+fn set_num_vfs(testbed: &dyn TestBed, count: u16) -> Step {
+    Step::SetNumVfs { pf: testbed.pf(), count }
 }
 
-fn unbind_all(bench: &dyn Bench) -> Shown {
-    (0..GIVEN_VFS).try_for_each(|index| bench.outsider().unbind(vf(bench, index)))
+fn unbind_all(testbed: &dyn TestBed) -> CaseResult {
+    (0..INITIAL_VFS).try_for_each(|index| testbed.admin().unbind(vf_ref(testbed, index)))
 }
 
-/// The names of the representors that host and witness agree on.
-fn representors(bench: &dyn Bench) -> Result<Vec<String>, Stop> {
-    Ok(agree_on_switch(bench)?.representors.into_iter().flatten().collect())
+/// Returns the names of the representors, after comparing them with the facts.
+fn compare_representors(testbed: &dyn TestBed) -> Result<Vec<String>, CaseError> {
+    Ok(compare_eswitch(testbed)?.representors.into_iter().flatten().collect())
 }
 
-fn tells_no_eswitch_of_a_card_without_one(bench: &dyn Bench) -> Shown {
-    let switch = agree_on_switch(bench)?;
-    same("the representors", &switch.representors, &vec![None; GIVEN_VFS.into()])?;
-    same("the mode", &switch.mode, &Fact::None)?;
-    same("whether offloading is on", &switch.tc_offload, &None)?;
-    same("the port of a switch", &switch.port, &None)
+fn reports_no_eswitch_on_a_card_without_one(testbed: &dyn TestBed) -> CaseResult {
+    let switch = compare_eswitch(testbed)?;
+    expect_eq("the representors", &switch.representors, &vec![None; INITIAL_VFS.into()])?;
+    expect_eq("the mode", &switch.mode, &Fact::None)?;
+    expect_eq("hw-tc-offload", &switch.tc_offload, &None)?;
+    expect_eq("the switch port", &switch.port, &None)
 }
 
-fn refuses_an_eswitch_mode_of_a_card_without_one(bench: &dyn Bench) -> Shown {
-    let before = look(bench)?;
+fn refuses_an_eswitch_mode_on_a_card_without_eswitch(testbed: &dyn TestBed) -> CaseResult {
+    let before = observe_pf(testbed)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Legacy] {
-        refused(bench, &set_mode(bench, mode), "NoEswitch")?;
+        expect_refusal(testbed, &set_mode(testbed, mode), "NoEswitch")?;
     }
-    same("the card", &look(bench)?, &before)
+    expect_eq("the card", &observe_pf(testbed)?, &before)
 }
 
-fn refuses_to_offload_to_a_card_that_cannot(bench: &dyn Bench) -> Shown {
-    match bench.host().execute(&Step::SetTcOffload { pf: bench.pf(), on: true }) {
-        Ok(()) => Err(Stop::Failed("it succeeded".to_owned())),
-        Err(_) => same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &None),
+fn refuses_tc_offload_on_a_card_that_does_not_support_it(testbed: &dyn TestBed) -> CaseResult {
+    match testbed.host().execute(&Step::SetTcOffload { pf: testbed.pf(), on: true }) {
+        Ok(()) => Err(CaseError::Failed("the step succeeded".to_owned())),
+        Err(_) => expect_eq("hw-tc-offload", &compare_eswitch(testbed)?.tc_offload, &None),
     }
 }
 
-fn a_card_that_steers_in_no_other_way_is_well(bench: &dyn Bench) -> Shown {
-    execute(bench, &[Step::SetSoftwareSteering { pf: bench.pf() }])
+fn software_steering_is_ignored_on_a_card_without_the_setting(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[Step::SetSoftwareSteering { pf: testbed.pf() }])
 }
 
-fn sets_the_eswitch_mode(bench: &dyn Bench) -> Shown {
-    unbind_all(bench)?;
+fn sets_the_eswitch_mode(testbed: &dyn TestBed) -> CaseResult {
+    unbind_all(testbed)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Switchdev, EswitchMode::Legacy] {
-        execute(bench, &[set_mode(bench, mode)])?;
-        same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(mode))?;
+        execute(testbed, &[set_mode(testbed, mode)])?;
+        expect_eq("the mode", &compare_eswitch(testbed)?.mode, &Fact::Value(mode))?;
     }
     Ok(())
 }
 
-fn an_eswitch_mode_may_be_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
-    let before = look(bench)?;
+fn an_eswitch_mode_can_be_changed_while_vfs_are_bound(testbed: &dyn TestBed) -> CaseResult {
+    let before = observe_pf(testbed)?;
     for mode in [EswitchMode::Switchdev, EswitchMode::Legacy] {
-        execute(bench, &[set_mode(bench, mode)])?;
-        same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(mode))?;
-        same("the card", &agree(bench)?, &before)?;
+        execute(testbed, &[set_mode(testbed, mode)])?;
+        expect_eq("the mode", &compare_eswitch(testbed)?.mode, &Fact::Value(mode))?;
+        expect_eq("the card", &compare_pf(testbed)?, &before)?;
     }
     Ok(())
 }
 
-fn an_eswitch_mode_is_not_changed_under_bound_vfs(bench: &dyn Bench) -> Shown {
-    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+fn an_eswitch_that_requires_unbound_vfs_refuses_a_mode_while_vfs_are_bound(
+    testbed: &dyn TestBed,
+) -> CaseResult {
+    let text = expect_refusal(testbed, &set_mode(testbed, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("A driver holds a VF") && text.contains("Invalid argument"), text)?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Legacy))?;
-    execute(bench, &[set_mode(bench, EswitchMode::Legacy)])?;
-    unbind_all(bench)?;
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Switchdev))
+    expect_eq("the mode", &compare_eswitch(testbed)?.mode, &Fact::Value(EswitchMode::Legacy))?;
+    execute(testbed, &[set_mode(testbed, EswitchMode::Legacy)])?;
+    unbind_all(testbed)?;
+    execute(testbed, &[set_mode(testbed, EswitchMode::Switchdev)])?;
+    expect_eq("the mode", &compare_eswitch(testbed)?.mode, &Fact::Value(EswitchMode::Switchdev))
 }
 
-fn representors_come_and_go_with_the_mode(bench: &dyn Bench) -> Shown {
-    same("the representors", &representors(bench)?, &Vec::new())?;
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
-    let pf = there("the interface", facts(bench)?.link)?.name;
-    let expected: Vec<String> = (0..GIVEN_VFS).map(|index| format!("{pf}r{index}")).collect();
-    same("the representors", &representors(bench)?, &expected)?;
-    ensure(agree_on_switch(bench)?.port.is_some_and(|(_, port)| port == "p0"), "the PF is a port, too")?;
-    execute(bench, &[set_mode(bench, EswitchMode::Legacy)])?;
-    same("the representors", &representors(bench)?, &Vec::new())
+fn representors_are_created_and_deleted_with_the_mode(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("the representors", &compare_representors(testbed)?, &Vec::new())?;
+    execute(testbed, &[set_mode(testbed, EswitchMode::Switchdev)])?;
+    let pf = expect_some("the interface", read_pf_facts(testbed)?.link)?.name;
+    let expected: Vec<String> = (0..INITIAL_VFS).map(|index| format!("{pf}r{index}")).collect();
+    expect_eq("the representors", &compare_representors(testbed)?, &expected)?;
+    ensure(
+        compare_eswitch(testbed)?.port.is_some_and(|(_, port)| port == "p0"),
+        "the PF is not port p0 of the switch",
+    )?;
+    execute(testbed, &[set_mode(testbed, EswitchMode::Legacy)])?;
+    expect_eq("the representors", &compare_representors(testbed)?, &Vec::new())
 }
 
-/// A rule that names the representors of a switch, and keeps the name of its PF.
-fn rule(bench: &dyn Bench) -> Result<Step, Stop> {
-    let pf = there("the interface", look(bench)?.link)?.name;
-    let (switch, port) = there("the port", bench.witness().switch(bench.pf())?.port)?;
+/// Returns the step that writes a udev rule that names the representors and keeps the name of the PF.
+fn rule_step(testbed: &dyn TestBed) -> Result<Step, CaseError> {
+    let pf = expect_some("the interface", observe_pf(testbed)?.link)?.name;
+    let (switch, port) = expect_some("the port", testbed.observer().eswitch(testbed.pf())?.port)?;
     let line = |port: &str, name: &str| {
         format!(
             "SUBSYSTEM==\"net\", ACTION==\"add\", ATTR{{phys_switch_id}}==\"{switch}\", \
              ATTR{{phys_port_name}}==\"{port}\", NAME=\"{name}\"\n"
         )
     };
-    let of_vfs = (0..GIVEN_VFS).map(|index| line(&format!("pf0vf{index}"), &format!("{pf}_{index}")));
+    let of_vfs = (0..INITIAL_VFS).map(|index| line(&format!("pf0vf{index}"), &format!("{pf}_{index}")));
     let text = std::iter::once(line(&port, &pf)).chain(of_vfs).collect();
-    let path = format!("{UDEV_RULES}/20-switchdev-{}.rules", bench.pf());
-    Ok(Step::WriteFile { pf: Some(bench.pf()), file: HostFile { path, text, is_program: false } })
+    let path = format!("{UDEV_RULES}/20-switchdev-{}.rules", testbed.pf());
+    Ok(Step::WriteFile { pf: Some(testbed.pf()), file: HostFile { path, text, is_program: false } })
 }
 
-fn udev_names_representors_by_its_rule(bench: &dyn Bench) -> Shown {
-    let pf = there("the interface", look(bench)?.link)?.name;
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev)])?;
-    let before = representors(bench)?;
-    execute(bench, &[rule(bench)?])?;
-    same("the representors, when only the rule was written", &representors(bench)?, &before)?;
-    execute(bench, &[Step::ReplayUdev { pf: bench.pf() }])?;
-    let expected: Vec<String> = (0..GIVEN_VFS).map(|index| format!("{pf}_{index}")).collect();
-    same("the representors", &representors(bench)?, &expected)?;
-    same("the name of the PF", &look(bench)?.link.map(|link| link.name), &Some(pf))
+fn udev_names_representors_by_the_written_rule(testbed: &dyn TestBed) -> CaseResult {
+    let pf = expect_some("the interface", observe_pf(testbed)?.link)?.name;
+    execute(testbed, &[set_mode(testbed, EswitchMode::Switchdev)])?;
+    let before = compare_representors(testbed)?;
+    execute(testbed, &[rule_step(testbed)?])?;
+    expect_eq(
+        "the representors before the udev events are replayed",
+        &compare_representors(testbed)?,
+        &before,
+    )?;
+    execute(testbed, &[Step::ReplayUdev { pf: testbed.pf() }])?;
+    let expected: Vec<String> = (0..INITIAL_VFS).map(|index| format!("{pf}_{index}")).collect();
+    expect_eq("the representors", &compare_representors(testbed)?, &expected)?;
+    expect_eq("the name of the PF", &observe_pf(testbed)?.link.map(|link| link.name), &Some(pf))
 }
 
-fn steers_by_software_only_from_legacy_mode_on(bench: &dyn Bench) -> Shown {
-    let steering = || Ok::<_, Stop>(agree_on_switch(bench)?.software_steering);
-    let steer = Step::SetSoftwareSteering { pf: bench.pf() };
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev), steer.clone()])?;
-    same("whether software steers, chosen too late", &steering()?, &Some(false))?;
-    execute(bench, &[set_mode(bench, EswitchMode::Legacy), steer.clone(), steer])?;
-    same("whether software steers", &steering()?, &Some(true))
+fn software_steering_can_be_set_only_in_legacy_mode(testbed: &dyn TestBed) -> CaseResult {
+    let read_steering = || Ok::<_, CaseError>(compare_eswitch(testbed)?.software_steering);
+    let set_steering = Step::SetSoftwareSteering { pf: testbed.pf() };
+    execute(testbed, &[set_mode(testbed, EswitchMode::Switchdev), set_steering.clone()])?;
+    expect_eq("software steering, set in switchdev mode", &read_steering()?, &Some(false))?;
+    execute(testbed, &[set_mode(testbed, EswitchMode::Legacy), set_steering.clone(), set_steering])?;
+    expect_eq("software steering", &read_steering()?, &Some(true))
 }
 
-fn switches_offloading(bench: &dyn Bench) -> Shown {
+fn switches_tc_offload(testbed: &dyn TestBed) -> CaseResult {
     for on in [true, true, false] {
-        execute(bench, &[Step::SetTcOffload { pf: bench.pf(), on }])?;
-        same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &Some(on))?;
+        execute(testbed, &[Step::SetTcOffload { pf: testbed.pf(), on }])?;
+        expect_eq("hw-tc-offload", &compare_eswitch(testbed)?.tc_offload, &Some(on))?;
     }
     Ok(())
 }
 
-fn offloading_comes_and_goes_with_the_mode(bench: &dyn Bench) -> Shown {
-    same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &Some(false))?;
+fn tc_offload_follows_the_eswitch_mode(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("hw-tc-offload", &compare_eswitch(testbed)?.tc_offload, &Some(false))?;
     for (mode, on) in [(EswitchMode::Switchdev, true), (EswitchMode::Legacy, false)] {
-        execute(bench, &[set_mode(bench, mode)])?;
-        same("whether offloading is on", &agree_on_switch(bench)?.tc_offload, &Some(on))?;
+        execute(testbed, &[set_mode(testbed, mode)])?;
+        expect_eq("hw-tc-offload", &compare_eswitch(testbed)?.tc_offload, &Some(on))?;
     }
     Ok(())
 }
 
-fn a_switch_for_vfs_is_off_without_them(bench: &dyn Bench) -> Shown {
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev), set_num_vfs(bench, 0)])?;
-    same("the mode without VFs", &agree_on_switch(bench)?.mode, &Fact::Unknown)?;
-    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+fn an_eswitch_that_requires_vfs_is_off_without_vfs(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[set_mode(testbed, EswitchMode::Switchdev), set_num_vfs(testbed, 0)])?;
+    expect_eq("the mode without VFs", &compare_eswitch(testbed)?.mode, &Fact::Unknown)?;
+    let text = expect_refusal(testbed, &set_mode(testbed, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("not supported"), text)?;
-    // Off is what legacy mode is without VFs.
-    execute(bench, &[set_mode(bench, EswitchMode::Legacy), set_num_vfs(bench, 2)])?;
-    let switch = agree_on_switch(bench)?;
-    same("the mode of new VFs", &switch.mode, &Fact::Value(EswitchMode::Legacy))?;
-    same("their representors", &switch.representors, &vec![None; 2])
+    // Without VFs, legacy mode is the same as off: the step succeeds.
+    execute(testbed, &[set_mode(testbed, EswitchMode::Legacy), set_num_vfs(testbed, 2)])?;
+    let switch = compare_eswitch(testbed)?;
+    expect_eq("the mode with new VFs", &switch.mode, &Fact::Value(EswitchMode::Legacy))?;
+    expect_eq("their representors", &switch.representors, &vec![None; 2])
 }
 
-fn a_mode_that_is_refused_is_noted_in_the_record(bench: &dyn Bench) -> Shown {
-    let record = Record::taken_over(bench.pf(), specs::interface(bench.pf(), 1));
-    execute(bench, &[Step::WriteRecord { record }, set_num_vfs(bench, 1)])?;
+fn a_refused_mode_is_written_to_the_record(testbed: &dyn TestBed) -> CaseResult {
+    let record = Record::taken_over(testbed.pf(), specs::interface(testbed.pf(), 1));
+    execute(testbed, &[Step::WriteRecord { record }, set_num_vfs(testbed, 1)])?;
     let trial = ModeTrial { order: ModeOrder::VfsFirst, boot_id: "this".to_owned() };
     let mode = EswitchMode::Switchdev;
-    let try_mode = Step::SetEswitchMode { pf: bench.pf(), mode, trial: Some(trial.clone()) };
+    let try_mode = Step::SetEswitchMode { pf: testbed.pf(), mode, trial: Some(trial.clone()) };
     let refused_orders = || {
-        let records = bench.new_host().facts()?.records;
-        Ok::<_, Stop>(there("the record", records.into_iter().next())?.refused_orders)
+        let records = testbed.new_host().facts()?.records;
+        Ok::<_, CaseError>(expect_some("the record", records.into_iter().next())?.refused_orders)
     };
     for _ in 0..2 {
-        let text = refused(bench, &try_mode, "NetlinkRefused")?;
-        let noted = refused_orders()?;
-        let [noted] = &noted[..] else { return Err(Stop::Failed(format!("noted once: {noted:?}"))) };
-        same("what was noted", &(&noted.trial, &noted.error), &(&trial, &text))?;
+        let text = expect_refusal(testbed, &try_mode, "NetlinkRefused")?;
+        let orders = refused_orders()?;
+        let [order] = &orders[..] else {
+            return Err(CaseError::Failed(format!("not one refused order: {orders:?}")));
+        };
+        expect_eq("the refused order in the record", &(&order.trial, &order.error), &(&trial, &text))?;
     }
-    let content = there("the record", bench.witness().record(bench.pf())?)?.content()?;
-    same("the order that was refused", &content["refusedOrders"][0]["order"], &"vfsFirst".into())?;
-    execute(bench, &[set_num_vfs(bench, 0), try_mode])?;
-    same("the number of notes", &refused_orders()?.len(), &1)
+    let content = expect_some("the record", testbed.observer().record(testbed.pf())?)?.parse_json()?;
+    expect_eq("the refused order", &content["refusedOrders"][0]["order"], &"vfsFirst".into())?;
+    execute(testbed, &[set_num_vfs(testbed, 0), try_mode])?;
+    expect_eq("the number of refused orders", &refused_orders()?.len(), &1)
 }
 
-fn new_vfs_have_representors(bench: &dyn Bench) -> Shown {
-    execute(bench, &[set_mode(bench, EswitchMode::Switchdev), set_num_vfs(bench, 2)])?;
-    same("the number of representors", &representors(bench)?.len(), &2)
+fn new_vfs_have_representors_in_switchdev_mode(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[set_mode(testbed, EswitchMode::Switchdev), set_num_vfs(testbed, 2)])?;
+    expect_eq("the number of representors", &compare_representors(testbed)?.len(), &2)
 }
 
-fn an_eswitch_mode_that_vfs_forbid_is_refused_with_the_kernels_reason(bench: &dyn Bench) -> Shown {
-    execute(bench, &[set_num_vfs(bench, 1)])?;
-    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+fn a_mode_that_vfs_prevent_is_refused_with_the_kernels_reason(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[set_num_vfs(testbed, 1)])?;
+    let text = expect_refusal(testbed, &set_mode(testbed, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("VFs") && text.contains("not supported"), text)?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Legacy))
+    expect_eq("the mode", &compare_eswitch(testbed)?.mode, &Fact::Value(EswitchMode::Legacy))
 }
 
-fn an_eswitch_mode_that_is_refused_is_an_error_with_the_kernels_reason(bench: &dyn Bench) -> Shown {
-    let text = refused(bench, &set_mode(bench, EswitchMode::Switchdev), "NetlinkRefused")?;
+fn a_refused_mode_is_an_error_with_the_kernels_reason(testbed: &dyn TestBed) -> CaseResult {
+    let text = expect_refusal(testbed, &set_mode(testbed, EswitchMode::Switchdev), "NetlinkRefused")?;
     ensure(text.contains("Asked to fail") && text.contains("busy"), text)?;
-    same("the mode", &agree_on_switch(bench)?.mode, &Fact::Value(EswitchMode::Legacy))
+    expect_eq("the mode", &compare_eswitch(testbed)?.mode, &Fact::Value(EswitchMode::Legacy))
 }

@@ -3,74 +3,76 @@
 use vfleet_plan::HostUse;
 
 use super::cases;
-use super::watch::{wakes, watch};
-use crate::contract::bench::{Bench, Port, Shown, Stop, Way};
-use crate::contract::check::{facts, same, there, vf};
+use super::watch::{expect_notification, watch};
+use crate::contract::check::{expect_eq, expect_some, read_pf_facts, vf_ref};
+use crate::contract::testbed::{CaseError, CaseResult, PciFunction, RoutePath, TestBed};
 
 const ROUTE: Option<HostUse> = Some(HostUse::DefaultRoute);
 
 cases! {
-    an_idle_card_is_of_no_use_to_the_node: VfsMadeUp,
-    tells_a_default_route_on_a_pf: NoVfs,
-    tells_a_default_route_on_a_vf: VfsMadeUp,
-    tells_a_default_route_through_a_vlan: NoVfs,
-    tells_a_default_route_through_a_bridge: NoVfs,
-    tells_when_a_default_route_goes: NoVfs,
-    wakes_when_a_default_route_comes_and_goes: NoVfs,
+    an_idle_card_is_not_used_by_the_node: VfsCreatedUp,
+    reports_a_default_route_on_a_pf: NoVfs,
+    reports_a_default_route_on_a_vf: VfsCreatedUp,
+    reports_a_default_route_through_a_vlan: NoVfs,
+    reports_a_default_route_through_a_bridge: NoVfs,
+    reports_that_a_default_route_was_removed: NoVfs,
+    notifies_when_a_default_route_is_added_or_removed: NoVfs,
 }
 
-fn of_pf(bench: &dyn Bench) -> Result<Option<HostUse>, Stop> {
-    Ok(there("the interface", facts(bench)?.link)?.host_use)
+fn read_pf_use(testbed: &dyn TestBed) -> Result<Option<HostUse>, CaseError> {
+    Ok(expect_some("the interface", read_pf_facts(testbed)?.link)?.host_use)
 }
 
-fn of_vfs(bench: &dyn Bench) -> Result<Vec<Option<HostUse>>, Stop> {
-    Ok(facts(bench)?.vfs.into_iter().map(|vf| vf.link.and_then(|link| link.host_use)).collect())
+fn read_vf_uses(testbed: &dyn TestBed) -> Result<Vec<Option<HostUse>>, CaseError> {
+    Ok(read_pf_facts(testbed)?.vfs.into_iter().map(|vf| vf.link.and_then(|link| link.host_use)).collect())
 }
 
-fn an_idle_card_is_of_no_use_to_the_node(bench: &dyn Bench) -> Shown {
-    same("the use of the PF", &of_pf(bench)?, &None)?;
-    same("the use of the VFs", &of_vfs(bench)?, &vec![None; 3])
+fn an_idle_card_is_not_used_by_the_node(testbed: &dyn TestBed) -> CaseResult {
+    expect_eq("the host use of the PF", &read_pf_use(testbed)?, &None)?;
+    expect_eq("the host use of the VFs", &read_vf_uses(testbed)?, &vec![None; 3])
 }
 
-fn tells_a_default_route_on_a_pf(bench: &dyn Bench) -> Shown {
-    pf_by(bench, Way::Direct)
+fn reports_a_default_route_on_a_pf(testbed: &dyn TestBed) -> CaseResult {
+    expect_route_on_pf(testbed, RoutePath::Direct)
 }
 
-fn tells_a_default_route_through_a_vlan(bench: &dyn Bench) -> Shown {
-    pf_by(bench, Way::Vlan)
+fn reports_a_default_route_through_a_vlan(testbed: &dyn TestBed) -> CaseResult {
+    expect_route_on_pf(testbed, RoutePath::Vlan)
 }
 
-fn tells_a_default_route_through_a_bridge(bench: &dyn Bench) -> Shown {
-    pf_by(bench, Way::Bridge)
+fn reports_a_default_route_through_a_bridge(testbed: &dyn TestBed) -> CaseResult {
+    expect_route_on_pf(testbed, RoutePath::Bridge)
 }
 
-fn pf_by(bench: &dyn Bench, way: Way) -> Shown {
-    bench.outsider().lead_default_route(Port::Pf(bench.pf()), way)?;
-    same("the use of the PF", &of_pf(bench)?, &ROUTE)?;
-    let other = bench.host().facts()?.pf(bench.other_pf()).and_then(|pf| pf.link.clone());
-    same("the use of the other PF", &there("its interface", other)?.host_use, &None)
+fn expect_route_on_pf(testbed: &dyn TestBed, path: RoutePath) -> CaseResult {
+    testbed.admin().add_default_route(PciFunction::Pf(testbed.pf()), path)?;
+    expect_eq("the host use of the PF", &read_pf_use(testbed)?, &ROUTE)?;
+    let other = testbed.host().facts()?.pf(testbed.other_pf()).and_then(|pf| pf.link.clone());
+    expect_eq("the host use of the other PF", &expect_some("the interface", other)?.host_use, &None)
 }
 
-fn tells_a_default_route_on_a_vf(bench: &dyn Bench) -> Shown {
-    bench.outsider().lead_default_route(Port::Vf(vf(bench, 1)), Way::Direct)?;
-    same("the use of the VFs", &of_vfs(bench)?, &vec![None, ROUTE, None])?;
-    same("the use of the PF", &of_pf(bench)?, &None)
+fn reports_a_default_route_on_a_vf(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().add_default_route(PciFunction::Vf(vf_ref(testbed, 1)), RoutePath::Direct)?;
+    expect_eq("the host use of the VFs", &read_vf_uses(testbed)?, &vec![None, ROUTE, None])?;
+    expect_eq("the host use of the PF", &read_pf_use(testbed)?, &None)
 }
 
-fn tells_when_a_default_route_goes(bench: &dyn Bench) -> Shown {
-    bench.outsider().lead_default_route(Port::Pf(bench.pf()), Way::Direct)?;
-    same("the use of the PF", &of_pf(bench)?, &ROUTE)?;
-    bench.outsider().remove_default_route()?;
-    same("the use of the PF", &of_pf(bench)?, &None)
+fn reports_that_a_default_route_was_removed(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().add_default_route(PciFunction::Pf(testbed.pf()), RoutePath::Direct)?;
+    expect_eq("the host use of the PF", &read_pf_use(testbed)?, &ROUTE)?;
+    testbed.admin().remove_default_route()?;
+    expect_eq("the host use of the PF", &read_pf_use(testbed)?, &None)
 }
 
-fn wakes_when_a_default_route_comes_and_goes(bench: &dyn Bench) -> Shown {
-    // Set up first, which wakes by itself.
-    bench.outsider().lead_default_route(Port::Pf(bench.pf()), Way::Direct)?;
-    bench.outsider().settle()?;
-    let (_watch, woken) = watch(bench)?;
-    wakes(bench, &woken, "no default route", || bench.outsider().remove_default_route())?;
-    wakes(bench, &woken, "a default route", || {
-        bench.outsider().lead_default_route(Port::Pf(bench.pf()), Way::Direct)
+fn notifies_when_a_default_route_is_added_or_removed(testbed: &dyn TestBed) -> CaseResult {
+    // Setting the link up also notifies, so do it before watching.
+    testbed.admin().add_default_route(PciFunction::Pf(testbed.pf()), RoutePath::Direct)?;
+    testbed.admin().settle()?;
+    let (_watch, notifications) = watch(testbed)?;
+    expect_notification(testbed, &notifications, "no default route", || {
+        testbed.admin().remove_default_route()
+    })?;
+    expect_notification(testbed, &notifications, "a default route", || {
+        testbed.admin().add_default_route(PciFunction::Pf(testbed.pf()), RoutePath::Direct)
     })
 }

@@ -1,65 +1,65 @@
-//! Modules of the kernel.
+//! Kernel modules.
 
 use vfleet_plan::{ModuleState, Step};
 
 use super::cases;
-use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{agree, bind, ensure, execute, refused, same};
+use crate::contract::check::{bind_step, compare_pf, ensure, execute, expect_eq, expect_refusal};
+use crate::contract::testbed::{CaseError, CaseResult, TestBed};
 
-/// Every kernel has it, and nobody has loaded it.
+/// Module that every kernel has and that is not loaded.
 const MODULE: &str = "uio_pci_generic";
 
 cases! {
-    tells_a_module_that_is_loaded: NoVfs,
-    tells_a_module_that_could_be_loaded: NoVfs,
+    reports_a_loaded_module: NoVfs,
+    reports_a_loadable_module: NoVfs,
     loads_a_module: NoVfs,
     loading_a_module_twice_is_harmless: NoVfs,
-    refuses_a_module_that_is_not_there: NoVfs,
-    a_module_brings_its_driver: VfsMadeDown,
+    refuses_a_missing_module: NoVfs,
+    loading_a_module_makes_its_driver_available: VfsCreatedDown,
 }
 
 fn load(module: &str) -> Step {
     Step::LoadModule { module: module.to_owned(), options: Vec::new() }
 }
 
-fn told(bench: &dyn Bench, module: &str) -> Result<Option<ModuleState>, Stop> {
-    Ok(bench.host().facts()?.kernel.modules.get(module).copied())
+fn read_state(testbed: &dyn TestBed, module: &str) -> Result<Option<ModuleState>, CaseError> {
+    Ok(testbed.host().facts()?.kernel.modules.get(module).copied())
 }
 
-fn tells_a_module_that_is_loaded(bench: &dyn Bench) -> Shown {
-    ensure(bench.witness().is_loaded("vfio_pci")?, "the bench has loaded vfio_pci")?;
-    same("vfio_pci", &told(bench, "vfio_pci")?, &Some(ModuleState::Loaded))?;
-    same("igb_uio, which no kernel has", &told(bench, "igb_uio")?, &None)
+fn reports_a_loaded_module(testbed: &dyn TestBed) -> CaseResult {
+    ensure(testbed.observer().is_module_loaded("vfio_pci")?, "the test bed has not loaded vfio_pci")?;
+    expect_eq("vfio_pci", &read_state(testbed, "vfio_pci")?, &Some(ModuleState::Loaded))?;
+    expect_eq("igb_uio, which is not installed", &read_state(testbed, "igb_uio")?, &None)
 }
 
-fn tells_a_module_that_could_be_loaded(bench: &dyn Bench) -> Shown {
-    bench.outsider().unload_module(MODULE)?;
-    same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loadable))
+fn reports_a_loadable_module(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().unload_module(MODULE)?;
+    expect_eq("the module", &read_state(testbed, MODULE)?, &Some(ModuleState::Loadable))
 }
 
-fn loads_a_module(bench: &dyn Bench) -> Shown {
-    bench.outsider().unload_module(MODULE)?;
-    same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loadable))?;
-    execute(bench, &[load(MODULE)])?;
-    ensure(bench.witness().is_loaded(MODULE)?, "it is not loaded")?;
-    same("the module", &told(bench, MODULE)?, &Some(ModuleState::Loaded))
+fn loads_a_module(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().unload_module(MODULE)?;
+    expect_eq("the module", &read_state(testbed, MODULE)?, &Some(ModuleState::Loadable))?;
+    execute(testbed, &[load(MODULE)])?;
+    ensure(testbed.observer().is_module_loaded(MODULE)?, "the module is not loaded")?;
+    expect_eq("the module", &read_state(testbed, MODULE)?, &Some(ModuleState::Loaded))
 }
 
-fn loading_a_module_twice_is_harmless(bench: &dyn Bench) -> Shown {
-    execute(bench, &[load(MODULE), load(MODULE)])?;
-    ensure(bench.witness().is_loaded(MODULE)?, "it is not loaded")
+fn loading_a_module_twice_is_harmless(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[load(MODULE), load(MODULE)])?;
+    ensure(testbed.observer().is_module_loaded(MODULE)?, "the module is not loaded")
 }
 
-fn refuses_a_module_that_is_not_there(bench: &dyn Bench) -> Shown {
-    let text = refused(bench, &load("igb_uio"), "NoSuchModule")?;
+fn refuses_a_missing_module(testbed: &dyn TestBed) -> CaseResult {
+    let text = expect_refusal(testbed, &load("igb_uio"), "NoSuchModule")?;
     ensure(text.contains("igb_uio") && text.contains("install"), text)
 }
 
-fn a_module_brings_its_driver(bench: &dyn Bench) -> Shown {
-    bench.outsider().unload_module(MODULE)?;
-    let bound = bind(bench, 0, Some(MODULE));
-    refused(bench, &bound, "DriverNotLoaded")?;
-    execute(bench, &[load(MODULE), bound])?;
-    same("the driver", &agree(bench)?.vfs[0].driver.as_deref(), &Some(MODULE))?;
-    execute(bench, &[bind(bench, 0, None)])
+fn loading_a_module_makes_its_driver_available(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().unload_module(MODULE)?;
+    let bind = bind_step(testbed, 0, Some(MODULE));
+    expect_refusal(testbed, &bind, "DriverNotLoaded")?;
+    execute(testbed, &[load(MODULE), bind])?;
+    expect_eq("the driver", &compare_pf(testbed)?.vfs[0].driver.as_deref(), &Some(MODULE))?;
+    execute(testbed, &[bind_step(testbed, 0, None)])
 }

@@ -1,59 +1,64 @@
-//! Records of the Go daemon: read when it was there first, and kept for the way back to it.
+//! Records of the Go daemon, which are read at take-over and kept up to date for the way back.
 
 use vfleet_api::node_state::Interface;
-use vfleet_plan::{FirstSeen, Record, Step};
+use vfleet_plan::{OriginalState, Record, Step};
 
 use super::cases;
-use crate::contract::bench::{Bench, Shown, Stop};
-use crate::contract::check::{execute, same, there};
+use crate::contract::check::{execute, expect_eq, expect_some};
 use crate::contract::specs::{group, interface, with_groups};
+use crate::contract::testbed::{CaseError, CaseResult, TestBed};
 
 cases! {
     takes_over_a_record_of_the_go_daemon: NoVfs,
-    keeps_what_was_first_seen_when_the_go_daemon_ran_last: NoVfs,
-    writes_the_go_daemons_record_too: NoVfs,
-    removes_the_go_daemons_record_too: NoVfs,
+    keeps_the_original_state_when_the_go_daemon_ran_last: NoVfs,
+    also_writes_the_record_of_the_go_daemon: NoVfs,
+    also_removes_the_record_of_the_go_daemon: NoVfs,
 }
 
-fn wanted(bench: &dyn Bench, num_vfs: i64) -> Interface {
-    with_groups(bench.pf(), num_vfs, None, vec![group("netdevice", (0, 0), None)])
+fn desired(testbed: &dyn TestBed, num_vfs: i64) -> Interface {
+    with_groups(testbed.pf(), num_vfs, None, vec![group("netdevice", (0, 0), None)])
 }
 
-fn record(bench: &dyn Bench, num_vfs: i64) -> Record {
+fn record(testbed: &dyn TestBed, num_vfs: i64) -> Record {
     Record {
-        first_seen: FirstSeen { mtu: Some(1600), ..FirstSeen::default() },
-        ..Record::taken_over(bench.pf(), wanted(bench, num_vfs))
+        original: OriginalState { mtu: Some(1600), ..OriginalState::default() },
+        ..Record::taken_over(testbed.pf(), desired(testbed, num_vfs))
     }
 }
 
-fn records(bench: &dyn Bench) -> Result<Vec<Record>, Stop> {
-    Ok(bench.host().facts()?.records)
+fn records(testbed: &dyn TestBed) -> Result<Vec<Record>, CaseError> {
+    Ok(testbed.host().facts()?.records)
 }
 
-fn takes_over_a_record_of_the_go_daemon(bench: &dyn Bench) -> Shown {
-    bench.outsider().write_go_record(&wanted(bench, 3))?;
-    same("the records", &records(bench)?, &vec![Record::taken_over(bench.pf(), wanted(bench, 3))])?;
-    same("the record of vfleet", &bench.witness().record(bench.pf())?, &None)
+fn takes_over_a_record_of_the_go_daemon(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().write_go_record(&desired(testbed, 3))?;
+    expect_eq(
+        "the records",
+        &records(testbed)?,
+        &vec![Record::taken_over(testbed.pf(), desired(testbed, 3))],
+    )?;
+    expect_eq("the record of vfleet", &testbed.observer().record(testbed.pf())?, &None)
 }
 
-fn keeps_what_was_first_seen_when_the_go_daemon_ran_last(bench: &dyn Bench) -> Shown {
-    let ours = record(bench, 4);
-    execute(bench, &[Step::WriteRecord { record: ours.clone() }])?;
-    bench.outsider().write_go_record(&wanted(bench, 2))?;
-    same("the records", &records(bench)?, &vec![Record { interface: wanted(bench, 2), ..ours }])
+fn keeps_the_original_state_when_the_go_daemon_ran_last(testbed: &dyn TestBed) -> CaseResult {
+    let own = record(testbed, 4);
+    execute(testbed, &[Step::WriteRecord { record: own.clone() }])?;
+    testbed.admin().write_go_record(&desired(testbed, 2))?;
+    expect_eq("the records", &records(testbed)?, &vec![Record { interface: desired(testbed, 2), ..own }])
 }
 
-fn writes_the_go_daemons_record_too(bench: &dyn Bench) -> Shown {
-    execute(bench, &[Step::WriteRecord { record: record(bench, 4) }])?;
-    let content = there("the Go daemon's record", bench.witness().go_record(bench.pf())?)?.content()?;
-    same("its PF", &content["pciAddress"], &bench.pf().to_string().into())?;
-    same("its number of VFs", &content["numVfs"], &4.into())?;
-    same("the records", &records(bench)?, &vec![record(bench, 4)])
+fn also_writes_the_record_of_the_go_daemon(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[Step::WriteRecord { record: record(testbed, 4) }])?;
+    let content = expect_some("the record of the Go daemon", testbed.observer().go_record(testbed.pf())?)?
+        .parse_json()?;
+    expect_eq("the PF in the record", &content["pciAddress"], &testbed.pf().to_string().into())?;
+    expect_eq("the number of VFs in the record", &content["numVfs"], &4.into())?;
+    expect_eq("the records", &records(testbed)?, &vec![record(testbed, 4)])
 }
 
-fn removes_the_go_daemons_record_too(bench: &dyn Bench) -> Shown {
-    bench.outsider().write_go_record(&interface(bench.pf(), 3))?;
-    execute(bench, &[Step::RemoveRecord { pf: bench.pf() }])?;
-    same("the Go daemon's record", &bench.witness().go_record(bench.pf())?, &None)?;
-    same("the records", &records(bench)?, &Vec::new())
+fn also_removes_the_record_of_the_go_daemon(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().write_go_record(&interface(testbed.pf(), 3))?;
+    execute(testbed, &[Step::RemoveRecord { pf: testbed.pf() }])?;
+    expect_eq("the record of the Go daemon", &testbed.observer().go_record(testbed.pf())?, &None)?;
+    expect_eq("the records", &records(testbed)?, &Vec::new())
 }

@@ -1,4 +1,4 @@
-//! Waiting for a card's carrier.
+//! Carrier of a card.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 use vfleet_api::PciAddress;
 use vfleet_host::{Host, HostRoot, LinuxHost};
 
+use super::observer::{IpLink, link_of, read_links};
 use super::tools::failed;
-use super::witness::{IpLink, link_of, links};
-use crate::contract::bench::{Shown, Stop};
+use crate::contract::testbed::{CaseError, CaseResult};
 
-/// Half a second on a machine that is not busy.
+/// Deadline for the carrier, which takes about 0.5 s on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Waits until a card that is up has its carrier. It loses it when it is set up and whenever its MTU changes, and
-/// until it is back igb knows no speed: that fact changes when it comes, and a highest rate of a VF is refused (EINVAL).
-pub(super) fn wait_for(pf: PciAddress) -> Shown {
-    if is_there(pf)? {
+/// Waits until a card that is up has a carrier.
+///
+/// The carrier is lost when the link is set up and when the MTU changes. Without a carrier igb reports no speed, and
+/// refuses a maximum rate of a VF with EINVAL.
+pub(super) fn wait_for(pf: PciAddress) -> CaseResult {
+    if has_carrier(pf)? {
         return Ok(());
     }
     let (sender, woken) = mpsc::channel();
@@ -24,15 +26,17 @@ pub(super) fn wait_for(pf: PciAddress) -> Shown {
         let _ = sender.send(());
     }))?;
     let deadline = Instant::now() + DEADLINE;
-    while !is_there(pf)? {
+    while !has_carrier(pf)? {
         let left = deadline.saturating_duration_since(Instant::now());
-        let too_late = |_| failed(&pf.to_string(), &format!("no carrier for {DEADLINE:?} although it is up"));
-        woken.recv_timeout(left).map_err(too_late)?;
+        let timed_out = |_| {
+            failed(&pf.to_string(), &format!("no carrier {} s after the link was set up", DEADLINE.as_secs()))
+        };
+        woken.recv_timeout(left).map_err(timed_out)?;
     }
     Ok(())
 }
 
-/// The driver has noticed it: the card's registers tell a moment earlier.
-fn is_there(pf: PciAddress) -> Result<bool, Stop> {
-    Ok(link_of(&links()?, pf).is_some_and(IpLink::has_carrier))
+/// Returns whether the driver reports a carrier. The registers of the card show it slightly earlier.
+fn has_carrier(pf: PciAddress) -> Result<bool, CaseError> {
+    Ok(link_of(&read_links()?, pf).is_some_and(IpLink::has_carrier))
 }

@@ -1,22 +1,22 @@
-//! The lab's kernel module that gives a card an embedded switch.
+//! Kernel module of the lab that adds an embedded switch to a card.
 
 use std::path::Path;
 
 use vfleet_api::PciAddress;
 
 use super::tools::run;
-use crate::contract::bench::Shown;
+use crate::contract::testbed::CaseResult;
 
 const MODULE: &str = "labswitch";
 
-/// Gives a card an embedded switch in legacy mode that follows `rule`, a parameter of the module.
-pub(super) fn load(pf: PciAddress, rule: &str) -> Shown {
+/// Adds an embedded switch in legacy mode to a card. `rule` is a parameter of the module that restricts mode changes.
+pub(super) fn load(pf: PciAddress, rule: &str) -> CaseResult {
     run("modprobe", &[MODULE, &format!("only={pf}"), rule])?;
     run("udevadm", &["settle"]).map(drop)
 }
 
-/// Takes it away again, if it is there.
-pub(super) fn unload() -> Shown {
+/// Removes the embedded switch, if there is one.
+pub(super) fn unload() -> CaseResult {
     if Path::new("/sys/module").join(MODULE).exists() {
         run("modprobe", &["-r", MODULE])?;
     }

@@ -1,4 +1,4 @@
-//! What cases leave on the machine, besides what they do to cards.
+//! Leftovers of cases on the machine, apart from the state of cards.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -7,18 +7,18 @@ use vfleet_plan::files::{
     BOOT_PROGRAM, FIXED, GUIDS, REBOOTS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule,
 };
 
+use super::observer::{GO_RECORDS, RECORDS};
 use super::routes;
 use super::tools::{failed, run};
-use super::witness::{GO_RECORDS, RECORDS};
-use crate::contract::bench::Shown;
+use crate::contract::testbed::CaseResult;
 
-/// Of the one who holds VFs elsewhere.
+/// Network namespace to which VFs are moved.
 pub(super) const NAMESPACE: &str = "contract";
-/// Name of the software RDMA device.
+/// Software RDMA device.
 pub(super) const SOFT_RDMA: &str = "contract-rxe";
 
-/// Removes all of it. Looks first: in the machine a command takes a while.
-pub(super) fn clear() -> Shown {
+/// Removes all leftovers. Checks with sysfs first, because commands are slow in the virtual machine.
+pub(super) fn clear() -> CaseResult {
     routes::remove()?;
     if Path::new("/sys/class/infiniband").join(SOFT_RDMA).exists() {
         run("rdma", &["link", "delete", SOFT_RDMA])?;
@@ -43,8 +43,8 @@ fn files() -> Vec<PathBuf> {
     fixed.chain(units).chain(ours.map(|entry| entry.path())).collect()
 }
 
-/// Removes a file, or a directory with all in it, if it is there.
-pub(super) fn remove(path: &Path) -> Shown {
+/// Removes a file, or a directory with its content, if it exists.
+pub(super) fn remove(path: &Path) -> CaseResult {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,25 +1,25 @@
-//! Default routes, to be led and removed.
+//! Default routes of the test bed.
 
 use std::path::Path;
 
 use super::tools::{read, run};
-use crate::contract::bench::{Shown, Way};
+use crate::contract::testbed::{CaseResult, RoutePath};
 
-/// Nobody else has such a bad one.
+/// Metric that no other route of the machine has.
 const METRIC: &str = "4999";
 const VLAN: &str = "contract-vlan";
 const BRIDGE: &str = "contract-bridge";
 
-/// Has a default route lead through the interface of this name.
-pub(super) fn lead(name: &str, way: Way) -> Shown {
+/// Adds a default route through the interface `name`.
+pub(super) fn add(name: &str, path: RoutePath) -> CaseResult {
     run("ip", &["link", "set", name, "up"])?;
-    let through = match way {
-        Way::Direct => name,
-        Way::Vlan => {
+    let through = match path {
+        RoutePath::Direct => name,
+        RoutePath::Vlan => {
             run("ip", &["link", "add", "link", name, "name", VLAN, "type", "vlan", "id", "100"])?;
             VLAN
         }
-        Way::Bridge => {
+        RoutePath::Bridge => {
             run("ip", &["link", "add", BRIDGE, "type", "bridge"])?;
             run("ip", &["link", "set", name, "master", BRIDGE])?;
             BRIDGE
@@ -29,25 +29,25 @@ pub(super) fn lead(name: &str, way: Way) -> Shown {
     run("ip", &["route", "add", "default", "dev", through, "metric", METRIC]).map(drop)
 }
 
-/// Removes it, with what it went through.
-pub(super) fn remove() -> Shown {
+/// Removes the default route, with its VLAN or bridge.
+pub(super) fn remove() -> CaseResult {
     for name in [VLAN, BRIDGE] {
         if Path::new("/sys/class/net").join(name).exists() {
             run("ip", &["link", "delete", name])?;
         }
     }
-    if is_led()? {
+    if exists()? {
         run("ip", &["route", "delete", "default", "metric", METRIC])?;
     }
     Ok(())
 }
 
-fn is_led() -> Result<bool, crate::contract::Stop> {
+fn exists() -> Result<bool, crate::contract::CaseError> {
     let routes = read(Path::new("/proc/net/route"))?;
     // Interface, destination, gateway, flags, reference count, use, metric.
-    let is_it = |line: &str| {
+    let matches = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.get(1) == Some(&"00000000") && words.get(6) == Some(&METRIC)
     };
-    Ok(routes.lines().any(is_it))
+    Ok(routes.lines().any(matches))
 }

@@ -1,10 +1,12 @@
+//! Machines of the simulated test bed.
+
 use vfleet_host::sim::{CardFirmware, CardLinkKind, EswitchRule, HexId, Machine, MachinePf};
 use vfleet_plan::{EswitchMode, ModuleState};
 
-use crate::contract::cases::{GIVEN_VFS, Given};
+use crate::contract::cases::{CardSetup, INITIAL_VFS};
 
-/// The machine that a case is given. [`Given`] says what its first card is; the others are those of the VM lab.
-pub(super) fn machine(given: Given) -> Machine {
+/// Creates the machine for a setup. [`CardSetup`] describes the first card; the other cards are those of the VM lab.
+pub(super) fn create_machine(setup: CardSetup) -> Machine {
     let mut machine = Machine::lab();
     "BOOT_IMAGE=/vmlinuz root=/dev/vda1".clone_into(&mut machine.kernel.command_line);
     machine.kernel.modules = ["uio_pci_generic", "vhost_vdpa", "virtio_vdpa", "vhost_net", "tun", "ib_core"]
@@ -12,33 +14,33 @@ pub(super) fn machine(given: Given) -> Machine {
         .map(|name| (name.to_owned(), ModuleState::Loadable))
         .collect();
     let first = &mut machine.pfs[0];
-    match given {
-        Given::NoVfs => {}
-        Given::VfsMadeDown => first.num_vfs = GIVEN_VFS,
-        Given::VfsMadeUp => (first.num_vfs, first.up) = (GIVEN_VFS, true),
-        Given::SwitchCard => *first = switch(first, EswitchRule::AnyTime),
-        Given::SwitchForFreeVfs => *first = switch(first, EswitchRule::FreeVfs),
-        Given::SwitchForVfs => *first = switch(first, EswitchRule::NeedsVfs),
-        Given::SwitchForNoVfs => *first = without_vfs(switch(first, EswitchRule::NoVfs)),
-        Given::StuckSwitch => *first = without_vfs(switch(first, EswitchRule::Never)),
-        Given::RdmaCard => *first = mellanox(first),
-        Given::InfinibandCard => {
+    match setup {
+        CardSetup::NoVfs => {}
+        CardSetup::VfsCreatedDown => first.num_vfs = INITIAL_VFS,
+        CardSetup::VfsCreatedUp => (first.num_vfs, first.up) = (INITIAL_VFS, true),
+        CardSetup::EswitchAnyTime => *first = with_eswitch(first, EswitchRule::AnyTime),
+        CardSetup::EswitchRequiresUnboundVfs => *first = with_eswitch(first, EswitchRule::FreeVfs),
+        CardSetup::EswitchRequiresVfs => *first = with_eswitch(first, EswitchRule::NeedsVfs),
+        CardSetup::EswitchRequiresNoVfs => *first = without_vfs(with_eswitch(first, EswitchRule::NoVfs)),
+        CardSetup::EswitchRefusesModes => *first = without_vfs(with_eswitch(first, EswitchRule::Never)),
+        CardSetup::RdmaCard => *first = mellanox(first),
+        CardSetup::InfinibandCard => {
             *first = MachinePf { link_kind: CardLinkKind::Infiniband, eswitch: None, ..mellanox(first) };
         }
-        Given::LoneVf => first.lone_vf = true,
+        CardSetup::LoneVf => first.lone_vf = true,
     }
     machine
 }
 
-/// The lab's card with an embedded switch; with VFs, and up.
-fn switch(place: &MachinePf, eswitch_rule: EswitchRule) -> MachinePf {
+/// Returns `base` with an embedded switch, VFs and its link up.
+fn with_eswitch(base: &MachinePf, eswitch_rule: EswitchRule) -> MachinePf {
     MachinePf {
         eswitch: Some(EswitchMode::Legacy),
         eswitch_rule,
         tc_offload: Some(false),
-        num_vfs: GIVEN_VFS,
+        num_vfs: INITIAL_VFS,
         up: true,
-        ..place.clone()
+        ..base.clone()
     }
 }
 
@@ -46,8 +48,9 @@ fn without_vfs(card: MachinePf) -> MachinePf {
     MachinePf { num_vfs: 0, up: false, ..card }
 }
 
-/// A card with an embedded switch, RDMA, and firmware that shows fewer VFs than it could; with VFs, and up.
-fn mellanox(place: &MachinePf) -> MachinePf {
+/// Returns a Mellanox card with an embedded switch, RDMA, VFs, its link up, and firmware that allows fewer VFs than it
+/// could.
+fn mellanox(base: &MachinePf) -> MachinePf {
     MachinePf {
         vendor: HexId(0x15b3),
         device: HexId(0x101d),
@@ -61,8 +64,8 @@ fn mellanox(place: &MachinePf) -> MachinePf {
         tc_offload: Some(false),
         rdma: true,
         firmware: Some(CardFirmware { sriov: Some(true), num_vfs: Some(8), link_types: Vec::new() }),
-        num_vfs: GIVEN_VFS,
+        num_vfs: INITIAL_VFS,
         up: true,
-        ..place.clone()
+        ..base.clone()
     }
 }

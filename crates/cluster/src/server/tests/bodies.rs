@@ -26,7 +26,7 @@ async fn a_body_is_read_up_to_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_large_bodies_and_any_number_of_small_ones_are_in_memory() {
+async fn the_number_of_large_bodies_in_memory_is_limited_and_that_of_small_ones_is_not() {
     let reader = BodyReader::new(LIMITS);
     let (_, permit) = reader.read(body(&[11])).await.unwrap();
     let second = reader.read(body(&[11]));

@@ -1,24 +1,24 @@
-//! Peers that are too slow.
+//! Clients that are too slow.
 
 use super::*;
 
-const LIMITS: Limits = Limits::FEW_CLIENTS;
+const LIMITS: ServerLimits = ServerLimits::FEW_CLIENTS;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_connection_is_closed_when_its_first_header_is_due() {
     let server = Fixture::start(LIMITS);
-    assert_took(server.connect(1).closed_after().await, LIMITS.header);
+    assert_took(server.connect(1).wait_until_closed().await, LIMITS.header);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_header_that_never_ends_is_given_up_however_steadily_it_grows() {
+async fn a_header_that_grows_slowly_without_end_is_aborted() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     let start = Instant::now();
     client.send(HALF_A_HEADER).await;
     while client.0.write_all(b"x").await.is_ok() {
-        pass(SECOND / 200).await;
+        advance(SECOND / 200).await;
     }
     assert_took(start.elapsed(), LIMITS.header);
 }
@@ -29,53 +29,53 @@ async fn an_idle_connection_is_kept_for_a_while() {
     let mut client = server.connect(1);
     for _ in 0..5 {
         assert!(client.is_answered().await);
-        pass(LIMITS.idle * 9 / 10).await;
+        advance(LIMITS.idle * 9 / 10).await;
     }
     assert!(client.is_answered().await, "a request in time keeps it");
-    assert_took(client.closed_after().await, LIMITS.idle);
+    assert_took(client.wait_until_closed().await, LIMITS.idle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_header_on_an_idle_connection_has_no_longer_than_any_other() {
+async fn a_header_on_an_idle_connection_has_the_same_deadline() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     assert!(client.is_answered().await);
-    pass(SECOND).await;
+    advance(SECOND).await;
     client.send(HALF_A_HEADER).await;
-    assert_took(client.closed_after().await, LIMITS.header);
+    assert_took(client.wait_until_closed().await, LIMITS.header);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_never_ends_is_given_up_however_steadily_it_grows() {
+async fn a_body_that_grows_slowly_without_end_is_aborted() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     let start = Instant::now();
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").await;
     while client.0.write_all(b"x").await.is_ok() {
-        pass(SECOND / 200).await;
+        advance(SECOND / 200).await;
     }
     assert_took(start.elapsed(), LIMITS.request);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_nobody_reads_is_given_up() {
+async fn a_response_that_is_not_read_is_aborted() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     let start = Instant::now();
     client.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    // It is full after a while, until it is closed.
+    // The pipe fills up; writing fails when the server closes it.
     while client.0.write_all(&[b'x'; 1024]).await.is_ok() {}
     assert_took(start.elapsed(), LIMITS.request);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_is_read_slowly_is_given_up() {
+async fn a_response_that_is_read_slowly_is_aborted() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     let start = Instant::now();
     client.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
     while client.0.read_u8().await.is_ok() {
-        pass(SECOND / 10).await;
+        advance(SECOND / 10).await;
         if start.elapsed() > LIMITS.request {
             break;
         }
@@ -85,11 +85,11 @@ async fn a_response_that_is_read_slowly_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_does_not_come_is_given_up() {
+async fn a_response_that_takes_too_long_is_aborted() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     client.send(b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_took(client.closed_after().await, LIMITS.request);
+    assert_took(client.wait_until_closed().await, LIMITS.request);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn a_large_response_that_is_read_is_complete() {
     let server = Fixture::start(LIMITS);
     let mut client = server.connect(1);
     client.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    let (status, body) = client.response().await.unwrap();
+    let (status, body) = client.read_response().await.unwrap();
     assert_eq!((status, body.len()), (200, 1024 * 1024));
-    assert_took(client.closed_after().await, LIMITS.idle);
+    assert_took(client.wait_until_closed().await, LIMITS.idle);
 }

@@ -1,19 +1,19 @@
-//! Arguments of the kernel as texts.
+//! Kernel arguments in texts of boot loaders.
 
-/// What our file for GRUB says.
+/// Drop-in file of vfleet for GRUB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct DropIn {
-    /// Arguments that come after all others, so that they count.
+    /// Arguments that are appended after all others, so that they take precedence.
     pub(in super::super) with: Vec<String>,
-    /// Arguments that go, whoever set them: with some of them there, no other counts (`iommu=off`).
+    /// Arguments that are removed from the other files, because they would take precedence (`iommu=off`).
     pub(in super::super) without: Vec<String>,
 }
 
 const WITH: &str = "vfleet_with='";
 const WITHOUT: &str = "vfleet_without='";
 const END: &str = "'";
-/// The rest of our file. It is read by update-grub's shell after the administrator's file, which may stop at any error or
-/// unset variable (`set -eu`). GRUB starts the kernel with both variables, in this order.
+/// Rest of the drop-in file. The shell of update-grub reads it after the file of the administrator and may stop at any
+/// error or unset variable (`set -eu`). GRUB starts the kernel with both variables, in this order.
 const SCRIPT: &str = r#"vfleet_all_but() {
     vfleet_line=" $1 "
     shift
@@ -32,37 +32,38 @@ GRUB_CMDLINE_LINUX="$(vfleet_all_but "${GRUB_CMDLINE_LINUX-}" $vfleet_without)"
 GRUB_CMDLINE_LINUX_DEFAULT="$(vfleet_all_but "${GRUB_CMDLINE_LINUX_DEFAULT-}" $vfleet_without) $vfleet_with"
 "#;
 
-/// Whether an argument means itself everywhere that it is put: nothing in it that a shell would read otherwise.
+/// Returns whether an argument contains no character that a shell or a boot loader would interpret.
 pub(in super::super) fn is_plain(argument: &str) -> bool {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._=,:@/+-".contains(char);
     !argument.is_empty() && !argument.starts_with('-') && argument.chars().all(is_plain)
 }
 
-/// `found` without `remove` and with `add`, each once, in their order.
-pub(in super::super) fn merged(found: &[String], add: &[String], remove: &[String]) -> Vec<String> {
-    let kept = found.iter().filter(|argument| !remove.contains(argument));
-    let new = add.iter().filter(|argument| !found.contains(argument));
+/// Returns `current` without `remove` and with `add`, each once, in the given order.
+pub(in super::super) fn merge(current: &[String], add: &[String], remove: &[String]) -> Vec<String> {
+    let kept = current.iter().filter(|argument| !remove.contains(argument));
+    let new = add.iter().filter(|argument| !current.contains(argument));
     kept.chain(new).cloned().collect()
 }
 
 impl DropIn {
-    /// The same with `add`, and without what of `remove` we added ourselves; what went for its sake comes back.
-    pub(in super::super) fn changed(&self, add: &[String], remove: &[String]) -> Self {
-        let taken_back = |name: &str| {
+    /// Returns the drop-in with `add`, and without those of `remove` that it added before. Arguments that it had
+    /// removed for the sake of these are set again.
+    pub(in super::super) fn with_changes(&self, add: &[String], remove: &[String]) -> Self {
+        let is_reverted = |name: &str| {
             let mut ours = self.with.iter().filter(|argument| remove.contains(argument));
             ours.any(|argument| name_of(argument) == name)
         };
-        let goes_on = |argument: &&String| !add.contains(argument) && !taken_back(name_of(argument));
-        let without = self.without.iter().filter(goes_on).cloned().collect();
-        Self { with: merged(&self.with, add, remove), without }
+        let is_kept = |argument: &&String| !add.contains(argument) && !is_reverted(name_of(argument));
+        let without = self.without.iter().filter(is_kept).cloned().collect();
+        Self { with: merge(&self.with, add, remove), without }
     }
 
     pub(in super::super) fn is_empty(&self) -> bool {
         self.with.is_empty() && self.without.is_empty()
     }
 
-    /// As a file.
-    pub(in super::super) fn text(&self) -> String {
+    /// Returns the text of the file.
+    pub(in super::super) fn to_text(&self) -> String {
         let (with, without) = (self.with.join(" "), self.without.join(" "));
         format!(
             "# Written by vfleet: what SR-IOV needs from the kernel.\n\
@@ -70,8 +71,8 @@ impl DropIn {
         )
     }
 
-    /// Read from our file. What somebody wrote into it that could not be from us is not read.
-    pub(in super::super) fn read(text: &str) -> Self {
+    /// Parses the file. Arguments that vfleet cannot have written are ignored.
+    pub(in super::super) fn parse(text: &str) -> Self {
         let words = |start: &str| {
             let line = text.lines().find_map(|line| line.trim().strip_prefix(start)?.strip_suffix(END));
             let words = line.unwrap_or_default().split_whitespace();
@@ -85,15 +86,15 @@ fn name_of(argument: &str) -> &str {
     argument.split_once('=').map_or(argument, |(name, _)| name)
 }
 
-/// The arguments in GRUB's own config, of the entry that is started when nobody chooses another: the first one. Others
-/// may be for other systems on the disk.
-pub(in super::super) fn of_first_entry(config: &str) -> String {
+/// Returns the kernel arguments of the first entry in a config of GRUB, which is the default. Other entries may belong
+/// to other systems on the disk.
+pub(in super::super) fn first_entry_arguments(config: &str) -> String {
     let is_linux = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.starts_with("linux"));
     config.lines().find(is_linux).unwrap_or_default().trim().to_owned()
 }
 
-/// The arguments in what grubby tells about a kernel: `args="ro quiet"`.
-pub(in super::super) fn quoted_arguments(info: &str) -> String {
+/// Returns the kernel arguments in the output of `grubby --info`: `args="ro quiet"`.
+pub(in super::super) fn parse_grubby_arguments(info: &str) -> String {
     let arguments = info.lines().find_map(|line| line.trim().strip_prefix("args="));
     arguments.unwrap_or_default().trim_matches('"').to_owned()
 }
@@ -113,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_taken_back_and_what_it_replaced_comes_back() {
+    fn removing_an_added_argument_restores_the_argument_that_it_replaced() {
         let of = |with, without| DropIn { with: words(with), without: words(without) };
-        let changed = |drop_in: &DropIn, add, remove| drop_in.changed(&words(add), &words(remove));
+        let changed = |drop_in: &DropIn, add, remove| drop_in.with_changes(&words(add), &words(remove));
         let shared = of("m=1", "m=0 iommu=off");
         assert_eq!(changed(&shared, "m=1", "m=0"), shared);
         assert_eq!(changed(&shared, "m=0", "m=1"), of("m=0", "iommu=off"));
@@ -125,29 +126,29 @@ mod tests {
     }
 
     #[test]
-    fn the_first_entry_counts() {
+    fn the_arguments_of_the_first_entry_are_returned() {
         let config = "set default=0\n\tlinux\t/vmlinuz root=/dev/vda ro  a=1 \n\tlinux /old iommu=off\n";
-        assert_eq!(of_first_entry(config), "linux\t/vmlinuz root=/dev/vda ro  a=1");
-        assert_eq!(of_first_entry("insmod linux\n"), "");
+        assert_eq!(first_entry_arguments(config), "linux\t/vmlinuz root=/dev/vda ro  a=1");
+        assert_eq!(first_entry_arguments("insmod linux\n"), "");
     }
 
     #[test]
     fn arguments_are_added_once_and_removed() {
         let found = words("quiet a=1 b=2");
-        assert_eq!(merged(&found, &words("a=1 c=3"), &words("b=2 d=4")), words("quiet a=1 c=3"));
-        assert_eq!(merged(&[], &words("a=1"), &[]), words("a=1"));
+        assert_eq!(merge(&found, &words("a=1 c=3"), &words("b=2 d=4")), words("quiet a=1 c=3"));
+        assert_eq!(merge(&[], &words("a=1"), &[]), words("a=1"));
     }
 
     #[test]
-    fn grubbys_answer_is_read() {
+    fn the_output_of_grubby_is_parsed() {
         let info =
             "index=0\nkernel=\"/boot/vmlinuz-5.14\"\nargs=\"ro crashkernel=1G quiet\"\nroot=\"/dev/sda\"\n";
-        assert_eq!(quoted_arguments(info), "ro crashkernel=1G quiet");
-        assert_eq!(quoted_arguments("nothing"), "");
+        assert_eq!(parse_grubby_arguments(info), "ro crashkernel=1G quiet");
+        assert_eq!(parse_grubby_arguments("nothing"), "");
     }
 
     #[test]
-    fn what_a_shell_would_read_otherwise_is_no_argument() {
+    fn an_argument_that_a_shell_would_interpret_is_not_plain() {
         for argument in ["", "a b", "a\"", "$HOME", "`reboot`", "a;b", "a\nb", "--help", "a'b", "a\\b"] {
             assert!(!is_plain(argument), "{argument:?}");
         }
@@ -155,16 +156,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn our_file_is_read_back(with in arguments(), without in arguments()) {
+        fn the_drop_in_is_parsed_as_it_was_written(with in arguments(), without in arguments()) {
             let drop_in = DropIn { with, without };
-            prop_assert_eq!(DropIn::read(&drop_in.text()), drop_in);
+            prop_assert_eq!(DropIn::parse(&drop_in.to_text()), drop_in);
         }
 
         #[test]
-        fn any_text_is_read(text in "(?s).{0,200}") {
-            let read = DropIn::read(&text);
-            prop_assert!(read.with.iter().chain(&read.without).all(|argument| is_plain(argument)));
-            let _ = (quoted_arguments(&text), of_first_entry(&text));
+        fn accepts_any_text(text in "(?s).{0,200}") {
+            let parsed = DropIn::parse(&text);
+            prop_assert!(parsed.with.iter().chain(&parsed.without).all(|argument| is_plain(argument)));
+            let _ = (parse_grubby_arguments(&text), first_entry_arguments(&text));
         }
     }
 }

@@ -1,13 +1,13 @@
 use super::*;
-use crate::linux::tree::Tree;
+use crate::linux::test_tree::TestTree;
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A tree where `loader` is what is found.
-fn booted_by(loader: BootLoader) -> Tree {
-    let tree = Tree::new();
+/// Returns a tree with the boot loader `loader`.
+fn booted_by(loader: BootLoader) -> TestTree {
+    let tree = TestTree::new();
     match loader {
         BootLoader::RpmOstree => tree.write("/run/ostree-booted", ""),
         BootLoader::GrubDropIn => tree.write("/etc/default/grub", ""),
@@ -17,13 +17,13 @@ fn booted_by(loader: BootLoader) -> Tree {
     tree
 }
 
-fn set(tree: &Tree, loader: BootLoader, add: &str, remove: &str) -> Result<(), HostError> {
-    change(tree.root(), loader, &words(add), &words(remove), "change kernel arguments")
+fn set(tree: &TestTree, loader: BootLoader, add: &str, remove: &str) -> Result<(), HostError> {
+    change_arguments(tree.root(), loader, &words(add), &words(remove), "change kernel arguments")
 }
 
 #[test]
-fn what_is_there_is_found_in_the_order_of_how_sure_it_is() {
-    let tree = Tree::new();
+fn boot_loaders_are_detected_in_the_order_of_precedence() {
+    let tree = TestTree::new();
     let found = || find(tree.root());
     assert_eq!(found(), None);
     tree.program("kernel-install", "");
@@ -43,7 +43,7 @@ fn what_is_there_is_found_in_the_order_of_how_sure_it_is() {
 }
 
 #[test]
-fn rpm_ostree_is_told_and_asked() {
+fn rpm_ostree_is_called_to_change_and_to_verify() {
     let tree = booted_by(BootLoader::RpmOstree);
     tree.program("rpm-ostree", "[ $# -gt 1 ] || echo 'root=UUID=1 intel_iommu=on iommu=pt'");
     set(&tree, BootLoader::RpmOstree, "intel_iommu=on iommu=pt", "ib_core.netns_mode=0").unwrap();
@@ -53,7 +53,7 @@ fn rpm_ostree_is_told_and_asked() {
 }
 
 #[test]
-fn grubby_is_told_and_asked() {
+fn grubby_is_called_to_change_and_to_verify() {
     let tree = booted_by(BootLoader::Grubby);
     tree.program(
         "grubby",
@@ -66,7 +66,7 @@ fn grubby_is_told_and_asked() {
 }
 
 #[test]
-fn what_a_tool_claims_but_does_not_do_is_an_error() {
+fn a_tool_that_reports_success_without_an_effect_is_an_error() {
     let tree = booted_by(BootLoader::Grubby);
     tree.program("grubby", "echo 'args=\"ro iommu=pt\"'");
     let error = set(&tree, BootLoader::Grubby, "intel_iommu=on", "").unwrap_err();
@@ -78,8 +78,8 @@ fn what_a_tool_claims_but_does_not_do_is_an_error() {
     assert!(error.to_string().ends_with("no boot entries"), "{error}");
 }
 
-/// As the real one: it reads the administrator's file, then the others, in a shell that stops at errors; and starts the
-/// kernel with both variables, but for rescue.
+/// Like the real update-grub: reads the file of the administrator and then the others in a shell that stops at errors,
+/// and uses both variables except in the rescue entry.
 const UPDATE_GRUB: &str = r#"set -eu
     . $ROOT/etc/default/grub
     for f in $ROOT/etc/default/grub.d/*.cfg; do [ ! -e $f ] || . $f; done
@@ -87,15 +87,15 @@ const UPDATE_GRUB: &str = r#"set -eu
     printf '\tlinux\t/vmlinuz ro %s\n' "${GRUB_CMDLINE_LINUX-} ${GRUB_CMDLINE_LINUX_DEFAULT-}" \
         "single ${GRUB_CMDLINE_LINUX-}" 'of another system: iommu=off' >$ROOT/boot/grub/grub.cfg"#;
 
-/// The arguments of the first two entries.
-fn entries(tree: &Tree) -> [String; 2] {
+/// Returns the arguments of the first two entries.
+fn entries(tree: &TestTree) -> [String; 2] {
     let config = tree.read("/boot/grub/grub.cfg");
     let mut lines = config.lines().map(|line| line.split_whitespace().skip(3).collect::<Vec<_>>().join(" "));
     [lines.next().unwrap(), lines.next().unwrap()]
 }
 
 #[test]
-fn our_drop_in_grows_and_goes() {
+fn the_drop_in_is_extended_and_removed() {
     let tree = booted_by(BootLoader::GrubDropIn);
     tree.program("update-grub", UPDATE_GRUB);
     tree.write("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n");
@@ -111,7 +111,7 @@ fn our_drop_in_grows_and_goes() {
 }
 
 #[test]
-fn what_the_administrator_set_to_the_contrary_goes_and_nothing_else() {
+fn only_conflicting_arguments_of_the_administrator_are_removed() {
     let tree = booted_by(BootLoader::GrubDropIn);
     tree.program("update-grub", UPDATE_GRUB);
     let file = r#"GRUB_CMDLINE_LINUX="iommu=off iommu=off * dyndbg=\"file a  +p\" xiommu=off"
@@ -120,11 +120,11 @@ fn what_the_administrator_set_to_the_contrary_goes_and_nothing_else() {
     let kept = "* dyndbg=\"file a +p\" xiommu=off";
     set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "intel_iommu=off iommu=off").unwrap();
     assert_eq!(entries(&tree), [format!("{kept} quiet intel_iommu=on"), format!("single {kept}")]);
-    // What only says so since then comes before ours, so that ours counts.
+    // A conflicting argument that was added later comes before ours, so that ours takes precedence.
     tree.write("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=off,x quiet'");
     set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "").unwrap();
     assert_eq!(entries(&tree), ["intel_iommu=off,x quiet intel_iommu=on", "single"]);
-    // Again, after a process was cut off: the same.
+    // Repeated, as after a crash: the same result.
     let before = tree.read(DROP_IN);
     set(&tree, BootLoader::GrubDropIn, "intel_iommu=on", "intel_iommu=off iommu=off").unwrap();
     assert_eq!(tree.read(DROP_IN), before);
@@ -132,7 +132,7 @@ fn what_the_administrator_set_to_the_contrary_goes_and_nothing_else() {
 }
 
 #[test]
-fn what_our_drop_in_cannot_take_away_is_named() {
+fn the_error_names_an_argument_that_the_drop_in_cannot_remove() {
     let tree = booted_by(BootLoader::GrubDropIn);
     tree.program("update-grub", UPDATE_GRUB);
     tree.write("/etc/default/grub", "");
@@ -141,12 +141,12 @@ fn what_our_drop_in_cannot_take_away_is_named() {
         "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT-} amd_iommu=off\"",
     );
     let error = set(&tree, BootLoader::GrubDropIn, "", "amd_iommu=off").unwrap_err();
-    assert_eq!(error.reason(), "KernelArgumentsByHand");
-    assert!(error.to_string().contains("with amd_iommu=off, "), "{error}");
+    assert_eq!(error.reason(), "KernelArgumentsRequired");
+    assert!(error.to_string().contains("kernel argument amd_iommu=off, "), "{error}");
 }
 
 #[test]
-fn an_update_grub_that_passes_over_our_file_is_an_error() {
+fn an_update_grub_that_ignores_the_drop_in_is_an_error() {
     let tree = booted_by(BootLoader::GrubDropIn);
     tree.program("update-grub", "mkdir -p $ROOT/boot/grub; echo 'linux quiet' > $ROOT/boot/grub/grub.cfg");
     assert_eq!(set(&tree, BootLoader::GrubDropIn, "iommu=pt", "").unwrap_err().reason(), "NotVerified");
@@ -171,7 +171,7 @@ fn kernel_install_writes_the_entry_of_every_kernel() {
 }
 
 #[test]
-fn without_a_command_line_file_it_is_made_from_the_running_one() {
+fn a_missing_command_line_file_is_created_from_the_running_one() {
     let tree = booted_by(BootLoader::SystemdBoot);
     tree.program("kernel-install", "");
     tree.write("/proc/cmdline", "BOOT_IMAGE=/vmlinuz initrd=\\x root=/dev/vda quiet\n");
@@ -181,21 +181,22 @@ fn without_a_command_line_file_it_is_made_from_the_running_one() {
 }
 
 #[test]
-fn nothing_is_started_for_what_is_no_argument() {
+fn no_tool_is_started_for_an_invalid_argument() {
     let tree = booted_by(BootLoader::Grubby);
     tree.program("grubby", "");
     for argument in ["a\"b", "$(reboot)", "--copy-default"] {
-        let error = change(tree.root(), BootLoader::Grubby, &[argument.to_owned()], &[], "x").unwrap_err();
+        let error =
+            change_arguments(tree.root(), BootLoader::Grubby, &[argument.to_owned()], &[], "x").unwrap_err();
         assert_eq!(error.reason(), "InvalidKernelArgument");
     }
     assert!(tree.started().is_empty());
 }
 
 #[test]
-fn a_boot_loader_that_is_not_there_is_not_told_anything() {
+fn no_tool_is_started_for_another_boot_loader() {
     let tree = booted_by(BootLoader::GrubDropIn);
     tree.program("update-grub", "");
     let error = set(&tree, BootLoader::Grubby, "iommu=pt", "").unwrap_err();
-    assert_eq!(error.to_string(), "this node's kernel is not started by grubby");
+    assert_eq!(error.to_string(), "the boot loader of this node is not grubby");
     assert!(tree.started().is_empty());
 }

@@ -1,5 +1,5 @@
-//! What a program prints. Kept in memory files, and not in pipes: a program may leave a child behind that holds a pipe
-//! open for ever, and nobody must read all the while.
+//! Output of a program, captured in memory files instead of pipes: a child that the program leaves behind could hold a
+//! pipe open forever, and no thread has to read while the program runs.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// No program that we start has more to say.
-const MOST: usize = 4 << 20;
+/// Maximum length of the output that is read.
+const OUTPUT_LIMIT: usize = 4 << 20;
 
+/// Memory files for the output of a program.
 #[derive(Debug)]
 pub(in crate::linux) struct Capture {
     pub(in crate::linux) stdout: File,
@@ -22,22 +23,22 @@ impl Capture {
         Ok(Self { stdout: file()?, stderr: file()? })
     }
 
-    /// What it printed.
+    /// Returns the standard output.
     pub(super) fn output(&self) -> String {
-        text(&self.stdout)
+        read_text(&self.stdout)
     }
 
-    /// What it complained about; some programs complain in their output.
+    /// Returns the standard error, or the standard output if that is empty: some programs print errors there.
     pub(super) fn errors(&self) -> String {
-        let errors = text(&self.stderr);
+        let errors = read_text(&self.stderr);
         if errors.trim().is_empty() { self.output() } else { errors }
     }
 }
 
-/// A memory file cannot fail to be read.
-fn text(file: &File) -> String {
+/// Reads a memory file, which cannot fail.
+fn read_text(file: &File) -> String {
     let length = file.metadata().map_or(0, |metadata| metadata.len());
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(MOST).min(MOST)];
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(OUTPUT_LIMIT).min(OUTPUT_LIMIT)];
     let read = file.read_at(&mut bytes, 0).unwrap_or(0);
     bytes.truncate(read);
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! A program as a child of this process.
+//! Programs as children of this process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -14,20 +14,21 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::capture::Capture;
-use super::{ENVIRONMENT, Ended};
+use super::{CommandOutcome, ENVIRONMENT};
 
+/// Runs a program and kills it with its children after `limit`.
 pub(super) fn run(
     path: &Path,
     arguments: &[String],
     capture: &Capture,
     limit: Duration,
-) -> io::Result<Ended> {
+) -> io::Result<CommandOutcome> {
     let mut child = Command::new(path)
         .args(arguments)
         .env_clear()
         .envs(ENVIRONMENT)
         .current_dir("/")
-        // A group of its own, to end its children with it.
+        // A separate process group, so that its children are killed with it.
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(capture.stdout.try_clone()?)
@@ -35,18 +36,18 @@ pub(super) fn run(
         .spawn()?;
     let is_overdue = !ends_within(&child, limit)?;
     if is_overdue {
-        // Its number is not given to anybody else yet: nobody has waited for it.
+        // The process ID cannot be reused yet, because the child was not reaped.
         let _ = killpg(pid(&child)?, Signal::SIGKILL);
     }
     let status = child.wait()?;
     Ok(match status {
-        _ if is_overdue => Ended::Overdue,
-        status if status.success() => Ended::Well,
-        status => Ended::Badly(status.to_string()),
+        _ if is_overdue => CommandOutcome::TimedOut,
+        status if status.success() => CommandOutcome::Success,
+        status => CommandOutcome::Failure(status.to_string()),
     })
 }
 
-/// Waits for the child's end, and leaves its remains for who collects them.
+/// Waits for the end of the child without reaping it.
 fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
     let pid = pid(child)?;
     let (ended, end) = mpsc::channel();

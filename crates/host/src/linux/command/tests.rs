@@ -3,22 +3,22 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::linux::tree::Tree;
+use crate::linux::test_tree::TestTree;
 
 const SOON: Duration = Duration::from_millis(300);
 const MINUTE: Duration = Duration::from_mins(1);
 
 #[test]
-fn gives_what_was_printed_and_passes_arguments_as_they_are() {
-    let tree = Tree::new();
+fn returns_the_output_and_passes_arguments_unchanged() {
+    let tree = TestTree::new();
     tree.program("tool", "printf '<%s>' \"$@\"; echo noise >&2");
     let output = Command::new("tool", MINUTE).arguments(["a b", "$HOME", ";"]).run(tree.root()).unwrap();
     assert_eq!(output, "<a b><$HOME><;>");
 }
 
 #[test]
-fn a_failure_repeats_the_programs_last_words() {
-    let tree = Tree::new();
+fn a_failure_contains_the_end_of_the_output() {
+    let tree = TestTree::new();
     tree.program("tool", "echo fine; echo 'no such   card' >&2; exit 3");
     let error = Command::new("tool", MINUTE).arguments(["query"]).run(tree.root()).unwrap_err();
     assert_eq!(error.to_string(), "`tool query` failed (exit status: 3): no such card");
@@ -34,17 +34,17 @@ fn a_failure_repeats_the_programs_last_words() {
 }
 
 #[test]
-fn what_takes_too_long_is_stopped_with_its_children() {
-    let tree = Tree::new();
+fn an_overdue_program_is_killed_with_its_children() {
+    let tree = TestTree::new();
     tree.program("hang", "sh -c 'echo $$ > '$ROOT'/child; exec sleep 1000' & wait");
     let began = Instant::now();
     let error = Command::new("hang", SOON).run(tree.root()).unwrap_err();
     assert_eq!(error.reason(), "DeadlineExceeded");
     assert!(began.elapsed() < Duration::from_secs(20));
     let child = tree.read("child");
-    // It dies soon after it was killed, and then at most waits for init to collect it.
+    // The child dies soon after it was killed, and may be a zombie until init reaps it.
     while is_alive(child.trim()) {
-        assert!(began.elapsed() < Duration::from_secs(20), "{child} lives on");
+        assert!(began.elapsed() < Duration::from_secs(20), "{child} is still running");
         std::thread::yield_now();
     }
 }
@@ -55,8 +55,8 @@ fn is_alive(process: &str) -> bool {
 }
 
 #[test]
-fn a_child_that_is_left_behind_does_not_hold_it_up() {
-    let tree = Tree::new();
+fn a_child_that_is_left_behind_does_not_delay_the_result() {
+    let tree = TestTree::new();
     tree.program("daemon", "sleep 5 & echo $! > $ROOT/child; echo started");
     let began = Instant::now();
     assert_eq!(Command::new("daemon", MINUTE).run(tree.root()).unwrap(), "started\n");
@@ -64,14 +64,14 @@ fn a_child_that_is_left_behind_does_not_hold_it_up() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
-    let error = Command::new("mstconfig", MINUTE).run(Tree::new().root()).unwrap_err();
-    assert_eq!(error.to_string(), "this machine has no program mstconfig: install it");
+fn the_error_names_a_missing_program() {
+    let error = Command::new("mstconfig", MINUTE).run(TestTree::new().root()).unwrap_err();
+    assert_eq!(error.to_string(), "program mstconfig not found on this node: install it");
 }
 
 #[test]
-fn the_first_directory_wins_and_links_need_not_lead_anywhere() {
-    let tree = Tree::new();
+fn the_first_directory_wins_and_links_may_be_dangling() {
+    let tree = TestTree::new();
     tree.program("tool", "");
     assert_eq!(find(tree.root(), "tool").as_deref(), Some("/usr/bin/tool"));
     std::fs::create_dir_all(tree.path("/usr/sbin")).unwrap();
@@ -80,16 +80,16 @@ fn the_first_directory_wins_and_links_need_not_lead_anywhere() {
 }
 
 #[test]
-fn long_words_are_cut_at_their_beginning() {
+fn long_output_is_cut_at_its_beginning() {
     let text = format!("{}end ", "ä\n".repeat(1000));
     let tail = tail(&text);
-    assert_eq!(tail.chars().count(), WORDS);
+    assert_eq!(tail.chars().count(), OUTPUT_LIMIT);
     assert!(tail.ends_with("ä end"), "{tail}");
 }
 
 #[test]
-fn without_a_bus_another_tree_has_nobody_to_start_its_programs() {
-    let tree = Tree::new();
+fn programs_of_another_tree_need_its_system_bus() {
+    let tree = TestTree::new();
     tree.program("tool", "");
     let root = HostRoot::new(tree.path(""));
     let error = Command::new("tool", MINUTE).run(&root).unwrap_err();
@@ -99,8 +99,8 @@ fn without_a_bus_another_tree_has_nobody_to_start_its_programs() {
 
 proptest! {
     #[test]
-    fn any_last_words_are_one_short_line(text in "(?s).{0,1400}") {
+    fn the_end_of_any_output_is_one_short_line(text in "(?s).{0,1400}") {
         let tail = tail(&text);
-        prop_assert!(tail.chars().count() <= WORDS && !tail.contains('\n'), "{}", tail);
+        prop_assert!(tail.chars().count() <= OUTPUT_LIMIT && !tail.contains('\n'), "{}", tail);
     }
 }

@@ -3,15 +3,15 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::{Plan, Step, plan_node};
 
 use super::*;
-use crate::linux::tree::Tree;
+use crate::linux::test_tree::TestTree;
 use crate::{Host, LinuxHost};
 
 const PORT: &str = "0000:03:00.0";
 const OTHER_PORT: &str = "0000:03:00.1";
 
-/// A card whose tool keeps its settings in a file of the tree, as a table of three columns.
-fn card() -> Tree {
-    let tree = Tree::new();
+/// Returns a card whose tool stores the settings in a file of the tree and prints a table of three columns.
+fn card() -> TestTree {
+    let tree = TestTree::new();
     tree.add_card(PORT, "0x15b3\n");
     tree.add_card(OTHER_PORT, "0x15b3\n");
     tree.write("flash", "False(0)|0");
@@ -35,20 +35,20 @@ fn address(text: &str) -> PciAddress {
     text.parse().unwrap()
 }
 
-fn wanted() -> FirmwareSettings {
+fn desired() -> FirmwareSettings {
     FirmwareSettings { sriov: Some(true), num_vfs: Some(8), ..FirmwareSettings::default() }
 }
 
 #[test]
-fn a_card_is_asked_once_until_it_is_changed() {
+fn a_card_is_queried_once_until_it_is_changed() {
     let tree = card();
-    let firmware = |port| of_card(tree.root(), MELLANOX, address(port)).unwrap().unwrap();
+    let firmware = |port| read_settings(tree.root(), MELLANOX, address(port)).unwrap().unwrap();
     let before = firmware(PORT);
     assert_eq!((before.current.num_vfs, before.next_boot.sriov), (Some(0), Some(false)));
     assert_eq!(firmware(OTHER_PORT), before);
     assert_eq!(tree.started(), ["mstconfig -e -d 0000:03:00.0 query"]);
 
-    set(tree.root(), address(PORT), &wanted(), "set firmware").unwrap();
+    set(tree.root(), address(PORT), &desired(), "set firmware").unwrap();
     let after = firmware(OTHER_PORT);
     assert_eq!((after.next_boot.num_vfs, after.next_boot.sriov), (Some(8), Some(true)));
     assert_eq!((after.current.num_vfs, after.current.sriov), (Some(0), Some(false)));
@@ -63,7 +63,7 @@ fn a_card_is_asked_once_until_it_is_changed() {
 }
 
 #[test]
-fn a_tool_that_sets_nothing_is_found_out() {
+fn a_tool_without_an_effect_is_an_error() {
     let tree = card();
     let refused = FirmwareSettings { num_vfs: Some(8), ..FirmwareSettings::default() };
     tree.program("mstconfig", "printf 'Configurations: Default Current Next Boot\\n NUM_OF_VFS 0 0 4\\n'");
@@ -75,22 +75,22 @@ fn a_tool_that_sets_nothing_is_found_out() {
 }
 
 #[test]
-fn without_a_tool_and_for_other_vendors_nothing_is_known() {
-    let tree = Tree::new();
+fn settings_are_unknown_without_a_tool_and_for_other_vendors() {
+    let tree = TestTree::new();
     tree.add_card(PORT, "0x15b3\n");
-    assert_eq!(of_card(tree.root(), MELLANOX, address(PORT)).unwrap(), None);
-    let error = set(tree.root(), address(PORT), &wanted(), "set firmware").unwrap_err();
+    assert_eq!(read_settings(tree.root(), MELLANOX, address(PORT)).unwrap(), None);
+    let error = set(tree.root(), address(PORT), &desired(), "set firmware").unwrap_err();
     assert_eq!(error.reason(), "NoFirmwareTool");
     assert_eq!(reset(tree.root(), address(PORT)).unwrap_err().reason(), "NoFirmwareTool");
     let tree = card();
-    assert_eq!(of_card(tree.root(), 0x8086, address(PORT)).unwrap(), None);
+    assert_eq!(read_settings(tree.root(), 0x8086, address(PORT)).unwrap(), None);
     assert!(tree.started().is_empty());
 }
 
 #[test]
-fn a_tool_that_fails_is_not_one_that_is_missing() {
-    for (script, words) in [
-        ("echo nonsense", "`mstconfig -e -d 0000:03:00.0 query` failed (its answer makes no sense): "),
+fn a_failing_tool_is_an_error() {
+    for (script, expected) in [
+        ("echo nonsense", "`mstconfig -e -d 0000:03:00.0 query` failed (unexpected output): "),
         (
             "echo '-E- Failed to open the device' >&2; exit 3",
             "`mstconfig -e -d 0000:03:00.0 query` failed (exit status: 3): -E- Failed to open the device",
@@ -99,26 +99,26 @@ fn a_tool_that_fails_is_not_one_that_is_missing() {
         let tree = card();
         tree.program("mstconfig", script);
         for port in [PORT, OTHER_PORT] {
-            let error = of_card(tree.root(), MELLANOX, address(port)).unwrap_err();
-            assert!(error.to_string().starts_with(words), "{error}");
+            let error = read_settings(tree.root(), MELLANOX, address(port)).unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{error}");
         }
-        assert_eq!(tree.started().len(), 1, "not asked again at once");
+        assert_eq!(tree.started().len(), 1, "not queried again immediately");
     }
 }
 
 #[test]
-fn a_tool_that_was_replaced_is_asked_at_once() {
+fn a_replaced_tool_is_queried_immediately() {
     let tree = card();
     tree.program("mstconfig", "exit 3");
-    of_card(tree.root(), MELLANOX, address(PORT)).unwrap_err();
+    read_settings(tree.root(), MELLANOX, address(PORT)).unwrap_err();
     tree.program("mstconfig", "printf 'Configurations: Default Current Next Boot\\n NUM_OF_VFS 0 0 4\\n'");
-    let facts = of_card(tree.root(), MELLANOX, address(PORT)).unwrap().unwrap();
+    let facts = read_settings(tree.root(), MELLANOX, address(PORT)).unwrap().unwrap();
     assert_eq!(facts.next_boot.num_vfs, Some(4));
 }
 
-/// The way from a card that shows no VFs, through the planner, to a tool's words or its work.
+/// Covers host facts, the plan and its execution for a card that hides its VFs.
 #[test]
-fn sriov_that_is_switched_off_is_switched_on_and_a_tool_that_fails_is_quoted() {
+fn disabled_sriov_is_enabled_and_the_error_of_a_failing_tool_is_reported() {
     let tree = card();
     for port in [PORT, OTHER_PORT] {
         for name in ["sriov_totalvfs", "sriov_numvfs"] {
@@ -128,12 +128,12 @@ fn sriov_that_is_switched_off_is_switched_on_and_a_tool_that_fails_is_quoted() {
     let spec = |interfaces: serde_json::Value| {
         serde_json::from_value::<SriovNetworkNodeStateSpec>(json!({ "interfaces": interfaces })).unwrap()
     };
-    let wanted = spec(json!([{"pciAddress": PORT, "name": "a", "numVfs": 8}]));
+    let desired = spec(json!([{"pciAddress": PORT, "name": "a", "numVfs": 8}]));
     let host = LinuxHost::new(tree.root().clone());
     let facts = host.facts().unwrap();
     assert_eq!((facts.pfs.len(), facts.pfs[0].total_vfs), (2, 0));
-    assert_eq!(plan_node(&spec(json!([])), &facts), Plan::default(), "nobody wants VFs of it");
-    let plan = plan_node(&wanted, &facts);
+    assert_eq!(plan_node(&spec(json!([])), &facts), Plan::default(), "no VFs are desired");
+    let plan = plan_node(&desired, &facts);
     let set = plan.steps.iter().find(|planned| matches!(planned.step, Step::SetFirmware { .. })).unwrap();
     assert_eq!(set.step.to_string(), "set 0000:03:00.0 firmware SRIOV_EN=True NUM_OF_VFS=8");
     host.execute(&set.step).unwrap();
@@ -141,20 +141,20 @@ fn sriov_that_is_switched_off_is_switched_on_and_a_tool_that_fails_is_quoted() {
 
     tree.program("mstconfig", "echo '-E- Failed to open the device'; exit 3");
     let facts = LinuxHost::new(HostRoot::new(tree.path("")).with_direct_commands()).facts().unwrap();
-    assert_eq!((facts.pfs.len(), facts.unanswered.len()), (2, 2));
-    let plan = plan_node(&wanted, &facts);
+    assert_eq!((facts.pfs.len(), facts.failed_queries.len()), (2, 2));
+    let plan = plan_node(&desired, &facts);
     let problem =
         plan.problems.iter().find(|problem| problem.cause.reason() == "FirmwareToolFailed").unwrap();
-    assert!(problem.is_worth_a_retry());
-    let words = "query` failed (exit status: 3): -E- Failed to open the device";
+    assert!(problem.is_retryable());
+    let expected = "query` failed (exit status: 3): -E- Failed to open the device";
     let text = problem.to_string();
-    assert!(text.starts_with("a (0000:03:00.0): ") && text.ends_with(words), "{text}");
-    // Where nothing of the firmware is needed, its tool does not matter.
+    assert!(text.starts_with("PF a (0000:03:00.0): ") && text.ends_with(expected), "{text}");
+    // The tool does not matter if no firmware setting is needed.
     assert_eq!(plan_node(&spec(json!([])), &facts), Plan::default());
 }
 
 #[test]
-fn firmware_is_restarted_by_the_tool_that_is_there() {
+fn firmware_is_reset_by_the_installed_tool() {
     let tree = card();
     tree.program("mlxfwreset", "");
     reset(tree.root(), address(PORT)).unwrap();

@@ -1,8 +1,8 @@
-//! Attributes: the typed fields that netlink messages are made of.
+//! Attributes: the typed fields of netlink messages.
 
 const HEADER: usize = 4;
 const NLA_F_NESTED: u16 = 0x8000;
-/// Leaves out the two bits that describe the value.
+/// Mask that removes the two flag bits of a kind.
 const KIND: u16 = 0x3fff;
 
 /// Attributes of a request.
@@ -10,10 +10,10 @@ const KIND: u16 = 0x3fff;
 pub(in crate::linux) struct Attributes(Vec<u8>);
 
 impl Attributes {
-    /// Adds a value as it is.
+    /// Adds a raw value.
     #[must_use]
     pub(in crate::linux) fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        // No request comes near this length: they hold names and numbers.
+        // Requests contain names and numbers and are far from this length.
         let length = u16::try_from(HEADER + value.len()).unwrap_or(u16::MAX);
         self.0.extend(length.to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -22,7 +22,7 @@ impl Attributes {
         self
     }
 
-    /// Adds an attribute that means something by being there.
+    /// Adds an attribute without a value.
     #[must_use]
     pub(in crate::linux) fn with_flag(self, kind: u16) -> Self {
         self.with(kind, &[])
@@ -43,32 +43,31 @@ impl Attributes {
         self.with(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a text, with the zero byte that ends it.
+    /// Adds a text with its terminating zero byte.
     #[must_use]
     pub(in crate::linux) fn with_text(self, kind: u16, text: &str) -> Self {
         let value = [text.as_bytes(), &[0]].concat();
         self.with(kind, &value)
     }
 
-    /// Adds an attribute that consists of attributes.
+    /// Adds an attribute that contains attributes.
     #[must_use]
     pub(in crate::linux) fn with_nested(self, kind: u16, inner: &Self) -> Self {
         self.with(kind | NLA_F_NESTED, &inner.0)
     }
 
-    /// Returns the body of a message: its fixed part, and the attributes after it.
+    /// Returns the body of a message: a fixed part, followed by the attributes.
     pub(in crate::linux) fn after(&self, fixed: &[u8]) -> Vec<u8> {
         [fixed, &self.0].concat()
     }
 }
 
-/// Attributes of an answer. Those that nobody asks for are not looked at: a driver or a later kernel may say odd things
-/// in them.
+/// Attributes of an answer. Values are parsed on access only: values of unknown attributes may have any format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::linux) struct Received<'a>(Vec<(u16, &'a [u8])>);
+pub(in crate::linux) struct ReceivedAttributes<'a>(Vec<(u16, &'a [u8])>);
 
-impl<'a> Received<'a> {
-    /// Splits `bytes` into attributes; `None` when a length cannot be.
+impl<'a> ReceivedAttributes<'a> {
+    /// Splits `bytes` into attributes; `None` if a length is invalid.
     pub(in crate::linux) fn parse(mut bytes: &'a [u8]) -> Option<Self> {
         let mut found = Vec::new();
         while let Some((header, _)) = bytes.split_first_chunk::<HEADER>() {
@@ -81,7 +80,7 @@ impl<'a> Received<'a> {
         Some(Self(found))
     }
 
-    /// Returns all kinds and values, in order.
+    /// Returns all kinds and values in order.
     pub(in crate::linux) fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> {
         self.0.iter().copied()
     }
@@ -100,12 +99,12 @@ impl<'a> Received<'a> {
         self.get(kind).is_some()
     }
 
-    /// Returns a number; `None` when it is missing or of another length.
+    /// Returns a number; `None` if it is missing or has another length.
     pub(in crate::linux) fn u16(&self, kind: u16) -> Option<u16> {
         self.array(kind).map(u16::from_ne_bytes)
     }
 
-    /// Returns a number; `None` when it is missing or of another length.
+    /// Returns a number; `None` if it is missing or has another length.
     pub(in crate::linux) fn u32(&self, kind: u16) -> Option<u32> {
         self.array(kind).map(u32::from_ne_bytes)
     }
@@ -115,18 +114,18 @@ impl<'a> Received<'a> {
         self.get(kind)?.try_into().ok()
     }
 
-    /// Returns a text up to its zero byte.
+    /// Returns a text without its zero byte.
     pub(in crate::linux) fn text(&self, kind: u16) -> Option<String> {
         self.get(kind).map(text)
     }
 
-    /// Returns the attributes inside of one, none of a missing one; `None` when they cannot be read.
+    /// Returns the attributes inside an attribute, which are empty if it is missing; `None` if they are invalid.
     pub(in crate::linux) fn nested(&self, kind: u16) -> Option<Self> {
         Self::parse(self.get(kind).unwrap_or_default())
     }
 }
 
-/// Reads a text up to its zero byte.
+/// Parses a text up to its zero byte.
 pub(in crate::linux) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_what_it_reads() {
+    fn encoded_attributes_are_parsed() {
         let inner = Attributes::default().with_u8(1, 7);
         let bytes = Attributes::default()
             .with_text(2, "pci")
@@ -147,41 +146,41 @@ mod tests {
             .with_u32(5, 0x0102_0304)
             .with_flag(6)
             .after(&[9; 4]);
-        let read = Received::parse(&bytes[4..]).unwrap();
+        let read = ReceivedAttributes::parse(&bytes[4..]).unwrap();
         assert_eq!((read.iter().count(), read.text(2)), (5, Some("pci".to_owned())));
         assert_eq!(read.nested(3).unwrap().get(1), Some(&[7][..]));
         assert_eq!((read.u16(4), read.u32(5), read.has(6)), (Some(0x0102), Some(0x0102_0304), true));
     }
 
     #[test]
-    fn what_is_missing_or_of_another_length_is_no_value() {
+    fn a_missing_value_or_one_of_another_length_is_none() {
         let bytes = Attributes::default().with_u16(1, 7).after(&[]);
-        let read = Received::parse(&bytes).unwrap();
+        let read = ReceivedAttributes::parse(&bytes).unwrap();
         assert_eq!((read.get(2), read.has(2), read.u16(2), read.text(2)), (None, false, None, None));
         assert_eq!((read.u32(1), read.array::<6>(1)), (None, None));
         assert_eq!(read.nested(2).unwrap().iter().count(), 0);
     }
 
     #[test]
-    fn refuses_lengths_that_cannot_be() {
-        assert_eq!(Received::parse(&[3, 0, 1, 0]), None);
-        assert_eq!(Received::parse(&[9, 0, 1, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Received::parse(&[]), Some(Received(Vec::new())));
+    fn rejects_invalid_lengths() {
+        assert_eq!(ReceivedAttributes::parse(&[3, 0, 1, 0]), None);
+        assert_eq!(ReceivedAttributes::parse(&[9, 0, 1, 0, 0, 0, 0, 0]), None);
+        assert_eq!(ReceivedAttributes::parse(&[]), Some(ReceivedAttributes(Vec::new())));
         let bytes = Attributes::default().with(1, &[9, 0, 1, 0]).after(&[]);
-        assert_eq!(Received::parse(&bytes).unwrap().nested(1), None);
+        assert_eq!(ReceivedAttributes::parse(&bytes).unwrap().nested(1), None);
     }
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = Received::parse(&bytes);
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = ReceivedAttributes::parse(&bytes);
         }
 
         #[test]
-        fn reads_back_what_it_wrote(values in prop::collection::vec((0_u16..500, prop::collection::vec(any::<u8>(), 0..20)), 0..8)) {
+        fn any_encoded_attributes_are_parsed(values in prop::collection::vec((0_u16..500, prop::collection::vec(any::<u8>(), 0..20)), 0..8)) {
             let written = values.iter().fold(Attributes::default(), |written, (kind, value)| written.with(*kind, value));
             let bytes = written.after(&[]);
-            let read = Received::parse(&bytes).unwrap();
+            let read = ReceivedAttributes::parse(&bytes).unwrap();
             prop_assert!(read.iter().eq(values.iter().map(|(kind, value)| (*kind, value.as_slice()))));
         }
     }

@@ -1,3 +1,5 @@
+//! Connections to the kernel.
+
 use std::io;
 
 use netlink_sys::{Socket, SocketAddr};
@@ -9,27 +11,27 @@ const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 
-/// A message to the kernel: its type, and what follows the header.
+/// Message to the kernel: its type, and its body after the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::linux) struct Request {
+pub(in crate::linux) struct NetlinkRequest {
     pub(in crate::linux) kind: u16,
     pub(in crate::linux) body: Vec<u8>,
 }
 
-/// A socket that is connected to one part of the kernel. One request at a time.
-pub(in crate::linux) struct Connection {
+/// Socket that is connected to one subsystem of the kernel. Serves one request at a time.
+pub(in crate::linux) struct NetlinkConnection {
     socket: Socket,
     sequence: u32,
 }
 
-impl Connection {
-    /// Connects to the part with this number (`NETLINK_ROUTE`...).
+impl NetlinkConnection {
+    /// Connects to the subsystem with this protocol number, such as `NETLINK_ROUTE`.
     pub(in crate::linux) fn open(protocol: isize) -> Result<Self, HostError> {
         let open = || {
             let mut socket = Socket::new(protocol)?;
             socket.bind_auto()?;
             socket.connect(&SocketAddr::new(0, 0))?;
-            // A refusal carries the driver's words, and does not repeat the request.
+            // Errors contain a text of the driver, and do not repeat the request.
             socket.set_ext_ack(true)?;
             socket.set_cap_ack(true)?;
             Ok(Self { socket, sequence: 0 })
@@ -37,28 +39,36 @@ impl Connection {
         open().map_err(|source| failed("open a netlink socket", source))
     }
 
-    /// Reads one object; returns the payload of the answer.
-    pub(in crate::linux) fn get(&mut self, request: &Request, attempt: &str) -> Result<Vec<u8>, HostError> {
+    /// Reads one object and returns the payload of the answer.
+    pub(in crate::linux) fn get(
+        &mut self,
+        request: &NetlinkRequest,
+        attempt: &str,
+    ) -> Result<Vec<u8>, HostError> {
         self.send(request, NLM_F_REQUEST, attempt)?;
         let mut answer = None;
         self.receive(attempt, |payload| {
             answer = Some(payload.to_vec());
             false
         })?;
-        answer.ok_or_else(|| unreadable(attempt))
+        answer.ok_or_else(|| invalid_answer(attempt))
     }
 
-    /// Changes something, and waits until the kernel has done it.
-    pub(in crate::linux) fn change(&mut self, request: &Request, attempt: &str) -> Result<(), HostError> {
+    /// Sends a request that changes something, and waits for the acknowledgment.
+    pub(in crate::linux) fn change(
+        &mut self,
+        request: &NetlinkRequest,
+        attempt: &str,
+    ) -> Result<(), HostError> {
         self.send(request, NLM_F_REQUEST | NLM_F_ACK, attempt)?;
         self.receive(attempt, |_| true)
     }
 
-    /// Lists all objects of a kind, as `parse` reads them. One that it cannot read is an error: a list that lacks some
-    /// must not be taken for whole.
+    /// Lists all objects of a kind. An object that `parse` rejects is an error, because an incomplete list must not
+    /// count as complete.
     pub(in crate::linux) fn dump<T>(
         &mut self,
-        request: &Request,
+        request: &NetlinkRequest,
         attempt: &str,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>, HostError> {
@@ -71,28 +81,30 @@ impl Connection {
             }
             true
         })?;
-        all.ok_or_else(|| unreadable(attempt))
+        all.ok_or_else(|| invalid_answer(attempt))
     }
 
-    fn send(&mut self, request: &Request, flags: u16, attempt: &str) -> Result<(), HostError> {
+    fn send(&mut self, request: &NetlinkRequest, flags: u16, attempt: &str) -> Result<(), HostError> {
         self.sequence += 1;
-        let bytes = encode(request, flags, self.sequence).ok_or_else(|| unreadable(attempt))?;
+        let bytes = encode(request, flags, self.sequence).ok_or_else(|| invalid_answer(attempt))?;
         self.socket.send(&bytes, 0).map(drop).map_err(|source| failed(attempt, source))
     }
 
-    /// Receives messages until the kernel is done, or `take` has enough.
+    /// Receives messages until the kernel is done, or `take` returns false.
     fn receive(&mut self, attempt: &str, mut take: impl FnMut(&[u8]) -> bool) -> Result<(), HostError> {
         loop {
             let (bytes, _) = self.socket.recv_from_full().map_err(|source| failed(attempt, source))?;
-            let messages = all_messages(&bytes).ok_or_else(|| unreadable(attempt))?;
-            // Others answer an earlier request that nobody waited for.
+            let messages = all_messages(&bytes).ok_or_else(|| invalid_answer(attempt))?;
+            // Other messages belong to an earlier request whose answer was not awaited.
             for message in messages.into_iter().filter(|message| message.sequence == self.sequence) {
-                match Reply::of(&message) {
+                match Reply::from_message(&message) {
                     Reply::Empty => {}
                     Reply::Data(payload) if take(payload) => {}
                     Reply::Data(_) | Reply::Done => return Ok(()),
                     Reply::Incomplete => {
-                        return Err(HostError::Unsettled { what: format!("what it takes to {attempt}") });
+                        return Err(HostError::ConcurrentChange {
+                            subject: format!("the kernel list that is needed to {attempt}"),
+                        });
                     }
                     Reply::Refused { errno, message } => {
                         let source = io::Error::from_raw_os_error(errno);
@@ -104,7 +116,7 @@ impl Connection {
     }
 }
 
-fn encode(request: &Request, flags: u16, sequence: u32) -> Option<Vec<u8>> {
+fn encode(request: &NetlinkRequest, flags: u16, sequence: u32) -> Option<Vec<u8>> {
     let length = u32::try_from(NLMSG_HEADER + request.body.len()).ok()?;
     let port = [0; 4];
     Some(
@@ -120,13 +132,14 @@ fn encode(request: &Request, flags: u16, sequence: u32) -> Option<Vec<u8>> {
     )
 }
 
+/// Returns the error of a failed request.
 pub(in crate::linux) fn failed(attempt: &str, source: io::Error) -> HostError {
     HostError::Netlink { attempt: attempt.to_owned(), message: None, source }
 }
 
-/// The error for an answer that cannot be parsed.
-pub(in crate::linux) fn unreadable(attempt: &str) -> HostError {
-    failed(attempt, io::Error::other("the kernel's answer makes no sense"))
+/// Returns the error of an answer that cannot be parsed.
+pub(in crate::linux) fn invalid_answer(attempt: &str) -> HostError {
+    failed(attempt, io::Error::other("the answer of the kernel is invalid"))
 }
 
 #[cfg(test)]
@@ -136,8 +149,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_what_an_independent_parser_reads() {
-        let request = Request { kind: 19, body: vec![1; 6] };
+    fn a_header_is_parsed_by_an_independent_parser() {
+        let request = NetlinkRequest { kind: 19, body: vec![1; 6] };
         for (flags, name) in [(NLM_F_REQUEST | NLM_F_ACK, 0x5), (NLM_F_REQUEST | NLM_F_DUMP, 0x301)] {
             let bytes = encode(&request, flags, 7).unwrap();
             let buffer = NetlinkBuffer::new_checked(&bytes).unwrap();

@@ -1,12 +1,12 @@
-//! devlink: a card as a whole, its embedded switch and its parameters.
+//! Messages of devlink: eswitch and parameters of a card.
 
 use vfleet_api::PciAddress;
 use vfleet_plan::{EswitchMode, Fact};
 
-use super::attribute::{Attributes, Received};
-use super::generic::Command;
+use super::attribute::{Attributes, ReceivedAttributes};
+use super::generic::FamilyCommand;
 
-/// The family's name.
+/// Name of the family.
 pub(in crate::linux) const FAMILY: &str = "devlink";
 
 const DEVLINK_CMD_ESWITCH_GET: u8 = 29;
@@ -23,18 +23,18 @@ const DEVLINK_ATTR_PARAM_VALUES_LIST: u16 = 84;
 const DEVLINK_ATTR_PARAM_VALUE: u16 = 85;
 const DEVLINK_ATTR_PARAM_VALUE_DATA: u16 = 86;
 const DEVLINK_ATTR_PARAM_VALUE_CMODE: u16 = 87;
-/// The value of `DEVLINK_ATTR_PARAM_TYPE` for a text.
+/// Value of `DEVLINK_ATTR_PARAM_TYPE` for a text.
 const NLA_STRING: u8 = 5;
 
-/// A device as devlink names it.
+/// Devlink name of a device.
 #[derive(Clone, Debug)]
-pub(in crate::linux) struct Handle {
+pub(in crate::linux) struct DevlinkHandle {
     pub(in crate::linux) bus: &'static str,
     pub(in crate::linux) name: String,
 }
 
-impl Handle {
-    /// Names the PCI function at `address`.
+impl DevlinkHandle {
+    /// Returns the handle of the PCI function at `address`.
     pub(in crate::linux) fn pci(address: PciAddress) -> Self {
         Self { bus: "pci", name: address.to_string() }
     }
@@ -46,24 +46,24 @@ impl Handle {
     }
 }
 
-/// Asks for the mode of a card's embedded switch.
-pub(in crate::linux) fn get_eswitch(device: &Handle) -> Command {
-    Command { number: DEVLINK_CMD_ESWITCH_GET, attributes: device.attributes() }
+/// Returns the request for the eswitch mode of a card.
+pub(in crate::linux) fn get_eswitch(device: &DevlinkHandle) -> FamilyCommand {
+    FamilyCommand { number: DEVLINK_CMD_ESWITCH_GET, attributes: device.attributes() }
 }
 
-/// Sets the mode of a card's embedded switch.
-pub(in crate::linux) fn set_eswitch(device: &Handle, mode: EswitchMode) -> Command {
+/// Returns the request that sets the eswitch mode of a card.
+pub(in crate::linux) fn set_eswitch(device: &DevlinkHandle, mode: EswitchMode) -> FamilyCommand {
     let mode = match mode {
         EswitchMode::Legacy => 0,
         EswitchMode::Switchdev => 1,
     };
     let attributes = device.attributes().with_u16(DEVLINK_ATTR_ESWITCH_MODE, mode);
-    Command { number: DEVLINK_CMD_ESWITCH_SET, attributes }
+    FamilyCommand { number: DEVLINK_CMD_ESWITCH_SET, attributes }
 }
 
-/// Parses the answer to [`get_eswitch`]. A driver without a switch leaves the mode out.
-pub(in crate::linux) fn eswitch_mode(answer: &[u8]) -> Option<Fact<EswitchMode>> {
-    let answer = Received::parse(answer)?;
+/// Parses the answer to [`get_eswitch`]. A driver without an eswitch leaves out the mode.
+pub(in crate::linux) fn parse_eswitch_mode(answer: &[u8]) -> Option<Fact<EswitchMode>> {
+    let answer = ReceivedAttributes::parse(answer)?;
     answer.get(DEVLINK_ATTR_DEV_NAME)?;
     if answer.get(DEVLINK_ATTR_ESWITCH_MODE).is_none() {
         return Some(Fact::None);
@@ -75,28 +75,33 @@ pub(in crate::linux) fn eswitch_mode(answer: &[u8]) -> Option<Fact<EswitchMode>>
     }
 }
 
-/// Asks for a parameter.
-pub(in crate::linux) fn get_parameter(device: &Handle, name: &str) -> Command {
-    Command { number: DEVLINK_CMD_PARAM_GET, attributes: parameter(device, name) }
+/// Returns the request for a parameter.
+pub(in crate::linux) fn get_parameter(device: &DevlinkHandle, name: &str) -> FamilyCommand {
+    FamilyCommand { number: DEVLINK_CMD_PARAM_GET, attributes: parameter_attributes(device, name) }
 }
 
-/// Sets a parameter that is a text. `mode` is the kernel's number for when it counts, as [`text_parameter`] returns it.
-pub(in crate::linux) fn set_text_parameter(device: &Handle, name: &str, mode: u8, value: &str) -> Command {
-    let attributes = parameter(device, name)
+/// Returns the request that sets a text parameter. `mode` is the configuration mode (when the value takes effect), as
+/// [`parse_text_parameter`] returns it.
+pub(in crate::linux) fn set_text_parameter(
+    device: &DevlinkHandle,
+    name: &str,
+    mode: u8,
+    value: &str,
+) -> FamilyCommand {
+    let attributes = parameter_attributes(device, name)
         .with_u8(DEVLINK_ATTR_PARAM_TYPE, NLA_STRING)
         .with_u8(DEVLINK_ATTR_PARAM_VALUE_CMODE, mode)
         .with_text(DEVLINK_ATTR_PARAM_VALUE_DATA, value);
-    Command { number: DEVLINK_CMD_PARAM_SET, attributes }
+    FamilyCommand { number: DEVLINK_CMD_PARAM_SET, attributes }
 }
 
-fn parameter(device: &Handle, name: &str) -> Attributes {
+fn parameter_attributes(device: &DevlinkHandle, name: &str) -> Attributes {
     device.attributes().with_text(DEVLINK_ATTR_PARAM_NAME, name)
 }
 
-/// Parses the answer to [`get_parameter`]: the first value, and when it counts (the kernel's number for at once, at the
-/// next load...).
-pub(in crate::linux) fn text_parameter(answer: &[u8]) -> Option<(u8, String)> {
-    let parameter = Received::parse(answer)?.nested(DEVLINK_ATTR_PARAM)?;
+/// Parses the answer to [`get_parameter`]: the configuration mode of the first value, and the value.
+pub(in crate::linux) fn parse_text_parameter(answer: &[u8]) -> Option<(u8, String)> {
+    let parameter = ReceivedAttributes::parse(answer)?.nested(DEVLINK_ATTR_PARAM)?;
     let value = parameter.nested(DEVLINK_ATTR_PARAM_VALUES_LIST)?.nested(DEVLINK_ATTR_PARAM_VALUE)?;
     let mode = *value.get(DEVLINK_ATTR_PARAM_VALUE_CMODE)?.first()?;
     Some((mode, value.text(DEVLINK_ATTR_PARAM_VALUE_DATA)?))
@@ -109,18 +114,18 @@ mod tests {
 
     use super::*;
 
-    fn device() -> Handle {
-        Handle::pci("0000:03:00.1".parse().unwrap())
+    fn device() -> DevlinkHandle {
+        DevlinkHandle::pci("0000:03:00.1".parse().unwrap())
     }
 
-    /// Adds the gap after the last attribute, which the independent encoder leaves to its sender.
+    /// Adds the padding after the last attribute, which the independent encoder does not write.
     fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
     }
 
     #[test]
-    fn a_change_of_mode_is_what_an_independent_encoder_writes() {
+    fn a_change_of_the_mode_equals_that_of_an_independent_encoder() {
         for (mode, number) in [(EswitchMode::Legacy, 0), (EswitchMode::Switchdev, 1)] {
             let mut expected = Vec::new();
             independent::OpEswitchSetDo::encode_request(&mut expected)
@@ -132,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_what_an_independent_encoder_writes() {
+    fn read_requests_equal_those_of_an_independent_encoder() {
         let mut expected = Vec::new();
         independent::OpEswitchGetDo::encode_request(&mut expected)
             .push_bus_name(c"pci")
@@ -156,28 +161,28 @@ mod tests {
     }
 
     #[test]
-    fn reads_answers() {
+    fn parses_answers() {
         let mode = |number| device().attributes().with_u16(DEVLINK_ATTR_ESWITCH_MODE, number).after(&[]);
-        assert_eq!(eswitch_mode(&mode(0)), Some(Fact::Value(EswitchMode::Legacy)));
-        assert_eq!(eswitch_mode(&mode(1)), Some(Fact::Value(EswitchMode::Switchdev)));
-        assert_eq!(eswitch_mode(&device().attributes().after(&[])), Some(Fact::None));
-        assert_eq!(eswitch_mode(&mode(9)), None);
-        assert_eq!(eswitch_mode(&[]), None);
-        assert_eq!(text_parameter(&a_parameter()), Some((1, "dmfs".to_owned())));
+        assert_eq!(parse_eswitch_mode(&mode(0)), Some(Fact::Value(EswitchMode::Legacy)));
+        assert_eq!(parse_eswitch_mode(&mode(1)), Some(Fact::Value(EswitchMode::Switchdev)));
+        assert_eq!(parse_eswitch_mode(&device().attributes().after(&[])), Some(Fact::None));
+        assert_eq!(parse_eswitch_mode(&mode(9)), None);
+        assert_eq!(parse_eswitch_mode(&[]), None);
+        assert_eq!(parse_text_parameter(&a_parameter()), Some((1, "dmfs".to_owned())));
     }
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (eswitch_mode(&bytes), text_parameter(&bytes));
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = (parse_eswitch_mode(&bytes), parse_text_parameter(&bytes));
         }
 
         #[test]
-        fn takes_a_damaged_parameter(at in 0_usize..60, byte: u8) {
+        fn accepts_a_damaged_parameter(at in 0_usize..60, byte: u8) {
             let mut bytes = a_parameter();
             let at = at % bytes.len();
             bytes[at] = byte;
-            let _ = text_parameter(&bytes);
+            let _ = parse_text_parameter(&bytes);
         }
     }
 }

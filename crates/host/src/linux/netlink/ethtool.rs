@@ -1,9 +1,9 @@
-//! ethtool: what a network card does by itself.
+//! Messages of ethtool: features of interfaces.
 
-use super::attribute::{Attributes, Received, text};
-use super::generic::Command;
+use super::attribute::{Attributes, ReceivedAttributes, text};
+use super::generic::FamilyCommand;
 
-/// The family's name. Kernels before 5.7 have no such family.
+/// Name of the family. Kernels before 5.7 do not have it.
 pub(in crate::linux) const FAMILY: &str = "ethtool";
 
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
@@ -21,13 +21,13 @@ const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
 
-/// Asks for the features of an interface.
-pub(in crate::linux) fn get_features(index: u32) -> Command {
-    Command { number: ETHTOOL_MSG_FEATURES_GET, attributes: about(index, None) }
+/// Returns the request for the features of an interface.
+pub(in crate::linux) fn get_features(index: u32) -> FamilyCommand {
+    FamilyCommand { number: ETHTOOL_MSG_FEATURES_GET, attributes: request_header(index, None) }
 }
 
-/// Switches a feature of an interface.
-pub(in crate::linux) fn set_feature(index: u32, name: &str, on: bool) -> Command {
+/// Returns the request that switches a feature of an interface.
+pub(in crate::linux) fn set_feature(index: u32, name: &str, on: bool) -> FamilyCommand {
     let mut bit = Attributes::default().with_text(ETHTOOL_A_BITSET_BIT_NAME, name);
     if on {
         bit = bit.with_flag(ETHTOOL_A_BITSET_BIT_VALUE);
@@ -35,11 +35,11 @@ pub(in crate::linux) fn set_feature(index: u32, name: &str, on: bool) -> Command
     let bits = Attributes::default().with_nested(ETHTOOL_A_BITSET_BITS_BIT, &bit);
     let bitset = Attributes::default().with_nested(ETHTOOL_A_BITSET_BITS, &bits);
     let attributes =
-        about(index, Some(ETHTOOL_FLAG_OMIT_REPLY)).with_nested(ETHTOOL_A_FEATURES_WANTED, &bitset);
-    Command { number: ETHTOOL_MSG_FEATURES_SET, attributes }
+        request_header(index, Some(ETHTOOL_FLAG_OMIT_REPLY)).with_nested(ETHTOOL_A_FEATURES_WANTED, &bitset);
+    FamilyCommand { number: ETHTOOL_MSG_FEATURES_SET, attributes }
 }
 
-fn about(index: u32, flags: Option<u32>) -> Attributes {
+fn request_header(index: u32, flags: Option<u32>) -> Attributes {
     let mut header = Attributes::default().with_u32(ETHTOOL_A_HEADER_DEV_INDEX, index);
     if let Some(flags) = flags {
         header = header.with_u32(ETHTOOL_A_HEADER_FLAGS, flags);
@@ -47,26 +47,26 @@ fn about(index: u32, flags: Option<u32>) -> Attributes {
     Attributes::default().with_nested(ETHTOOL_A_FEATURES_HEADER, &header)
 }
 
-/// Something that a card can do by itself.
+/// Offload feature of an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::linux) struct Feature {
     pub(in crate::linux) can_switch: bool,
     pub(in crate::linux) is_on: bool,
 }
 
-/// Parses the answer to [`get_features`]; returns the feature of this name. One that the kernel does not list cannot be
-/// switched on.
-pub(in crate::linux) fn feature(answer: &[u8], name: &str) -> Option<Feature> {
-    let sets = Received::parse(answer)?;
+/// Parses the answer to [`get_features`] and returns the feature with this name. A feature that the kernel does not
+/// list cannot be switched.
+pub(in crate::linux) fn parse_feature(answer: &[u8], name: &str) -> Option<Feature> {
+    let sets = ReceivedAttributes::parse(answer)?;
     let is_in = |kind| is_set(&sets.nested(kind)?, name);
     Some(Feature { can_switch: is_in(ETHTOOL_A_FEATURES_HW)?, is_on: is_in(ETHTOOL_A_FEATURES_ACTIVE)? })
 }
 
-/// Returns whether the bit of this name is set. A set without a mask has those that are set alone.
-fn is_set(bitset: &Received<'_>, name: &str) -> Option<bool> {
+/// Returns whether the bit with this name is set. A bitset without a mask lists only the bits that are set.
+fn is_set(bitset: &ReceivedAttributes<'_>, name: &str) -> Option<bool> {
     let has_mask = !bitset.has(ETHTOOL_A_BITSET_NOMASK);
     for (_, bit) in bitset.nested(ETHTOOL_A_BITSET_BITS)?.iter() {
-        let bit = Received::parse(bit)?;
+        let bit = ReceivedAttributes::parse(bit)?;
         if bit.get(ETHTOOL_A_BITSET_BIT_NAME).is_some_and(|found| text(found) == name) {
             return Some(!has_mask || bit.has(ETHTOOL_A_BITSET_BIT_VALUE));
         }
@@ -84,7 +84,7 @@ mod tests {
     const FEATURE: &str = "hw-tc-offload";
 
     #[test]
-    fn a_change_is_what_an_independent_encoder_writes() {
+    fn a_request_equals_that_of_an_independent_encoder() {
         for on in [true, false] {
             let mut expected = Vec::new();
             let request = independent::OpFeaturesSetDo::encode_request(&mut expected)
@@ -94,7 +94,7 @@ mod tests {
                 .end_nested();
             let bit = request.nested_wanted().nested_bits().nested_bit().push_name(c"hw-tc-offload");
             drop(if on { bit.push_value(()) } else { bit });
-            // It numbers commands and answers in one row, which the kernel does not: the command is left out.
+            // The independent encoder writes wrong command numbers, so the command is left out.
             assert_eq!(set_feature(7, FEATURE, on).attributes.after(&[]), expected[4..], "{on}");
         }
     }
@@ -118,9 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_can_be_switched() {
-        let read =
-            |answer: &[u8], name| feature(answer, name).map(|feature| (feature.can_switch, feature.is_on));
+    fn parses_features() {
+        let read = |answer: &[u8], name| {
+            parse_feature(answer, name).map(|feature| (feature.can_switch, feature.is_on))
+        };
         assert_eq!(read(&answer(true, &[(FEATURE, true)]), FEATURE), Some((true, true)));
         assert_eq!(read(&answer(true, &[("rx-gro", true)]), FEATURE), Some((true, false)));
         assert_eq!(read(&answer(false, &[]), FEATURE), Some((false, false)));
@@ -129,17 +130,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (feature(&bytes, FEATURE), Received::parse(&bytes).map(|set| is_set(&set, FEATURE)));
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = (parse_feature(&bytes, FEATURE), ReceivedAttributes::parse(&bytes).map(|set| is_set(&set, FEATURE)));
         }
 
         #[test]
-        fn takes_a_damaged_answer(at in 0_usize..200, byte: u8, length in 0_usize..200) {
+        fn accepts_a_damaged_answer(at in 0_usize..200, byte: u8, length in 0_usize..200) {
             let mut bytes = answer(true, &[(FEATURE, true)]);
             let at = at % bytes.len();
             bytes[at] = byte;
             bytes.truncate(length);
-            let _ = feature(&bytes, FEATURE);
+            let _ = parse_feature(&bytes, FEATURE);
         }
     }
 }

@@ -1,48 +1,48 @@
-//! Parts of the kernel that are known by name: generic netlink families.
+//! Generic netlink families: subsystems of the kernel that are identified by name.
 
 use netlink_sys::protocols::NETLINK_GENERIC;
 
-use super::attribute::{Attributes, Received};
-use super::{Connection, Request, unreadable};
+use super::attribute::{Attributes, ReceivedAttributes};
+use super::{NetlinkConnection, NetlinkRequest, invalid_answer};
 use crate::HostError;
 
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
-/// All families that are used here have this version.
+/// Version of all families that are used here.
 const VERSION: u8 = 1;
 const HEADER: usize = 4;
 const ENOENT: i32 = 2;
 
-/// A command to a family.
+/// Command to a family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::linux) struct Command {
+pub(in crate::linux) struct FamilyCommand {
     pub(super) number: u8,
     pub(super) attributes: Attributes,
 }
 
-impl Command {
-    /// Returns the message that carries it to the family with this number.
-    pub(super) fn request(&self, family: u16) -> Request {
-        Request { kind: family, body: self.attributes.after(&[self.number, VERSION, 0, 0]) }
+impl FamilyCommand {
+    /// Returns the message with this command for the family with this number.
+    pub(super) fn request(&self, family: u16) -> NetlinkRequest {
+        NetlinkRequest { kind: family, body: self.attributes.after(&[self.number, VERSION, 0, 0]) }
     }
 }
 
-/// A connection to a family.
+/// Connection to a family.
 pub(in crate::linux) struct Family {
-    connection: Connection,
+    connection: NetlinkConnection,
     id: u16,
 }
 
 impl Family {
-    /// Connects to the family of this name; `None` when this kernel has none, or its module is not loaded.
+    /// Connects to the family with this name; `None` if the kernel does not have it, or its module is not loaded.
     pub(in crate::linux) fn open(name: &str) -> Result<Option<Self>, HostError> {
-        let attempt = format!("find the kernel's part {name}");
-        let mut connection = Connection::open(NETLINK_GENERIC)?;
-        match connection.get(&find(name).request(GENL_ID_CTRL), &attempt) {
+        let attempt = format!("find the netlink family {name}");
+        let mut connection = NetlinkConnection::open(NETLINK_GENERIC)?;
+        match connection.get(&get_family(name).request(GENL_ID_CTRL), &attempt) {
             Ok(answer) => {
-                let id = family_id(&answer).ok_or_else(|| unreadable(&attempt))?;
+                let id = parse_family_id(&answer).ok_or_else(|| invalid_answer(&attempt))?;
                 Ok(Some(Self { connection, id }))
             }
             Err(error) if error.errno() == Some(ENOENT) => Ok(None),
@@ -50,29 +50,38 @@ impl Family {
         }
     }
 
-    /// Reads one object; returns the attributes of the answer, as they came.
-    pub(in crate::linux) fn get(&mut self, command: &Command, attempt: &str) -> Result<Vec<u8>, HostError> {
+    /// Reads one object and returns the attributes of the answer.
+    pub(in crate::linux) fn get(
+        &mut self,
+        command: &FamilyCommand,
+        attempt: &str,
+    ) -> Result<Vec<u8>, HostError> {
         let mut answer = self.connection.get(&command.request(self.id), attempt)?;
         if answer.len() < HEADER {
-            return Err(unreadable(attempt));
+            return Err(invalid_answer(attempt));
         }
         Ok(answer.split_off(HEADER))
     }
 
-    /// Changes something, and waits until the kernel has done it.
-    pub(in crate::linux) fn change(&mut self, command: &Command, attempt: &str) -> Result<(), HostError> {
+    /// Sends a command that changes something, and waits for the acknowledgment.
+    pub(in crate::linux) fn change(
+        &mut self,
+        command: &FamilyCommand,
+        attempt: &str,
+    ) -> Result<(), HostError> {
         self.connection.change(&command.request(self.id), attempt)
     }
 }
 
-/// Asks which number the family of this name has.
-pub(super) fn find(name: &str) -> Command {
+/// Returns the request for the number of a family.
+pub(super) fn get_family(name: &str) -> FamilyCommand {
     let attributes = Attributes::default().with_text(CTRL_ATTR_FAMILY_NAME, name);
-    Command { number: CTRL_CMD_GETFAMILY, attributes }
+    FamilyCommand { number: CTRL_CMD_GETFAMILY, attributes }
 }
 
-pub(in crate::linux) fn family_id(answer: &[u8]) -> Option<u16> {
-    Received::parse(answer.get(HEADER..)?)?.u16(CTRL_ATTR_FAMILY_ID)
+/// Parses the answer to [`get_family`].
+pub(in crate::linux) fn parse_family_id(answer: &[u8]) -> Option<u16> {
+    ReceivedAttributes::parse(answer.get(HEADER..)?)?.u16(CTRL_ATTR_FAMILY_ID)
 }
 
 #[cfg(test)]
@@ -82,15 +91,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_knows_itself_and_no_nonsense() {
+    fn the_controller_family_is_found_and_an_unknown_one_is_not() {
         assert_eq!(Family::open("nlctrl").unwrap().map(|family| family.id), Some(GENL_ID_CTRL));
         assert!(Family::open("no-such-family").unwrap().is_none());
     }
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = family_id(&bytes);
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = parse_family_id(&bytes);
         }
     }
 }

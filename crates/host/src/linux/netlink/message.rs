@@ -1,6 +1,6 @@
-//! Messages of the kernel, and what they mean to the one who sent a request.
+//! Netlink messages of the kernel.
 
-use super::attribute::Received;
+use super::attribute::ReceivedAttributes;
 
 const NLMSG_NOOP: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
@@ -12,49 +12,49 @@ const NLM_F_ACK_TLVS: u16 = 0x200;
 pub(super) const NLMSG_HEADER: usize = 16;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// A message of the kernel.
+/// Message of the kernel.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::linux) struct Message<'a> {
+pub(in crate::linux) struct NetlinkMessage<'a> {
     pub(in crate::linux) kind: u16,
     flags: u16,
     pub(super) sequence: u32,
     pub(in crate::linux) payload: &'a [u8],
 }
 
-/// Returns the messages that were received at once. What follows an unreadable one is lost.
-pub(in crate::linux) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+/// Returns the messages in one datagram. Messages after an invalid one are lost.
+pub(in crate::linux) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkMessage<'_>> {
     std::iter::from_fn(move || {
-        let (message, length) = first(bytes)?;
+        let (message, length) = first_message(bytes)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
 }
 
-/// Returns the messages that were received at once; `None` when they are not all that was received. A list that lacks
-/// some must not be taken for whole.
-pub(in crate::linux) fn all_messages(bytes: &[u8]) -> Option<Vec<Message<'_>>> {
+/// Returns the messages in one datagram; `None` if some of them are invalid, because an incomplete list must not count
+/// as complete.
+pub(in crate::linux) fn all_messages(bytes: &[u8]) -> Option<Vec<NetlinkMessage<'_>>> {
     let found: Vec<_> = messages(bytes).collect();
     let lengths = found.iter().map(|message| (NLMSG_HEADER + message.payload.len()).next_multiple_of(4));
     (lengths.sum::<usize>() >= bytes.len()).then_some(found)
 }
 
-fn first(bytes: &[u8]) -> Option<(Message<'_>, usize)> {
+fn first_message(bytes: &[u8]) -> Option<(NetlinkMessage<'_>, usize)> {
     let header = bytes.first_chunk::<NLMSG_HEADER>()?;
     let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let length = usize::try_from(word(0)).ok()?;
     let payload = bytes.get(NLMSG_HEADER..length)?;
-    Some((Message { kind: half(4), flags: half(6), sequence: word(8), payload }, length))
+    Some((NetlinkMessage { kind: half(4), flags: half(6), sequence: word(8), payload }, length))
 }
 
-/// The meaning of a message to the one who sent a request.
+/// Reply of the kernel to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::linux) enum Reply<'a> {
     Data(&'a [u8]),
     Done,
-    /// Nothing: to be skipped.
+    /// No content; to be skipped.
     Empty,
-    /// The list may not be whole: things changed while they were listed, or data was lost.
+    /// The list may be incomplete: objects changed while they were listed, or data was lost.
     Incomplete,
     Refused {
         errno: i32,
@@ -63,7 +63,7 @@ pub(in crate::linux) enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    pub(in crate::linux) fn of(message: &Message<'a>) -> Self {
+    pub(in crate::linux) fn from_message(message: &NetlinkMessage<'a>) -> Self {
         if message.flags & NLM_F_DUMP_INTR != 0 {
             return Self::Incomplete;
         }
@@ -76,25 +76,25 @@ impl<'a> Reply<'a> {
         match message.payload.split_first_chunk::<4>() {
             Some((code, rest)) if i32::from_ne_bytes(*code) < 0 => Self::Refused {
                 errno: i32::from_ne_bytes(*code).saturating_neg(),
-                message: explanation(message, rest),
+                message: error_text(message, rest),
             },
             _ => Self::Done,
         }
     }
 }
 
-/// Returns the kernel's words. In a refusal they follow the request's header, when the request itself is left out.
-fn explanation(message: &Message<'_>, rest: &[u8]) -> Option<String> {
+/// Returns the text of an error. It follows the header of the request, if the request itself is left out.
+fn error_text(message: &NetlinkMessage<'_>, rest: &[u8]) -> Option<String> {
     if message.flags & NLM_F_ACK_TLVS == 0 {
         return None;
     }
-    let words = match message.kind {
+    let attributes = match message.kind {
         NLMSG_DONE => rest,
         _ if message.flags & NLM_F_CAPPED == 0 => return None,
         _ => rest.get(NLMSG_HEADER..)?,
     };
-    let words = Received::parse(words)?.text(NLMSGERR_ATTR_MSG)?;
-    Some(words.trim_end_matches('.').to_owned()).filter(|words| !words.is_empty())
+    let text = ReceivedAttributes::parse(attributes)?.text(NLMSGERR_ATTR_MSG)?;
+    Some(text.trim_end_matches('.').to_owned()).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_the_kernels_words() {
+    fn an_error_contains_the_text_of_the_kernel() {
         let mut payload = (-22_i32).to_ne_bytes().to_vec();
         payload.extend([0; NLMSG_HEADER]);
         payload.extend(9_u16.to_ne_bytes());
@@ -124,22 +124,25 @@ mod tests {
         let bytes = packet(NLMSG_ERROR, NLM_F_CAPPED | NLM_F_ACK_TLVS, 7, &payload);
         let message = messages(&bytes).next().unwrap();
         assert_eq!(message.sequence, 7);
-        assert_eq!(Reply::of(&message), Reply::Refused { errno: 22, message: Some("too".to_owned()) });
+        assert_eq!(
+            Reply::from_message(&message),
+            Reply::Refused { errno: 22, message: Some("too".to_owned()) }
+        );
     }
 
     #[test]
-    fn no_error_is_done() {
+    fn an_error_message_with_code_zero_is_done() {
         for kind in [NLMSG_ERROR, NLMSG_DONE] {
             let bytes = packet(kind, NLM_F_CAPPED, 1, &[0; 20]);
-            assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Done);
+            assert_eq!(Reply::from_message(&messages(&bytes).next().unwrap()), Reply::Done);
         }
     }
 
     #[test]
-    fn several_messages_come_at_once() {
+    fn a_datagram_may_contain_several_messages() {
         let bytes = [packet(16, 2, 3, &[1; 5]), vec![0; 3], packet(NLMSG_DONE, 2, 3, &[0; 4])].concat();
         let replies: Vec<Vec<u8>> = messages(&bytes)
-            .map(|message| match Reply::of(&message) {
+            .map(|message| match Reply::from_message(&message) {
                 Reply::Data(payload) => payload.to_vec(),
                 other => format!("{other:?}").into_bytes(),
             })
@@ -148,25 +151,25 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_interrupted_is_not_believed() {
+    fn an_interrupted_list_is_incomplete() {
         let bytes = packet(16, NLM_F_DUMP_INTR, 3, &[1; 4]);
-        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Incomplete);
+        assert_eq!(Reply::from_message(&messages(&bytes).next().unwrap()), Reply::Incomplete);
     }
 
     #[test]
-    fn a_list_that_lost_data_is_not_believed() {
+    fn a_list_with_lost_data_is_incomplete() {
         let bytes = packet(NLMSG_OVERRUN, 0, 3, &[]);
-        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Incomplete);
+        assert_eq!(Reply::from_message(&messages(&bytes).next().unwrap()), Reply::Incomplete);
     }
 
     #[test]
-    fn a_message_that_means_nothing_is_no_data() {
+    fn a_noop_message_is_empty() {
         let bytes = packet(NLMSG_NOOP, 0, 3, &[1; 4]);
-        assert_eq!(Reply::of(&messages(&bytes).next().unwrap()), Reply::Empty);
+        assert_eq!(Reply::from_message(&messages(&bytes).next().unwrap()), Reply::Empty);
     }
 
     #[test]
-    fn messages_with_something_else_behind_them_are_not_all() {
+    fn messages_followed_by_invalid_bytes_are_not_complete() {
         let one = [&20_u32.to_ne_bytes()[..], &[0; 16]].concat();
         assert_eq!(all_messages(&one).map(|found| found.len()), Some(1));
         assert_eq!(all_messages(&[&one[..], &one].concat()).map(|found| found.len()), Some(2));
@@ -176,13 +179,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn takes_any_bytes(
+        fn accepts_any_bytes(
             bytes in prop::collection::vec(any::<u8>(), 0..80),
             kind in 0_u16..6,
             flags: u16,
         ) {
-            messages(&bytes).for_each(|message| drop(Reply::of(&message)));
-            messages(&packet(kind, flags | 0x300, 1, &bytes)).for_each(|message| drop(Reply::of(&message)));
+            messages(&bytes).for_each(|message| drop(Reply::from_message(&message)));
+            messages(&packet(kind, flags | 0x300, 1, &bytes)).for_each(|message| drop(Reply::from_message(&message)));
         }
     }
 }

@@ -1,29 +1,31 @@
-//! The bytes of every request, as the lab's kernels and cards take them: a change here is a change of what is sent.
+//! Bytes of every request, as they were tested with the kernels and cards of the lab. A changed test means a changed
+//! request.
 
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::EswitchMode;
 
-use super::devlink::{self, Handle};
+use super::devlink::{self, DevlinkHandle};
 use super::rtnl::requests as rtnl;
-use super::{Request, ethtool, generic, rdma, vdpa};
+use super::{NetlinkRequest, ethtool, generic, rdma, vdpa};
 
-/// Any index of an interface, and any number of a generic family.
+/// Arbitrary index of an interface.
 const INDEX: u32 = 7777;
+/// Arbitrary number of a generic family.
 const FAMILY: u16 = 30;
 
 #[track_caller]
-fn assert_bytes(request: &Request, kind: u16, expected: &str) {
+fn assert_bytes(request: &NetlinkRequest, kind: u16, expected: &str) {
     let found = request.body.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     assert_eq!((request.kind, found.as_str()), (kind, expected));
 }
 
 #[track_caller]
-fn assert_command(command: &generic::Command, expected: &str) {
+fn assert_command(command: &generic::FamilyCommand, expected: &str) {
     assert_bytes(&command.request(FAMILY), FAMILY, expected);
 }
 
 #[test]
-fn of_rtnetlink() {
+fn requests_of_rtnetlink() {
     assert_bytes(&rtnl::get(INDEX), 18, "00000000611e0000000000000000000008001d0009000000");
     assert_bytes(&rtnl::list(), 18, "0000000000000000000000000000000008001d0008000000");
     assert_bytes(&rtnl::list_routes(), 26, "000000000000000000000000");
@@ -47,9 +49,9 @@ fn of_rtnetlink() {
 }
 
 #[test]
-fn of_devlink() {
-    let device = Handle::pci("0000:03:00.1".parse().unwrap());
-    assert_command(&generic::find("devlink"), "030100000c0002006465766c696e6b00");
+fn requests_of_devlink() {
+    let device = DevlinkHandle::pci("0000:03:00.1".parse().unwrap());
+    assert_command(&generic::get_family("devlink"), "030100000c0002006465766c696e6b00");
     assert_command(
         &devlink::get_eswitch(&device),
         "1d010000080001007063690011000200303030303a30333a30302e3100000000",
@@ -73,7 +75,7 @@ fn of_devlink() {
 }
 
 #[test]
-fn of_ethtool() {
+fn requests_of_ethtool() {
     assert_command(&ethtool::get_features(INDEX), "0b0100000c00018008000100611e0000");
     assert_command(
         &ethtool::set_feature(INDEX, "hw-tc-offload", true),
@@ -88,21 +90,21 @@ fn of_ethtool() {
 }
 
 #[test]
-fn of_vdpa() {
-    let (name, of) = ("vdpa:0000:03:00.1", "0000:03:00.1");
+fn requests_of_vdpa() {
+    let (name, parent) = ("vdpa:0000:03:00.1", "0000:03:00.1");
     assert_command(
-        &vdpa::make(name, Some("pci"), of, Some(32)),
+        &vdpa::create(name, Some("pci"), parent, Some(32)),
         "0301000016000400766470613a303030303a30333a30302e310000000800010070636900110002003030\
          30303a30333a30302e310000000006000c0020000000",
     );
     assert_command(
-        &vdpa::make("vdpa:x", None, "vdpasim_net", None),
+        &vdpa::create("vdpa:x", None, "vdpasim_net", None),
         "030100000b000400766470613a780000100002007664706173696d5f6e657400",
     );
     assert_command(&vdpa::remove(name), "0401000016000400766470613a303030303a30333a30302e31000000");
 }
 
 #[test]
-fn of_rdma() {
+fn requests_of_rdma() {
     assert_bytes(&rdma::get_system(), 5126, "");
 }

@@ -1,6 +1,5 @@
-//! Network interfaces, routes and addresses, through rtnetlink. Interfaces always by index: names change.
-//!
-//! One file for each kind of object.
+//! Messages of rtnetlink: interfaces, addresses, routes and next hops, with one module for each kind of object.
+//! Interfaces are identified by index, because names change.
 
 mod address;
 mod link;
@@ -8,7 +7,7 @@ mod next_hop;
 mod route;
 mod vf;
 
-pub(in crate::linux) use address::Address;
+pub(in crate::linux) use address::InterfaceAddress;
 pub(in crate::linux) use link::{Link, is_virtual};
 pub(in crate::linux) use next_hop::NextHop;
 pub(in crate::linux) use route::Route;
@@ -19,7 +18,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use vfleet_api::{Guid, MacAddr};
 
-use super::{Connection, unreadable};
+use super::{NetlinkConnection, invalid_answer};
 use crate::HostError;
 
 pub(in crate::linux) const RTM_NEWLINK: u16 = 16;
@@ -34,10 +33,10 @@ pub(in crate::linux) const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEXTHOP: u16 = 106;
 
-/// EACCES, EINVAL, ENODEV, ENETUNREACH, EHOSTUNREACH: no route leads there.
+/// Errors if there is no route: EACCES, EINVAL, ENODEV, ENETUNREACH, EHOSTUNREACH.
 const NO_ROUTE: [i32; 5] = [13, 22, 19, 101, 113];
 
-/// Requests, for the comparison of their bytes.
+/// Requests for the tests of their bytes.
 #[cfg(test)]
 pub(super) mod requests {
     pub(in crate::linux::netlink) use super::address::list as list_addresses;
@@ -47,22 +46,22 @@ pub(super) mod requests {
     pub(in crate::linux::netlink) use super::vf::{set_guid, set_mac};
 }
 
-/// A connection to the kernel's network.
-pub(in crate::linux) struct Rtnl(Connection);
+/// Connection to rtnetlink.
+pub(in crate::linux) struct Rtnl(NetlinkConnection);
 
 impl Rtnl {
     pub(in crate::linux) fn open() -> Result<Self, HostError> {
-        Connection::open(NETLINK_ROUTE).map(Self)
+        NetlinkConnection::open(NETLINK_ROUTE).map(Self)
     }
 
-    /// Reads the interface with this index, with what it keeps for its VFs.
+    /// Reads the interface with this index, including the settings of its VFs.
     pub(in crate::linux) fn link(&mut self, index: u32) -> Result<Link, HostError> {
         let attempt = format!("read interface {index}");
         let answer = self.0.get(&link::get(index), &attempt)?;
-        Link::parse(&answer).ok_or_else(|| unreadable(&attempt))
+        Link::parse(&answer).ok_or_else(|| invalid_answer(&attempt))
     }
 
-    /// Lists all interfaces of this network namespace, without what they keep for VFs.
+    /// Lists all interfaces of this network namespace, without the settings of VFs.
     pub(in crate::linux) fn links(&mut self) -> Result<Vec<Link>, HostError> {
         self.0.dump(&link::list(), "list the network interfaces", Link::parse)
     }
@@ -72,24 +71,27 @@ impl Rtnl {
         self.0.dump(&route::list(), "list the routes", Route::parse)
     }
 
-    /// Returns the interfaces that a packet to this address would leave by; none where no route leads there.
-    pub(in crate::linux) fn interfaces_towards(&mut self, address: IpAddr) -> Result<Vec<u32>, HostError> {
+    /// Returns the interfaces of the route to an address; none if there is no route.
+    pub(in crate::linux) fn interfaces_of_route_to(
+        &mut self,
+        address: IpAddr,
+    ) -> Result<Vec<u32>, HostError> {
         let attempt = format!("find the route to {address}");
         match self.0.get(&route::get(address), &attempt) {
-            Ok(answer) => Ok(Route::parse(&answer).ok_or_else(|| unreadable(&attempt))?.interfaces),
+            Ok(answer) => Ok(Route::parse(&answer).ok_or_else(|| invalid_answer(&attempt))?.interfaces),
             Err(error) if error.errno().is_some_and(|errno| NO_ROUTE.contains(&errno)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }
 
-    /// Lists all next hops that routes name by an id.
+    /// Lists all next hop objects.
     pub(in crate::linux) fn next_hops(&mut self) -> Result<Vec<NextHop>, HostError> {
         self.0.dump(&next_hop::list(), "list the next hops", NextHop::parse)
     }
 
     /// Lists all addresses of interfaces.
-    pub(in crate::linux) fn addresses(&mut self) -> Result<Vec<Address>, HostError> {
-        self.0.dump(&address::list(), "list the addresses", Address::parse)
+    pub(in crate::linux) fn addresses(&mut self) -> Result<Vec<InterfaceAddress>, HostError> {
+        self.0.dump(&address::list(), "list the addresses", InterfaceAddress::parse)
     }
 
     pub(in crate::linux) fn set_up(&mut self, index: u32, attempt: &str) -> Result<(), HostError> {
@@ -110,7 +112,7 @@ impl Rtnl {
         self.0.change(&vf::set_mac(pf_index, vf, mac), attempt)
     }
 
-    /// Sets the node and the port GUID that an InfiniBand PF keeps for a VF.
+    /// Sets the node GUID and the port GUID of a VF through its InfiniBand PF.
     pub(in crate::linux) fn set_vf_guid(
         &mut self,
         pf_index: u32,
@@ -127,20 +129,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_describes_its_loopback() {
+    fn the_loopback_interface_is_read() {
         let mut rtnl = Rtnl::open().unwrap();
         let link = rtnl.link(1).unwrap();
         assert_eq!((link.index, link.name.as_str(), link.mac), (1, "lo", Some(MacAddr::ZERO)));
         assert!(link.mtu > 0 && link.vf_macs.is_empty());
         assert!(rtnl.links().unwrap().contains(&link));
-        let loopback = Address { index: 1, is_global: false, ip: Some([127, 0, 0, 1].into()) };
+        let loopback = InterfaceAddress { index: 1, is_global: false, ip: Some([127, 0, 0, 1].into()) };
         assert!(rtnl.addresses().unwrap().contains(&loopback));
         rtnl.routes().unwrap();
-        assert_eq!(rtnl.interfaces_towards([127, 0, 0, 1].into()).unwrap(), [1]);
+        assert_eq!(rtnl.interfaces_of_route_to([127, 0, 0, 1].into()).unwrap(), [1]);
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_no_such_device() {
+    fn reading_a_missing_interface_is_an_error() {
         let error = Rtnl::open().unwrap().link(999_999).unwrap_err();
         assert_eq!((error.errno(), error.reason()), (Some(19), "NetlinkRefused"));
         assert_eq!(error.to_string(), "cannot read interface 999999");

@@ -1,4 +1,4 @@
-//! Just enough HTTP for a metadata service.
+//! Minimal HTTP client for metadata services.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,39 +6,39 @@ use std::time::{Duration, Instant};
 
 use crate::HostError;
 
-/// No answer of a metadata service is longer.
-const LONGEST: usize = 1 << 20;
+/// Maximum length of a response.
+const RESPONSE_LIMIT: usize = 1 << 20;
 
-/// A metadata service, and when it must have answered all our questions.
+/// Metadata service with a deadline for all requests together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Service {
     address: SocketAddr,
-    end: Instant,
+    deadline: Instant,
 }
 
 impl Service {
     pub(super) fn new(address: SocketAddr, limit: Duration) -> Self {
-        Self { address, end: Instant::now() + limit }
+        Self { address, deadline: Instant::now() + limit }
     }
 
-    /// What it answers to a GET.
+    /// Returns the body of the response to a GET request.
     pub(super) fn get(self, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
         self.request("GET", path, headers)
     }
 
-    /// What it answers to a PUT without a body.
+    /// Returns the body of the response to a PUT request without a body.
     pub(super) fn put(self, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
         self.request("PUT", path, headers)
     }
 
     fn request(self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<String, HostError> {
         let failed = |source| HostError::Metadata { url: format!("http://{}{path}", self.address), source };
-        let answer = self.exchange(&self.head(method, path, headers)).map_err(failed)?;
-        body(&answer).map_err(failed)
+        let response = self.exchange(&self.format_head(method, path, headers)).map_err(failed)?;
+        parse_body(&response).map_err(failed)
     }
 
-    /// HTTP/1.0: the answer ends with the connection, and is never in pieces.
-    fn head(self, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+    /// Formats the request. With HTTP/1.0 the response ends with the connection and is never chunked.
+    fn format_head(self, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
         let mut lines = vec![format!("{method} {path} HTTP/1.0"), format!("Host: {}", self.address.ip())];
         lines.push("Content-Length: 0".to_owned());
         lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
@@ -46,47 +46,47 @@ impl Service {
     }
 
     fn exchange(self, request: &str) -> io::Result<Vec<u8>> {
-        let mut stream = TcpStream::connect_timeout(&self.address, self.left()?)?;
-        stream.set_write_timeout(Some(self.left()?))?;
+        let mut stream = TcpStream::connect_timeout(&self.address, self.remaining()?)?;
+        stream.set_write_timeout(Some(self.remaining()?))?;
         stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        let mut piece = [0; 4096];
+        let mut response = Vec::new();
+        let mut buffer = [0; 4096];
         loop {
-            stream.set_read_timeout(Some(self.left()?))?;
-            let length = stream.read(&mut piece)?;
-            answer.extend_from_slice(&piece[..length]);
+            stream.set_read_timeout(Some(self.remaining()?))?;
+            let length = stream.read(&mut buffer)?;
+            response.extend_from_slice(&buffer[..length]);
             if length == 0 {
-                return Ok(answer);
+                return Ok(response);
             }
-            if answer.len() > LONGEST {
-                return Err(io::Error::other("the answer is too long"));
+            if response.len() > RESPONSE_LIMIT {
+                return Err(io::Error::other("response is too long"));
             }
         }
     }
 
-    fn left(self) -> io::Result<Duration> {
-        let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    fn remaining(self) -> io::Result<Duration> {
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(remaining) }
     }
 }
 
-/// The body of an answer that says that all is well.
-pub(in super::super) fn body(answer: &[u8]) -> io::Result<String> {
-    let nonsense = || io::Error::other("the answer is no HTTP");
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or_else(nonsense)?;
-    let (head, body) = (String::from_utf8_lossy(&answer[..end]), &answer[end + 4..]);
-    let status = head.lines().next().ok_or_else(nonsense)?;
-    let code = status.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).ok_or_else(nonsense)?;
+/// Returns the body of a response with status 200.
+pub(in super::super) fn parse_body(response: &[u8]) -> io::Result<String> {
+    let invalid = || io::Error::other("response is not HTTP");
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or_else(invalid)?;
+    let (head, body) = (String::from_utf8_lossy(&response[..end]), &response[end + 4..]);
+    let status = head.lines().next().ok_or_else(invalid)?;
+    let code = status.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).ok_or_else(invalid)?;
     if code != "200" {
-        return Err(io::Error::other(format!("the service says: {status}")));
+        return Err(io::Error::other(format!("unexpected status: {status}")));
     }
-    let announced = head
+    let content_length = head
         .lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .map(|(_, length)| length.trim().parse::<usize>().map_err(|_| nonsense()));
-    if announced.transpose()?.is_some_and(|length| length > body.len()) {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer ends early"));
+        .map(|(_, length)| length.trim().parse::<usize>().map_err(|_| invalid()));
+    if content_length.transpose()?.is_some_and(|length| length > body.len()) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "response ends early"));
     }
     Ok(String::from_utf8_lossy(body).into_owned())
 }
@@ -100,44 +100,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_that_never_answers_is_given_up() {
+    fn a_request_to_a_silent_service_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let service = Service::new(listener.local_addr().unwrap(), Duration::from_millis(100));
         let error = service.get("/x", &[]).unwrap_err();
         assert_eq!(error.reason(), "MetadataFailed");
-        assert!(service.left().is_err());
+        assert!(service.remaining().is_err());
     }
 
     #[test]
-    fn only_a_whole_and_good_answer_counts() {
-        assert_eq!(body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nhello").unwrap(), "hello");
-        assert_eq!(body(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap(), "hello");
-        for (answer, words) in [
+    fn only_a_complete_response_with_status_200_is_accepted() {
+        assert_eq!(parse_body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nhello").unwrap(), "hello");
+        assert_eq!(parse_body(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap(), "hello");
+        for (response, expected) in [
             (&b"HTTP/1.1 404 Not Found\r\n\r\n<html>"[..], "404 Not Found"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "ends early"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello", "no HTTP"),
-            (b"HTTP/1.1 200 OK", "no HTTP"),
-            (b"SSH-2.0\r\n\r\n", "no HTTP"),
-            (b"", "no HTTP"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello", "not HTTP"),
+            (b"HTTP/1.1 200 OK", "not HTTP"),
+            (b"SSH-2.0\r\n\r\n", "not HTTP"),
+            (b"", "not HTTP"),
         ] {
-            let error = body(answer).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
+            let error = parse_body(response).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = body(&bytes);
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_body(&bytes);
         }
 
         #[test]
-        fn takes_a_damaged_answer(at in 0..60_usize, byte: u8) {
-            let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer: EC2ws\r\n\r\nhello".to_vec();
-            if let Some(found) = answer.get_mut(at) {
+        fn accepts_a_damaged_response(at in 0..60_usize, byte: u8) {
+            let mut response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer: EC2ws\r\n\r\nhello".to_vec();
+            if let Some(found) = response.get_mut(at) {
                 *found = byte;
             }
-            let _ = body(&answer);
+            let _ = parse_body(&response);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The networks of a machine in OpenStack: from its config drive where that is mounted, else from the metadata service.
+//! Networks of a machine on OpenStack, from its config drive if that is mounted, else from the metadata service.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,30 +11,30 @@ use super::Networks;
 use super::http::Service;
 use crate::HostError;
 use crate::linux::root::HostRoot;
-use crate::linux::{durable, sysfs};
+use crate::linux::{atomic_file, sysfs};
 
-/// The first version of the metadata that has all that is needed.
+/// Directory of the oldest version of the metadata that has all needed fields.
 const DIRECTORY: &str = "openstack/2018-08-27";
-/// How a config drive is labelled.
+/// Path of a config drive by its label.
 const DRIVE: &str = "/dev/disk/by-label/config-2";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NetworkData {
-    links: Vec<Link>,
-    networks: Vec<Network>,
+    links: Vec<MetadataLink>,
+    networks: Vec<MetadataNetwork>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Link {
+struct MetadataLink {
     id: String,
     ethernet_mac_address: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Network {
+struct MetadataNetwork {
     link: String,
     network_id: String,
 }
@@ -42,38 +42,39 @@ struct Network {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MetaData {
-    devices: Vec<Device>,
+    devices: Vec<MetadataDevice>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Device {
+struct MetadataDevice {
     mac: Option<String>,
     address: Option<String>,
 }
 
-pub(super) fn networks(root: &HostRoot, service: Service) -> Result<Networks, HostError> {
-    let drive = mounted_drive(root)?;
+/// Reads the networks of the machine.
+pub(super) fn read_networks(root: &HostRoot, service: Service) -> Result<Networks, HostError> {
+    let drive = find_mounted_drive(root)?;
     let read = |name: &str| match &drive {
-        Some(drive) => file(&drive.join(DIRECTORY).join(name)),
+        Some(drive) => read_file(&drive.join(DIRECTORY).join(name)),
         None => service.get(&format!("/{DIRECTORY}/{name}"), &[]),
     };
-    from_texts(&read("network_data.json")?, &read("meta_data.json")?)
+    parse_networks(&read("network_data.json")?, &read("meta_data.json")?)
 }
 
-/// Returns the networks that both files together describe.
-pub(in super::super) fn from_texts(network_data: &str, meta_data: &str) -> Result<Networks, HostError> {
-    Ok(joined(&parse(network_data, "network_data.json")?, &parse(meta_data, "meta_data.json")?))
+/// Parses the two metadata files of a machine.
+pub(in super::super) fn parse_networks(network_data: &str, meta_data: &str) -> Result<Networks, HostError> {
+    Ok(join(&parse(network_data, "network_data.json")?, &parse(meta_data, "meta_data.json")?))
 }
 
 fn parse<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, HostError> {
-    let nonsense =
+    let invalid =
         |error: serde_json::Error| HostError::Metadata { url: name.to_owned(), source: error.into() };
-    serde_json::from_str(text).map_err(nonsense)
+    serde_json::from_str(text).map_err(invalid)
 }
 
-/// A network has a link, a link has a MAC, and a device with that MAC may have an address.
-fn joined(network_data: &NetworkData, meta_data: &MetaData) -> Networks {
+/// Joins networks, links (by id) and devices (by MAC address).
+fn join(network_data: &NetworkData, meta_data: &MetaData) -> Networks {
     let macs: BTreeMap<&str, MacAddr> = network_data
         .links
         .iter()
@@ -82,7 +83,7 @@ fn joined(network_data: &NetworkData, meta_data: &MetaData) -> Networks {
     let mut networks = Networks::default();
     for network in network_data.networks.iter().filter(|network| !network.network_id.is_empty()) {
         if let Some(mac) = macs.get(network.link.as_str()) {
-            // One link may have several subnets of its network.
+            // A link has one entry for each subnet of its network.
             let name = || format!("openstack/NetworkID:{}", network.network_id);
             networks.by_mac.entry(*mac).or_insert_with(name);
         }
@@ -98,22 +99,23 @@ fn joined(network_data: &NetworkData, meta_data: &MetaData) -> Networks {
     networks
 }
 
-fn file(path: &Path) -> Result<String, HostError> {
-    let nothing = || sysfs::failed("read", path, std::io::ErrorKind::NotFound.into());
-    durable::read_text(path)?.ok_or_else(nothing)
+fn read_file(path: &Path) -> Result<String, HostError> {
+    let missing = || sysfs::failed("read", path, std::io::ErrorKind::NotFound.into());
+    atomic_file::read_text(path)?.ok_or_else(missing)
 }
 
-/// Where the config drive is mounted, if it is.
-fn mounted_drive(root: &HostRoot) -> Result<Option<PathBuf>, HostError> {
+/// Returns where the config drive is mounted; `None` if it is not mounted.
+fn find_mounted_drive(root: &HostRoot) -> Result<Option<PathBuf>, HostError> {
     let Some(device) = sysfs::target_name(&root.at(DRIVE))? else { return Ok(None) };
-    // Those of the host's first process, which sees all of the host's mounts.
-    let Some(mounts) = durable::read_text(&root.proc("1/mounts"))? else { return Ok(None) };
-    Ok(mount_point(&mounts, &format!("/dev/{device}")).map(|path| root.at(path)))
+    // Mounts of the first process of the host, which sees all mounts of the host.
+    let Some(mounts) = atomic_file::read_text(&root.proc("1/mounts"))? else { return Ok(None) };
+    Ok(find_mount_point(&mounts, &format!("/dev/{device}")).map(|path| root.at(path)))
 }
 
-pub(in super::super) fn mount_point<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
-    let mut words = mounts.lines().map(str::split_whitespace);
-    words.find_map(|mut words| (words.next()? == device).then(|| words.next()).flatten())
+/// Returns the mount point of `device` in the text of `/proc/mounts`.
+pub(in super::super) fn find_mount_point<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
+    let mut lines = mounts.lines().map(str::split_whitespace);
+    lines.find_map(|mut fields| (fields.next()? == device).then(|| fields.next()).flatten())
 }
 
 #[cfg(test)]
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn networks_are_found_by_mac_and_by_address() {
-        let networks = from_texts(NETWORK_DATA, META_DATA).unwrap();
+        let networks = parse_networks(NETWORK_DATA, META_DATA).unwrap();
         let mac = |last: u8| MacAddr([0xfa, 0x16, 0x3e, 0, 0, last]);
         let second = "openstack/NetworkID:78a0b4a2-0b75-4b5a-a2d4-1a4f2a6e9a11";
         assert_eq!(networks.by_mac.len(), 2);
@@ -156,27 +158,27 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_named() {
-        let error = from_texts("{", "{}").unwrap_err();
+    fn the_error_names_the_damaged_file() {
+        let error = parse_networks("{", "{}").unwrap_err();
         assert_eq!(error.to_string(), "cannot get network_data.json");
     }
 
     #[test]
-    fn the_drive_is_found_among_the_mounts() {
+    fn the_mount_point_of_the_drive_is_found() {
         let mounts = "/dev/vda1 / ext4 rw 0 0\n/dev/vdb /mnt/config iso9660 ro 0 0\n";
-        assert_eq!(mount_point(mounts, "/dev/vdb"), Some("/mnt/config"));
-        assert_eq!(mount_point(mounts, "/dev/vd"), None);
+        assert_eq!(find_mount_point(mounts, "/dev/vdb"), Some("/mnt/config"));
+        assert_eq!(find_mount_point(mounts, "/dev/vd"), None);
     }
 
     proptest! {
         #[test]
-        fn takes_damaged_files(at in 0..NETWORK_DATA.len(), length in 0..NETWORK_DATA.len(), byte in 0x20..0x7f_u8) {
+        fn accepts_damaged_files(at in 0..NETWORK_DATA.len(), length in 0..NETWORK_DATA.len(), byte in 0x20..0x7f_u8) {
             let mut text = NETWORK_DATA.as_bytes().to_vec();
             text[at] = byte;
             let damaged = String::from_utf8(text).unwrap();
-            let _ = from_texts(&damaged, META_DATA);
-            let _ = from_texts(&damaged[..length], META_DATA);
-            let _ = mount_point(&damaged, "/dev/vdb");
+            let _ = parse_networks(&damaged, META_DATA);
+            let _ = parse_networks(&damaged[..length], META_DATA);
+            let _ = find_mount_point(&damaged, "/dev/vdb");
         }
     }
 }

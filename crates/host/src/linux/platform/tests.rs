@@ -2,14 +2,13 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use proptest::prelude::*;
-use vfleet_plan::{Fact, Question};
+use vfleet_plan::{ExternalQuery, Fact};
 
 use super::*;
-use crate::linux::tree::Tree;
+use crate::linux::test_tree::TestTree;
 use crate::{Host, LinuxHost};
 
-/// A real server that answers by path, until all requests were made. Gives the requests.
+/// Starts an HTTP server that answers the expected requests in order. Returns its address, and the requests at its end.
 fn serve(answers: Vec<(&'static str, &'static str)>) -> (SocketAddr, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -34,21 +33,7 @@ fn mac(text: &str) -> MacAddr {
 }
 
 #[test]
-fn the_platform_is_in_the_provider_id() {
-    for (id, expected) in [
-        ("openstack:///d8e02d56-2648-49a3-bf97-6be8f1204f38", Platform::OpenStack),
-        ("OpenStack://RegionOne/d8e02d56", Platform::OpenStack),
-        ("aws:///us-east-1a/i-0123456789abcdef0", Platform::Aws),
-        ("kind://docker/aws/openstack", Platform::BareMetal),
-        ("", Platform::BareMetal),
-        ("aws", Platform::BareMetal),
-    ] {
-        assert_eq!(Platform::of_provider(id), expected, "{id}");
-    }
-}
-
-#[test]
-fn amazon_is_asked_with_a_token() {
+fn requests_to_aws_carry_a_token() {
     let interfaces = "/latest/meta-data/network/interfaces/macs/";
     let (service, server) = serve(vec![
         ("PUT /latest/api/token HTTP", "secret"),
@@ -56,7 +41,7 @@ fn amazon_is_asked_with_a_token() {
         ("GET /latest/meta-data/network/interfaces/macs/0e:49:61:0f:c3:11/subnet-id HTTP", "subnet-0ab"),
         ("GET /latest/meta-data/network/interfaces/macs/0e:49:61:0f:c3:12/subnet-id HTTP", "subnet-0cd\n"),
     ]);
-    let networks = ask(Tree::new().root(), Platform::Aws, service).unwrap();
+    let networks = read_networks(TestTree::new().root(), Platform::Aws, service).unwrap();
     assert_eq!(networks.by_mac[&mac("0e:49:61:0f:c3:11")], "aws/NetworkID:0ab");
     assert_eq!(networks.by_mac[&mac("0e:49:61:0f:c3:12")], "aws/NetworkID:0cd");
     let requests = server.join().unwrap();
@@ -69,20 +54,20 @@ const NETWORK_DATA: &str = r#"{"links":[{"id":"tap1","ethernet_mac_address":"fa:
     "networks":[{"link":"tap1","network_id":"da5bb487"}]}"#;
 
 #[test]
-fn openstacks_service_is_asked_without_a_drive() {
+fn the_metadata_service_of_openstack_is_used_without_a_config_drive() {
     let (service, server) = serve(vec![
         ("GET /openstack/2018-08-27/network_data.json HTTP", NETWORK_DATA),
         ("GET /openstack/2018-08-27/meta_data.json HTTP", "{}"),
     ]);
-    let networks = ask(Tree::new().root(), Platform::OpenStack, service).unwrap();
+    let networks = read_networks(TestTree::new().root(), Platform::OpenStack, service).unwrap();
     assert_eq!(networks.by_mac[&mac("fa:16:3e:00:00:01")], "openstack/NetworkID:da5bb487");
     server.join().unwrap();
 }
 
 #[test]
-fn a_service_that_has_no_such_page_is_an_error_that_names_it() {
+fn the_error_names_a_url_that_the_service_does_not_have() {
     let (service, server) = serve(vec![("GET /nothing", "")]);
-    let error = ask(Tree::new().root(), Platform::OpenStack, service).unwrap_err();
+    let error = read_networks(TestTree::new().root(), Platform::OpenStack, service).unwrap_err();
     let expected = format!("cannot get http://{service}/openstack/2018-08-27/network_data.json");
     assert_eq!((error.to_string(), error.reason()), (expected, "MetadataFailed"));
     server.join().unwrap();
@@ -92,9 +77,9 @@ fn drive(name: &str) -> String {
     format!("/mnt/config/openstack/2018-08-27/{name}")
 }
 
-/// A machine whose drive is mounted, with this about its networks.
-fn with_drive(network_data: &str) -> Tree {
-    let tree = Tree::new();
+/// Returns a machine whose config drive is mounted and contains `network_data`.
+fn with_drive(network_data: &str) -> TestTree {
+    let tree = TestTree::new();
     std::fs::create_dir_all(tree.path("/dev/disk/by-label")).unwrap();
     std::os::unix::fs::symlink("../../vdb", tree.path("/dev/disk/by-label/config-2")).unwrap();
     tree.write("/proc/cmdline", "");
@@ -105,7 +90,7 @@ fn with_drive(network_data: &str) -> Tree {
 }
 
 #[test]
-fn a_cloud_that_makes_no_sense_is_told_with_the_card_that_it_should_have_told_of() {
+fn invalid_metadata_is_reported_with_the_card() {
     let tree = with_drive("{");
     for (name, text) in [
         ("cpuinfo", ""),
@@ -119,8 +104,8 @@ fn a_cloud_that_makes_no_sense_is_told_with_the_card_that_it_should_have_told_of
     tree.add_card("0000:00:05.0", "0x8086\n");
     let facts = LinuxHost::new(tree.root().clone()).with_platform(Platform::OpenStack).facts().unwrap();
     assert_eq!((facts.pfs.len(), &facts.pfs[0].net_filter), (1, &Fact::Unknown));
-    let [unanswered] = facts.unanswered.try_into().unwrap();
-    assert_eq!((unanswered.question, unanswered.reason), (Question::Network, "MetadataFailed"));
+    let [unanswered] = facts.failed_queries.try_into().unwrap();
+    assert_eq!((unanswered.query, unanswered.reason), (ExternalQuery::Network, "MetadataFailed"));
     assert!(
         unanswered.error.starts_with("cannot get network_data.json: EOF while parsing"),
         "{unanswered:?}"
@@ -128,28 +113,20 @@ fn a_cloud_that_makes_no_sense_is_told_with_the_card_that_it_should_have_told_of
 }
 
 #[test]
-fn a_mounted_drive_is_read_once_and_a_card_keeps_its_network() {
+fn a_mounted_drive_is_read_once_and_the_network_of_a_card_is_cached() {
     let tree = with_drive(NETWORK_DATA);
-    let root = tree.root().clone().on_platform(Platform::OpenStack);
+    let root = tree.root().clone().with_platform(Platform::OpenStack);
     let card = "0000:00:05.0".parse().unwrap();
     let expected = Fact::Value("openstack/NetworkID:da5bb487".to_owned());
-    assert_eq!(network(&root, card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), expected);
+    assert_eq!(read_network(&root, card, Some(mac("fa:16:3e:00:00:01"))).unwrap(), expected);
     std::fs::remove_file(tree.path(&drive("network_data.json"))).unwrap();
-    // Given to a program, it shows no address any more.
-    assert_eq!(network(&root, card, None).unwrap(), expected);
+    // A card with a userspace driver has no MAC address.
+    assert_eq!(read_network(&root, card, None).unwrap(), expected);
     let other = "0000:00:06.0".parse().unwrap();
-    assert_eq!(network(&root, other, Some(mac("fa:16:3e:00:00:09"))).unwrap(), Fact::None);
-    assert_eq!(network(&root, other, None).unwrap(), Fact::Unknown, "nobody can ask without an address");
+    assert_eq!(read_network(&root, other, Some(mac("fa:16:3e:00:00:09"))).unwrap(), Fact::None);
+    assert_eq!(read_network(&root, other, None).unwrap(), Fact::Unknown, "unknown without a MAC address");
     let first = Some(mac("fa:16:3e:00:00:01"));
-    assert_eq!(network(tree.root(), card, first).unwrap(), Fact::Unknown, "the platform is not known");
-    let hardware = tree.root().clone().on_platform(Platform::BareMetal);
-    assert_eq!(network(&hardware, card, first).unwrap(), Fact::None);
-}
-
-proptest! {
-    #[test]
-    fn takes_any_provider_id(id in "(?s).{0,60}|(aws|OpenStack)://.{0,20}") {
-        let known = ["aws://", "openstack://"].iter().any(|cloud| id.to_ascii_lowercase().starts_with(cloud));
-        prop_assert_eq!(Platform::of_provider(&id) != Platform::BareMetal, known);
-    }
+    assert_eq!(read_network(tree.root(), card, first).unwrap(), Fact::Unknown, "the platform is unknown");
+    let hardware = tree.root().clone().with_platform(Platform::BareMetal);
+    assert_eq!(read_network(&hardware, card, first).unwrap(), Fact::None);
 }

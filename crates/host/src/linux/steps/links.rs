@@ -1,4 +1,4 @@
-//! Steps on network interfaces.
+//! Steps that configure interfaces.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::HostError;
 use crate::linux::netdev::{self, Netdev};
 use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
-use crate::linux::settle::settled;
+use crate::linux::stable_read::read_stable;
 use crate::linux::{ethtool, events, pci};
 
-/// How long a driver may take to make an interface after it was bound.
+/// Limit for a driver to create an interface after it was bound.
 const INTERFACE_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) fn set_up(root: &HostRoot, pf: PciAddress, attempt: &str) -> Result<(), HostError> {
@@ -41,20 +41,22 @@ fn set_mtu(index: u32, mtu: u32, attempt: &str) -> Result<(), HostError> {
 }
 
 pub(super) fn set_vf_mac(root: &HostRoot, vf: VfRef, mac: MacAddr, attempt: &str) -> Result<(), HostError> {
-    pci::vf_address(root, vf)?;
+    pci::read_vf_address(root, vf)?;
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
-    // Also when the PF keeps this address already: it may be one that the VF chose itself, and the VF could
-    // choose another. Set by the PF, it stays.
+    // Also if the PF already stores this address: the VF may have chosen it and could choose another one. An address
+    // that is set through the PF stays.
     rtnl.set_vf_mac(index, vf.index, mac, attempt)?;
-    verify(attempt, &Some(&mac), &rtnl.link(index)?.vf_macs.get(&vf.index.into()))
+    let link = rtnl.link(index)?;
+    let found = link.vf_macs.get(&vf.index.into()).map_or_else(|| "none".to_owned(), ToString::to_string);
+    verify(attempt, &mac.to_string(), &found)
 }
 
-/// Node and port GUID are the same, as they are on a card with one port.
+/// Sets node and port GUID to the same value, as on a card with one port.
 pub(super) fn set_vf_guid(root: &HostRoot, vf: VfRef, guid: Guid, attempt: &str) -> Result<(), HostError> {
-    pci::vf_address(root, vf)?;
+    pci::read_vf_address(root, vf)?;
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
     rtnl.set_vf_guid(index, vf.index, guid, attempt)?;
-    // Kernels before 5.6 do not tell what they keep.
+    // Kernels before 5.6 do not report the GUID.
     match rtnl.link(index)?.vf_guids.get(&vf.index.into()) {
         Some(found) => verify(attempt, &guid, found),
         None => Ok(()),
@@ -68,25 +70,27 @@ pub(super) fn set_tc_offload(
     attempt: &str,
 ) -> Result<(), HostError> {
     let index = pf_index(root, pf)?;
-    if ethtool::tc_offload(index)? != Some(on) {
+    if ethtool::read_tc_offload(index)? != Some(on) {
         ethtool::set_tc_offload(index, on, attempt)?;
     }
-    verify(attempt, &Some(on), &ethtool::tc_offload(index)?)
+    let found =
+        ethtool::read_tc_offload(index)?.map_or_else(|| "not supported".to_owned(), |on| on.to_string());
+    verify(attempt, &on.to_string(), &found)
 }
 
 fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
     pci::require_pf(root, pf)?;
-    let netdev = settled(|| netdev::of_device(&root.device(pf)))?;
+    let netdev = read_stable(|| netdev::of_device(&root.device(pf)))?;
     netdev.map(|netdev| netdev.index).ok_or_else(|| HostError::NoInterface { device: pf.to_string() })
 }
 
-/// The index of a VF's interface, which comes a moment after the driver was bound.
+/// Waits for the interface of a VF, which appears a moment after the driver was bound, and returns its index.
 fn await_vf_index(root: &HostRoot, vf: VfRef) -> Result<u32, HostError> {
-    let none = || HostError::NoInterface { device: vf.to_string() };
-    let address = pci::vf_address(root, vf)?;
-    let driver = pci::device(root, address).driver()?.ok_or_else(none)?;
-    let look = || settled(|| netdev::of_device(&root.device(address)));
+    let no_interface = || HostError::NoInterface { device: vf.to_string() };
+    let address = pci::read_vf_address(root, vf)?;
+    let driver = pci::bus_device(root, address).driver()?.ok_or_else(no_interface)?;
+    let find = || read_stable(|| netdev::of_device(&root.device(address)));
     let netdev: Option<Netdev> =
-        if is_userspace_driver(&driver) { None } else { events::wait_for(INTERFACE_DEADLINE, look)? };
-    netdev.map(|netdev| netdev.index).ok_or_else(none)
+        if is_userspace_driver(&driver) { None } else { events::wait_for(INTERFACE_DEADLINE, find)? };
+    netdev.map(|netdev| netdev.index).ok_or_else(no_interface)
 }

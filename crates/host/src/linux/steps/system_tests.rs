@@ -1,9 +1,11 @@
+//! Tests of steps on files, units, modules and the machine.
+
 use std::os::unix::fs::PermissionsExt;
 
 use vfleet_plan::files::{BOOT_CONFIG, BOOT_PROGRAM, DISABLE_NM_SCRIPT, MODULE_OPTIONS, REBOOTS};
 use vfleet_plan::{HostFile, KernelFacts, ModuleState, Processor, Reboots, Record, Step};
 
-use crate::linux::tree::Tree;
+use crate::linux::test_tree::TestTree;
 use crate::linux::{files, system};
 
 const UNIT: &str = "sriov-config.service";
@@ -17,18 +19,18 @@ fn remove_file(path: &str) -> Step {
     Step::RemoveFile { pf: None, path: path.to_owned() }
 }
 
-fn mode(tree: &Tree, path: &str) -> u32 {
+fn mode(tree: &TestTree, path: &str) -> u32 {
     std::fs::metadata(tree.path(path)).unwrap().permissions().mode() & 0o7777
 }
 
 #[test]
-fn files_are_written_whole_and_shown() {
-    let tree = Tree::new();
+fn managed_files_are_written_and_read() {
+    let tree = TestTree::new();
     tree.execute(&write_file(MODULE_OPTIONS, "options ib_core netns_mode=0\n", false)).unwrap();
     tree.execute(&write_file(DISABLE_NM_SCRIPT, "#!/bin/sh\n", true)).unwrap();
     tree.write("/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules", "rule");
-    tree.write("/etc/udev/rules.d/70-persistent.rules", "somebody else's");
-    let texts = files::texts(tree.root()).unwrap();
+    tree.write("/etc/udev/rules.d/70-persistent.rules", "not managed");
+    let texts = files::read_managed_files(tree.root()).unwrap();
     let paths: Vec<&str> = texts.keys().map(String::as_str).collect();
     let rule = "/etc/udev/rules.d/10-nm-disable-0000:3b:00.0.rules";
     assert_eq!(paths, [MODULE_OPTIONS, DISABLE_NM_SCRIPT, rule]);
@@ -41,25 +43,25 @@ fn files_are_written_whole_and_shown() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_neither_written_nor_removed() {
-    let tree = Tree::new();
+fn other_files_are_neither_written_nor_removed() {
+    let tree = TestTree::new();
     tree.write("/etc/passwd", "root");
     for step in [remove_file("/etc/passwd"), write_file("/etc/passwd", "", false)] {
-        assert_eq!(tree.execute(&step).unwrap_err().reason(), "NotOurFile");
+        assert_eq!(tree.execute(&step).unwrap_err().reason(), "PathNotAllowed");
     }
     assert_eq!(tree.read("/etc/passwd"), "root");
 }
 
 #[test]
 fn this_program_is_installed_and_replaced() {
-    let tree = Tree::new();
+    let tree = TestTree::new();
     let install = Step::InstallProgram { path: BOOT_PROGRAM.to_owned() };
-    let is_known = || files::has_boot_program(tree.root()).unwrap();
-    assert!(!is_known());
-    tree.write(BOOT_PROGRAM, "an older one");
-    assert!(!is_known());
+    let is_installed = || files::has_boot_program(tree.root()).unwrap();
+    assert!(!is_installed());
+    tree.write(BOOT_PROGRAM, "an older version");
+    assert!(!is_installed());
     tree.execute(&install).unwrap();
-    assert!(is_known() && is_known());
+    assert!(is_installed() && is_installed());
     let this = std::fs::read("/proc/self/exe").unwrap();
     assert!(std::fs::read(tree.path(BOOT_PROGRAM)).unwrap() == this);
     assert_eq!(mode(&tree, BOOT_PROGRAM), 0o755);
@@ -68,30 +70,30 @@ fn this_program_is_installed_and_replaced() {
     tree.execute(&install).unwrap();
     assert_eq!(inode(), before, "the same content is left alone");
 
-    // One byte of another build, of the same length, in the same file.
+    // Another build with one different byte and the same length, in the same file.
     let file = std::fs::File::options().write(true).open(tree.path(BOOT_PROGRAM)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[!this[9000]], 9000).unwrap();
     drop(file);
-    assert!(!is_known());
+    assert!(!is_installed());
     tree.execute(&install).unwrap();
-    assert!(is_known());
+    assert!(is_installed());
     let unusable = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(tree.path(BOOT_PROGRAM), unusable).unwrap();
-    assert!(!is_known(), "nobody could start it");
+    assert!(!is_installed(), "not executable");
 }
 
 #[test]
-fn directories_are_the_same_whatever_is_put_into_them_first() {
+fn directories_have_the_same_mode_whatever_file_is_written_first() {
     let record = || {
         let interface = serde_json::from_str(r#"{"pciAddress": "0000:3b:00.0"}"#).unwrap();
         Step::WriteRecord { record: Record::taken_over("0000:3b:00.0".parse().unwrap(), interface) }
     };
     let count = || {
-        let reboots = Reboots::for_one("x", 1, "y");
+        let reboots = Reboots::for_need("x", 1, "y");
         Step::CountReboot { reboots }
     };
     for steps in [[record(), count()], [count(), record()]] {
-        let tree = Tree::new();
+        let tree = TestTree::new();
         for step in &steps {
             tree.execute(step).unwrap();
         }
@@ -105,8 +107,8 @@ fn directories_are_the_same_whatever_is_put_into_them_first() {
 }
 
 #[test]
-fn without_systemd_units_are_enabled_as_it_would() {
-    let tree = Tree::new();
+fn units_are_enabled_without_a_running_systemd() {
+    let tree = TestTree::new();
     let (enable, disable) =
         (Step::EnableUnit { unit: UNIT.to_owned() }, Step::DisableUnit { unit: UNIT.to_owned() });
     assert_eq!(tree.execute(&enable).unwrap_err().reason(), "HostFileFailed");
@@ -116,7 +118,7 @@ fn without_systemd_units_are_enabled_as_it_would() {
         false,
     ))
     .unwrap();
-    assert!(files::enabled_units(tree.root()).unwrap().is_empty());
+    assert!(files::read_enabled_units(tree.root()).unwrap().is_empty());
     for _ in 0..2 {
         tree.execute(&enable).unwrap();
         let link = tree.path(&format!("/etc/systemd/system/multi-user.target.wants/{UNIT}"));
@@ -124,20 +126,20 @@ fn without_systemd_units_are_enabled_as_it_would() {
             std::fs::read_link(link).unwrap().to_str().unwrap(),
             format!("/etc/systemd/system/{UNIT}")
         );
-        assert_eq!(files::enabled_units(tree.root()).unwrap().into_iter().collect::<Vec<_>>(), [UNIT]);
+        assert_eq!(files::read_enabled_units(tree.root()).unwrap().into_iter().collect::<Vec<_>>(), [UNIT]);
     }
     for _ in 0..2 {
         tree.execute(&disable).unwrap();
-        assert!(files::enabled_units(tree.root()).unwrap().is_empty());
+        assert!(files::read_enabled_units(tree.root()).unwrap().is_empty());
     }
     let other = Step::DisableUnit { unit: "sshd.service".to_owned() };
-    assert_eq!(tree.execute(&other).unwrap_err().reason(), "NotOurFile");
+    assert_eq!(tree.execute(&other).unwrap_err().reason(), "PathNotAllowed");
 }
 
-/// The bus here closes every connection, so that whoever asks systemd fails.
+/// The bus of this test closes every connection, so that requests to systemd fail.
 #[test]
-fn systemd_is_told_of_a_unit_that_is_removed_and_of_no_other_file() {
-    let tree = Tree::new();
+fn systemd_reloads_its_units_only_if_a_unit_is_removed() {
+    let tree = TestTree::new();
     let socket = tree.root().system_bus();
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let bus = std::os::unix::net::UnixListener::bind(socket).unwrap();
@@ -152,37 +154,37 @@ fn systemd_is_told_of_a_unit_that_is_removed_and_of_no_other_file() {
 }
 
 #[test]
-fn a_unit_is_at_work_while_it_has_processes() {
+fn a_unit_is_running_while_it_has_processes() {
     for systemd in ["", "systemd/"] {
-        let tree = Tree::new();
+        let tree = TestTree::new();
         let group = tree.path(&format!("/sys/fs/cgroup/{systemd}system.slice/{UNIT}"));
         std::fs::create_dir_all(&group).unwrap();
-        for (processes, working) in [("0\n", 1), ("", 0)] {
+        for (processes, running) in [("0\n", 1), ("", 0)] {
             std::fs::write(group.join("cgroup.procs"), processes).unwrap();
-            assert_eq!(files::working_units(tree.root()).unwrap().len(), working, "{processes:?}");
+            assert_eq!(files::read_running_units(tree.root()).unwrap().len(), running, "{processes:?}");
         }
         std::fs::remove_dir_all(&group).unwrap();
-        assert!(files::working_units(tree.root()).unwrap().is_empty());
+        assert!(files::read_running_units(tree.root()).unwrap().is_empty());
     }
 }
 
 #[test]
-fn restarts_are_counted_and_forgotten() {
-    let tree = Tree::new();
-    let reboots = Reboots::for_one("iommu", 1, "b");
+fn reboots_are_counted_and_the_count_is_removed() {
+    let tree = TestTree::new();
+    let reboots = Reboots::for_need("iommu", 1, "b");
     tree.execute(&Step::CountReboot { reboots: reboots.clone() }).unwrap();
-    assert_eq!(system::kernel(tree.root()).unwrap().reboots, Some(reboots));
+    assert_eq!(system::read_kernel_facts(tree.root()).unwrap().reboots, Some(reboots));
     tree.write(REBOOTS, "{");
-    let error = system::kernel(tree.root()).unwrap_err();
+    let error = system::read_kernel_facts(tree.root()).unwrap_err();
     assert!(error.to_string().contains("reboots.json"), "{error}");
     for _ in 0..2 {
         tree.execute(&Step::ForgetReboots).unwrap();
-        assert_eq!(system::kernel(tree.root()).unwrap().reboots, None);
+        assert_eq!(system::read_kernel_facts(tree.root()).unwrap().reboots, None);
     }
 }
 
-fn machine() -> Tree {
-    let tree = Tree::new();
+fn machine() -> TestTree {
+    let tree = TestTree::new();
     tree.write("/proc/cmdline", "root=/dev/vda quiet\n");
     tree.write("/proc/cpuinfo", "processor : 0\nvendor_id : AuthenticAMD\n");
     tree.write("/proc/sys/kernel/random/boot_id", "d3b07384\n");
@@ -191,7 +193,7 @@ fn machine() -> Tree {
 }
 
 #[test]
-fn the_kernel_is_described() {
+fn facts_of_the_kernel_are_read() {
     let tree = machine();
     let plain = KernelFacts {
         command_line: "root=/dev/vda quiet".to_owned(),
@@ -199,17 +201,17 @@ fn the_kernel_is_described() {
         processor: Processor::Amd,
         ..KernelFacts::default()
     };
-    assert_eq!(system::kernel(tree.root()).unwrap(), plain);
+    assert_eq!(system::read_kernel_facts(tree.root()).unwrap(), plain);
     tree.write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
     tree.write("/sys/kernel/iommu_groups/0/type", "DMA\n");
-    let found = system::kernel(tree.root()).unwrap();
+    let found = system::read_kernel_facts(tree.root()).unwrap();
     assert!(found.is_locked_down && found.has_iommu);
     tree.write("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
-    assert!(!system::kernel(tree.root()).unwrap().is_locked_down);
+    assert!(!system::read_kernel_facts(tree.root()).unwrap().is_locked_down);
 }
 
 #[test]
-fn modules_are_found_where_they_are() {
+fn built_in_loaded_and_loadable_modules_are_found() {
     let tree = machine();
     tree.write("/lib/modules/6.12.0/modules.builtin", "kernel/drivers/net/tun.ko\n");
     tree.write(
@@ -218,7 +220,7 @@ fn modules_are_found_where_they_are() {
     );
     tree.write("/sys/module/vfio/initstate", "live\n");
     tree.write("/sys/module/ib_core/initstate", "coming\n");
-    let modules = || system::kernel(tree.root()).unwrap().modules;
+    let modules = || system::read_kernel_facts(tree.root()).unwrap().modules;
     let expected =
         [("tun", ModuleState::Loaded), ("vfio", ModuleState::Loaded), ("vfio_pci", ModuleState::Loadable)];
     assert_eq!(modules(), expected.map(|(name, state)| (name.to_owned(), state)).into());
@@ -228,7 +230,7 @@ fn modules_are_found_where_they_are() {
     let list =
         std::fs::File::options().write(true).open(tree.path("/lib/modules/6.12.0/modules.dep")).unwrap();
     list.set_modified(later).unwrap();
-    assert_eq!(modules().get("igb_uio"), Some(&ModuleState::Loadable), "read again when it changes");
+    assert_eq!(modules().get("igb_uio"), Some(&ModuleState::Loadable), "read again after a change");
 }
 
 fn load(options: &[&str]) -> Step {
@@ -237,7 +239,7 @@ fn load(options: &[&str]) -> Step {
 }
 
 #[test]
-fn a_module_is_loaded_and_looked_for() {
+fn a_module_is_loaded_and_verified() {
     let tree = machine();
     tree.program("modprobe", "");
     assert_eq!(tree.execute(&load(&[])).unwrap_err().reason(), "NoSuchModule");
@@ -255,11 +257,11 @@ fn a_module_is_loaded_and_looked_for() {
     assert_eq!(tree.started().last().unwrap(), "modprobe vfio enable_unsafe_noiommu_mode=1");
     let starts = tree.started().len();
     tree.execute(&load(&[])).unwrap();
-    assert_eq!(tree.started().len(), starts, "it is there already");
+    assert_eq!(tree.started().len(), starts, "already loaded");
 }
 
 #[test]
-fn the_option_of_a_module_that_is_there_is_set_too() {
+fn the_option_of_a_loaded_module_is_set() {
     let tree = machine();
     let option = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
     tree.write(option, "N\n");
@@ -272,8 +274,8 @@ fn the_option_of_a_module_that_is_there_is_set_too() {
 }
 
 #[test]
-fn udev_is_told_about_a_card_and_its_representors() {
-    let tree = Tree::new();
+fn udev_replays_the_rules_of_a_card_and_its_representors() {
+    let tree = TestTree::new();
     tree.program("udevadm", "");
     tree.add_card("0000:3b:00.0", "0x15b3\n");
     let interfaces = [
@@ -286,19 +288,19 @@ fn udev_is_told_about_a_card_and_its_representors() {
         tree.write(&format!("{interface}/phys_switch_id"), switch);
         tree.write(&format!("{interface}/uevent"), "INTERFACE\n");
     }
-    // Bonding keeps a file among the interfaces.
+    // Bonding has a file among the interfaces.
     tree.write("/sys/class/net/bonding_masters", "bond0\n");
     tree.execute(&Step::ReplayUdev { pf: "0000:3b:00.0".parse().unwrap() }).unwrap();
-    let told = |path: &str| tree.read(&format!("{path}/uevent")).starts_with("add");
-    assert_eq!(interfaces.map(|(path, _)| told(path)), [true, false, true, false]);
+    let is_replayed = |path: &str| tree.read(&format!("{path}/uevent")).starts_with("add");
+    assert_eq!(interfaces.map(|(path, _)| is_replayed(path)), [true, false, true, false]);
     assert_eq!(tree.started(), ["udevadm control --reload", "udevadm settle --timeout=59"]);
     let missing = Step::ReplayUdev { pf: "0000:05:00.0".parse().unwrap() };
     assert_eq!(tree.execute(&missing).unwrap_err().reason(), "NoSuchDevice");
 }
 
 #[test]
-fn without_a_bus_systemctl_is_asked_for_a_restart() {
-    let tree = Tree::new();
+fn systemctl_requests_a_reboot_without_a_system_bus() {
+    let tree = TestTree::new();
     assert_eq!(tree.execute(&Step::Reboot).unwrap_err().reason(), "ProgramMissing");
     tree.program("systemctl", "");
     tree.execute(&Step::Reboot).unwrap();
@@ -306,9 +308,9 @@ fn without_a_bus_systemctl_is_asked_for_a_restart() {
 }
 
 #[test]
-fn a_directory_in_the_place_of_a_file_is_an_error_that_names_it() {
-    let tree = Tree::new();
+fn a_directory_instead_of_a_file_is_an_error_that_names_it() {
+    let tree = TestTree::new();
     std::fs::create_dir_all(tree.path(BOOT_CONFIG)).unwrap();
-    let error = files::texts(tree.root()).unwrap_err();
+    let error = files::read_managed_files(tree.root()).unwrap_err();
     assert!(error.to_string().contains(BOOT_CONFIG), "{error}");
 }

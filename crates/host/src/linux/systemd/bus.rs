@@ -1,5 +1,5 @@
-//! The host's system bus, on which systemd is asked. The connection is there for one conversation only: an idle process keeps
-//! neither a socket nor a thread for it.
+//! Connection to systemd on the D-Bus system bus of the host. A connection serves one request: an idle process has
+//! neither a socket nor a thread for D-Bus.
 
 use std::future::poll_fn;
 use std::net::Shutdown;
@@ -29,44 +29,44 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// Has a conversation with systemd that is over after `limit` at the latest.
-pub(super) fn talk<T>(
+/// Connects to systemd and runs `request`, which fails after `limit`.
+pub(super) fn with_systemd<T>(
     root: &HostRoot,
     attempt: &str,
     limit: Duration,
-    conversation: impl AsyncFnOnce(&Systemd) -> zbus::Result<T>,
+    request: impl AsyncFnOnce(&Systemd) -> zbus::Result<T>,
 ) -> Result<T, HostError> {
     let socket = root.system_bus();
-    let connect = || -> io::Result<(UnixStream, Alarm)> {
+    let connect = || -> io::Result<(UnixStream, Watchdog)> {
         let stream = UnixStream::connect(&socket)?;
-        let alarm = Alarm::set(stream.try_clone()?, limit)?;
-        Ok((stream, alarm))
+        let watchdog = Watchdog::start(stream.try_clone()?, limit)?;
+        Ok((stream, watchdog))
     };
-    let (stream, alarm) = connect().map_err(|source| sysfs::failed("connect to", &socket, source))?;
-    let said = zbus::block_on(async {
+    let (stream, watchdog) = connect().map_err(|source| sysfs::failed("connect to", &socket, source))?;
+    let result = zbus::block_on(async {
         let connection = Builder::unix_stream(stream).build().await?;
         let systemd = Systemd { connection };
-        let said = conversation(&systemd).await;
-        // Whatever it says: the conversation is over.
+        let result = request(&systemd).await;
+        // The result does not depend on a clean shutdown.
         let _ = systemd.connection.close().await;
-        said
+        result
     });
-    said.map_err(|source| {
-        if alarm.has_rung() {
-            HostError::BusOverdue { attempt: attempt.to_owned(), after: limit }
+    result.map_err(|source| {
+        if watchdog.has_expired() {
+            HostError::SystemBusTimeout { attempt: attempt.to_owned(), after: limit }
         } else {
-            HostError::Bus { attempt: attempt.to_owned(), source: Box::new(source) }
+            HostError::SystemBus { attempt: attempt.to_owned(), source: Box::new(source) }
         }
     })
 }
 
-/// systemd, while we are connected.
+/// Connection to systemd.
 pub(super) struct Systemd {
     connection: Connection,
 }
 
 impl Systemd {
-    /// Calls a method of its manager.
+    /// Calls a method of the manager object.
     pub(super) async fn call<B: Serialize + DynamicType>(
         &self,
         method: &str,
@@ -75,7 +75,7 @@ impl Systemd {
         self.connection.call_method(Some(SERVICE), MANAGER_PATH, Some(MANAGER), method, body).await
     }
 
-    /// Starts a unit that exists only for this, waits until its start is over, and gives the result of that.
+    /// Starts a transient unit, waits for the end of its start job, and returns the result of the job.
     pub(super) async fn run_transient(
         &self,
         name: &str,
@@ -89,8 +89,8 @@ impl Systemd {
             .build()?;
         let mut removed = MessageStream::for_match_rule(rule, &self.connection, None).await?;
         self.call("Subscribe", &()).await?;
-        let others: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
-        let reply = self.call("StartTransientUnit", &(name, "fail", properties, others)).await?;
+        let aux: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
+        let reply = self.call("StartTransientUnit", &(name, "fail", properties, aux)).await?;
         let job: OwnedObjectPath = reply.body().deserialize()?;
         while let Some(message) = poll_fn(|context| Pin::new(&mut removed).poll_next(context)).await {
             let body = message?.body();
@@ -99,47 +99,47 @@ impl Systemd {
                 return Ok(result);
             }
         }
-        Err(zbus::Error::Failure("systemd hung up before the job was over".to_owned()))
+        Err(zbus::Error::Failure("systemd closed the connection before the job ended".to_owned()))
     }
 
-    /// A property of a service.
-    pub(super) async fn service_property<T>(&self, unit: &str, property: &str) -> zbus::Result<T>
+    /// Reads a property of a service.
+    pub(super) async fn read_service_property<T>(&self, unit: &str, property: &str) -> zbus::Result<T>
     where
         T: TryFrom<OwnedVariant> + DeserializeOwned + Type,
         T::Error: Into<zbus::Error>,
     {
         let path: OwnedObjectPath = self.call("GetUnit", &unit).await?.body().deserialize()?;
-        let asked = ("org.freedesktop.systemd1.Service", property);
+        let arguments = ("org.freedesktop.systemd1.Service", property);
         let reply =
-            self.connection.call_method(Some(SERVICE), &path, Some(PROPERTIES), "Get", &asked).await?;
+            self.connection.call_method(Some(SERVICE), &path, Some(PROPERTIES), "Get", &arguments).await?;
         let value: OwnedVariant = reply.body().deserialize()?;
         T::try_from(value).map_err(Into::into)
     }
 }
 
-/// Ends a conversation that takes too long, by closing its socket.
-struct Alarm {
-    has_rung: Arc<AtomicBool>,
-    // Dropped with the alarm, which ends its thread.
-    _is_over: mpsc::Sender<()>,
+/// Watchdog of a request: closes the socket of a request that takes too long.
+struct Watchdog {
+    has_expired: Arc<AtomicBool>,
+    // Dropped with the watchdog, which ends its thread.
+    _guard: mpsc::Sender<()>,
 }
 
-impl Alarm {
-    fn set(stream: UnixStream, limit: Duration) -> io::Result<Self> {
-        let (is_over, over) = mpsc::channel::<()>();
-        let has_rung = Arc::new(AtomicBool::new(false));
-        let bell = Arc::clone(&has_rung);
+impl Watchdog {
+    fn start(stream: UnixStream, limit: Duration) -> io::Result<Self> {
+        let (guard, dropped) = mpsc::channel::<()>();
+        let has_expired = Arc::new(AtomicBool::new(false));
+        let expired = Arc::clone(&has_expired);
         let wait = move || {
-            if over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                bell.store(true, Ordering::Release);
+            if dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                expired.store(true, Ordering::Release);
                 let _ = stream.shutdown(Shutdown::Both);
             }
         };
-        thread::Builder::new().name("bus alarm".to_owned()).spawn(wait)?;
-        Ok(Self { has_rung, _is_over: is_over })
+        thread::Builder::new().name("bus-watchdog".to_owned()).spawn(wait)?;
+        Ok(Self { has_expired, _guard: guard })
     }
 
-    fn has_rung(&self) -> bool {
-        self.has_rung.load(Ordering::Acquire)
+    fn has_expired(&self) -> bool {
+        self.has_expired.load(Ordering::Acquire)
     }
 }

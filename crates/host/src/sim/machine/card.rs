@@ -1,128 +1,130 @@
+//! Descriptions of cards.
+
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress};
 use vfleet_plan::firmware::{FirmwareLinkType, FirmwareSettings};
 use vfleet_plan::{EswitchMode, HostUse, LinkKind};
 
-/// A network card that can have VFs.
+/// Description of a network card that supports VFs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the switches of a card")]
 pub struct MachinePf {
     /// PCI address.
     pub address: PciAddress,
-    /// Name of its interface.
+    /// Name of the interface.
     pub name: String,
-    /// Other names of it.
+    /// Alternative names of the interface.
     #[serde(default)]
     pub alt_names: Vec<String>,
-    /// Its Ethernet address.
+    /// MAC address.
     #[serde(default)]
     pub mac: Option<MacAddr>,
-    /// The Ethernet address that it was made with.
+    /// MAC address of the hardware.
     #[serde(default)]
     pub permanent_mac: Option<MacAddr>,
-    /// PCI vendor id, of its VFs too.
+    /// PCI vendor ID of the PF and its VFs.
     pub vendor: HexId,
-    /// PCI device id.
+    /// PCI device ID.
     pub device: HexId,
-    /// PCI device id of its VFs.
+    /// PCI device ID of its VFs.
     pub vf_device: HexId,
-    /// Driver; without one it has no interface.
+    /// Driver. A card without a driver has no interface.
     #[serde(default)]
     pub driver: Option<String>,
-    /// Driver of the kernel for its VFs.
+    /// Driver that the kernel binds to VFs.
     pub vf_driver: String,
-    /// How many VFs it can have, at most.
+    /// Maximum number of VFs.
     pub total_vfs: u16,
-    /// Routing ids from it to its first VF.
+    /// Distance of routing IDs from the PF to its first VF.
     #[serde(default = "vf_offset")]
     pub vf_offset: u16,
-    /// Routing ids from one VF to the next.
+    /// Distance of routing IDs between VFs.
     #[serde(default = "vf_stride")]
     pub vf_stride: u16,
     /// MTU.
     #[serde(default = "mtu")]
     pub mtu: u32,
-    /// The highest MTU that it takes.
+    /// Maximum MTU.
     #[serde(default)]
     pub max_mtu: Option<u32>,
-    /// Whether it is set up.
+    /// Administrative state of the interface.
     #[serde(default = "yes")]
     pub up: bool,
-    /// Speed in Mbit/s while it is up.
+    /// Speed in Mbit/s while the interface is up.
     #[serde(default)]
     pub speed: Option<u32>,
-    /// Whether the kernel binds its VFs by itself.
+    /// `sriov_drivers_autoprobe`.
     #[serde(default = "yes")]
     pub autoprobe: bool,
-    /// How many VFs it has from the start.
+    /// Number of VFs at the start.
     #[serde(default)]
     pub num_vfs: u16,
-    /// The NUMA node that it is near to.
+    /// NUMA node.
     #[serde(default)]
     pub numa_node: Option<u16>,
-    /// What it speaks.
+    /// Link type.
     #[serde(default)]
     pub link_kind: CardLinkKind,
-    /// Mode of its embedded switch, if it has one.
+    /// eswitch mode; `None` without an eswitch.
     #[serde(default)]
     pub eswitch: Option<EswitchMode>,
-    /// Whether representors keep the names that the kernel gives them: something sets them up at once, and kernels before
-    /// 6.2 rename no interface that is up.
+    /// Representors keep the names from the kernel: another program sets them up immediately, and kernels before 6.2 do
+    /// not rename an interface that is up.
     #[serde(default)]
     pub stuck_representors: bool,
-    /// When the mode of its embedded switch can be changed.
+    /// Rule for changes of the eswitch mode.
     #[serde(default)]
     pub eswitch_rule: EswitchRule,
-    /// Whether traffic control is offloaded to it, if that can be switched.
+    /// `hw-tc-offload`; `None` if it cannot be switched.
     #[serde(default)]
     pub tc_offload: Option<bool>,
-    /// Whether it and its VFs are RDMA devices.
+    /// The PF and its VFs have RDMA devices.
     #[serde(default)]
     pub rdma: bool,
-    /// The node GUID of its RDMA device.
+    /// Node GUID of its RDMA device.
     #[serde(default)]
     pub node_guid: Option<Guid>,
-    /// The GUID of its port.
+    /// GUID of its port.
     #[serde(default)]
     pub port_guid: Option<Guid>,
-    /// Settings of its firmware.
+    /// Firmware settings.
     #[serde(default)]
     pub firmware: Option<CardFirmware>,
-    /// Whether a hypervisor gave it: a VF without its PF.
+    /// The card is a lone VF.
     #[serde(default)]
     pub lone_vf: bool,
-    /// The network that a cloud says that it is on.
+    /// Network in a cloud, in the format of `netFilter`.
     #[serde(default)]
     pub net_filter: Option<String>,
-    /// What the node itself uses it for.
+    /// Use by the node.
     #[serde(default)]
     pub host_use: Option<HostUse>,
 }
 
 impl MachinePf {
-    /// Where its VF number `index` is.
+    /// Returns the address of the VF with this index.
     pub fn vf_address(&self, index: u16) -> Option<PciAddress> {
         let distance = index.checked_mul(self.vf_stride)?.checked_add(self.vf_offset)?;
         self.address.offset(distance)
     }
 
-    /// Whether it and its VFs are RDMA devices, as InfiniBand always is.
+    /// Returns whether the PF and its VFs have RDMA devices, as InfiniBand cards always do.
     pub fn has_rdma(&self) -> bool {
         self.rdma || self.link_kind == CardLinkKind::Infiniband
     }
 
-    /// Why such a card cannot be, apart from other cards.
-    pub(super) fn fault(&self) -> Option<String> {
+    /// Returns the first contradiction in the description of this card.
+    pub(super) fn find_problem(&self) -> Option<String> {
         if self.total_vfs == 0 {
-            return Some("totalVfs is 0: a card without VFs is none of ours".to_owned());
+            return Some("totalVfs is 0: a card must support at least one VF".to_owned());
         }
         if self.num_vfs > self.total_vfs {
             return Some(format!("numVfs {} is more than totalVfs {}", self.num_vfs, self.total_vfs));
         }
         if self.vf_offset == 0 || self.vf_stride == 0 || self.vf_address(self.total_vfs - 1).is_none() {
             return Some(
-                "with this vfOffset and vfStride its VFs do not fit into the PCI address space".to_owned(),
+                "with this vfOffset and vfStride the VFs do not fit into the PCI address space".to_owned(),
             );
         }
         if self.max_mtu.is_some_and(|max| self.mtu > max) {
@@ -151,30 +153,30 @@ const fn yes() -> bool {
     true
 }
 
-/// When the mode of an embedded switch can be changed.
+/// Rule for changes of the mode of an eswitch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EswitchRule {
-    /// As the card's driver has it: with ice as [`Self::NoVfs`], with mlx5 as [`Self::FreeVfs`], else at any time.
+    /// As the driver of the card: [`Self::NoVfs`] for ice, [`Self::FreeVfs`] for mlx5, else [`Self::AnyTime`].
     #[default]
     OfDriver,
-    /// At any time.
+    /// Allowed at any time.
     AnyTime,
-    /// While there are VFs. Without them the mode is legacy and not even told, as mlx5 did before Linux 6.0.
+    /// Allowed only with VFs. Without VFs the mode is legacy and is not reported, as by mlx5 before Linux 6.0.
     NeedsVfs,
-    /// While there are no VFs.
+    /// Allowed only without VFs.
     NoVfs,
-    /// Into switchdev mode while no driver holds a VF.
+    /// A change to switchdev is allowed only while no VF has a driver.
     FreeVfs,
-    /// Never: every change is refused with EBUSY.
+    /// Every change is refused with EBUSY.
     Never,
-    /// Never: every change is refused with EOPNOTSUPP.
+    /// Every change is refused with EOPNOTSUPP.
     Unsupported,
 }
 
 impl EswitchRule {
-    /// The rule that a card of `driver` follows.
-    pub(in crate::sim) fn with_driver(self, driver: Option<&str>) -> Self {
+    /// Returns the rule of a card with this driver.
+    pub(in crate::sim) fn for_driver(self, driver: Option<&str>) -> Self {
         match (self, driver) {
             (Self::OfDriver, Some("ice")) => Self::NoVfs,
             (Self::OfDriver, Some("mlx5_core")) => Self::FreeVfs,
@@ -184,7 +186,7 @@ impl EswitchRule {
     }
 }
 
-/// What a card speaks, as node states spell it.
+/// Link type of a card, as in node states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CardLinkKind {
     /// Ethernet.
@@ -205,7 +207,7 @@ impl From<CardLinkKind> for LinkKind {
     }
 }
 
-/// Settings of a card's firmware, which all its ports share. One that is left out is one that the card does not have.
+/// Firmware settings of a card, which all its ports share. `None` is a setting that the card does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CardFirmware {
@@ -215,27 +217,27 @@ pub struct CardFirmware {
     /// `NUM_OF_VFS`.
     #[serde(default)]
     pub num_vfs: Option<u16>,
-    /// `LINK_TYPE_P1` and `LINK_TYPE_P2`: `ETH`, `IB` or any other word.
+    /// `LINK_TYPE_P1` and `LINK_TYPE_P2`: `ETH`, `IB` or another value.
     #[serde(default)]
     pub link_types: Vec<String>,
 }
 
 impl From<&CardFirmware> for FirmwareSettings {
     fn from(card: &CardFirmware) -> Self {
-        let link_type = |port: usize| card.link_types.get(port).map(|word| firmware_link_type(word));
+        let link_type = |port: usize| card.link_types.get(port).map(|value| parse_firmware_link_type(value));
         Self { sriov: card.sriov, num_vfs: card.num_vfs, link_types: [link_type(0), link_type(1)] }
     }
 }
 
-fn firmware_link_type(word: &str) -> FirmwareLinkType {
-    match word {
+fn parse_firmware_link_type(value: &str) -> FirmwareLinkType {
+    match value {
         "ETH" => FirmwareLinkType::Ethernet,
         "IB" => FirmwareLinkType::Infiniband,
         other => FirmwareLinkType::Other(other.to_owned()),
     }
 }
 
-/// A PCI id as node states spell it: `10c9`.
+/// PCI ID as in node states: `10c9`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HexId(pub u16);
@@ -247,7 +249,7 @@ impl TryFrom<String> for HexId {
         let is_id = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match u16::from_str_radix(&text, 16) {
             Ok(id) if is_id => Ok(Self(id)),
-            _ => Err(format!("{text:?} is not a PCI id of four hexadecimal digits, such as \"10c9\"")),
+            _ => Err(format!("{text:?} is not a PCI ID of four hexadecimal digits, such as \"10c9\"")),
         }
     }
 }

@@ -1,8 +1,10 @@
+//! Machine of the VM lab.
+
 use vfleet_api::{MacAddr, PciAddress};
 
 use super::{CardLinkKind, EswitchRule, HexId, MachinePf};
 
-/// An Intel 82576 as QEMU emulates it, in the VM lab's slot of this number.
+/// Returns the Intel 82576 card in the slot with this number, as emulated by QEMU.
 pub(super) fn card(number: u8) -> Option<MachinePf> {
     Some(MachinePf {
         address: PciAddress::new(0, number, 0, 0)?,

@@ -1,3 +1,5 @@
+//! Description of the kernel and the boot settings of a machine.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -5,26 +7,25 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::modules::of_driver;
 use vfleet_plan::{BootLoader, ModuleState, Processor};
 
-/// The kernel of a machine, and how it is started.
+/// Description of the kernel and the boot settings of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MachineKernel {
-    /// The arguments that it is started with.
+    /// Kernel arguments.
     pub command_line: String,
-    /// What changes them.
+    /// Boot loader, which changes the arguments.
     pub boot_loader: Option<BootLoader>,
-    /// Whether what the boot loader was told counts at the next start. A machine that forgets is one that restarts in
-    /// vain.
+    /// Changes by the boot loader take effect at the next boot. A machine that loses them reboots without effect.
     pub keeps_arguments: bool,
-    /// Who made the processors.
+    /// Vendor of the processors.
     pub processor: Processor,
-    /// Whether the IOMMU is at work. One of Intel that is not at first is when the kernel is told to use it.
+    /// The IOMMU is active. On Intel an inactive one can be enabled by a kernel argument.
     pub iommu: bool,
-    /// Whether root itself may not reach into the kernel.
+    /// Kernel lockdown is active.
     pub locked_down: bool,
-    /// Modules besides those of the drivers in `userspaceDrivers`.
+    /// Modules in addition to those of the drivers in `userspaceDrivers`.
     pub modules: BTreeMap<String, ModuleState>,
-    /// Whether network namespaces share the RDMA devices.
+    /// RDMA mode of network namespaces.
     pub rdma_mode: Option<RdmaMode>,
 }
 
@@ -43,7 +44,7 @@ impl Default for MachineKernel {
     }
 }
 
-/// Modules right after the start: those of the drivers that are there, and what is said of others.
+/// Returns the modules right after a boot: those of the loaded userspace drivers, and the described ones.
 pub(super) fn modules(kernel: &MachineKernel, drivers: &[String]) -> BTreeMap<String, ModuleState> {
     let of_drivers = drivers.iter().filter_map(|driver| of_driver(driver));
     let vfio = drivers.iter().any(|driver| driver == "vfio-pci").then_some("vfio");

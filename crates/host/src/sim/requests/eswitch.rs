@@ -1,15 +1,17 @@
+//! Requests to eswitches.
+
 use vfleet_api::PciAddress;
 use vfleet_plan::files::UDEV_RULES;
 use vfleet_plan::{EswitchMode, Fact};
 
 use super::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
+use crate::sim::devices::SimPf;
 use crate::sim::kernel::Kernel;
 use crate::sim::machine::EswitchRule;
-use crate::sim::parts::Pf;
 
 impl Kernel {
-    /// Set the mode of the embedded switch (devlink), when its [`EswitchRule`] allows that. Representors and
-    /// `hw-tc-offload` come and go with switchdev mode.
+    /// Sets the eswitch mode (devlink), if the [`EswitchRule`] allows it. Representors and `hw-tc-offload` exist only
+    /// in switchdev mode.
     pub fn set_eswitch_mode(&mut self, pf: PciAddress, mode: EswitchMode) -> Result<(), Refusal> {
         let rule = self.eswitch_rule(pf);
         let found = self.expect_pf(pf)?;
@@ -20,16 +22,16 @@ impl Kernel {
         if before == mode {
             return Ok(());
         }
-        allow_change(rule, found, mode)?;
+        check_rule(rule, found, mode)?;
         found.enter_mode(mode);
-        self.show_representors(pf);
-        self.announced += 1;
+        self.update_representors(pf);
+        self.event_count += 1;
         Ok(())
     }
 
-    /// The mode of the embedded switch as the kernel tells it.
+    /// Returns the eswitch mode as the kernel reports it.
     pub fn eswitch_mode(&self, pf: PciAddress) -> Fact<EswitchMode> {
-        let is_off = |pf: &Pf| self.eswitch_rule(pf.address) == EswitchRule::NeedsVfs && pf.vfs.is_empty();
+        let is_off = |pf: &SimPf| self.eswitch_rule(pf.address) == EswitchRule::NeedsVfs && pf.vfs.is_empty();
         match self.pf(pf) {
             Some(found) if found.eswitch.is_some() && is_off(found) => Fact::Unknown,
             found => found.and_then(|found| found.eswitch).into(),
@@ -38,11 +40,11 @@ impl Kernel {
 
     pub(super) fn eswitch_rule(&self, pf: PciAddress) -> EswitchRule {
         let rule = self.card(pf).map(|card| card.eswitch_rule).unwrap_or_default();
-        rule.with_driver(self.pf(pf).and_then(|pf| pf.driver.as_deref()))
+        rule.for_driver(self.pf(pf).and_then(|pf| pf.driver.as_deref()))
     }
 
-    /// In switchdev mode each VF has a representor, and udev names it at once, by the rules that there are.
-    pub(super) fn show_representors(&mut self, pf: PciAddress) {
+    /// Creates or removes representors. In switchdev mode each VF has one, which udev names immediately by its rules.
+    pub(super) fn update_representors(&mut self, pf: PciAddress) {
         let has_rule = self.files.contains_key(&format!("{UDEV_RULES}/20-switchdev-{pf}.rules"));
         let is_stuck = self.card(pf).is_some_and(|card| card.stuck_representors);
         let Some(found) = self.pf_mut(pf) else { return };
@@ -56,23 +58,23 @@ impl Kernel {
         }
     }
 
-    /// Have udev look at the interfaces of a PF again.
+    /// Makes udev apply its rules to the interfaces of a PF again.
     pub fn replay_udev(&mut self, pf: PciAddress) -> Result<(), Refusal> {
         self.expect_pf(pf)?;
-        self.show_representors(pf);
-        self.announced += 1;
+        self.update_representors(pf);
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Switch `hw-tc-offload` (ethtool).
+    /// Switches `hw-tc-offload` (ethtool).
     pub fn set_tc_offload(&mut self, pf: PciAddress, on: bool) -> Result<(), Refusal> {
         let found = self.expect_pf(pf)?;
         found.tc_offload = Some(found.tc_offload.map(|_| on).ok_or(refuse(EOPNOTSUPP))?);
         Ok(())
     }
 
-    /// Let software steer flows (devlink parameter `flow_steering_mode`), which ice does not have, and which cannot be
-    /// chosen in switchdev mode.
+    /// Selects software steering (devlink parameter `flow_steering_mode`). ice does not support it, and it cannot be
+    /// selected in switchdev mode.
     pub fn set_software_steering(&mut self, pf: PciAddress) -> Result<(), Refusal> {
         let found = self.expect_pf(pf)?;
         if found.eswitch != Some(EswitchMode::Legacy) || found.driver.as_deref() == Some("ice") {
@@ -82,30 +84,31 @@ impl Kernel {
         Ok(())
     }
 
-    /// Which switch an interface is a port of, and which port: in legacy mode, too.
+    /// Returns the switch ID and the port name of the interface of a PF, which it has in legacy mode too.
     pub(in crate::sim) fn switch_port(&self, pf: PciAddress) -> Option<(String, String)> {
         let found = self.pf(pf)?;
         found.eswitch?;
         let id = found.link.as_ref()?.mac.to_string().replace(':', "");
-        Some((id, format!("p{}", function(pf))))
+        Some((id, format!("p{}", function_number(pf))))
     }
 }
 
-impl Pf {
-    /// The switch is in this mode from now on.
+impl SimPf {
+    /// Changes the mode of the eswitch.
     pub(super) fn enter_mode(&mut self, mode: EswitchMode) {
         self.eswitch = Some(mode);
         self.tc_offload = self.tc_offload.map(|_| mode == EswitchMode::Switchdev);
     }
 }
 
-fn allow_change(rule: EswitchRule, pf: &Pf, mode: EswitchMode) -> Result<(), Refusal> {
-    let is_held = || pf.vfs.iter().any(|vf| vf.driver.is_some());
+/// Fails if `rule` does not allow the change to `mode`.
+fn check_rule(rule: EswitchRule, pf: &SimPf, mode: EswitchMode) -> Result<(), Refusal> {
+    let has_bound_vf = || pf.vfs.iter().any(|vf| vf.driver.is_some());
     let (errno, message) = match rule {
         EswitchRule::NoVfs if !pf.vfs.is_empty() => {
             (EOPNOTSUPP, "Changing eswitch mode is allowed only if there is no VFs created")
         }
-        EswitchRule::FreeVfs if mode == EswitchMode::Switchdev && is_held() => {
+        EswitchRule::FreeVfs if mode == EswitchMode::Switchdev && has_bound_vf() => {
             (EINVAL, "A driver holds a VF")
         }
         EswitchRule::Never => (EBUSY, "Asked to fail"),
@@ -115,7 +118,7 @@ fn allow_change(rule: EswitchRule, pf: &Pf, mode: EswitchMode) -> Result<(), Ref
     Err(Refusal { errno, message: Some(message) })
 }
 
-/// The number of the port of a card with several.
-pub(super) fn function(pf: PciAddress) -> u8 {
+/// Returns the PCI function number, which is the number of the port on a card with several ports.
+pub(super) fn function_number(pf: PciAddress) -> u8 {
     pf.to_string().bytes().last().map_or(0, |digit| digit - b'0')
 }

@@ -1,15 +1,17 @@
+//! Requests that configure interfaces.
+
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 use vfleet_plan::{HostUse, LinkKind};
 
 use super::{EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
+use crate::sim::devices::SimLink;
 use crate::sim::kernel::Kernel;
-use crate::sim::parts::Link;
 
-const LOWEST_MTU: u32 = 68;
+const MIN_MTU: u32 = 68;
 
 impl Kernel {
-    /// Set the address that a PF keeps for a VF. An interface that the VF has keeps its own until the next bind.
-    /// Zero makes the PF forget. Announced only while the PF is up.
+    /// Sets the MAC address of a VF that the PF stores; zero removes it. The interface of the VF keeps its address
+    /// until the next bind. Causes an event only while the PF is up.
     pub fn set_vf_mac(&mut self, vf: VfRef, mac: MacAddr) -> Result<(), Refusal> {
         let link = self.expect_pf(vf.pf)?.link.as_ref().ok_or(refuse(ENODEV))?;
         let (pf_is_up, kind) = (link.up, link.kind);
@@ -22,72 +24,72 @@ impl Kernel {
         }
         found.admin_mac = mac;
         found.admin_mac_is_set = mac != MacAddr::ZERO;
-        self.announced += u64::from(pf_is_up);
+        self.event_count += u64::from(pf_is_up);
         Ok(())
     }
 
-    /// Set the node and port GUID that a PF keeps for a VF, which takes them up at the next bind.
+    /// Sets the node GUID and the port GUID of a VF that the PF stores. The VF applies them at the next bind.
     pub fn set_vf_guid(&mut self, vf: VfRef, guid: Guid) -> Result<(), Refusal> {
         let link = self.expect_pf(vf.pf)?.link.as_ref().ok_or(refuse(ENODEV))?;
         if link.kind != LinkKind::Infiniband {
             return Err(refuse(EOPNOTSUPP));
         }
         self.expect_vf(vf).map_err(|_| refuse(EINVAL))?.admin_guid = guid;
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Set the interface of a PF up or down. VFs keep what they have.
-    pub fn set_up(&mut self, pf: PciAddress, up: bool) -> Result<(), Refusal> {
+    /// Sets the interface of a PF up or down. VFs are not affected.
+    pub fn set_link_up(&mut self, pf: PciAddress, up: bool) -> Result<(), Refusal> {
         self.expect_pf(pf)?.link.as_mut().ok_or(refuse(ENODEV))?.up = up;
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Set the MTU of a PF's interface. Those of its VFs stay.
+    /// Sets the MTU of the interface of a PF. VFs are not affected.
     pub fn set_pf_mtu(&mut self, pf: PciAddress, mtu: u32) -> Result<(), Refusal> {
         set_mtu(self.expect_pf(pf)?.link.as_mut(), mtu)?;
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Set the MTU of a VF's interface.
+    /// Sets the MTU of the interface of a VF.
     pub fn set_vf_mtu(&mut self, vf: VfRef, mtu: u32) -> Result<(), Refusal> {
         let found = self.expect_vf(vf)?;
-        set_mtu(found.link.as_mut().filter(|_| !found.is_held_elsewhere), mtu)?;
-        self.announced += 1;
+        set_mtu(found.link.as_mut().filter(|_| !found.is_in_other_namespace), mtu)?;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Move the interface of a VF into another network namespace, or back.
-    pub fn hold_elsewhere(&mut self, vf: VfRef, elsewhere: bool) -> Result<(), Refusal> {
+    /// Moves the interface of a VF into another network namespace, or back.
+    pub fn set_in_other_namespace(&mut self, vf: VfRef, in_other: bool) -> Result<(), Refusal> {
         let found = self.expect_vf(vf)?;
         if found.link.is_none() {
             return Err(refuse(ENODEV));
         }
-        found.is_held_elsewhere = elsewhere;
-        self.announced += 1;
+        found.is_in_other_namespace = in_other;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Have the node itself use the interface of a PF, or stop it.
-    pub fn use_pf(&mut self, pf: PciAddress, host_use: Option<HostUse>) -> Result<(), Refusal> {
+    /// Sets the use of the interface of a PF by the node.
+    pub fn set_pf_host_use(&mut self, pf: PciAddress, host_use: Option<HostUse>) -> Result<(), Refusal> {
         self.expect_pf(pf)?.link.as_mut().ok_or(refuse(ENODEV))?.host_use = host_use;
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Have the node itself use the interface of a VF, or stop it.
-    pub fn use_vf(&mut self, vf: VfRef, host_use: Option<HostUse>) -> Result<(), Refusal> {
+    /// Sets the use of the interface of a VF by the node.
+    pub fn set_vf_host_use(&mut self, vf: VfRef, host_use: Option<HostUse>) -> Result<(), Refusal> {
         self.expect_vf(vf)?.link.as_mut().ok_or(refuse(ENODEV))?.host_use = host_use;
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 }
 
-fn set_mtu(link: Option<&mut Link>, mtu: u32) -> Result<(), Refusal> {
+fn set_mtu(link: Option<&mut SimLink>, mtu: u32) -> Result<(), Refusal> {
     let link = link.ok_or(refuse(ENODEV))?;
-    let message = if mtu < LOWEST_MTU {
+    let message = if mtu < MIN_MTU {
         "mtu less than device minimum"
     } else if link.max_mtu.is_some_and(|max| mtu > max) {
         "mtu greater than device maximum"

@@ -1,10 +1,12 @@
+//! Requests that load kernel modules.
+
 use vfleet_plan::ModuleState;
 
 use super::{ENOENT, Refusal, refuse};
 use crate::sim::kernel::Kernel;
 
 impl Kernel {
-    /// Load a module, with those that it needs, or set the options of one that is loaded.
+    /// Loads a module with its dependencies, or sets the options of a loaded module.
     pub fn load_module(&mut self, module: &str, options: &[String]) -> Result<(), Refusal> {
         self.modules.get(module).ok_or(refuse(ENOENT))?;
         self.vfio_without_iommu |=
@@ -13,8 +15,8 @@ impl Kernel {
         if module == "vfio_pci" {
             self.modules.insert("vfio".to_owned(), ModuleState::Loaded);
         }
-        self.drivers_of_modules();
-        self.rdma_mode = self.rdma_mode.or_else(|| self.first_rdma_mode());
+        self.register_module_drivers();
+        self.rdma_mode = self.rdma_mode.or_else(|| self.initial_rdma_mode());
         Ok(())
     }
 }

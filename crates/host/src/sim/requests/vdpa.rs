@@ -1,3 +1,5 @@
+//! Requests that create and remove vDPA devices.
+
 use vfleet_api::VfRef;
 use vfleet_plan::{EswitchMode, ModuleState, VdpaKind, is_userspace_driver};
 
@@ -5,8 +7,8 @@ use super::{EBUSY, ENODEV, EOPNOTSUPP, Refusal, refuse};
 use crate::sim::kernel::Kernel;
 
 impl Kernel {
-    /// Make a vDPA device of a VF: only where the card's own driver holds it, and in switchdev mode.
-    pub fn make_vdpa(&mut self, vf: VfRef, kind: VdpaKind) -> Result<(), Refusal> {
+    /// Creates the vDPA device of a VF. Allowed only in switchdev mode, and if the VF has a network driver.
+    pub fn create_vdpa(&mut self, vf: VfRef, kind: VdpaKind) -> Result<(), Refusal> {
         if self.modules.get(kind.driver()) != Some(&ModuleState::Loaded) {
             return Err(refuse(ENODEV));
         }
@@ -18,18 +20,18 @@ impl Kernel {
         if eswitch != Some(EswitchMode::Switchdev) {
             return Err(refuse(EOPNOTSUPP));
         }
-        if found.vdpa.is_some_and(|made| made != kind) {
+        if found.vdpa.is_some_and(|existing| existing != kind) {
             return Err(refuse(EBUSY));
         }
         found.vdpa = Some(kind);
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 
-    /// Remove the vDPA device of a VF.
+    /// Removes the vDPA device of a VF.
     pub fn remove_vdpa(&mut self, vf: VfRef) -> Result<(), Refusal> {
         self.expect_vf(vf)?.vdpa.take().ok_or(refuse(ENODEV))?;
-        self.announced += 1;
+        self.event_count += 1;
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
+//! Requests that create and remove VFs.
+
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_plan::EswitchMode;
 
 use super::{EBUSY, ENOENT, ERANGE, Refusal, refuse};
+use crate::sim::devices::SimVf;
 use crate::sim::kernel::Kernel;
 use crate::sim::machine::EswitchRule;
-use crate::sim::parts::Vf;
 
 impl Kernel {
-    /// Write to `sriov_numvfs`.
+    /// Writes to `sriov_numvfs`.
     pub fn set_num_vfs(&mut self, pf: PciAddress, count: u16) -> Result<(), Refusal> {
         let count = usize::from(count);
         let rule = self.eswitch_rule(pf);
@@ -27,16 +29,16 @@ impl Kernel {
         if count > 0 && !found.vfs.is_empty() {
             return Err(refuse(EBUSY));
         }
-        found.vfs = found.vf_addresses.iter().take(count).map(|address| Vf::new(*address)).collect();
+        found.vfs = found.vf_addresses.iter().take(count).map(|address| SimVf::new(*address)).collect();
         if count == 0 && rule == EswitchRule::NeedsVfs && found.eswitch.is_some() {
             found.enter_mode(EswitchMode::Legacy);
         }
-        self.show_representors(pf);
-        self.announced += 1;
+        self.update_representors(pf);
+        self.event_count += 1;
         (0..).take(count).try_for_each(|index| self.probe(VfRef { pf, index }))
     }
 
-    /// Write to `sriov_drivers_autoprobe`, which a VF that a hypervisor gave does not have. Nothing is announced.
+    /// Writes to `sriov_drivers_autoprobe`, which a lone VF does not have. Causes no event.
     pub fn set_autoprobe(&mut self, pf: PciAddress, on: bool) -> Result<(), Refusal> {
         let found = self.expect_pf(pf)?;
         if found.is_lone_vf {
@@ -46,11 +48,11 @@ impl Kernel {
         Ok(())
     }
 
-    /// VFs that a hypervisor gave are there, and bound, from the start.
+    /// Binds lone VFs, which exist and have a driver from the start.
     pub(in crate::sim) fn probe_lone_vfs(&mut self) {
         let lone: Vec<PciAddress> = self.pfs.iter().filter(|pf| pf.is_lone_vf).map(|pf| pf.address).collect();
         for pf in lone {
-            // The kernel has no reason to refuse that.
+            // Cannot fail.
             let _ = self.probe(VfRef { pf, index: 0 });
         }
     }

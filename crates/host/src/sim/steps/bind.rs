@@ -1,14 +1,16 @@
+//! Step that binds a VF to a driver.
+
 use vfleet_api::VfRef;
 use vfleet_plan::{Step, VfDriver, is_userspace_driver};
 
-use super::{netlink, require_pf, require_vf};
+use super::{netlink_error, require_pf, require_vf};
 use crate::HostError;
+use crate::sim::devices::SimVf;
 use crate::sim::kernel::Kernel;
-use crate::sim::parts::Vf;
 use crate::sim::requests::Refusal;
 
 pub(super) fn bind(kernel: &mut Kernel, vf: VfRef, driver: &VfDriver, step: &Step) -> Result<(), HostError> {
-    let refused = |refusal: Refusal| netlink(step, &refusal);
+    let refused = |refusal: Refusal| netlink_error(step, &refusal);
     let bound = require_vf(kernel, vf)?.driver.clone();
     match driver {
         VfDriver::Named(name) if !kernel.has_driver(name) => {
@@ -39,17 +41,17 @@ pub(super) fn bind(kernel: &mut Kernel, vf: VfRef, driver: &VfDriver, step: &Ste
     verify_driver(found, driver, step)
 }
 
-fn verify_driver(vf: &Vf, wanted: &VfDriver, step: &Step) -> Result<(), HostError> {
-    let is_wanted = vf.driver.as_deref().is_some_and(|driver| match wanted {
+fn verify_driver(vf: &SimVf, desired: &VfDriver, step: &Step) -> Result<(), HostError> {
+    let is_desired = vf.driver.as_deref().is_some_and(|driver| match desired {
         VfDriver::Kernel => !is_userspace_driver(driver),
         VfDriver::Named(name) => driver == name,
     });
-    if is_wanted {
+    if is_desired {
         return Ok(());
     }
-    Err(HostError::Unverified {
+    Err(HostError::NotVerified {
         attempt: step.to_string(),
-        expected: wanted.to_string(),
+        expected: desired.to_string(),
         found: vf.driver.clone().unwrap_or_else(|| "no driver".to_owned()),
     })
 }

@@ -1,20 +1,20 @@
-//! The cards of nodes, of which many have the same.
+//! Cards of nodes. Many nodes have equal cards.
 
 use std::hash::{Hash, Hasher};
 
 use vfleet_api::node_state::InterfaceExt;
 
-/// The cards of a node, with all that rules look at and nothing else: nodes of one kind have the same.
+/// Cards of a node, with only the fields that rules check, so that nodes of one kind are equal.
 #[derive(Debug)]
 pub(super) struct Cards {
     pub(super) list: Vec<InterfaceExt>,
-    /// Cards with the same text are the same.
+    /// Text form of the list, for comparison and hashing.
     text: String,
 }
 
 impl Cards {
     pub(super) fn new(reported: Vec<InterfaceExt>) -> Self {
-        let list: Vec<_> = reported.into_iter().map(for_rules).collect();
+        let list: Vec<_> = reported.into_iter().map(keep_checked_fields).collect();
         let text = format!("{list:?}");
         Self { list, text }
     }
@@ -34,8 +34,8 @@ impl Hash for Cards {
     }
 }
 
-/// What is left out is different on each node, or says nothing about what is possible there.
-fn for_rules(card: InterfaceExt) -> InterfaceExt {
+/// Removes fields that differ on each node or that no rule checks.
+fn keep_checked_fields(card: InterfaceExt) -> InterfaceExt {
     InterfaceExt {
         mac: None,
         driver: None,

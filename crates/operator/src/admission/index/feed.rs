@@ -1,4 +1,4 @@
-//! The watches that admission learns of the cluster by, in every replica.
+//! Watches that feed the index, in every replica.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -19,18 +19,18 @@ use vfleet_cluster::guarded::Guarded;
 use vfleet_cluster::watch;
 use vfleet_plan::NicIds;
 
-use super::nads::Nads;
-use super::{Cluster, Index};
+use super::nads::NadIndex;
+use super::{AdmissionIndex, ClusterIndex};
 use crate::OperatorError;
-use crate::admission::PATIENCE;
-use crate::admission::wanted::Wanted;
-use crate::components::go_device_plugin::follow_nic_ids;
-use crate::components::settings::{Seen, Settings};
+use crate::admission::READ_TIMEOUT;
+use crate::admission::features::EnabledFeatures;
+use crate::components::config_watch::{OperatorConfigReceiver, OperatorConfigState};
+use crate::components::go_device_plugin::watch_nic_ids;
 use crate::replica::context::Context;
 
-/// Something changed.
-enum Change {
-    Config(Seen),
+/// Change of an object in the cluster index.
+enum ClusterChange {
+    Config(OperatorConfigState),
     NicIds(Option<NicIds>),
     Policy(Box<Event<Guarded<SriovNetworkNodePolicy>>>),
     Pool(Event<Guarded<SriovNetworkPoolConfig>>),
@@ -38,125 +38,125 @@ enum Change {
     Node(Event<PartialObjectMeta<Node>>),
 }
 
-/// What can be answered: all is known that it takes, or was not for too long. Most rules need nothing of the cluster, so
-/// that an answer without it is better than none. What nobody wants is not followed, and so never ready.
+/// Features that can be served: all objects have been listed, or the time limit has passed. Most rules need no cluster
+/// facts, so a response without them is better than none. Disabled features are never ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ready {
-    /// Questions about our objects.
+pub(crate) struct Readiness {
+    /// Requests about objects of this operator.
     pub(crate) webhook: bool,
-    /// Questions about pods.
+    /// Requests about pods.
     pub(crate) injector: bool,
 }
 
-impl Ready {
+impl Readiness {
     pub(crate) const ALL: Self = Self { webhook: true, injector: true };
 
-    /// Whether all that is wanted can be answered.
-    pub(crate) fn is_for(self, wanted: Wanted) -> bool {
-        (self.webhook || !wanted.webhook) && (self.injector || !wanted.injector)
+    /// Returns whether all enabled features can be served.
+    pub(crate) fn covers(self, enabled: EnabledFeatures) -> bool {
+        (self.webhook || !enabled.webhook) && (self.injector || !enabled.injector)
     }
 }
 
-/// Keeps the index as the cluster is, as far as that is wanted, and says what is `ready`.
+/// Keeps the index up to date for the enabled features, and publishes which are `ready`.
 pub(crate) async fn follow(
     context: Context,
-    settings: Settings,
-    index: Arc<Index>,
-    ready: channel::Sender<Ready>,
+    settings: OperatorConfigReceiver,
+    index: Arc<AdmissionIndex>,
+    ready: channel::Sender<Readiness>,
 ) -> Result<(), OperatorError> {
-    let feed = Feed { context, settings, index, ready, is_overdue: Mutex::default() };
-    let cluster = feed.while_wanted(
-        |wanted| wanted.webhook,
+    let feed = IndexFeed { context, settings, index, ready, is_overdue: Mutex::default() };
+    let cluster = feed.run_while_enabled(
+        |enabled| enabled.webhook,
         |ready| &mut ready.webhook,
         || feed.follow_cluster().boxed(),
-        || *feed.index.change_cluster() = Cluster::default(),
+        || *feed.index.cluster_mut() = ClusterIndex::default(),
     );
-    let nads = feed.while_wanted(
-        |wanted| wanted.injector,
+    let nads = feed.run_while_enabled(
+        |enabled| enabled.injector,
         |ready| &mut ready.injector,
         || feed.follow_nads().boxed(),
-        || *feed.index.change_nads() = Nads::default(),
+        || *feed.index.nads_mut() = NadIndex::default(),
     );
     tokio::try_join!(cluster, nads).map(drop)
 }
 
-struct Feed {
+struct IndexFeed {
     context: Context,
-    settings: Settings,
-    index: Arc<Index>,
-    ready: channel::Sender<Ready>,
-    /// What is answered with whatever is known.
-    is_overdue: Mutex<Ready>,
+    settings: OperatorConfigReceiver,
+    index: Arc<AdmissionIndex>,
+    ready: channel::Sender<Readiness>,
+    /// Features whose time limit for reading has passed.
+    is_overdue: Mutex<Readiness>,
 }
 
-impl Feed {
-    /// Works whenever it is wanted, and forgets what it has learned when it is not any more.
-    async fn while_wanted<'a>(
+impl IndexFeed {
+    /// Runs `work` while a feature is enabled, and clears its index when the feature is disabled.
+    async fn run_while_enabled<'a>(
         &self,
-        is_wanted: fn(Wanted) -> bool,
-        part: fn(&mut Ready) -> &mut bool,
+        is_enabled: fn(EnabledFeatures) -> bool,
+        part: fn(&mut Readiness) -> &mut bool,
         work: impl Fn() -> BoxFuture<'a, Result<(), OperatorError>>,
-        forget: impl Fn(),
+        clear: impl Fn(),
     ) -> Result<(), OperatorError> {
         let mut settings = self.settings.clone();
         let ended = |_| OperatorError::WatchEnded;
         loop {
-            settings.wait_for(|seen| is_wanted(Wanted::of(seen))).await.map_err(ended)?;
+            settings.wait_for(|config| is_enabled(EnabledFeatures::of(config))).await.map_err(ended)?;
             tokio::select! {
                 ended = work() => return ended,
-                never = self.lose_patience(part) => match never {},
-                unwanted = settings.wait_for(|seen| !is_wanted(Wanted::of(seen))) => drop(unwanted.map_err(ended)?),
+                never = self.wait_for_time_limit(part) => match never {},
+                disabled = settings.wait_for(|config| !is_enabled(EnabledFeatures::of(config))) => drop(disabled.map_err(ended)?),
             }
-            forget();
+            clear();
             self.set_overdue(part, false);
         }
     }
 
-    /// So long what is wanted now may be read before it is answered without.
-    async fn lose_patience(&self, part: fn(&mut Ready) -> &mut bool) -> Infallible {
-        sleep_until(Instant::now() + PATIENCE).await;
+    /// Marks a feature as overdue after the time limit.
+    async fn wait_for_time_limit(&self, part: fn(&mut Readiness) -> &mut bool) -> Infallible {
+        sleep_until(Instant::now() + READ_TIMEOUT).await;
         self.set_overdue(part, true);
         std::future::pending().await
     }
 
-    fn set_overdue(&self, part: fn(&mut Ready) -> &mut bool, is_overdue: bool) {
+    fn set_overdue(&self, part: fn(&mut Readiness) -> &mut bool, is_overdue: bool) {
         *part(&mut self.is_overdue.lock().unwrap_or_else(PoisonError::into_inner)) = is_overdue;
-        self.tell_ready();
+        self.publish_ready();
     }
 
-    fn tell_ready(&self) {
+    fn publish_ready(&self) {
         let is_overdue = *self.is_overdue.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = Ready {
+        let ready = Readiness {
             webhook: is_overdue.webhook || self.index.cluster().is_complete(),
             injector: is_overdue.injector || self.index.nads().is_complete(),
         };
-        watch::publish(&self.ready, ready);
+        watch::publish_if_changed(&self.ready, ready);
     }
 
     async fn follow_cluster(&self) -> Result<(), OperatorError> {
         let (client, namespace) = (&self.context.client, self.context.config.namespace.as_str());
-        let usual = watcher::Config::default;
+        let config = watcher::Config::default;
         let (publish, nic_ids) = channel::channel(None);
-        let policies = watch::changes(Api::namespaced(client.clone(), namespace), usual());
-        let pools = watch::changes(Api::namespaced(client.clone(), namespace), usual());
-        let states = watch::changes(Api::namespaced(client.clone(), namespace), usual());
-        let nodes = watch::metadata_changes(Api::all(client.clone()));
+        let policies = watch::watch_objects(Api::namespaced(client.clone(), namespace), config());
+        let pools = watch::watch_objects(Api::namespaced(client.clone(), namespace), config());
+        let states = watch::watch_objects(Api::namespaced(client.clone(), namespace), config());
+        let nodes = watch::watch_metadata(Api::all(client.clone()));
         let mut changes = futures::stream::select_all([
-            watch::values(self.settings.clone()).map(Change::Config).boxed(),
-            watch::values(nic_ids).map(Change::NicIds).boxed(),
-            policies.map(Box::new).map(Change::Policy).boxed(),
-            pools.map(Change::Pool).boxed(),
-            states.map(Change::State).boxed(),
-            nodes.map(Change::Node).boxed(),
+            watch::stream_values(self.settings.clone()).map(ClusterChange::Config).boxed(),
+            watch::stream_values(nic_ids).map(ClusterChange::NicIds).boxed(),
+            policies.map(Box::new).map(ClusterChange::Policy).boxed(),
+            pools.map(ClusterChange::Pool).boxed(),
+            states.map(ClusterChange::State).boxed(),
+            nodes.map(ClusterChange::Node).boxed(),
         ]);
-        let take_in = async {
+        let apply = async {
             while let Some(change) = changes.next().await {
-                self.index.change_cluster().take_in(change);
-                self.tell_ready();
+                self.index.cluster_mut().apply(change);
+                self.publish_ready();
             }
             Err(OperatorError::WatchEnded)
         };
-        tokio::try_join!(take_in, follow_nic_ids(self.context.clone(), publish)).map(|((), ())| ())
+        tokio::try_join!(apply, watch_nic_ids(self.context.clone(), publish)).map(|((), ())| ())
     }
 
     async fn follow_nads(&self) -> Result<(), OperatorError> {
@@ -164,29 +164,29 @@ impl Feed {
         let mut changes = pin!(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(change) = changes.next().await {
             match change {
-                Ok(event) => self.index.change_nads().see(event),
+                Ok(event) => self.index.nads_mut().update(event),
                 Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
-                    self.index.change_nads().see_no_kind();
+                    self.index.nads_mut().set_crd_missing();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "watching NetworkAttachmentDefinitions is interrupted, will go on");
+                    tracing::warn!(%error, "watch of NetworkAttachmentDefinitions failed: retrying");
                 }
             }
-            self.tell_ready();
+            self.publish_ready();
         }
         Err(OperatorError::WatchEnded)
     }
 }
 
-impl Cluster {
-    fn take_in(&mut self, change: Change) {
+impl ClusterIndex {
+    fn apply(&mut self, change: ClusterChange) {
         match change {
-            Change::Config(seen) => self.see_config(&seen),
-            Change::NicIds(seen) => self.see_nic_ids(seen),
-            Change::Policy(event) => self.see_policy(*event),
-            Change::Pool(event) => self.see_pool(event),
-            Change::State(event) => self.see_state(event),
-            Change::Node(event) => self.see_node(event),
+            ClusterChange::Config(config) => self.update_config(&config),
+            ClusterChange::NicIds(nic_ids) => self.update_nic_ids(nic_ids),
+            ClusterChange::Policy(event) => self.update_policy(*event),
+            ClusterChange::Pool(event) => self.update_pool(event),
+            ClusterChange::State(event) => self.update_state(event),
+            ClusterChange::Node(event) => self.update_node(event),
         }
     }
 }
@@ -194,37 +194,37 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::wanted::testing::config;
+    use crate::admission::features::testing::config;
 
-    /// Of a cluster that never answers.
+    /// Returns the context of a cluster that never answers.
     fn context() -> Context {
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         crate::replica::context::testing::context(kube::Client::try_from(nowhere).unwrap(), "ns", "test")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn patience_begins_for_each_feature_when_it_is_wanted() {
-        let (settings, seen) = channel::channel(config(false, false));
-        let (tell, mut ready) = channel::channel(Ready::default());
-        let _following = tokio::spawn(follow(context(), seen, Arc::default(), tell));
+    async fn the_time_limit_of_each_feature_starts_when_it_is_enabled() {
+        let (settings, config_receiver) = channel::channel(config(false, false));
+        let (ready_sender, mut ready) = channel::channel(Readiness::default());
+        let _following = tokio::spawn(follow(context(), config_receiver, Arc::default(), ready_sender));
         let steps = [
-            (config(true, false), Ready { webhook: true, injector: false }, true),
-            (config(true, true), Ready { webhook: true, injector: true }, true),
-            (config(false, true), Ready { webhook: false, injector: true }, false),
-            (config(true, true), Ready { webhook: true, injector: true }, true),
+            (config(true, false), Readiness { webhook: true, injector: false }, true),
+            (config(true, true), Readiness { webhook: true, injector: true }, true),
+            (config(false, true), Readiness { webhook: false, injector: true }, false),
+            (config(true, true), Readiness { webhook: true, injector: true }, true),
         ];
-        assert_eq!(*ready.borrow_and_update(), Ready::default(), "nothing is wanted, and nothing ready");
-        for (config, expected, takes_patience) in steps {
-            // Long after anything else was wanted.
-            tokio::time::advance(PATIENCE * 3).await;
+        assert_eq!(*ready.borrow_and_update(), Readiness::default(), "nothing is enabled or ready");
+        for (config, expected, takes_time_limit) in steps {
+            // Long after the previous change.
+            tokio::time::advance(READ_TIMEOUT * 3).await;
             assert!(!ready.has_changed().unwrap());
             let start = Instant::now();
             settings.send_replace(config);
             ready.changed().await.unwrap();
             assert_eq!(*ready.borrow_and_update(), expected);
             assert_eq!(
-                start.elapsed() >= PATIENCE,
-                takes_patience,
+                start.elapsed() >= READ_TIMEOUT,
+                takes_time_limit,
                 "{expected:?} after {:?}",
                 start.elapsed()
             );

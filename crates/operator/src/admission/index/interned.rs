@@ -1,38 +1,38 @@
-//! Values that many have in common, each kept once: two that are equal are at the same place.
+//! Interned values: equal values share one allocation, so that they can be compared by pointer.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Below so many, nobody looks for those that are not used any more.
-const FEW: usize = 64;
+/// Number of values below which unused ones are not removed.
+const MIN_SWEEP: usize = 64;
 
-/// Each value once.
+/// Set of interned values.
 #[derive(Debug)]
 pub(super) struct Interned<T> {
-    kept: HashSet<Arc<T>>,
-    /// With so many, those that nobody uses any more are forgotten.
+    values: HashSet<Arc<T>>,
+    /// Number of values at which unused ones are removed.
     sweep_at: usize,
 }
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self { kept: HashSet::new(), sweep_at: FEW }
+        Self { values: HashSet::new(), sweep_at: MIN_SWEEP }
     }
 }
 
 impl<T: Hash + Eq> Interned<T> {
-    /// The one that is kept of all that are equal to `value`.
+    /// Returns the shared allocation of `value`.
     pub(super) fn intern(&mut self, value: T) -> Arc<T> {
-        if let Some(known) = self.kept.get(&value) {
-            return Arc::clone(known);
+        if let Some(shared) = self.values.get(&value) {
+            return Arc::clone(shared);
         }
-        if self.kept.len() >= self.sweep_at {
-            self.kept.retain(|value| Arc::strong_count(value) > 1);
-            self.sweep_at = FEW.max(2 * self.kept.len());
+        if self.values.len() >= self.sweep_at {
+            self.values.retain(|value| Arc::strong_count(value) > 1);
+            self.sweep_at = MIN_SWEEP.max(2 * self.values.len());
         }
         let new = Arc::new(value);
-        self.kept.insert(Arc::clone(&new));
+        self.values.insert(Arc::clone(&new));
         new
     }
 }
@@ -42,13 +42,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_ones_are_one_and_unused_ones_go() {
+    fn equal_values_are_shared_and_unused_ones_are_removed() {
         let mut interned = Interned::default();
         let used = interned.intern(0);
         assert!(Arc::ptr_eq(&used, &interned.intern(0)));
-        for value in 1..10 * FEW {
+        for value in 1..10 * MIN_SWEEP {
             interned.intern(value);
         }
-        assert!(interned.kept.len() <= FEW && interned.kept.contains(&0), "{}", interned.kept.len());
+        assert!(
+            interned.values.len() <= MIN_SWEEP && interned.values.contains(&0),
+            "{}",
+            interned.values.len()
+        );
     }
 }

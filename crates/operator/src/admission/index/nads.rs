@@ -1,4 +1,4 @@
-//! NetworkAttachmentDefinitions: the networks that pods name.
+//! Index of NetworkAttachmentDefinitions.
 
 use std::collections::HashMap;
 
@@ -7,61 +7,62 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use vfleet_api::keys::{NAD_NODE_SELECTOR, NAD_RESOURCE};
 use vfleet_api::network::NetworkAttachmentDefinition;
-use vfleet_plan::admission::{NadSight, NetworkRef};
+use vfleet_plan::admission::{NadAnnotations, NetworkRef};
 
-type Seen = HashMap<NetworkRef, NadSight>;
+type NadMap = HashMap<NetworkRef, NadAnnotations>;
 
-/// What is known of networks that pods name.
+/// Index of NADs.
 #[derive(Debug, Default)]
-pub(crate) struct Nads {
-    found: Seen,
-    /// The list that is under way.
-    listing: Seen,
+pub(crate) struct NadIndex {
+    found: NadMap,
+    /// NADs of the list in progress.
+    listing: NadMap,
     is_listed: bool,
-    has_no_kind: bool,
+    is_crd_missing: bool,
 }
 
-impl Nads {
-    /// `None` when it has not been seen: it may just have been made, and even its kind.
-    pub(crate) fn find(&self, network: &NetworkRef) -> Option<NadSight> {
+impl NadIndex {
+    /// Returns the facts of a NAD; `None` if it is not in the index. It may still exist.
+    pub(crate) fn find(&self, network: &NetworkRef) -> Option<NadAnnotations> {
         self.found.get(network).cloned()
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.is_listed || self.has_no_kind
+        self.is_listed || self.is_crd_missing
     }
 
-    /// The cluster does not know what a NetworkAttachmentDefinition is.
-    pub(super) fn see_no_kind(&mut self) {
-        *self = Self { has_no_kind: true, ..Self::default() };
+    /// Records that the CRD does not exist.
+    pub(super) fn set_crd_missing(&mut self) {
+        *self = Self { is_crd_missing: true, ..Self::default() };
     }
 
-    pub(super) fn see(&mut self, event: Event<PartialObjectMeta<NetworkAttachmentDefinition>>) {
+    /// Applies a watch event.
+    pub(super) fn update(&mut self, event: Event<PartialObjectMeta<NetworkAttachmentDefinition>>) {
         match event {
             Event::Init => self.listing.clear(),
             Event::InitApply(nad) => {
-                self.listing.insert(place(&nad), sight(&nad));
+                self.listing.insert(network_ref(&nad), nad_facts(&nad));
             }
             Event::InitDone => {
                 self.found = std::mem::take(&mut self.listing);
-                (self.is_listed, self.has_no_kind) = (true, false);
+                (self.is_listed, self.is_crd_missing) = (true, false);
             }
             Event::Apply(nad) => {
-                self.found.insert(place(&nad), sight(&nad));
+                self.found.insert(network_ref(&nad), nad_facts(&nad));
             }
             Event::Delete(nad) => {
-                self.found.remove(&place(&nad));
+                self.found.remove(&network_ref(&nad));
             }
         }
     }
 }
 
-fn place(nad: &PartialObjectMeta<NetworkAttachmentDefinition>) -> NetworkRef {
+fn network_ref(nad: &PartialObjectMeta<NetworkAttachmentDefinition>) -> NetworkRef {
     NetworkRef { namespace: nad.namespace().unwrap_or_default(), name: nad.name_any() }
 }
 
-/// What counts of it.
-pub(crate) fn sight(nad: &PartialObjectMeta<NetworkAttachmentDefinition>) -> NadSight {
+/// Returns the facts of a NAD.
+pub(crate) fn nad_facts(nad: &PartialObjectMeta<NetworkAttachmentDefinition>) -> NadAnnotations {
     let annotation = |key: &str| nad.annotations().get(key).cloned();
-    NadSight { resource: annotation(NAD_RESOURCE), node_selector: annotation(NAD_NODE_SELECTOR) }
+    NadAnnotations { resource: annotation(NAD_RESOURCE), node_selector: annotation(NAD_NODE_SELECTOR) }
 }

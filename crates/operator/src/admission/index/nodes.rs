@@ -1,4 +1,4 @@
-//! Nodes, found by their labels, each with who selects it.
+//! Nodes, indexed by their labels, each with the policies and pools that select it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use super::interned::Interned;
 
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// Names of policies, or of pools.
-pub(super) type Names = BTreeSet<String>;
+/// Names of policies or pools.
+pub(super) type NameSet = BTreeSet<String>;
 
-/// Where a node is kept.
-pub(super) type Place = usize;
+/// Index of a node in the list of nodes.
+pub(super) type NodePosition = usize;
 
-/// What counts of a node.
+/// Facts of a node that rules use.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) labels: Arc<Labels>,
     pub(super) runs_agent: bool,
-    /// `None` while it has not reported them.
+    /// `None` until the node has reported its cards.
     pub(super) cards: Option<Arc<Cards>>,
-    /// Those that select it.
-    pub(super) policies: Arc<Names>,
-    /// Those that select it.
-    pub(super) pools: Arc<Names>,
+    /// Policies that select the node.
+    pub(super) policies: Arc<NameSet>,
+    /// Pools that select the node.
+    pub(super) pools: Arc<NameSet>,
 }
 
 impl Node {
@@ -36,39 +36,39 @@ impl Node {
     }
 }
 
-/// All nodes.
+/// All nodes, with an index by label.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    places: HashMap<String, Place>,
-    kept: Vec<Option<Node>>,
-    free: Vec<Place>,
-    by_label: HashMap<String, HashMap<String, BTreeSet<Place>>>,
+    positions: HashMap<String, NodePosition>,
+    entries: Vec<Option<Node>>,
+    free: Vec<NodePosition>,
+    by_label: HashMap<String, HashMap<String, BTreeSet<NodePosition>>>,
 }
 
 impl Nodes {
-    /// Takes in a node, in place of the one of its name.
-    pub(super) fn put(&mut self, node: Node) {
+    /// Adds a node, or replaces the one with the same name.
+    pub(super) fn insert(&mut self, node: Node) {
         self.remove(&node.name);
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.kept.push(None);
-            self.kept.len() - 1
+        let position = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
         });
         for (key, value) in node.labels.iter() {
             let values = self.by_label.entry(key.clone()).or_default();
-            values.entry(value.clone()).or_default().insert(place);
+            values.entry(value.clone()).or_default().insert(position);
         }
-        self.places.insert(node.name.clone(), place);
-        self.kept[place] = Some(node);
+        self.positions.insert(node.name.clone(), position);
+        self.entries[position] = Some(node);
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        let Some(place) = self.places.remove(name) else { return };
-        let Some(node) = self.kept[place].take() else { return };
-        self.free.push(place);
+        let Some(position) = self.positions.remove(name) else { return };
+        let Some(node) = self.entries[position].take() else { return };
+        self.free.push(position);
         for (key, value) in node.labels.iter() {
             let Some(values) = self.by_label.get_mut(key) else { continue };
             let Some(nodes) = values.get_mut(value) else { continue };
-            nodes.remove(&place);
+            nodes.remove(&position);
             if nodes.is_empty() {
                 values.remove(value);
             }
@@ -79,20 +79,20 @@ impl Nodes {
     }
 
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
-        self.kept[*self.places.get(name)?].as_mut()
+        self.entries[*self.positions.get(name)?].as_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Node> {
-        self.kept.iter().flatten()
+        self.entries.iter().flatten()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.kept.iter_mut().flatten()
+        self.entries.iter_mut().flatten()
     }
 
-    /// Where the nodes with all these labels are. Only nodes with the rarest of them are looked at.
-    pub(super) fn places_with(&self, labels: &Labels) -> Vec<Place> {
-        let mut rarest: Option<&BTreeSet<Place>> = None;
+    /// Returns the positions of the nodes with all these labels. Checks only the nodes with the rarest label.
+    pub(super) fn positions_with(&self, labels: &Labels) -> Vec<NodePosition> {
+        let mut rarest: Option<&BTreeSet<NodePosition>> = None;
         for (key, value) in labels {
             let Some(nodes) = self.by_label.get(key).and_then(|values| values.get(value)) else {
                 return Vec::new();
@@ -102,39 +102,39 @@ impl Nodes {
             }
         }
         let Some(rarest) = rarest else {
-            return (0..self.kept.len()).filter(|place| self.kept[*place].is_some()).collect();
+            return (0..self.entries.len()).filter(|position| self.entries[*position].is_some()).collect();
         };
         let has_all = |node: &Node| labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-        // One label is what the set is about.
-        let is_one = labels.len() == 1;
+        // A single label needs no further check.
+        let is_single = labels.len() == 1;
         rarest
             .iter()
             .copied()
-            .filter(|place| is_one || self.kept[*place].as_ref().is_some_and(has_all))
+            .filter(|position| is_single || self.entries[*position].as_ref().is_some_and(has_all))
             .collect()
     }
 
-    /// The nodes with all these labels.
-    pub(super) fn with(&self, labels: &Labels) -> impl Iterator<Item = &Node> {
-        self.places_with(labels).into_iter().filter_map(|place| self.kept[place].as_ref())
+    /// Returns the nodes with all these labels.
+    pub(super) fn with_labels(&self, labels: &Labels) -> impl Iterator<Item = &Node> {
+        self.positions_with(labels).into_iter().filter_map(|position| self.entries[position].as_ref())
     }
 
-    /// A policy or pool `name` selects (or, with `false`, does not select any more) the nodes at these places.
-    pub(super) fn tell_selected(
+    /// Records that a policy or pool `name` selects (or no longer selects) the nodes at these positions.
+    pub(super) fn set_selected(
         &mut self,
-        places: &[Place],
-        of: fn(&mut Node) -> &mut Arc<Names>,
+        positions: &[NodePosition],
+        of: fn(&mut Node) -> &mut Arc<NameSet>,
         name: &str,
         is_selected: bool,
-        interned: &mut Interned<Names>,
+        interned: &mut Interned<NameSet>,
     ) {
-        // Nodes that were alike stay alike: each list of names is changed once.
-        let mut changed: HashMap<*const Names, Arc<Names>> = HashMap::new();
-        for place in places {
-            let Some(node) = self.kept.get_mut(*place).and_then(Option::as_mut) else { continue };
+        // Each shared set of names is changed once, so that equal nodes stay equal.
+        let mut changed: HashMap<*const NameSet, Arc<NameSet>> = HashMap::new();
+        for position in positions {
+            let Some(node) = self.entries.get_mut(*position).and_then(Option::as_mut) else { continue };
             let names = of(node);
             let new = changed.entry(Arc::as_ptr(names)).or_insert_with(|| {
-                let mut new = Names::clone(names);
+                let mut new = NameSet::clone(names);
                 if is_selected {
                     new.insert(name.to_owned());
                 } else {
@@ -146,9 +146,11 @@ impl Nodes {
         }
     }
 
-    /// Where the nodes are for which this holds.
-    pub(super) fn places_where(&self, holds: impl Fn(&Node) -> bool) -> Vec<Place> {
-        let places = self.kept.iter().enumerate();
-        places.filter_map(|(place, node)| node.as_ref().is_some_and(&holds).then_some(place)).collect()
+    /// Returns the positions of the nodes that match.
+    pub(super) fn positions_where(&self, matches: impl Fn(&Node) -> bool) -> Vec<NodePosition> {
+        let entries = self.entries.iter().enumerate();
+        entries
+            .filter_map(|(position, node)| node.as_ref().is_some_and(&matches).then_some(position))
+            .collect()
     }
 }

@@ -14,7 +14,7 @@ fn review() -> Value {
 }
 
 #[test]
-fn a_question_is_read() {
+fn a_request_is_parsed() {
     let text = review().to_string();
     let review = Review::read(text.as_bytes()).unwrap();
     let request = review.request();
@@ -24,9 +24,9 @@ fn a_question_is_read() {
     assert!(request.old.is_none());
 }
 
-/// As when a whole collection is deleted.
+/// Deletion of a whole collection.
 #[test]
-fn what_is_deleted_without_its_name_is_called_as_it_is_stored() {
+fn a_deletion_without_a_name_gets_the_name_of_the_stored_object() {
     let name = |operation: &str, name: &str, object: Value, old: Value| {
         let mut review = review();
         review["request"]["operation"] = json!(operation);
@@ -40,14 +40,14 @@ fn what_is_deleted_without_its_name_is_called_as_it_is_stored() {
     assert_eq!(name("DELETE", "x", json!(null), stored.clone()), "x");
     assert_eq!(name("DELETE", "", json!(null), json!({ "metadata": {} })), "");
     assert_eq!(name("DELETE", "", json!(null), json!(null)), "");
-    // The API server is still to make up a name.
+    // The API server generates the name later.
     let unnamed = json!({ "metadata": { "generateName": "pool-" } });
     assert_eq!(name("CREATE", "", unnamed, json!(null)), "");
     assert_eq!(name("UPDATE", "", json!({}), stored), "");
 }
 
 #[test]
-fn what_is_no_question_is_said_to_be_none() {
+fn invalid_requests_are_errors() {
     let with = |change: fn(&mut Value)| {
         let mut review = review();
         change(&mut review);
@@ -59,28 +59,28 @@ fn what_is_no_question_is_said_to_be_none() {
     assert!(with(|review| review["request"]["uid"] = json!("")).contains("no request"));
     assert!(with(|review| review["request"]["operation"] = json!("CONNECT")).contains("CONNECT"));
     assert!(with(|review| review["request"]["kind"] = json!("Pod")).contains("invalid type"));
-    assert!(with(|review| *review = json!([])).contains("no AdmissionReview"));
+    assert!(with(|review| *review = json!([])).contains("not an AdmissionReview"));
 }
 
 #[test]
-fn what_is_said_twice_or_in_no_language_is_no_question() {
+fn duplicate_fields_and_invalid_utf8_are_errors() {
     let text = review().to_string();
     let twice = text.replace("\"uid\":\"1-2\"", "\"uid\":\"1-2\",\"uid\":\"3\"");
     assert!(Review::read(twice.as_bytes()).unwrap_err().to_string().contains("duplicate"));
-    // Within the object, which is not read here.
+    // Within the object, which is not parsed here.
     let mut bytes = text.replace("{\"a\":1}", "{\"a\":\"?\"}").into_bytes();
     let at = bytes.iter().position(|byte| *byte == b'?').unwrap();
     bytes[at] = 0xff;
-    assert!(matches!(Review::read(&bytes), Err(NoReview::Unreadable(_))));
+    assert!(matches!(Review::read(&bytes), Err(ReviewError::Unreadable(_))));
 }
 
-fn replied(answer: &Answer) -> Value {
-    serde_json::from_slice::<Value>(&reply("u", answer).unwrap()).unwrap()
+fn replied(response: &AdmissionResponse) -> Value {
+    serde_json::from_slice::<Value>(&reply("u", response).unwrap()).unwrap()
 }
 
 #[test]
-fn a_patch_goes_out_as_base64_and_nothing_is_sent_that_is_not_there() {
-    let plain = replied(&Answer::Admit { warnings: Vec::new(), patch: Vec::new() });
+fn a_patch_is_sent_in_base64_and_absent_fields_are_omitted() {
+    let plain = replied(&AdmissionResponse::Allow { warnings: Vec::new(), patch: Vec::new() });
     assert_eq!(
         plain,
         json!({
@@ -89,7 +89,7 @@ fn a_patch_goes_out_as_base64_and_nothing_is_sent_that_is_not_there() {
         })
     );
     let patch = vec![PatchOperation::add(&["a"], 1)];
-    let changed = replied(&Answer::Admit { warnings: vec!["w".to_owned()], patch });
+    let changed = replied(&AdmissionResponse::Allow { warnings: vec!["w".to_owned()], patch });
     let response = &changed["response"];
     assert_eq!(response["patchType"], "JSONPatch");
     assert_eq!(response["warnings"], json!(["w"]));
@@ -98,12 +98,12 @@ fn a_patch_goes_out_as_base64_and_nothing_is_sent_that_is_not_there() {
 }
 
 #[test]
-fn a_refusal_has_all_causes() {
+fn a_denial_has_all_causes() {
     let mut findings = Findings::default();
     findings.error("T01", "Test", "spec.a", "a is wrong");
     findings.warning("T02", "Test", "spec.b", "b is odd");
     findings.error("T03", "Test", "", "all is wrong");
-    let refused = replied(&Answer::Refuse { code: 422, reason: "Invalid", findings });
+    let refused = replied(&AdmissionResponse::Deny { code: 422, reason: "Invalid", findings });
     assert_eq!(
         refused["response"],
         json!({

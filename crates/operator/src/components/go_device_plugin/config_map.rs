@@ -1,4 +1,4 @@
-//! The one ConfigMap of the separate device plugin: one key for each node.
+//! ConfigMap of the separate device plugin, with one key for each node.
 
 use std::collections::BTreeMap;
 
@@ -10,47 +10,50 @@ use serde_json::json;
 use vfleet_api::keys::DEVICE_PLUGIN_CONFIG_MAP;
 use vfleet_cluster::write::{WriteError, Writer};
 
-/// The API server takes no more in a ConfigMap.
-const LARGEST: usize = 1024 * 1024;
+/// Maximum size of a ConfigMap.
+const MAX_SIZE: usize = 1024 * 1024;
 
-/// What is to become of the ConfigMap.
-pub(super) enum Change {
-    Nothing,
-    Write(Write),
-    /// It would be refused; the text says why and what to do.
+/// Change of the ConfigMap.
+pub(super) enum ConfigMapChange {
+    None,
+    Write(ConfigMapWrite),
+    /// The API server would reject the new content; with problem and remedy.
     TooLarge(String),
 }
 
-/// A new content.
-pub(super) struct Write {
+/// Write of a new content.
+pub(super) struct ConfigMapWrite {
     data: BTreeMap<String, String>,
-    /// The version that it replaces; `None`: there is none yet.
+    /// Resource version that is replaced; `None` to create the ConfigMap.
     version: Option<String>,
 }
 
-/// What is to become of it, when it is `found` so and shall be `wanted` so.
-pub(super) fn change(found: Option<&ConfigMap>, wanted: BTreeMap<String, String>) -> Change {
-    let size: usize = wanted.iter().map(|(node, config)| node.len() + config.len()).sum();
-    if size > LARGEST {
-        return Change::TooLarge(format!(
-            "the ConfigMap {DEVICE_PLUGIN_CONFIG_MAP} for {} nodes would have {size} bytes, and a ConfigMap takes {LARGEST}: \
-             nodes are configured, but the separate device plugin is not told of changes any more; put the VFs of several \
-             policies into one resource, or let policies select fewer nodes",
-            wanted.len(),
+/// Compares the `current` ConfigMap with the `desired` content.
+pub(super) fn plan_config_map(
+    current: Option<&ConfigMap>,
+    desired: BTreeMap<String, String>,
+) -> ConfigMapChange {
+    let size: usize = desired.iter().map(|(node, config)| node.len() + config.len()).sum();
+    if size > MAX_SIZE {
+        return ConfigMapChange::TooLarge(format!(
+            "ConfigMap {DEVICE_PLUGIN_CONFIG_MAP} for {} nodes would have {size} bytes, but the maximum is {MAX_SIZE}: the \
+             separate device plugin does not get changes of resources any more; combine the VFs of several policies in \
+             one resource, or let policies select fewer nodes",
+            desired.len(),
         ));
     }
-    match found {
-        Some(found) if found.data.as_ref().is_some_and(|data| *data == wanted) => Change::Nothing,
-        Some(found) if found.data.is_none() && wanted.is_empty() => Change::Nothing,
-        found => Change::Write(Write {
-            data: wanted,
-            version: found.and_then(|found| found.metadata.resource_version.clone()),
+    match current {
+        Some(current) if current.data.as_ref().is_some_and(|data| *data == desired) => ConfigMapChange::None,
+        Some(current) if current.data.is_none() && desired.is_empty() => ConfigMapChange::None,
+        current => ConfigMapChange::Write(ConfigMapWrite {
+            data: desired,
+            version: current.and_then(|current| current.metadata.resource_version.clone()),
         }),
     }
 }
 
-impl Write {
-    pub(super) async fn carry_out(
+impl ConfigMapWrite {
+    pub(super) async fn execute(
         self,
         writer: &Writer,
         api: &Api<ConfigMap>,
@@ -65,14 +68,14 @@ impl Write {
             writer.create(api, &ConfigMap { metadata, data: Some(self.data), ..Default::default() }).await?;
             return Ok(());
         };
-        // All of it is ours, also keys that the Go operator wrote: server-side apply would leave those. To put the
-        // version in that we saw is a conflict when there is another one; to test for it would be an invalid patch.
-        let whole: json_patch::Patch = serde_json::from_value(json!([
+        // Replaces all keys, also those of the Go operator, which server-side apply would keep. Setting the resource
+        // version fails with a conflict if the object has changed; a `test` operation would fail as an invalid patch.
+        let patch: json_patch::Patch = serde_json::from_value(json!([
             { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
             { "op": "add", "path": "/data", "value": self.data },
         ]))
         .map_err(kube::Error::SerdeError)?;
-        writer.patch(api, DEVICE_PLUGIN_CONFIG_MAP, &Patch::Json::<()>(whole)).await?;
+        writer.patch(api, DEVICE_PLUGIN_CONFIG_MAP, &Patch::Json::<()>(patch)).await?;
         Ok(())
     }
 }
@@ -86,17 +89,22 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_that_would_be_refused_is_not_written_and_says_so() {
-        assert!(matches!(change(None, data(LARGEST - 4)), Change::Write(_)));
-        let Change::TooLarge(text) = change(None, data(LARGEST)) else { panic!("it is too large") };
+    fn a_config_map_that_would_be_too_large_is_reported_and_not_written() {
+        assert!(matches!(plan_config_map(None, data(MAX_SIZE - 4)), ConfigMapChange::Write(_)));
+        let ConfigMapChange::TooLarge(text) = plan_config_map(None, data(MAX_SIZE)) else {
+            panic!("expected TooLarge")
+        };
         assert!(text.contains("1048580 bytes") && text.contains("select fewer nodes"), "{text}");
     }
 
     #[test]
     fn the_same_content_is_not_written_again() {
-        let found = ConfigMap { data: Some(data(3)), ..Default::default() };
-        assert!(matches!(change(Some(&found), data(3)), Change::Nothing));
-        assert!(matches!(change(Some(&found), data(4)), Change::Write(_)));
-        assert!(matches!(change(Some(&ConfigMap::default()), BTreeMap::new()), Change::Nothing));
+        let current = ConfigMap { data: Some(data(3)), ..Default::default() };
+        assert!(matches!(plan_config_map(Some(&current), data(3)), ConfigMapChange::None));
+        assert!(matches!(plan_config_map(Some(&current), data(4)), ConfigMapChange::Write(_)));
+        assert!(matches!(
+            plan_config_map(Some(&ConfigMap::default()), BTreeMap::new()),
+            ConfigMapChange::None
+        ));
     }
 }

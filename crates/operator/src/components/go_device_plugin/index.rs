@@ -1,4 +1,4 @@
-//! What is known for the separate device plugin. Plain data and no client.
+//! Index of the separate device plugin: desired states, ConfigMap and pods. It has no client.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -8,20 +8,20 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use vfleet_api::keys::{DEVICE_PLUGIN_STARTED_WITH, DEVICE_PLUGIN_WAITS, DISABLED, ENABLED};
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::watch::{Sight, Single, readable};
+use vfleet_cluster::watch::{SingleObject, SingleObjectState, into_readable};
 use vfleet_plan::{PluginAction, PluginPod, fingerprint, plugin_action};
 
-use super::config_map::{self, Change};
-use super::{NodeWish, PluginWish};
+use super::config_map::{ConfigMapChange, plan_config_map};
+use super::{DesiredNodePlugin, DesiredPlugin};
 
-/// Something to work on.
+/// Object to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Key {
+pub(super) enum PluginKey {
     ConfigMap,
     Node(String),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for PluginKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ConfigMap => f.write_str("config map"),
@@ -30,16 +30,16 @@ impl fmt::Display for Key {
     }
 }
 
-/// What is to become of a node's label.
+/// Change of the label of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LabelChange {
     Set(&'static str),
-    TakeOff,
+    Remove,
 }
 
-/// What counts of a pod of the plugin.
+/// Pod of the plugin, reduced to the values that decisions depend on.
 #[derive(Clone, Debug)]
-pub(super) struct PodSeen {
+pub(super) struct PluginPodState {
     pub(super) name: String,
     pub(super) uid: Option<String>,
     node: String,
@@ -48,86 +48,86 @@ pub(super) struct PodSeen {
     is_ending: bool,
 }
 
-/// All that is known.
+/// Desired and observed state of the plugin on all nodes.
 #[derive(Default)]
-pub(super) struct Index {
-    wishes: BTreeMap<String, PluginWish>,
-    wishes_complete: bool,
-    /// Nodes that the label shall go from.
-    unlabelled: HashSet<String>,
-    /// Nodes that keep what the ConfigMap says of them.
+pub(super) struct PluginIndex {
+    desired: BTreeMap<String, DesiredPlugin>,
+    desired_complete: bool,
+    /// Nodes whose label has to be removed.
+    to_unlabel: HashSet<String>,
+    /// Nodes that keep their current config in the ConfigMap.
     unchanged: HashSet<String>,
     config_map: Option<ConfigMap>,
     config_map_listed: bool,
-    only_config_map: Single<ConfigMap>,
-    /// What pods that nothing is noted on found when they were first seen.
-    found_at_start: HashMap<String, String>,
-    /// By pod.
-    pods: HashMap<String, PodSeen>,
-    /// Their names by node.
+    config_map_watch: SingleObject<ConfigMap>,
+    /// Fingerprints that pods without an annotation started with.
+    fingerprints_at_start: HashMap<String, String>,
+    /// Pods by name.
+    pods: HashMap<String, PluginPodState>,
+    /// Names of pods by node.
     pods_of: HashMap<String, BTreeSet<String>>,
     pods_listed: bool,
-    /// Those of the list that is coming in.
+    /// Names in the list that is being received.
     listing: HashSet<String>,
 }
 
-impl Index {
+impl PluginIndex {
     pub(super) fn is_complete(&self) -> bool {
-        self.wishes_complete && self.config_map_listed && self.pods_listed
+        self.desired_complete && self.config_map_listed && self.pods_listed
     }
 
-    /// Every node was told once.
-    pub(super) fn complete(&mut self) -> Vec<Key> {
-        self.wishes_complete = true;
-        vec![Key::ConfigMap]
+    /// Records that the desired states of all nodes are known.
+    pub(super) fn set_complete(&mut self) -> Vec<PluginKey> {
+        self.desired_complete = true;
+        vec![PluginKey::ConfigMap]
     }
 
-    pub(super) fn wish(&mut self, node: String, wish: Option<NodeWish>) -> Vec<Key> {
-        if wish == Some(NodeWish::Unchanged) && self.wishes.contains_key(&node) {
+    pub(super) fn set_desired(&mut self, node: String, desired: Option<DesiredNodePlugin>) -> Vec<PluginKey> {
+        if desired == Some(DesiredNodePlugin::Unchanged) && self.desired.contains_key(&node) {
             return Vec::new();
         }
-        self.wishes.remove(&node);
-        self.unlabelled.remove(&node);
+        self.desired.remove(&node);
+        self.to_unlabel.remove(&node);
         self.unchanged.remove(&node);
-        match wish {
-            Some(NodeWish::Unchanged) => drop(self.unchanged.insert(node.clone())),
-            Some(NodeWish::Plugin(wish)) => drop(self.wishes.insert(node.clone(), wish)),
-            Some(NodeWish::NoLabel) => drop(self.unlabelled.insert(node.clone())),
+        match desired {
+            Some(DesiredNodePlugin::Unchanged) => drop(self.unchanged.insert(node.clone())),
+            Some(DesiredNodePlugin::Plugin(plugin)) => drop(self.desired.insert(node.clone(), plugin)),
+            Some(DesiredNodePlugin::NoLabel) => drop(self.to_unlabel.insert(node.clone())),
             None => {}
         }
-        vec![Key::ConfigMap, Key::Node(node)]
+        vec![PluginKey::ConfigMap, PluginKey::Node(node)]
     }
 
-    pub(super) fn config_map(&mut self, event: Event<Guarded<ConfigMap>>) -> Vec<Key> {
-        let found = match self.only_config_map.take(event) {
-            Sight::Nothing => return Vec::new(),
-            Sight::Gone => None,
-            Sight::There(found) => Some(readable(*found)),
+    pub(super) fn apply_config_map(&mut self, event: Event<Guarded<ConfigMap>>) -> Vec<PluginKey> {
+        let current = match self.config_map_watch.update(event) {
+            SingleObjectState::Listing => return Vec::new(),
+            SingleObjectState::Absent => None,
+            SingleObjectState::Present(object) => Some(into_readable(*object)),
         };
         self.config_map_listed = true;
-        match found {
-            Some(Some(found)) => return self.replace_config_map(found),
-            // When it cannot be read its last state counts.
+        match current {
+            Some(Some(config_map)) => return self.replace_config_map(config_map),
+            // An unreadable version is ignored: the last one stays in effect.
             Some(None) => {}
             None => self.config_map = None,
         }
-        vec![Key::ConfigMap]
+        vec![PluginKey::ConfigMap]
     }
 
-    fn replace_config_map(&mut self, found: ConfigMap) -> Vec<Key> {
+    fn replace_config_map(&mut self, config_map: ConfigMap) -> Vec<PluginKey> {
         let empty = BTreeMap::new();
         let old = self.config_map.as_ref().and_then(|old| old.data.as_ref());
-        let new = found.data.as_ref().unwrap_or(&empty);
+        let new = config_map.data.as_ref().unwrap_or(&empty);
         let changed: Vec<_> = new
             .iter()
             .filter(|(node, config)| old.is_none_or(|old| old.get(*node) != Some(config)))
             .map(|(node, _)| node.clone())
             .collect();
-        self.config_map = Some(found);
-        changed.into_iter().map(Key::Node).chain([Key::ConfigMap]).collect()
+        self.config_map = Some(config_map);
+        changed.into_iter().map(PluginKey::Node).chain([PluginKey::ConfigMap]).collect()
     }
 
-    pub(super) fn pod(&mut self, event: Event<Guarded<Pod>>) -> Vec<Key> {
+    pub(super) fn apply_pod(&mut self, event: Event<Guarded<Pod>>) -> Vec<PluginKey> {
         match event {
             Event::Init => {
                 self.listing.clear();
@@ -135,28 +135,29 @@ impl Index {
             }
             Event::InitApply(pod) => {
                 self.listing.insert(pod.name_any());
-                self.put(pod)
+                self.insert_pod(pod)
             }
-            Event::Apply(pod) => self.put(pod),
+            Event::Apply(pod) => self.insert_pod(pod),
             Event::InitDone => {
                 self.pods_listed = true;
-                let seen = std::mem::take(&mut self.listing);
-                let gone: Vec<_> = self.pods.keys().filter(|name| !seen.contains(*name)).cloned().collect();
-                for name in &gone {
-                    self.forget(name);
+                let listed = std::mem::take(&mut self.listing);
+                let deleted: Vec<_> =
+                    self.pods.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                for name in &deleted {
+                    self.remove_pod(name);
                 }
                 Vec::new()
             }
             Event::Delete(pod) => {
-                self.forget(&pod.name_any());
+                self.remove_pod(&pod.name_any());
                 Vec::new()
             }
         }
     }
 
-    fn forget(&mut self, pod: &str) {
-        self.found_at_start.remove(pod);
-        let Some(PodSeen { node, .. }) = self.pods.remove(pod) else { return };
+    fn remove_pod(&mut self, pod: &str) {
+        self.fingerprints_at_start.remove(pod);
+        let Some(PluginPodState { node, .. }) = self.pods.remove(pod) else { return };
         if let Some(names) = self.pods_of.get_mut(&node) {
             names.remove(pod);
             if names.is_empty() {
@@ -165,77 +166,76 @@ impl Index {
         }
     }
 
-    fn put(&mut self, pod: Guarded<Pod>) -> Vec<Key> {
-        let Some(pod) = readable(pod).as_ref().and_then(PodSeen::of) else { return Vec::new() };
-        let key = Key::Node(pod.node.clone());
-        // Those that started before us are taken to know what is there now.
-        let had_started = self.pods.get(&pod.name).is_some_and(|known| known.has_started);
+    fn insert_pod(&mut self, pod: Guarded<Pod>) -> Vec<PluginKey> {
+        let Some(pod) = into_readable(pod).as_ref().and_then(PluginPodState::read) else { return Vec::new() };
+        let key = PluginKey::Node(pod.node.clone());
+        // A pod that started before the operator is assumed to have started with the current state.
+        let had_started = self.pods.get(&pod.name).is_some_and(|previous| previous.has_started);
         if self.is_complete() && pod.has_started && !had_started {
-            let found = self.found_on(&pod.node).unwrap_or_default();
-            self.found_at_start.insert(pod.name.clone(), found);
+            let fingerprint = self.fingerprint_node(&pod.node).unwrap_or_default();
+            self.fingerprints_at_start.insert(pod.name.clone(), fingerprint);
         }
         self.pods_of.entry(pod.node.clone()).or_default().insert(pod.name.clone());
         self.pods.insert(pod.name.clone(), pod);
         vec![key]
     }
 
-    pub(super) fn config_map_change(&self) -> Change {
+    pub(super) fn plan_config_map(&self) -> ConfigMapChange {
         let unchanged =
-            self.unchanged.iter().filter_map(|node| Some((node.clone(), self.told(node)?.clone())));
-        let wishes = self.wishes.iter().map(|(node, wish)| (node.clone(), wish.config.clone()));
-        let wanted = unchanged.chain(wishes).collect();
-        config_map::change(self.config_map.as_ref(), wanted)
+            self.unchanged.iter().filter_map(|node| Some((node.clone(), self.current_config(node)?.clone())));
+        let desired = self.desired.iter().map(|(node, plugin)| (node.clone(), plugin.config.clone()));
+        plan_config_map(self.config_map.as_ref(), unchanged.chain(desired).collect())
     }
 
-    /// What is to become of the node's label; `None` when it is right. The plugin may start when all is there that it
-    /// looks for, and not before, or it would have to start twice.
-    pub(super) fn wanted_label(&self, node: &str) -> Option<LabelChange> {
-        if self.unlabelled.contains(node) {
-            return Some(LabelChange::TakeOff);
+    /// Returns the change of the node's label; `None` if it is up to date. The plugin may start only when the node is
+    /// settled, because it would have to restart otherwise.
+    pub(super) fn plan_label(&self, node: &str) -> Option<LabelChange> {
+        if self.to_unlabel.contains(node) {
+            return Some(LabelChange::Remove);
         }
-        let wish = self.wishes.get(node)?;
-        let wanted = if wish.has_resources { ENABLED } else { DISABLED };
-        let is_time = !wish.has_resources || self.is_settled(node, wish);
-        (is_time && wish.label.as_deref() != Some(wanted)).then_some(LabelChange::Set(wanted))
+        let plugin = self.desired.get(node)?;
+        let label = if plugin.has_resources { ENABLED } else { DISABLED };
+        let may_change = !plugin.has_resources || self.is_settled(node, plugin);
+        (may_change && plugin.label.as_deref() != Some(label)).then_some(LabelChange::Set(label))
     }
 
-    fn told(&self, node: &str) -> Option<&String> {
+    fn current_config(&self, node: &str) -> Option<&String> {
         self.config_map.as_ref()?.data.as_ref()?.get(node)
     }
 
-    /// Whether the node has what the plugin shall find there.
-    fn is_settled(&self, node: &str, wish: &PluginWish) -> bool {
-        wish.is_settled && self.told(node) == Some(&wish.config)
+    /// Returns whether the agent has finished and the ConfigMap is up to date for the node.
+    fn is_settled(&self, node: &str, plugin: &DesiredPlugin) -> bool {
+        plugin.is_settled && self.current_config(node) == Some(&plugin.config)
     }
 
-    /// A fingerprint of what a plugin that starts on the node now finds there.
-    fn found_on(&self, node: &str) -> Option<String> {
-        Some(fingerprint([self.told(node)?.as_str(), self.wishes.get(node)?.vfs.as_str()]))
+    /// Returns the fingerprint of config and VFs that a plugin would start with now.
+    fn fingerprint_node(&self, node: &str) -> Option<String> {
+        Some(fingerprint([self.current_config(node)?.as_str(), self.desired.get(node)?.vfs.as_str()]))
     }
 
-    /// What to do with the plugin's pod on the node.
-    pub(super) fn pod_action(&self, node: &str) -> Option<(PodSeen, PluginAction)> {
-        let wish = self.wishes.get(node)?;
+    /// Returns the action on the plugin's pod on the node.
+    pub(super) fn plan_pod(&self, node: &str) -> Option<(PluginPodState, PluginAction)> {
+        let plugin = self.desired.get(node)?;
         let mut pods = self.pods_of.get(node)?.iter().filter_map(|name| self.pods.get(name));
         let pod = pods.find(|pod| !pod.is_ending)?;
-        let now = self.found_on(node)?;
-        let seen = PluginPod {
+        let fingerprint = self.fingerprint_node(node)?;
+        let pod_facts = PluginPod {
             started_with: pod
                 .started_with
                 .as_ref()
-                .or(self.found_at_start.get(&pod.name))
+                .or(self.fingerprints_at_start.get(&pod.name))
                 .map(String::as_str),
-            is_noted: pod.started_with.is_some(),
+            is_stored: pod.started_with.is_some(),
             has_started: pod.has_started,
             is_ending: pod.is_ending,
         };
-        Some((pod.clone(), plugin_action(seen, &now, self.is_settled(node, wish))))
+        Some((pod.clone(), plugin_action(pod_facts, &fingerprint, self.is_settled(node, plugin))))
     }
 }
 
-impl PodSeen {
-    /// `None` for a pod that is on no node yet.
-    fn of(pod: &Pod) -> Option<Self> {
+impl PluginPodState {
+    /// Returns `None` for a pod that is not scheduled yet.
+    fn read(pod: &Pod) -> Option<Self> {
         Some(Self {
             node: pod.spec.as_ref()?.node_name.clone()?,
             started_with: pod.annotations().get(DEVICE_PLUGIN_STARTED_WITH).cloned(),
@@ -247,12 +247,13 @@ impl PodSeen {
     }
 }
 
-/// Whether the plugin itself runs: an init container may wait for the node's VFs before.
+/// Returns whether the plugin itself has started. Before that, an init container may wait for the VFs of the node.
 fn has_started(pod: &Pod) -> bool {
-    let waits_first = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref()).is_some();
+    let has_init_containers = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref()).is_some();
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let is_past_that = conditions.iter().any(|is| is.type_ == "Initialized" && is.status == "True");
-    !pod.annotations().contains_key(DEVICE_PLUGIN_WAITS) && (is_past_that || !waits_first)
+    let is_initialized =
+        conditions.iter().any(|condition| condition.type_ == "Initialized" && condition.status == "True");
+    !pod.annotations().contains_key(DEVICE_PLUGIN_WAITS) && (is_initialized || !has_init_containers)
 }
 
 #[cfg(test)]

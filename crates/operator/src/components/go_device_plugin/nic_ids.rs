@@ -1,4 +1,4 @@
-//! The ConfigMap `supported-nic-ids`, in which administrators say which devices the VFs of which cards are.
+//! Watch of the ConfigMap `supported-nic-ids`, in which administrators list device IDs of cards and their VFs.
 
 use std::pin::pin;
 
@@ -9,45 +9,47 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch as channel;
 use vfleet_api::keys::SUPPORTED_NIC_IDS;
 use vfleet_cluster::guarded::Guarded;
-use vfleet_cluster::watch::{Sight, Single, changes, only, publish, readable};
+use vfleet_cluster::watch::{
+    SingleObject, SingleObjectState, into_readable, publish_if_changed, select_name, watch_objects,
+};
 use vfleet_plan::NicIds;
 
 use crate::OperatorError;
 use crate::replica::context::Context;
 
-/// What it says; `None` until it was looked for.
-type Said = channel::Sender<Option<NicIds>>;
+/// Sender of the NIC IDs; `None` until the ConfigMap was looked up.
+type NicIdsSender = channel::Sender<Option<NicIds>>;
 
-/// Follows it and publishes what it says: nothing, while there is none.
-pub(crate) async fn follow(context: Context, nic_ids: Said) -> Result<(), OperatorError> {
+/// Watches the ConfigMap and publishes its content, which is empty if the ConfigMap does not exist.
+pub(crate) async fn watch_nic_ids(context: Context, nic_ids: NicIdsSender) -> Result<(), OperatorError> {
     let api = Api::namespaced(context.client.clone(), &context.config.namespace);
-    let mut changes = pin!(changes::<ConfigMap>(api, only(SUPPORTED_NIC_IDS)));
-    let mut map = Single::default();
-    while let Some(event) = changes.next().await {
-        take(&nic_ids, &mut map, event);
+    let mut events = pin!(watch_objects::<ConfigMap>(api, select_name(SUPPORTED_NIC_IDS)));
+    let mut map = SingleObject::default();
+    while let Some(event) = events.next().await {
+        apply_event(&nic_ids, &mut map, event);
     }
     Err(OperatorError::WatchEnded)
 }
 
-fn take(nic_ids: &Said, map: &mut Single<ConfigMap>, event: Event<Guarded<ConfigMap>>) {
-    match map.take(event) {
-        Sight::Nothing => {}
-        Sight::Gone => publish(nic_ids, Some(NicIds::default())),
-        Sight::There(found) => publish_readable(nic_ids, *found),
+fn apply_event(nic_ids: &NicIdsSender, map: &mut SingleObject<ConfigMap>, event: Event<Guarded<ConfigMap>>) {
+    match map.update(event) {
+        SingleObjectState::Listing => {}
+        SingleObjectState::Absent => publish_if_changed(nic_ids, Some(NicIds::default())),
+        SingleObjectState::Present(config_map) => publish_content(nic_ids, *config_map),
     }
 }
 
-/// When it cannot be read its last state counts.
-fn publish_readable(nic_ids: &Said, found: Guarded<ConfigMap>) {
-    let Some(found) = readable(found) else {
+/// Publishes the content. An unreadable version is ignored: the last one stays in effect.
+fn publish_content(nic_ids: &NicIdsSender, config_map: Guarded<ConfigMap>) {
+    let Some(config_map) = into_readable(config_map) else {
         let last = nic_ids.borrow().clone().unwrap_or_default();
-        return publish(nic_ids, Some(last));
+        return publish_if_changed(nic_ids, Some(last));
     };
-    let (new, bad) = NicIds::parse(&found.data.unwrap_or_default());
-    for entry in bad {
-        tracing::warn!(%entry, "an entry of {SUPPORTED_NIC_IDS} is not used");
+    let (new, invalid) = NicIds::parse(&config_map.data.unwrap_or_default());
+    for entry in invalid {
+        tracing::warn!(%entry, config_map = SUPPORTED_NIC_IDS, "ignoring an invalid entry");
     }
-    publish(nic_ids, Some(new));
+    publish_if_changed(nic_ids, Some(new));
 }
 
 #[cfg(test)]
@@ -55,20 +57,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_not_known_before_it_was_looked_for_and_forgotten_when_it_went_unseen() {
-        let (said, seen) = channel::channel(None);
-        let mut single = Single::default();
-        let mut take = |event| take(&said, &mut single, event);
+    fn nic_ids_are_unknown_until_listed_and_empty_after_a_missed_deletion() {
+        let (sender, receiver) = channel::channel(None);
+        let mut single = SingleObject::default();
+        let mut apply = |event| apply_event(&sender, &mut single, event);
         let data = [("igb".to_owned(), "8086 10c9 10ca".to_owned())].into();
         let map = || Guarded(Ok(ConfigMap { data: Some(data), ..Default::default() }));
-        take(Event::Init);
-        assert_eq!(*seen.borrow(), None);
-        take(Event::InitApply(map()));
-        assert_eq!(*seen.borrow(), None);
-        take(Event::InitDone);
-        assert!(seen.borrow().as_ref().is_some_and(|ids| *ids != NicIds::default()));
-        take(Event::Init);
-        take(Event::InitDone);
-        assert_eq!(*seen.borrow(), Some(NicIds::default()));
+        apply(Event::Init);
+        assert_eq!(*receiver.borrow(), None);
+        apply(Event::InitApply(map()));
+        assert_eq!(*receiver.borrow(), None);
+        apply(Event::InitDone);
+        assert!(receiver.borrow().as_ref().is_some_and(|ids| *ids != NicIds::default()));
+        apply(Event::Init);
+        apply(Event::InitDone);
+        assert_eq!(*receiver.borrow(), Some(NicIds::default()));
     }
 }

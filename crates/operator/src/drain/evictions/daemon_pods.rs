@@ -1,4 +1,4 @@
-//! Pods of DaemonSets stay in a drain. Those whose VFs changed are started again when it is over.
+//! Restart of DaemonSet pods after a drain. A drain does not evict them, but their VFs may have changed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,94 +8,99 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::timeout;
 use vfleet_cluster::write::WriteError;
-use vfleet_plan::drain::restarts_with;
+use vfleet_plan::drain::needs_restart;
 
-use super::feed::{Feed, Follower, News};
-use super::pod::{PodId, facts};
-use super::requests::Requests;
+use super::pod::{PodId, read_facts};
+use super::pod_watch::{PodNotification, PodSubscription, PodWatch};
+use super::requests::PodRequests;
 
-/// Then the node is used again, whatever they do.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Longest wait for the end of deleted pods. Then the node is uncordoned anyway.
+const TERMINATION_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What came of it.
+/// Result of a restart.
 #[derive(Debug, Default)]
-pub(crate) struct Restarted {
-    /// Pods that were started again.
+pub(crate) struct RestartOutcome {
+    /// Restarted pods.
     pub(crate) pods: Vec<String>,
-    /// Pods that could not be, and why.
+    /// Pods that could not be deleted, with the error.
     pub(crate) failed: Vec<String>,
 }
 
-/// Which pods may have lost their VFs.
+/// Selection of pods that may have lost their VFs.
 #[derive(Debug)]
-pub(crate) struct Lost {
-    /// Resources, without prefix, whose VFs are as they were.
-    pub(crate) kept: Vec<String>,
-    /// Pods that were made later have the VFs as they are now: also those that were started again already.
-    pub(crate) until: Option<Timestamp>,
+pub(crate) struct RestartFilter {
+    /// Resources, without prefix, whose VFs did not change.
+    pub(crate) kept_resources: Vec<String>,
+    /// Pods created later have current VFs, also those that were restarted already.
+    pub(crate) created_until: Option<Timestamp>,
 }
 
-/// Deletes the pods, and waits until they are gone.
+/// Deletes the pods and waits until they are gone.
 pub(super) async fn restart(
-    requests: &Requests,
-    feed: &Feed,
+    requests: &PodRequests,
+    pod_watch: &PodWatch,
     node: &str,
-    lost: &Lost,
-) -> Result<Restarted, WriteError> {
-    let listed = requests.pods_on(node).await?;
-    let has_lost = |pod: &&Pod| {
-        let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let is_new = made.zip(lost.until).is_some_and(|(made, until)| made > until);
-        !is_new && restarts_with(&facts(pod), &lost.kept, &requests.resource_prefix)
+    filter: &RestartFilter,
+) -> Result<RestartOutcome, WriteError> {
+    let listed = requests.list_pods(node).await?;
+    let needs_it = |pod: &&Pod| {
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let is_new = created.zip(filter.created_until).is_some_and(|(created, until)| created > until);
+        !is_new && needs_restart(&read_facts(pod), &filter.kept_resources, &requests.resource_prefix)
     };
-    let restarted = listed.iter().filter(has_lost);
-    let pods: Vec<_> = restarted.filter_map(PodId::of).collect();
+    let pods: Vec<_> = listed.iter().filter(needs_it).filter_map(PodId::of).collect();
     if pods.is_empty() {
-        return Ok(Restarted::default());
+        return Ok(RestartOutcome::default());
     }
-    let mut follower = feed.join();
-    let begun = async { while !matches!(follower.next().await, News::Begun) {} };
-    // Without the feed nobody waits for them, but they start again all the same.
-    let is_begun = timeout(PATIENCE, begun).await.is_ok();
+    let mut subscription = pod_watch.subscribe();
+    let started = async { while !matches!(subscription.next().await, PodNotification::WatchStarted) {} };
+    // Without a watch the pods are restarted, but their end is not awaited.
+    let has_watch = timeout(TERMINATION_TIMEOUT, started).await.is_ok();
     for pod in &pods {
-        follower.follow(&pod.uid);
+        subscription.add_pod(&pod.uid);
     }
     let deleted = join_all(pods.iter().map(|pod| requests.delete(pod))).await;
-    let mut came = Restarted::default();
-    let mut ending = Vec::new();
+    let mut outcome = RestartOutcome::default();
+    let mut terminating = Vec::new();
     for (pod, deleted) in pods.into_iter().zip(deleted) {
         match deleted {
-            Ok(()) => ending.push(pod),
-            Err(error) => came.failed.push(format!("{pod} ({error})")),
+            Ok(()) => terminating.push(pod),
+            Err(error) => outcome.failed.push(format!("{pod} ({error})")),
         }
     }
-    if is_begun && timeout(PATIENCE, gone(requests, &mut follower, node, &ending)).await.is_err() {
+    let all_gone = wait_until_gone(requests, &mut subscription, node, &terminating);
+    if has_watch && timeout(TERMINATION_TIMEOUT, all_gone).await.is_err() {
+        let seconds = TERMINATION_TIMEOUT.as_secs();
         tracing::warn!(
-            node,
-            "pods of DaemonSets were told to end and are still there; not waited for any more"
+            "{node}: deleted DaemonSet pods have not terminated after {seconds} s, uncordoning the node anyway"
         );
     }
-    came.pods = ending.iter().map(ToString::to_string).collect();
-    Ok(came)
+    outcome.pods = terminating.iter().map(ToString::to_string).collect();
+    Ok(outcome)
 }
 
-/// Waits until they are gone. One that was gone before it could be followed shows in a list.
-async fn gone(requests: &Requests, follower: &mut Follower, node: &str, pods: &[PodId]) {
-    let mut left: BTreeSet<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
-    let mut looks = true;
-    while !left.is_empty() {
-        if looks {
-            let listed = requests.pods_on(node).await;
-            let there: Option<BTreeSet<_>> =
+/// Waits until the pods are gone. The list finds pods that were gone before the subscription.
+async fn wait_until_gone(
+    requests: &PodRequests,
+    subscription: &mut PodSubscription,
+    node: &str,
+    pods: &[PodId],
+) {
+    let mut remaining: BTreeSet<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+    let mut needs_list = true;
+    while !remaining.is_empty() {
+        if needs_list {
+            let listed = requests.list_pods(node).await;
+            let existing: Option<BTreeSet<_>> =
                 listed.ok().map(|listed| listed.iter().filter_map(PodId::of).map(|pod| pod.uid).collect());
-            left.retain(|uid| there.as_ref().is_none_or(|there| there.contains(uid)));
-            looks = false;
+            remaining.retain(|uid| existing.as_ref().is_none_or(|existing| existing.contains(uid)));
+            needs_list = false;
             continue;
         }
-        match follower.next().await {
-            News::Gone(uid) => _ = left.remove(&uid),
-            News::Begun => looks = true,
-            News::Changed(_) | News::Blind(_) => {}
+        match subscription.next().await {
+            PodNotification::Deleted(uid) => _ = remaining.remove(&uid),
+            PodNotification::WatchStarted => needs_list = true,
+            PodNotification::Changed(_) | PodNotification::WatchFailed(_) => {}
         }
     }
 }

@@ -1,5 +1,5 @@
-//! One node: its pods are listed, evicted, all at once, and waited for; then it is listed again. It is done when a list
-//! has none of them any more.
+//! Eviction of the pods of one node: list, evict all in parallel, wait for their end, list again. Done when a list
+//! contains no pod to be evicted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,217 +12,224 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use vfleet_api::node_state::DrainScope;
 use vfleet_cluster::write::WriteError;
-use vfleet_plan::drain::{PodsSeen, Treatment, treatment};
+use vfleet_plan::drain::{PodTreatment, PodsState, treat_pod};
 
-use super::Sighting;
-use super::feed::{Follower, News};
-use super::obstacle::{not_seen, obstacle};
-use super::pod::{Leaving, PodId, delay, facts};
-use super::requests::{Answer, Requests};
+use super::EvictionProgress;
+use super::pod::{EvictedPod, PodId, read_facts, retry_delay};
+use super::pod_watch::{PodNotification, PodSubscription};
+use super::problems::{describe_list_error, describe_problems};
+use super::requests::{EvictionAnswer, PodRequests};
 
-/// The drain of one node's pods.
-pub(super) struct NodeDrain {
+/// Eviction of the pods of one node.
+pub(super) struct NodeEviction {
     scope: DrainScope,
-    requests: Arc<Requests>,
-    follower: Follower,
-    tell: mpsc::UnboundedSender<Sighting>,
-    /// What is to be told now.
-    sighting: Sighting,
-    /// What was told last.
-    told: Option<Sighting>,
-    /// The pods that are to go, by uid.
-    leaving: BTreeMap<String, Leaving>,
-    look: Look,
-    /// Why the pods cannot be looked at.
-    blind: Option<String>,
+    requests: Arc<PodRequests>,
+    subscription: PodSubscription,
+    sender: mpsc::UnboundedSender<EvictionProgress>,
+    /// Current progress.
+    progress: EvictionProgress,
+    /// Last sent progress.
+    sent: Option<EvictionProgress>,
+    /// Pods to be evicted, by uid.
+    pods: BTreeMap<String, EvictedPod>,
+    /// Number of accepted evictions.
+    evicted: usize,
+    list: ListSchedule,
+    /// Error of the last list or watch.
+    list_error: Option<String>,
 }
 
-/// Whether the pods are to be listed.
+/// Schedule of the next list of pods.
 #[derive(Default)]
-struct Look {
-    /// At this time, or as soon as possible after.
-    wanted: Option<Instant>,
-    is_under_way: bool,
+struct ListSchedule {
+    due_at: Option<Instant>,
+    is_running: bool,
     failures: u32,
 }
 
-/// Something that was asked of the API server is answered.
-enum Answered {
+/// Result of a request to the API server.
+enum RequestResult {
     Listed(Result<Vec<Pod>, WriteError>),
-    Evicted { uid: String, answer: Answer },
+    Evicted { uid: String, answer: EvictionAnswer },
 }
 
-impl NodeDrain {
-    /// `sighting` is what is known before anything was seen.
+impl NodeEviction {
+    /// Creates the eviction. `progress` is the initial progress.
     pub(super) fn new(
-        sighting: Sighting,
+        progress: EvictionProgress,
         scope: DrainScope,
-        requests: Arc<Requests>,
-        follower: Follower,
-        tell: mpsc::UnboundedSender<Sighting>,
+        requests: Arc<PodRequests>,
+        subscription: PodSubscription,
+        sender: mpsc::UnboundedSender<EvictionProgress>,
     ) -> Self {
         Self {
             scope,
             requests,
-            follower,
-            tell,
-            told: Some(sighting.clone()),
-            sighting,
-            leaving: BTreeMap::new(),
-            look: Look::default(),
-            blind: None,
+            subscription,
+            sender,
+            sent: Some(progress.clone()),
+            progress,
+            pods: BTreeMap::new(),
+            evicted: 0,
+            list: ListSchedule::default(),
+            list_error: None,
         }
     }
 
-    /// Runs until the pods are gone. May be dropped at any time: nothing is asked for after that.
+    /// Runs until the pods are gone. Cancel safe.
     pub(super) async fn run(mut self) {
-        let mut under_way = FuturesUnordered::new();
-        while self.sighting.pods != PodsSeen::Gone {
+        let mut requests = FuturesUnordered::new();
+        while self.progress.pods != PodsState::Gone {
             let now = Instant::now();
-            under_way.extend(self.list_if_wanted(now));
-            under_way.extend(self.evict_those_due(now));
+            requests.extend(self.list_if_due(now));
+            requests.extend(self.evict_due_pods(now));
             self.report(now);
-            let alarm = self.alarm(now);
+            let timer = self.next_timer(now);
             tokio::select! {
-                news = self.follower.next() => self.take(news),
-                Some(answered) = under_way.next() => self.answered(answered),
-                () = until(alarm) => {}
+                notification = self.subscription.next() => self.handle_notification(notification),
+                Some(result) = requests.next() => self.handle_result(result),
+                () = sleep_until_timer(timer) => {}
             }
         }
         self.report(Instant::now());
     }
 
-    fn list_if_wanted(&mut self, now: Instant) -> Option<BoxFuture<'static, Answered>> {
-        if self.look.is_under_way || self.look.wanted.is_none_or(|at| at > now) {
+    fn list_if_due(&mut self, now: Instant) -> Option<BoxFuture<'static, RequestResult>> {
+        if self.list.is_running || self.list.due_at.is_none_or(|at| at > now) {
             return None;
         }
-        self.look.wanted = None;
-        self.look.is_under_way = true;
-        let (requests, node) = (Arc::clone(&self.requests), self.sighting.node.clone());
-        Some(Box::pin(async move { Answered::Listed(requests.pods_on(&node).await) }))
+        self.list.due_at = None;
+        self.list.is_running = true;
+        let (requests, node) = (Arc::clone(&self.requests), self.progress.node.clone());
+        Some(Box::pin(async move { RequestResult::Listed(requests.list_pods(&node).await) }))
     }
 
-    fn evict_those_due(&mut self, now: Instant) -> Vec<BoxFuture<'static, Answered>> {
-        let mut evictions: Vec<BoxFuture<'static, Answered>> = Vec::new();
-        for pod in self.leaving.values_mut() {
-            if pod.ask(now) {
-                let (requests, id, known) =
+    fn evict_due_pods(&mut self, now: Instant) -> Vec<BoxFuture<'static, RequestResult>> {
+        let mut evictions: Vec<BoxFuture<'static, RequestResult>> = Vec::new();
+        for pod in self.pods.values_mut() {
+            if pod.start_if_due(now) {
+                let (requests, id, last_refusal) =
                     (Arc::clone(&self.requests), pod.id.clone(), pod.last_refusal().cloned());
                 evictions.push(Box::pin(async move {
-                    let answer = requests.evict(&id, known).await;
-                    Answered::Evicted { uid: id.uid, answer }
+                    let answer = requests.evict(&id, last_refusal).await;
+                    RequestResult::Evicted { uid: id.uid, answer }
                 }));
             }
         }
         evictions
     }
 
-    fn take(&mut self, news: News) {
+    fn handle_notification(&mut self, notification: PodNotification) {
         let now = Instant::now();
-        match news {
-            News::Begun => {
-                self.blind = None;
-                self.look.wanted = Some(now);
+        match notification {
+            PodNotification::WatchStarted => {
+                self.list_error = None;
+                self.list.due_at = Some(now);
             }
-            News::Blind(words) => self.blind = Some(words),
-            News::Changed(pod) => {
-                if let Some(known) = pod.uid.as_ref().and_then(|uid| self.leaving.get_mut(uid)) {
-                    known.changed(&pod, now);
+            PodNotification::WatchFailed(error) => self.list_error = Some(error),
+            PodNotification::Changed(pod) => {
+                if let Some(evicted) = pod.uid.as_ref().and_then(|uid| self.pods.get_mut(uid)) {
+                    evicted.handle_change(&pod, now);
                 }
             }
-            News::Gone(uid) => {
-                self.leaving.remove(&uid);
-                if self.leaving.is_empty() {
-                    self.look.wanted = Some(now);
+            PodNotification::Deleted(uid) => {
+                self.pods.remove(&uid);
+                if self.pods.is_empty() {
+                    self.list.due_at = Some(now);
                 }
             }
         }
     }
 
-    fn answered(&mut self, answered: Answered) {
+    fn handle_result(&mut self, result: RequestResult) {
         let now = Instant::now();
-        match answered {
-            Answered::Listed(listed) => self.listed(listed, now),
-            Answered::Evicted { uid, answer } => {
-                // `None`: it went while it was asked.
-                let Some(pod) = self.leaving.get_mut(&uid) else { return };
+        match result {
+            RequestResult::Listed(listed) => self.handle_list(listed, now),
+            RequestResult::Evicted { uid, answer } => {
+                self.evicted += usize::from(matches!(answer, EvictionAnswer::Accepted));
+                // `None`: the pod was deleted during the request.
+                let Some(pod) = self.pods.get_mut(&uid) else { return };
                 match answer {
-                    Answer::Accepted => pod.accepted(now),
-                    Answer::Refused(refusal) => pod.refused(Some(refusal), now),
-                    Answer::Changed => {
-                        pod.refused(None, now);
-                        self.look.wanted = Some(now);
+                    EvictionAnswer::Accepted => pod.accept(now),
+                    EvictionAnswer::Refused(refusal) => pod.refuse(Some(refusal), now),
+                    EvictionAnswer::Changed => {
+                        pod.refuse(None, now);
+                        self.list.due_at = Some(now);
                     }
                 }
             }
         }
     }
 
-    fn listed(&mut self, listed: Result<Vec<Pod>, WriteError>, now: Instant) {
-        self.look.is_under_way = false;
+    fn handle_list(&mut self, listed: Result<Vec<Pod>, WriteError>, now: Instant) {
+        self.list.is_running = false;
         match listed {
             Ok(pods) => {
-                self.look.failures = 0;
-                self.blind = None;
-                self.compare(&pods, now);
+                self.list.failures = 0;
+                self.list_error = None;
+                self.update_pods(&pods, now);
             }
             Err(error) => {
-                self.blind = Some(error.to_string());
-                self.look.wanted = Some(now + delay(self.look.failures));
-                self.look.failures = self.look.failures.saturating_add(1);
+                self.list_error = Some(error.to_string());
+                self.list.due_at = Some(now + retry_delay(self.list.failures));
+                self.list.failures = self.list.failures.saturating_add(1);
             }
         }
     }
 
-    /// Takes in a list of the node's pods.
-    fn compare(&mut self, pods: &[Pod], now: Instant) {
+    /// Replaces the pods to be evicted by those of a new list.
+    fn update_pods(&mut self, pods: &[Pod], now: Instant) {
         let prefix = self.requests.resource_prefix.as_str();
-        let mut before = std::mem::take(&mut self.leaving);
+        let mut previous = std::mem::take(&mut self.pods);
         for pod in pods {
             let Some(id) = PodId::of(pod) else { continue };
-            if treatment(&facts(pod), self.scope, prefix) == Treatment::Leave {
+            if treat_pod(&read_facts(pod), self.scope, prefix) == PodTreatment::Keep {
                 continue;
             }
             let uid = id.uid.clone();
-            let leaving = if let Some(mut known) = before.remove(&uid) {
-                known.seen(&pod.metadata, now);
-                known
+            let evicted = if let Some(mut evicted) = previous.remove(&uid) {
+                evicted.update(&pod.metadata, now);
+                evicted
             } else {
-                self.follower.follow(&uid);
-                let new = Leaving::new(id, pod, now);
-                if new.ends() {
-                    // It may have gone before it was followed: only a list after that tells. See `feed`.
-                    self.look.wanted = Some(now);
+                self.subscription.add_pod(&uid);
+                let new = EvictedPod::new(id, pod, now);
+                if new.is_terminating() {
+                    // The pod may have been deleted before the subscription: list again. See `pod_watch`.
+                    self.list.due_at = Some(now);
                 }
                 new
             };
-            self.leaving.insert(uid, leaving);
+            self.pods.insert(uid, evicted);
         }
-        self.sighting.pods = if self.leaving.is_empty() { PodsSeen::Gone } else { PodsSeen::Left };
+        self.progress.pods = if self.pods.is_empty() { PodsState::Gone } else { PodsState::Remaining };
+        if self.pods.is_empty() {
+            self.progress.evicted = self.evicted;
+        }
     }
 
-    /// Tells what is seen, if it is news.
+    /// Sends the progress if it changed.
     fn report(&mut self, now: Instant) {
-        let mut troubles: Vec<_> =
-            self.leaving.values().filter_map(|pod| Some((&pod.id, pod.trouble(now)?))).collect();
-        troubles.sort_by_key(|(pod, _)| (&pod.namespace, &pod.name));
-        self.sighting.obstacle = obstacle(&troubles).or_else(|| self.blind.as_deref().map(not_seen));
-        if self.told.as_ref() != Some(&self.sighting) {
-            // When nobody listens any more, the whole process is about to stop.
-            let _ = self.tell.send(self.sighting.clone());
-            self.told = Some(self.sighting.clone());
+        let mut problems: Vec<_> =
+            self.pods.values().filter_map(|pod| Some((&pod.id, pod.problem(now)?))).collect();
+        problems.sort_by_key(|(pod, _)| (&pod.namespace, &pod.name));
+        self.progress.hold =
+            describe_problems(&problems).or_else(|| self.list_error.as_deref().map(describe_list_error));
+        if self.sent.as_ref() != Some(&self.progress) {
+            // Fails only while the process stops.
+            let _ = self.sender.send(self.progress.clone());
+            self.sent = Some(self.progress.clone());
         }
     }
 
-    /// When something is to be done although nothing happens.
-    fn alarm(&self, now: Instant) -> Option<Instant> {
-        let look = self.look.wanted.filter(|_| !self.look.is_under_way);
-        self.leaving.values().filter_map(|pod| pod.alarm(now)).chain(look).min()
+    /// Returns the time of the next request or report.
+    fn next_timer(&self, now: Instant) -> Option<Instant> {
+        let list = self.list.due_at.filter(|_| !self.list.is_running);
+        self.pods.values().filter_map(|pod| pod.next_timer(now)).chain(list).min()
     }
 }
 
-async fn until(alarm: Option<Instant>) {
-    match alarm {
+async fn sleep_until_timer(timer: Option<Instant>) {
+    match timer {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }

@@ -1,4 +1,4 @@
-//! What is asked of the API server for pods: not too much at once, however many nodes are drained.
+//! Requests about pods to the API server, limited in number for all nodes together.
 
 use std::sync::Arc;
 
@@ -10,146 +10,150 @@ use kube::{Api, Client};
 use tokio::sync::Semaphore;
 use vfleet_api::meta::LabelSelector;
 use vfleet_cluster::write::{WriteError, Writer};
-use vfleet_plan::drain::{Budget, budgets_of, is_let_go};
+use vfleet_plan::drain::{DisruptionBudget, is_eviction_granted, matching_budgets};
 
-use super::obstacle::Refusal;
 use super::pod::PodId;
+use super::problems::EvictionRefusal;
 use crate::replica::context::Context;
 use crate::replica::metrics::Metrics;
 
-/// Requests at once, for all nodes together. Nobody has one of these places while it waits for something else.
-const AT_ONCE: usize = 64;
-/// How the API server says that it was a budget.
+/// Parallel requests for all nodes together. A permit is never held while waiting for anything but its request.
+const REQUESTS_AT_ONCE: usize = 64;
+/// Cause in the API server's answer when a budget does not allow an eviction.
 const BUDGET_CAUSE: &str = "DisruptionBudget";
 
-/// What came of an eviction.
-pub(super) enum Answer {
-    /// The pod was told to end, or is gone.
+/// Result of an eviction request.
+pub(super) enum EvictionAnswer {
+    /// The pod is being deleted.
     Accepted,
-    /// It is not the pod that we have seen: look again.
+    /// The pod was deleted or replaced: list again.
     Changed,
-    /// It was not told to end.
-    Refused(Refusal),
+    /// The eviction was refused.
+    Refused(EvictionRefusal),
 }
 
-/// The way to the API server.
-pub(super) struct Requests {
+/// Client for requests about pods.
+pub(super) struct PodRequests {
     client: Client,
     writer: Writer,
     metrics: Arc<Metrics>,
-    places: Semaphore,
-    /// What stands before the names of our resources.
+    permits: Semaphore,
+    /// Prefix of SR-IOV resource names.
     pub(super) resource_prefix: String,
 }
 
-impl Requests {
+impl PodRequests {
     pub(super) fn new(context: &Context) -> Self {
         Self {
             client: context.client.clone(),
             writer: Writer::new(context.leadership.clone()),
             metrics: Arc::clone(&context.metrics),
-            places: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(REQUESTS_AT_ONCE),
             resource_prefix: context.config.resource_prefix.clone(),
         }
     }
 
-    /// The pods on the node, as they are now.
-    pub(super) async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
-        let _place = self.places.acquire().await;
+    /// Lists the pods on the node.
+    pub(super) async fn list_pods(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
+        let _permit = self.permits.acquire().await;
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         self.writer.list_at_once(&Api::all(self.client.clone()), &on_node).await
     }
 
-    /// Evicts the pod. `known` is why it was refused last time: what is known of it is not looked up again.
-    pub(super) async fn evict(&self, pod: &PodId, known: Option<Refusal>) -> Answer {
+    /// Evicts the pod. The budgets of `last_refusal` are reused if the answer is the same.
+    pub(super) async fn evict(&self, pod: &PodId, last_refusal: Option<EvictionRefusal>) -> EvictionAnswer {
         let answer = {
-            let _place = self.places.acquire().await;
-            self.writer.evict(&self.pods_beside(pod), &pod.name, &pod.uid).await
+            let _permit = self.permits.acquire().await;
+            self.writer.evict(&self.pods_of_namespace(pod), &pod.name, &pod.uid).await
         };
         let error = match answer {
             Ok(()) => {
-                self.metrics.evicted("evicted");
-                return Answer::Accepted;
+                self.metrics.count_eviction("evicted");
+                return EvictionAnswer::Accepted;
             }
-            Err(error) if error.is_not_found() || error.is_conflict() => return Answer::Changed,
+            Err(error) if error.is_not_found() || error.is_conflict() => return EvictionAnswer::Changed,
             Err(error) => error,
         };
-        let refusal = refusal(&error);
-        match known {
-            Some(known) if known.words == refusal.words => {
-                self.metrics.evicted(if known.is_by_budget { "refused" } else { "failed" });
-                Answer::Refused(known)
+        let refusal = read_refusal(&error);
+        match last_refusal {
+            Some(last) if last.message == refusal.message => {
+                self.metrics.count_eviction(if last.is_by_budget { "refused" } else { "failed" });
+                EvictionAnswer::Refused(last)
             }
-            _ => self.look_up(pod, refusal).await,
+            _ => self.find_budgets(pod, refusal).await,
         }
     }
 
-    /// Finds out what a new refusal is about.
-    async fn look_up(&self, pod: &PodId, refusal: Refusal) -> Answer {
-        let listed = self.budgets_beside(pod).await;
-        let budgets: Vec<_> = listed.iter().map(|budget| as_budget(budget, pod)).collect();
-        // The API server was cut off before it told the pod, perhaps because one of us crashed: that much is left to do.
-        if refusal.is_by_budget && is_let_go(&budgets, &pod.labels, pod.made) {
+    /// Adds the budgets of the pod to a new refusal.
+    async fn find_budgets(&self, pod: &PodId, refusal: EvictionRefusal) -> EvictionAnswer {
+        let listed = self.list_budgets(pod).await;
+        let budgets: Vec<_> = listed.iter().map(|budget| read_budget(budget, pod)).collect();
+        // The API server was interrupted before it deleted the pod: delete it now.
+        if refusal.is_by_budget && is_eviction_granted(&budgets, &pod.labels, pod.created) {
             match self.delete(pod).await {
                 Ok(()) => {
-                    tracing::info!(%pod, "its budget had let it go, but it was not told; it is now");
-                    self.metrics.evicted("evicted");
-                    return Answer::Accepted;
+                    tracing::debug!(%pod, "pod with an interrupted eviction deleted");
+                    self.metrics.count_eviction("evicted");
+                    return EvictionAnswer::Accepted;
                 }
-                Err(error) => tracing::warn!(%pod, %error, "its budget has let it go, but it cannot be told"),
+                Err(error) => {
+                    tracing::warn!(%error, "pod {pod}: cannot delete the pod after an interrupted eviction");
+                }
             }
         }
-        self.metrics.evicted(if refusal.is_by_budget { "refused" } else { "failed" });
-        let names = budgets_of(budgets, &pod.labels);
+        self.metrics.count_eviction(if refusal.is_by_budget { "refused" } else { "failed" });
+        let names = matching_budgets(budgets, &pod.labels);
         let budgets = names.into_iter().map(|name| format!("{}/{name}", pod.namespace)).collect();
-        Answer::Refused(Refusal { budgets, ..refusal })
+        EvictionAnswer::Refused(EvictionRefusal { budgets, ..refusal })
     }
 
-    /// Deletes the pod. That it is gone already is fine.
+    /// Deletes the pod. Succeeds if it is gone already.
     pub(super) async fn delete(&self, pod: &PodId) -> Result<(), WriteError> {
-        let _place = self.places.acquire().await;
+        let _permit = self.permits.acquire().await;
         let metadata =
             ObjectMeta { name: Some(pod.name.clone()), uid: Some(pod.uid.clone()), ..Default::default() };
-        let this_very_one = Pod { metadata, ..Default::default() };
-        match self.writer.delete(&self.pods_beside(pod), &this_very_one).await {
+        let target = Pod { metadata, ..Default::default() };
+        match self.writer.delete(&self.pods_of_namespace(pod), &target).await {
             Err(error) if error.is_conflict() => Ok(()),
             result => result,
         }
     }
 
-    /// The budgets of its namespace. Without them the API server's words must do.
-    async fn budgets_beside(&self, pod: &PodId) -> Vec<PodDisruptionBudget> {
-        let _place = self.places.acquire().await;
+    /// Lists the budgets in the namespace of the pod; none if the request fails.
+    async fn list_budgets(&self, pod: &PodId) -> Vec<PodDisruptionBudget> {
+        let _permit = self.permits.acquire().await;
         let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &pod.namespace);
         let listed = self.writer.list(&api, &ListParams::default()).await;
         listed.unwrap_or_else(|error| {
-            tracing::warn!(%pod, %error, "the budgets that the pod counts for cannot be looked up");
+            tracing::warn!(%error, "pod {pod}: cannot list the PodDisruptionBudgets of its namespace");
             Vec::new()
         })
     }
 
-    fn pods_beside(&self, pod: &PodId) -> Api<Pod> {
+    fn pods_of_namespace(&self, pod: &PodId) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &pod.namespace)
     }
 }
 
-/// What counts of it for the pod.
-fn as_budget<'a>(budget: &'a PodDisruptionBudget, pod: &PodId) -> Budget<'a> {
+/// Reads a budget for the pod.
+fn read_budget<'a>(budget: &'a PodDisruptionBudget, pod: &PodId) -> DisruptionBudget<'a> {
     let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
-    Budget {
+    DisruptionBudget {
         name: budget.metadata.name.as_deref().unwrap_or_default(),
         selector: budget.spec.as_ref().and_then(|spec| spec.selector.clone()).map(LabelSelector::from),
-        let_go: disrupted.and_then(|pods| pods.get(&pod.name)).map(|time| time.0.into()),
+        disrupted_at: disrupted.and_then(|pods| pods.get(&pod.name)).map(|time| time.0.into()),
     }
 }
 
-/// What the API server said, without the budgets that it means.
-fn refusal(error: &WriteError) -> Refusal {
+/// Reads a refusal from the API server's answer, without the budgets.
+fn read_refusal(error: &WriteError) -> EvictionRefusal {
     match error {
-        WriteError::Api(kube::Error::Api(status)) => {
-            Refusal { is_by_budget: is_by_budget(status), words: words(status), budgets: Vec::new() }
-        }
-        error => Refusal { is_by_budget: false, words: error.to_string(), budgets: Vec::new() },
+        WriteError::Api(kube::Error::Api(status)) => EvictionRefusal {
+            is_by_budget: is_by_budget(status),
+            message: refusal_message(status),
+            budgets: Vec::new(),
+        },
+        error => EvictionRefusal { is_by_budget: false, message: error.to_string(), budgets: Vec::new() },
     }
 }
 
@@ -158,8 +162,8 @@ fn is_by_budget(status: &Status) -> bool {
     status.code == 429 && causes.into_iter().any(|cause| cause.reason == BUDGET_CAUSE)
 }
 
-/// What it says in detail, or else its message.
-fn words(status: &Status) -> String {
+/// Returns the details of the answer, or its message if there are none.
+fn refusal_message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let details: Vec<_> =
         causes.map(|cause| cause.message.as_str()).filter(|text| !text.is_empty()).collect();

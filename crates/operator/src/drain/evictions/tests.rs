@@ -24,13 +24,13 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const REQUEST: Moment = Moment(7);
 const OURS: &str = "openshift.io/fast";
 
-/// A namespace, nodes, and what is under test.
+/// Namespace, nodes and evictions of one test.
 struct Scene {
     client: Client,
     namespace: String,
     context: Context,
     evictions: Evictions,
-    sightings: UnboundedReceiver<Sighting>,
+    eviction_progress: UnboundedReceiver<EvictionProgress>,
 }
 
 impl Scene {
@@ -43,8 +43,8 @@ impl Scene {
         let client = client(plane).await;
         let context = crate::replica::context::testing::context(client.clone(), &namespace, name);
         context.leadership.extend(Instant::now() + Duration::from_hours(1));
-        let (evictions, sightings) = Evictions::new(&context);
-        Self { client, namespace, context, evictions, sightings }
+        let (evictions, eviction_progress) = Evictions::new(&context);
+        Self { client, namespace, context, evictions, eviction_progress }
     }
 
     fn api<K>(&self) -> Api<K>
@@ -87,33 +87,33 @@ impl Scene {
         self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// The next sighting that `is_it`; every one before it is dropped.
-    async fn wait(&mut self, what: &str, is_it: impl Fn(&Sighting) -> bool) -> Sighting {
+    /// Waits for progress that satisfies `is_it`.
+    async fn wait(&mut self, what: &str, is_it: impl Fn(&EvictionProgress) -> bool) -> EvictionProgress {
         let mut last = None;
         let found = async {
             loop {
-                let sighting = self.sightings.recv().await.unwrap();
-                if is_it(&sighting) {
-                    return sighting;
+                let progress = self.eviction_progress.recv().await.unwrap();
+                if is_it(&progress) {
+                    return progress;
                 }
-                last = Some(sighting);
+                last = Some(progress);
             }
         };
         let in_time = timeout(DEADLINE, found).await;
         in_time.unwrap_or_else(|error| panic!("{what} does not come: {error}; last was {last:?}"))
     }
 
-    async fn obstacle(&mut self, reason: &str) -> String {
-        let sighting = self
-            .wait(reason, |seen| seen.obstacle.as_ref().is_some_and(|obstacle| obstacle.reason == reason))
+    async fn hold(&mut self, reason: &str) -> String {
+        let progress = self
+            .wait(reason, |progress| progress.hold.as_ref().is_some_and(|hold| hold.reason == reason))
             .await;
-        assert_eq!(sighting.pods, PodsSeen::Left);
-        sighting.obstacle.unwrap().message
+        assert_eq!(progress.pods, PodsState::Remaining);
+        progress.hold.unwrap().message
     }
 
     async fn gone(&mut self) {
-        let sighting = self.wait("Gone", |seen| seen.pods == PodsSeen::Gone).await;
-        assert_eq!((sighting.request, sighting.obstacle), (REQUEST, None));
+        let progress = self.wait("Gone", |progress| progress.pods == PodsState::Gone).await;
+        assert_eq!((progress.request, progress.hold), (REQUEST, None));
     }
 
     async fn pods(&self) -> Vec<String> {
@@ -124,11 +124,11 @@ impl Scene {
     async fn until_gone(&self, pod: &Pod) {
         let (name, uid) = (pod.name_any(), pod.uid().unwrap());
         let gone = await_condition(self.api::<Pod>(), &name, conditions::is_deleted(&uid));
-        timeout(DEADLINE, gone).await.expect("it goes").unwrap();
+        timeout(DEADLINE, gone).await.expect("the pod is not gone").unwrap();
     }
 }
 
-/// As that of the program: it does not hide a refusal by trying again.
+/// Creates a client like that of the operator, which does not retry refused requests.
 async fn client(plane: &ControlPlane) -> Client {
     let kubeconfig = Kubeconfig::read_from(plane.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
@@ -143,28 +143,31 @@ async fn node(name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_holds_one_pod_and_is_named_while_the_others_go() {
+async fn a_budget_that_refuses_an_eviction_is_named_while_other_pods_are_evicted() {
     let mut scene = Scene::new("refused").await;
     node("refused-1").await;
     let other = scene.pod("refused-1", "other", json!({})).await;
     let held = scene.pod("refused-1", "held", json!({})).await;
     scene.budget("guard", "held").await;
     scene.budget("not-this", "elsewhere").await;
-    scene.evictions.drain("refused-1", REQUEST, Partial);
-    let message = scene.obstacle("EvictionRefused").await;
+    scene.evictions.start("refused-1", REQUEST, Partial);
+    let message = scene.hold("EvictionRefused").await;
     let ns = scene.namespace.clone();
-    assert!(message.contains(&format!("pod {ns}/held (PodDisruptionBudget {ns}/guard: ")), "{message}");
+    assert!(
+        message.contains(&format!("PDB {ns}/guard allows no eviction of pod {ns}/held now (")),
+        "{message}"
+    );
     assert!(!message.contains("other") && !message.contains("not-this"), "{message}");
     scene.until_gone(&other).await;
 
     let budgets: Api<PodDisruptionBudget> = scene.api();
     budgets.delete("guard", &DeleteParams::default()).await.unwrap();
-    // A change of the pod is enough: no timer is waited for.
+    // A change of the pod triggers the next try at once.
     scene.patch_pod("held", json!({ "metadata": { "annotations": { "look": "again" } } })).await;
     scene.gone().await;
     assert_eq!(scene.pods().await, Vec::<String>::new());
     scene.until_gone(&held).await;
-    let metrics = scene.context.metrics.text().unwrap();
+    let metrics = scene.context.metrics.encode().unwrap();
     assert!(metrics.contains("vfleet_evictions_total{result=\"evicted\"} 2"), "{metrics}");
     assert!(metrics.contains("vfleet_evictions_total{result=\"refused\"}"), "{metrics}");
 }
@@ -176,22 +179,21 @@ async fn two_budgets_for_one_pod_are_both_named() {
     scene.pod("two-1", "both", json!({})).await;
     scene.budget("first", "both").await;
     scene.budget("second", "both").await;
-    scene.evictions.drain("two-1", REQUEST, Partial);
-    let message = scene.obstacle("EvictionFailed").await;
+    scene.evictions.start("two-1", REQUEST, Partial);
+    let message = scene.hold("EvictionFailed").await;
     let ns = &scene.namespace;
-    let named =
-        format!("pod {ns}/both (PodDisruptionBudgets {ns}/first and {ns}/second: This pod has more than");
-    assert!(message.contains(&named), "{message}");
+    assert!(message.contains(&format!("cannot evict pod {ns}/both: This pod has more than")), "{message}");
+    assert!(message.contains(&format!("(PDBs {ns}/first, {ns}/second)")), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_its_budget_let_go_already_goes() {
+async fn a_pod_with_an_interrupted_eviction_is_deleted() {
     let mut scene = Scene::new("let-go").await;
     node("let-go-1").await;
     let pod = scene.pod("let-go-1", "web", json!({})).await;
     await_condition(scene.api::<Pod>(), "web", conditions::is_pod_running()).await.unwrap();
     scene.budget("guard", "web").await;
-    // As the API server leaves it when who asked is killed before the pod is told.
+    // As the API server leaves it when it is interrupted between the budget update and the deletion.
     let later = pod.creation_timestamp().unwrap().0 + k8s_openapi::jiff::SignedDuration::from_secs(2);
     let patch = Patch::Merge(json!({ "status": {
         "disruptedPods": { "web": later.to_string() }, "currentHealthy": 0, "desiredHealthy": 1,
@@ -205,66 +207,66 @@ async fn a_pod_that_its_budget_let_go_already_goes() {
     };
     timeout(DEADLINE, await_condition(budgets, "guard", counted)).await.unwrap().unwrap();
 
-    scene.evictions.drain("let-go-1", REQUEST, Partial);
+    scene.evictions.start("let-go-1", REQUEST, Partial);
     scene.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_gone_only_when_they_are_not_there_any_more() {
+async fn pods_are_gone_only_after_their_deletion() {
     let mut scene = Scene::new("ends").await;
     node("ends-1").await;
     let finalizers = json!({ "finalizers": ["example.com/hold"] });
-    scene.pod("ends-1", "told-by-us", finalizers.clone()).await;
-    scene.pod("ends-1", "told-before", finalizers).await;
-    scene.api::<Pod>().delete("told-before", &DeleteParams::default()).await.unwrap();
-    scene.evictions.drain("ends-1", REQUEST, Partial);
-    scene.wait("Left", |seen| seen.pods == PodsSeen::Left).await;
-    let is_ending = |pod: Option<&Pod>| pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
-    let told = await_condition(scene.api(), "told-by-us", is_ending);
-    timeout(DEADLINE, told).await.expect("it is evicted").unwrap();
+    scene.pod("ends-1", "evicted", finalizers.clone()).await;
+    scene.pod("ends-1", "deleted-before", finalizers).await;
+    scene.api::<Pod>().delete("deleted-before", &DeleteParams::default()).await.unwrap();
+    scene.evictions.start("ends-1", REQUEST, Partial);
+    scene.wait("Remaining", |progress| progress.pods == PodsState::Remaining).await;
+    let is_terminating = |pod: Option<&Pod>| pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+    let evicted = await_condition(scene.api(), "evicted", is_terminating);
+    timeout(DEADLINE, evicted).await.expect("the pod is not evicted").unwrap();
 
     let free = json!({ "metadata": { "finalizers": null } });
-    scene.patch_pod("told-by-us", free.clone()).await;
-    let nothing = timeout(Duration::from_secs(1), scene.sightings.recv()).await;
-    assert!(nothing.is_err(), "one of them is still there: {nothing:?}");
-    // One that came meanwhile goes, too.
+    scene.patch_pod("evicted", free.clone()).await;
+    let nothing = timeout(Duration::from_secs(1), scene.eviction_progress.recv()).await;
+    assert!(nothing.is_err(), "one pod is left: {nothing:?}");
+    // A pod that came in the meantime is evicted too.
     scene.pod("ends-1", "late", json!({})).await;
-    scene.patch_pod("told-before", free).await;
+    scene.patch_pod("deleted-before", free).await;
     scene.gone().await;
     assert_eq!(scene.pods().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_is_stopped_evicts_nothing_more() {
+async fn a_stopped_eviction_evicts_no_more_pods() {
     let mut scene = Scene::new("stopped").await;
     node("stopped-1").await;
     scene.pod("stopped-1", "held", json!({})).await;
     scene.budget("guard", "held").await;
-    scene.evictions.drain("stopped-1", REQUEST, Full);
-    scene.obstacle("EvictionRefused").await;
+    scene.evictions.start("stopped-1", REQUEST, Full);
+    scene.hold("EvictionRefused").await;
     scene.evictions.stop("stopped-1");
     scene.api::<PodDisruptionBudget>().delete("guard", &DeleteParams::default()).await.unwrap();
     scene.patch_pod("held", json!({ "metadata": { "annotations": { "look": "again" } } })).await;
-    // Longer than until the next try.
+    // Longer than the retry delay.
     let nothing = timeout(Duration::from_secs(4), async {
-        while scene.sightings.recv().await.is_some_and(|seen| seen.pods != PodsSeen::Gone) {}
+        while scene.eviction_progress.recv().await.is_some_and(|progress| progress.pods != PodsState::Gone) {}
     });
     assert!(nothing.await.is_err());
     assert_eq!(scene.pods().await, ["held"]);
 
-    scene.evictions.drain("stopped-1", REQUEST, Full);
+    scene.evictions.start("stopped-1", REQUEST, Full);
     scene.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_lead_evicts_nothing_and_says_so() {
+async fn a_replica_that_does_not_lead_evicts_nothing() {
     let mut scene = Scene::new("follows").await;
     node("follows-1").await;
     scene.pod("follows-1", "stays", json!({})).await;
     scene.context.leadership.end();
-    scene.evictions.drain("follows-1", REQUEST, Full);
-    let blind = scene.wait("PodsNotSeen", |seen| seen.obstacle.is_some()).await;
-    assert_eq!(blind.obstacle.unwrap().reason, "PodsNotSeen");
+    scene.evictions.start("follows-1", REQUEST, Full);
+    let failed = scene.wait("PodsUnreadable", |progress| progress.hold.is_some()).await;
+    assert_eq!(failed.hold.unwrap().reason, "PodsUnreadable");
     assert_eq!(scene.pods().await, ["stays"]);
     scene.context.leadership.extend(Instant::now() + DEADLINE);
     scene.gone().await;
@@ -286,17 +288,17 @@ async fn a_pod_of_the_same_name_that_came_later_is_not_evicted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_daemon_sets_stay_until_they_are_started_again() {
+async fn daemon_set_pods_stay_until_they_are_restarted() {
     let mut scene = Scene::new("daemons").await;
     node("daemons-1").await;
     let room = json!({ "status": { "capacity": { OURS: "8" }, "allocatable": { OURS: "8" } } });
     let nodes: Api<Node> = Api::all(scene.client.clone());
     nodes.patch_status("daemons-1", &PatchParams::default(), &Patch::Merge(room)).await.unwrap();
     let labels = json!({ "app": "daemon" });
-    let asked = json!({ "limits": { OURS: "1" } });
+    let resources = json!({ "limits": { OURS: "1" } });
     let pod = json!({
         "nodeSelector": { "kubernetes.io/hostname": "daemons-1" },
-        "containers": [{ "name": "c", "image": "none", "resources": asked }],
+        "containers": [{ "name": "c", "image": "none", "resources": resources }],
     });
     let template = json!({ "metadata": { "labels": labels }, "spec": pod });
     let spec = json!({ "selector": { "matchLabels": labels }, "template": template });
@@ -305,21 +307,25 @@ async fn pods_of_daemon_sets_stay_until_they_are_started_again() {
         let status = daemon.and_then(|daemon| daemon.status.as_ref());
         status.is_some_and(|status| status.number_ready == 1)
     };
-    timeout(DEADLINE, await_condition(scene.api(), "daemon", runs)).await.expect("its pod runs").unwrap();
+    timeout(DEADLINE, await_condition(scene.api(), "daemon", runs))
+        .await
+        .expect("its pod does not run")
+        .unwrap();
     let user = scene.pod("daemons-1", "user", json!({})).await;
-    scene.evictions.drain("daemons-1", REQUEST, Full);
+    scene.evictions.start("daemons-1", REQUEST, Full);
     scene.gone().await;
     scene.until_gone(&user).await;
     let pods = scene.pods().await;
     let [daemon] = pods.as_slice() else { panic!("{pods:?}") };
 
-    let kept = scene.evictions.restart_daemon_pods("daemons-1", lost(&["fast"])).await.unwrap().pods;
+    let kept =
+        scene.evictions.restart_daemon_pods("daemons-1", changed_except(&["fast"])).await.unwrap().pods;
     assert_eq!(kept, Vec::<String>::new());
     let before = scene.api::<Pod>().get(daemon).await.unwrap();
-    let restarted = scene.evictions.restart_daemon_pods("daemons-1", lost(&[])).await.unwrap().pods;
+    let restarted = scene.evictions.restart_daemon_pods("daemons-1", changed_except(&[])).await.unwrap().pods;
     assert_eq!(restarted, [format!("{}/{daemon}", scene.namespace)]);
     let now = scene.api::<Pod>().get_opt(daemon).await.unwrap();
-    assert_ne!(now.and_then(|pod| pod.uid()), before.uid(), "it waited until the pod was gone");
+    assert_ne!(now.and_then(|pod| pod.uid()), before.uid(), "the old pod is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,27 +339,27 @@ async fn many_nodes_share_one_watch_that_ends_with_them() {
         }
     }
     for name in &names {
-        scene.evictions.drain(name, REQUEST, Partial);
+        scene.evictions.start(name, REQUEST, Partial);
     }
-    assert!(scene.evictions.feed.is_open());
+    assert!(scene.evictions.pod_watch.is_open());
     for _ in &names {
         scene.gone().await;
     }
     assert_eq!(scene.pods().await, Vec::<String>::new());
     while scene.evictions.tasks.join_next().await.is_some() {}
-    assert!(!scene.evictions.feed.is_open(), "nobody needs it");
+    assert!(!scene.evictions.pod_watch.is_open(), "no subscription is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_survives_a_crash_of_the_api_server() {
-    // Its own: the others must not suffer.
+    // A separate control plane, because it is restarted.
     let start = || ControlPlane::start(fixture_kube::Options::default()).unwrap();
     let plane = tokio::task::spawn_blocking(start).await.unwrap();
     let mut scene = Scene::on(&plane, "crash").await;
     plane.create_node("crash-1", &[]).await.unwrap();
     scene.pod("crash-1", "held", json!({ "finalizers": ["example.com/hold"] })).await;
-    scene.evictions.drain("crash-1", REQUEST, Partial);
-    scene.wait("Left", |seen| seen.pods == PodsSeen::Left).await;
+    scene.evictions.start("crash-1", REQUEST, Partial);
+    scene.wait("Remaining", |progress| progress.pods == PodsState::Remaining).await;
     let plane = tokio::task::spawn_blocking(move || {
         plane.restart_apiserver().unwrap();
         plane
@@ -364,7 +370,10 @@ async fn a_drain_survives_a_crash_of_the_api_server() {
     drop(plane);
 }
 
-/// All pods but those of these resources.
-fn lost(kept: &[&str]) -> Lost {
-    Lost { kept: kept.iter().map(|name| (*name).to_owned()).collect(), until: None }
+/// All resources changed except these.
+fn changed_except(kept: &[&str]) -> RestartFilter {
+    RestartFilter {
+        kept_resources: kept.iter().map(|name| (*name).to_owned()).collect(),
+        created_until: None,
+    }
 }

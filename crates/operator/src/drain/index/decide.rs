@@ -1,92 +1,107 @@
-//! What is decided on what the index knows: it asks `vfleet_plan::drain`.
+//! Decisions of `vfleet_plan::drain` on the stored objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vfleet_plan::NamedPool;
 use vfleet_plan::drain::{
-    DrainFacts, DrainPlan, Leftover, Limit, McpFacts, Member, Migration, Moment, NodeAction, PoolDrain,
-    Rules, Slot, limit, plan_drain, plan_migration,
+    DrainFacts, DrainLimit, DrainPlan, DrainRules, GoDrainState, McpFacts, MigrationStep, Moment, NodeAction,
+    PoolDrain, PoolMember, Slot, drain_limit, plan_drain, plan_migration,
 };
 
-use super::Index;
-use crate::drain::evictions::Sighting;
-use crate::drain::line::Line;
-use crate::drain::objects::{SeenNode, SeenPool, SeenState};
+use super::DrainIndex;
+use crate::drain::evictions::EvictionProgress;
+use crate::drain::objects::{StoredNode, StoredNodeState, StoredPool};
+use crate::drain::slot_queue::SlotQueue;
 
-/// Seconds that a drain may take where a pool does not say it.
-const DEFAULT_TIMEOUT: i64 = 900;
+/// Timeout of a drain in seconds if the pool sets none.
+const DEFAULT_TIMEOUT_SECONDS: i64 = 900;
 
-/// What to do for a node.
+/// Next action for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::drain) enum Todo {
+pub(in crate::drain) enum NextAction {
     Act(NodeAction),
-    /// Move what the Go operator left.
-    Migrate(Migration),
-    /// Note on the Node that the request of this slot is over, so that it can be taken back.
-    Conclude(Moment),
+    /// Migrate an unfinished drain of the Go operator.
+    Migrate(MigrationStep),
+    /// Record on the Node that the request of its slot is finished, so that the slot can be freed.
+    RecordFinish(Moment),
 }
 
-/// What to do for a node, and what that was decided on.
+/// Pool whose slots are all granted.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::drain) struct FullPool<'a> {
+    pub(in crate::drain) name: &'a str,
+    pub(in crate::drain) limit: usize,
+    /// Nodes that hold the slots.
+    pub(in crate::drain) holders: Vec<&'a str>,
+}
+
+/// Next action for a node with the objects that the decision is based on.
 #[derive(Debug)]
-pub(in crate::drain) struct Decided<'a> {
-    pub(in crate::drain) todo: Todo,
-    pub(in crate::drain) node: Option<&'a SeenNode>,
-    pub(in crate::drain) state: Option<&'a SeenState>,
-    pub(in crate::drain) sighting: Option<&'a Sighting>,
-    /// The pool whose rules hold.
+pub(in crate::drain) struct NodeDecision<'a> {
+    pub(in crate::drain) next: NextAction,
+    pub(in crate::drain) node: Option<&'a StoredNode>,
+    pub(in crate::drain) state: Option<&'a StoredNodeState>,
+    pub(in crate::drain) progress: Option<&'a EvictionProgress>,
+    /// Pool of the node.
     pub(in crate::drain) pool: Option<&'a str>,
-    pub(in crate::drain) rules: Rules,
+    pub(in crate::drain) rules: DrainRules,
 }
 
-impl Index {
-    /// What to do for the node now. `mcp`: OpenShift's machine config pool of the node.
-    pub(in crate::drain) fn decide(&self, node: &str, mcp: Option<McpFacts>, now: Moment) -> Decided<'_> {
+impl DrainIndex {
+    /// Decides the next action for the node. `mcp`: its machine config pool (OpenShift).
+    pub(in crate::drain) fn decide(
+        &self,
+        node: &str,
+        mcp: Option<McpFacts>,
+        now: Moment,
+    ) -> NodeDecision<'_> {
         let pool = self.member_of.get(node).map(String::as_str);
         let rules = self.rules(pool);
         let facts = self.facts(node);
         let plan = |pool: Option<&str>| {
-            plan_drain(&self.pool_drain(pool), &[Member { mcp, ..self.member(node, &facts, pool) }], now)
+            plan_drain(&self.pool_drain(pool), &[PoolMember { mcp, ..self.member(node, &facts, pool) }], now)
         };
         let listing =
             self.listed_in.get(node).into_iter().flat_map(BTreeMap::keys).map(|name| Some(name.as_str()));
-        // A pool that it belonged to may still list it.
+        // A former pool of the node may still list it.
         let others = listing.filter(|name| *name != pool);
         let migration = self.migration(node, mcp.is_some(), now);
-        let mut todo = migration.map_or_else(|| todo_of(plan(pool)), Todo::Migrate);
+        let mut next = migration.map_or_else(|| next_of_plan(plan(pool)), NextAction::Migrate);
         for other in others {
-            if matches!(todo, Todo::Act(NodeAction::Rest | NodeAction::Wait(_))) {
-                todo = match todo_of(plan(other)) {
-                    found @ (Todo::Conclude(_) | Todo::Act(NodeAction::Verify)) => found,
-                    Todo::Act(_) | Todo::Migrate(_) => todo,
+            if matches!(next, NextAction::Act(NodeAction::None | NodeAction::Hold(_))) {
+                next = match next_of_plan(plan(other)) {
+                    found @ (NextAction::RecordFinish(_) | NextAction::Act(NodeAction::Verify)) => found,
+                    NextAction::Act(_) | NextAction::Migrate(_) => next,
                 };
             }
         }
-        // Its node state is still to be made, and with that it goes on.
-        if todo == Todo::Act(NodeAction::UnpauseMcp) && self.left_in_the_middle.contains(node) {
-            todo = Todo::Act(NodeAction::Rest);
+        // The drain continues when the node state exists.
+        if next == NextAction::Act(NodeAction::UnpauseMcp) && self.unfinished_go_drains.contains(node) {
+            next = NextAction::Act(NodeAction::None);
         }
-        Decided {
-            todo,
+        NodeDecision {
+            next,
             node: self.nodes.get(node),
             state: self.states.get(node),
-            sighting: self.sightings.get(node),
+            progress: self.eviction_progress.get(node),
             pool,
             rules,
         }
     }
 
-    /// The pool, and its slots as they shall be; `None` when they are so already.
+    /// Plans the slots of a pool: returns the stored pool, its desired slots and the nodes that get one; `None` if
+    /// nothing changes.
     pub(in crate::drain) fn plan_slots(
         &self,
         name: &str,
         now: Moment,
-    ) -> Option<(&SeenPool, Vec<Slot>, Vec<String>)> {
+    ) -> Option<(&StoredPool, Vec<Slot>, Vec<String>)> {
         let pool = self.pools.get(name)?;
         let drain = self.pool_drain(Some(name));
         let listed = pool.slots.iter().map(|slot| slot.node.as_str());
-        let line = self.lines.get(name);
+        let queue = self.queues.get(name);
         let candidates: BTreeSet<&str> =
-            line.into_iter().flat_map(|line| line.candidates(drain.limit)).chain(listed).collect();
+            queue.into_iter().flat_map(|queue| queue.candidates(drain.limit)).chain(listed).collect();
         let facts: Vec<(&str, DrainFacts)> =
             candidates.into_iter().map(|node| (node, self.facts(node))).collect();
         let members: Vec<_> =
@@ -95,40 +110,57 @@ impl Index {
         (plan.slots != pool.slots).then_some((pool, plan.slots, plan.granted))
     }
 
-    /// What comes next of what the Go operator left. What means nothing to us is not in the way.
-    fn migration(&self, node: &str, has_mcp: bool, now: Moment) -> Option<Migration> {
-        self.leftover(node, has_mcp, now).filter(|found| !matches!(found, Migration::Unknown { .. }))
+    /// Returns the next migration step. Unknown annotation values do not stop a drain.
+    fn migration(&self, node: &str, has_mcp: bool, now: Moment) -> Option<MigrationStep> {
+        self.plan_migration(node, has_mcp, now)
+            .filter(|found| !matches!(found, MigrationStep::UnknownValue { .. }))
     }
 
-    /// What the Go operator left, and what is to be done about it.
-    pub(in crate::drain) fn leftover(&self, node: &str, has_mcp: bool, now: Moment) -> Option<Migration> {
+    /// Plans the migration of a drain of the Go operator.
+    pub(in crate::drain) fn plan_migration(
+        &self,
+        node: &str,
+        has_mcp: bool,
+        now: Moment,
+    ) -> Option<MigrationStep> {
         let (node, state) = (self.nodes.get(node)?, self.states.get(node)?);
-        let leftover = Leftover {
-            node_annotations: &node.leftovers,
+        let found = GoDrainState {
+            node_annotations: &node.go_annotations,
             node: node.facts,
-            state_annotations: &state.leftovers,
+            state_annotations: &state.go_annotations,
             state: state.facts,
             has_mcp,
         };
-        plan_migration(&leftover, now)
+        plan_migration(&found, now)
+    }
+
+    /// Returns the pool of a node that waits for a slot because all slots are granted.
+    pub(in crate::drain) fn full_pool_of(&self, node: &str) -> Option<FullPool<'_>> {
+        let name = self.member_of.get(node)?;
+        let DrainLimit::AtMost(limit) = self.pool_drain(Some(name)).limit else { return None };
+        let is_waiting = self.queues.get(name).is_some_and(|queue| queue.is_waiting(node));
+        let holders: Vec<_> = self.pools.get(name)?.slots.iter().map(|slot| slot.node.as_str()).collect();
+        let is_full = limit > 0 && holders.len() >= limit && !holders.contains(&node);
+        (is_waiting && is_full).then_some(FullPool { name, limit, holders })
     }
 
     fn pool_drain(&self, name: Option<&str>) -> PoolDrain<'_> {
         let pool = name.and_then(|name| Some((name, self.pools.get(name)?)));
-        let total = name.and_then(|name| self.lines.get(name)).map_or(0, Line::total);
+        let total = name.and_then(|name| self.queues.get(name)).map_or(0, SlotQueue::total);
         PoolDrain {
-            limit: pool
-                .map_or(Limit::NoPool, |(name, pool)| limit(&NamedPool { name, spec: &pool.spec }, total).0),
+            limit: pool.map_or(DrainLimit::NoPool, |(name, pool)| {
+                drain_limit(&NamedPool { name, spec: &pool.spec }, total).0
+            }),
             slots: pool.map_or(&[], |(_, pool)| &pool.slots),
             rules: self.rules(name),
         }
     }
 
-    pub(super) fn rules(&self, pool: Option<&str>) -> Rules {
+    pub(super) fn rules(&self, pool: Option<&str>) -> DrainRules {
         let pool = pool.and_then(|name| self.pools.get(name));
         let config = pool.and_then(|pool| pool.spec.drain_config.as_ref());
-        let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(DEFAULT_TIMEOUT);
-        Rules {
+        let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        DrainRules {
             is_disabled: self.is_disabled == Some(true),
             is_single_node: self.nodes.len() == 1,
             timeout_seconds: (seconds > 0).then_some(seconds),
@@ -137,13 +169,13 @@ impl Index {
     }
 }
 
-/// Of a plan for one node.
-fn todo_of(plan: DrainPlan) -> Todo {
-    let action = plan.actions.into_iter().next().unwrap_or(NodeAction::Rest);
-    let is_free = matches!(action, NodeAction::Rest | NodeAction::Wait(_) | NodeAction::Evict { .. });
+/// Returns the next action from a plan for one node.
+fn next_of_plan(plan: DrainPlan) -> NextAction {
+    let action = plan.actions.into_iter().next().unwrap_or(NodeAction::None);
+    let is_free = matches!(action, NodeAction::None | NodeAction::Hold(_) | NodeAction::Evict { .. });
     match plan.slots.conclude.first() {
-        Some(slot) if is_free => Todo::Conclude(slot.request),
-        None if is_free && !plan.slots.verify.is_empty() => Todo::Act(NodeAction::Verify),
-        _ => Todo::Act(action),
+        Some(slot) if is_free => NextAction::RecordFinish(slot.request),
+        None if is_free && !plan.slots.verify.is_empty() => NextAction::Act(NodeAction::Verify),
+        _ => NextAction::Act(action),
     }
 }

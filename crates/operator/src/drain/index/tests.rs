@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use vfleet_plan::drain::{Mark, McpFacts, NodeAction};
+use vfleet_plan::drain::{CordonMark, McpFacts, NodeAction};
 
 use super::*;
 
@@ -9,21 +9,21 @@ fn apply<K: serde::de::DeserializeOwned>(object: Value) -> Event<Guarded<K>> {
     Event::Apply(Guarded(Ok(serde_json::from_value(object).unwrap())))
 }
 
-/// An index that has seen these nodes, a pool of all of them, and no request.
-fn index(limit: usize) -> Index {
-    let mut index = Index::default();
-    index.node(Event::Init);
-    index.state(Event::Init);
-    index.pool(Event::Init);
-    index.node(Event::InitDone);
-    index.state(Event::InitDone);
-    index.pool(Event::InitDone);
-    index.settings(Some(&SriovOperatorConfig::default()));
+/// Index with these nodes, one pool and no request.
+fn index(limit: usize) -> DrainIndex {
+    let mut index = DrainIndex::default();
+    index.update_node(Event::Init);
+    index.update_state(Event::Init);
+    index.update_pool(Event::Init);
+    index.update_node(Event::InitDone);
+    index.update_state(Event::InitDone);
+    index.update_pool(Event::InitDone);
+    index.update_settings(Some(&SriovOperatorConfig::default()));
     for name in NAMES {
-        index.node(node(name, 1, &json!({})));
-        index.state(state(name, 1, &json!({ "drainStatus": "Idle" })));
+        index.update_node(node(name, 1, &json!({})));
+        index.update_state(state(name, 1, &json!({ "drainStatus": "Idle" })));
     }
-    index.pool(pool("p", 1, limit, &[]));
+    index.update_pool(pool("p", 1, limit, &[]));
     index
 }
 
@@ -69,7 +69,7 @@ fn required(at: i64) -> Value {
     json!({ "drainStatus": "Drain_Required", "drainRequestedAt": time(at) })
 }
 
-fn planned(index: &Index) -> Option<Vec<String>> {
+fn planned(index: &DrainIndex) -> Option<Vec<String>> {
     let (_, slots, _) = index.plan_slots("p", Moment(i64::MAX))?;
     Some(slots.into_iter().map(|slot| slot.node).collect())
 }
@@ -82,135 +82,155 @@ fn names(list: &[&str]) -> BTreeSet<String> {
 fn a_request_touches_its_node_and_its_pool() {
     let mut index = index(1);
     assert_eq!(planned(&index), None);
-    let touched = index.state(state("b", 2, &required(1)));
+    let touched = index.update_state(state("b", 2, &required(1)));
     assert_eq!(touched, Touched { nodes: names(&["b"]), pools: names(&["p"]) });
-    assert!(index.has_waiting("p"));
-    index.state(state("a", 2, &required(2)));
-    assert_eq!(planned(&index).unwrap(), ["b"], "who asked first comes first");
+    assert_eq!(index.waiting_count("p"), 1);
+    index.update_state(state("a", 2, &required(2)));
+    assert_eq!(planned(&index).unwrap(), ["b"], "the earliest request comes first");
 }
 
 #[test]
-fn what_does_not_move_slots_touches_no_pool() {
+fn a_change_without_effect_on_slots_touches_no_pool() {
     let mut index = index(1);
-    index.state(state("a", 2, &required(1)));
-    index.pool(pool("p", 2, 1, &[("a", 1)]));
+    index.update_state(state("a", 2, &required(1)));
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
     let draining = json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) });
-    index.state(state("a", 3, &draining));
+    index.update_state(state("a", 3, &draining));
     let mark = json!({ "vfleet.io/cordon": "ours", "vfleet.io/drain-request": time(1) });
-    let touched = index.node(node("a", 4, &mark));
+    let touched = index.update_node(node("a", 4, &mark));
     assert_eq!(touched, Touched { nodes: names(&["a"]), pools: names(&[]) });
     assert_eq!(planned(&index), None);
 }
 
 #[test]
-fn an_old_event_says_nothing() {
+fn an_old_event_is_ignored() {
     let mut index = index(1);
-    index.state(state("a", 5, &required(1)));
-    let touched = index.state(state("a", 4, &json!({ "drainStatus": "Idle" })));
+    index.update_state(state("a", 5, &required(1)));
+    let touched = index.update_state(state("a", 4, &json!({ "drainStatus": "Idle" })));
     assert_eq!(touched, Touched::default());
     assert_eq!(planned(&index).unwrap(), ["a"]);
 }
 
 #[test]
-fn a_node_that_is_gone_frees_its_slot_after_a_look_at_the_server() {
+fn the_slot_of_a_deleted_node_is_freed_after_reading_its_objects() {
     let mut index = index(1);
-    index.state(state("a", 2, &required(1)));
-    index.pool(pool("p", 2, 1, &[("a", 1)]));
-    index.state(state("b", 3, &required(2)));
+    index.update_state(state("a", 2, &required(1)));
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
+    index.update_state(state("b", 3, &required(2)));
     let gone =
         Event::Delete(Guarded(Ok(serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap())));
-    index.node(gone);
-    assert_eq!(planned(&index), None, "it may be back already");
-    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Verify));
-    let touched = index.verified("a");
+    index.update_node(gone);
+    assert_eq!(planned(&index), None, "the Node may exist again");
+    assert_eq!(index.decide("a", None, now()).next, NextAction::Act(NodeAction::Verify));
+    let touched = index.mark_verified("a");
     assert!(touched.pools.contains("p"));
     assert_eq!(planned(&index).unwrap(), ["b"]);
 }
 
 #[test]
-fn a_node_that_withdrew_is_concluded_before_its_slot_is_free() {
+fn a_withdrawn_request_is_recorded_as_finished_before_its_slot_is_free() {
     let mut index = index(1);
-    index.state(state("a", 2, &required(1)));
-    index.pool(pool("p", 2, 1, &[("a", 1)]));
-    index.state(state("a", 3, &json!({ "drainStatus": "Idle", "drainRequestedAt": time(1) })));
-    assert_eq!(index.decide("a", None, now()).todo, Todo::Conclude(Moment(1_000_000)));
+    index.update_state(state("a", 2, &required(1)));
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
+    index.update_state(state("a", 3, &json!({ "drainStatus": "Idle", "drainRequestedAt": time(1) })));
+    assert_eq!(index.decide("a", None, now()).next, NextAction::RecordFinish(Moment(1_000_000)));
     assert_eq!(planned(&index), None);
-    index.node(node("a", 4, &json!({ "vfleet.io/last-drain": time(1) })));
+    index.update_node(node("a", 4, &json!({ "vfleet.io/last-drain": time(1) })));
     assert_eq!(planned(&index).unwrap(), Vec::<String>::new());
 }
 
 #[test]
-fn who_has_a_slot_begins_when_there_are_no_longer_too_many() {
+fn a_drain_starts_when_the_pool_is_within_its_limit_again() {
     let mut index = index(1);
-    index.state(state("a", 2, &required(1)));
-    index.state(state("b", 2, &required(2)));
-    // The limit was lowered after both were given.
-    index.pool(pool("p", 2, 1, &[("a", 1), ("b", 2)]));
-    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Rest));
-    let touched = index.pool(pool("p", 3, 1, &[("a", 1)]));
+    index.update_state(state("a", 2, &required(1)));
+    index.update_state(state("b", 2, &required(2)));
+    // The limit was lowered after both slots were granted.
+    index.update_pool(pool("p", 2, 1, &[("a", 1), ("b", 2)]));
+    assert_eq!(index.decide("a", None, now()).next, NextAction::Act(NodeAction::None));
+    let touched = index.update_pool(pool("p", 3, 1, &[("a", 1)]));
     assert!(touched.nodes.contains("a"), "{touched:?}");
-    assert!(matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Set { .. })));
+    assert!(matches!(index.decide("a", None, now()).next, NextAction::Act(NodeAction::SetStatus { .. })));
 }
 
 #[test]
 fn a_node_that_changes_pools_keeps_its_slot_and_counts_in_the_new_one() {
     let mut index = index(1);
-    index.state(state("a", 2, &required(1)));
-    index.state(state("b", 2, &required(2)));
-    index.pool(pool("p", 2, 1, &[("a", 1)]));
-    index.state(state("a", 3, &json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) })));
-    // Another pool with a better priority takes all of them.
+    index.update_state(state("a", 2, &required(1)));
+    index.update_state(state("b", 2, &required(2)));
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
+    index.update_state(state("a", 3, &json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) })));
+    // Another pool with a better priority selects all nodes.
     let other = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkPoolConfig",
         "metadata": { "name": "q", "resourceVersion": "3" },
         "spec": { "priority": 1, "drainConfig": { "maxParallelNodeConfiguration": 1 } },
     });
-    index.pool(apply(other));
-    index.verified("a");
-    let slots = |index: &Index, pool: &str| {
+    index.update_pool(apply(other));
+    index.mark_verified("a");
+    let slots = |index: &DrainIndex, pool: &str| {
         let planned = index.plan_slots(pool, Moment(i64::MAX));
         planned.map(|(_, slots, _)| slots.into_iter().map(|slot| slot.node).collect::<Vec<_>>())
     };
-    assert_eq!(slots(&index, "q").unwrap(), ["a"], "it is listed, and b has to wait");
-    assert_eq!(slots(&index, "p"), None, "the old pool keeps it until the new one has it");
-    assert!(matches!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Cordon(_))), "it goes on");
+    assert_eq!(slots(&index, "q").unwrap(), ["a"], "a is listed, b waits");
+    assert_eq!(slots(&index, "p"), None, "the old pool lists it until the new one does");
+    assert!(
+        matches!(index.decide("a", None, now()).next, NextAction::Act(NodeAction::Cordon(_))),
+        "the drain continues"
+    );
     let listed = json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkPoolConfig",
         "metadata": { "name": "q", "resourceVersion": "4" },
         "spec": { "priority": 1, "drainConfig": { "maxParallelNodeConfiguration": 1 } },
         "status": { "slots": [{ "node": "a", "requestedAt": time(1) }] },
     });
-    index.pool(apply(listed));
+    index.update_pool(apply(listed));
     assert_eq!(slots(&index, "p").unwrap(), Vec::<String>::new());
     assert_eq!(slots(&index, "q"), None);
 }
 
 #[test]
-fn nobody_is_cordoned_without_a_slot() {
+fn no_node_is_cordoned_without_a_slot() {
     let mut index = index(1);
-    index.state(state("a", 2, &required(1)));
-    assert_eq!(index.decide("a", None, now()).todo, Todo::Act(NodeAction::Rest));
-    index.pool(pool("p", 2, 1, &[("a", 1)]));
-    index.state(state("a", 3, &json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) })));
-    let cordon = index.decide("a", None, now()).todo;
+    index.update_state(state("a", 2, &required(1)));
+    assert_eq!(index.decide("a", None, now()).next, NextAction::Act(NodeAction::None));
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
+    index.update_state(state("a", 3, &json!({ "drainStatus": "Draining", "drainRequestedAt": time(1) })));
+    let cordon = index.decide("a", None, now()).next;
     assert!(
-        matches!(cordon, Todo::Act(NodeAction::Cordon(Mark { request: Moment(1_000_000), .. }))),
+        matches!(cordon, NextAction::Act(NodeAction::Cordon(CordonMark { request: Moment(1_000_000), .. }))),
         "{cordon:?}"
     );
 }
 
 #[test]
-fn what_the_go_operator_left_in_the_middle_keeps_its_machine_config_pool_paused() {
+fn an_unfinished_drain_of_the_go_operator_keeps_its_machine_config_pool_paused() {
     let paused = McpFacts { is_marked: true, is_paused: true, is_updating: false, others_drain: false };
     let mut index = index(1);
-    index.state(state("b", 2, &json!({ "drainStatus": "Idle" })));
-    let unpause = Todo::Act(NodeAction::UnpauseMcp);
-    // As the operator starts: the node state is still to be made.
-    index.node(node("new", 2, &json!({ "sriovnetwork.openshift.io/state": "Draining_MCP_Paused" })));
-    assert!(index.draining().any(|node| node == "new"), "it counts for the other nodes of the pool");
-    assert_eq!(index.decide("new", Some(paused), now()).todo, Todo::Act(NodeAction::Rest));
-    assert_eq!(index.decide("b", Some(paused), now()).todo, unpause);
-    index.node(node("new", 3, &json!({})));
-    assert!(!index.draining().any(|node| node == "new"));
-    assert_eq!(index.decide("new", Some(paused), now()).todo, unpause);
+    index.update_state(state("b", 2, &json!({ "drainStatus": "Idle" })));
+    let unpause = NextAction::Act(NodeAction::UnpauseMcp);
+    // When the operator starts, the node state does not exist yet.
+    index.update_node(node("new", 2, &json!({ "sriovnetwork.openshift.io/state": "Draining_MCP_Paused" })));
+    assert!(
+        index.draining_nodes().any(|node| node == "new"),
+        "it counts for the other nodes of the machine config pool"
+    );
+    assert_eq!(index.decide("new", Some(paused), now()).next, NextAction::Act(NodeAction::None));
+    assert_eq!(index.decide("b", Some(paused), now()).next, unpause);
+    index.update_node(node("new", 3, &json!({})));
+    assert!(!index.draining_nodes().any(|node| node == "new"));
+    assert_eq!(index.decide("new", Some(paused), now()).next, unpause);
+}
+
+#[test]
+fn a_waiting_node_has_a_full_pool_until_it_gets_a_slot() {
+    let mut index = index(1);
+    index.update_state(state("a", 2, &required(1)));
+    index.update_state(state("b", 2, &required(2)));
+    assert_eq!(index.full_pool_of("b"), None, "no slot is granted yet");
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
+    assert_eq!(index.full_pool_of("a"), None, "a has the slot");
+    assert_eq!(index.full_pool_of("b"), Some(FullPool { name: "p", limit: 1, holders: vec!["a"] }));
+    assert_eq!(index.full_pool_of("c"), None, "c does not wait");
+    index.update_pool(pool("p", 3, 0, &[("a", 1)]));
+    assert_eq!(index.full_pool_of("b"), None, "0 is no limit");
 }

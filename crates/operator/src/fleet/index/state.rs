@@ -1,4 +1,4 @@
-//! What counts of a node state.
+//! Node states as stored in the fleet index.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -11,34 +11,34 @@ use vfleet_api::node_state::{
 };
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 
-use vfleet_cluster::store::Counts;
-use vfleet_plan::fingerprint;
+use vfleet_cluster::store::StoredObject;
+use vfleet_plan::{NodeStateFacts, fingerprint};
 
-/// What counts of a node state.
+/// Node state, reduced to the values that decisions depend on.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct FleetNodeState {
     pub(super) spec: SriovNetworkNodeStateSpec,
-    /// What policies look at of the node's cards.
+    /// Cards of the node, with the fields that policies depend on.
     pub(super) cards: Option<Vec<InterfaceExt>>,
-    /// Unique ids of its owners.
+    /// UIDs of the owners.
     pub(super) owners: Vec<String>,
     pub(super) keep_until: Option<String>,
     pub(super) sync: SyncStatus,
     pub(super) drain: Option<DrainStatus>,
-    /// What keeps its drain from going on.
+    /// Message of the condition `Blocked`, if the drain is blocked.
     pub(super) blocked: Option<String>,
-    /// What is wrong on the node, or on some of its cards.
+    /// Failures of the node and of its cards.
     pub(super) failures: Vec<NodeFailure>,
-    /// A fingerprint of the node's VFs.
+    /// Fingerprint of the VFs of the node.
     pub(super) vfs: String,
     pub(super) uid: Option<String>,
-    /// The version that we have seen: what is written on top of it must not overwrite what came later.
+    /// Resource version. Writes that depend on this state must not overwrite a later one.
     pub(super) version: Option<String>,
-    /// The version of its spec.
+    /// Generation of the spec.
     pub(super) generation: Option<i64>,
 }
 
-/// How far the agent is with the spec as it is now.
+/// Progress of the agent with the current spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SyncStatus {
     /// No agent has reported yet.
@@ -48,26 +48,38 @@ pub(crate) enum SyncStatus {
     Failed,
 }
 
-/// Something that the agent reports as wrong.
+/// Failure that the agent reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeFailure {
-    /// The card; `None` for the whole node.
+    /// PF that failed; `None` for the whole node.
     pub(super) pf: Option<PciAddress>,
     pub(super) reason: String,
     pub(super) message: String,
 }
 
-impl Counts for State {
-    /// Each change has another version.
-    fn same(&self, other: &Self) -> bool {
+impl StoredObject for FleetNodeState {
+    /// Compares everything but the versions, which differ after each write.
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.content() == other.content()
     }
 }
 
-impl State {
+impl FleetNodeState {
+    /// Returns the values that the lifecycle of the node state depends on.
+    pub(super) fn facts(&self) -> NodeStateFacts<'_> {
+        NodeStateFacts {
+            spec: &self.spec,
+            owners: &self.owners,
+            keep_until: self.keep_until.as_deref(),
+            uid: self.uid.as_deref(),
+            version: self.version.as_deref(),
+            generation: self.generation,
+        }
+    }
+
     fn content(&self) -> impl PartialEq + '_ {
-        let said = (self.sync, self.drain, &self.blocked, &self.failures, &self.vfs);
-        (&self.spec, &self.cards, &self.owners, &self.keep_until, said)
+        let status = (self.sync, self.drain, &self.blocked, &self.failures, &self.vfs);
+        (&self.spec, &self.cards, &self.owners, &self.keep_until, status)
     }
 }
 
@@ -82,18 +94,18 @@ impl SyncStatus {
     }
 }
 
-impl From<SriovNetworkNodeState> for State {
+impl From<SriovNetworkNodeState> for FleetNodeState {
     fn from(state: SriovNetworkNodeState) -> Self {
-        let (sync, failures) = verdict(&state);
+        let (sync, failures) = read_progress(&state);
         let owners = state.owner_references().iter().map(|owner| owner.uid.clone()).collect();
         let keep_until = state.annotations().get(KEEP_STATE_UNTIL).cloned();
         let (uid, version) = (state.uid(), state.resource_version());
         let generation = state.metadata.generation;
         let status = state.status.unwrap_or_default();
-        let blocked = blocked(status.conditions.as_deref().unwrap_or_default());
-        let vfs = fingerprint_of_vfs(status.interfaces.as_deref().unwrap_or_default());
-        let cards = status.interfaces.map(|cards| cards.into_iter().map(for_policies).collect());
-        let spec = without_empty_parts(state.spec);
+        let blocked = find_blocked_message(status.conditions.as_deref().unwrap_or_default());
+        let vfs = fingerprint_vfs(status.interfaces.as_deref().unwrap_or_default());
+        let cards = status.interfaces.map(|cards| cards.into_iter().map(keep_policy_fields).collect());
+        let spec = remove_empty_sections(state.spec);
         Self {
             spec,
             cards,
@@ -111,8 +123,8 @@ impl From<SriovNetworkNodeState> for State {
     }
 }
 
-/// The Go operator writes `bridges: {}` and `system: {}`, which say nothing.
-pub(crate) fn without_empty_parts(spec: SriovNetworkNodeStateSpec) -> SriovNetworkNodeStateSpec {
+/// Removes empty sections. The Go operator writes `bridges: {}` and `system: {}`, which mean the same as no section.
+pub(crate) fn remove_empty_sections(spec: SriovNetworkNodeStateSpec) -> SriovNetworkNodeStateSpec {
     SriovNetworkNodeStateSpec {
         interfaces: spec.interfaces,
         bridges: spec.bridges.filter(|bridges| *bridges != Bridges::default()),
@@ -120,9 +132,9 @@ pub(crate) fn without_empty_parts(spec: SriovNetworkNodeStateSpec) -> SriovNetwo
     }
 }
 
-/// What policies do not look at is left out: there are thousands of nodes, and a link that goes up and down is no
-/// reason to plan one of them again.
-fn for_policies(card: InterfaceExt) -> InterfaceExt {
+/// Removes the fields that policies do not depend on, so that a node is not planned again when, for example, a link
+/// goes down. It also saves memory with thousands of nodes.
+fn keep_policy_fields(card: InterfaceExt) -> InterfaceExt {
     InterfaceExt {
         mac: None,
         driver: None,
@@ -130,14 +142,14 @@ fn for_policies(card: InterfaceExt) -> InterfaceExt {
         link_admin_state: None,
         numa_node: None,
         in_use_by: None,
-        vfs: card.vfs.and_then(first_with_device),
+        vfs: card.vfs.and_then(keep_one_vf),
         conditions: None,
         ..card
     }
 }
 
-/// VFs of one card are all of one kind: one of them says which.
-fn first_with_device(vfs: Vec<VirtualFunction>) -> Option<Vec<VirtualFunction>> {
+/// Keeps one VF with its device ID, because all VFs of a card have the same.
+fn keep_one_vf(vfs: Vec<VirtualFunction>) -> Option<Vec<VirtualFunction>> {
     let vf = vfs.into_iter().find(|vf| vf.device_id.is_some())?;
     Some(vec![VirtualFunction {
         name: None,
@@ -152,17 +164,17 @@ fn first_with_device(vfs: Vec<VirtualFunction>) -> Option<Vec<VirtualFunction>> 
     }])
 }
 
-/// Which VFs there are, and who drives them.
-fn fingerprint_of_vfs(cards: &[InterfaceExt]) -> String {
+/// Returns a fingerprint of the VFs and their drivers.
+fn fingerprint_vfs(cards: &[InterfaceExt]) -> String {
     let vfs = cards.iter().flat_map(|card| card.vfs.iter().flatten());
     fingerprint(vfs.flat_map(|vf| [vf.pci_address.text(), vf.driver.as_deref().unwrap_or_default()]))
 }
 
-/// How far the agent is, and what is wrong. What it says about an older spec says nothing about this one.
-fn verdict(state: &SriovNetworkNodeState) -> (SyncStatus, Vec<NodeFailure>) {
+/// Returns the progress of the agent and its failures. A report about an older spec counts as in progress.
+fn read_progress(state: &SriovNetworkNodeState) -> (SyncStatus, Vec<NodeFailure>) {
     let Some(status) = &state.status else { return (SyncStatus::Unknown, Vec::new()) };
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    let ready = find(conditions, READY);
+    let ready = find_condition(conditions, READY);
     let is_current = match ready {
         Some(ready) => ready.observed_generation == state.metadata.generation,
         None => !spec_is_newer_than_status(state),
@@ -174,12 +186,12 @@ fn verdict(state: &SriovNetworkNodeState) -> (SyncStatus, Vec<NodeFailure>) {
         Some(IN_PROGRESS) => SyncStatus::InProgress,
         _ => SyncStatus::Unknown,
     };
-    let failures = if sync == SyncStatus::Failed { failures(state) } else { Vec::new() };
+    let failures = if sync == SyncStatus::Failed { collect_failures(state) } else { Vec::new() };
     (sync, failures)
 }
 
-/// Whether our last change of the spec came after the last change of the status. The Go daemon's status does not say
-/// which spec it is about, so the times of the writes have to.
+/// Returns whether the operator changed the spec after the last change of the status. The status of the Go daemon has
+/// no generation, so that the times of the writes are compared.
 fn spec_is_newer_than_status(state: &SriovNetworkNodeState) -> bool {
     let entries = || state.managed_fields().iter();
     let last = |times: Vec<Option<&Time>>| times.into_iter().flatten().map(|time| time.0).max();
@@ -191,32 +203,33 @@ fn spec_is_newer_than_status(state: &SriovNetworkNodeState) -> bool {
     matches!((last(spec.collect()), last(status.collect())), (Some(spec), Some(status)) if spec > status)
 }
 
-/// Of the single cards; of the whole node when none of them is to blame.
-fn failures(state: &SriovNetworkNodeState) -> Vec<NodeFailure> {
+/// Returns the failures of cards, or of the whole node if no card has failed.
+fn collect_failures(state: &SriovNetworkNodeState) -> Vec<NodeFailure> {
     let status = state.status.as_ref();
     let cards = status.and_then(|status| status.interfaces.as_deref()).unwrap_or_default();
-    let of_cards: Vec<_> = cards.iter().filter_map(failure_of_card).collect();
-    if !of_cards.is_empty() {
-        return of_cards;
+    let card_failures: Vec<_> = cards.iter().filter_map(find_card_failure).collect();
+    if !card_failures.is_empty() {
+        return card_failures;
     }
-    let degraded = find(status.and_then(|status| status.conditions.as_deref()).unwrap_or_default(), DEGRADED);
+    let degraded =
+        find_condition(status.and_then(|status| status.conditions.as_deref()).unwrap_or_default(), DEGRADED);
     let message = status.and_then(|status| status.last_sync_error.clone()).unwrap_or_default();
     let reason = degraded.map_or_else(|| FAILED.to_owned(), |degraded| degraded.reason.clone());
     vec![NodeFailure { pf: None, reason, message }]
 }
 
-fn failure_of_card(card: &InterfaceExt) -> Option<NodeFailure> {
-    let ready = find(card.conditions.as_deref().unwrap_or_default(), READY)?;
+fn find_card_failure(card: &InterfaceExt) -> Option<NodeFailure> {
+    let ready = find_condition(card.conditions.as_deref().unwrap_or_default(), READY)?;
     let pf = card.pci_address.value().ok().copied();
     let failure = || NodeFailure { pf, reason: ready.reason.clone(), message: ready.message.clone() };
     (ready.status == "False").then(failure)
 }
 
-fn blocked(conditions: &[Condition]) -> Option<String> {
-    let blocked = find(conditions, BLOCKED).filter(|blocked| blocked.status == "True")?;
+fn find_blocked_message(conditions: &[Condition]) -> Option<String> {
+    let blocked = find_condition(conditions, BLOCKED).filter(|blocked| blocked.status == "True")?;
     Some(blocked.message.clone())
 }
 
-fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+fn find_condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }

@@ -1,4 +1,4 @@
-//! How a pod names its networks: by words, or in JSON.
+//! Parser of the annotations that name networks, in short form or in JSON.
 
 use core::fmt;
 
@@ -9,49 +9,49 @@ use thiserror::Error;
 use super::{NamedNetwork, NetworkRef};
 use crate::prelude::*;
 
-/// Nobody has that many interfaces.
-const MOST_NETWORKS: usize = 256;
+/// Number of networks that one annotation may name.
+const MAX_NETWORKS: usize = 256;
 
-/// As long as the name of an object can be.
-const LONGEST_NAME: usize = 253;
+/// Length of an object name.
+const MAX_NAME_LENGTH: usize = 253;
 
-/// Why the annotation cannot be read.
+/// Error of an annotation's value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Problem {
-    #[error("it is not a JSON list of objects with a name: {0}")]
+pub(super) enum AnnotationError {
+    #[error("not a JSON list of objects with a name: {0}")]
     Json(String),
-    #[error("{0:?} is not a network as in name, namespace/name or namespace/name@interface")]
+    #[error("{0:?} is not of the form name, namespace/name or namespace/name@interface")]
     Word(String),
-    #[error("{0:?} cannot be the name of a network or of a namespace")]
+    #[error("{0:?} is not a valid name of a network or namespace")]
     Name(String),
-    #[error("it names {0} networks, and {MOST_NETWORKS} are possible")]
+    #[error("{0} networks are named, but at most {MAX_NETWORKS} are allowed")]
     TooMany(usize),
 }
 
-/// A network in JSON. It has more keys, for others.
-struct Element {
+/// Network in JSON. Other keys are ignored.
+struct NetworkElement {
     name: String,
     namespace: Option<String>,
 }
 
-/// As Multus reads it, which is written in Go: keys may be in any case, the last of the same key counts, and a null says
-/// nothing.
-impl<'de> Deserialize<'de> for Element {
+/// Reads like Multus, which is written in Go: keys are case-insensitive, the last of several equal keys counts, and
+/// null is ignored.
+impl<'de> Deserialize<'de> for NetworkElement {
     fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
-        text.deserialize_map(Members)
+        text.deserialize_map(NetworkElementVisitor)
     }
 }
 
-struct Members;
+struct NetworkElementVisitor;
 
-impl<'de> Visitor<'de> for Members {
-    type Value = Element;
+impl<'de> Visitor<'de> for NetworkElementVisitor {
+    type Value = NetworkElement;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with a name")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Element, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<NetworkElement, A::Error> {
         let (mut name, mut namespace) = (None, None);
         while let Some(key) = members.next_key::<String>()? {
             if key.eq_ignore_ascii_case("name") {
@@ -63,77 +63,84 @@ impl<'de> Visitor<'de> for Members {
             }
         }
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
-        Ok(Element { name, namespace })
+        Ok(NetworkElement { name, namespace })
     }
 }
 
-/// Where a network is of which no namespace is said.
+/// Namespace of a network that is named without one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unsaid<'a> {
-    /// The pod's namespace.
+pub(super) struct DefaultNamespace<'a> {
+    /// Namespace of the pod.
     pub(super) namespace: &'a str,
-    /// It may be in another one just as well.
-    pub(super) or_elsewhere: bool,
+    /// True if the network may be in another namespace instead.
+    pub(super) may_be_elsewhere: bool,
 }
 
-/// The networks that `text` names, in its order.
-pub(super) fn networks(text: &str, unsaid: Unsaid<'_>) -> Result<Vec<NamedNetwork>, Problem> {
+/// Returns the networks that `text` names, in their order.
+pub(super) fn parse_networks(
+    text: &str,
+    default: DefaultNamespace<'_>,
+) -> Result<Vec<NamedNetwork>, AnnotationError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Vec::new());
     }
     let networks = if text.contains(['[', '{', '"']) {
-        in_json(text, unsaid)?
+        parse_json(text, default)?
     } else {
-        text.split(',').map(|word| in_words(word.trim(), unsaid)).collect::<Result<Vec<_>, _>>()?
+        text.split(',').map(|word| parse_short_form(word.trim(), default)).collect::<Result<Vec<_>, _>>()?
     };
-    if networks.len() > MOST_NETWORKS {
-        return Err(Problem::TooMany(networks.len()));
+    if networks.len() > MAX_NETWORKS {
+        return Err(AnnotationError::TooMany(networks.len()));
     }
     Ok(networks)
 }
 
-fn in_json(text: &str, unsaid: Unsaid<'_>) -> Result<Vec<NamedNetwork>, Problem> {
-    let elements: Vec<Element> =
-        serde_json::from_str(text).map_err(|error| Problem::Json(error.to_string()))?;
+fn parse_json(text: &str, default: DefaultNamespace<'_>) -> Result<Vec<NamedNetwork>, AnnotationError> {
+    let elements: Vec<NetworkElement> =
+        serde_json::from_str(text).map_err(|error| AnnotationError::Json(error.to_string()))?;
     elements
         .into_iter()
-        .map(|Element { name, namespace }| network(namespace.as_deref(), &name, unsaid))
+        .map(|NetworkElement { name, namespace }| resolve_network(namespace.as_deref(), &name, default))
         .collect()
 }
 
-/// `[namespace/]name[@interface]`, with blanks between them, as Multus reads it.
-fn in_words(word: &str, unsaid: Unsaid<'_>) -> Result<NamedNetwork, Problem> {
+/// Parses `[namespace/]name[@interface]`, with blanks in between like Multus.
+fn parse_short_form(word: &str, default: DefaultNamespace<'_>) -> Result<NamedNetwork, AnnotationError> {
     let (network_word, interface) = word.split_once('@').unwrap_or((word, ""));
     let (namespace, name) = match network_word.split_once('/') {
         Some((namespace, name)) => (Some(namespace.trim()), name.trim()),
         None => (None, network_word.trim()),
     };
     if name.is_empty() || name.contains('/') || interface.contains(['@', '/']) {
-        return Err(Problem::Word(word.to_owned()));
+        return Err(AnnotationError::Word(word.to_owned()));
     }
-    network(namespace, name, unsaid)
+    resolve_network(namespace, name, default)
 }
 
-/// An empty namespace is none.
-fn network(namespace: Option<&str>, name: &str, unsaid: Unsaid<'_>) -> Result<NamedNetwork, Problem> {
+/// Returns the network. An empty namespace means the default.
+fn resolve_network(
+    namespace: Option<&str>,
+    name: &str,
+    default: DefaultNamespace<'_>,
+) -> Result<NamedNetwork, AnnotationError> {
     let namespace = namespace.filter(|namespace| !namespace.is_empty());
-    let may_be_elsewhere = namespace.is_none() && unsaid.or_elsewhere;
-    let namespace = namespace.unwrap_or(unsaid.namespace);
+    let may_be_elsewhere = namespace.is_none() && default.may_be_elsewhere;
+    let namespace = namespace.unwrap_or(default.namespace);
     for word in [namespace, name] {
-        if !is_name(word) {
-            return Err(Problem::Name(word.to_owned()));
+        if !is_object_name(word) {
+            return Err(AnnotationError::Name(word.to_owned()));
         }
     }
     let network = NetworkRef { namespace: namespace.to_owned(), name: name.to_owned() };
     Ok(NamedNetwork { network, may_be_elsewhere })
 }
 
-/// As objects can be called.
-fn is_name(word: &str) -> bool {
+/// Returns whether Kubernetes accepts the name.
+fn is_object_name(word: &str) -> bool {
     let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = word.as_bytes();
-    word.len() <= LONGEST_NAME
+    word.len() <= MAX_NAME_LENGTH
         && bytes.first().is_some_and(is_end)
         && bytes.last().is_some_and(is_end)
         && bytes.iter().all(|byte| is_end(byte) || b"-.".contains(byte))
@@ -143,14 +150,14 @@ fn is_name(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn shown(text: &str) -> Result<Vec<String>, Problem> {
-        let unsaid = Unsaid { namespace: "own", or_elsewhere: false };
-        Ok(networks(text, unsaid)?.iter().map(|named| named.network.to_string()).collect())
+    fn parsed(text: &str) -> Result<Vec<String>, AnnotationError> {
+        let default = DefaultNamespace { namespace: "own", may_be_elsewhere: false };
+        Ok(parse_networks(text, default)?.iter().map(|named| named.network.to_string()).collect())
     }
 
     #[test]
     fn only_a_network_without_a_namespace_may_be_elsewhere() {
-        let unsaid = Unsaid { namespace: "own", or_elsewhere: true };
+        let default = DefaultNamespace { namespace: "own", may_be_elsewhere: true };
         for (text, expected) in [
             ("a", true),
             ("a@eth0", true),
@@ -162,19 +169,19 @@ mod tests {
         ] {
             let network = NetworkRef { namespace: "own".to_owned(), name: "a".to_owned() };
             let named = NamedNetwork { network, may_be_elsewhere: expected };
-            assert_eq!(networks(text, unsaid), Ok(vec![named]), "{text}");
+            assert_eq!(parse_networks(text, default), Ok(vec![named]), "{text}");
         }
     }
 
-    /// It becomes part of a path.
+    /// The namespace becomes part of a URL path.
     #[test]
-    fn the_namespace_of_the_pod_is_looked_at_too() {
-        let unsaid = Unsaid { namespace: "a/../b", or_elsewhere: false };
-        assert!(matches!(networks("a", unsaid), Err(Problem::Name(_))));
+    fn the_namespace_of_the_pod_is_checked_too() {
+        let default = DefaultNamespace { namespace: "a/../b", may_be_elsewhere: false };
+        assert!(matches!(parse_networks("a", default), Err(AnnotationError::Name(_))));
     }
 
     #[test]
-    fn networks_are_named_by_words_or_in_json() {
+    fn networks_are_named_in_short_form_or_in_json() {
         for (text, expected) in [
             ("", vec![]),
             ("  \n", vec![]),
@@ -186,7 +193,7 @@ mod tests {
             ),
             (r#"[{"name":"a","namespace":""}]"#, vec!["own/a"]),
             ("[]", vec![]),
-            // As Multus reads them.
+            // Like Multus.
             ("a@", vec!["own/a"]),
             ("/a", vec!["own/a"]),
             (" / a @ ,ns / b @ net1", vec!["own/a", "ns/b"]),
@@ -194,23 +201,23 @@ mod tests {
             (r#"[{"name":"a","Name":"b"},{"Name":"b","name":"a"}]"#, vec!["own/b", "own/a"]),
             (r#"[{"name":"a","name":"b","Name":null,"namespace":null}]"#, vec!["own/b"]),
         ] {
-            assert_eq!(shown(text).unwrap(), expected, "{text:?}");
+            assert_eq!(parsed(text).unwrap(), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn what_names_no_network_is_a_fault() {
+    fn invalid_annotations_are_errors() {
         for text in ["a,", ",", "a//b", "//a", "ns/", "a/b/c", "a@x@y", "@x", "a@b/c", "ns/@x"] {
-            assert!(matches!(shown(text), Err(Problem::Word(_))), "{text}: {:?}", shown(text));
+            assert!(matches!(parsed(text), Err(AnnotationError::Word(_))), "{text}: {:?}", parsed(text));
         }
         for text in ["A", "-a", "a-", "ä", "a b", &"a".repeat(254), r#"[{"name":""}]"#, "ns /a,b_", "n s/a"]
         {
-            assert!(matches!(shown(text), Err(Problem::Name(_))), "{text}: {:?}", shown(text));
+            assert!(matches!(parsed(text), Err(AnnotationError::Name(_))), "{text}: {:?}", parsed(text));
         }
         for text in ["[{", "{\"name\":\"a\"}", "\"a\"", "[1]", "[{\"namespace\":\"a\"}]", "[\"a\"]"] {
-            assert!(matches!(shown(text), Err(Problem::Json(_))), "{text}");
+            assert!(matches!(parsed(text), Err(AnnotationError::Json(_))), "{text}");
         }
-        assert_eq!(shown(&vec!["a"; 257].join(",")), Err(Problem::TooMany(257)));
-        assert!(shown(&vec!["a"; 256].join(",")).is_ok());
+        assert_eq!(parsed(&vec!["a"; 257].join(",")), Err(AnnotationError::TooMany(257)));
+        assert!(parsed(&vec!["a"; 256].join(",")).is_ok());
     }
 }

@@ -2,46 +2,46 @@ use thiserror::Error;
 
 use crate::prelude::*;
 
-/// Why the machine as a whole cannot be as wanted. The text says what to do about it.
+/// Fault of the whole machine. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SystemFault {
-    /// Nothing was found that changes the kernel's arguments.
+    /// No supported boot loader was found.
     #[error(
-        "the kernel must be started {how}, but no boot loader was found whose arguments vfleet can change: change them by hand and restart the machine; vfleet does not restart it"
+        "the kernel must be booted {how}, and vfleet supports no boot loader of this machine: change the kernel arguments manually and reboot the machine"
     )]
-    KernelArgumentsByHand {
-        /// With which arguments, and without which.
+    KernelArgumentsRequired {
+        /// Arguments that must be present or absent.
         how: String,
     },
-    /// The machine was restarted, and nothing is better.
+    /// The allowed number of reboots did not satisfy the need.
     #[error(
-        "{count} restarts for {need} did not help, so vfleet does not try again: look whether the boot loader and the firmware keep what is set; then remove {}, or change the policy",
+        "{count} reboots for {need} had no effect, so vfleet does not reboot again: check that boot loader and firmware keep the settings, then remove {} or change the policy",
         crate::files::REBOOTS
     )]
-    RebootsDidNotHelp {
-        /// How many.
+    RebootLimitReached {
+        /// Number of reboots.
         count: u32,
-        /// What for.
+        /// Need that is not satisfied.
         need: String,
     },
-    /// The kernel is ready for it, the machine is not.
+    /// The kernel arguments allow an IOMMU, but none is active.
     #[error(
-        "vfio-pci needs an IOMMU, and none is at work although the kernel's arguments allow it: switch it on in the machine's setup (VT-d, AMD-Vi, SMMU)"
+        "vfio-pci requires an IOMMU, and none is active although the kernel arguments allow it: enable it in the BIOS (VT-d, AMD-Vi, SMMU)"
     )]
     NoIommu,
-    /// There is no RDMA at all.
+    /// The kernel has no RDMA support.
     #[error(
-        "an RDMA mode is wanted, but the kernel tells of none: install the module ib_core, or remove rdmaMode from the pool"
+        "an RDMA mode is requested, but the kernel has no RDMA support: install the kernel module ib_core, or remove rdmaMode from the pool"
     )]
     NoRdma,
 }
 
 impl SystemFault {
-    /// In one word, for conditions, events and metrics.
+    /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::KernelArgumentsByHand { .. } => "KernelArgumentsByHand",
-            Self::RebootsDidNotHelp { .. } => "RebootsDidNotHelp",
+            Self::KernelArgumentsRequired { .. } => "KernelArgumentsRequired",
+            Self::RebootLimitReached { .. } => "RebootLimitReached",
             Self::NoIommu => "NoIommu",
             Self::NoRdma => "NoRdma",
         }

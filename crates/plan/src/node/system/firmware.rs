@@ -1,137 +1,138 @@
-//! Firmware of cards: how many VFs they show, and what their ports speak.
+//! Firmware settings of cards: maximum number of VFs, and link types.
 
 use vfleet_api::PciAddress;
 
-use super::{Needs, SystemPlan};
-use crate::facts::{HostFacts, LinkKind, PfFacts, Question, Unanswered};
+use super::{RebootNeeds, SystemPlan};
+use crate::facts::{ExternalQuery, FailedQuery, HostFacts, LinkKind, PfFacts};
 use crate::firmware::{
-    FirmwareChange, FirmwareFault, FirmwareSettings, MELLANOX, WantedPort, card_of, plan_port,
+    DesiredPort, FirmwareChange, FirmwareFault, FirmwareSettings, MELLANOX, card_of, plan_port,
 };
-use crate::node::wanted::WantedPf;
+use crate::node::desired::DesiredPf;
 use crate::node::{NodeOptions, planned};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
 
-/// PFs that are managed outside are not asked: whether they are as wanted is checked where they are. A port whose firmware
-/// cannot be what it needs does not hold up the other port of its card.
+/// Plans firmware settings. Externally managed PFs are skipped. A port whose firmware does not support the desired
+/// settings does not prevent those of the other port.
 pub(super) fn plan(
-    pfs: &[(&WantedPf, &PfFacts)],
+    pfs: &[(&DesiredPf, &PfFacts)],
     facts: &HostFacts,
     options: NodeOptions,
     plan: &mut SystemPlan,
-    needs: &mut Needs,
+    needs: &mut RebootNeeds,
 ) {
-    let mut cards: BTreeMap<String, Vec<WantedPort<'_>>> = BTreeMap::new();
-    for (wanted, found) in pfs.iter().filter(|(wanted, found)| found.vendor == MELLANOX && !wanted.external) {
-        cards.entry(card_of(wanted.address)).or_default().push(port(wanted, found));
+    let mut cards: BTreeMap<String, Vec<DesiredPort<'_>>> = BTreeMap::new();
+    for (desired, observed) in
+        pfs.iter().filter(|(desired, observed)| observed.vendor == MELLANOX && !desired.external)
+    {
+        cards.entry(card_of(desired.address)).or_default().push(desired_port(desired, observed));
     }
-    for (card, wanted) in cards {
-        let whole = Card { ports: ports_of(&card, facts), name: card, wanted };
-        let change = whole.change(facts, plan);
-        whole.carry_out(change, facts, options, plan, needs);
+    for (card, desired) in cards {
+        let whole = FirmwareCard { ports: ports_of(&card, facts), name: card, desired };
+        let change = whole.plan_change(facts, plan);
+        whole.plan_steps(change, facts, options, plan, needs);
     }
 }
 
-/// What cards may need that are not seen now. Those of other vendors need nothing, and nothing of the kind is known of them.
-pub(super) fn of_unseen(unseen: &[&WantedPf]) -> impl Iterator<Item = String> {
-    unseen.iter().filter(|wanted| !wanted.external).map(|wanted| need(&card_of(wanted.address)))
+/// Returns the needs of cards that are missing now, for which reboot counts may exist.
+pub(super) fn needs_of_missing(missing: &[&DesiredPf]) -> impl Iterator<Item = String> {
+    missing.iter().filter(|desired| !desired.external).map(|desired| need_name(&card_of(desired.address)))
 }
 
-/// What the need for a restart is called.
-fn need(card: &str) -> String {
+/// Returns the name of the need for a reboot, which is stored with its reboot count.
+fn need_name(card: &str) -> String {
     format!("firmware of {card}")
 }
 
-/// All ports of a card. A tool tells of its firmware at one of them.
+/// Returns all ports of a card. The firmware tool reports the settings at one of them.
 fn ports_of<'a>(card: &str, facts: &'a HostFacts) -> Vec<&'a PfFacts> {
     facts.pfs.iter().filter(|pf| card_of(pf.address) == card).collect()
 }
 
-struct Card<'a> {
+struct FirmwareCard<'a> {
     name: String,
     ports: Vec<&'a PfFacts>,
-    wanted: Vec<WantedPort<'a>>,
+    desired: Vec<DesiredPort<'a>>,
 }
 
-/// What is to be done with a card, and the PFs that need a restart for it.
+/// Firmware settings to change, and PFs that need a reset for them.
 #[derive(Default)]
-struct Change {
+struct CardChange {
     settings: FirmwareSettings,
     waiting: Vec<PciAddress>,
-    /// Whether it is not known of all ports that they need none.
-    is_open: bool,
+    /// True if some port may need a reset, and it is not known yet.
+    may_need_reset: bool,
 }
 
-impl Card<'_> {
-    fn change(&self, facts: &HostFacts, plan: &mut SystemPlan) -> Change {
+impl FirmwareCard<'_> {
+    fn plan_change(&self, facts: &HostFacts, plan: &mut SystemPlan) -> CardChange {
         let firmware = self.ports.iter().find_map(|port| port.firmware.as_ref());
         let mut all = FirmwareChange::default();
         let mut waiting = Vec::new();
-        let mut is_open = false;
-        for port in &self.wanted {
-            is_open |= port.link.is_some() && port.found.link.is_none();
+        let mut may_need_reset = false;
+        for port in &self.desired {
+            may_need_reset |= port.link.is_some() && port.observed.link.is_none();
             match plan_port(port, firmware, facts.kernel.is_locked_down) {
                 Ok(change) => {
-                    waiting.extend(change.needs_restart.then_some(port.found.address));
+                    waiting.extend(change.needs_reset.then_some(port.observed.address));
                     all = all.with(change);
                 }
                 Err(fault) => {
-                    is_open = true;
-                    let fault = self.explained(fault, facts);
-                    plan.of_pfs.insert(port.found.address, fault.into());
+                    may_need_reset = true;
+                    let fault = self.with_tool_error(fault, facts);
+                    plan.pf_causes.insert(port.observed.address, fault.into());
                 }
             }
         }
-        Change { settings: all.settings, waiting, is_open }
+        CardChange { settings: all.settings, waiting, may_need_reset }
     }
 
-    /// A tool that is there and fails is not one that is missing.
-    fn explained(&self, fault: FirmwareFault, facts: &HostFacts) -> FirmwareFault {
-        let is_asked = |unanswered: &&Unanswered| {
-            unanswered.question == Question::Firmware
-                && self.ports.iter().any(|port| port.address == unanswered.pf)
+    /// Replaces the fault "no tool" if the tool exists and failed.
+    fn with_tool_error(&self, fault: FirmwareFault, facts: &HostFacts) -> FirmwareFault {
+        let is_firmware_query = |failed: &&FailedQuery| {
+            failed.query == ExternalQuery::Firmware && self.ports.iter().any(|port| port.address == failed.pf)
         };
-        match (fault, facts.unanswered.iter().find(is_asked)) {
-            (FirmwareFault::NoTool { need }, Some(Unanswered { error, .. })) => {
+        match (fault, facts.failed_queries.iter().find(is_firmware_query)) {
+            (FirmwareFault::NoTool { need }, Some(FailedQuery { error, .. })) => {
                 FirmwareFault::ToolFailed { need, error: error.clone() }
             }
             (fault, _) => fault,
         }
     }
 
-    /// The machine restarts only when the settings are seen to be there. Until then a card may take them up by a restart
-    /// of its own; if that does not help, or was cut off, the next look at it shows that.
-    fn carry_out(
+    /// Plans the steps for a change. The machine reboots only when the settings were read back. Before that, a reset of
+    /// the card may be enough; the next plan shows whether it was.
+    fn plan_steps(
         &self,
-        change: Change,
+        change: CardChange,
         facts: &HostFacts,
         options: NodeOptions,
         plan: &mut SystemPlan,
-        needs: &mut Needs,
+        needs: &mut RebootNeeds,
     ) {
-        let needs_restart = !change.waiting.is_empty();
-        if needs_restart || change.is_open {
-            needs.open.insert(need(&self.name));
+        let needs_reset = !change.waiting.is_empty();
+        if needs_reset || change.may_need_reset {
+            needs.open.insert(need_name(&self.name));
         }
         let Some(pf) = self.ports.iter().find(|port| port.firmware.is_some()) else { return };
         if change.settings == FirmwareSettings::default() {
-            if needs_restart {
-                needs.cards.insert(need(&self.name), change.waiting);
+            if needs_reset {
+                needs.cards.insert(need_name(&self.name), change.waiting);
             }
             return;
         }
-        let disruption = if needs_restart { Disruption::Reboot } else { Disruption::None };
+        let disruption = if needs_reset { Disruption::Reboot } else { Disruption::None };
         let step = Step::SetFirmware { pf: pf.address, settings: change.settings };
-        plan.pfs.push(planned(step, disruption, "VFs or a link type are wanted that need it"));
-        plan.reboots |= needs_restart;
-        if needs_restart && options.firmware_reset && self.may_restart(pf, facts) {
-            plan.pfs.extend(restart_firmware(pf));
+        plan.pfs.push(planned(step, disruption, "required by the requested VFs or link type"));
+        plan.reboots |= needs_reset;
+        if needs_reset && options.firmware_reset && self.can_reset(pf, facts) {
+            plan.pfs.extend(reset_firmware(pf));
         }
     }
 
-    /// Whether nobody but our own VFs on this port would be disturbed.
-    fn may_restart(&self, pf: &PfFacts, facts: &HostFacts) -> bool {
-        let is_ours = self.wanted.iter().any(|wanted| wanted.found.address == pf.address);
+    /// Returns whether a firmware reset affects only VFs of this port that vfleet created.
+    fn can_reset(&self, pf: &PfFacts, facts: &HostFacts) -> bool {
+        let is_ours = self.desired.iter().any(|desired| desired.observed.address == pf.address);
         let may_lose_vfs = |port: &PfFacts| port.vfs.is_empty() || (is_ours && port.address == pf.address);
         let is_in_use = |port: &PfFacts| {
             let mut vfs = port.vfs.iter();
@@ -142,22 +143,22 @@ impl Card<'_> {
     }
 }
 
-fn restart_firmware(pf: &PfFacts) -> Vec<PlannedStep> {
+fn reset_firmware(pf: &PfFacts) -> Vec<PlannedStep> {
     let mut steps = Vec::new();
     if !pf.vfs.is_empty() {
         let step = Step::SetNumVfs { pf: pf.address, count: 0 };
-        steps.push(planned(step, Disruption::Drain, "its firmware restarts"));
+        steps.push(planned(step, Disruption::Drain, "the firmware is reset"));
     }
-    let why = "its firmware takes up new settings";
+    let why = "new firmware settings take effect";
     steps.push(planned(Step::ResetFirmware { pf: pf.address }, Disruption::Reboot, why));
     steps
 }
 
-fn port<'a>(wanted: &WantedPf, found: &'a PfFacts) -> WantedPort<'a> {
-    let link = match wanted.interface.link_type.as_deref() {
+fn desired_port<'a>(desired: &DesiredPf, observed: &'a PfFacts) -> DesiredPort<'a> {
+    let link = match desired.interface.link_type.as_deref() {
         Some(word) if word.eq_ignore_ascii_case("ETH") => Some(LinkKind::Ethernet),
         Some(word) if word.eq_ignore_ascii_case("IB") => Some(LinkKind::Infiniband),
         _ => None,
     };
-    WantedPort { found, num_vfs: wanted.num_vfs, link }
+    DesiredPort { observed, num_vfs: desired.num_vfs, link }
 }

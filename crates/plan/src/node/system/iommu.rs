@@ -1,44 +1,44 @@
-//! An IOMMU, for VFs that are handed to programs by vfio-pci.
+//! IOMMU, which vfio-pci requires.
 
-use super::{ArgumentNeed, Needs, SystemFault, SystemPlan, problem};
+use super::{ArgumentNeed, RebootNeeds, SystemFault, SystemPlan, problem};
 use crate::facts::{HostFacts, PfFacts, Processor};
-use crate::kernel_arguments::{Wanted, switching_iommu_off};
-use crate::node::wanted::WantedPf;
+use crate::kernel_arguments::{KernelArgument, iommu_off_arguments};
+use crate::node::desired::DesiredPf;
 use crate::prelude::*;
 
-/// An IOMMU that is at work is good, however it came about.
+/// Plans the kernel arguments that enable an IOMMU, if one is needed and none is active.
 pub(super) fn plan(
-    pfs: &[(&WantedPf, &PfFacts)],
-    unseen: &[&WantedPf],
+    pfs: &[(&DesiredPf, &PfFacts)],
+    missing: &[&DesiredPf],
     facts: &HostFacts,
     plan: &mut SystemPlan,
-    needs: &mut Needs,
+    needs: &mut RebootNeeds,
 ) {
-    let policies = policies_with_vfio(pfs.iter().map(|(wanted, _)| *wanted));
-    let may_be_needed = !policies_with_vfio(unseen.iter().copied()).is_empty();
+    let policies = policies_with_vfio(pfs.iter().map(|(desired, _)| *desired));
+    let may_be_needed = !policies_with_vfio(missing.iter().copied()).is_empty();
     let kernel = &facts.kernel;
     if kernel.has_iommu || policies.is_empty() && !may_be_needed {
         return;
     }
-    let with: &[Wanted] = match kernel.processor {
-        Processor::Intel => &[Wanted::IntelIommu, Wanted::IommuPassthrough],
-        // Theirs is on unless somebody switched it off.
+    let with: &[KernelArgument] = match kernel.processor {
+        Processor::Intel => &[KernelArgument::IntelIommu, KernelArgument::IommuPassthrough],
+        // These processors enable it by default.
         Processor::Amd | Processor::Other => &[],
     };
-    let need = ArgumentNeed::new(with, switching_iommu_off(&kernel.command_line));
-    match need.by_hand(&kernel.command_line) {
+    let need = ArgumentNeed::new(with, iommu_off_arguments(&kernel.command_line));
+    match need.manual_changes(&kernel.command_line) {
         _ if policies.is_empty() => needs.open.extend([need.name]),
         None => plan.problems.push(problem(SystemFault::NoIommu, policies)),
         Some(how) if kernel.boot_loader.is_none() => {
-            plan.problems.push(problem(SystemFault::KernelArgumentsByHand { how }, policies));
+            plan.problems.push(problem(SystemFault::KernelArgumentsRequired { how }, policies));
         }
         Some(_) => needs.arguments.push(need),
     }
 }
 
-fn policies_with_vfio<'a>(pfs: impl Iterator<Item = &'a WantedPf>) -> Vec<String> {
-    let groups = pfs.flat_map(|wanted| &wanted.groups);
-    let vfio = groups.filter(|group| group.wish.is_vfio());
+fn policies_with_vfio<'a>(pfs: impl Iterator<Item = &'a DesiredPf>) -> Vec<String> {
+    let groups = pfs.flat_map(|desired| &desired.groups);
+    let vfio = groups.filter(|group| group.settings.is_vfio());
     let policies: BTreeSet<String> = vfio.map(|group| group.policy.clone()).collect();
     policies.into_iter().collect()
 }

@@ -1,20 +1,25 @@
-//! Whether network namespaces share RDMA devices. The kernel decides that when its module is loaded.
+//! RDMA mode: network namespaces share RDMA devices or not. The kernel sets it when its module is loaded.
 
 use vfleet_api::pool_config::RdmaMode;
 
-use super::{ArgumentNeed, Needs, SystemFault, SystemPlan, problem};
+use super::{ArgumentNeed, RebootNeeds, SystemFault, SystemPlan, problem};
 use crate::facts::{HostFacts, ModuleState};
 use crate::files::MODULE_OPTIONS;
-use crate::kernel_arguments::{Wanted, about_rdma_mode};
+use crate::kernel_arguments::{KernelArgument, rdma_mode_arguments};
 use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
 const MODULE: &str = "ib_core";
 
-pub(super) fn plan(mode: Option<RdmaMode>, facts: &HostFacts, plan: &mut SystemPlan, needs: &mut Needs) {
+pub(super) fn plan(
+    mode: Option<RdmaMode>,
+    facts: &HostFacts,
+    plan: &mut SystemPlan,
+    needs: &mut RebootNeeds,
+) {
     let Some(mode) = mode else {
-        plan.after.extend(forget(facts));
+        plan.after.extend(remove_mode(facts));
         return;
     };
     let is_loadable = facts.kernel.modules.get(MODULE) == Some(&ModuleState::Loadable);
@@ -25,26 +30,26 @@ pub(super) fn plan(mode: Option<RdmaMode>, facts: &HostFacts, plan: &mut SystemP
             let step = Step::LoadModule { module: MODULE.to_owned(), options: vec![option(mode)] };
             plan.before.push(planned(step, Disruption::None, why(mode)));
         }
-        Some(found) => {
+        Some(current) => {
             plan.before.extend(write_options(mode, facts));
-            if found != mode {
-                change(mode, facts, plan, needs);
+            if current != mode {
+                plan_change(mode, facts, plan, needs);
             }
         }
     }
 }
 
-fn change(mode: RdmaMode, facts: &HostFacts, plan: &mut SystemPlan, needs: &mut Needs) {
-    let need = ArgumentNeed::new(&[Wanted::RdmaShared(mode == RdmaMode::Shared)], Vec::new());
-    match need.by_hand(&facts.kernel.command_line) {
+fn plan_change(mode: RdmaMode, facts: &HostFacts, plan: &mut SystemPlan, needs: &mut RebootNeeds) {
+    let need = ArgumentNeed::new(&[KernelArgument::RdmaShared(mode == RdmaMode::Shared)], Vec::new());
+    match need.manual_changes(&facts.kernel.command_line) {
         Some(how) if facts.kernel.boot_loader.is_none() => {
-            plan.problems.push(problem(SystemFault::KernelArgumentsByHand { how }, Vec::new()));
+            plan.problems.push(problem(SystemFault::KernelArgumentsRequired { how }, Vec::new()));
         }
         _ => needs.arguments.push(need),
     }
 }
 
-/// The file counts where the module is loaded late, the kernel's argument where it is loaded early.
+/// Returns the step that writes the module options. They apply if the module is loaded late, kernel arguments if early.
 fn write_options(mode: RdmaMode, facts: &HostFacts) -> Option<PlannedStep> {
     let text = format!("options {MODULE} {}\n", option(mode));
     if facts.files.get(MODULE_OPTIONS) == Some(&text) {
@@ -54,27 +59,28 @@ fn write_options(mode: RdmaMode, facts: &HostFacts) -> Option<PlannedStep> {
     Some(planned(Step::WriteFile { pf: None, file }, Disruption::None, why(mode)))
 }
 
-/// Nobody wants a mode any more: the next restart, whenever it comes, brings the kernel's own. The file goes last, as
-/// it tells that the arguments are ours.
-fn forget(facts: &HostFacts) -> Vec<PlannedStep> {
+/// Returns the steps that remove the RDMA mode, so that the next boot has the default of the kernel. The file is
+/// removed last, since it shows that vfleet set the kernel arguments.
+fn remove_mode(facts: &HostFacts) -> Vec<PlannedStep> {
     let mut steps = Vec::new();
-    let is_ours =
-        |text: &String| [RdmaMode::Shared, RdmaMode::Exclusive].into_iter().any(|mode| sets(text, mode));
+    let is_ours = |text: &String| {
+        [RdmaMode::Shared, RdmaMode::Exclusive].into_iter().any(|mode| has_option(text, mode))
+    };
     if !facts.files.get(MODULE_OPTIONS).is_some_and(is_ours) {
         return steps;
     }
-    let remove = about_rdma_mode(&facts.kernel.command_line);
+    let remove = rdma_mode_arguments(&facts.kernel.command_line);
     if let (Some(loader), false) = (facts.kernel.boot_loader, remove.is_empty()) {
         let step = Step::SetKernelArguments { loader, add: Vec::new(), remove };
-        steps.push(planned(step, Disruption::None, "no RDMA mode is wanted any more"));
+        steps.push(planned(step, Disruption::None, "no RDMA mode is requested anymore"));
     }
     let step = Step::RemoveFile { pf: None, path: MODULE_OPTIONS.to_owned() };
-    steps.push(planned(step, Disruption::None, "no RDMA mode is wanted any more"));
+    steps.push(planned(step, Disruption::None, "no RDMA mode is requested anymore"));
     steps
 }
 
-/// Whether a file says this and nothing else, in whatever spacing.
-fn sets(text: &str, mode: RdmaMode) -> bool {
+/// Returns whether the file has exactly this option, in any spacing.
+fn has_option(text: &str, mode: RdmaMode) -> bool {
     text.split_whitespace().eq(["options", MODULE, &option(mode)])
 }
 
@@ -87,5 +93,5 @@ fn why(mode: RdmaMode) -> String {
         RdmaMode::Shared => "shared",
         RdmaMode::Exclusive => "exclusive",
     };
-    format!("RDMA mode {word} is wanted")
+    format!("RDMA mode {word} is requested")
 }

@@ -1,46 +1,55 @@
-//! The agent's side.
+//! Drain actions of the agent.
 
 use vfleet_api::node_state::DrainScope::{self, Full, Partial};
 use vfleet_api::node_state::DrainStatus::{
     self, DrainDisabled, DrainRequired, Draining, DrainingComplete, DrainingMcpPausing, Idle,
 };
-use vfleet_plan::drain::{AgentMove, Moment, StateFacts, agent_move};
+use vfleet_plan::drain::{AgentAction, Moment, StateFacts, plan_agent_action};
 
-fn moves(status: DrainStatus, scope: DrainScope, need: Option<DrainScope>, has_work: bool) -> AgentMove {
+fn next_agent_action(
+    status: DrainStatus,
+    scope: DrainScope,
+    needed: Option<DrainScope>,
+    has_steps: bool,
+) -> AgentAction {
     let state = StateFacts { status, scope, request: Some(Moment(5)), ..StateFacts::default() };
-    agent_move(&state, need, has_work, Moment(9))
+    plan_agent_action(&state, needed, has_steps, Moment(9))
 }
 
 #[test]
-fn an_agent_asks_waits_works_and_is_done() {
-    let ask = |scope| AgentMove::Ask { scope, request: Moment(9) };
-    assert_eq!(moves(Idle, Full, Some(Partial), true), ask(Partial));
-    assert_eq!(moves(Idle, Partial, Some(Full), true), ask(Full));
+fn an_agent_requests_waits_proceeds_and_finishes() {
+    let request = |scope| AgentAction::Request { scope, request: Moment(9) };
+    assert_eq!(next_agent_action(Idle, Full, Some(Partial), true), request(Partial));
+    assert_eq!(next_agent_action(Idle, Partial, Some(Full), true), request(Full));
     for status in [DrainRequired, DrainingMcpPausing, Draining] {
-        assert_eq!(moves(status, Partial, Some(Partial), true), AgentMove::Wait, "{status:?}");
-        assert_eq!(moves(status, Full, Some(Partial), true), AgentMove::Wait, "{status:?}");
-        assert_eq!(moves(status, Partial, Some(Full), true), AgentMove::BeIdle, "{status:?}");
-        assert_eq!(moves(status, Partial, None, true), AgentMove::BeIdle, "{status:?}");
+        assert_eq!(next_agent_action(status, Partial, Some(Partial), true), AgentAction::Wait, "{status:?}");
+        assert_eq!(next_agent_action(status, Full, Some(Partial), true), AgentAction::Wait, "{status:?}");
+        assert_eq!(next_agent_action(status, Partial, Some(Full), true), AgentAction::SetIdle, "{status:?}");
+        assert_eq!(next_agent_action(status, Partial, None, true), AgentAction::SetIdle, "{status:?}");
     }
-    assert_eq!(moves(DrainingComplete, Partial, Some(Partial), true), AgentMove::Proceed);
-    assert_eq!(moves(DrainingComplete, Partial, None, true), AgentMove::Proceed);
-    assert_eq!(moves(DrainingComplete, Partial, None, false), AgentMove::BeIdle);
-    assert_eq!(moves(DrainingComplete, Partial, Some(Full), true), AgentMove::BeIdle, "that is not enough");
-    assert_eq!(moves(Idle, Partial, None, true), AgentMove::Proceed);
-    assert_eq!(moves(Idle, Partial, None, false), AgentMove::Proceed);
+    assert_eq!(next_agent_action(DrainingComplete, Partial, Some(Partial), true), AgentAction::Proceed);
+    assert_eq!(next_agent_action(DrainingComplete, Partial, None, true), AgentAction::Proceed);
+    assert_eq!(next_agent_action(DrainingComplete, Partial, None, false), AgentAction::SetIdle);
+    assert_eq!(
+        next_agent_action(DrainingComplete, Partial, Some(Full), true),
+        AgentAction::SetIdle,
+        "the scope is not sufficient"
+    );
+    assert_eq!(next_agent_action(Idle, Partial, None, true), AgentAction::Proceed);
+    assert_eq!(next_agent_action(Idle, Partial, None, false), AgentAction::Proceed);
 }
 
 #[test]
-fn without_draining_it_goes_on_with_everything() {
-    assert_eq!(moves(DrainDisabled, Partial, Some(Full), true), AgentMove::Proceed);
-    assert_eq!(moves(DrainDisabled, Partial, None, false), AgentMove::BeIdle);
+fn an_agent_proceeds_if_draining_is_disabled() {
+    assert_eq!(next_agent_action(DrainDisabled, Partial, Some(Full), true), AgentAction::Proceed);
+    assert_eq!(next_agent_action(DrainDisabled, Partial, None, false), AgentAction::SetIdle);
 }
 
 #[test]
-fn a_later_request_has_a_later_name_also_when_the_clock_was_set_back() {
+fn a_later_request_has_a_later_time_even_if_the_clock_was_set_back() {
     let state = StateFacts { request: Some(Moment(5)), ..StateFacts::default() };
-    let asks = |now| agent_move(&state, Some(Partial), true, Moment(now));
-    assert_eq!(asks(4), AgentMove::Ask { scope: Partial, request: Moment(6) });
-    assert_eq!(asks(5), AgentMove::Ask { scope: Partial, request: Moment(6) });
-    assert_eq!(asks(8), AgentMove::Ask { scope: Partial, request: Moment(8) });
+    let action = |now| plan_agent_action(&state, Some(Partial), true, Moment(now));
+    assert_eq!(action(4), AgentAction::Request { scope: Partial, request: Moment(6) });
+    assert_eq!(action(5), AgentAction::Request { scope: Partial, request: Moment(6) });
+    assert_eq!(action(8), AgentAction::Request { scope: Partial, request: Moment(8) });
 }

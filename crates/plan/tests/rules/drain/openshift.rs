@@ -1,9 +1,11 @@
-//! Around a drain the machine config pool is paused.
+//! Pause of the machine config pool around a drain.
 
 use vfleet_api::node_state::DrainStatus::{
     DrainRequired, Draining, DrainingMcpPaused, DrainingMcpPausing, Idle,
 };
-use vfleet_plan::drain::{Blocked, DrainFacts, Limit, McpFacts, Member, Moment, NodeAction, PoolDrain, next};
+use vfleet_plan::drain::{
+    DrainFacts, DrainLimit, HoldReason, McpFacts, Moment, NodeAction, PoolDrain, PoolMember, next_action,
+};
 
 use super::{RULES, cordoned, member, node_at, sets, slots};
 
@@ -12,12 +14,12 @@ const FREE: McpFacts =
 const OURS: McpFacts = McpFacts { is_marked: true, is_paused: true, ..FREE };
 
 fn action(facts: &DrainFacts, mcp: Option<McpFacts>) -> NodeAction {
-    let pool = PoolDrain { limit: Limit::AtMost(1), slots: &slots(&[("a", 5)]), rules: RULES };
-    next(&pool, &Member { mcp, ..member("a", facts) }, Moment(9))
+    let pool = PoolDrain { limit: DrainLimit::AtMost(1), slots: &slots(&[("a", 5)]), rules: RULES };
+    next_action(&pool, &PoolMember { mcp, ..member("a", facts) }, Moment(9))
 }
 
 #[test]
-fn it_is_paused_before_the_drain() {
+fn the_pool_is_paused_before_the_drain() {
     assert_eq!(action(&node_at(DrainRequired, 5), Some(FREE)), sets(DrainingMcpPausing, 5));
     let pausing = node_at(DrainingMcpPausing, 5);
     assert_eq!(action(&pausing, Some(FREE)), NodeAction::PauseMcp);
@@ -28,24 +30,24 @@ fn it_is_paused_before_the_drain() {
 }
 
 #[test]
-fn an_update_on_its_way_goes_first() {
+fn a_running_update_comes_first() {
     let pausing = node_at(DrainingMcpPausing, 5);
-    let updates = |mcp| Some(McpFacts { is_updating: true, ..mcp });
-    let waits = NodeAction::Wait(Blocked::McpUpdates);
-    assert_eq!(action(&pausing, updates(FREE)), waits);
+    let updating = |mcp| Some(McpFacts { is_updating: true, ..mcp });
+    let hold = NodeAction::Hold(HoldReason::McpUpdating);
+    assert_eq!(action(&pausing, updating(FREE)), hold);
     assert_eq!(
-        action(&pausing, updates(OURS)),
+        action(&pausing, updating(OURS)),
         sets(DrainingMcpPaused, 5),
-        "it waits for the end of our pause"
+        "the update waits for the end of the pause"
     );
 }
 
 #[test]
-fn it_goes_on_when_the_last_of_its_nodes_is_done_or_needs_no_drain_any_more() {
+fn the_pool_is_unpaused_after_its_last_drained_node() {
     let idle = node_at(Idle, 5);
     assert_eq!(action(&idle, Some(OURS)), NodeAction::UnpauseMcp);
-    assert_eq!(action(&idle, Some(McpFacts { others_drain: true, ..OURS })), NodeAction::Rest);
-    assert_eq!(action(&idle, Some(McpFacts { is_marked: false, ..OURS })), NodeAction::Rest, "not our pause");
+    assert_eq!(action(&idle, Some(McpFacts { others_drain: true, ..OURS })), NodeAction::None);
+    assert_eq!(action(&idle, Some(McpFacts { is_marked: false, ..OURS })), NodeAction::None, "another pause");
     let uncordons = NodeAction::Uncordon { request: Moment(5), stays_cordoned: false };
-    assert_eq!(action(&cordoned(idle, 5), Some(OURS)), uncordons, "first the node");
+    assert_eq!(action(&cordoned(idle, 5), Some(OURS)), uncordons, "the node comes first");
 }

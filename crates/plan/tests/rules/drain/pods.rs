@@ -1,7 +1,7 @@
-//! Which pods are evicted, and which are started again.
+//! Pods that are evicted or restarted.
 
 use vfleet_api::node_state::DrainScope::{Full, Partial};
-use vfleet_plan::drain::{PodFacts, Treatment, restarts_with, treatment};
+use vfleet_plan::drain::{PodFacts, PodTreatment, needs_restart, treat_pod};
 
 const PREFIX: &str = "openshift.io";
 
@@ -10,37 +10,41 @@ fn with(resources: &[&str]) -> PodFacts {
 }
 
 #[test]
-fn a_partial_drain_takes_the_users_of_vfs_and_a_full_one_everybody() {
+fn a_partial_drain_evicts_pods_with_vfs_and_a_full_drain_all_pods() {
     let (user, other) =
         (with(&["cpu", "openshift.io/net"]), with(&["cpu", "openshift.iox/net", "openshift.io"]));
     for (pod, partial, full) in [
-        (user.clone(), Treatment::Evict, Treatment::Evict),
-        (other, Treatment::Leave, Treatment::Evict),
-        (PodFacts { is_ending: true, ..user.clone() }, Treatment::WaitFor, Treatment::WaitFor),
-        (PodFacts { is_over: true, ..user.clone() }, Treatment::Leave, Treatment::Evict),
-        (PodFacts { is_mirror: true, ..user.clone() }, Treatment::Leave, Treatment::Leave),
-        (PodFacts { is_of_daemon_set: true, ..user }, Treatment::Leave, Treatment::Leave),
+        (user.clone(), PodTreatment::Evict, PodTreatment::Evict),
+        (other, PodTreatment::Keep, PodTreatment::Evict),
+        (
+            PodFacts { is_terminating: true, ..user.clone() },
+            PodTreatment::AwaitTermination,
+            PodTreatment::AwaitTermination,
+        ),
+        (PodFacts { has_finished: true, ..user.clone() }, PodTreatment::Keep, PodTreatment::Evict),
+        (PodFacts { is_mirror: true, ..user.clone() }, PodTreatment::Keep, PodTreatment::Keep),
+        (PodFacts { is_daemon_set_pod: true, ..user }, PodTreatment::Keep, PodTreatment::Keep),
     ] {
-        assert_eq!(treatment(&pod, Partial, PREFIX), partial, "{pod:?}");
-        assert_eq!(treatment(&pod, Full, PREFIX), full, "{pod:?}");
+        assert_eq!(treat_pod(&pod, Partial, PREFIX), partial, "{pod:?}");
+        assert_eq!(treat_pod(&pod, Full, PREFIX), full, "{pod:?}");
     }
 }
 
 #[test]
-fn a_pod_of_a_daemon_set_starts_again_when_its_vfs_changed() {
+fn a_daemon_set_pod_is_restarted_if_its_vfs_changed() {
     let kept = ["kept".to_owned()];
-    let daemon = |resources: &[&str]| PodFacts { is_of_daemon_set: true, ..with(resources) };
+    let daemon = |resources: &[&str]| PodFacts { is_daemon_set_pod: true, ..with(resources) };
     let changed = daemon(&["openshift.io/kept", "openshift.io/net"]);
-    assert!(restarts_with(&changed, &kept, PREFIX));
-    assert!(restarts_with(&daemon(&["openshift.io/kept"]), &[], PREFIX));
-    assert!(!restarts_with(&daemon(&["openshift.io/kept"]), &kept, PREFIX));
-    assert!(!restarts_with(&daemon(&["example.com/net"]), &kept, PREFIX));
-    assert!(!restarts_with(&with(&["openshift.io/net"]), &kept, PREFIX), "it was evicted");
+    assert!(needs_restart(&changed, &kept, PREFIX));
+    assert!(needs_restart(&daemon(&["openshift.io/kept"]), &[], PREFIX));
+    assert!(!needs_restart(&daemon(&["openshift.io/kept"]), &kept, PREFIX));
+    assert!(!needs_restart(&daemon(&["example.com/net"]), &kept, PREFIX));
+    assert!(!needs_restart(&with(&["openshift.io/net"]), &kept, PREFIX), "the pod was evicted");
     for gone in [
-        PodFacts { is_ending: true, ..changed.clone() },
-        PodFacts { is_over: true, ..changed.clone() },
+        PodFacts { is_terminating: true, ..changed.clone() },
+        PodFacts { has_finished: true, ..changed.clone() },
         PodFacts { is_mirror: true, ..changed },
     ] {
-        assert!(!restarts_with(&gone, &kept, PREFIX), "{gone:?}");
+        assert!(!needs_restart(&gone, &kept, PREFIX), "{gone:?}");
     }
 }

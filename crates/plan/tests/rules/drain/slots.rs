@@ -1,4 +1,4 @@
-//! Who gets a pool's slots, in which order, and when they come back.
+//! Grants of slots, their order and their release.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,44 @@ use vfleet_api::node_state::DrainStatus::{
 };
 use vfleet_api::pool_config::SriovNetworkPoolConfigSpec;
 use vfleet_plan::drain::{
-    DrainFacts, Limit, Member, Moment, NodeAction, NodeFacts, PoolDrain, Rules, StateFacts, limit, plan_drain,
+    DrainFacts, DrainLimit, DrainRules, Moment, NodeAction, NodeFacts, PoolDrain, PoolMember, StateFacts,
+    drain_limit, plan_drain,
 };
-use vfleet_plan::{NamedPool, NodeIdentity, pool_of};
+use vfleet_plan::{NamedPool, NodeIdentity, find_pool_of_node};
 
 use super::{RULES, cordoned, member, node_at, plan, retry, slots, with_node, with_state};
 
 #[test]
-fn those_who_asked_first_come_first_and_then_the_name_counts() {
+fn slots_are_granted_by_request_time_and_then_by_name() {
     let nodes = [
         ("a", node_at(DrainRequired, 30)),
         ("b", node_at(DrainRequired, 20)),
         ("c", node_at(DrainRequired, 10)),
         ("d", node_at(DrainRequired, 10)),
     ];
-    assert_eq!(plan(Limit::AtMost(1), &[], &nodes).slots.granted, ["c"]);
-    assert_eq!(plan(Limit::AtMost(3), &[], &nodes).slots.granted, ["c", "d", "b"]);
-    assert_eq!(plan(Limit::None, &[], &nodes).slots.granted, ["c", "d", "b", "a"]);
-    assert_eq!(plan(Limit::AtMost(2), &[], &nodes).slots.slots, slots(&[("c", 10), ("d", 10)]));
-    assert!(plan(Limit::AtMost(0), &[], &nodes).slots.granted.is_empty());
+    assert_eq!(plan(DrainLimit::AtMost(1), &[], &nodes).slots.granted, ["c"]);
+    assert_eq!(plan(DrainLimit::AtMost(3), &[], &nodes).slots.granted, ["c", "d", "b"]);
+    assert_eq!(plan(DrainLimit::Unlimited, &[], &nodes).slots.granted, ["c", "d", "b", "a"]);
+    assert_eq!(plan(DrainLimit::AtMost(2), &[], &nodes).slots.slots, slots(&[("c", 10), ("d", 10)]));
+    assert!(plan(DrainLimit::AtMost(0), &[], &nodes).slots.granted.is_empty());
 }
 
 #[test]
-fn nodes_that_serve_nobody_come_first() {
+fn cordoned_and_unready_nodes_come_first() {
     let unready = with_node(node_at(DrainRequired, 30), |node| NodeFacts { is_ready: false, ..node });
-    let closed = with_node(node_at(DrainRequired, 40), |node| NodeFacts { is_cordoned: true, ..node });
-    let nodes = [("a", node_at(DrainRequired, 10)), ("b", closed), ("c", unready)];
-    assert_eq!(plan(Limit::None, &[], &nodes).slots.granted, ["c", "b", "a"]);
+    let cordoned_before =
+        with_node(node_at(DrainRequired, 40), |node| NodeFacts { is_cordoned: true, ..node });
+    let nodes = [("a", node_at(DrainRequired, 10)), ("b", cordoned_before), ("c", unready)];
+    assert_eq!(plan(DrainLimit::Unlimited, &[], &nodes).slots.granted, ["c", "b", "a"]);
 }
 
 #[test]
-fn a_pool_that_never_drains_says_so_to_those_who_wait() {
-    use vfleet_plan::drain::Blocked::NeverDrained;
+fn waiting_nodes_of_a_pool_with_limit_zero_are_held() {
+    use vfleet_plan::drain::HoldReason::LimitZero;
     let nodes = [("a", node_at(DrainRequired, 1)), ("b", node_at(Idle, 1))];
     assert_eq!(
-        plan(Limit::AtMost(0), &[], &nodes).actions,
-        [NodeAction::Wait(NeverDrained), NodeAction::Rest]
+        plan(DrainLimit::AtMost(0), &[], &nodes).actions,
+        [NodeAction::Hold(LimitZero), NodeAction::None]
     );
 }
 
@@ -54,79 +56,81 @@ fn pool_spec(priority: u8, most: u8, names: &[&str]) -> SriovNetworkPoolConfigSp
     serde_saphyr::from_str(&spec).unwrap()
 }
 
-/// pool1: A, B, C, one at once. pool2: C, D, E, two at once. C is in both, and belongs to pool1. A change for C, D and E
-/// goes to all three of them at once.
+/// pool1 selects A, B and C with limit 1, pool2 selects C, D and E with limit 2. C belongs to pool1, so C, D and E can
+/// be drained at the same time.
 #[test]
-fn the_example_of_two_pools_that_share_a_node() {
+fn two_pools_that_share_a_node() {
     let (first, second) = (pool_spec(1, 1, &["a", "b", "c"]), pool_spec(99, 2, &["c", "d", "e"]));
     let pools = [NamedPool { name: "pool1", spec: &first }, NamedPool { name: "pool2", spec: &second }];
     let labels = BTreeMap::new();
     let status = |name| if ["c", "d", "e"].contains(&name) { DrainRequired } else { Idle };
     let nodes = ["a", "b", "c", "d", "e"].map(|name| (name, node_at(status(name), 1)));
 
-    let granted = |pools: &[NamedPool<'_>], asked: NamedPool<'_>| {
-        let pool = |name| pool_of(pools, NodeIdentity { name, labels: &labels }).map(|pool| pool.name);
-        let its: Vec<_> = nodes.iter().filter(|(name, _)| pool(name) == Some(asked.name)).copied().collect();
-        plan(limit(&asked, its.len()).0, &[], &its).slots.granted
+    let granted = |pools: &[NamedPool<'_>], pool: NamedPool<'_>| {
+        let pool_of =
+            |name| find_pool_of_node(pools, NodeIdentity { name, labels: &labels }).map(|pool| pool.name);
+        let members: Vec<_> =
+            nodes.iter().filter(|(name, _)| pool_of(name) == Some(pool.name)).copied().collect();
+        plan(drain_limit(&pool, members.len()).0, &[], &members).slots.granted
     };
     assert_eq!(granted(&pools, pools[0]), ["c"]);
     assert_eq!(granted(&pools, pools[1]), ["d", "e"]);
-    // Without pool1, C counts in pool2 at once.
+    // Without pool1, C belongs to pool2.
     assert_eq!(granted(&pools[1..], pools[1]), ["c", "d"]);
 }
 
 #[test]
-fn a_limit_below_what_drains_lets_nobody_begin_and_stops_nobody() {
+fn a_limit_below_the_number_of_drains_starts_and_stops_none() {
     let nodes = [
         ("a", cordoned(node_at(Draining, 1), 1)),
         ("b", cordoned(node_at(DrainingComplete, 1), 1)),
         ("c", node_at(DrainRequired, 1)),
     ];
     let listed = [("a", 1), ("b", 1)];
-    let planned = plan(Limit::AtMost(1), &listed, &nodes);
+    let planned = plan(DrainLimit::AtMost(1), &listed, &nodes);
     assert!(planned.slots.granted.is_empty());
     assert_eq!(planned.slots.slots, slots(&listed));
     assert_eq!(planned.actions[0], NodeAction::Evict { is_late: false });
-    assert_eq!(plan(Limit::AtMost(3), &listed, &nodes).slots.granted, ["c"]);
+    assert_eq!(plan(DrainLimit::AtMost(3), &listed, &nodes).slots.granted, ["c"]);
 }
 
 #[test]
-fn a_node_in_flight_counts_whether_it_is_listed_or_not() {
+fn a_draining_node_counts_even_if_it_is_not_listed() {
     for held in [node_at(DrainingMcpPausing, 5), node_at(DrainingComplete, 5), cordoned(node_at(Idle, 5), 5)]
     {
         let waits = node_at(DrainRequired, 1);
-        let planned = plan(Limit::AtMost(1), &[], &[("a", held), ("b", waits)]).slots;
+        let planned = plan(DrainLimit::AtMost(1), &[], &[("a", held), ("b", waits)]).slots;
         assert_eq!((planned.slots.len(), planned.granted.len(), planned.verify.len()), (0, 0, 1), "{held:?}");
         let held = DrainFacts { is_verified: true, ..held };
-        let planned = plan(Limit::AtMost(1), &[], &[("a", held), ("b", waits)]).slots;
+        let planned = plan(DrainLimit::AtMost(1), &[], &[("a", held), ("b", waits)]).slots;
         assert_eq!((planned.slots, planned.granted.len()), (slots(&[("a", 5)]), 0), "{held:?}");
     }
 }
 
 #[test]
-fn a_slot_comes_back_when_the_node_says_that_its_request_is_over() {
-    let over = |last| with_node(node_at(Idle, 5), |node| NodeFacts { last_request: last, ..node });
+fn a_slot_is_freed_when_the_node_records_its_request_as_finished() {
+    let finished = |last| with_node(node_at(Idle, 5), |node| NodeFacts { last_request: last, ..node });
     let next = ("b", node_at(DrainRequired, 9));
-    let planned = plan(Limit::AtMost(1), &[("a", 5)], &[("a", over(Some(Moment(5)))), next]).slots;
+    let planned = plan(DrainLimit::AtMost(1), &[("a", 5)], &[("a", finished(Some(Moment(5)))), next]).slots;
     assert_eq!((planned.slots, planned.granted), (slots(&[("b", 9)]), vec!["b".to_owned()]));
 
-    let planned = plan(Limit::AtMost(1), &[("a", 5)], &[("a", over(None)), next]).slots;
+    let planned = plan(DrainLimit::AtMost(1), &[("a", 5)], &[("a", finished(None)), next]).slots;
     assert_eq!((planned.slots, planned.conclude), (slots(&[("a", 5)]), slots(&[("a", 5)])));
     assert!(planned.granted.is_empty());
 }
 
 #[test]
-fn a_slot_of_something_that_is_gone_comes_back_when_that_is_certain() {
+fn the_slot_of_a_deleted_object_is_freed_after_verification() {
     let whole = node_at(DrainRequired, 5);
     let next = ("b", node_at(DrainRequired, 9));
-    let of = |facts: DrainFacts| plan(Limit::AtMost(1), &[("a", 5)], &[("a", facts), next]).slots;
+    let of = |facts: DrainFacts| plan(DrainLimit::AtMost(1), &[("a", 5)], &[("a", facts), next]).slots;
     for gone in [DrainFacts { node: None, ..whole }, DrainFacts { state: None, ..whole }] {
         let planned = of(gone);
         assert_eq!((planned.verify, planned.granted.len()), (vec!["a".to_owned()], 0));
     }
     let verified = DrainFacts { is_verified: true, ..whole };
     assert_eq!(of(DrainFacts { node: None, ..verified }).granted, ["b"]);
-    // Somebody may still be about to cordon the node.
+    // Another replica may still be about to cordon the node.
     assert_eq!(of(DrainFacts { state: None, ..verified }).conclude, slots(&[("a", 5)]));
     let cordoned = cordoned(DrainFacts { state: None, ..verified }, 5);
     assert_eq!(of(cordoned).slots, slots(&[("a", 5)]), "not before it is uncordoned");
@@ -135,42 +139,46 @@ fn a_slot_of_something_that_is_gone_comes_back_when_that_is_certain() {
 }
 
 #[test]
-fn an_agent_that_asks_again_before_the_uncordon_keeps_its_slot() {
+fn a_new_request_before_the_uncordon_keeps_the_slot() {
     let nodes = [("a", cordoned(node_at(DrainRequired, 7), 5)), ("b", node_at(DrainRequired, 1))];
-    let planned = plan(Limit::AtMost(1), &[("a", 5)], &nodes).slots;
+    let planned = plan(DrainLimit::AtMost(1), &[("a", 5)], &nodes).slots;
     assert_eq!((planned.slots, planned.granted.len()), (slots(&[("a", 7)]), 0));
 }
 
 #[test]
-fn a_node_that_changes_its_pool_is_listed_there_before_the_old_one_forgets_it() {
+fn a_node_that_changes_its_pool_is_listed_in_the_new_pool_first() {
     let (moved, waits) = (cordoned(node_at(Draining, 5), 5), node_at(DrainRequired, 1));
     let moved = DrainFacts { is_verified: true, ..moved };
-    let of = |listed: &[(&str, i64)], member: Member<'_>, other: Member<'_>| {
-        let pool = PoolDrain { limit: Limit::AtMost(1), slots: &slots(listed), rules: RULES };
+    let of = |listed: &[(&str, i64)], member: PoolMember<'_>, other: PoolMember<'_>| {
+        let pool = PoolDrain { limit: DrainLimit::AtMost(1), slots: &slots(listed), rules: RULES };
         plan_drain(&pool, &[member, other], Moment(9)).slots
     };
     let waiting = member("b", &waits);
-    let new = of(&[], Member { slot_elsewhere: Some(Moment(5)), ..member("a", &moved) }, waiting);
+    let new = of(&[], PoolMember { slot_in_other_pool: Some(Moment(5)), ..member("a", &moved) }, waiting);
     assert_eq!((new.slots, new.granted.len()), (slots(&[("a", 5)]), 0), "it counts in the new pool");
 
-    let guest = Member { is_guest: true, ..member("a", &moved) };
-    let old = of(&[("a", 5)], guest, waiting);
-    assert_eq!((old.slots, old.granted.len()), (slots(&[("a", 5)]), 0), "nobody else lists it yet");
-    let old = of(&[("a", 5)], Member { slot_elsewhere: Some(Moment(5)), ..guest }, waiting);
+    let former = PoolMember { is_former_member: true, ..member("a", &moved) };
+    let old = of(&[("a", 5)], former, waiting);
+    assert_eq!((old.slots, old.granted.len()), (slots(&[("a", 5)]), 0), "the new pool does not list it yet");
+    let old = of(&[("a", 5)], PoolMember { slot_in_other_pool: Some(Moment(5)), ..former }, waiting);
     assert_eq!(old.slots, slots(&[("b", 1)]));
 }
 
 #[test]
-fn who_is_answered_otherwise_waits_for_no_slot() {
+fn nodes_that_must_not_be_drained_now_get_no_slot() {
     let external = with_state(node_at(DrainRequired, 1), |state| StateFacts { is_external: true, ..state });
     let later =
         with_state(node_at(DrainRequired, 1), |state| StateFacts { retry: Some(retry(1, 2_000)), ..state });
-    let over =
+    let finished =
         with_node(node_at(DrainRequired, 1), |node| NodeFacts { last_request: Some(Moment(1)), ..node });
-    for facts in [external, later, over, node_at(Idle, 1)] {
-        assert!(plan(Limit::None, &[], &[("a", facts)]).slots.granted.is_empty(), "{facts:?}");
+    for facts in [external, later, finished, node_at(Idle, 1)] {
+        assert!(plan(DrainLimit::Unlimited, &[], &[("a", facts)]).slots.granted.is_empty(), "{facts:?}");
     }
     let facts = node_at(DrainRequired, 1);
-    let pool = PoolDrain { limit: Limit::None, slots: &[], rules: Rules { is_disabled: true, ..RULES } };
+    let pool = PoolDrain {
+        limit: DrainLimit::Unlimited,
+        slots: &[],
+        rules: DrainRules { is_disabled: true, ..RULES },
+    };
     assert!(plan_drain(&pool, &[member("a", &facts)], Moment(9)).slots.granted.is_empty());
 }

@@ -1,9 +1,9 @@
-//! Machines, as facts.
+//! Host facts and specs for tests.
 
 use vfleet_api::{Guid, MacAddr, PciAddress, SriovNetworkNodeStateSpec};
 use vfleet_plan::{
-    Disruption, EswitchMode, Fact, FirstSeen, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind,
-    ModuleState, PfFacts, Plan, RdmaFacts, Record, VfFacts, modules, plan_node,
+    Disruption, EswitchMode, Fact, HostFacts, HostUse, KernelFacts, LinkFacts, LinkKind, ModuleState,
+    OriginalState, PfFacts, Plan, RdmaFacts, Record, VfFacts, modules, plan_node,
 };
 
 pub(crate) const PF: &str = "0000:3b:00.0";
@@ -12,12 +12,12 @@ pub(crate) fn address(text: &str) -> PciAddress {
     text.parse().unwrap()
 }
 
-/// A PF as an interface of a node state, in YAML without its address.
+/// Returns a spec with one PF; `rest` is YAML without address and name.
 pub(crate) fn spec(rest: &str) -> SriovNetworkNodeStateSpec {
     serde_saphyr::from_str(&format!("interfaces: [{{pciAddress: '{PF}', name: ens1f0, {rest}}}]")).unwrap()
 }
 
-/// Two VFs for policy p.
+/// Returns a spec with two VFs for policy p.
 pub(crate) fn two(rest: &str) -> SriovNetworkNodeStateSpec {
     spec(&format!("numVfs: 2, vfGroups: [{{vfRange: 0-1, policyName: p, {rest}}}]"))
 }
@@ -63,7 +63,7 @@ pub(crate) fn pf(vfs: u16) -> PfFacts {
     }
 }
 
-/// A VF that is bound to the kernel's driver and has its own address.
+/// Returns a VF with the kernel driver and its own address.
 pub(crate) fn vf(index: u16) -> VfFacts {
     let number = u8::try_from(index).unwrap();
     let link = link(&format!("ens1f0v{index}"), number);
@@ -83,7 +83,7 @@ pub(crate) fn vf(index: u16) -> VfFacts {
 }
 
 pub(crate) fn machine(pf: PfFacts) -> HostFacts {
-    let modules = modules::KNOWN.map(|name| (name.to_owned(), ModuleState::Loaded));
+    let modules = modules::KNOWN_MODULES.map(|name| (name.to_owned(), ModuleState::Loaded));
     HostFacts {
         pfs: vec![pf],
         kernel: KernelFacts { modules: modules.into(), has_iommu: true, ..KernelFacts::default() },
@@ -91,12 +91,12 @@ pub(crate) fn machine(pf: PfFacts) -> HostFacts {
     }
 }
 
-/// The machine after `spec` was carried out there at some time.
+/// Returns the facts with the record of an applied `spec`.
 pub(crate) fn recorded(facts: HostFacts, spec: &SriovNetworkNodeStateSpec) -> HostFacts {
     let interface = spec.interfaces.as_ref().unwrap()[0].clone();
-    let first_seen =
-        FirstSeen { mtu: Some(1500), eswitch: facts.pfs[0].eswitch.value(), ..FirstSeen::default() };
-    let record = Record { first_seen, ..Record::taken_over(address(PF), interface) };
+    let original =
+        OriginalState { mtu: Some(1500), eswitch: facts.pfs[0].eswitch.value(), ..OriginalState::default() };
+    let record = Record { original, ..Record::taken_over(address(PF), interface) };
     HostFacts { records: vec![record], ..facts }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn use_vf(pf: &mut PfFacts, index: usize) {
     pf.vfs[index].link.as_mut().unwrap().host_use = Some(HostUse::DefaultRoute);
 }
 
-/// Bound to a driver for programs.
+/// Binds the VF to a userspace driver.
 pub(crate) fn to_vfio(vf: &mut VfFacts) {
     vf.driver = Some("vfio-pci".to_owned());
     vf.link = None;
@@ -114,10 +114,10 @@ pub(crate) fn rdma(guid: [u8; 8]) -> RdmaFacts {
     RdmaFacts { device: "mlx5_7".to_owned(), node_guid: Guid(guid), port_guid: None }
 }
 
-/// The steps about PFs and VFs, without records, files and udev.
+/// Returns the steps of PFs and VFs, without records, files and udev.
 pub(crate) fn steps(plan: &Plan) -> Vec<String> {
     let texts = plan.steps.iter().map(|planned| planned.step.to_string());
-    let others = ["record", "write", "have udev"];
+    let others = ["write", "trigger udev"];
     texts.filter(|text| !others.iter().any(|start| text.starts_with(start))).collect()
 }
 
@@ -125,12 +125,12 @@ pub(crate) fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.problems.iter().map(|problem| problem.cause.reason()).collect()
 }
 
-/// That `wanted` is wanted of a machine that was asked for `before`, gives these steps of this disruption.
+/// Asserts steps and disruption of the plan for `desired` on a machine that had the desired state `before`.
 #[track_caller]
 pub(crate) fn expect(
     facts: HostFacts,
     before: Option<&SriovNetworkNodeStateSpec>,
-    wanted: &SriovNetworkNodeStateSpec,
+    desired: &SriovNetworkNodeStateSpec,
     expected: &[&str],
     disruption: Disruption,
 ) {
@@ -138,7 +138,7 @@ pub(crate) fn expect(
         Some(before) => recorded(facts, before),
         None => facts,
     };
-    let plan = plan_node(wanted, &facts);
+    let plan = plan_node(desired, &facts);
     assert_eq!(steps(&plan), expected, "{plan:#?}");
     assert_eq!(plan.disruption(), disruption, "{plan:#?}");
     assert_eq!(reasons(&plan), Vec::<&str>::new(), "{plan:#?}");

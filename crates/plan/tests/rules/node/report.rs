@@ -1,16 +1,16 @@
-//! What the node state says of a machine.
+//! Report of a machine in its node state.
 
 use std::collections::BTreeMap;
 
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{Guid, MacAddr};
-use vfleet_plan::report::{View, interfaces};
-use vfleet_plan::{EswitchMode, Fact, HostFacts, HostUse, NicIds, Unread, VdpaKind};
+use vfleet_plan::report::{ReportContext, interfaces};
+use vfleet_plan::{EswitchMode, Fact, HostFacts, HostUse, NicIds, UnreadableCard, VdpaKind};
 
 use super::machine::{PF, address, link, machine, pf, rdma, recorded, two, use_vf};
 
 #[test]
-fn everything_is_said() {
+fn all_facts_are_reported() {
     let mut pf = pf(2);
     pf.eswitch = Fact::Value(EswitchMode::Switchdev);
     pf.net_filter = Fact::Value("aws/NetworkID:a".to_owned());
@@ -21,7 +21,7 @@ fn everything_is_said() {
     pf.vfs[0].representor = Some("ens1f0_0".to_owned());
     pf.vfs[0].rdma = Some(rdma([2, 0, 0, 0, 0, 0, 0, 9]));
     pf.vfs[1].admin_guid = Some(Guid([2, 0, 0, 0, 0, 0, 0, 8]));
-    let card = interfaces(&machine(pf), &View::default()).remove(0);
+    let card = interfaces(&machine(pf), &ReportContext::default()).remove(0);
     assert_eq!(card.e_switch_mode.as_deref(), Some("switchdev"));
     assert_eq!(card.net_filter.as_deref(), Some("aws/NetworkID:a"));
     assert_eq!((card.numa_node, card.in_use_by.as_deref()), (Some(1), Some("the node's own address")));
@@ -34,22 +34,23 @@ fn everything_is_said() {
 }
 
 #[test]
-fn a_card_that_cannot_be_read_is_as_it_was_last_seen() {
+fn an_unreadable_card_is_reported_as_before() {
     let readable = recorded(machine(pf(2)), &two("deviceType: netdevice"));
-    let known = interfaces(&readable, &View::default());
+    let known = interfaces(&readable, &ReportContext::default());
     let mut facts = readable;
     facts.pfs.clear();
-    facts.unread = vec![Unread { pf: address(PF), error: "it hangs".to_owned(), reason: "Deadline" }];
-    assert_eq!(interfaces(&facts, &View { known: &known, narrow: None }), known);
-    let only_recorded = interfaces(&facts, &View::default());
+    facts.unreadable =
+        vec![UnreadableCard { pf: address(PF), error: "it hangs".to_owned(), reason: "Deadline" }];
+    assert_eq!(interfaces(&facts, &ReportContext { last_reported: &known, nic_ids: None }), known);
+    let only_recorded = interfaces(&facts, &ReportContext::default());
     assert_eq!((only_recorded[0].name.as_deref(), &only_recorded[0].num_vfs), (Some("ens1f0"), &None));
     facts.records.clear();
-    assert_eq!(interfaces(&facts, &View::default()), []);
+    assert_eq!(interfaces(&facts, &ReportContext::default()), []);
 }
 
-/// A driver resets, or a namespace has the interface: policies that select the card by its names keep it.
+/// A driver resets, or another namespace has the interface: policies that select the card by name still select it.
 #[test]
-fn names_and_networks_are_reported_as_last_known_while_the_interface_is_away() {
+fn the_last_known_identity_is_reported_while_the_interface_is_missing() {
     let mut named = pf(2);
     named.net_filter = Fact::Value("aws/NetworkID:a".to_owned());
     named.link.as_mut().unwrap().alt_names = vec!["enp59s0f0".to_owned()];
@@ -60,7 +61,7 @@ fn names_and_networks_are_reported_as_last_known_while_the_interface_is_away() {
         _ => None,
     });
     let identity = |facts: &HostFacts, known: &[InterfaceExt]| {
-        let card = interfaces(facts, &View { known, narrow: None }).remove(0);
+        let card = interfaces(facts, &ReportContext { last_reported: known, nic_ids: None }).remove(0);
         (card.name, card.alt_names, card.net_filter, card.unknown_facts)
     };
     let whole = machine(named.clone());
@@ -72,15 +73,19 @@ fn names_and_networks_are_reported_as_last_known_while_the_interface_is_away() {
     (link.name, link.alt_names, link.is_named) = ("eth0".to_owned(), Vec::new(), false);
     for pf in [away.clone(), unnamed] {
         let mut facts = machine(pf);
-        assert_eq!(identity(&facts, &interfaces(&whole, &View::default())), expected, "as last reported");
+        assert_eq!(
+            identity(&facts, &interfaces(&whole, &ReportContext::default())),
+            expected,
+            "as last reported"
+        );
         facts.records.extend(record.clone());
-        assert_eq!(identity(&facts, &[]), expected, "as recorded, by another process");
+        assert_eq!(identity(&facts, &[]), expected, "as recorded");
     }
-    // The Go daemon wrote down only the name, and nobody has reported the card.
+    // The record of the Go daemon has only the name, and there is no earlier report.
     let facts = recorded(machine(away), &spec);
     let unknown = vec!["altNames".to_owned(), "netFilter".to_owned()];
     assert_eq!(identity(&facts, &[]), (Some("ens1f0".to_owned()), None, None, Some(unknown)));
-    // Another name is a fact: what was before does not count.
+    // A new name replaces the old one.
     let mut renamed = named;
     renamed.link.as_mut().unwrap().alt_names = Vec::new();
     let facts = HostFacts { records: record.into_iter().collect(), ..machine(renamed) };
@@ -88,31 +93,32 @@ fn names_and_networks_are_reported_as_last_known_while_the_interface_is_away() {
 }
 
 #[test]
-fn cards_of_other_kinds_are_left_out_unless_they_are_ours() {
+fn unsupported_cards_are_left_out_unless_they_have_a_record() {
     let list = |line: &str| {
         let data = BTreeMap::from([("card".to_owned(), line.to_owned())]);
         NicIds::parse(&data).0
     };
     let (listed, other) = (list("15B3 101d 101e"), list("8086 159b 1889"));
     let facts = machine(pf(0));
-    let count =
-        |facts: &HostFacts, ids: &NicIds| interfaces(facts, &View { known: &[], narrow: Some(ids) }).len();
+    let count = |facts: &HostFacts, ids: &NicIds| {
+        interfaces(facts, &ReportContext { last_reported: &[], nic_ids: Some(ids) }).len()
+    };
     assert_eq!((count(&facts, &listed), count(&facts, &other)), (1, 0));
     let ours = recorded(facts, &two("deviceType: netdevice"));
     assert_eq!(count(&ours, &other), 1);
 }
 
 #[test]
-fn a_lone_vf_is_reported_also_while_a_program_has_it() {
+fn a_lone_vf_is_reported_while_a_program_uses_it() {
     let mut lone = pf(1);
     lone.is_lone_vf = true;
     lone.link = None;
-    assert_eq!(interfaces(&machine(lone), &View::default()).len(), 1);
+    assert_eq!(interfaces(&machine(lone), &ReportContext::default()).len(), 1);
 }
 
-/// Somebody may change the address of a PF; its VFs keep theirs.
+/// VFs keep their MACs when the MAC of the PF changes.
 #[test]
-fn addresses_of_vfs_come_from_the_hardware() {
+fn macs_of_vfs_are_derived_from_the_permanent_mac() {
     let macs = |mac: u8, permanent: Option<u8>| {
         let mut pf = pf(0);
         let mut link = link("ens1f0", mac);

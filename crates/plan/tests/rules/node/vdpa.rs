@@ -11,46 +11,46 @@ fn switchdev(vdpa: Option<VdpaKind>) -> PfFacts {
     pf
 }
 
-fn wanted(kind: &str) -> vfleet_api::SriovNetworkNodeStateSpec {
+fn desired(kind: &str) -> vfleet_api::SriovNetworkNodeStateSpec {
     spec(&format!("numVfs: 1, eSwitchMode: switchdev, vfGroups: [{{vfRange: 0-0, vdpaType: '{kind}'}}]"))
 }
 
-const MAKE_VHOST: &str = "make 0000:3b:00.0 vf 0 a vdpa device for vhost_vdpa";
-const REMOVE: &str = "remove the vdpa device of 0000:3b:00.0 vf 0";
+const CREATE_VHOST: &str = "create vDPA device on 0000:3b:00.0 vf 0 with driver vhost_vdpa";
+const REMOVE: &str = "remove vDPA device of 0000:3b:00.0 vf 0";
 
 #[test]
-fn a_vdpa_device_becomes_the_wanted_one() {
-    let vhost = wanted("vhost");
-    expect(machine(switchdev(None)), Some(&vhost), &vhost, &[MAKE_VHOST], Disruption::Vf);
-    expect(machine(switchdev(None)), Some(&wanted("")), &vhost, &[MAKE_VHOST], Disruption::Drain);
+fn a_vdpa_device_gets_the_desired_driver() {
+    let vhost = desired("vhost");
+    expect(machine(switchdev(None)), Some(&vhost), &vhost, &[CREATE_VHOST], Disruption::Vf);
+    expect(machine(switchdev(None)), Some(&desired("")), &vhost, &[CREATE_VHOST], Disruption::Drain);
     expect(machine(switchdev(Some(VdpaKind::Vhost))), Some(&vhost), &vhost, &[], Disruption::None);
     let virtio = machine(switchdev(Some(VdpaKind::Virtio)));
-    expect(virtio.clone(), Some(&wanted("virtio")), &vhost, &[REMOVE, MAKE_VHOST], Disruption::Drain);
-    expect(virtio, Some(&wanted("virtio")), &wanted(""), &[REMOVE], Disruption::Drain);
+    expect(virtio.clone(), Some(&desired("virtio")), &vhost, &[REMOVE, CREATE_VHOST], Disruption::Drain);
+    expect(virtio, Some(&desired("virtio")), &desired(""), &[REMOVE], Disruption::Drain);
 }
 
 #[test]
-fn it_goes_before_its_vf_gets_another_driver() {
-    let wanted = spec("numVfs: 1, eSwitchMode: switchdev, vfGroups: [{vfRange: 0-0, deviceType: vfio-pci}]");
+fn a_vdpa_device_is_removed_before_its_vf_is_rebound() {
+    let desired = spec("numVfs: 1, eSwitchMode: switchdev, vfGroups: [{vfRange: 0-0, deviceType: vfio-pci}]");
     let steps = [REMOVE, "bind 0000:3b:00.0 vf 0 to vfio-pci"];
-    expect(machine(switchdev(Some(VdpaKind::Vhost))), None, &wanted, &steps, Disruption::Drain);
+    expect(machine(switchdev(Some(VdpaKind::Vhost))), None, &desired, &steps, Disruption::Drain);
 }
 
 #[test]
-fn words_that_are_not_known_are_named() {
-    for (wanted, reason) in [
-        (two("vdpaType: vhost"), "VdpaNotPossible"),
+fn invalid_values_are_reported() {
+    for (desired, reason) in [
+        (two("vdpaType: vhost"), "VdpaNotSupported"),
         (two("vdpaType: toaster"), "InvalidSpec"),
         (two("deviceType: toaster"), "InvalidSpec"),
         (spec("numVfs: 1, eSwitchMode: toaster"), "InvalidSpec"),
     ] {
-        let plan = plan_node(&wanted, &machine(pf(0)));
+        let plan = plan_node(&desired, &machine(pf(0)));
         assert_eq!(reasons(&plan), [reason]);
     }
 }
 
 #[test]
-fn drivers_for_programs_are_bound_by_name() {
+fn userspace_drivers_are_bound_by_name() {
     for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
         let steps = [0, 1].map(|index| format!("bind 0000:3b:00.0 vf {index} to {driver}"));
         let steps = steps.each_ref().map(String::as_str);

@@ -1,5 +1,5 @@
-//! What the operator tells its agents. A value that makes no sense is never a reason not to start: an agent that ends at
-//! once is worse than one with a setting less.
+//! Settings that the operator passes to its agents. An invalid value does not keep an agent from starting: it is
+//! ignored with a warning.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -8,44 +8,94 @@ use std::time::Duration;
 use clap::ArgAction;
 use vfleet_agent::Mode;
 use vfleet_api::keys::agent_environment as name;
-use vfleet_plan::{NodeOptions, NodeSettings, PROTECTION};
+use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions, NodeSettings};
 
-/// What the operator tells its agents.
+/// Settings that the operator passes to its agents.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Settings (passed by the operator)")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-pub(super) struct Settings {
-    /// Work on several cards at once.
-    #[arg(long, value_name = "BOOL", env = name::PARALLEL_NIC_CONFIG, default_value = "true", action = ArgAction::Set, value_parser = truth)]
+pub(super) struct SettingsArguments {
+    /// Configure several cards in parallel
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::PARALLEL_NIC_CONFIG,
+        default_value = "true",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
     parallel_nic_config: bool,
-    /// Restart the firmware of a card whose settings changed, before the machine is.
-    #[arg(long, value_name = "BOOL", env = name::MELLANOX_FIRMWARE_RESET, default_value = "false", action = ArgAction::Set, value_parser = truth)]
+    /// Reset the firmware of a Mellanox card after its settings changed, before the node reboots
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::MELLANOX_FIRMWARE_RESET,
+        default_value = "false",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
     mellanox_firmware_reset: bool,
-    /// Support of vendors that is switched off, separated by commas: mellanox.
-    #[arg(long, value_name = "VENDORS", env = name::DISABLE_PLUGINS, default_value = "")]
+    /// Vendors whose support is disabled, separated by commas; possible value: mellanox
+    #[arg(
+        long,
+        value_name = "VENDORS",
+        env = name::DISABLE_PLUGINS,
+        default_value = "",
+        hide_default_value = true
+    )]
     disable_plugins: String,
-    /// Report every card, also one that the ConfigMap supported-nic-ids does not list.
-    #[arg(long, value_name = "BOOL", env = name::DEV_MODE, default_value = "false", action = ArgAction::Set, value_parser = truth)]
+    /// Report all cards, including those that the ConfigMap supported-nic-ids does not list
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::DEV_MODE,
+        default_value = "false",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
     dev_mode: bool,
-    /// Hold the separate device plugin on the node back while VFs come and go.
-    #[arg(long, value_name = "BOOL", env = name::HOLD_BACK_DEVICE_PLUGIN, default_value = "false", action = ArgAction::Set, value_parser = truth)]
+    /// Stop the external Go device plugin on the node while VFs are created and removed
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::HOLD_BACK_DEVICE_PLUGIN,
+        default_value = "false",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
     hold_back_device_plugin: bool,
-    /// Somebody else drains nodes, and is asked by annotations.
-    #[arg(long, value_name = "BOOL", env = name::USE_EXTERNAL_DRAINER, default_value = "false", action = ArgAction::Set, value_parser = truth)]
+    /// Request drains from an external drainer, by annotations
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::USE_EXTERNAL_DRAINER,
+        default_value = "false",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
     use_external_drainer: bool,
-    /// Who configures the cards: daemon (the agent, while it runs), or systemd (units, at boot).
+    /// Configuration mode: daemon (by the agent) or systemd (by systemd units at boot)
     #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
     configuration_mode: String,
-    /// The node's own addresses, separated by commas. Cards with other addresses are protected as well.
-    #[arg(long, value_name = "ADDRESSES", env = name::HOST_IPS, default_value = "")]
+    /// Addresses of the node, separated by commas
+    ///
+    /// Reports name them. Cards with any address are protected.
+    #[arg(long, value_name = "ADDRESSES", env = name::HOST_IPS, default_value = "", hide_default_value = true)]
     host_ips: String,
-    /// How long a card that the node itself used stays protected after that was last seen.
-    #[arg(long, value_name = "SECONDS", env = name::HOST_PROTECTION_SECONDS, default_value = "300", value_parser = seconds)]
+    /// Seconds that a card stays protected after the node last used it
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = name::HOST_PROTECTION_SECONDS,
+        default_value = "300",
+        value_parser = parse_seconds
+    )]
     host_protection_seconds: Duration,
 }
 
-impl Settings {
-    /// What of them decides what happens to the cards.
-    pub(super) fn of_node(&self) -> NodeSettings {
+impl SettingsArguments {
+    /// Returns the settings that influence plans.
+    pub(super) fn node_settings(&self) -> NodeSettings {
         NodeSettings {
             options: NodeOptions {
                 firmware_reset: self.mellanox_firmware_reset,
@@ -53,64 +103,64 @@ impl Settings {
             },
             one_card_at_a_time: !self.parallel_nic_config,
             has_lone_vfs: false,
-            node_addresses: node_addresses(&self.host_ips),
+            node_addresses: parse_node_addresses(&self.host_ips),
         }
     }
 
-    /// How long a use protects a card after it was last seen.
-    pub(super) const fn protection(&self) -> Duration {
+    /// Returns the time that a card stays protected after the node last used it.
+    pub(super) const fn protection_time(&self) -> Duration {
         self.host_protection_seconds
     }
 
-    /// Makes `config` follow the others.
+    /// Applies the other settings to `config`.
     pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
-        config.mode = mode(&self.configuration_mode);
+        config.mode = parse_mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
         config.holds_go_plugin_back = self.hold_back_device_plugin;
         config.uses_external_drainer = self.use_external_drainer;
     }
 }
 
-fn mode(text: &str) -> Mode {
+fn parse_mode(text: &str) -> Mode {
     match text.trim() {
         "systemd" => Mode::Systemd,
         "daemon" | "" => Mode::Daemon,
         other => {
-            tracing::warn!(mode = other, "not a mode that is known; the agent configures the cards itself");
+            tracing::warn!(mode = other, "unknown configuration mode: using daemon");
             Mode::Daemon
         }
     }
 }
 
 /// Parses addresses, separated by commas.
-pub(crate) fn node_addresses(text: &str) -> Vec<IpAddr> {
-    words(text).filter_map(address).collect()
+pub(crate) fn parse_node_addresses(text: &str) -> Vec<IpAddr> {
+    words(text).filter_map(parse_address).collect()
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let parsed = text.parse();
     if parsed.is_err() {
-        tracing::warn!(text, "not an address of the node; left out");
+        tracing::warn!(text, "not an IP address: ignored");
     }
     parsed.ok()
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "that is what a parser of arguments looks like")]
-fn truth(text: &str) -> Result<bool, Infallible> {
+#[expect(clippy::unnecessary_wraps, reason = "clap requires a Result")]
+fn parse_bool(text: &str) -> Result<bool, Infallible> {
     Ok(matches!(text.trim().to_ascii_lowercase().as_str(), "true" | "1" | "yes"))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "that is what a parser of arguments looks like")]
-fn seconds(text: &str) -> Result<Duration, Infallible> {
+#[expect(clippy::unnecessary_wraps, reason = "clap requires a Result")]
+fn parse_seconds(text: &str) -> Result<Duration, Infallible> {
     let parsed = text.trim().parse();
     if parsed.is_err() {
-        tracing::warn!(text, "not a number of seconds; what the node uses is protected as usual");
+        tracing::warn!(text, "not a number of seconds: using the default protection time");
     }
-    Ok(parsed.map_or(PROTECTION, Duration::from_secs))
+    Ok(parsed.map_or(DEFAULT_PROTECTION_TIME, Duration::from_secs))
 }
 
 #[cfg(test)]
@@ -122,28 +172,28 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        settings: Settings,
+        settings: SettingsArguments,
     }
 
-    fn settings(arguments: &[&str]) -> Settings {
+    fn settings(arguments: &[&str]) -> SettingsArguments {
         Line::parse_from([&["agent"], arguments].concat()).settings
     }
 
     #[test]
-    fn settings_are_read_and_nonsense_is_left_out() {
-        let usual = settings(&[]);
-        assert_eq!(usual.of_node(), NodeSettings::default());
+    fn settings_are_parsed_and_invalid_values_are_ignored() {
+        let defaults = settings(&[]);
+        assert_eq!(defaults.node_settings(), NodeSettings::default());
         let line = ["--dev-mode=TRUE", "--parallel-nic-config=", "--host-ips=10.0.0.1, fd00::1,x,"];
         let set = settings(&line);
-        assert!(set.dev_mode && set.of_node().one_card_at_a_time);
-        let addresses: Vec<_> = set.of_node().node_addresses.iter().map(ToString::to_string).collect();
+        assert!(set.dev_mode && set.node_settings().one_card_at_a_time);
+        let addresses: Vec<_> = set.node_settings().node_addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1", "fd00::1"]);
-        assert_eq!(usual.protection(), PROTECTION);
-        let protection = |text| settings(&["--host-protection-seconds", text]).protection();
-        assert_eq!(["7", "x"].map(protection), [Duration::from_secs(7), PROTECTION]);
+        assert_eq!(defaults.protection_time(), DEFAULT_PROTECTION_TIME);
+        let protection_time = |text| settings(&["--host-protection-seconds", text]).protection_time();
+        assert_eq!(["7", "x"].map(protection_time), [Duration::from_secs(7), DEFAULT_PROTECTION_TIME]);
         let vendors = settings(&["--disable-plugins= intel,mellanox", "--mellanox-firmware-reset=1"]);
-        assert_eq!(vendors.of_node().options, NodeOptions { firmware_reset: true, mellanox: false });
-        assert_eq!(mode(&usual.configuration_mode), Mode::Daemon);
-        assert_eq!(["systemd", "x", ""].map(mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
+        assert_eq!(vendors.node_settings().options, NodeOptions { firmware_reset: true, mellanox: false });
+        assert_eq!(parse_mode(&defaults.configuration_mode), Mode::Daemon);
+        assert_eq!(["systemd", "x", ""].map(parse_mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
     }
 }

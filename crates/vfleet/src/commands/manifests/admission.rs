@@ -1,5 +1,5 @@
-//! What admission needs in a cluster. All of it is shipped empty, and filled in by the operator when it is switched on:
-//! so the operator needs no right to create any of it, and it goes when vfleet is uninstalled.
+//! Objects of the admission webhooks. They are installed empty, and filled in by the operator when webhooks are
+//! enabled. So the operator needs no permission to create them, and uninstalling vfleet removes them.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -13,7 +13,7 @@ use super::operator::{WEBHOOK_PORT_NAME, labels};
 use super::rbac::object;
 use super::{cluster_wide, named};
 
-/// The Service by which the API server asks, the Secret for certificates, and the webhook configurations.
+/// Returns the Service of the webhooks, the Secret for certificates, and the webhook configurations.
 pub(super) fn objects(namespace: &str) -> anyhow::Result<Vec<Value>> {
     let secret = Secret {
         metadata: named(WEBHOOK_SECRET, namespace),
@@ -35,7 +35,7 @@ pub(super) fn objects(namespace: &str) -> anyhow::Result<Vec<Value>> {
     ])
 }
 
-/// Every replica that is ready answers, whether it leads or not.
+/// Returns the Service of the webhooks. Every ready replica serves them, also if it does not lead.
 fn service(namespace: &str) -> Service {
     Service {
         metadata: named(WEBHOOK_SERVICE, namespace),

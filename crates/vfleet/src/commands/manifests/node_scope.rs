@@ -1,7 +1,7 @@
-//! Admission policies that keep an agent, and the separate device plugin, to their own node.
+//! Admission policies that restrict agents and the external Go device plugin to their own node.
 //!
-//! RBAC cannot do that: it knows names, but not which agent asks. The API server puts the node of a pod into the pod's
-//! token, and says so with every request.
+//! RBAC cannot do that, since all agents share a service account. But the token of a pod contains the name of its node,
+//! which the API server adds to the user info of every request.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -10,79 +10,79 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::Value;
 use vfleet_api::keys::{DESIRED_DRAIN_STATE, NODE_DRAIN_STATE, USE_EXTERNAL_DRAINER};
-use vfleet_operator::rights::Account;
+use vfleet_operator::permissions::Account;
 
 use super::rbac::object;
-use super::{cluster_wide, words};
+use super::{cluster_wide, to_strings};
 
-/// Where the API server says from which node a request comes.
+/// Key in the user info of a request with the name of the node that the request comes from.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 
-/// What a policy is about.
-struct Subject {
+/// Resources that a policy restricts.
+struct ScopedResource {
     policy: &'static str,
-    /// Whom it keeps to their nodes.
+    /// Restricted accounts.
     accounts: &'static [Account],
     group: &'static str,
     version: &'static str,
     resources: &'static [&'static str],
-    /// The name of the node that the object belongs to, in CEL.
+    /// Name of the node that the object belongs to, in CEL.
     node: &'static str,
-    /// What it is called, in CEL.
-    what: &'static str,
-    /// Of the object itself, only these annotations may change; anything, when `None`.
+    /// Description of the object for messages, in CEL.
+    description: &'static str,
+    /// Annotations of the object that may be changed; `None` allows any change.
     annotations: Option<&'static [&'static str]>,
 }
 
-const SUBJECTS: [Subject; 3] = [
-    Subject {
+const SCOPED_RESOURCES: [ScopedResource; 3] = [
+    ScopedResource {
         policy: "vfleet-agent-node-states",
         accounts: &[Account::Agent],
         group: "sriovnetwork.openshift.io",
         version: "v1",
         resources: &["sriovnetworknodestates", "sriovnetworknodestates/status"],
         node: "variables.touched.metadata.name",
-        what: "'the node state '",
+        description: "'the node state '",
         annotations: Some(&[DESIRED_DRAIN_STATE, USE_EXTERNAL_DRAINER]),
     },
-    Subject {
+    ScopedResource {
         policy: "vfleet-agent-nodes",
         accounts: &[Account::Agent],
         group: "",
         version: "v1",
         resources: &["nodes"],
         node: "variables.touched.metadata.name",
-        what: "'the node '",
+        description: "'the node '",
         annotations: Some(&[DESIRED_DRAIN_STATE, NODE_DRAIN_STATE]),
     },
-    Subject {
+    ScopedResource {
         policy: "vfleet-agent-pods",
         accounts: &[Account::Agent, Account::DevicePlugin],
         group: "",
         version: "v1",
         resources: &["pods", "pods/status"],
         node: "has(variables.touched.spec.nodeName) ? variables.touched.spec.nodeName : ''",
-        what: "'a pod on node '",
+        description: "'a pod on node '",
         annotations: None,
     },
 ];
 
-/// The policies and their bindings.
+/// Returns the policies and their bindings.
 pub(super) fn policies(namespace: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
-    for subject in &SUBJECTS {
-        objects.push(object(&policy(subject, namespace))?);
-        objects.push(object(&binding(subject, namespace))?);
+    for resource in &SCOPED_RESOURCES {
+        objects.push(object(&policy(resource, namespace))?);
+        objects.push(object(&binding(resource, namespace))?);
     }
     Ok(objects)
 }
 
-fn policy(subject: &Subject, namespace: &str) -> ValidatingAdmissionPolicy {
+fn policy(resource: &ScopedResource, namespace: &str) -> ValidatingAdmissionPolicy {
     let user = |account: &Account| format!("'system:serviceaccount:{namespace}:{}'", account.name());
-    let users: Vec<_> = subject.accounts.iter().map(user).collect();
+    let users: Vec<_> = resource.accounts.iter().map(user).collect();
     let mut variables = vec![
         variable("touched", "request.operation == 'CREATE' ? object : oldObject"),
-        variable("belongsTo", subject.node),
+        variable("belongsTo", resource.node),
         variable(
             "asks",
             &format!(
@@ -91,23 +91,23 @@ fn policy(subject: &Subject, namespace: &str) -> ValidatingAdmissionPolicy {
             ),
         ),
     ];
-    let mut validations = of_its_own_node(subject);
-    if let Some(annotations) = subject.annotations {
+    let mut validations = own_node_validations(resource);
+    if let Some(annotations) = resource.annotations {
         let of = |which| format!("has({which}.metadata.annotations) ? {which}.metadata.annotations : {{}}");
-        // Both are there only then.
+        // Only updates have both objects.
         let of_an_update = |which| format!("request.operation == 'UPDATE' ? ({}) : {{}}", of(which));
         variables.push(variable("before", &of_an_update("oldObject")));
         variables.push(variable("after", &of_an_update("object")));
-        validations.extend(nothing_but(annotations, subject));
+        validations.extend(annotation_validations(annotations, resource));
     }
     let spec = ValidatingAdmissionPolicySpec {
         failure_policy: Some("Fail".to_owned()),
         match_constraints: Some(MatchResources {
             resource_rules: Some(vec![NamedRuleWithOperations {
-                api_groups: Some(words(&[subject.group])),
-                api_versions: Some(words(&[subject.version])),
-                operations: Some(words(&["CREATE", "UPDATE", "DELETE"])),
-                resources: Some(words(subject.resources)),
+                api_groups: Some(to_strings(&[resource.group])),
+                api_versions: Some(to_strings(&[resource.version])),
+                operations: Some(to_strings(&["CREATE", "UPDATE", "DELETE"])),
+                resources: Some(to_strings(resource.resources)),
                 ..Default::default()
             }]),
             ..Default::default()
@@ -121,19 +121,19 @@ fn policy(subject: &Subject, namespace: &str) -> ValidatingAdmissionPolicy {
         ..Default::default()
     };
     ValidatingAdmissionPolicy {
-        metadata: cluster_wide(subject.policy, namespace),
+        metadata: cluster_wide(resource.policy, namespace),
         spec: Some(spec),
         ..Default::default()
     }
 }
 
-fn of_its_own_node(subject: &Subject) -> Vec<Validation> {
-    let without_node = "the agent's token does not say on which node it runs: only a token that is bound to the \
-                        agent's pod may write";
+fn own_node_validations(resource: &ScopedResource) -> Vec<Validation> {
+    let without_node =
+        "the agent's token does not contain its node: use a token that is bound to the agent's pod";
     let of_another = format!(
         "'the agent of node ' + variables.asks + ' may not write ' + {} + variables.belongsTo + \
          ': an agent writes only what belongs to its own node'",
-        subject.what
+        resource.description
     );
     vec![
         Validation { message: Some(without_node.to_owned()), ..validation("variables.asks != ''") },
@@ -144,14 +144,14 @@ fn of_its_own_node(subject: &Subject) -> Vec<Validation> {
     ]
 }
 
-/// Nothing of the object changes but these annotations.
-fn nothing_but(annotations: &[&str], subject: &Subject) -> Vec<Validation> {
+/// Returns validations that only these annotations of the object are changed.
+fn annotation_validations(annotations: &[&str], resource: &ScopedResource) -> Vec<Validation> {
     let names: Vec<_> = annotations.iter().map(|name| format!("'{name}'")).collect();
     let names = names.join(", ");
     let refused = format!(
         "'the agent of node ' + variables.asks + ' may change nothing of ' + {} + variables.belongsTo + \
          ' but its status and the annotations {}'",
-        subject.what,
+        resource.description,
         annotations.join(" and ")
     );
     let same = |field: &str| format!("object.{field} == oldObject.{field}");
@@ -176,12 +176,12 @@ fn validation(expression: &str) -> Validation {
     }
 }
 
-fn binding(subject: &Subject, namespace: &str) -> ValidatingAdmissionPolicyBinding {
-    let metadata = cluster_wide(subject.policy, namespace);
+fn binding(resource: &ScopedResource, namespace: &str) -> ValidatingAdmissionPolicyBinding {
+    let metadata = cluster_wide(resource.policy, namespace);
     ValidatingAdmissionPolicyBinding {
         spec: Some(ValidatingAdmissionPolicyBindingSpec {
             policy_name: metadata.name.clone(),
-            validation_actions: Some(words(&["Deny"])),
+            validation_actions: Some(to_strings(&["Deny"])),
             ..Default::default()
         }),
         metadata,

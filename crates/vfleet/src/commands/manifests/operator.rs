@@ -1,4 +1,4 @@
-//! The Deployment of the operator.
+//! Deployment of the operator.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
-use vfleet_operator::rights::Account;
+use vfleet_operator::permissions::Account;
 
 use super::rbac::object;
-use super::{named, words};
+use super::{named, to_strings};
 
 pub(super) const METRICS_PORT: i32 = 8080;
 const HEALTH_PORT: i32 = 8081;
 pub(super) const WEBHOOK_PORT: i32 = 9443;
-/// The name of the port that webhooks are served at.
+/// Name of the webhook port.
 pub(super) const WEBHOOK_PORT_NAME: &str = "webhook";
-/// Nobody in particular, by convention.
+/// User and group id of an unprivileged user.
 const NOBODY: i64 = 65532;
 
-/// The Deployment, and the budget that keeps a drain from ending both replicas at once.
+/// Returns the Deployment, and a disruption budget that keeps one replica during drains.
 pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Value>> {
     let metadata = named(Account::Operator.name(), namespace);
     let deployment = Deployment {
@@ -34,7 +34,7 @@ pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Val
         spec: Some(DeploymentSpec {
             replicas: Some(2),
             selector: selector(),
-            strategy: Some(one_after_the_other()),
+            strategy: Some(update_strategy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta { labels: Some(labels()), ..Default::default() }),
                 spec: Some(pod(image)),
@@ -48,7 +48,7 @@ pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Val
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
             selector: Some(selector()),
-            // Replicas that wait for a certificate must not keep their nodes from being drained.
+            // Replicas that wait for a certificate must not block drains of their nodes.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..Default::default()
         }),
@@ -57,18 +57,19 @@ pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Val
     Ok(vec![object(&deployment)?, object(&budget)?])
 }
 
-/// The labels of the operator's pods.
+/// Returns the labels of the operator's pods.
 pub(super) fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("app".to_owned(), Account::Operator.name().to_owned())])
 }
 
-/// Selector of the operator's pods.
+/// Returns the selector of the operator's pods.
 pub(super) fn selector() -> LabelSelector {
     LabelSelector { match_labels: Some(labels()), ..Default::default() }
 }
 
-/// No surge: with two nodes, a third replica would find no node of its own.
-fn one_after_the_other() -> DeploymentStrategy {
+/// Returns a strategy that replaces one replica after the other, without surge: with two nodes, a third replica would
+/// have no node of its own.
+fn update_strategy() -> DeploymentStrategy {
     DeploymentStrategy {
         type_: Some("RollingUpdate".to_owned()),
         rolling_update: Some(RollingUpdateDeployment {
@@ -98,7 +99,7 @@ fn pod(image: &str) -> PodSpec {
         topology_spread_constraints: Some(vec![TopologySpreadConstraint {
             max_skew: 1,
             topology_key: "kubernetes.io/hostname".to_owned(),
-            // A cluster of one node runs both there.
+            // A cluster with one node runs both replicas there.
             when_unsatisfiable: "ScheduleAnyway".to_owned(),
             label_selector: Some(selector()),
             ..Default::default()
@@ -116,8 +117,8 @@ fn container(image: &str) -> Container {
     Container {
         name: Account::Operator.name().to_owned(),
         image: Some(image.to_owned()),
-        command: Some(words(&["/usr/bin/vfleet"])),
-        args: Some(words(&["operator"])),
+        command: Some(to_strings(&["/usr/bin/vfleet"])),
+        args: Some(to_strings(&["operator"])),
         env: Some(vec![field("NAMESPACE", "metadata.namespace"), field("POD_NAME", "metadata.name")]),
         ports: Some(vec![
             port("metrics", METRICS_PORT),
@@ -136,7 +137,7 @@ fn container(image: &str) -> Container {
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities { drop: Some(words(&["ALL"])), ..Default::default() }),
+            capabilities: Some(Capabilities { drop: Some(to_strings(&["ALL"])), ..Default::default() }),
             ..Default::default()
         }),
         ..Default::default()

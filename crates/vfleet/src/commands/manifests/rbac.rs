@@ -1,4 +1,4 @@
-//! Accounts and roles, from the one list of rights.
+//! Service accounts and roles, from the list of permissions in the operator.
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -9,38 +9,40 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 use vfleet_api::keys::INSTALLATION_LABEL;
-use vfleet_operator::rights::{
-    Account, EXTERNAL_DRAINER_ROLE, FOR_EXTERNAL_DRAINER, OWN_NAMESPACE, RIGHTS, Right, Scope,
+use vfleet_operator::permissions::{
+    Account, EXTERNAL_DRAINER_PERMISSIONS, EXTERNAL_DRAINER_ROLE, OWN_NAMESPACE, PERMISSIONS, Permission,
+    Scope,
 };
 
-use super::{cluster_wide, named, words};
+use super::{cluster_wide, named, to_strings};
 
-/// The namespace, and the accounts that a real cluster needs. The device plugin's account itself is made by the
-/// operator, when it is wanted.
+/// Returns the namespace, and the accounts that a real cluster needs. The operator creates the account of the device
+/// plugin when it deploys it.
 pub(super) fn for_installation(namespace: &str) -> anyhow::Result<Vec<Value>> {
-    let mut objects = vec![object(&home(namespace))?];
+    let mut objects = vec![object(&namespace_object(namespace))?];
     for account in [Account::Operator, Account::Agent] {
         objects.extend(for_account(account, namespace)?);
     }
-    objects.extend(usual_roles(Account::DevicePlugin, namespace)?);
+    objects.extend(account_roles(Account::DevicePlugin, namespace)?);
     Ok(objects)
 }
 
-/// What agents may do as well where somebody else drains nodes.
+/// Returns the additional roles of agents for an external drainer.
 pub(super) fn for_external_drainer(namespace: &str) -> anyhow::Result<Vec<Value>> {
-    roles(EXTERNAL_DRAINER_ROLE, FOR_EXTERNAL_DRAINER, Account::Agent, namespace)
+    roles(EXTERNAL_DRAINER_ROLE, EXTERNAL_DRAINER_PERMISSIONS, Account::Agent, namespace)
 }
 
-/// An account with its rights.
+/// Returns an account with its roles.
 pub(super) fn for_account(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
     let service_account = ServiceAccount { metadata: named(account.name(), namespace), ..Default::default() };
     let mut objects = vec![object(&service_account)?];
-    objects.extend(usual_roles(account, namespace)?);
+    objects.extend(account_roles(account, namespace)?);
     Ok(objects)
 }
 
-/// Agents are privileged: they change the machine that they run on. No other operator judges what is in here.
-fn home(namespace: &str) -> Namespace {
+/// Returns the namespace. Agents are privileged, since they change the machine. The label makes webhooks of other
+/// installations ignore the namespace.
+fn namespace_object(namespace: &str) -> Namespace {
     let levels = ["enforce", "audit", "warn"];
     let label = |level| (format!("pod-security.kubernetes.io/{level}"), "privileged".to_owned());
     let installation = (INSTALLATION_LABEL.to_owned(), namespace.to_owned());
@@ -54,12 +56,17 @@ fn home(namespace: &str) -> Namespace {
     }
 }
 
-fn usual_roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
-    roles(account.role_name(), RIGHTS, account, namespace)
+fn account_roles(account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
+    roles(account.role_name(), PERMISSIONS, account, namespace)
 }
 
-/// Roles of this name with those of `rights` that are the account's, and their bindings.
-fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> anyhow::Result<Vec<Value>> {
+/// Returns roles with those of `permissions` that belong to the account, and their bindings.
+fn roles(
+    name: &str,
+    permissions: &[Permission],
+    account: Account,
+    namespace: &str,
+) -> anyhow::Result<Vec<Value>> {
     let subjects = Some(vec![Subject {
         kind: "ServiceAccount".to_owned(),
         name: account.name().to_owned(),
@@ -67,7 +74,7 @@ fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> any
         ..Default::default()
     }]);
     let mut objects = Vec::new();
-    if let Some(rules) = rules(rights, account, Scope::Cluster, namespace) {
+    if let Some(rules) = rules(permissions, account, Scope::Cluster, namespace) {
         let metadata = cluster_wide(name, namespace);
         let role_ref = role_ref("ClusterRole", &metadata);
         objects.push(object(&ClusterRole {
@@ -77,7 +84,7 @@ fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> any
         })?);
         objects.push(object(&ClusterRoleBinding { metadata, role_ref, subjects: subjects.clone() })?);
     }
-    if let Some(rules) = rules(rights, account, Scope::OwnNamespace, namespace) {
+    if let Some(rules) = rules(permissions, account, Scope::OwnNamespace, namespace) {
         let metadata = named(name, namespace);
         let role_ref = role_ref("Role", &metadata);
         objects.push(object(&Role { metadata: metadata.clone(), rules: Some(rules) })?);
@@ -86,20 +93,27 @@ fn roles(name: &str, rights: &[Right], account: Account, namespace: &str) -> any
     Ok(objects)
 }
 
-/// `None` when there are none.
-fn rules(rights: &[Right], account: Account, scope: Scope, namespace: &str) -> Option<Vec<PolicyRule>> {
-    let given = rights.iter().filter(|right| right.scope == scope && right.accounts.contains(&account));
-    let rules: Vec<_> = given.map(|right| rule(right, namespace)).collect();
+/// Returns the rules for the account and scope; `None` when there are none.
+fn rules(
+    permissions: &[Permission],
+    account: Account,
+    scope: Scope,
+    namespace: &str,
+) -> Option<Vec<PolicyRule>> {
+    let given = permissions
+        .iter()
+        .filter(|permission| permission.scope == scope && permission.accounts.contains(&account));
+    let rules: Vec<_> = given.map(|permission| rule(permission, namespace)).collect();
     (!rules.is_empty()).then_some(rules)
 }
 
-fn rule(right: &Right, namespace: &str) -> PolicyRule {
+fn rule(permission: &Permission, namespace: &str) -> PolicyRule {
     let named = |name: &&str| name.replace(OWN_NAMESPACE, namespace);
     PolicyRule {
-        api_groups: Some(words(&[right.group])),
-        resources: Some(words(right.resources)),
-        resource_names: (!right.names.is_empty()).then(|| right.names.iter().map(named).collect()),
-        verbs: words(right.verbs),
+        api_groups: Some(to_strings(&[permission.group])),
+        resources: Some(to_strings(permission.resources)),
+        resource_names: (!permission.names.is_empty()).then(|| permission.names.iter().map(named).collect()),
+        verbs: to_strings(permission.verbs),
         ..Default::default()
     }
 }
@@ -112,7 +126,7 @@ fn role_ref(kind: &str, role: &ObjectMeta) -> RoleRef {
     }
 }
 
-/// Any object as plain data.
+/// Returns an object as JSON.
 pub(super) fn object(object: &impl Serialize) -> anyhow::Result<Value> {
-    serde_json::to_value(object).context("cannot write an object")
+    serde_json::to_value(object).context("cannot serialize an object")
 }

@@ -1,31 +1,33 @@
-//! How `vfleet node` ends.
+//! Exit status of `vfleet node`.
 
 use std::process::ExitCode;
 
 use serde::Serialize;
 
-/// What the exit status says.
+/// Exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Exit {
-    /// All is as wanted, or would be.
+pub(crate) enum ExitStatus {
+    /// All cards are configured, or would be.
     Done,
-    /// Something failed, cannot be, cannot be read, or is not as it was last wanted.
+    /// A step failed, a policy cannot be followed, a card cannot be read, or a card differs from its last
+    /// configuration.
     Failed,
-    /// Nothing was done: somebody would be disturbed.
+    /// No step was executed: the disruption is not allowed.
     Refused,
-    /// The machine restarts, and is not as wanted before that.
-    Restarting,
+    /// The machine reboots, and is not configured before that.
+    #[serde(rename = "restarting")]
+    Rebooting,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        // 2 is for mistakes on the command line.
+impl From<ExitStatus> for ExitCode {
+    fn from(exit: ExitStatus) -> Self {
+        // clap uses 2 for an invalid command line.
         Self::from(match exit {
-            Exit::Done => 0,
-            Exit::Failed => 1,
-            Exit::Refused => 3,
-            Exit::Restarting => 4,
+            ExitStatus::Done => 0,
+            ExitStatus::Failed => 1,
+            ExitStatus::Refused => 3,
+            ExitStatus::Rebooting => 4,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The machine that a command is about.
+//! Machine that a command reads or changes.
 
 use std::net::{AddrParseError, IpAddr};
 use std::path::PathBuf;
@@ -6,42 +6,56 @@ use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
 use vfleet_host::{Host, HostRoot, LinuxHost, MachineLock, SimHost};
-use vfleet_plan::PROTECTION;
+use vfleet_plan::DEFAULT_PROTECTION_TIME;
 
 use crate::commands::agent::read_machine;
 
-/// How long cards may take to appear while a machine boots.
-const CARDS_DEADLINE: Duration = Duration::from_mins(1);
+/// Longest time that cards may take to appear while a machine boots.
+const CARD_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Which machine.
+/// Options that select the machine.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Machine")]
 pub(super) struct MachineArguments {
-    /// Where the host's file tree is mounted.
-    #[arg(long, default_value = "/")]
+    /// Directory where the root file system of the host is mounted
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     host_root: PathBuf,
-    /// Try it on a simulated machine, described by this YAML file, which is gone when the command ends.
+    /// Use a simulated machine, described by this YAML file, for the duration of the command
     #[arg(long, value_name = "FILE", conflicts_with = "host_root")]
     sim: Option<PathBuf>,
-    /// The machine's own addresses, separated by commas: reports tell them from others. Every card that carries an address
-    /// is protected.
-    #[arg(long, value_name = "ADDRESSES", env = agent_environment::HOST_IPS, default_value = "", value_parser = addresses)]
+    /// Addresses of the machine, separated by commas
+    ///
+    /// Reports name them. Cards with any address are protected.
+    #[arg(
+        long,
+        value_name = "ADDRESSES",
+        env = agent_environment::HOST_IPS,
+        default_value = "",
+        hide_default_value = true,
+        value_parser = parse_addresses
+    )]
     host_ips: Addresses,
-    /// How long a card that the machine itself used stays protected after that was last seen.
-    #[arg(long, value_name = "SECONDS", env = agent_environment::HOST_PROTECTION_SECONDS, default_value_t = PROTECTION.as_secs())]
+    /// Seconds that a card stays protected after the machine last used it
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = agent_environment::HOST_PROTECTION_SECONDS,
+        default_value_t = DEFAULT_PROTECTION_TIME.as_secs()
+    )]
     host_protection_seconds: u64,
 }
 
-/// Addresses, separated by commas.
+/// List of addresses.
 #[derive(Clone)]
 struct Addresses(Vec<IpAddr>);
 
-fn addresses(text: &str) -> Result<Addresses, AddrParseError> {
+fn parse_addresses(text: &str) -> Result<Addresses, AddrParseError> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     Ok(Addresses(words.map(str::parse).collect::<Result<_, _>>()?))
 }
 
 impl MachineArguments {
-    /// The machine, in order to change it, and the lock that keeps others from that. `command` is what they are told.
+    /// Opens the machine for changes, and locks it. `command` names the holder of the lock to other programs.
     pub(super) fn open_to_change(
         &self,
         command: &str,
@@ -49,15 +63,17 @@ impl MachineArguments {
         if self.sim.is_some() {
             return Ok((self.open()?, None));
         }
-        // Said once here, instead of by every step.
+        // Reported once here, instead of by every step.
         if !nix::unistd::geteuid().is_root() {
-            anyhow::bail!("changing this machine takes root: run it with sudo, or try it with --sim");
+            anyhow::bail!(
+                "changing this machine needs root: run the command with sudo, or try it with --sim"
+            );
         }
         let lock = MachineLock::for_run_without_agent(&HostRoot::new(&self.host_root), command)?;
         Ok((self.open()?, Some(lock)))
     }
 
-    /// The machine.
+    /// Opens the machine.
     pub(super) fn open(&self) -> anyhow::Result<Box<dyn Host>> {
         Ok(match &self.sim {
             Some(file) => Box::new(SimHost::new(&read_machine(file)?, "node")?),
@@ -65,9 +81,9 @@ impl MachineArguments {
         })
     }
 
-    /// How long cards that are not there may still come. A simulated machine is what it is.
-    pub(super) const fn patience(&self) -> Duration {
-        if self.sim.is_some() { Duration::ZERO } else { CARDS_DEADLINE }
+    /// Returns how long to wait for missing cards. A simulated machine does not change by itself.
+    pub(super) const fn card_timeout(&self) -> Duration {
+        if self.sim.is_some() { Duration::ZERO } else { CARD_TIMEOUT }
     }
 
     fn this_machine(&self) -> LinuxHost {

@@ -1,4 +1,4 @@
-//! Policies from a file, and what they want of this machine.
+//! Policies from a file, and the desired state that they request for this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 use vfleet_plan::admission::Severity;
 use vfleet_plan::standalone::{PolicyFile, StandalonePlan, plan_standalone};
-use vfleet_plan::{HostFacts, NamedPolicy, PfVerdict, PolicyAnswer, selects_node, why_not_node};
+use vfleet_plan::{HostFacts, NamedPolicy, PfOutcome, PolicyEvaluation, find_node_mismatch, selects_node};
 
 use super::report::{FindingLine, PolicyLine};
 
@@ -17,31 +17,31 @@ const API_VERSION: &str = "sriovnetwork.openshift.io/v1";
 const KIND: &str = "SriovNetworkNodePolicy";
 const LIST_KIND: &str = "SriovNetworkNodePolicyList";
 
-/// Policies, and the labels of the machine.
+/// Policies of a file, and the labels of the machine.
 #[derive(Debug, Default)]
-pub(super) struct Source {
+pub(super) struct PolicySource {
     policies: BTreeMap<String, SriovNetworkNodePolicySpec>,
-    /// Policies that are there and cannot be read, and why.
+    /// Policies that cannot be read, with the error.
     unreadable: BTreeMap<String, String>,
     labels: BTreeMap<String, String>,
-    /// What one should know.
+    /// Notes for the user.
     notes: Vec<String>,
 }
 
-/// What policies want of this machine.
-pub(super) struct Wish {
-    /// What it shall be like.
+/// Policies, evaluated for this machine.
+pub(super) struct EvaluatedPolicies {
+    /// Desired state of the machine.
     pub(super) spec: SriovNetworkNodeStateSpec,
-    /// What each policy is told.
+    /// Result of each policy.
     pub(super) policies: Vec<PolicyLine>,
-    /// What a cluster's admission would say of each.
+    /// Findings of a cluster's admission.
     pub(super) findings: Vec<FindingLine>,
-    /// What one should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// `KEY=VALUE`.
-pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+/// Parses `KEY=VALUE`.
+pub(crate) fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("{text} is not KEY=VALUE"))?;
     if key.is_empty() {
         return Err(format!("{text} has no key"));
@@ -49,21 +49,21 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Returns what the policies in `text` want of the machine `facts`, which has these labels.
-pub(crate) fn wanted_spec(
+/// Returns the desired state that the policies in `text` request for the machine `facts` with these labels.
+pub(crate) fn desired_spec(
     text: &str,
     labels: &[(String, String)],
     facts: &HostFacts,
 ) -> anyhow::Result<SriovNetworkNodeStateSpec> {
-    Ok(Source::parse(text, labels)?.wish(facts).spec)
+    Ok(PolicySource::parse(text, labels)?.evaluate(facts).spec)
 }
 
-impl Source {
-    /// The policies in `file`, for a machine with these labels.
+impl PolicySource {
+    /// Reads the policies in `file`, for a machine with these labels.
     pub(super) fn read(file: &Path, labels: &[(String, String)]) -> anyhow::Result<Self> {
         let text = if file == Path::new("-") {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
+            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
             text
         } else {
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
@@ -72,7 +72,7 @@ impl Source {
             .with_context(|| format!("{} is not a file of policies", file.display()))?;
         if source.policies.is_empty() && source.unreadable.is_empty() {
             bail!(
-                "{}: there is no policy in it: `vfleet node reset` gives back what is ours",
+                "{} contains no policy: use `vfleet node reset` to reset all PFs that vfleet configured",
                 file.display()
             );
         }
@@ -80,7 +80,7 @@ impl Source {
     }
 
     pub(super) fn parse(text: &str, labels: &[(String, String)]) -> anyhow::Result<Self> {
-        // It says all that its causes say.
+        // The text of the error contains its causes.
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| anyhow!("{error}"))?;
         let mut source = Self { labels: labels.iter().cloned().collect(), ..Self::default() };
         for (number, document) in (1..).zip(documents) {
@@ -97,34 +97,33 @@ impl Source {
         if document.is_null() {
             return Ok(());
         }
-        // As `kubectl get -o yaml` writes them.
+        // Lists as `kubectl get -o yaml` writes them.
         if let ("List" | LIST_KIND, Some(Value::Array(items))) = (kind.as_str(), document.get("items")) {
             return items.iter().try_for_each(|item| self.add(item.clone()));
         }
         match kind.as_str() {
             KIND => {}
-            "" => bail!("it has no kind: only {KIND} and lists of it are possible"),
-            _ => bail!("its kind is {kind:?}: only {KIND} and lists of it are possible"),
+            "" => bail!("kind is missing: only {KIND} and lists of it are supported"),
+            _ => bail!("kind is {kind:?}: only {KIND} and lists of it are supported"),
         }
         match document.get("apiVersion").and_then(Value::as_str) {
             None | Some(API_VERSION) => {}
-            Some(other) => bail!("its apiVersion is {other:?}: only {API_VERSION} is possible"),
+            Some(other) => bail!("apiVersion is {other:?}: only {API_VERSION} is supported"),
         }
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
         if name.is_empty() {
-            bail!("it has no metadata.name");
+            bail!("metadata.name is missing");
         }
         if self.policies.contains_key(&name) || self.unreadable.contains_key(&name) {
-            bail!("policy {name} is there twice: give each its own name");
+            bail!("policy {name} occurs twice: give each policy its own name");
         }
         let written = document.get("spec").cloned().unwrap_or_default();
         match serde_json::from_value::<SriovNetworkNodePolicy>(document) {
             Ok(policy) => {
-                let unknown = unknown("spec", &written, &serde_json::to_value(&policy.spec)?);
+                let unknown = find_unknown("spec", &written, &serde_json::to_value(&policy.spec)?);
                 if !unknown.is_empty() {
-                    let unknown = unknown.join(" and ");
-                    self.notes
-                        .push(format!("{unknown} of {name} does not count: no policy has such a field"));
+                    let unknown = unknown.join(", ");
+                    self.notes.push(format!("ignored unknown fields of policy {name}: {unknown}"));
                 }
                 self.policies.insert(name, policy.spec);
             }
@@ -133,7 +132,7 @@ impl Source {
         Ok(())
     }
 
-    /// There is no node object, and so no labels that a policy could mean.
+    /// Clears all node selectors: without a cluster there is no Node object with labels.
     fn ignore_node_selectors(&mut self) {
         let mut ignored = Vec::new();
         for (name, spec) in &mut self.policies {
@@ -143,46 +142,50 @@ impl Source {
         }
         if !ignored.is_empty() {
             self.notes.push(format!(
-                "nodeSelector of {} does not count: without --label every policy is for this machine",
+                "ignored nodeSelector of {}: without --label every policy applies to this machine",
                 ignored.join(", ")
             ));
         }
     }
 
-    /// The policies that are for this machine.
+    /// Returns the policies whose nodeSelector matches this machine.
     pub(super) fn for_this_machine(&self) -> impl Iterator<Item = NamedPolicy<'_>> {
         let all = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec });
         all.filter(|policy| selects_node(policy, &self.labels))
     }
 
-    /// What the policies want of the machine.
-    pub(super) fn wish(&self, facts: &HostFacts) -> Wish {
+    /// Evaluates the policies for the machine.
+    pub(super) fn evaluate(&self, facts: &HostFacts) -> EvaluatedPolicies {
         let policies: Vec<_> = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
         let unreadable: BTreeSet<String> = self.unreadable.keys().cloned().collect();
         let file = PolicyFile { policies: &policies, unreadable: &unreadable, labels: &self.labels };
         let plan = plan_standalone(&file, facts);
-        let mut lines = faults(&plan);
+        let mut lines = fault_lines(&plan);
         let unreadable = self.unreadable.iter();
         lines.extend(unreadable.map(|(name, error)| PolicyLine::at_fault(name, None, error.clone())));
-        lines.extend(plan.answers.iter().flat_map(answered));
+        lines.extend(plan.evaluations.iter().flat_map(evaluation_lines));
         for policy in &policies {
-            if let Some(rule) = why_not_node(policy, &self.labels) {
-                lines.push(PolicyLine::not_selected(policy.name, None, rule.to_string()));
+            if let Some(mismatch) = find_node_mismatch(policy, &self.labels) {
+                lines.push(PolicyLine::not_selected(policy.name, None, mismatch.to_string()));
             }
         }
         lines.sort_by(|a, b| a.policy.cmp(&b.policy));
         let kept = plan.kept.iter().map(ToString::to_string);
-        Wish {
+        EvaluatedPolicies {
             spec: plan.spec,
             policies: lines,
-            findings: plan.findings.iter().map(|(policy, one)| FindingLine::new(policy, one)).collect(),
+            findings: plan
+                .findings
+                .iter()
+                .map(|(policy, finding)| FindingLine::new(policy, finding))
+                .collect(),
             notes: self.notes.iter().cloned().chain(kept).collect(),
         }
     }
 }
 
-/// Policies that cannot be followed: refused by admission, or with a card that is not there.
-fn faults(plan: &StandalonePlan) -> Vec<PolicyLine> {
+/// Returns policies that cannot be followed: refused by admission, or with a missing card.
+fn fault_lines(plan: &StandalonePlan) -> Vec<PolicyLine> {
     let refusals = plan
         .findings
         .iter()
@@ -193,13 +196,13 @@ fn faults(plan: &StandalonePlan) -> Vec<PolicyLine> {
     });
     let missing = plan.missing.iter();
     let missing =
-        missing.map(|one| PolicyLine::at_fault(&one.policy, Some(one.card.clone()), one.to_string()));
+        missing.map(|card| PolicyLine::at_fault(&card.policy, Some(card.card.clone()), card.to_string()));
     refusals.chain(missing).collect()
 }
 
-/// What of `written` is not in what was read of it, by path: a slip of the pen should not go unnoticed.
-fn unknown(path: &str, written: &Value, read: &Value) -> Vec<String> {
-    // Pairs that the user names.
+/// Returns the paths of fields in `written` that are not in `read`, to find misspelled fields.
+fn find_unknown(path: &str, written: &Value, read: &Value) -> Vec<String> {
+    // The user chooses the keys of a nodeSelector.
     let is_free = path == "spec.nodeSelector";
     let fields = written.as_object().filter(|_| !is_free).into_iter().flatten();
     fields
@@ -208,36 +211,36 @@ fn unknown(path: &str, written: &Value, read: &Value) -> Vec<String> {
             let path = format!("{path}.{name}");
             match read.get(name) {
                 None => vec![path],
-                Some(read) => unknown(&path, value, read),
+                Some(read) => find_unknown(&path, value, read),
             }
         })
         .collect()
 }
 
-/// What is of interest of an answer: the PFs that it selects, or why it selects none.
-fn answered(answer: &PolicyAnswer) -> Vec<PolicyLine> {
-    let selects = answer.selects();
-    let is_told = |verdict: &PfVerdict| !selects || !matches!(verdict, PfVerdict::NotSelected(_));
-    let told = answer.pfs.iter().filter(|pf| is_told(&pf.verdict));
-    let mut lines: Vec<_> = told
+/// Returns lines about the PFs that a policy selects, or about why it selects none.
+fn evaluation_lines(evaluation: &PolicyEvaluation) -> Vec<PolicyLine> {
+    let selects = evaluation.selects();
+    let is_listed = |outcome: &PfOutcome| !selects || !matches!(outcome, PfOutcome::NotSelected(_));
+    let listed = evaluation.pfs.iter().filter(|pf| is_listed(&pf.outcome));
+    let mut lines: Vec<_> = listed
         .map(|pf| {
             let name = pf.name.clone().unwrap_or_else(|| pf.pci_address.to_string());
-            let text = pf.verdict.to_string();
-            match &pf.verdict {
-                PfVerdict::NotSelected(_) => PolicyLine::not_selected(&answer.policy, Some(name), text),
-                verdict if verdict.is_as_asked() => {
-                    PolicyLine::selected(&answer.policy, Some(name), "selected".to_owned())
+            let text = pf.outcome.to_string();
+            match &pf.outcome {
+                PfOutcome::NotSelected(_) => PolicyLine::not_selected(&evaluation.policy, Some(name), text),
+                outcome if outcome.is_satisfied() => {
+                    PolicyLine::selected(&evaluation.policy, Some(name), "selected".to_owned())
                 }
-                PfVerdict::Selected { .. } => PolicyLine::selected(&answer.policy, Some(name), text),
-                PfVerdict::Invalid(_) | PfVerdict::Undecided(_) => {
-                    PolicyLine::at_fault(&answer.policy, Some(name), text)
+                PfOutcome::Selected { .. } => PolicyLine::selected(&evaluation.policy, Some(name), text),
+                PfOutcome::Invalid(_) | PfOutcome::Undecided(_) => {
+                    PolicyLine::at_fault(&evaluation.policy, Some(name), text)
                 }
             }
         })
         .collect();
-    if answer.pfs.is_empty() {
-        let text = "there is no network card that can have VFs".to_owned();
-        lines.push(PolicyLine::not_selected(&answer.policy, None, text));
+    if evaluation.pfs.is_empty() {
+        let text = "the machine has no network card that supports SR-IOV".to_owned();
+        lines.push(PolicyLine::not_selected(&evaluation.policy, None, text));
     }
     lines
 }
@@ -253,39 +256,43 @@ spec: { resourceName: r, numVfs: 2, nodeSelector: { role: x }, nicSelector: { pf
 ";
 
     #[test]
-    fn without_labels_every_policy_is_for_this_machine() {
-        let source = Source::parse(POLICY, &[]).unwrap();
+    fn without_labels_every_policy_applies_to_this_machine() {
+        let source = PolicySource::parse(POLICY, &[]).unwrap();
         assert!(source.policies["a"].node_selector.is_empty());
-        assert!(source.notes[0].contains("nodeSelector of a does not count"), "{:?}", source.notes);
+        assert!(source.notes[0].contains("ignored nodeSelector of a"), "{:?}", source.notes);
         let labels = [("role".to_owned(), "y".to_owned())];
-        let source = Source::parse(POLICY, &labels).unwrap();
-        let wish = source.wish(&HostFacts::default());
-        assert_eq!(wish.policies.len(), 1);
-        assert!(wish.policies[0].says.contains("nodeSelector wants label role=x"), "{:?}", wish.policies);
+        let source = PolicySource::parse(POLICY, &labels).unwrap();
+        let evaluated = source.evaluate(&HostFacts::default());
+        assert_eq!(evaluated.policies.len(), 1);
+        assert!(
+            evaluated.policies[0].message.contains("nodeSelector needs label role=x"),
+            "{:?}",
+            evaluated.policies
+        );
     }
 
     #[test]
-    fn a_list_is_its_items_and_other_kinds_are_refused() {
+    fn a_list_is_read_and_other_kinds_are_refused() {
         let list = format!("kind: List\nitems:\n- {}", POLICY.trim().replace('\n', "\n  "));
-        assert_eq!(Source::parse(&list, &[]).unwrap().policies.len(), 1);
-        let error = Source::parse("kind: Pod\nmetadata: { name: a }", &[]).unwrap_err();
-        assert!(format!("{error:#}").contains("document 1: its kind is \"Pod\""), "{error:#}");
+        assert_eq!(PolicySource::parse(&list, &[]).unwrap().policies.len(), 1);
+        let error = PolicySource::parse("kind: Pod\nmetadata: { name: a }", &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("document 1: kind is \"Pod\""), "{error:#}");
         let twice = format!("{POLICY}---\n{POLICY}");
-        assert!(format!("{:#}", Source::parse(&twice, &[]).unwrap_err()).contains("there twice"));
+        assert!(format!("{:#}", PolicySource::parse(&twice, &[]).unwrap_err()).contains("occurs twice"));
     }
 
     #[test]
-    fn a_policy_that_cannot_be_read_is_said_to_be_and_the_others_count() {
+    fn a_policy_that_cannot_be_read_is_reported_and_the_others_are_used() {
         let bad = "kind: SriovNetworkNodePolicy\nmetadata: { name: b }\nspec: { numVfs: many }";
-        let source = Source::parse(&format!("{POLICY}---\n{bad}"), &[]).unwrap();
+        let source = PolicySource::parse(&format!("{POLICY}---\n{bad}"), &[]).unwrap();
         assert_eq!((source.policies.len(), source.unreadable.len()), (1, 1));
-        let wish = source.wish(&HostFacts::default());
-        assert!(wish.policies.iter().any(|line| line.policy == "b" && line.is_at_fault()));
+        let evaluated = source.evaluate(&HostFacts::default());
+        assert!(evaluated.policies.iter().any(|line| line.policy == "b" && line.is_at_fault()));
     }
 
     #[test]
     fn a_label_has_a_key() {
-        assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
-        assert!(label("a").is_err() && label("=b").is_err());
+        assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(parse_label("a").is_err() && parse_label("=b").is_err());
     }
 }

@@ -1,107 +1,110 @@
-//! What a command tells: for programs as it is, for people as tables.
+//! Report of a command: printed as JSON or as tables.
 
 use serde::Serialize;
-use vfleet_agent::apply::Outcome;
+use vfleet_agent::apply::ApplyOutcome;
 use vfleet_plan::admission::{Finding, Severity};
-use vfleet_plan::{HostFacts, Plan};
+use vfleet_plan::{Disruption, HostFacts, Plan};
 
-use super::exit::Exit;
+use super::exit::ExitStatus;
 
 pub(super) use card::{Card, Vf};
 
 mod card;
 
-/// All that a command tells.
+/// Report of a command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// How the command ends.
-    pub(super) exit: Exit,
-    /// What one should know.
+    /// Exit status of the command.
+    pub(super) exit: ExitStatus,
+    /// Notes for the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
-    /// What each policy is told.
+    /// Result of each policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) policies: Vec<PolicyLine>,
-    /// What a cluster's admission would say of each policy.
+    /// Findings of a cluster's admission for each policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) findings: Vec<FindingLine>,
-    /// What is to be done, or was to be.
+    /// Planned steps.
     pub(super) steps: Vec<StepLine>,
-    /// How much the steps disturb.
-    pub(super) disruption: &'static str,
-    /// What cannot be, or went wrong.
+    /// Worst disruption of the steps.
+    pub(super) disruption: Disruption,
+    /// Problems and failures.
     pub(super) problems: Vec<ProblemLine>,
-    /// Why nothing was done.
+    /// Reason why no step was executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<String>,
-    /// How many steps were executed; absent when none should be.
+    /// Number of executed steps; absent if none was to be executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) executed: Option<usize>,
-    /// The machine is about to restart.
-    pub(super) restarts: bool,
-    /// The cards: before, or afterwards when something was done.
+    /// The machine is about to reboot.
+    #[serde(rename = "restarts")]
+    pub(super) reboots: bool,
+    /// Cards, after the last executed step.
     pub(super) cards: Vec<Card>,
 }
 
-/// What a policy is told.
+/// Result of a policy, for one PF or for the whole machine.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PolicyLine {
     pub(super) policy: String,
-    /// The card that it is about; absent for the whole machine.
+    /// PF; absent for the whole machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pf: Option<String>,
-    verdict: Verdict,
-    pub(super) says: String,
+    verdict: PolicyVerdict,
+    #[serde(rename = "says")]
+    pub(super) message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Verdict {
+enum PolicyVerdict {
     Selected,
     NotSelected,
     AtFault,
 }
 
 impl PolicyLine {
-    fn new(policy: &str, pf: Option<String>, verdict: Verdict, says: String) -> Self {
-        Self { policy: policy.to_owned(), pf, verdict, says }
+    fn new(policy: &str, pf: Option<String>, verdict: PolicyVerdict, message: String) -> Self {
+        Self { policy: policy.to_owned(), pf, verdict, message }
     }
 
-    pub(super) fn selected(policy: &str, pf: Option<String>, says: String) -> Self {
-        Self::new(policy, pf, Verdict::Selected, says)
+    pub(super) fn selected(policy: &str, pf: Option<String>, message: String) -> Self {
+        Self::new(policy, pf, PolicyVerdict::Selected, message)
     }
 
-    pub(super) fn not_selected(policy: &str, pf: Option<String>, says: String) -> Self {
-        Self::new(policy, pf, Verdict::NotSelected, says)
+    pub(super) fn not_selected(policy: &str, pf: Option<String>, message: String) -> Self {
+        Self::new(policy, pf, PolicyVerdict::NotSelected, message)
     }
 
-    pub(super) fn at_fault(policy: &str, pf: Option<String>, says: String) -> Self {
-        Self::new(policy, pf, Verdict::AtFault, says)
+    pub(super) fn at_fault(policy: &str, pf: Option<String>, message: String) -> Self {
+        Self::new(policy, pf, PolicyVerdict::AtFault, message)
     }
 
-    /// Whether the policy selects something, or says that it does and cannot be followed.
+    /// Returns whether the policy selects a PF, also if it cannot be followed.
     pub(super) fn is_selecting(&self) -> bool {
-        self.verdict != Verdict::NotSelected
+        self.verdict != PolicyVerdict::NotSelected
     }
 
-    /// Whether the policy cannot be followed.
+    /// Returns whether the policy cannot be followed.
     pub(super) fn is_at_fault(&self) -> bool {
-        self.verdict == Verdict::AtFault
+        self.verdict == PolicyVerdict::AtFault
     }
 }
 
-/// What a cluster's admission would say of a policy.
+/// Finding of a cluster's admission for a policy.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FindingLine {
     pub(super) policy: String,
-    /// Whether the policy would be refused for it.
+    /// The policy would be refused.
     pub(super) refused: bool,
-    /// The field that is to be changed; empty for all of it.
+    /// Field to change; empty for the whole object.
     pub(super) field: String,
-    pub(super) says: String,
+    #[serde(rename = "says")]
+    pub(super) message: String,
 }
 
 impl FindingLine {
@@ -110,57 +113,58 @@ impl FindingLine {
             policy: policy.to_owned(),
             refused: finding.severity == Severity::Error,
             field: finding.field.clone(),
-            says: finding.message.clone(),
+            message: finding.message.clone(),
         }
     }
 }
 
-/// A step.
+/// Planned step.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StepLine {
     pub(super) step: String,
     pub(super) why: String,
-    pub(super) disruption: &'static str,
+    pub(super) disruption: Disruption,
 }
 
-/// Something that cannot be, or went wrong.
+/// Problem or failure.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProblemLine {
     pub(super) reason: &'static str,
-    pub(super) says: String,
+    #[serde(rename = "says")]
+    pub(super) message: String,
 }
 
 impl Report {
-    /// Of a machine, and of what is to be done on it.
+    /// Returns the report of a machine and its plan.
     pub(super) fn new(facts: &HostFacts, plan: &Plan) -> Self {
         let step = |planned: &vfleet_plan::PlannedStep| StepLine {
             step: planned.step.to_string(),
             why: planned.why.clone(),
-            disruption: planned.disruption.as_str(),
+            disruption: planned.disruption,
         };
         let problem = |problem: &vfleet_plan::Problem| ProblemLine {
             reason: problem.cause.reason(),
-            says: problem.to_string(),
+            message: problem.to_string(),
         };
         let problems: Vec<_> = plan.problems.iter().map(problem).collect();
         Self {
-            exit: if problems.is_empty() { Exit::Done } else { Exit::Failed },
+            exit: if problems.is_empty() { ExitStatus::Done } else { ExitStatus::Failed },
             notes: Vec::new(),
             policies: Vec::new(),
             findings: Vec::new(),
             steps: plan.steps.iter().map(step).collect(),
-            disruption: plan.disruption().as_str(),
+            disruption: plan.disruption(),
             problems,
             refused: None,
             executed: None,
-            restarts: false,
+            reboots: false,
             cards: card::cards(facts),
         }
     }
 
-    /// With what policies are told.
+    /// Adds the results of policies.
     pub(super) fn with_policies(
         mut self,
         policies: Vec<PolicyLine>,
@@ -168,32 +172,32 @@ impl Report {
         notes: Vec<String>,
     ) -> Self {
         (self.policies, self.findings, self.notes) = (policies, findings, notes);
-        self.exit = self.verdict();
+        self.exit = self.exit_status();
         self
     }
 
-    /// Nothing was done.
-    pub(super) fn refused(self, why: String) -> Self {
-        Self { exit: Exit::Refused, refused: Some(why), ..self }
+    /// Adds the reason why no step was executed.
+    pub(super) fn with_refusal(self, reason: String) -> Self {
+        Self { exit: ExitStatus::Refused, refused: Some(reason), ..self }
     }
 
-    /// The steps were executed, and this came of it.
-    pub(super) fn ended(mut self, outcome: &Outcome) -> Self {
+    /// Adds the outcome of the executed steps.
+    pub(super) fn with_outcome(mut self, outcome: &ApplyOutcome) -> Self {
         let failures = outcome.failures.iter();
         self.problems = failures
-            .map(|failure| ProblemLine { reason: failure.reason(), says: failure.to_string() })
+            .map(|failure| ProblemLine { reason: failure.reason(), message: failure.to_string() })
             .collect();
         self.executed = Some(outcome.executed);
-        self.restarts = outcome.reboots;
+        self.reboots = outcome.reboots;
         if let Some(facts) = &outcome.facts {
             self.cards = card::cards(facts);
         }
-        self.exit = if self.restarts { Exit::Restarting } else { self.verdict() };
+        self.exit = if self.reboots { ExitStatus::Rebooting } else { self.exit_status() };
         self
     }
 
-    fn verdict(&self) -> Exit {
+    fn exit_status(&self) -> ExitStatus {
         let is_fine = self.problems.is_empty() && !self.policies.iter().any(PolicyLine::is_at_fault);
-        if is_fine { Exit::Done } else { Exit::Failed }
+        if is_fine { ExitStatus::Done } else { ExitStatus::Failed }
     }
 }

@@ -1,63 +1,68 @@
-//! What a command tells, for people.
+//! Report of a command as tables.
 
 use std::fmt::Display;
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
-use super::exit::Exit;
+use super::exit::ExitStatus;
 use super::report::{Card, Report, Vf};
 
 const NONE: &str = "-";
 
-/// All of it, in the order in which one asks: the policies, what is done for them, what went wrong, the cards.
-pub(super) fn text(report: &Report) -> String {
+/// Returns the report: policies, findings, steps, problems, cards, VFs and a summary.
+pub(super) fn format_report(report: &Report) -> String {
     let mut parts: Vec<String> = report.notes.iter().map(|note| format!("note: {note}\n")).collect();
     parts.push(policies(report));
     parts.push(findings(report));
     parts.push(steps(report));
-    parts.extend(report.problems.iter().map(|problem| format!("{}: {}\n", problem.reason, problem.says)));
+    parts.extend(report.problems.iter().map(|problem| format!("{}: {}\n", problem.reason, problem.message)));
     parts.push(cards(&report.cards));
     parts.push(vfs(&report.cards));
-    parts.push(ending(report));
+    parts.push(summary(report));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
 
 fn policies(report: &Report) -> String {
     let rows = report.policies.iter().map(|line| {
-        let mark = if line.is_at_fault() { "AT FAULT: " } else { "" };
-        vec![line.policy.clone(), or_none(line.pf.as_ref()), format!("{mark}{}", line.says)]
+        let mark = if line.is_at_fault() { "FAULT: " } else { "" };
+        vec![line.policy.clone(), or_none(line.pf.as_ref()), format!("{mark}{}", line.message)]
     });
-    table(&["POLICY", "PF", "SAYS"], rows)
+    table(&["POLICY", "PF", "RESULT"], rows)
 }
 
-/// What is told of policies already is not told again. Policies for other machines do not fail here.
+/// Returns findings that are not listed as a result of their policy. Policies for other machines are not faults here.
 fn findings(report: &Report) -> String {
-    let is_told =
+    let is_listed =
         |policy: &str| report.policies.iter().any(|line| line.policy == policy && line.is_at_fault());
-    let others = report.findings.iter().filter(|line| !(line.refused && is_told(&line.policy)));
+    let others = report.findings.iter().filter(|line| !(line.refused && is_listed(&line.policy)));
     let rows = others.map(|line| {
-        let mark = if line.refused { "WOULD BE REFUSED: " } else { "" };
-        vec![line.policy.clone(), line.field.clone(), format!("{mark}{}", line.says)]
+        let mark = if line.refused { "REFUSED: " } else { "" };
+        vec![line.policy.clone(), line.field.clone(), format!("{mark}{}", line.message)]
     });
-    table(&["POLICY", "FIELD", "A CLUSTER SAYS"], rows)
+    table(&["POLICY", "FIELD", "ADMISSION IN A CLUSTER"], rows)
 }
 
 fn steps(report: &Report) -> String {
     let rows = (1..).zip(&report.steps).map(|(number, line): (usize, _)| {
-        vec![number.to_string(), line.step.clone(), line.why.clone(), line.disruption.to_owned()]
+        vec![
+            number.to_string(),
+            line.step.clone(),
+            line.why.clone(),
+            line.disruption.description().to_owned(),
+        ]
     });
-    table(&["#", "STEP", "WHY", "DISTURBS"], rows)
+    table(&["#", "STEP", "REASON", "DISRUPTION"], rows)
 }
 
 fn cards(cards: &[Card]) -> String {
     if cards.is_empty() {
-        return "there is no network card that can have VFs\n".to_owned();
+        return "the machine has no network card that supports SR-IOV\n".to_owned();
     }
     let rows = cards.iter().map(|card| {
-        if let Some(unread) = &card.unread {
-            return vec![NONE.to_owned(), card.pci_address.clone(), format!("cannot be read: {unread}")];
+        if let Some(error) = &card.read_error {
+            return vec![NONE.to_owned(), card.pci_address.clone(), format!("cannot be read: {error}")];
         }
         vec![
             or_none(card.interface.as_ref()),
@@ -73,11 +78,11 @@ fn cards(cards: &[Card]) -> String {
         ]
     });
     let header =
-        ["PF", "PCI ADDRESS", "DRIVER", "LINK", "MTU", "MAC", "ESWITCH", "VFS", "RECORD", "USED FOR"];
+        ["PF", "PCI ADDRESS", "DRIVER", "LINK", "MTU", "MAC", "ESWITCH", "VFS", "RECORD", "IN USE FOR"];
     table(&header, rows)
 }
 
-/// A card whose firmware has SR-IOV switched off shows no VFs at all.
+/// Returns the number of VFs; `off` for a card whose firmware has SR-IOV disabled.
 fn vf_count(card: &Card) -> String {
     match (card.vfs.len(), card.total_vfs) {
         (0, 0) => "off".to_owned(),
@@ -101,26 +106,26 @@ fn vfs(cards: &[Card]) -> String {
         ]
     });
     let header =
-        ["VF", "PCI ADDRESS", "DRIVER", "INTERFACE", "MTU", "MAC", "REPRESENTOR", "POLICY", "USED FOR"];
+        ["VF", "PCI ADDRESS", "DRIVER", "INTERFACE", "MTU", "MAC", "REPRESENTOR", "POLICY", "IN USE FOR"];
     table(&header, rows)
 }
 
-fn ending(report: &Report) -> String {
+fn summary(report: &Report) -> String {
     let steps = report.steps.len();
     match (&report.refused, report.executed) {
-        (Some(refused), _) => format!("nothing was done: {refused}\n"),
-        (None, Some(executed)) if report.restarts => {
-            format!("{executed} steps done, the machine restarts: run this again afterwards\n")
+        (Some(refused), _) => format!("refused, no step was executed: {refused}\n"),
+        (None, Some(executed)) if report.reboots => {
+            format!("{executed} steps executed, the machine reboots: run this command again afterwards\n")
         }
-        (None, Some(executed)) if report.exit == Exit::Done => {
-            format!("{executed} steps done, all is as wanted\n")
+        (None, Some(executed)) if report.exit == ExitStatus::Done => {
+            format!("{executed} steps executed, all cards are configured\n")
         }
-        (None, Some(executed)) => format!("{executed} steps done, NOT all is as wanted\n"),
-        (None, None) if steps == 0 && report.exit == Exit::Done => "nothing to do\n".to_owned(),
+        (None, Some(executed)) => format!("{executed} steps executed, NOT all cards are configured\n"),
+        (None, None) if steps == 0 && report.exit == ExitStatus::Done => "nothing to do\n".to_owned(),
         (None, None) if steps == 0 => {
-            "NOT all is as wanted, and no step can change that: see above\n".to_owned()
+            "NOT all cards are configured, and no step can change that: see above\n".to_owned()
         }
-        (None, None) => format!("{steps} steps to do, disruption {}\n", report.disruption),
+        (None, None) => format!("{steps} steps to do, disruption: {}\n", report.disruption.description()),
     }
 }
 
@@ -128,7 +133,7 @@ fn or_none(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 
-/// Columns without lines: rows can be cut, sorted and searched. Empty without rows.
+/// Returns a table without lines, so that rows can be cut, sorted and searched. Empty without rows.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);

@@ -1,3 +1,5 @@
+//! Interfaces.
+
 use std::collections::BTreeMap;
 
 use vfleet_api::{Guid, MacAddr};
@@ -5,8 +7,8 @@ use vfleet_plan::LinkKind;
 
 use super::vf::VfInfo;
 use super::{RTM_GETLINK, RTM_SETLINK};
-use crate::linux::netlink::Request;
-use crate::linux::netlink::attribute::{Attributes, Received, text};
+use crate::linux::netlink::NetlinkRequest;
+use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes, text};
 
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
@@ -31,52 +33,51 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_INFINIBAND: u16 = 32;
 
-/// A network interface as rtnetlink describes it. Only the attributes that are needed are looked at: a driver
-/// that says odd things about others does not matter.
+/// Interface in rtnetlink. Only the needed attributes are parsed, so that invalid values of others do not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::linux) struct Link {
     pub(in crate::linux) index: u32,
     pub(in crate::linux) name: String,
     pub(in crate::linux) alt_names: Vec<String>,
     pub(in crate::linux) kind: LinkKind,
-    /// What software made it (`bond`, `vlan`...), if software did.
-    pub(in crate::linux) made_by: Option<String>,
+    /// Kind of a virtual interface, such as `bond` or `vlan`.
+    pub(in crate::linux) kind_name: Option<String>,
     pub(in crate::linux) mac: Option<MacAddr>,
     pub(in crate::linux) permanent_mac: Option<MacAddr>,
     pub(in crate::linux) mtu: u32,
     pub(in crate::linux) max_mtu: Option<u32>,
     pub(in crate::linux) is_up: bool,
-    /// The interface that it is a part of (a bond, a bridge...).
+    /// Index of the bond or bridge that the interface is a member of.
     pub(in crate::linux) master: Option<u32>,
-    /// The interface of this namespace that it is on top of (of a VLAN...).
+    /// Index of the interface below this one (the parent of a VLAN), if it is in the same network namespace.
     pub(in crate::linux) lower: Option<u32>,
-    /// Which switch it is a port of, and which port.
+    /// ID of the switch, and name of the port.
     pub(in crate::linux) switch_port: Option<(String, String)>,
-    /// The addresses that it keeps for its VFs, by the VF's index.
+    /// MAC addresses of its VFs by VF index.
     pub(in crate::linux) vf_macs: BTreeMap<u32, MacAddr>,
-    /// The node GUIDs that it keeps for its VFs, by the VF's index.
+    /// Node GUIDs of its VFs by VF index.
     pub(in crate::linux) vf_guids: BTreeMap<u32, Guid>,
 }
 
 impl Link {
-    /// The interface that the payload of an `RTM_NEWLINK` describes.
+    /// Parses the payload of an `RTM_NEWLINK`.
     pub(in crate::linux) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let attributes = Received::parse(rest)?;
-        let vfs = VfInfo::all(&attributes)?;
+        let attributes = ReceivedAttributes::parse(rest)?;
+        let vfs = VfInfo::parse_all(&attributes)?;
         let switch = attributes.get(IFLA_PHYS_SWITCH_ID).zip(attributes.text(IFLA_PHYS_PORT_NAME));
         Some(Self {
             index: word(4),
             name: attributes.text(IFLA_IFNAME)?,
             alt_names: attributes.nested(IFLA_PROP_LIST)?.all(IFLA_ALT_IFNAME).map(text).collect(),
-            kind: kind(u16::from_ne_bytes([header[2], header[3]])),
-            made_by: made_by(&attributes),
+            kind: link_kind(u16::from_ne_bytes([header[2], header[3]])),
+            kind_name: parse_kind_name(&attributes),
             mac: attributes.array(IFLA_ADDRESS).map(MacAddr),
             permanent_mac: attributes.array(IFLA_PERM_ADDRESS).map(MacAddr),
             mtu: attributes.u32(IFLA_MTU)?,
-            // Zero is how drivers say nothing.
+            // Drivers that report no maximum set 0.
             max_mtu: attributes.u32(IFLA_MAX_MTU).filter(|max| *max > 0),
             is_up: word(8) & IFF_UP != 0,
             master: attributes.u32(IFLA_MASTER),
@@ -88,29 +89,29 @@ impl Link {
     }
 }
 
-/// Asks for the interface with this index, with what it keeps for its VFs.
-pub(in crate::linux::netlink) fn get(index: u32) -> Request {
-    // Without the VFs' counters: with them the list outgrows what a netlink attribute can hold at 200 VFs.
+/// Returns the request for the interface with this index, including the settings of its VFs.
+pub(in crate::linux::netlink) fn get(index: u32) -> NetlinkRequest {
+    // Without the counters of VFs: with them the list exceeds the maximum length of an attribute at 200 VFs.
     let attributes = Attributes::default().with_u32(IFLA_EXT_MASK, RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS);
-    Request { kind: RTM_GETLINK, body: body(index, 0, &attributes) }
+    NetlinkRequest { kind: RTM_GETLINK, body: body(index, 0, &attributes) }
 }
 
-/// Asks for all interfaces of this network namespace, without what they keep for VFs.
-pub(in crate::linux::netlink) fn list() -> Request {
+/// Returns the request for all interfaces of this network namespace, without the settings of VFs.
+pub(in crate::linux::netlink) fn list() -> NetlinkRequest {
     let attributes = Attributes::default().with_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-    Request { kind: RTM_GETLINK, body: body(0, 0, &attributes) }
+    NetlinkRequest { kind: RTM_GETLINK, body: body(0, 0, &attributes) }
 }
 
-pub(in crate::linux::netlink) fn set_up(index: u32) -> Request {
-    Request { kind: RTM_SETLINK, body: body(index, IFF_UP, &Attributes::default()) }
+pub(in crate::linux::netlink) fn set_up(index: u32) -> NetlinkRequest {
+    NetlinkRequest { kind: RTM_SETLINK, body: body(index, IFF_UP, &Attributes::default()) }
 }
 
-pub(in crate::linux::netlink) fn set_mtu(index: u32, mtu: u32) -> Request {
+pub(in crate::linux::netlink) fn set_mtu(index: u32, mtu: u32) -> NetlinkRequest {
     let attributes = Attributes::default().with_u32(IFLA_MTU, mtu);
-    Request { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
+    NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
 }
 
-/// Returns the body of a message about an interface, with these flags to be set.
+/// Returns the body of a message for an interface, which sets these flags.
 pub(super) fn body(index: u32, flags: u32, attributes: &Attributes) -> Vec<u8> {
     let flags = flags.to_ne_bytes();
     let any_family_and_type = [0; 4];
@@ -119,14 +120,14 @@ pub(super) fn body(index: u32, flags: u32, attributes: &Attributes) -> Vec<u8> {
 
 #[cfg(test)]
 impl Link {
-    /// An Ethernet interface with nothing special about it.
+    /// Returns an Ethernet interface with default values.
     pub(in crate::linux) fn plain(index: u32) -> Self {
         Self {
             index,
             name: format!("if{index}"),
             alt_names: Vec::new(),
             kind: LinkKind::Ethernet,
-            made_by: None,
+            kind_name: None,
             mac: None,
             permanent_mac: None,
             mtu: 1500,
@@ -141,18 +142,18 @@ impl Link {
     }
 }
 
-/// Returns whether the payload of a link message is about an interface that software made (veth, bridge...), which no
-/// network card has. IPoIB is the exception: its own interfaces have a kind, too.
+/// Returns whether the payload of a link message describes a virtual interface (veth, bridge), which does not belong to
+/// a card. Interfaces of InfiniBand cards have a kind as well (`ipoib`).
 pub(in crate::linux) fn is_virtual(payload: &[u8]) -> bool {
-    let kind = || made_by(&Received::parse(payload.get(HEADER..)?)?);
+    let kind = || parse_kind_name(&ReceivedAttributes::parse(payload.get(HEADER..)?)?);
     kind().is_some_and(|kind| kind != "ipoib")
 }
 
-fn made_by(link: &Received<'_>) -> Option<String> {
+fn parse_kind_name(link: &ReceivedAttributes<'_>) -> Option<String> {
     link.nested(IFLA_LINKINFO)?.text(IFLA_INFO_KIND)
 }
 
-fn kind(arphrd: u16) -> LinkKind {
+fn link_kind(arphrd: u16) -> LinkKind {
     match arphrd {
         ARPHRD_ETHER => LinkKind::Ethernet,
         ARPHRD_INFINIBAND => LinkKind::Infiniband,
@@ -160,7 +161,7 @@ fn kind(arphrd: u16) -> LinkKind {
     }
 }
 
-/// Spells bytes as sysfs does.
+/// Formats bytes as sysfs does.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
@@ -205,12 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_pf_with_its_vfs() {
+    fn parses_a_pf_with_its_vfs() {
         let link = Link::parse(&emit(a_pf())).unwrap();
         let vf_macs = [(0, MacAddr::ZERO), (1, MacAddr([2, 0, 0, 0, 0, 9]))];
         let expected = Link {
             index: 2,
-            made_by: None,
+            kind_name: None,
             permanent_mac: Some(MacAddr([2, 0, 0, 0, 1, 1])),
             master: Some(9),
             lower: None,
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_guid_that_an_independent_encoder_wrote() {
+    fn parses_the_guid_of_an_independent_encoder() {
         let mut bytes = emit(a_pf()[..2].to_vec());
         let mut value = IflaVfGuid::new();
         (value.vf, value.guid) = (3, 0x0200_0000_00aa_000f);
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_what_an_independent_encoder_writes() {
+    fn requests_equal_those_of_an_independent_encoder() {
         let header = |flags| {
             let mut header = Ifinfomsg::new();
             (header.ifi_index, header.ifi_flags, header.ifi_change) = (7, flags, flags);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_nobody_needs_may_be_anything() {
+    fn attributes_that_are_not_needed_may_have_any_value() {
         const NEEDED: [u16; 13] = [1, 3, 4, 5, 10, 18, 22, 36, 37, 38, 51, 52, 54];
         let plain = emit(a_pf());
         for kind in (0..200).filter(|kind| !NEEDED.contains(kind)) {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_on_top_of_counts_in_its_own_namespace_alone() {
+    fn a_lower_interface_in_another_namespace_is_ignored() {
         let on_top = |more: Option<LinkAttribute>| {
             let attributes = a_pf().into_iter().chain([LinkAttribute::Link(5)]).chain(more);
             Link::parse(&emit(attributes.collect())).unwrap().lower
@@ -282,28 +283,28 @@ mod tests {
     }
 
     #[test]
-    fn a_link_without_a_name_or_an_mtu_makes_no_sense() {
+    fn a_link_without_a_name_or_an_mtu_is_invalid() {
         assert_eq!(Link::parse(&emit(vec![LinkAttribute::Mtu(1500)])), None);
         assert_eq!(Link::parse(&emit(vec![LinkAttribute::IfName("lo".to_owned())])), None);
         assert_eq!(Link::parse(&[]), None);
     }
 
     #[test]
-    fn knows_what_software_made() {
-        let made = |kind| emit(vec![LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)])]);
-        assert!(is_virtual(&made(InfoKind::Veth)));
-        assert!(!is_virtual(&made(InfoKind::Ipoib)));
+    fn virtual_interfaces_are_detected() {
+        let link_of = |kind| emit(vec![LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)])]);
+        assert!(is_virtual(&link_of(InfoKind::Veth)));
+        assert!(!is_virtual(&link_of(InfoKind::Ipoib)));
         assert!(!is_virtual(&emit(a_pf())));
     }
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let _ = (Link::parse(&bytes), is_virtual(&bytes));
         }
 
         #[test]
-        fn takes_a_damaged_link(at in 0_usize..200, byte: u8, length in 0_usize..200) {
+        fn accepts_a_damaged_link(at in 0_usize..200, byte: u8, length in 0_usize..200) {
             let mut bytes = emit(a_pf());
             let at = at % bytes.len();
             bytes[at] = byte;

@@ -1,6 +1,8 @@
+//! Next hop objects.
+
 use super::RTM_GETNEXTHOP;
-use crate::linux::netlink::Request;
-use crate::linux::netlink::attribute::Received;
+use crate::linux::netlink::NetlinkRequest;
+use crate::linux::netlink::attribute::ReceivedAttributes;
 
 const HEADER: usize = 8;
 const GROUP_ENTRY: usize = 8;
@@ -8,25 +10,25 @@ const NHA_ID: u16 = 1;
 const NHA_GROUP: u16 = 2;
 const NHA_OIF: u16 = 5;
 
-/// A next hop that routes name by its id.
+/// Next hop object, which routes refer to by ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::linux) struct NextHop {
     pub(in crate::linux) id: u32,
-    /// The interface that it leads through.
+    /// Interface of the next hop.
     pub(in crate::linux) interface: Option<u32>,
-    /// The next hops that it consists of, by id.
+    /// IDs of the members of a next hop group.
     pub(in crate::linux) group: Vec<u32>,
 }
 
 impl NextHop {
-    /// Parses the payload of a message about a next hop.
+    /// Parses the payload of an `RTM_NEWNEXTHOP`.
     pub(in crate::linux) fn parse(payload: &[u8]) -> Option<Self> {
-        let attributes = Received::parse(payload.get(HEADER..)?)?;
+        let attributes = ReceivedAttributes::parse(payload.get(HEADER..)?)?;
         let entries = attributes.get(NHA_GROUP).unwrap_or_default();
         if !entries.len().is_multiple_of(GROUP_ENTRY) {
             return None;
         }
-        // Each entry is an id, and its weight.
+        // Each entry has an ID and a weight.
         let (entries, _) = entries.as_chunks::<GROUP_ENTRY>();
         let id = |entry: &[u8; GROUP_ENTRY]| u32::from_ne_bytes([entry[0], entry[1], entry[2], entry[3]]);
         Some(Self {
@@ -37,9 +39,9 @@ impl NextHop {
     }
 }
 
-/// Asks for the next hops of all families.
-pub(in crate::linux::netlink) fn list() -> Request {
-    Request { kind: RTM_GETNEXTHOP, body: vec![0; HEADER] }
+/// Returns the request for the next hops of all families.
+pub(in crate::linux::netlink) fn list() -> NetlinkRequest {
+    NetlinkRequest { kind: RTM_GETNEXTHOP, body: vec![0; HEADER] }
 }
 
 #[cfg(test)]
@@ -54,25 +56,21 @@ mod tests {
     }
 
     #[test]
-    fn reads_hops_and_groups_of_them() {
+    fn parses_next_hops_and_groups() {
         let one = emit(&Attributes::default().with_u32(NHA_ID, 7).with_u32(NHA_OIF, 4));
         assert_eq!(NextHop::parse(&one), Some(NextHop { id: 7, interface: Some(4), group: Vec::new() }));
         let entries: Vec<u8> =
             [7_u32, 8].iter().flat_map(|id| [id.to_ne_bytes(), [1, 0, 0, 0]].concat()).collect();
         let group = emit(&Attributes::default().with_u32(NHA_ID, 9).with(NHA_GROUP, &entries));
         assert_eq!(NextHop::parse(&group), Some(NextHop { id: 9, interface: None, group: vec![7, 8] }));
-        assert_eq!(
-            NextHop::parse(&emit(&Attributes::default().with_u32(NHA_OIF, 4))),
-            None,
-            "one without an id"
-        );
+        assert_eq!(NextHop::parse(&emit(&Attributes::default().with_u32(NHA_OIF, 4))), None, "no ID");
         let cut = emit(&Attributes::default().with_u32(NHA_ID, 9).with(NHA_GROUP, &entries[..12]));
         assert_eq!((NextHop::parse(&cut), NextHop::parse(&[0; 5])), (None, None));
     }
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = NextHop::parse(&bytes);
         }
     }

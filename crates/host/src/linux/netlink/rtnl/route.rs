@@ -1,8 +1,10 @@
+//! Routes.
+
 use std::net::IpAddr;
 
 use super::RTM_GETROUTE;
-use crate::linux::netlink::Request;
-use crate::linux::netlink::attribute::{Attributes, Received};
+use crate::linux::netlink::NetlinkRequest;
+use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes};
 
 const HEADER: usize = 12;
 const NEXT_HOP: usize = 8;
@@ -14,25 +16,25 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const RTN_UNICAST: u8 = 1;
 
-/// A route.
+/// Route of any table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::linux) struct Route {
-    /// Whether it is for all that has no other, in whichever table.
+    /// The route is a default route of its table.
     pub(in crate::linux) is_default: bool,
-    /// The interfaces that it leads through.
+    /// Interfaces of the route.
     pub(in crate::linux) interfaces: Vec<u32>,
-    /// The next hop that it names by its id. The kernel need not say what interfaces that means.
+    /// ID of its next hop object. The interfaces of the object may be missing in `interfaces`.
     pub(in crate::linux) next_hop: Option<u32>,
 }
 
 impl Route {
-    /// Parses the payload of a message about a route.
+    /// Parses the payload of an `RTM_NEWROUTE` or `RTM_DELROUTE`.
     pub(in crate::linux) fn parse(payload: &[u8]) -> Option<Self> {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let (destination_length, kind) = (header[1], header[7]);
-        let attributes = Received::parse(rest)?;
+        let attributes = ReceivedAttributes::parse(rest)?;
         let mut interfaces = match attributes.get(RTA_MULTIPATH) {
-            Some(hops) => next_hops(hops)?,
+            Some(hops) => parse_multipath(hops)?,
             None => Vec::new(),
         };
         interfaces.extend(attributes.u32(RTA_OIF));
@@ -41,24 +43,24 @@ impl Route {
     }
 }
 
-/// Asks for the route to an address.
-pub(in crate::linux::netlink) fn get(destination: IpAddr) -> Request {
+/// Returns the request for the route to an address.
+pub(in crate::linux::netlink) fn get(destination: IpAddr) -> NetlinkRequest {
     let (family, octets) = match destination {
         IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
     };
     let bits = if family == AF_INET { 32 } else { 128 };
     let header = [family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    Request { kind: RTM_GETROUTE, body: Attributes::default().with(RTA_DST, &octets).after(&header) }
+    NetlinkRequest { kind: RTM_GETROUTE, body: Attributes::default().with(RTA_DST, &octets).after(&header) }
 }
 
-/// Asks for the routes of all families.
-pub(in crate::linux::netlink) fn list() -> Request {
-    Request { kind: RTM_GETROUTE, body: vec![0; HEADER] }
+/// Returns the request for the routes of all families.
+pub(in crate::linux::netlink) fn list() -> NetlinkRequest {
+    NetlinkRequest { kind: RTM_GETROUTE, body: vec![0; HEADER] }
 }
 
-/// Returns the interfaces of several hops in a row: each a length, flags, weight and interface, then attributes.
-fn next_hops(mut bytes: &[u8]) -> Option<Vec<u32>> {
+/// Parses the interfaces of a multipath route: each hop has a length, flags, weight and interface, then attributes.
+fn parse_multipath(mut bytes: &[u8]) -> Option<Vec<u32>> {
     let mut interfaces = Vec::new();
     while let Some(hop) = bytes.first_chunk::<NEXT_HOP>() {
         let length = usize::from(u16::from_ne_bytes([hop[0], hop[1]]));
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_default_routes_of_any_table() {
+    fn parses_default_routes_of_any_table() {
         assert_eq!(Route::parse(&route(0, 254, vec![RouteAttribute::Oif(4)])), Some(read(true, &[4])));
         assert_eq!(Route::parse(&route(0, 100, vec![RouteAttribute::Oif(4)])), Some(read(true, &[4])));
         let by_attribute = vec![RouteAttribute::Table(1000), RouteAttribute::Oif(4)];
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_others_from_them() {
+    fn other_routes_are_not_default_routes() {
         assert_eq!(Route::parse(&route(24, 254, vec![RouteAttribute::Oif(4)])), Some(read(false, &[4])));
         let mut unreachable = route(0, 254, vec![RouteAttribute::Oif(4)]);
         unreachable[7] = 7;
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_what_an_independent_encoder_writes() {
+    fn a_request_equals_that_of_an_independent_encoder() {
         let encoded = |destination: IpAddr| {
             let mut message = RouteMessage::default();
             let (family, length, address) = match destination {
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_that_is_longer_than_its_route_makes_no_sense() {
+    fn a_hop_that_is_longer_than_its_route_is_invalid() {
         let mut bytes = two_hops();
         let at = bytes.len() - 8;
         bytes[at..at + 2].copy_from_slice(&12_u16.to_ne_bytes());
@@ -155,12 +157,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (Route::parse(&bytes), next_hops(&bytes));
+        fn accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = (Route::parse(&bytes), parse_multipath(&bytes));
         }
 
         #[test]
-        fn takes_a_damaged_route(at in 0_usize..60, byte: u8) {
+        fn accepts_a_damaged_route(at in 0_usize..60, byte: u8) {
             let mut bytes = two_hops();
             let at = at % bytes.len();
             bytes[at] = byte;

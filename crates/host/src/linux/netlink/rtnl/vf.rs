@@ -1,65 +1,65 @@
-//! What an interface keeps for its VFs.
+//! Settings of VFs in the interface of their PF.
 
 use vfleet_api::{Guid, MacAddr};
 
 use super::RTM_SETLINK;
 use super::link::{IFLA_VFINFO_LIST, body};
-use crate::linux::netlink::Request;
-use crate::linux::netlink::attribute::{Attributes, Received};
+use crate::linux::netlink::NetlinkRequest;
+use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes};
 
 const IFLA_VF_INFO: u16 = 1;
 const IFLA_VF_MAC: u16 = 1;
 const IFLA_VF_IB_NODE_GUID: u16 = 10;
 const IFLA_VF_IB_PORT_GUID: u16 = 11;
-/// Room for the longest address of any network, which an attribute with a MAC has.
-const LONGEST_ADDRESS: usize = 32;
+/// Size of the address field of a MAC attribute, which has space for any link layer.
+const ADDRESS_FIELD_LENGTH: usize = 32;
 
-/// What a PF says about one of its VFs.
-pub(super) struct VfInfo<'a>(Received<'a>);
+/// Settings of one VF.
+pub(super) struct VfInfo<'a>(ReceivedAttributes<'a>);
 
 impl<'a> VfInfo<'a> {
-    /// Returns what is said about each VF; `None` when it cannot be read.
-    pub(super) fn all(link: &Received<'a>) -> Option<Vec<Self>> {
+    /// Parses the settings of all VFs of an interface; `None` if they are invalid.
+    pub(super) fn parse_all(link: &ReceivedAttributes<'a>) -> Option<Vec<Self>> {
         let list = link.nested(IFLA_VFINFO_LIST)?;
-        list.all(IFLA_VF_INFO).map(|info| Received::parse(info).map(Self)).collect()
+        list.all(IFLA_VF_INFO).map(|info| ReceivedAttributes::parse(info).map(Self)).collect()
     }
 
-    /// Returns the VF's index and its MAC.
+    /// Returns the index and the MAC address of the VF.
     pub(super) fn mac(&self) -> Option<(u32, MacAddr)> {
         let (index, address) = self.0.get(IFLA_VF_MAC)?.split_first_chunk::<4>()?;
         Some((u32::from_ne_bytes(*index), MacAddr(*address.first_chunk()?)))
     }
 
-    /// Returns the VF's index and its node GUID.
+    /// Returns the index and the node GUID of the VF.
     pub(super) fn guid(&self) -> Option<(u32, Guid)> {
         let (index, rest) = self.0.get(IFLA_VF_IB_NODE_GUID)?.split_first_chunk::<4>()?;
-        // After a gap: the number starts at a multiple of eight bytes.
+        // After padding: the number is aligned to eight bytes.
         let number = u64::from_ne_bytes(rest.get(4..)?.try_into().ok()?);
         Some((u32::from_ne_bytes(*index), Guid(number.to_be_bytes())))
     }
 }
 
-/// Sets the MAC that a PF keeps for a VF.
-pub(in crate::linux::netlink) fn set_mac(pf_index: u32, vf: u16, mac: MacAddr) -> Request {
+/// Returns the request that sets the MAC address of a VF through its PF.
+pub(in crate::linux::netlink) fn set_mac(pf_index: u32, vf: u16, mac: MacAddr) -> NetlinkRequest {
     let mut value = u32::from(vf).to_ne_bytes().to_vec();
     value.extend(mac.0);
-    value.resize(4 + LONGEST_ADDRESS, 0);
-    set(pf_index, &Attributes::default().with(IFLA_VF_MAC, &value))
+    value.resize(4 + ADDRESS_FIELD_LENGTH, 0);
+    set_vf(pf_index, &Attributes::default().with(IFLA_VF_MAC, &value))
 }
 
-/// Sets the node and the port GUID that an InfiniBand PF keeps for a VF.
-pub(in crate::linux::netlink) fn set_guid(pf_index: u32, vf: u16, guid: Guid) -> Request {
-    // As a number, whose first byte is the GUID's; a number of eight bytes starts at a multiple of eight.
+/// Returns the request that sets the node GUID and the port GUID of a VF through its InfiniBand PF.
+pub(in crate::linux::netlink) fn set_guid(pf_index: u32, vf: u16, guid: Guid) -> NetlinkRequest {
+    // The GUID as a number in native byte order, aligned to eight bytes.
     let number = u64::from_be_bytes(guid.0);
     let value = [&u32::from(vf).to_ne_bytes()[..], &[0; 4], &number.to_ne_bytes()].concat();
     let guids = Attributes::default().with(IFLA_VF_IB_NODE_GUID, &value).with(IFLA_VF_IB_PORT_GUID, &value);
-    set(pf_index, &guids)
+    set_vf(pf_index, &guids)
 }
 
-fn set(pf_index: u32, desired: &Attributes) -> Request {
-    let list = Attributes::default().with_nested(IFLA_VF_INFO, desired);
+fn set_vf(pf_index: u32, settings: &Attributes) -> NetlinkRequest {
+    let list = Attributes::default().with_nested(IFLA_VF_INFO, settings);
     let attributes = Attributes::default().with_nested(IFLA_VFINFO_LIST, &list);
-    Request { kind: RTM_SETLINK, body: body(pf_index, 0, &attributes) }
+    NetlinkRequest { kind: RTM_SETLINK, body: body(pf_index, 0, &attributes) }
 }
 
 #[cfg(test)]
@@ -68,24 +68,24 @@ mod tests {
 
     use super::*;
 
-    /// Returns what the other encoder writes for a VF of interface 7.
+    /// Returns the request of the independent encoder for a VF of interface 7.
     fn expected(
         write: impl FnOnce(
             independent::PushVfinfoAttrs<
                 independent::PushVfinfoListAttrs<independent::PushLinkAttrs<&mut Vec<u8>>>,
             >,
         ),
-    ) -> Request {
+    ) -> NetlinkRequest {
         let mut bytes = Vec::new();
         let mut header = independent::Ifinfomsg::new();
         header.ifi_index = 7;
         let request = independent::OpSetlinkDo::encode_request(&mut bytes, &header);
         write(request.nested_vfinfo_list().nested_info());
-        Request { kind: 19, body: bytes }
+        NetlinkRequest { kind: 19, body: bytes }
     }
 
     #[test]
-    fn guids_are_what_an_independent_encoder_writes() {
+    fn the_request_for_guids_equals_that_of_an_independent_encoder() {
         let guid = Guid([0x02, 0, 0, 0, 0, 0xaa, 0, 0x0f]);
         let written = expected(|vf| {
             let mut value = independent::IflaVfGuid::new();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn macs_are_what_an_independent_encoder_writes() {
+    fn the_request_for_macs_equals_that_of_an_independent_encoder() {
         let written = expected(|vf| {
             let mut value = independent::IflaVfMac::new();
             value.vf = 3;

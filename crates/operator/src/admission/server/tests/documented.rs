@@ -1,11 +1,11 @@
-//! The documentation has the numbers of the code.
+//! Limits in the documentation match the code.
 
 use super::*;
 
 #[test]
-fn limits_are_documented_as_they_are() {
+fn limits_are_documented_correctly() {
     let page = include_str!("../../../../../../docs/ports.md");
-    let few = Limits::FEW_CLIENTS;
+    let few = ServerLimits::FEW_CLIENTS;
     let (seconds, kib) = (|time: Duration| time.as_secs(), |bytes: usize| bytes / 1024);
     for row in [
         format!("| connections | {} | {} |", LIMITS.connections, few.connections),

@@ -1,10 +1,10 @@
-//! The cards of a machine.
+//! Cards of a machine.
 
 use serde::Serialize;
 use vfleet_api::PciAddress;
-use vfleet_plan::{EswitchMode, HostFacts, LinkFacts, PfFacts, Record, Unread, VfFacts};
+use vfleet_plan::{EswitchMode, HostFacts, LinkFacts, PfFacts, Record, UnreadableCard, VfFacts};
 
-/// A card that can have VFs.
+/// Card that supports SR-IOV.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in super::super) struct Card {
@@ -16,15 +16,16 @@ pub(in super::super) struct Card {
     pub(in super::super) up: Option<bool>,
     pub(in super::super) eswitch: Option<&'static str>,
     pub(in super::super) total_vfs: u16,
-    /// Whose it is: ours, external (ours are only its VFs), or nobody's.
+    /// Record of vfleet: `ours`, `external` (externally managed), `being made` (interrupted), or none.
     pub(in super::super) record: Option<&'static str>,
     pub(in super::super) in_use_by: Option<String>,
-    /// Why it cannot be read.
-    pub(in super::super) unread: Option<String>,
+    /// Error, if the card cannot be read.
+    #[serde(rename = "unread")]
+    pub(in super::super) read_error: Option<String>,
     pub(in super::super) vfs: Vec<Vf>,
 }
 
-/// A VF.
+/// VF of a card.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in super::super) struct Vf {
@@ -35,21 +36,21 @@ pub(in super::super) struct Vf {
     pub(in super::super) mac: Option<String>,
     pub(in super::super) mtu: Option<u32>,
     pub(in super::super) representor: Option<String>,
-    /// The policy that wanted it.
+    /// Policy that configured the VF.
     pub(in super::super) policy: Option<String>,
     pub(in super::super) in_use_by: Option<String>,
 }
 
-/// The cards that can be read, and those that cannot.
+/// Returns all cards, also those that cannot be read.
 pub(super) fn cards(facts: &HostFacts) -> Vec<Card> {
     let read = facts.pfs.iter().map(|pf| card(pf, facts));
-    read.chain(facts.unread.iter().map(unread)).collect()
+    read.chain(facts.unreadable.iter().map(unreadable_card)).collect()
 }
 
-fn unread(unread: &Unread) -> Card {
+fn unreadable_card(unread: &UnreadableCard) -> Card {
     Card {
         pci_address: unread.pf.to_string(),
-        unread: Some(format!("{}: {}", unread.reason, unread.error)),
+        read_error: Some(format!("{}: {}", unread.reason, unread.error)),
         ..Card::default()
     }
 }
@@ -66,15 +67,15 @@ fn card(pf: &PfFacts, facts: &HostFacts) -> Card {
         up: link.map(|link| link.admin_up),
         eswitch: pf.eswitch.value().map(EswitchMode::as_str),
         total_vfs: pf.total_vfs,
-        record: record.map(whose),
-        in_use_by: used(pf.address, link, facts),
-        unread: None,
+        record: record.map(record_kind),
+        in_use_by: usage(pf.address, link, facts),
+        read_error: None,
         vfs: pf.vfs.iter().map(|found| vf(found, record, facts)).collect(),
     }
 }
 
-fn whose(record: &Record) -> &'static str {
-    match (record.is_external(), record.making) {
+fn record_kind(record: &Record) -> &'static str {
+    match (record.is_external(), record.creating_vfs) {
         (true, _) => "external",
         (false, true) => "being made",
         (false, false) => "ours",
@@ -98,7 +99,7 @@ fn vf(vf: &VfFacts, record: Option<&Record>, facts: &HostFacts) -> Vf {
         mtu: link.map(|link| link.mtu),
         representor: vf.representor.clone(),
         policy: group.and_then(|group| group.policy_name.clone()),
-        in_use_by: used(vf.address, link, facts),
+        in_use_by: usage(vf.address, link, facts),
     }
 }
 
@@ -106,6 +107,6 @@ fn name(link: Option<&LinkFacts>) -> Option<String> {
     link.map(|link| link.name.clone())
 }
 
-fn used(address: PciAddress, link: Option<&LinkFacts>, facts: &HostFacts) -> Option<String> {
+fn usage(address: PciAddress, link: Option<&LinkFacts>, facts: &HostFacts) -> Option<String> {
     facts.in_use(address, link).map(|in_use| in_use.to_string())
 }

@@ -1,0 +1,158 @@
+//! Atomic writes of files: after a crash a file has either its old or its new content.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::sysfs;
+use crate::HostError;
+
+/// Mode of a file that everybody may read.
+pub(super) const PUBLIC: u32 = 0o644;
+/// Mode of a program that everybody may run.
+pub(super) const PROGRAM: u32 = 0o755;
+/// Mode of a file that only root may read.
+pub(super) const PRIVATE: u32 = 0o600;
+/// Size of the buffer for comparing two files.
+const CHUNK: usize = 1 << 16;
+/// Mode of directories.
+const DIRECTORY: u32 = 0o755;
+
+/// Writes `bytes` to the file at `path` and verifies the result. A file that is up to date is left alone.
+pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), HostError> {
+    let is_up_to_date = || Ok(read(path)?.as_deref() == Some(bytes) && has_mode(path, mode)?);
+    write_if_needed(path, mode, is_up_to_date, |draft| draft.write_all(bytes))
+}
+
+/// Like [`replace`], with the content of the file at `source`, which may be large.
+pub(super) fn copy(source: &Path, path: &Path, mode: u32) -> Result<(), HostError> {
+    let is_up_to_date = || is_copy(source, path, mode);
+    write_if_needed(path, mode, is_up_to_date, |draft| io::copy(&mut File::open(source)?, draft).map(drop))
+}
+
+/// Returns whether the file at `path` has the content of the file at `source`, and this mode.
+pub(super) fn is_copy(source: &Path, path: &Path, mode: u32) -> Result<bool, HostError> {
+    let is_same = is_same_content(source, path).map_err(|error| sysfs::failed("compare", path, error))?;
+    Ok(is_same && has_mode(path, mode)?)
+}
+
+/// Writes the file at `path` with `fill`, unless it is up to date.
+fn write_if_needed(
+    path: &Path,
+    mode: u32,
+    is_up_to_date: impl Fn() -> Result<bool, HostError>,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), HostError> {
+    if is_up_to_date()? {
+        return Ok(());
+    }
+    let directory = directory_of(path);
+    create_directory(&directory).map_err(|source| sysfs::failed("create", &directory, source))?;
+    let draft = draft_path(path);
+    let write = || -> io::Result<()> {
+        let mut written = create(&draft, mode)?;
+        fill(&mut written)?;
+        written.sync_all()
+    };
+    write().map_err(|source| sysfs::failed("write to", &draft, source))?;
+    fs::rename(&draft, path).map_err(|source| sysfs::failed("rename a file to", path, source))?;
+    sync(&directory)?;
+    if is_up_to_date()? { Ok(()) } else { Err(not_verified(path, mode)) }
+}
+
+/// Removes the file at `path`, if it exists.
+pub(super) fn remove(path: &Path) -> Result<(), HostError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync(&directory_of(path)),
+        Err(error) if is_absent(&error) => Ok(()),
+        Err(source) => Err(sysfs::failed("remove", path, source)),
+    }
+}
+
+/// Reads a file; `None` if it does not exist.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, HostError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(source) => Err(sysfs::failed("read", path, source)),
+    }
+}
+
+/// Like [`read`], as text. Invalid UTF-8 is replaced: such a file still differs from every text of ours.
+pub(super) fn read_text(path: &Path) -> Result<Option<String>, HostError> {
+    Ok(read(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn has_mode(path: &Path, mode: u32) -> Result<bool, HostError> {
+    let metadata = fs::symlink_metadata(path).map_err(|source| sysfs::failed("read", path, source))?;
+    Ok(metadata.is_file() && metadata.permissions().mode() & 0o7777 == mode)
+}
+
+fn is_same_content(one: &Path, other: &Path) -> io::Result<bool> {
+    let (Ok(this), Ok(that)) = (File::open(one), File::open(other)) else { return Ok(false) };
+    if this.metadata()?.len() != that.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut this, mut that) = (BufReader::with_capacity(CHUNK, this), BufReader::with_capacity(CHUNK, that));
+    loop {
+        let (left, right) = (this.fill_buf()?, that.fill_buf()?);
+        let length = left.len().min(right.len());
+        if left[..length] != right[..length] {
+            return Ok(false);
+        }
+        if length == 0 {
+            return Ok(left.len() == right.len());
+        }
+        this.consume(length);
+        that.consume(length);
+    }
+}
+
+fn not_verified(path: &Path, mode: u32) -> HostError {
+    HostError::NotVerified {
+        attempt: format!("write {}", path.display()),
+        expected: format!("the written content with mode {mode:o}"),
+        found: "different content, another program may have changed the file".to_owned(),
+    }
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+fn draft_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.tmp"))
+}
+
+/// Creates a directory and its missing parents. Everybody may read them, regardless of the umask; files restrict access
+/// by their own mode. Existing directories are left alone.
+pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    create_directory(&directory_of(directory))?;
+    match fs::create_dir(directory) {
+        Ok(()) => fs::set_permissions(directory, Permissions::from_mode(DIRECTORY)),
+        // Another process created it meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    // The umask may have removed permissions, and an earlier draft may have had others.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    Ok(file)
+}
+
+fn sync(directory: &Path) -> Result<(), HostError> {
+    let sync = || File::open(directory)?.sync_all();
+    sync().map_err(|source| sysfs::failed("sync", directory, source))
+}
