@@ -7,7 +7,7 @@ use futures::StreamExt;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// ServerLimits of the bodies that a server keeps in memory.
+/// Limits of the bodies that a server keeps in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     /// Maximum size of a body in bytes.

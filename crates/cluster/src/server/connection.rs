@@ -112,7 +112,7 @@ impl Protocol {
     }
 }
 
-/// TrackedBody body that records its end.
+/// Response body that records its end.
 struct TrackedBody<B> {
     body: B,
     activity: Arc<Activity>,

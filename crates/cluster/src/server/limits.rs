@@ -1,8 +1,8 @@
-//! ServerLimits of a server.
+//! Limits of a server.
 
 use std::time::Duration;
 
-/// ServerLimits of one server.
+/// Limits of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
     /// Maximum number of connections.
@@ -25,10 +25,10 @@ pub struct ServerLimits {
 }
 
 impl ServerLimits {
-    /// ServerLimits of a server with few clients: the kubelet, Prometheus.
+    /// Limits of a server with few clients: the kubelet, Prometheus.
     pub const FEW_CLIENTS: Self = Self::new(64, 32);
 
-    /// ServerLimits with the usual times and sizes.
+    /// Limits with the usual times and sizes.
     pub const fn new(connections: usize, connections_per_peer: usize) -> Self {
         Self {
             connections,

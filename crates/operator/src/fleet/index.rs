@@ -129,6 +129,9 @@ impl FleetIndex {
         let versions =
             changed.iter().flat_map(|change| change.old.iter().chain(self.nodes.get(&change.name)));
         let labels: Vec<_> = versions.filter(|labels| !runs_agent(labels)).collect();
+        if labels.is_empty() {
+            return BTreeSet::new();
+        }
         let policies = self.named_policies().into_iter();
         let selects = |policy: &NamedPolicy<'_>| labels.iter().any(|labels| selects_node(policy, labels));
         policies.filter(selects).map(|policy| policy.name.to_owned()).collect()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// ServerLimits without effective deadlines.
+/// Limits without effective deadlines.
 const LIMITS: ServerLimits = ServerLimits {
     header: Duration::from_hours(1),
     idle: Duration::from_hours(1),

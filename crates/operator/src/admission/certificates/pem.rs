@@ -21,6 +21,8 @@ const END: &str = "-----END CERTIFICATE-----";
 pub(crate) enum UnusableCertificate {
     #[error("{0} is missing")]
     Missing(&'static str),
+    #[error("ca.crt is missing, and ADMISSION_CONTROLLERS_CERTIFICATES_OPERATOR_CA_CRT is not set")]
+    NoAuthority,
     #[error("{0} is not valid PEM")]
     NoPem(&'static str),
     #[error("tls.crt and tls.key do not match, or cannot be used: {0}")]

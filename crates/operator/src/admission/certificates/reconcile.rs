@@ -23,8 +23,11 @@ use crate::admission::features::EnabledFeatures;
 use crate::admission::index::Readiness;
 use crate::replica::context::Context;
 
-/// Interval of passes without an event. A pass that changes nothing sends no request.
-const CHECK_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+/// Interval of passes without an event while an administrator has to act, and for certificates that are provided.
+const CHECK_INTERVAL: SignedDuration = SignedDuration::from_mins(10);
+
+/// Interval of passes without an event while the webhooks start.
+const START_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 /// Time from readiness until the Service leads to this replica: the kubelet probes every 10 s, and watches do the rest.
 const SERVICE_DELAY: Duration = Duration::from_secs(30);
@@ -103,13 +106,17 @@ impl Reconciliation {
 
     /// Executes at most one step and publishes the status.
     pub(super) async fn run(self, outputs: Arc<ReconcileOutputs>) -> Result<(), WriteError> {
-        let mut wake = self.now.checked_add(CHECK_INTERVAL).ok();
+        let mut wake = None;
         self.wake_at(&mut wake, self.served_until());
         match self.step(&mut wake).await {
             Ok(status) => outputs.publish(status),
-            Err(NotServing::Pending) => {}
-            Err(NotServing::Starting) => outputs.publish(AdmissionStatus::Starting),
+            Err(NotServing::Pending) => self.wake_after(&mut wake, START_INTERVAL),
+            Err(NotServing::Starting) => {
+                self.wake_after(&mut wake, START_INTERVAL);
+                outputs.publish(AdmissionStatus::Starting);
+            }
             Err(NotServing::Failed { reason, message }) => {
+                self.wake_after(&mut wake, CHECK_INTERVAL);
                 outputs.publish(AdmissionStatus::Failed { reason, message });
             }
             Err(NotServing::Write(error)) => {
@@ -125,6 +132,11 @@ impl Reconciliation {
         }
         outputs.wake.send_replace(wake);
         Ok(())
+    }
+
+    /// Wakes after this time or earlier.
+    fn wake_after(&self, wake: &mut Option<Timestamp>, delay: SignedDuration) {
+        self.wake_at(wake, self.now.checked_add(delay).ok());
     }
 
     /// Wakes at this time or earlier. A time in the past is ignored.
@@ -187,7 +199,7 @@ impl Reconciliation {
         }
         trusted?;
         if let Some(delay) = delay {
-            self.wake_at(wake, self.now.checked_add(delay).ok());
+            self.wake_after(wake, delay);
             return Err(NotServing::Starting);
         }
         if filled.len() < desired.len() {

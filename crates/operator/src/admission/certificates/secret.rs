@@ -200,7 +200,7 @@ pub(super) fn check_secret(
     let pair = parse_pair(get(CHAIN)?, get(KEY)?)?;
     let (name, now) = (config.server_name(&context.config.namespace), Timestamp::now());
     let check_with = |authority| {
-        let bundle = find_bundle(data, authority).ok_or(UnusableCertificate::Missing(AUTHORITIES))?;
+        let bundle = find_bundle(data, authority).ok_or(UnusableCertificate::NoAuthority)?;
         check(&pair.cert, bundle.as_bytes(), &name, now).map(|()| bundle)
     };
     let bundle = match &config.certificates {

@@ -231,6 +231,18 @@ fn a_policy_affects_the_nodes_that_it_selects_or_selected() {
     assert_eq!(fleet.apply_policy(Event::Delete(policy_for("p", ("rack", "2")))).nodes, nodes(&["b"]));
 }
 
+#[test]
+fn a_node_without_an_agent_affects_the_status_of_the_policies_that_select_it() {
+    let mut fleet = new_index();
+    fleet.apply_policy(Event::Apply(policy_for("racks", ("rack", "a"))));
+    fleet.apply_policy(Event::Apply(policy_for("others", ("rack", "b"))));
+    let affected = fleet.apply_node(Event::Apply(node("extra", &[("rack", "a")])));
+    assert_eq!(affected.policies, nodes(&["racks"]));
+    let affected = fleet.apply_node(Event::Apply(node("extra", &[("rack", "b")])));
+    assert_eq!(affected.policies, nodes(&["others", "racks"]));
+    assert_eq!(fleet.apply_node(Event::Apply(labelled("worker", "rack", "a"))).policies, nodes(&[]));
+}
+
 fn pool(name: &str, spec: &serde_json::Value) -> Guarded<SriovNetworkPoolConfig> {
     serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
 }

@@ -12,7 +12,7 @@ use super::super::issue::issue;
 use super::super::own::OwnCertificates;
 use super::super::pem::split_certificates;
 use super::super::secret::{SecretContents, SecretState, check_secret};
-use super::{NotServing, Reconciliation, failed};
+use super::{CHECK_INTERVAL, NotServing, Reconciliation, failed};
 use crate::admission::config::CertificateSource;
 use crate::admission::configurations::ConfigurationKind;
 
@@ -20,7 +20,7 @@ use crate::admission::configurations::ConfigurationKind;
 pub(super) struct CertificateStatus {
     /// CA bundle for the webhook configurations; `None` if cert-manager sets it.
     pub(super) bundle: Option<String>,
-    /// Time of the next check, if it is before the next regular one.
+    /// Time of the next check without an event.
     pub(super) check_at: Option<Timestamp>,
 }
 
@@ -54,8 +54,9 @@ impl Reconciliation {
             }
             (bundle, _) => (bundle, None),
         };
-        let left = left.and_then(|left| SignedDuration::try_from(left).ok());
-        Ok(CertificateStatus { bundle, check_at: left.and_then(|left| self.now.checked_add(left).ok()) })
+        let left = left.and_then(|left| SignedDuration::try_from(left).ok()).unwrap_or(CHECK_INTERVAL);
+        let check_at = self.now.checked_add(left.min(CHECK_INTERVAL)).ok();
+        Ok(CertificateStatus { bundle, check_at })
     }
 
     /// Executes the next renewal step of own certificates.
