@@ -19,12 +19,13 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Steps that no attempt waits for, until they end or become overdue.
 #[derive(Clone)]
 pub(crate) struct DetachedSteps {
-    steps: Arc<Mutex<Steps>>,
+    steps: Arc<Mutex<DetachedState>>,
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
+/// Detached steps and the failures of those that have ended.
 #[derive(Default)]
-struct Steps {
+struct DetachedState {
     /// Steps that had neither ended nor become overdue when they were reaped last.
     detached: Vec<DetachedStep>,
     /// Failures of reaped steps, until an attempt executes the same step.
@@ -63,7 +64,7 @@ impl DetachedSteps {
     /// Removes the steps that have ended or become overdue. Every attempt does so, or the next one would be due at
     /// once.
     pub(crate) fn reap(&self) {
-        let Steps { detached, failed } = &mut *lock(&self.steps);
+        let DetachedState { detached, failed } = &mut *lock(&self.steps);
         detached.retain(|DetachedStep { step, running }| {
             let Some(result) = running.wait_for(Duration::ZERO) else { return true };
             let error = result.as_ref().err().map(|error| format_error_chain(error));

@@ -59,6 +59,7 @@ struct PodStore {
     listing: BTreeMap<String, ObservedPod>,
 }
 
+/// Pod of the Go device plugin on this node.
 #[derive(Clone, Debug)]
 struct ObservedPod {
     name: String,

@@ -28,25 +28,28 @@ use crate::status::AttemptPhase;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    steps: Family<ByKindAndResult, Counter>,
-    step_time: Family<ByKind, Histogram>,
-    attempts: Family<ByResult, Counter>,
+    steps: Family<StepLabels, Counter>,
+    step_time: Family<StepDurationLabels, Histogram>,
+    attempts: Family<AttemptLabels, Counter>,
     ready: Gauge,
 }
 
+/// Labels of the duration of steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByKind {
+struct StepDurationLabels {
     kind: &'static str,
 }
 
+/// Labels of the number of steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByKindAndResult {
+struct StepLabels {
     kind: &'static str,
     result: &'static str,
 }
 
+/// Labels of the number of attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResult {
+struct AttemptLabels {
     result: &'static str,
 }
 
@@ -59,7 +62,7 @@ impl Metrics {
     /// Returns new metrics. VFs are counted in the latest of the `snapshots`.
     pub fn new(snapshots: watch::Receiver<Arc<NodeSnapshot>>) -> Self {
         let (steps, attempts, ready) = (Family::default(), Family::default(), Gauge::default());
-        let step_time: Family<ByKind, Histogram> = Family::new_with_constructor(step_buckets);
+        let step_time: Family<StepDurationLabels, Histogram> = Family::new_with_constructor(step_buckets);
         let mut all = Registry::with_prefix("vfleet_agent");
         all.register("steps", "Steps executed on the machine, by kind", Family::clone(&steps));
         let text = "Duration of steps, by kind";
@@ -81,8 +84,8 @@ impl Metrics {
                 Some(HostError::StillRunning { .. }) => "unfinished",
                 Some(_) => "error",
             };
-            self.steps.get_or_create(&ByKindAndResult { kind, result }).inc();
-            self.step_time.get_or_create(&ByKind { kind }).observe(duration.as_secs_f64());
+            self.steps.get_or_create(&StepLabels { kind, result }).inc();
+            self.step_time.get_or_create(&StepDurationLabels { kind }).observe(duration.as_secs_f64());
         }
     }
 
@@ -90,7 +93,7 @@ impl Metrics {
     pub(crate) fn record_phase(&self, phase: &AttemptPhase<'_>) {
         if let AttemptPhase::Done(failures) = phase {
             let result = if failures.is_empty() { "success" } else { "error" };
-            self.attempts.get_or_create(&ByResult { result }).inc();
+            self.attempts.get_or_create(&AttemptLabels { result }).inc();
         }
         self.ready.set(i64::from(matches!(phase, AttemptPhase::Done([]))));
     }

@@ -24,6 +24,7 @@ impl<K> Default for RetryQueue<K> {
     }
 }
 
+/// Failures of one key since its last success.
 #[derive(Debug, Default)]
 struct Failures {
     in_a_row: u32,

@@ -23,6 +23,7 @@ use crate::HostError;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Supervisor(Arc<Mutex<Registry>>);
 
+/// Tasks that have not ended.
 #[derive(Debug, Default)]
 struct Registry {
     next_id: u64,
@@ -39,6 +40,7 @@ struct Task {
     limit: Duration,
 }
 
+/// Kind of a task: steps exclude each other by target, reads do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskKind {
     Step,

@@ -136,6 +136,7 @@ fn stream_changes(
     ])
 }
 
+/// Controller that drains nodes, with its queues.
 struct DrainController {
     context: Context,
     index: DrainIndex,

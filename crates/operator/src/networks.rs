@@ -46,6 +46,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
     Ok(())
 }
 
+/// Controller that writes NADs, with its queue.
 struct NetworkController {
     context: Context,
     index: NetworkIndex,

@@ -89,6 +89,7 @@ fn as_written(command_line: &str, matches: impl Fn(&ParsedArgument) -> bool) -> 
     found
 }
 
+/// Argument of a kernel command line.
 struct ParsedArgument {
     /// Name with `_` for `-`, since the kernel accepts both.
     name: String,

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAddress(Option<ListenAddress>);
 
+/// Port on all addresses of the machine, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListenAddress {
     AllInterfaces(u16),

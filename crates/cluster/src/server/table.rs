@@ -19,6 +19,7 @@ pub(super) struct ConnectionTable<P> {
     next: Serial,
 }
 
+/// Open connection.
 struct Row<P> {
     peer: P,
     activity: Arc<Activity>,

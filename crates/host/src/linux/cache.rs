@@ -52,6 +52,7 @@ pub(super) fn file_version(path: &Path) -> Option<FileVersion> {
 #[derive(Debug)]
 pub(super) struct QueryCache<T>(Mutex<BTreeMap<String, CachedAnswer<T>>>);
 
+/// Answer to a query, or its failure with the time of the attempt.
 #[derive(Debug)]
 enum CachedAnswer<T> {
     Value(T),

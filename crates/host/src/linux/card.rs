@@ -52,6 +52,7 @@ impl ExternalQueries<'_> {
     }
 }
 
+/// Reader of the facts of one card.
 struct CardReader<'a> {
     root: &'a HostRoot,
     network: &'a Network,

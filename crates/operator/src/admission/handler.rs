@@ -31,6 +31,7 @@ struct ObjectDeletion {
     metadata: Option<Deletion>,
 }
 
+/// Metadata that shows whether an object is being deleted.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Deletion {

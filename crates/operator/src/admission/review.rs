@@ -77,6 +77,7 @@ pub(crate) enum ReviewError {
 #[derive(Debug)]
 pub(crate) struct Review<'a>(RequestText<'a>);
 
+/// `AdmissionReview` of a request, with unparsed parts.
 #[derive(Debug, Deserialize)]
 struct ReviewText<'a> {
     #[serde(rename = "apiVersion", borrow, default)]
@@ -87,6 +88,7 @@ struct ReviewText<'a> {
     request: Option<&'a RawValue>,
 }
 
+/// Request of an `AdmissionReview`, with unparsed objects.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RequestText<'a> {
@@ -105,6 +107,7 @@ struct RequestText<'a> {
     old_object: Option<&'a RawValue>,
 }
 
+/// Group, version and kind of the object of a request.
 #[derive(Debug, Deserialize)]
 struct KindText<'a> {
     #[serde(borrow)]
@@ -151,6 +154,7 @@ struct NamedText<'a> {
     metadata: MetadataText<'a>,
 }
 
+/// Metadata of the object of a request.
 #[derive(Deserialize)]
 struct MetadataText<'a> {
     #[serde(borrow)]
@@ -166,6 +170,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
+/// `AdmissionReview` that is sent to the API server.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Reply<'a> {
@@ -174,6 +179,7 @@ struct Reply<'a> {
     response: Response<'a>,
 }
 
+/// Response to the request of an `AdmissionReview`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
@@ -187,22 +193,25 @@ struct Response<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<ByteString>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status<'a>>,
+    status: Option<RefusalStatus<'a>>,
 }
 
+/// Reason of a refusal, in the form of a Kubernetes `Status`.
 #[derive(Serialize)]
-struct Status<'a> {
+struct RefusalStatus<'a> {
     code: u16,
     reason: &'static str,
     message: String,
     details: Details<'a>,
 }
 
+/// Causes of a refusal.
 #[derive(Serialize)]
 struct Details<'a> {
     causes: Vec<Cause<'a>>,
 }
 
+/// Problem with one field.
 #[derive(Serialize)]
 struct Cause<'a> {
     reason: &'static str,
@@ -221,7 +230,7 @@ pub(crate) fn reply(uid: &str, response: &AdmissionResponse) -> Result<Vec<u8>, 
             Response { uid, allowed: true, warnings: warnings.clone(), patch_type, patch, status: None }
         }
         AdmissionResponse::Deny { code, reason, findings } => {
-            let status = Status {
+            let status = RefusalStatus {
                 code: *code,
                 reason,
                 message: findings.error_message().unwrap_or_else(|| "the object is refused".to_owned()),

@@ -142,6 +142,7 @@ fn merge_changes(
     ])
 }
 
+/// Controller of the external Go device plugin, with its queue.
 struct PluginController {
     config_maps: Api<ConfigMap>,
     nodes: Api<PartialObjectMeta<Node>>,

@@ -115,6 +115,7 @@ fn merge_changes(
     ])
 }
 
+/// Controller that writes node states and the status of policies and pools, with its queues.
 struct FleetController {
     context: Context,
     writer: NodeStateWriter,

@@ -40,6 +40,7 @@ pub(super) struct NetworkIndex {
     written: HashMap<NetworkId, WrittenConditions>,
 }
 
+/// Conditions that this operator last wrote to a network. They are not written again if another installation overwrites them.
 struct WrittenConditions {
     uid: String,
     conditions: Vec<Condition>,

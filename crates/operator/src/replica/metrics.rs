@@ -44,6 +44,7 @@ const REVIEWED_KINDS: [&str; 8] = [
     "Pod",
 ];
 
+/// Labels of admission requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AdmissionLabels {
     webhook: &'static str,
@@ -51,11 +52,13 @@ struct AdmissionLabels {
     verdict: &'static str,
 }
 
+/// Labels of blocked drains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BlockedLabels {
     reason: &'static str,
 }
 
+/// Labels of evictions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EvictionLabels {
     result: &'static str,
@@ -65,33 +68,39 @@ struct EvictionLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
+/// Labels of work queues.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ControllerLabels {
     controller: &'static str,
 }
 
+/// Labels of reconciliations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     controller: &'static str,
     result: &'static str,
 }
 
+/// Labels of errors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
     controller: &'static str,
     reason: &'static str,
 }
 
+/// Labels of nodes by sync status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SyncStatusLabels {
     sync_status: &'static str,
 }
 
+/// Labels of nodes by drain status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DrainStatusLabels {
     drain_status: &'static str,
 }
 
+/// Labels of the nodes of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabels {
     pool: String,

@@ -62,6 +62,7 @@ pub fn parse_query(text: &str) -> Result<FirmwareFacts, FirmwareError> {
     Ok(facts)
 }
 
+/// Column of the table that the firmware tool prints.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Current,
@@ -100,6 +101,7 @@ fn read_line(line: &str, columns: &[Column], facts: &mut FirmwareFacts) -> Optio
     Some(())
 }
 
+/// Firmware setting that vfleet uses.
 #[derive(Clone, Copy)]
 enum Setting {
     Sriov,

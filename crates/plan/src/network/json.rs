@@ -126,6 +126,7 @@ pub(super) fn indent(json: &str) -> Result<String, NetworkFault> {
     Ok(lines.text)
 }
 
+/// JSON text that is written line by line with its indentation.
 struct IndentedText {
     text: String,
     depth: usize,

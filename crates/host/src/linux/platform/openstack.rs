@@ -18,6 +18,7 @@ const DIRECTORY: &str = "openstack/2018-08-27";
 /// Path of a config drive by its label.
 const DRIVE: &str = "/dev/disk/by-label/config-2";
 
+/// Content of `network_data.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NetworkData {
@@ -25,6 +26,7 @@ struct NetworkData {
     networks: Vec<MetadataNetwork>,
 }
 
+/// Port of the virtual machine in `network_data.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MetadataLink {
@@ -32,6 +34,7 @@ struct MetadataLink {
     ethernet_mac_address: Option<String>,
 }
 
+/// Network of a port in `network_data.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MetadataNetwork {
@@ -39,12 +42,14 @@ struct MetadataNetwork {
     network_id: String,
 }
 
+/// Content of `meta_data.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MetaData {
     devices: Vec<MetadataDevice>,
 }
 
+/// Tagged device in `meta_data.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MetadataDevice {

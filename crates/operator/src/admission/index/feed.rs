@@ -80,6 +80,7 @@ pub(crate) async fn follow(
     tokio::try_join!(cluster, nads).map(drop)
 }
 
+/// Watches that feed the admission index.
 struct IndexFeed {
     context: Context,
     settings: OperatorConfigReceiver,

@@ -38,6 +38,7 @@ pub(super) struct ReconcileCache {
     entries: Mutex<CacheEntries>,
 }
 
+/// Results of earlier passes that save requests.
 #[derive(Debug, Default)]
 struct CacheEntries {
     /// Objects as last applied.

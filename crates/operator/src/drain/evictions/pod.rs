@@ -44,6 +44,7 @@ pub(super) struct EvictedPod {
     refusals: u32,
 }
 
+/// Phase of the eviction of a pod.
 #[derive(Debug)]
 enum EvictionPhase {
     /// The eviction is to be requested at this time.

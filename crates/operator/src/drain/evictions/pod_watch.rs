@@ -42,6 +42,7 @@ pub(super) enum PodNotification {
     Deleted(String),
 }
 
+/// Error of the watch of the pods on a node.
 #[derive(Debug, Error)]
 enum PodWatchError {
     #[error("request failed: {0}")]

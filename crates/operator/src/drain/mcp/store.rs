@@ -63,6 +63,7 @@ struct ListProgress {
     nodes_so_far: BTreeSet<String>,
 }
 
+/// State of a machine config pool that drains depend on.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StoredMcp {

@@ -42,6 +42,7 @@ impl<'de> Deserialize<'de> for NetworkElement {
     }
 }
 
+/// Deserializer of one network in a JSON annotation.
 struct NetworkElementVisitor;
 
 impl<'de> Visitor<'de> for NetworkElementVisitor {

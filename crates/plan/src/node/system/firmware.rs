@@ -49,6 +49,7 @@ fn ports_of<'a>(card: &str, facts: &'a HostFacts) -> Vec<&'a PfFacts> {
     facts.pfs.iter().filter(|pf| card_of(pf.address) == card).collect()
 }
 
+/// Card with its desired ports, as firmware settings are decided for the card as a whole.
 struct FirmwareCard<'a> {
     name: String,
     ports: Vec<&'a PfFacts>,

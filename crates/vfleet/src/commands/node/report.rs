@@ -58,6 +58,7 @@ pub(super) struct PolicyLine {
     pub(super) message: String,
 }
 
+/// Result of a policy on a PF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum PolicyVerdict {
