@@ -164,7 +164,7 @@ impl Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_requests_a_drain_waits_and_applies_its_plan() {
     let host = lab();
-    let (scene, agent) = Scene::with_vfs("has_request-1", &host).await;
+    let (scene, agent) = Scene::with_vfs("asks-1", &host).await;
     let before = host.executed_steps();
     scene.apply_spec(spec(3, "netdevice")).await;
     let requested = scene.wait("a request", has_request).await;

@@ -53,7 +53,7 @@ impl Mode {
                 let (spec_at_boot, settings_at_boot) = (accepted.clone(), settings.clone());
                 let config =
                     BootConfig { spec: spec_at_boot, settings: settings_at_boot, in_use: BTreeMap::new() };
-                let (text, result) = (config_text(&config), read_result(facts));
+                let (text, result) = (text_to_write(&config, facts), read_result(facts));
                 let options = settings.options;
                 let request = BootRequest {
                     spec,
@@ -65,5 +65,36 @@ impl Mode {
                 plan_boot(&request, facts)
             }
         }
+    }
+}
+
+/// Returns the text of the boot configuration. A file that says the same in another form (another version of vfleet wrote
+/// it) stays as it is: a new text would remove the result of the units and count reboots anew.
+fn text_to_write(config: &BootConfig, facts: &HostFacts) -> String {
+    let text = config_text(config);
+    let says_the_same =
+        |existing: &&String| parse_config(existing).is_ok_and(|existing| config_text(&existing) == text);
+    facts.files.get(BOOT_CONFIG).filter(says_the_same).cloned().unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_in_another_form_stays_as_it_is() {
+        let spec = serde_json::from_value(serde_json::json!({ "interfaces": [
+            { "pciAddress": "0000:3b:00.0", "numVfs": 4, "vfGroups": [{ "vfRange": "0-3", "deviceType": "netdevice" }] },
+        ] }));
+        let config = BootConfig { spec: spec.unwrap(), ..Default::default() };
+        let value: serde_json::Value = serde_json::from_str(&config_text(&config)).unwrap();
+        let yaml = serde_saphyr::to_string(&value).unwrap();
+        assert!(yaml != config_text(&config) && yaml.contains("numVfs: 4"), "{yaml}");
+        let mut facts = HostFacts::default();
+        assert_eq!(text_to_write(&config, &facts), config_text(&config));
+        facts.files.insert(BOOT_CONFIG.to_owned(), yaml.clone());
+        assert_eq!(text_to_write(&config, &facts), yaml);
+        let other = BootConfig { spec: SriovNetworkNodeStateSpec::default(), ..config };
+        assert_eq!(text_to_write(&other, &facts), config_text(&other));
     }
 }

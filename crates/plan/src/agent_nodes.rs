@@ -15,12 +15,14 @@ pub fn runs_agent(selector: &BTreeMap<String, String>, labels: &BTreeMap<String,
 pub fn explain_no_matching_node<'a>(
     node_selector: &BTreeMap<String, String>,
     agent_selector: &BTreeMap<String, String>,
-    mut nodes: impl Iterator<Item = (&'a str, &'a BTreeMap<String, String>)>,
+    nodes: impl Iterator<Item = (&'a str, &'a BTreeMap<String, String>)>,
 ) -> String {
     let matches = |labels: &BTreeMap<String, String>| {
         node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     };
-    if let Some((node, labels)) = nodes.find(|(_, labels)| matches(labels)) {
+    // The first by name, so that the message does not depend on the order of `nodes`.
+    let matching = nodes.filter(|(_, labels)| matches(labels)).min_by_key(|(node, _)| *node);
+    if let Some((node, labels)) = matching {
         return match missing_agent_label(agent_selector, labels) {
             Some(missing) => {
                 format!("node {node} matches nodeSelector but lacks label {missing}, so it runs no agent")
@@ -69,7 +71,7 @@ mod tests {
     fn explain(selector: &[(&str, &str)], agents: &[(&str, &str)]) -> String {
         let worker = labels(&[(WORKER_LABEL, ""), (OS_LABEL, "linux"), ("rack", "a")]);
         let extra = labels(&[(OS_LABEL, "linux"), ("rack", "b")]);
-        let nodes = [("n1", &worker), ("n2", &worker), ("extra", &extra)];
+        let nodes = [("n2", &worker), ("n1", &worker), ("extra", &extra)];
         explain_no_matching_node(&labels(selector), &labels(agents), nodes.into_iter())
     }
 

@@ -53,7 +53,7 @@ impl FleetIndex {
     /// Returns why no node with an agent matches the policy.
     fn explain_no_match(&self, policy: &str) -> String {
         let (Some(policy), Some(settings)) = (self.policies.get(policy), &self.settings) else {
-            return String::new();
+            return "the operator config was not read yet".to_owned();
         };
         let nodes = self.nodes.iter().map(|(name, labels)| (name.as_str(), labels));
         explain_no_matching_node(&policy.spec.node_selector, &settings.node_selector, nodes)
