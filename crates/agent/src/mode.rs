@@ -89,7 +89,7 @@ mod tests {
         let config = BootConfig { spec: spec.unwrap(), ..Default::default() };
         let value: serde_json::Value = serde_json::from_str(&config_text(&config)).unwrap();
         let yaml = serde_saphyr::to_string(&value).unwrap();
-        assert!(yaml != config_text(&config) && yaml.contains("numVfs: 4"), "{yaml}");
+        assert!(yaml != config_text(&config) && yaml.contains("numvfs: 4"), "{yaml}");
         let mut facts = HostFacts::default();
         assert_eq!(text_to_write(&config, &facts), config_text(&config));
         facts.files.insert(BOOT_CONFIG.to_owned(), yaml.clone());
