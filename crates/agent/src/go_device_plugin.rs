@@ -82,7 +82,7 @@ impl GoDevicePlugin {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(event) => {
-                        watch_log.succeeded();
+                        watch_log.received(&event);
                         sender.send_modify(|pods| pods.apply_event(event));
                     }
                     Err(error) => watch_log.failed(&error),

@@ -22,7 +22,7 @@ pub(crate) fn watch_nic_ids(
     watch(maps, selection).default_backoff().filter_map(move |change| {
         let update = match change {
             Ok(event) => {
-                watch_log.succeeded();
+                watch_log.received(&event);
                 apply_event(&mut listed, event).map(|map| map.map(parse_ids))
             }
             Err(error) => {

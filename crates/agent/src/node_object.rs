@@ -48,8 +48,8 @@ async fn send_updates(
     let mut changes = pin!(watcher(Api::<Node>::all(client), only_ours).default_backoff());
     let mut watch_log = WatchLog::new(format!("Node {node}"));
     while let Some(change) = changes.next().await {
-        if change.is_ok() {
-            watch_log.succeeded();
+        if let Ok(event) = &change {
+            watch_log.received(event);
         }
         match change {
             Ok(Event::Apply(found) | Event::InitApply(found)) if is_uninitialized(&found) => {

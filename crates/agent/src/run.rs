@@ -78,7 +78,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
             () = stop.cancelled() => break,
             change = changes.next() => match change.ok_or(AgentError::WatchEnded)? {
                 Ok(event) => {
-                    watch_log.succeeded();
+                    watch_log.received(&event);
                     if agent.handle_event(event) {
                         timer.wake_now();
                     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kube::runtime::watcher::Event;
+
 /// Longest pause of `kube::runtime` between two attempts to watch.
 const LONGEST_RETRY_SECONDS: u32 = 30;
 
@@ -44,9 +46,10 @@ impl WatchLog {
         self.error = Some(error);
     }
 
-    /// Notes that the watch works. Logs that if it was the last one with its error.
-    pub(crate) fn succeeded(&mut self) {
-        if self.forget_error() {
+    /// Notes an event of the watch. Logs that the watch works again if it was the last one with its error. The start of a
+    /// list is no success, because a list that fails starts too.
+    pub(crate) fn received<K>(&mut self, event: &Event<K>) {
+        if !matches!(event, Event::Init) && self.forget_error() {
             tracing::info!(object = self.object, "watch resumed");
         }
     }
@@ -100,6 +103,11 @@ mod tests {
         assert_eq!(count(), Some(2));
         assert!(!watches[0].forget_error(), "the other watch is still interrupted");
         assert!(watches[1].forget_error());
+        assert_eq!(count(), None);
+        watches[0].failed(&error);
+        watches[0].received::<()>(&Event::Init);
+        assert_eq!(count(), Some(1), "a list was only started");
+        watches[0].received::<()>(&Event::InitDone);
         assert_eq!(count(), None);
         watches[0].failed(&error);
         drop(watches);

@@ -28,7 +28,7 @@ const PAGE_SIZE: u32 = 500;
 pub enum WriteError {
     #[error("request to the API server failed: {0}")]
     Api(#[from] kube::Error),
-    #[error("the API server did not answer within {} s", DEADLINE.as_secs())]
+    #[error("the API server did not answer in time")]
     Deadline(#[from] tokio::time::error::Elapsed),
     #[error("the task of the write ended early: {0}")]
     Task(tokio::task::JoinError),

@@ -58,8 +58,10 @@ const NODES_AT_ONCE: usize = 64;
 const FINISHES_AT_ONCE: usize = 512;
 const POOLS_AT_ONCE: usize = 8;
 const REPORTS_AT_ONCE: usize = 8;
-/// Interval per waiting node between reports about the slots of a pool: at most ten reports per second.
+/// Interval per waiting node between reports about the slots of a pool: at most ten reports per second on average.
 const SLOT_REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest interval between these reports. Pools with many waiting nodes name no holders, so that reports rarely change.
+const MAX_SLOT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Change of a watched object.
 enum WatchedChange {
@@ -254,7 +256,9 @@ impl DrainController {
             let waiting = u32::try_from(self.index.waiting_count(&pool)).unwrap_or(u32::MAX);
             if waiting > 0 {
                 let report_interval = SLOT_REPORT_INTERVAL.saturating_mul(waiting);
-                self.slot_reports.add(pool.clone(), report_interval.max(pace::READABLE_INTERVAL));
+                let report_interval =
+                    report_interval.clamp(pace::READABLE_INTERVAL, MAX_SLOT_REPORT_INTERVAL);
+                self.slot_reports.add(pool.clone(), report_interval);
                 self.grants.add(pool, interval);
             } else {
                 self.releases.add(pool, interval.max(pace::READABLE_INTERVAL));

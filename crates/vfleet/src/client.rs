@@ -44,7 +44,10 @@ fn build(config: &Config) -> anyhow::Result<Client> {
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
-    let server = config.cluster_url.to_string();
+    // Without user name and password, which the URL may contain.
+    let host = config.cluster_url.authority().and_then(|authority| authority.as_str().rsplit('@').next());
+    let scheme = config.cluster_url.scheme_str().unwrap_or("https");
+    let server = format!("{scheme}://{}", host.unwrap_or_default());
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

@@ -35,8 +35,10 @@ impl Agent {
         if self.failures > 0 {
             return;
         }
-        let note =
-            format!("{summary} ({}; disruption: {disruption}; see the agent's log)", count_steps(plan));
+        let note = format!(
+            "{summary} ({}; disruption: {disruption}; see the agent's log, with logLevel 1 for steps of VFs)",
+            count_steps(plan)
+        );
         let report = async {
             self.report_progress(state, facts, &ExecutionProgress::new(plan)).await;
             self.writer.emit_event(state, EventType::Normal, "Configuring", &note).await;

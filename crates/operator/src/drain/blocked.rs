@@ -62,6 +62,10 @@ fn is_reported_as_waiting(decision: &NodeDecision<'_>) -> bool {
 
 fn waiting_for_slot(pool: &FullPool<'_>) -> DrainHold {
     let FullPool { name, limit, holders } = pool;
+    if holders.is_empty() {
+        let message = format!("waiting for a slot in pool {name} (limit {limit}, all slots are in use)");
+        return DrainHold { reason: WAITING_FOR_SLOT, message };
+    }
     let mut held_by = holders.iter().take(NAMED_HOLDERS).copied().collect::<Vec<_>>().join(", ");
     if let Some(more) = holders.len().checked_sub(NAMED_HOLDERS).filter(|more| *more > 0) {
         held_by = format!("{held_by} and {more} more");
@@ -132,10 +136,8 @@ fn describe_mcp(hold: McpHold) -> (&'static str, String) {
 
 /// Returns the hold for a drain whose writes fail repeatedly.
 pub(super) fn write_failed(failure: &WorkFailure) -> DrainHold {
-    let message = format!(
-        "the API server rejected {} writes for the drain in a row, retrying: {}",
-        failure.times, failure.text
-    );
+    let message =
+        format!("{} writes for the drain failed in a row, retrying: {}", failure.times, failure.text);
     DrainHold { reason: "WriteRefused", message }
 }
 

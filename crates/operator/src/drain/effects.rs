@@ -246,9 +246,14 @@ impl StatusChange {
                 ("Draining", format!("drain started: cordoning the node, evicting {pods}"))
             }
             DrainStatus::DrainingComplete => {
-                let pods = if *evicted == 1 { "1 pod".to_owned() } else { format!("{evicted} pods") };
+                // A replica that took over the drain knows only the pods that it evicted itself.
+                let pods = match *evicted {
+                    0 => String::new(),
+                    1 => ", 1 pod evicted".to_owned(),
+                    several => format!(", {several} pods evicted"),
+                };
                 let seconds = drain_seconds(&old.facts, self.now).unwrap_or_default();
-                ("Drained", format!("drained in {seconds:.1} s, {pods} evicted"))
+                ("Drained", format!("drained in {seconds:.1} s{pods}"))
             }
             DrainStatus::DrainRequired if new.retry != old.facts.retry => {
                 let note = format!(

@@ -99,7 +99,8 @@ fn refused_text(refusal: &EvictionRefusal, pods: &[&PodId]) -> String {
     };
     let detail = healthy_pods(&refusal.message).unwrap_or_else(|| refusal.message.clone());
     format!(
-        "{budget} allows no eviction of {} now ({detail}): add replicas or raise maxUnavailable",
+        "{budget} allows no eviction of {} now ({detail}): add replicas or raise maxUnavailable (or lower \
+         minAvailable), or delete the pod",
         name_pods(pods)
     )
 }
@@ -127,8 +128,8 @@ fn not_terminated_text(finalizers: &[String], pods: &[&PodId]) -> String {
     let seconds = TERMINATION_MARGIN.as_secs();
     let cause = match finalizers {
         [] => "check the kubelet on the node".to_owned(),
-        [finalizer] => format!("finalizer {finalizer}"),
-        several => format!("finalizers {}", several.join(", ")),
+        [finalizer] => format!("finalizer {finalizer}; remove it, or check its controller"),
+        several => format!("finalizers {}; remove them, or check their controllers", several.join(", ")),
     };
     format!("{} {has} not terminated {seconds} s after {its} grace period: {cause}", name_pods(pods))
 }

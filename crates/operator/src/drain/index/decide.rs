@@ -26,12 +26,16 @@ pub(in crate::drain) enum NextAction {
     RecordFinish(Moment),
 }
 
+/// Largest number of waiting nodes whose conditions name the nodes that hold the slots. With more of them, each slot
+/// that is released would cause thousands of writes.
+const MAX_WAITING_FOR_NAMES: usize = 100;
+
 /// Pool whose slots are all granted.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::drain) struct FullPool<'a> {
     pub(in crate::drain) name: &'a str,
     pub(in crate::drain) limit: usize,
-    /// Nodes that hold the slots.
+    /// Nodes that hold the slots; empty if more than [`MAX_WAITING_FOR_NAMES`] nodes wait.
     pub(in crate::drain) holders: Vec<&'a str>,
 }
 
@@ -138,10 +142,14 @@ impl DrainIndex {
     pub(in crate::drain) fn full_pool_of(&self, node: &str) -> Option<FullPool<'_>> {
         let name = self.member_of.get(node)?;
         let DrainLimit::AtMost(limit) = self.pool_drain(Some(name)).limit else { return None };
-        let is_waiting = self.queues.get(name).is_some_and(|queue| queue.is_waiting(node));
-        let holders: Vec<_> = self.pools.get(name)?.slots.iter().map(|slot| slot.node.as_str()).collect();
-        let is_full = limit > 0 && holders.len() >= limit && !holders.contains(&node);
-        (is_waiting && is_full).then_some(FullPool { name, limit, holders })
+        self.queues.get(name).filter(|queue| queue.is_waiting(node))?;
+        let slots = &self.pools.get(name)?.slots;
+        if limit == 0 || slots.len() < limit || slots.iter().any(|slot| slot.node == node) {
+            return None;
+        }
+        let has_names = self.waiting_count(name) <= MAX_WAITING_FOR_NAMES;
+        let holders = slots.iter().filter(|_| has_names).map(|slot| slot.node.as_str()).collect();
+        Some(FullPool { name, limit, holders })
     }
 
     fn pool_drain(&self, name: Option<&str>) -> PoolDrain<'_> {

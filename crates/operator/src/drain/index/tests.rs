@@ -234,3 +234,16 @@ fn a_waiting_node_has_a_full_pool_until_it_gets_a_slot() {
     index.update_pool(pool("p", 3, 0, &[("a", 1)]));
     assert_eq!(index.full_pool_of("b"), None, "0 is no limit");
 }
+
+#[test]
+fn holders_of_slots_are_not_named_while_many_nodes_wait() {
+    let mut index = index(1);
+    index.update_state(state("a", 2, &required(1)));
+    index.update_pool(pool("p", 2, 1, &[("a", 1)]));
+    for number in 0..=100 {
+        let name = format!("waiting-{number}");
+        index.update_node(node(&name, 1, &json!({})));
+        index.update_state(state(&name, 2, &required(number + 2)));
+    }
+    assert_eq!(index.full_pool_of("waiting-0"), Some(FullPool { name: "p", limit: 1, holders: vec![] }));
+}
