@@ -159,7 +159,7 @@ async fn networks(cluster: &Cluster) {
     let versions = [&with("capabilities", json!("{\"mac\": \"on\"}")), &good];
     invalid_then_valid::<SriovIBNetwork>(cluster, ["sriovibnetworks", "net"], versions, expected).await;
 
-    let expected = ["EmptyTrunk", "spec.trunk: the trunk names no VLAN: give id, or minID and maxID"];
+    let expected = ["EmptyTrunk", "spec.trunk: the trunk names no VLAN: set id, or minID and maxID"];
     let versions = [&with("trunk", json!([{}])), &good];
     invalid_then_valid::<OVSNetwork>(cluster, ["ovsnetworks", "net"], versions, expected).await;
 
@@ -168,7 +168,7 @@ async fn networks(cluster: &Cluster) {
     bad["metaPlugins"] = json!("{}");
     cluster.apply("BridgeNetwork", "bridgenetworks", "net", &bad).await;
     let faults = [
-        "name the resource that VFs are taken from: resourceName of a policy",
+        "resourceName is empty: set it to the resourceName of a policy",
         "plugin 1 of metaPlugins has no type: set type to the name of its program",
     ];
     let message = valid::<BridgeNetwork>(cluster, "net", "False", "InvalidResourceName").await;

@@ -150,7 +150,7 @@ impl Kubelet {
                             self.running.fetch_sub(1, Ordering::SeqCst);
                         }
                         let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
-                    } else if self.started.lock().unwrap().insert(uid.clone()) {
+                    } else if is_scheduled(&pod) && self.started.lock().unwrap().insert(uid.clone()) {
                         let mut init_container = cluster.start_plugin_init_container(&name);
                         init_containers.spawn_blocking(move || (init_container.wait(), name, uid));
                     }
@@ -286,4 +286,9 @@ async fn change_vfs(cluster: &Cluster, kubelet: &Arc<Kubelet>) {
     assert_eq!(kubelet.counts(), (3, 2));
     assert_eq!(running_during_change.load(Ordering::SeqCst), 0, "the plugin ran while VFs were created");
     agent.end().await;
+}
+
+/// Returns whether the pod has a node. A kubelet does not start others, and their tokens name no node.
+fn is_scheduled(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
