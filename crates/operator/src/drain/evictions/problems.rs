@@ -170,7 +170,7 @@ mod tests {
         let hold = describe_problems(&[(&pod("a"), PodProblem::Refused(&refusal))]).unwrap();
         assert_eq!(hold.reason, "EvictionRefused");
         let expected = "PDB team/guard allows no eviction of pod team/a now (needs 10 healthy, has 10): add replicas \
-                        or raise maxUnavailable";
+                        or raise maxUnavailable (or lower minAvailable), or delete the pod";
         assert_eq!(hold.message, expected);
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let refusal = refusal(true, "the budget is still being processed", &[]);
         let hold = describe_problems(&[(&pod("a"), PodProblem::Refused(&refusal))]).unwrap();
         let expected = "a PDB allows no eviction of pod team/a now (the budget is still being processed): add replicas \
-                        or raise maxUnavailable";
+                        or raise maxUnavailable (or lower minAvailable), or delete the pod";
         assert_eq!(hold.message, expected);
     }
 
