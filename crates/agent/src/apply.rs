@@ -62,7 +62,7 @@ pub enum ExecutionEvent<'a> {
 }
 
 /// Outcome of an application.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ApplyOutcome {
     /// Facts of the machine afterwards; `None` when it could not be read.
     pub facts: Option<HostFacts>,
@@ -81,28 +81,13 @@ pub struct ApplyOutcome {
 impl ApplyOutcome {
     /// Returns the outcome for a machine that cannot be read.
     pub fn unreadable(error: HostError) -> Self {
-        let failures = vec![Failure::Unreadable(error)];
-        Self {
-            facts: None,
-            executed: 0,
-            has_changed_machine: false,
-            failures,
-            failed_optional_steps: Vec::new(),
-            reboots: false,
-        }
+        Self { failures: vec![Failure::Unreadable(error)], ..Self::default() }
     }
 
     /// Returns the outcome for a plan without steps: the machine is configured, except for problems.
     pub fn without_steps(facts: HostFacts, plan: Plan) -> Self {
         let failures = plan.problems.into_iter().map(Failure::Problem).collect();
-        Self {
-            facts: Some(facts),
-            executed: 0,
-            has_changed_machine: false,
-            failures,
-            failed_optional_steps: Vec::new(),
-            reboots: false,
-        }
+        Self { facts: Some(facts), failures, ..Self::default() }
     }
 }
 
@@ -117,56 +102,29 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 /// step ends its lane; other lanes continue. A trial that the kernel refuses is no failure if another plan follows from
 /// that.
 pub fn apply_plan(context: &ApplyContext<'_>, mut facts: HostFacts, mut plan: Plan) -> ApplyOutcome {
-    let (mut executed, mut has_changed_machine, mut round) = (0, false, 1);
-    let mut failed_optional_steps = Vec::new();
+    let (mut outcome, mut round) = (ApplyOutcome::default(), 1);
     loop {
-        has_changed_machine |= !only_writes_records(&plan);
+        outcome.has_changed_machine |= !only_writes_records(&plan);
         let done = execute::execute(context, &facts, &plan.steps);
-        executed += done.count;
-        failed_optional_steps.extend(done.failed_optional_steps);
+        outcome.executed += done.count;
+        outcome.failed_optional_steps.extend(done.failed_optional_steps);
         if done.reboots {
-            let (facts, failures) = (Some(facts), done.failures);
-            let reboots = true;
-            return ApplyOutcome {
-                facts,
-                executed,
-                has_changed_machine,
-                failures,
-                failed_optional_steps,
-                reboots,
-            };
+            return ApplyOutcome { facts: Some(facts), failures: done.failures, reboots: true, ..outcome };
         }
+        let mut failures = done.failures;
         let (now, mut left) = match survey(context.host, context.planner) {
             Ok(survey) => survey,
             Err(error) => {
-                let mut failures = done.failures;
                 failures.extend(done.refusals);
                 failures.push(Failure::Unreadable(error));
-                let (facts, reboots) = (None, false);
-                return ApplyOutcome {
-                    facts,
-                    executed,
-                    has_changed_machine,
-                    failures,
-                    failed_optional_steps,
-                    reboots,
-                };
+                return ApplyOutcome { failures, ..outcome };
             }
         };
-        left.steps.retain(|planned| !failed_optional_steps.contains(&planned.step));
-        if round == MAX_ROUNDS || !done.failures.is_empty() || !may_follow(&plan, &left) {
-            let mut failures = done.failures;
+        left.steps.retain(|planned| !outcome.failed_optional_steps.contains(&planned.step));
+        if round == MAX_ROUNDS || !failures.is_empty() || !may_follow(&plan, &left) {
             failures.extend(unexplained_refusals(done.refusals, &left));
             let failures = collect_failures(failures, left, &now);
-            let (facts, reboots) = (Some(now), false);
-            return ApplyOutcome {
-                facts,
-                executed,
-                has_changed_machine,
-                failures,
-                failed_optional_steps,
-                reboots,
-            };
+            return ApplyOutcome { facts: Some(now), failures, ..outcome };
         }
         (context.listener)(ExecutionEvent::PlanExtended(&left));
         (facts, plan, round) = (now, left, round + 1);

@@ -53,7 +53,7 @@ impl Mode {
                 let (spec_at_boot, settings_at_boot) = (accepted.clone(), settings.clone());
                 let config =
                     BootConfig { spec: spec_at_boot, settings: settings_at_boot, in_use: BTreeMap::new() };
-                let (text, result) = (text_to_write(&config, facts), read_result(facts));
+                let (text, result) = (text_to_write(&config, facts, last.as_ref()), read_result(facts));
                 let options = settings.options;
                 let request = BootRequest {
                     spec,
@@ -69,12 +69,11 @@ impl Mode {
 }
 
 /// Returns the text of the boot configuration. A file that says the same in another form (another version of vfleet wrote
-/// it) stays as it is: a new text would remove the result of the units and count reboots anew.
-fn text_to_write(config: &BootConfig, facts: &HostFacts) -> String {
+/// it, parsed as `last`) stays as it is: a new text would remove the result of the units and count reboots anew.
+fn text_to_write(config: &BootConfig, facts: &HostFacts, last: Option<&BootConfig>) -> String {
     let text = config_text(config);
-    let says_the_same =
-        |existing: &&String| parse_config(existing).is_ok_and(|existing| config_text(&existing) == text);
-    facts.files.get(BOOT_CONFIG).filter(says_the_same).cloned().unwrap_or(text)
+    let says_the_same = last.is_some_and(|last| config_text(last) == text);
+    facts.files.get(BOOT_CONFIG).filter(|_| says_the_same).cloned().unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -91,10 +90,11 @@ mod tests {
         let yaml = serde_saphyr::to_string(&value).unwrap();
         assert!(yaml != config_text(&config) && yaml.contains("numvfs: 4"), "{yaml}");
         let mut facts = HostFacts::default();
-        assert_eq!(text_to_write(&config, &facts), config_text(&config));
+        assert_eq!(text_to_write(&config, &facts, None), config_text(&config));
         facts.files.insert(BOOT_CONFIG.to_owned(), yaml.clone());
-        assert_eq!(text_to_write(&config, &facts), yaml);
+        let last = parse_config(&yaml).unwrap();
+        assert_eq!(text_to_write(&config, &facts, Some(&last)), yaml);
         let other = BootConfig { spec: SriovNetworkNodeStateSpec::default(), ..config };
-        assert_eq!(text_to_write(&other, &facts), config_text(&other));
+        assert_eq!(text_to_write(&other, &facts, Some(&last)), config_text(&other));
     }
 }

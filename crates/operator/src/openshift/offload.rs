@@ -227,7 +227,7 @@ enum ReadObject<T> {
 #[derive(Debug)]
 struct NamedObjects<T> {
     items: HashMap<String, T>,
-    /// Metadata of the objects in the list that is being received. All other objects are removed when it is complete.
+    /// Names of the objects in the list that is being received. All other objects are removed when it is complete.
     listing: BTreeSet<String>,
     is_listed: bool,
 }
