@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::meta::Condition;
 use crate::parsed::Parsed;
 use crate::pci::PciAddress;
 
@@ -127,6 +128,16 @@ pub enum BridgeVlanProtocol {
     Ieee8021ad,
 }
 
+impl BridgeVlanProtocol {
+    /// Returns the name in the API and in iproute2.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ieee8021Q => "802.1Q",
+            Self::Ieee8021ad => "802.1ad",
+        }
+    }
+}
+
 /// Software bridges of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -151,6 +162,8 @@ pub struct OvsConfigExt {
     pub bridge: Option<OvsBridgeConfig>,
     /// Uplinks. Exactly one is supported.
     pub uplinks: Option<Vec<OvsUplinkConfigExt>>,
+    /// Conditions of the bridge, in the status only: `Ready`.
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// Uplink of an Open vSwitch bridge of a node.
@@ -179,6 +192,8 @@ pub struct LinuxBridgeConfigExt {
     pub bridge: Option<LinuxBridgeSettings>,
     /// Uplinks. Exactly one is supported.
     pub uplinks: Option<Vec<LinuxBridgeUplinkConfigExt>>,
+    /// Conditions of the bridge, in the status only: `Ready`.
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// Uplink of a Linux bridge of a node.

@@ -1,6 +1,12 @@
 //! Names that other programs depend on: labels, annotations, finalizers, object names, field managers and environment
 //! variables.
 
+/// Mark in `external_ids` of Open vSwitch bridges and ports that vfleet created: the PCI address of the uplink.
+pub const OVS_UPLINK: &str = "vfleet.io/uplink";
+
+/// Entry in `external_ids` of Open vSwitch bridges: keys that vfleet set, as JSON.
+pub const OVS_KEYS: &str = "vfleet.io/keys";
+
 /// Default namespace of the operator and its objects.
 pub const DEFAULT_NAMESPACE: &str = "sriov-network-operator";
 
@@ -152,7 +158,7 @@ pub mod agent_environment {
     pub const CONFIGURATION_MODE: &str = "CONFIGURATION_MODE";
     /// `true`: configure several cards in parallel.
     pub const PARALLEL_NIC_CONFIG: &str = "PARALLEL_NIC_CONFIG";
-    /// `true`: manage software bridges. Unused.
+    /// `true`: manage software bridges.
     pub const MANAGE_SOFTWARE_BRIDGES: &str = "MANAGE_SOFTWARE_BRIDGES";
     /// `true`: reset the firmware of a card instead of rebooting the node.
     pub const MELLANOX_FIRMWARE_RESET: &str = "MELLANOX_FIRMWARE_RESET";
@@ -166,7 +172,7 @@ pub mod agent_environment {
     pub const HOLD_BACK_DEVICE_PLUGIN: &str = "HOLD_BACK_DEVICE_PLUGIN";
     /// Address at which metrics are served.
     pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
-    /// Socket of the Open vSwitch database on the host. Unused.
+    /// Socket of the Open vSwitch database on the host.
     pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
 }
 

@@ -17,9 +17,9 @@ use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
-use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, planned};
+use crate::node::{NodeOptions, Problem, plan_before_network, plan_node_with, plan_ovs_at_boot, planned};
 use crate::prelude::*;
-use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step};
+use crate::step::{Disruption, HostFile, Plan, PlannedStep, Step, Target};
 
 /// Input of the planner in systemd mode.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub struct BootRequest<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BootResult {
-    /// Succeeded, `InProgress` (the first unit has finished, the second has not) or Failed.
+    /// Succeeded, `InProgress` (the first unit has finished, the last has not) or Failed.
     pub sync_status: String,
     /// Error; empty if there is none.
     pub last_sync_error: String,
@@ -73,8 +73,8 @@ impl BootResult {
 
 /// Returns the steps in systemd mode.
 ///
-/// Changes that disrupt others wait for a reboot, in which the units make them. Changes without disruption, and those
-/// of VFs on externally managed PFs, are made immediately. If the cards match the desired state, there is no reboot:
+/// Changes that disrupt others wait for a reboot, in which the units make them. Changes without disruption, those of
+/// software bridges, and those of VFs on externally managed PFs are made immediately. If the cards match the desired state, there is no reboot:
 /// enabling the mode on a configured node does not disrupt it.
 pub fn plan_boot(request: &BootRequest<'_>, facts: &HostFacts) -> Plan {
     if request.spec.interfaces.is_none() {
@@ -86,7 +86,7 @@ pub fn plan_boot(request: &BootRequest<'_>, facts: &HostFacts) -> Plan {
     let is_new = facts.files.get(BOOT_CONFIG).map(String::as_str) != Some(request.config);
     // A result beside an old config is outdated, and is removed.
     let result = request.result.filter(|_| !is_new);
-    let mut files = units::install(facts);
+    let mut files = units::install(facts, creates_ovs_bridges(request));
     if is_new {
         files.extend(write_config(request, facts));
     }
@@ -102,7 +102,7 @@ pub fn plan_boot(request: &BootRequest<'_>, facts: &HostFacts) -> Plan {
         return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
     let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, request.spec));
-    if node.steps.iter().filter(|planned| of_units(planned)).all(has_no_disruption) {
+    if node.steps.iter().filter(|planned| of_units(planned)).all(is_immediate) {
         return plan_immediate_steps(files, node, result, facts);
     }
     let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(of_units);
@@ -150,6 +150,18 @@ fn is_external(pf: PciAddress, spec: &SriovNetworkNodeStateSpec) -> bool {
     external.any(|one| one.pci_address.value() == Ok(&pf))
 }
 
+/// Returns whether Open vSwitch bridges are created at boot.
+fn creates_ovs_bridges(request: &BootRequest<'_>) -> bool {
+    let bridges = request.accepted.bridges.as_ref();
+    request.options.manage_bridges && bridges.is_some_and(|bridges| bridges.ovs.iter().flatten().count() > 0)
+}
+
+/// Returns whether a step needs no reboot. Bridges are created and removed in a running machine, after a drain if pods
+/// use them.
+fn is_immediate(planned: &PlannedStep) -> bool {
+    has_no_disruption(planned) || matches!(planned.step.target(), Target::Bridge(_))
+}
+
 fn has_no_disruption(planned: &PlannedStep) -> bool {
     planned.disruption <= Disruption::Vf
 }
@@ -159,6 +171,8 @@ fn has_no_disruption(planned: &PlannedStep) -> bool {
 pub enum BootPhase {
     /// Before the network: PFs are configured and VFs created.
     BeforeNetwork,
+    /// Before the network and after Open vSwitch: its bridges are created.
+    Bridges,
     /// After the network: everything else.
     AfterNetwork,
 }
@@ -169,7 +183,8 @@ pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> P
     let options = NodeOptions { mellanox: false, ..config.settings.options };
     let facts = in_use::with_recorded_uses(facts, &config.in_use);
     let mut plan = match phase {
-        BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts),
+        BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts, &config.settings.options),
+        BootPhase::Bridges => plan_ovs_at_boot(&config.spec, &facts, &options),
         BootPhase::AfterNetwork => plan_node_with(&config.spec, &facts, &options),
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {

@@ -1,6 +1,7 @@
 //! Host facts: everything that was read from one machine. Nothing is derived or guessed. A value that could not be read
 //! is an error of the reader, an [`UnreadableCard`] or an unknown [`Fact`], never an empty value.
 
+mod bridge;
 mod fact;
 mod host_use;
 mod identity;
@@ -8,13 +9,17 @@ mod link;
 mod record;
 mod system;
 
+pub use bridge::{
+    BridgeFacts, BridgeKind, LinuxBridgeFacts, LinuxPortFacts, OvsBridgeFacts, OvsDatabase, OvsFacts,
+    OvsInterfaceFacts, OvsPortFacts, RecordedBridge,
+};
 pub use fact::Fact;
 pub use host_use::{
     Absence, ClockReading, DEFAULT_PROTECTION_TIME, LingeringUse, ProtectingUse, RememberedUse, UseHistory,
 };
 pub use identity::CardIdentity;
 pub(crate) use identity::hex;
-pub use link::{HostUse, LinkFacts, LinkKind};
+pub use link::{HostUse, LinkFacts, LinkKind, Master};
 pub use record::{ModeOrder, ModeTrial, OriginalState, Record, RefusedOrder};
 pub use system::{BootLoader, KernelFacts, ModuleState, Processor, RebootCount, Reboots};
 
@@ -54,6 +59,8 @@ pub struct HostFacts {
     pub unreadable_records: BTreeSet<PciAddress>,
     /// Uses of PFs and VFs by the node that are not observed now and still protect them.
     pub lingering_uses: BTreeMap<PciAddress, LingeringUse>,
+    /// Software bridges.
+    pub bridges: BridgeFacts,
     /// Time until the first of these protections ends, if the use does not return.
     pub protection_ends_in: Option<Duration>,
 }

@@ -19,8 +19,16 @@ pub const BOOT_RESULT: &str = "/etc/sriov-operator/sriov-interface-result.yaml";
 pub const BOOT_NIC_IDS: &str = "/etc/sriov-operator/sriov-supported-nics-ids.yaml";
 /// Directory of systemd units.
 pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
-/// Units of systemd mode: before and after the network starts.
-pub const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
+/// Unit of systemd mode that creates VFs, before the network starts.
+pub const FIRST_UNIT: &str = "sriov-config.service";
+/// Unit of systemd mode that binds VFs, after the network started.
+pub const LAST_UNIT: &str = "sriov-config-post-network.service";
+/// Unit of systemd mode that creates Open vSwitch bridges, between the others. It exists only where it is needed.
+pub const BRIDGE_UNIT: &str = "sriov-config-bridges.service";
+/// Units of systemd mode.
+pub const UNITS: [&str; 3] = [FIRST_UNIT, LAST_UNIT, BRIDGE_UNIT];
+/// Default socket of the Open vSwitch database.
+pub const OVSDB_SOCKET: &str = "/var/run/openvswitch/db.sock";
 /// Program that the units start.
 pub const BOOT_PROGRAM: &str = "/var/lib/sriov/vfleet";
 /// Program that the units of the Go daemon start.
@@ -32,9 +40,19 @@ pub const REBOOTS: &str = "/etc/sriov-operator/vfleet/reboots.json";
 /// Recent uses of cards by the node itself.
 pub const HOST_USES: &str = "/etc/sriov-operator/vfleet/host-uses.json";
 
+/// Open vSwitch bridges that the Go daemon or vfleet created.
+pub const MANAGED_OVS_BRIDGES: &str = "/etc/sriov-operator/managed-ovs-bridges.json";
+
 /// Files with a fixed name whose content belongs to the host facts, besides the units.
-pub const FIXED: [&str; 6] =
-    [MODULE_OPTIONS, DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, BOOT_CONFIG, BOOT_RESULT, BOOT_NIC_IDS];
+pub const FIXED: [&str; 7] = [
+    MODULE_OPTIONS,
+    DISABLE_NM_SCRIPT,
+    REPRESENTOR_SCRIPT,
+    BOOT_CONFIG,
+    BOOT_RESULT,
+    BOOT_NIC_IDS,
+    MANAGED_OVS_BRIDGES,
+];
 
 /// Returns the path of a systemd unit.
 pub fn unit_path(unit: &str) -> String {
@@ -49,7 +67,7 @@ pub fn is_our_rule(name: &str) -> bool {
             .is_some_and(|pf| !pf.is_empty())
     };
     name == "10-nm-unmanaged.rules"
-        || ["10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(has_prefix)
+        || ["10-nm-bridge-", "10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(has_prefix)
 }
 
 /// Returns whether vfleet may write and delete the file at `path`.

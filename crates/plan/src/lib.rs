@@ -18,6 +18,7 @@
 //! - [`snapshot`]: host facts, node state spec and remaining steps => state of every VF
 //! - [`follow_up`]: a plan and the plan that is left after it => what is executed next
 //! - [`summary`]: a plan => one line for Events and conditions
+//! - [`bridge_port`]: settings of a port of a Linux bridge => the kernel's numbers and defaults
 //! - [`certificates`]: times at which a webhook certificate is created, trusted and served
 //! - [`external`]: requirements for an externally managed PF => faults
 //! - [`release_delay`]: a plan and VFs that pods released => steps that are due
@@ -32,6 +33,7 @@ extern crate alloc;
 
 pub mod admission;
 pub mod boot;
+pub mod bridge_port;
 pub mod certificates;
 pub mod drain;
 pub mod external;
@@ -76,16 +78,21 @@ pub use boot::{
     plan_systemd_mode_removal,
 };
 pub use facts::{
-    Absence, BootLoader, CardIdentity, ClockReading, DEFAULT_PROTECTION_TIME, EswitchMode, ExternalQuery,
-    Fact, FailedQuery, HostFacts, HostUse, KernelFacts, LingeringUse, LinkFacts, LinkKind, ModeOrder,
-    ModeTrial, ModuleState, OriginalState, PfFacts, Processor, ProtectingUse, RdmaFacts, RebootCount,
-    Reboots, Record, RefusedOrder, RememberedUse, UnreadableCard, UseHistory, VdpaKind, VfFacts,
+    Absence, BootLoader, BridgeFacts, BridgeKind, CardIdentity, ClockReading, DEFAULT_PROTECTION_TIME,
+    EswitchMode, ExternalQuery, Fact, FailedQuery, HostFacts, HostUse, KernelFacts, LingeringUse, LinkFacts,
+    LinkKind, LinuxBridgeFacts, LinuxPortFacts, Master, ModeOrder, ModeTrial, ModuleState, OriginalState,
+    OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, PfFacts, Processor,
+    ProtectingUse, RdmaFacts, RebootCount, Reboots, Record, RecordedBridge, RefusedOrder, RememberedUse,
+    UnreadableCard, UseHistory, VdpaKind, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};
 pub use go_plugin_restart::{PluginAction, PluginPod, blocks_plugin_start, plugin_action};
 pub use guids::{GuidDemand, GuidFileError, GuidSource};
-pub use node::{NodeOptions, Problem, node_warnings, plan_before_network, plan_node, plan_node_with};
+pub use node::{
+    BridgeFault, Cause, NodeOptions, Problem, needs_ovs, node_warnings, plan_before_network, plan_node,
+    plan_node_with, plan_ovs_at_boot,
+};
 pub use node_state::{
     NodeStateAction, NodeStateFacts, NodeStateUpdate, retire_node_state, update_node_state,
 };
@@ -104,4 +111,7 @@ pub use status::{
     BlockedNode, NodeExample, PolicyNodeCounts, PolicyNodeStatus, PoolSummary, ignored_policy_conditions,
     policy_conditions, pool_conditions, unreadable_policy_conditions,
 };
-pub use step::{Disruption, HostFile, Plan, PlannedStep, Step, Target, VfDriver, is_userspace_driver};
+pub use step::{
+    Disruption, HostFile, LinuxBridgeState, MapChange, OvsBridgeChange, OvsUplinkChange, Plan, PlannedStep,
+    Step, Target, VfDriver, is_userspace_driver,
+};

@@ -1,6 +1,7 @@
 //! Planner of a node: node state spec and host facts => steps and problems.
 
 mod address;
+mod bridge;
 mod check;
 mod creation;
 mod desired;
@@ -16,8 +17,11 @@ mod system;
 mod udev;
 mod vf;
 
+pub use bridge::BridgeFault;
+pub(crate) use bridge::recorded_bridges;
+use bridge::{BridgeContext, BridgePhase, BridgeSteps, DesiredBridge, GoStore};
 pub(crate) use desired::DesiredPf;
-use pf::PfSteps;
+use pf::{PfSteps, PlannedBridge};
 pub(crate) use problem::ProtectedPart;
 pub use problem::{Cause, Problem};
 pub use system::SystemFault;
@@ -26,7 +30,7 @@ pub(crate) use system::reboot_for;
 use vfleet_api::node_state::Interface;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
-use crate::facts::HostFacts;
+use crate::facts::{EswitchMode, HostFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, PlannedStep, Step};
@@ -44,26 +48,43 @@ pub fn plan_node(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
 
 /// Options of the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct NodeOptions {
     /// Reset the firmware of a card after its settings changed, before the machine reboots.
     pub firmware_reset: bool,
     /// Change firmware settings of Mellanox cards.
     pub mellanox: bool,
+    /// Create and configure software bridges. Bridges that vfleet created are removed otherwise.
+    pub manage_bridges: bool,
+    /// Enable hardware offload of Open vSwitch while a PF is in switchdev mode. Off on OpenShift, where pools enable
+    /// it.
+    pub ovs_offload: bool,
 }
 
 impl Default for NodeOptions {
     fn default() -> Self {
-        Self { firmware_reset: false, mellanox: true }
+        Self { firmware_reset: false, mellanox: true, manage_bridges: false, ovs_offload: false }
     }
+}
+
+/// Returns whether the plan for `spec` depends on the content of the Open vSwitch database.
+pub fn needs_ovs(spec: &SriovNetworkNodeStateSpec, options: &NodeOptions) -> bool {
+    let is_offloaded = |interface: &Interface| {
+        let is_external = interface.externally_managed == Some(true);
+        !is_external && interface.e_switch_mode.as_deref() == Some(EswitchMode::Switchdev.as_str())
+    };
+    options.manage_bridges || options.ovs_offload && spec.interfaces.iter().flatten().any(is_offloaded)
 }
 
 /// Returns the plan of [`plan_node`] with these options.
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
-    plan.problems.extend(problem::unsupported(spec));
     let (desired, invalid) = read_desired(interfaces);
     plan.problems.extend(invalid);
+    let desired_bridges = desired_bridges(spec, *options);
+    let go_store = GoStore::read(facts);
+    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
     let rdma_mode = spec.system.as_ref().and_then(|system| system.rdma_mode);
     let system = system::plan_system(&desired, rdma_mode, facts, *options);
     plan.problems.extend(system.problems);
@@ -76,17 +97,22 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
     } else {
         let guids = check::guid_source(&desired, facts);
         plan.problems.extend(check::guid_problems(&desired, facts, &guids));
-        plan_pfs(&desired, &system.pf_causes, facts, &guids)
+        plan_pfs(&desired, &system.pf_causes, facts, &guids, &bridges)
     };
     plan.steps.extend(load_modules(&pfs, facts));
+    plan.steps.extend(enable_offload(&desired, facts, *options));
     plan.steps.extend(system.pfs);
-    for (_, pf) in pfs {
+    let mut planned_bridges = BTreeMap::new();
+    for (desired, pf) in pfs {
+        planned_bridges.extend(pf.planned_bridge.map(|bridge| (desired.address, bridge)));
         plan.steps.extend(pf.create);
+        plan.steps.extend(pf.bridge);
         plan.steps.extend(pf.set_up);
         plan.problems.extend(pf.problems);
     }
     if !system.reboots {
-        reset_pfs(&mut plan, interfaces, facts);
+        planned_bridges.extend(reset_pfs(&mut plan, interfaces, facts, &bridges));
+        plan.steps.extend(bridges.plan_store(&planned_bridges, facts));
     }
     udev::plan_scripts(&mut plan.steps, facts);
     plan.steps.extend(system.after);
@@ -95,20 +121,68 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
 
 /// Returns the steps that are possible before the network starts: PFs are configured and their VFs created, but not
 /// bound. Their records say that VF creation is unfinished, and [`plan_node`] continues it.
-pub fn plan_before_network(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+///
+/// Linux bridges are created; Open vSwitch does not run yet ([`plan_ovs_at_boot`]).
+pub fn plan_before_network(
+    spec: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+    options: &NodeOptions,
+) -> Plan {
     let Some(interfaces) = &spec.interfaces else { return Plan::default() };
     let (mut desired, problems) = read_desired(interfaces);
     let guids = check::guid_source(&desired, facts);
     desired.retain(|desired| !desired.external);
-    let pfs = plan_pfs(&desired, &BTreeMap::new(), facts, &guids);
+    let desired_bridges = desired_bridges(spec, *options);
+    let go_store = GoStore::read(facts);
+    let bridges =
+        BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::LinuxOnly };
+    let pfs = plan_pfs(&desired, &BTreeMap::new(), facts, &guids, &bridges);
     let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
     plan.problems.extend(check::guid_problems(&desired, facts, &guids));
     for (_, pf) in pfs {
         plan.steps.extend(pf.create);
+        plan.steps.extend(pf.bridge);
         plan.problems.extend(pf.problems);
     }
     udev::plan_scripts(&mut plan.steps, facts);
     plan
+}
+
+/// Returns the steps for Open vSwitch bridges at boot, after [`plan_before_network`] and the start of Open vSwitch.
+pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
+    let mut plan = Plan::default();
+    let (mut desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
+    desired.retain(|desired| !desired.external);
+    let desired_bridges = desired_bridges(spec, *options);
+    let go_store = GoStore::read(facts);
+    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
+    plan.steps.extend(enable_offload(&desired, facts, *options));
+    for desired in &desired {
+        let Some(observed) = facts.pf(desired.address) else { continue };
+        let steps = bridges.plan(&pf::bridge_pf(desired, observed, facts));
+        plan.steps.extend(record::note_bridge(facts.record(desired.address), steps.begun));
+        plan.steps.extend(steps.remove);
+        plan.steps.extend(steps.set_up);
+        plan.problems.extend(steps.causes.into_iter().map(|cause| desired.problem(cause)));
+    }
+    plan
+}
+
+/// Returns the desired bridges of a spec: none if bridges are not managed.
+fn desired_bridges(
+    spec: &SriovNetworkNodeStateSpec,
+    options: NodeOptions,
+) -> BTreeMap<PciAddress, Result<DesiredBridge, BridgeFault>> {
+    if options.manage_bridges { bridge::read_desired_bridges(spec) } else { BTreeMap::new() }
+}
+
+/// Returns the step that enables hardware offload of Open vSwitch, if it runs and a PF is in switchdev mode.
+fn enable_offload(desired: &[DesiredPf], facts: &HostFacts, options: NodeOptions) -> Option<PlannedStep> {
+    let is_switchdev = |desired: &DesiredPf| !desired.external && desired.is_switchdev();
+    let is_needed = options.ovs_offload && desired.iter().any(is_switchdev);
+    let is_off = facts.bridges.ovs.database().is_some_and(|ovs| !ovs.has_offload);
+    (is_needed && is_off)
+        .then(|| planned(Step::EnableOvsOffload, Disruption::None, "a PF is in switchdev mode"))
 }
 
 /// Returns deviations from `spec` that need no action and are no failures.
@@ -130,7 +204,12 @@ pub(crate) fn refused_parts(
     let (desired, _) = read_desired(interfaces);
     let desired = desired.iter().map(|desired| (desired.address, pf::refused_causes(desired, facts)));
     let mut reset = Plan::default();
-    reset_pfs(&mut reset, interfaces, facts);
+    let bridges = BridgeContext {
+        desired: &BTreeMap::new(),
+        go_store: &GoStore::default(),
+        phase: BridgePhase::LinuxOnly,
+    };
+    reset_pfs(&mut reset, interfaces, facts, &bridges);
     let reset = reset.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
     let all = desired.chain(reset).flat_map(|(pf, causes)| causes.into_iter().map(move |cause| (pf, cause)));
     all.filter_map(|(pf, cause)| Some((pf, cause.protected_part()?))).collect()
@@ -155,8 +234,11 @@ fn plan_pfs<'a>(
     system_causes: &BTreeMap<PciAddress, Cause>,
     facts: &HostFacts,
     guids: &GuidSource,
+    bridges: &BridgeContext<'_>,
 ) -> Vec<(&'a DesiredPf, PfSteps)> {
-    let plan = |desired: &DesiredPf| pf::plan_pf(desired, system_causes.get(&desired.address), facts, guids);
+    let plan = |desired: &DesiredPf| {
+        pf::plan_pf(desired, system_causes.get(&desired.address), facts, guids, bridges)
+    };
     desired.iter().map(|desired| (desired, plan(desired))).collect()
 }
 
@@ -168,20 +250,34 @@ fn load_modules(pfs: &[(&DesiredPf, PfSteps)], facts: &HostFacts) -> Vec<Planned
 
 /// Resets PFs that have a record and are no longer desired. An unreadable record is a problem, since its PF may need a
 /// reset.
-fn reset_pfs(plan: &mut Plan, interfaces: &[Interface], facts: &HostFacts) {
+/// Returns the bridges that are left.
+fn reset_pfs(
+    plan: &mut Plan,
+    interfaces: &[Interface],
+    facts: &HostFacts,
+    bridges: &BridgeContext<'_>,
+) -> BTreeMap<PciAddress, PlannedBridge> {
+    let mut left = BTreeMap::new();
     let is_desired = |pf| interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf));
     let unreadable =
         facts.unreadable_records.iter().filter(|pf| !is_desired(pf)).filter_map(|pf| facts.unreadable(*pf));
     plan.problems.extend(unreadable.map(Problem::unreadable_card));
     for record in facts.records.iter().filter(|record| !is_desired(&record.pf)) {
-        match reset::reset_pf(record, facts) {
-            Ok((steps, problem)) => {
+        let bridge = if record.is_external() {
+            BridgeSteps::default()
+        } else {
+            bridges.plan(&reset::bridge_pf(record, facts))
+        };
+        left.insert(record.pf, PlannedBridge { is_ours: false, recorded: bridge.finished.clone() });
+        match reset::reset_pf(record, bridge, facts) {
+            Ok((steps, problems)) => {
                 plan.steps.extend(steps);
-                plan.problems.extend(problem);
+                plan.problems.extend(problems);
             }
             Err(problem) => plan.problems.push(problem),
         }
     }
+    left
 }
 
 pub(crate) fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {

@@ -1,5 +1,9 @@
 //! Report of a node: host facts => status of the node state.
 
+mod bridges;
+
+pub use bridges::bridges;
+
 use vfleet_api::PciAddress;
 use vfleet_api::node_state::{InterfaceExt, VirtualFunction};
 

@@ -153,7 +153,7 @@ impl<'a> DesiredVfs<'a> {
     fn has_pending_step(&self, vf: VfRef) -> bool {
         self.plan.steps.iter().any(|planned| match planned.step.target() {
             Target::Vf(other) => other == vf,
-            Target::Pf(pf) => pf == vf.pf && planned.disruption > Disruption::None,
+            Target::Pf(pf) | Target::Bridge(pf) => pf == vf.pf && planned.disruption > Disruption::None,
             Target::Machine => false,
         })
     }

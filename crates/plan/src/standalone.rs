@@ -5,11 +5,13 @@
 
 use core::fmt;
 
+use vfleet_api::bridge::{Bridges, LinuxBridgeConfigExt, OvsConfigExt};
 use vfleet_api::node_state::{Interface, InterfaceExt};
-use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
+use vfleet_api::{Parsed, PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::admission::{Finding, Installation, NodeClasses, Request, Severity, check_policy};
 use crate::facts::{Fact, HostFacts};
+use crate::node::recorded_bridges;
 use crate::policy::{
     NamedPolicy, NodeInput, PolicyEvaluation, has_name, plan_node_spec, selects, selects_node,
 };
@@ -28,6 +30,8 @@ pub struct PolicyFile<'a> {
     pub unreadable: &'a BTreeSet<String>,
     /// Labels of the machine, for `nodeSelector`.
     pub labels: &'a BTreeMap<String, String>,
+    /// Software bridges are managed.
+    pub manage_software_bridges: bool,
 }
 
 /// Desired state of a machine, and the evaluation of its policies.
@@ -93,7 +97,8 @@ impl fmt::Display for KeptPf {
 /// Returns the last desired state of a machine.
 pub fn recorded_spec(facts: &HostFacts) -> SriovNetworkNodeStateSpec {
     let interfaces = facts.records.iter().map(|record| record.interface.clone()).collect();
-    SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..Default::default() }
+    let bridges = recorded_bridges(facts);
+    SriovNetworkNodeStateSpec { interfaces: Some(interfaces), bridges, ..Default::default() }
 }
 
 /// Returns the desired state that the policies of a file define for a machine.
@@ -117,7 +122,7 @@ pub fn plan_standalone(file: &PolicyFile<'_>, facts: &HostFacts) -> StandalonePl
         cards: &cards,
         current: &current,
         rdma_mode: Fact::None,
-        manage_software_bridges: false,
+        manage_software_bridges: file.manage_software_bridges,
     };
     let plan = plan_node_spec(&sound, &at_fault, &input);
     let missing: Vec<_> = sound.iter().flat_map(|policy| missing_cards(policy, &cards, facts)).collect();
@@ -135,9 +140,32 @@ pub fn plan_standalone(file: &PolicyFile<'_>, facts: &HostFacts) -> StandalonePl
             Some(at) => interfaces[at] = entry.clone(),
             None => interfaces.push(entry.clone()),
         }
+        keep_bridge(&mut spec.bridges, current.bridges.as_ref(), record.pf);
         kept.push(KeptPf { pf: record.pf, name: entry.name.clone(), policy: by.to_owned() });
     }
     StandalonePlan { spec, evaluations: plan.evaluations, findings, refused, missing, kept }
+}
+
+/// Replaces the desired bridge of a PF with its current one.
+fn keep_bridge(desired: &mut Option<Bridges>, current: Option<&Bridges>, pf: PciAddress) {
+    let is_uplink = |address: &Parsed<PciAddress>| address.value() == Ok(&pf);
+    let has_ovs =
+        |bridge: &OvsConfigExt| bridge.uplinks.iter().flatten().any(|uplink| is_uplink(&uplink.pci_address));
+    let has_linux = |bridge: &LinuxBridgeConfigExt| {
+        bridge.uplinks.iter().flatten().any(|uplink| is_uplink(&uplink.pci_address))
+    };
+    let Bridges { ovs, linux } = desired.take().unwrap_or_default();
+    let (mut ovs, mut linux) = (ovs.unwrap_or_default(), linux.unwrap_or_default());
+    ovs.retain(|bridge| !has_ovs(bridge));
+    linux.retain(|bridge| !has_linux(bridge));
+    if let Some(current) = current {
+        ovs.extend(current.ovs.iter().flatten().filter(|bridge| has_ovs(bridge)).cloned());
+        linux.extend(current.linux.iter().flatten().filter(|bridge| has_linux(bridge)).cloned());
+    }
+    *desired = Some(Bridges {
+        ovs: Some(ovs).filter(|bridges| !bridges.is_empty()),
+        linux: Some(linux).filter(|bridges| !bridges.is_empty()),
+    });
 }
 
 /// Returns the findings that admission would have in a cluster whose nodes are all like this machine.

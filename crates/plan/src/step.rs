@@ -7,15 +7,15 @@ pub use plan::{Disruption, Plan, PlannedStep};
 
 use core::fmt;
 
+use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
-use crate::facts::{BootLoader, EswitchMode, ModeTrial, Reboots, Record, VdpaKind};
+use crate::facts::{BootLoader, EswitchMode, ModeTrial, OvsBridgeFacts, Reboots, Record, VdpaKind};
 use crate::firmware::FirmwareSettings;
 use crate::prelude::*;
 
 /// One change of a machine. Executing a step twice has the same result as executing it once.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a plan has few steps, and each is created once")]
 pub enum Step {
     // A PF.
     /// Writes the record of a PF.
@@ -59,7 +59,31 @@ pub enum Step {
     /// Removes the vDPA device of a VF.
     RemoveVdpa { vf: VfRef },
 
+    // A software bridge.
+    /// Creates an Open vSwitch bridge and its uplink, or changes their settings, in one transaction. Fails if the bridge
+    /// is no longer `observed` (`None`: there is no bridge of this name).
+    SetOvsBridge { pf: PciAddress, bridge: OvsBridgeChange, observed: Option<OvsBridgeFacts> },
+    /// Removes an Open vSwitch bridge with its internal port and these ports. Fails if the bridge is no longer
+    /// `observed`.
+    RemoveOvsBridge { pf: PciAddress, observed: OvsBridgeFacts },
+    /// Removes a port from an Open vSwitch bridge. Fails if the bridge is no longer `observed`.
+    RemoveOvsPort { pf: PciAddress, port: String, observed: OvsBridgeFacts },
+    /// Creates a Linux bridge with this alias, or gives the alias to the bridge that an interrupted step created.
+    CreateLinuxBridge { pf: PciAddress, name: String, alias: String },
+    /// Sets VLAN filtering, VLAN protocol and MTU of a Linux bridge, and sets it up.
+    SetLinuxBridge { pf: PciAddress, name: String, settings: LinuxBridgeState },
+    /// Makes the interface of a PF a port of a Linux bridge.
+    AttachUplink { pf: PciAddress, bridge: String },
+    /// Removes the interface of a PF from a Linux bridge.
+    DetachUplink { pf: PciAddress, bridge: String },
+    /// Changes settings of the PF as a port of a Linux bridge, with names and values of bridge(8).
+    SetBridgePort { pf: PciAddress, bridge: String, settings: BTreeMap<String, String> },
+    /// Removes a Linux bridge that has this alias and no ports.
+    RemoveLinuxBridge { pf: PciAddress, name: String, alias: String },
+
     // The machine.
+    /// Sets `other_config:hw-offload` of Open vSwitch to `true`.
+    EnableOvsOffload,
     /// Loads a kernel module with these options (`name=value`).
     LoadModule { module: String, options: Vec<String> },
     /// Writes a file of [`crate::files`].
@@ -93,6 +117,80 @@ pub struct HostFile {
     pub is_program: bool,
 }
 
+/// Open vSwitch bridge with its uplink after a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OvsBridgeChange {
+    /// Name of the bridge.
+    pub name: String,
+    /// Datapath type; empty for `system`.
+    pub datapath_type: String,
+    /// `secure` or `standalone`; `None` for an empty column.
+    pub fail_mode: Option<String>,
+    /// Column external_ids of the bridge.
+    pub external_ids: MapChange,
+    /// Column other_config of the bridge.
+    pub other_config: MapChange,
+    /// Uplink of the bridge.
+    pub uplink: OvsUplinkChange,
+    /// Ports to remove: uplinks with an earlier name of the PF.
+    pub stale_ports: Vec<String>,
+}
+
+/// Uplink of an Open vSwitch bridge after a step: a port with one interface of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OvsUplinkChange {
+    /// Name of the port and of the interface.
+    pub name: String,
+    /// Column external_ids of the port.
+    pub port_external_ids: MapChange,
+    /// Type of the interface; empty for `system`.
+    pub type_: String,
+    /// Column options of the interface.
+    pub options: MapChange,
+    /// Column external_ids of the interface.
+    pub external_ids: MapChange,
+    /// Column other_config of the interface.
+    pub other_config: MapChange,
+    /// Column mtu_request of the interface; `None` for an empty column.
+    pub mtu_request: Option<i64>,
+}
+
+/// Change of a map. Entries that are not mentioned are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MapChange {
+    /// Entries that the map has afterwards.
+    pub set: BTreeMap<String, String>,
+    /// Keys that the map does not have afterwards.
+    pub remove: BTreeSet<String>,
+}
+
+impl MapChange {
+    /// Returns whether `map` already has the result.
+    pub fn is_done(&self, map: &BTreeMap<String, String>) -> bool {
+        self.set.iter().all(|(key, value)| map.get(key) == Some(value))
+            && !self.remove.iter().any(|key| map.contains_key(key))
+    }
+
+    /// Returns `map` after the change.
+    #[must_use]
+    pub fn apply(&self, map: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let kept = map.iter().filter(|(key, _)| !self.remove.contains(*key));
+        let set = self.set.iter();
+        kept.chain(set).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}
+
+/// Settings of a Linux bridge after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinuxBridgeState {
+    /// VLAN filtering is enabled.
+    pub vlan_filtering: bool,
+    /// VLAN protocol.
+    pub vlan_protocol: BridgeVlanProtocol,
+    /// MTU.
+    pub mtu: u32,
+}
+
 /// Part of a machine that a step changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
@@ -100,6 +198,8 @@ pub enum Target {
     Machine,
     /// PF with all its VFs.
     Pf(PciAddress),
+    /// Software bridge with this PF as uplink.
+    Bridge(PciAddress),
     /// Single VF.
     Vf(VfRef),
 }
@@ -109,7 +209,7 @@ impl Target {
     pub const fn pf(self) -> Option<PciAddress> {
         match self {
             Self::Machine => None,
-            Self::Pf(pf) => Some(pf),
+            Self::Pf(pf) | Self::Bridge(pf) => Some(pf),
             Self::Vf(vf) => Some(vf.pf),
         }
     }
@@ -119,6 +219,7 @@ impl Target {
     pub const fn lane(self) -> Self {
         match self {
             Self::Machine | Self::Pf(_) => self,
+            Self::Bridge(pf) => Self::Pf(pf),
             Self::Vf(vf) => Self::Pf(vf.pf),
         }
     }
@@ -138,6 +239,7 @@ impl fmt::Display for Target {
         match self {
             Self::Machine => f.write_str("the machine"),
             Self::Pf(pf) => pf.fmt(f),
+            Self::Bridge(pf) => write!(f, "the bridge of {pf}"),
             Self::Vf(vf) => vf.fmt(f),
         }
     }
@@ -165,10 +267,20 @@ impl Step {
             | Self::SetVfMtu { vf, .. }
             | Self::MakeVdpa { vf, .. }
             | Self::RemoveVdpa { vf } => Target::Vf(*vf),
+            Self::SetOvsBridge { pf, .. }
+            | Self::RemoveOvsBridge { pf, .. }
+            | Self::RemoveOvsPort { pf, .. }
+            | Self::CreateLinuxBridge { pf, .. }
+            | Self::SetLinuxBridge { pf, .. }
+            | Self::AttachUplink { pf, .. }
+            | Self::DetachUplink { pf, .. }
+            | Self::SetBridgePort { pf, .. }
+            | Self::RemoveLinuxBridge { pf, .. } => Target::Bridge(*pf),
             Self::WriteFile { pf, .. } | Self::RemoveFile { pf, .. } => {
                 pf.map_or(Target::Machine, Target::Pf)
             }
-            Self::LoadModule { .. }
+            Self::EnableOvsOffload
+            | Self::LoadModule { .. }
             | Self::InstallProgram { .. }
             | Self::EnableUnit { .. }
             | Self::DisableUnit { .. }
@@ -188,7 +300,7 @@ impl Step {
     pub fn vf(&self) -> Option<VfRef> {
         match self.target() {
             Target::Vf(vf) => Some(vf),
-            Target::Pf(_) | Target::Machine => None,
+            Target::Pf(_) | Target::Bridge(_) | Target::Machine => None,
         }
     }
 

@@ -67,7 +67,7 @@ impl ChangeKind {
             Step::RemoveRecord { .. } => Self::ResetPf,
             step => match step.target() {
                 Target::Machine => Self::ConfigureMachine,
-                Target::Pf(_) => Self::ConfigurePf,
+                Target::Pf(_) | Target::Bridge(_) => Self::ConfigurePf,
                 Target::Vf(_) => Self::ConfigureVfs { count: 1 },
             },
         }

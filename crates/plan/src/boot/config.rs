@@ -9,11 +9,12 @@ use serde_json::{Map, Value, json};
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
 use crate::facts::HostUse;
+use crate::files::OVSDB_SOCKET;
 use crate::node::NodeOptions;
 use crate::prelude::*;
 
 /// Settings of the agent that apply at boot too.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSettings {
     /// Options of the planner.
     pub options: NodeOptions,
@@ -23,6 +24,20 @@ pub struct NodeSettings {
     pub has_lone_vfs: bool,
     /// Addresses of the node: the cards that have them are in use by the node.
     pub node_addresses: Vec<IpAddr>,
+    /// Socket of the Open vSwitch database: `PATH`, `unix:PATH` or `unix:///PATH`.
+    pub ovsdb_socket: String,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            options: NodeOptions::default(),
+            one_card_at_a_time: false,
+            has_lone_vfs: false,
+            node_addresses: Vec::new(),
+            ovsdb_socket: OVSDB_SOCKET.to_owned(),
+        }
+    }
 }
 
 /// Content of the config file.
@@ -40,6 +55,7 @@ pub struct BootConfig {
 /// Fields of the file that the Go daemon does not have.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 struct VfleetSettings {
     firmware_reset: bool,
     mellanox: bool,
@@ -47,6 +63,8 @@ struct VfleetSettings {
     node_addresses: Vec<IpAddr>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     in_use: BTreeMap<PciAddress, HostUse>,
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    ovs_offload: bool,
 }
 
 /// Field names of a node state spec that have capital letters.
@@ -81,13 +99,17 @@ const USER_MAPS: [&str; 4] = ["externalIDs", "otherConfig", "options", "uplink"]
 pub fn config_text(config: &BootConfig) -> String {
     // Serializing plain data cannot fail. If it did, the units would refuse the config and change nothing.
     let spec = serde_json::to_value(&config.spec).unwrap_or_default();
+    // Without bridges the units do not use Open vSwitch. Its settings are left out then, so that the text is the one
+    // that earlier versions wrote.
+    let bridges = config.settings.options.manage_bridges;
+    let socket = if bridges { socket_path(&config.settings.ovsdb_socket) } else { "" };
     let text = json!({
         "spec": renamed(spec, &|name| if FIELD_NAMES.contains(&name) { name.to_lowercase() } else { name.to_owned() }),
         "unsupportedNics": false,
         // 0 is bare metal. Which cloud it is does not matter at boot, only that VFs have no PF.
         "platformType": i32::from(config.settings.has_lone_vfs),
-        "manageSoftwareBridges": false,
-        "ovsdbSocketPath": "",
+        "manageSoftwareBridges": bridges,
+        "ovsdbSocketPath": socket,
         "vfleet": VfleetSettings::from(config),
     });
     escape_non_ascii(&format!("{text:#}\n"))
@@ -102,12 +124,21 @@ pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
     let vfleet: Option<VfleetSettings> = serde_json::from_value(take("vfleet"))?;
     let platform: Option<i64> = serde_json::from_value(take("platformType"))?;
     let vfleet = vfleet.unwrap_or_default();
-    let options = NodeOptions { firmware_reset: vfleet.firmware_reset, mellanox: vfleet.mellanox };
+    let manage_bridges: Option<bool> = serde_json::from_value(take("manageSoftwareBridges"))?;
+    let socket: Option<String> = serde_json::from_value(take("ovsdbSocketPath"))?;
+    let socket = socket.map(|text| socket_path(&text).to_owned()).filter(|path| !path.is_empty());
+    let options = NodeOptions {
+        firmware_reset: vfleet.firmware_reset,
+        mellanox: vfleet.mellanox,
+        manage_bridges: manage_bridges.unwrap_or_default(),
+        ovs_offload: vfleet.ovs_offload,
+    };
     let settings = NodeSettings {
         options,
         one_card_at_a_time: vfleet.one_card_at_a_time,
         has_lone_vfs: platform.is_some_and(|platform| platform != 0),
         node_addresses: vfleet.node_addresses,
+        ovsdb_socket: socket.unwrap_or_else(|| OVSDB_SOCKET.to_owned()),
     };
     Ok(BootConfig { spec, settings, in_use: vfleet.in_use })
 }
@@ -115,8 +146,15 @@ pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
 impl From<&BootConfig> for VfleetSettings {
     fn from(config: &BootConfig) -> Self {
         let NodeSettings { options, one_card_at_a_time, node_addresses, .. } = config.settings.clone();
-        let NodeOptions { firmware_reset, mellanox } = options;
-        Self { firmware_reset, mellanox, one_card_at_a_time, node_addresses, in_use: config.in_use.clone() }
+        let NodeOptions { firmware_reset, mellanox, manage_bridges, ovs_offload } = options;
+        Self {
+            firmware_reset,
+            mellanox,
+            one_card_at_a_time,
+            node_addresses,
+            in_use: config.in_use.clone(),
+            ovs_offload: manage_bridges && ovs_offload,
+        }
     }
 }
 
@@ -124,6 +162,12 @@ impl Default for VfleetSettings {
     fn default() -> Self {
         Self::from(&BootConfig::default())
     }
+}
+
+/// Returns the path of a socket. The Go daemon writes it as a URL.
+fn socket_path(socket: &str) -> &str {
+    let path = socket.strip_prefix("unix:").unwrap_or(socket);
+    path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path)
 }
 
 /// Returns the spec with the field names of the API, which may be in any case.

@@ -11,7 +11,7 @@ pub enum BootFault {
         /// Error of the units.
         error: String,
     },
-    /// A unit is running, or the second one did not finish.
+    /// A unit is running, or the last one did not finish.
     #[error(
         "the cards are not configured yet: if this persists, see `systemctl status 'sriov-config*'` and reboot the node"
     )]

@@ -3,8 +3,8 @@ use vfleet_api::PciAddress;
 use super::units::{START_MINUTES, STOP_SECONDS};
 use super::*;
 use crate::facts::{
-    Fact, HostUse, LingeringUse, LinkFacts, LinkKind, ModuleState, PfFacts, Reboots, Record, UnreadableCard,
-    VfFacts,
+    Fact, HostUse, LingeringUse, LinkFacts, LinkKind, ModuleState, OvsDatabase, OvsFacts, PfFacts, Reboots,
+    Record, UnreadableCard, VfFacts,
 };
 use crate::firmware::{FirmwareFacts, FirmwareSettings};
 use crate::modules::KNOWN_MODULES;
@@ -32,6 +32,7 @@ fn machine() -> HostFacts {
         admin_up: true,
         speed: None,
         switch_port: None,
+        master: None,
         host_use: None,
     };
     let pf = PfFacts {
@@ -242,10 +243,37 @@ const SYSTEMD_239_DIRECTIVES: [&str; 13] = [
     "Wants",
 ];
 
+/// Returns the files after a plan that installs all units.
+fn files_with_all_units() -> BTreeMap<String, String> {
+    let spec = with_ovs_bridge();
+    let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
+    let plan = plan_boot(&BootRequest { options, ..request(&spec, None) }, &machine());
+    after(&plan.steps, &machine()).files
+}
+
+fn with_ovs_bridge() -> SriovNetworkNodeStateSpec {
+    let bridge =
+        serde_json::json!({"name": "br-0000_3b_00.0", "uplinks": [{"pciAddress": PF, "name": "ens1f0"}]});
+    let bridges = serde_json::from_value(serde_json::json!({ "ovs": [bridge] })).unwrap();
+    SriovNetworkNodeStateSpec { bridges: Some(bridges), ..two_vfs() }
+}
+
+#[test]
+fn a_bridge_on_a_configured_pf_needs_no_reboot() {
+    let spec = with_ovs_bridge();
+    let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
+    let mut facts = with_vf_in_use(2);
+    facts.pfs[0].vfs[0].link.as_mut().unwrap().host_use = None;
+    facts.bridges.ovs = OvsFacts::Database(OvsDatabase::default());
+    let facts = recorded(facts, &two_vfs());
+    let plan = plan_boot(&BootRequest { options, ..request(&spec, None) }, &facts);
+    assert!(!reboots(&plan), "{plan:?}");
+    assert!(plan.steps.iter().any(|planned| matches!(planned.step, Step::SetOvsBridge { .. })), "{plan:?}");
+}
+
 #[test]
 fn units_have_only_directives_of_systemd_239() {
-    let plan = plan_boot(&request(&two_vfs(), None), &machine());
-    let files = after(&plan.steps, &machine()).files;
+    let files = files_with_all_units();
     for file in UNITS.map(unit_path) {
         let text = &files[&file];
         assert!(text.lines().any(|line| line == "Type=oneshot"), "{text}");
@@ -260,8 +288,7 @@ fn units_have_only_directives_of_systemd_239() {
 /// systemd sends four signals before it abandons a process that hangs in the kernel.
 #[test]
 fn a_hanging_driver_delays_the_boot_for_the_documented_time() {
-    let plan = plan_boot(&request(&two_vfs(), None), &machine());
-    let files = after(&plan.steps, &machine()).files;
+    let files = files_with_all_units();
     for file in UNITS.map(unit_path) {
         for line in [format!("TimeoutStartSec={START_MINUTES}min"), format!("TimeoutStopSec={STOP_SECONDS}s")]
         {
@@ -381,10 +408,11 @@ fn reboots_for_units_and_kernel_arguments_are_counted_separately() {
 fn settings_of_the_agent_are_in_the_config() {
     let spec = two_vfs();
     let settings = NodeSettings {
-        options: NodeOptions { firmware_reset: true, mellanox: false },
+        options: NodeOptions { firmware_reset: true, mellanox: false, ..NodeOptions::default() },
         one_card_at_a_time: true,
         has_lone_vfs: true,
         node_addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+        ..NodeSettings::default()
     };
     let config = BootConfig { spec, settings, in_use: [(address(), HostUse::DefaultRoute)].into() };
     let text = config_text(&config);

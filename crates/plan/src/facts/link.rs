@@ -28,8 +28,20 @@ pub struct LinkFacts {
     pub speed: Option<u32>,
     /// Switch (`phys_switch_id`) and port (`phys_port_name`) of the interface, in switchdev mode.
     pub switch_port: Option<(String, String)>,
+    /// Interface that this one is a port or member of.
+    pub master: Option<Master>,
     /// Observed use by the node: of the interface, or of a bond, bridge or VLAN on top of it.
     pub host_use: Option<HostUse>,
+}
+
+/// Interface that has others as ports or members: a bridge or a bond.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Master {
+    /// Name of the interface.
+    pub name: String,
+    /// Kind of its ports in the kernel: `bridge`, `bond`, `openvswitch`; empty if the kernel does not report it.
+    pub kind: String,
 }
 
 /// Use of an interface by the node, which must not be disturbed.

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use vfleet_api::node_state::Interface;
 use vfleet_api::{MacAddr, PciAddress};
 
-use super::{CardIdentity, EswitchMode};
+use super::{CardIdentity, EswitchMode, RecordedBridge};
 use crate::prelude::*;
 
 /// State file of a PF, written before the PF is changed, so that every later process knows what vfleet changed.
@@ -34,6 +34,9 @@ pub struct Record {
     /// Indexes of VFs whose MTU is being changed. The kernel does not report the MTU of a VF that a pod holds.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub mtu_changes: BTreeSet<u16>,
+    /// Software bridge that vfleet created for the PF, or is about to create.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bridge: Option<RecordedBridge>,
     /// udev was triggered again for representors whose names do not match the rules.
     #[serde(skip_serializing_if = "is_false", default)]
     pub representors_replayed: bool,
@@ -106,6 +109,7 @@ impl Record {
             identity: CardIdentity::default(),
             refused_orders: Vec::new(),
             mtu_changes: BTreeSet::new(),
+            bridge: None,
             representors_replayed: false,
         }
     }

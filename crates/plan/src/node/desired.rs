@@ -95,6 +95,11 @@ impl DesiredPf {
         self.interface.override_host_protection == Some(true)
     }
 
+    /// Returns whether switchdev mode is desired.
+    pub(super) fn is_switchdev(&self) -> bool {
+        self.eswitch == EswitchMode::Switchdev
+    }
+
     /// Returns the required link type; empty for any.
     pub(super) fn link_type(&self) -> &str {
         self.interface.link_type.as_deref().unwrap_or("")

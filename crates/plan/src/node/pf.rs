@@ -1,13 +1,15 @@
 //! Planner of one PF: its record, link, MTU, eswitch mode and number of VFs, then its VFs.
 
+use super::bridge::{BridgeContext, BridgePf};
 use super::check::{self, check_external, check_managed, check_use};
 use super::creation::{VfCreation, removal_disruption};
 use super::desired::DesiredPf;
 use super::order::ModeOrders;
 use super::problem::{Cause, Problem};
+use super::protection::HostProtection;
 use super::vf::{VfPhase, VfPlanner, VfSteps, is_free};
 use super::{lone, modules, planned, record, udev};
-use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
+use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record, RecordedBridge};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
@@ -19,10 +21,23 @@ pub(super) struct PfSteps {
     pub(super) modules: Vec<&'static str>,
     /// Steps for the PF, up to the creation of its VFs. They are possible before the network starts.
     pub(super) create: Vec<PlannedStep>,
+    /// Steps that create and configure the bridge of the PF.
+    pub(super) bridge: Vec<PlannedStep>,
+    /// Bridge after all steps, if it was planned.
+    pub(super) planned_bridge: Option<PlannedBridge>,
     /// Steps that bind and configure the VFs.
     pub(super) set_up: Vec<PlannedStep>,
     /// Problems that prevent the desired state.
     pub(super) problems: Vec<Problem>,
+}
+
+/// Bridge of a PF after all steps.
+#[derive(Debug, Default)]
+pub(super) struct PlannedBridge {
+    /// The desired bridge is not somebody else's.
+    pub(super) is_ours: bool,
+    /// Bridge in the record.
+    pub(super) recorded: Option<RecordedBridge>,
 }
 
 /// Returns the steps for one desired PF. If a check fails, nothing is changed.
@@ -37,12 +52,13 @@ pub(super) fn plan_pf(
     system_cause: Option<&Cause>,
     facts: &HostFacts,
     guids: &GuidSource,
+    bridges: &BridgeContext<'_>,
 ) -> PfSteps {
     let plan = find_card(desired, facts).and_then(|observed| match &observed.link {
         _ if observed.is_lone_vf => lone::plan_lone(desired, observed, facts),
         None => Err(vec![Cause::NoLink]),
         Some(link) if desired.external => plan_external(desired, observed, link, facts, guids),
-        Some(link) => plan_managed(desired, observed, link, facts, guids),
+        Some(link) => plan_managed(desired, observed, link, facts, guids, bridges),
     });
     let (mut plan, causes) = match plan {
         Ok(plan) => (plan, Vec::new()),
@@ -87,6 +103,7 @@ fn plan_managed(
     link: &LinkFacts,
     facts: &HostFacts,
     guids: &GuidSource,
+    bridges: &BridgeContext<'_>,
 ) -> Result<PfSteps, Vec<Cause>> {
     let previous = facts.record(desired.address);
     let orders = ModeOrders::for_pf(desired, observed, previous, facts);
@@ -112,11 +129,19 @@ fn plan_managed(
     };
     let planner =
         VfPlanner::new(desired, observed, previous, guids, phase, facts).with_macs(&finished.vf_macs);
-    let (vfs, problems) = plan_vfs(&planner);
+    let (vfs, mut problems) = plan_vfs(&planner);
+    let bridge = bridges.plan(&bridge_pf(desired, observed, facts));
+    let is_bridge_ours = !bridge.causes.iter().any(Cause::is_foreign_bridge);
+    problems.extend(bridge.causes.into_iter().map(|cause| desired.problem(cause)));
     let rules = udev::plan_rules(desired, observed, facts);
     let are_kept = creation.is_none();
-    let finished = Record { representors_replayed: rules.is_replayed && are_kept, ..finished };
+    let finished = Record {
+        representors_replayed: rules.is_replayed && are_kept,
+        bridge: bridge.finished.clone(),
+        ..finished
+    };
     let begun = Record {
+        bridge: bridge.begun,
         creating_vfs: creation.is_some() || unfinished,
         mtu_changes: planner.mtu_changes(),
         representors_replayed: rules.was_replayed && are_kept,
@@ -127,6 +152,7 @@ fn plan_managed(
 
     let mut create = Vec::new();
     create.extend(record::write_record(previous, &begun));
+    create.extend(bridge.remove);
     create.extend(rules.steps);
     create.extend(set_link_up(desired, link));
     create.extend(raise_mtu(desired, observed, link));
@@ -142,7 +168,30 @@ fn plan_managed(
     set_up.extend(vfs.set_up);
     set_up.extend(autoprobe.set(before, "restore the original value"));
     set_up.extend(record::write_record(Some(&begun), &finished));
-    Ok(PfSteps { modules: modules::needed_modules(desired, observed, facts), create, set_up, problems })
+    Ok(PfSteps {
+        modules: modules::needed_modules(desired, observed, facts),
+        create,
+        bridge: bridge.set_up,
+        planned_bridge: Some(PlannedBridge { is_ours: is_bridge_ours, recorded: bridge.finished }),
+        set_up,
+        problems,
+    })
+}
+
+/// Returns a desired PF for the planner of bridges.
+pub(super) fn bridge_pf<'a>(
+    desired: &DesiredPf,
+    observed: &'a PfFacts,
+    facts: &'a HostFacts,
+) -> BridgePf<'a> {
+    BridgePf {
+        address: desired.address,
+        observed: Some(observed),
+        record: facts.record(desired.address),
+        mtu: desired.highest_mtu(),
+        protection: HostProtection::for_desired(desired, facts),
+        facts,
+    }
 }
 
 /// Returns the steps after the kernel refused switchdev mode in both orders: VFs that were created on the way are
@@ -206,9 +255,9 @@ fn plan_external(
     set_up.extend(record::write_record(Some(&begun), &finished));
     Ok(PfSteps {
         modules: modules::needed_modules(desired, observed, facts),
-        create: Vec::new(),
         set_up,
         problems,
+        ..PfSteps::default()
     })
 }
 

@@ -4,8 +4,9 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use thiserror::Error;
-use vfleet_api::{ParseError, PciAddress, SriovNetworkNodeStateSpec, VfRange};
+use vfleet_api::{ParseError, PciAddress, VfRange};
 
+use super::bridge::BridgeFault;
 use super::system::SystemFault;
 use crate::boot::BootFault;
 use crate::external::ExternalFault;
@@ -47,7 +48,10 @@ impl Problem {
 
     /// Returns whether a retry can help although nothing changed: a failed read may succeed, and systemd units do not
     /// report their end.
-    pub const fn is_retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
+        if let Cause::Bridge(fault) = &self.cause {
+            return fault.is_retryable();
+        }
         matches!(
             self.cause,
             Cause::UnreadableCard { .. }
@@ -58,13 +62,15 @@ impl Problem {
 
     /// Returns whether a change on the machine may solve the problem. Not every such change is announced. An invalid
     /// spec is solved only by another spec.
-    pub const fn may_be_solved_on_host(&self) -> bool {
+    pub fn may_be_solved_on_host(&self) -> bool {
+        if let Cause::Bridge(fault) = &self.cause {
+            return !fault.is_invalid_spec();
+        }
         !matches!(
             self.cause,
             Cause::InvalidValue(_)
                 | Cause::OutOfRange { .. }
                 | Cause::RangeBeyondCount { .. }
-                | Cause::Unsupported(_)
                 | Cause::UnknownWord { .. }
                 | Cause::VdpaNotSupported
         )
@@ -116,8 +122,6 @@ pub enum Cause {
         "link type {requested} is requested, but the port is {observed}: select another PF or correct linkType"
     )]
     LinkType { requested: String, observed: &'static str },
-    #[error("{0} is not supported by this version of vfleet")]
-    Unsupported(&'static str),
     #[error("{field} {word:?} is not valid: use {valid}")]
     UnknownWord { field: &'static str, word: String, valid: &'static str },
     #[error(
@@ -186,6 +190,14 @@ pub enum Cause {
     Firmware(#[from] FirmwareFault),
     #[error(transparent)]
     Boot(#[from] BootFault),
+    #[error(transparent)]
+    Bridge(Box<BridgeFault>),
+}
+
+impl From<BridgeFault> for Cause {
+    fn from(fault: BridgeFault) -> Self {
+        Self::Bridge(Box::new(fault))
+    }
 }
 
 /// Part of a PF that is not changed because the node uses it.
@@ -205,6 +217,11 @@ impl Cause {
         matches!(self, Self::TooManyVfs { .. } | Self::LinkType { .. })
     }
 
+    /// Returns whether the cause is a bridge of somebody else that has the name of the desired one.
+    pub(super) fn is_foreign_bridge(&self) -> bool {
+        matches!(self, Self::Bridge(fault) if matches!(**fault, BridgeFault::NameTaken { .. }))
+    }
+
     /// Returns the protected part, if protection is the cause.
     pub(crate) const fn protected_part(&self) -> Option<ProtectedPart> {
         match self {
@@ -216,7 +233,7 @@ impl Cause {
     }
 
     /// Returns the reason for conditions, Events and metrics.
-    pub const fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::InvalidValue(_) | Self::OutOfRange { .. } | Self::UnknownWord { .. } => "InvalidSpec",
             Self::UnreadableCard { reason, .. } => reason,
@@ -227,7 +244,6 @@ impl Cause {
             Self::MtuTooHigh { .. } => "MtuNotSupported",
             Self::RangeBeyondCount { .. } => "VfRangeNotSupported",
             Self::LinkType { .. } => "LinkTypeNotSupported",
-            Self::Unsupported(_) => "Unsupported",
             Self::VfInUse { .. } | Self::RemovalOfVfInUse { .. } => "VfInUse",
             Self::PfInUse { .. } | Self::MtuOfPfInUse { .. } | Self::NotRestored { .. } => "PfInUse",
             Self::NoEswitch { .. } | Self::SwitchdevNotEthernet | Self::EswitchRefused { .. } => {
@@ -243,6 +259,7 @@ impl Cause {
             Self::System(fault) => fault.reason(),
             Self::Firmware(fault) => fault.reason(),
             Self::Boot(fault) => fault.reason(),
+            Self::Bridge(fault) => fault.reason(),
         }
     }
 }
@@ -262,16 +279,4 @@ fn refusal_text(refusals: &[(ModeOrder, String)]) -> String {
         ModeOrder::ModeFirst => format!("without VFs: {error}"),
     };
     refusals.iter().map(refusal).collect::<Vec<_>>().join("; ")
-}
-
-/// Returns problems for parts of the API that vfleet does not support.
-pub(super) fn unsupported(spec: &SriovNetworkNodeStateSpec) -> Vec<Problem> {
-    let mut unsupported = Vec::new();
-    if spec.bridges.as_ref().is_some_and(|bridges| {
-        bridges.ovs.as_ref().is_some_and(|list| !list.is_empty())
-            || bridges.linux.as_ref().is_some_and(|list| !list.is_empty())
-    }) {
-        unsupported.push("a software bridge");
-    }
-    unsupported.into_iter().map(|what| Problem::of_node(Cause::Unsupported(what))).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::desired::DesiredPf;
 use super::planned;
-use crate::facts::{CardIdentity, OriginalState, PfFacts, Record};
+use crate::facts::{CardIdentity, OriginalState, PfFacts, Record, RecordedBridge};
 use crate::mac::own_mac;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
@@ -30,6 +30,7 @@ pub(super) fn build_record(desired: &DesiredPf, observed: &PfFacts, previous: Op
         identity,
         refused_orders: previous.map(|record| record.refused_orders.clone()).unwrap_or_default(),
         mtu_changes: BTreeSet::new(),
+        bridge: previous.and_then(|record| record.bridge.clone()),
         representors_replayed: false,
     }
 }
@@ -56,6 +57,11 @@ pub(super) fn with_vf_macs(mut record: Record, observed: &PfFacts, is_creating: 
         }
     }
     record
+}
+
+/// Returns the step that stores the bridge of a PF in its record, if the record has another one.
+pub(super) fn note_bridge(previous: Option<&Record>, bridge: Option<RecordedBridge>) -> Option<PlannedStep> {
+    write_record(previous, &Record { bridge, ..previous?.clone() })
 }
 
 /// Returns the step that writes the record, if it changed.

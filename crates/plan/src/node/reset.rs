@@ -1,5 +1,6 @@
 //! Reset of PFs that are no longer desired: VFs are removed, and everything else that vfleet changed is restored.
 
+use super::bridge::{BridgePf, BridgeSteps};
 use super::problem::{Cause, Problem};
 use super::protection::HostProtection;
 use super::{lone, planned, udev};
@@ -13,10 +14,13 @@ const RESTORE: &str = "restore the original value";
 
 /// Returns the steps that reset a PF, and the problem if something cannot be restored. Record and udev rules are
 /// removed last, when everything is restored.
+///
+/// The bridge is removed first. While one is left, so is the record.
 pub(super) fn reset_pf(
     record: &Record,
+    bridge: BridgeSteps,
     facts: &HostFacts,
-) -> Result<(Vec<PlannedStep>, Option<Problem>), Problem> {
+) -> Result<(Vec<PlannedStep>, Vec<Problem>), Problem> {
     let problem = |cause| Problem {
         pf: Some(record.pf),
         name: record.interface.name.clone(),
@@ -27,12 +31,16 @@ pub(super) fn reset_pf(
         return Err(problem(Cause::UnreadableCard { reason: card.reason, error: card.error.clone() }));
     }
     let protection = HostProtection::for_reset(facts);
-    let (mut steps, left) = match facts.pf(record.pf) {
+    let (undo_steps, left) = match facts.pf(record.pf) {
         Some(observed) if !record.is_external() => undo(record, observed, &protection).map_err(problem)?,
         _ => (Vec::new(), None),
     };
-    if let Some(left) = left {
-        return Ok((steps, Some(problem(left))));
+    let is_bridge_left = bridge.finished.is_some();
+    let mut steps = bridge.remove;
+    steps.extend(undo_steps);
+    let problems: Vec<_> = bridge.causes.into_iter().chain(left.clone()).map(problem).collect();
+    if left.is_some() || is_bridge_left {
+        return Ok((steps, problems));
     }
     steps.extend(udev::remove_rules(record.pf, facts));
     steps.push(planned(
@@ -40,7 +48,19 @@ pub(super) fn reset_pf(
         Disruption::None,
         "no policy selects the PF anymore",
     ));
-    Ok((steps, None))
+    Ok((steps, problems))
+}
+
+/// Returns a PF that is reset for the planner of bridges.
+pub(super) fn bridge_pf<'a>(record: &'a Record, facts: &'a HostFacts) -> BridgePf<'a> {
+    BridgePf {
+        address: record.pf,
+        observed: facts.pf(record.pf),
+        record: Some(record),
+        mtu: None,
+        protection: HostProtection::for_reset(facts),
+        facts,
+    }
 }
 
 /// Returns the steps that undo what vfleet changed, and the cause if something cannot be restored.

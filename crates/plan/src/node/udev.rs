@@ -13,6 +13,7 @@ use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
 const NM: &str = "10-nm-disable-";
+const NM_BRIDGE: &str = "10-nm-bridge-";
 const PF_NAME: &str = "10-pf-name-";
 const REPRESENTORS: &str = "20-switchdev-";
 
@@ -105,6 +106,19 @@ fn mismatched_names(desired: &DesiredPf, observed: &PfFacts) -> Option<String> {
 /// Returns the steps that remove the rules of a PF.
 pub(super) fn remove_rules(pf: PciAddress, facts: &HostFacts) -> Vec<PlannedStep> {
     [NM, PF_NAME, REPRESENTORS].into_iter().filter_map(|kind| remove(pf, kind, facts)).collect()
+}
+
+/// Returns the step that writes the rule that hides the bridge of a PF from NetworkManager.
+pub(super) fn write_bridge_rule(pf: PciAddress, bridge: &str, facts: &HostFacts) -> Option<PlannedStep> {
+    let rule = format!(
+        "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", KERNEL==\"{bridge}\", ENV{{NM_UNMANAGED}}=\"1\"\n"
+    );
+    write(pf, NM_BRIDGE, &rule, facts)
+}
+
+/// Returns the step that removes the rule of a bridge.
+pub(super) fn remove_bridge_rule(pf: PciAddress, facts: &HostFacts) -> Option<PlannedStep> {
+    remove(pf, NM_BRIDGE, facts)
 }
 
 /// Returns the step that removes a rule of old versions of the Go daemon, which hid all VFs from NetworkManager.

@@ -68,6 +68,7 @@ fn build_ovs(config: &OvsConfig, mtu: Option<i64>, card: &InterfaceExt) -> OvsCo
             name: card.name.clone(),
             interface: Some(OvsInterfaceConfig { mtu_request, ..interface }),
         }]),
+        conditions: None,
     }
 }
 
@@ -80,9 +81,20 @@ fn build_linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeCo
             name: card.name.clone(),
             uplink: config.uplink.clone(),
         }]),
+        conditions: None,
     }
 }
 
+/// Returns the name of the bridge of a PF: `br-` and its PCI address with `_` instead of `:`. A longer PCI domain than
+/// usual would exceed the maximum length of an interface name; the name then has no separators.
 fn bridge_name(card: &InterfaceExt) -> String {
-    format!("br-{}", card.pci_address.text().replace(':', "_"))
+    const MAX_LENGTH: usize = 15;
+    let address = card.pci_address.text();
+    let name = format!("br-{}", address.replace(':', "_"));
+    if name.len() <= MAX_LENGTH {
+        return name;
+    }
+    let digits: String = address.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = format!("br{digits}");
+    name.chars().take(MAX_LENGTH).collect()
 }

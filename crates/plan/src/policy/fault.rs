@@ -4,6 +4,7 @@ use thiserror::Error;
 use vfleet_api::node_policy::{DeviceType, EswitchMode};
 use vfleet_api::{ParseError, SriovNetworkNodePolicySpec, VfRange};
 
+use crate::bridge_port::{self, PortSettingFault};
 use crate::mtu::{MAX_MTU, read_mtu};
 use crate::prelude::*;
 
@@ -36,6 +37,8 @@ pub enum PolicyFault {
         "the policy requests a software bridge, but feature gate manageSoftwareBridges is disabled: enable it in the operator config, or remove bridge"
     )]
     FeatureGateOff,
+    #[error("{0}")]
+    InvalidPortSetting(PortSettingFault),
     #[error("switchdev mode supports Ethernet only: remove linkType, or set it to eth")]
     SwitchdevNotEthernet,
     #[error("isRdma needs VFs with a kernel driver: set deviceType to netdevice, or isRdma to false")]
@@ -61,9 +64,10 @@ impl PolicyFault {
             Self::TooManyVfs { .. } => "TooManyVfs",
             Self::NegativeVfs { .. } => "InvalidSpec",
             Self::MtuNotSupported { .. } => "MtuNotSupported",
-            Self::TwoBridges | Self::BridgeWithoutSwitchdev | Self::BridgeExternallyManaged => {
-                "InvalidBridge"
-            }
+            Self::TwoBridges
+            | Self::BridgeWithoutSwitchdev
+            | Self::BridgeExternallyManaged
+            | Self::InvalidPortSetting(_) => "InvalidBridge",
             Self::FeatureGateOff => "FeatureGateDisabled",
             Self::SwitchdevNotEthernet => "LinkTypeNotSupported",
             Self::RdmaWithoutKernelDriver | Self::RdmaWithVdpa => "RdmaNotSupported",
@@ -109,6 +113,19 @@ pub(super) fn find_faults(
     let combinations =
         combinations.into_iter().filter_map(|(is_fault, field, fault)| is_fault.then_some((field, fault)));
     mtu.into_iter().chain(combinations)
+}
+
+/// Returns the settings of the uplink of a Linux bridge that are unknown or invalid, each with its field. They do not
+/// keep a policy from being used: the node that cannot set them reports it.
+pub(super) fn find_port_faults(
+    spec: &SriovNetworkNodePolicySpec,
+) -> impl Iterator<Item = (String, PolicyFault)> {
+    let linux = spec.bridge.as_ref().and_then(|bridge| bridge.linux.as_ref());
+    let settings = linux.and_then(|linux| linux.uplink.as_ref()).into_iter().flatten();
+    settings.filter_map(|(name, value)| {
+        let fault = bridge_port::validate(name, value).err()?;
+        Some((format!("bridge.linux.uplink[{name}]"), PolicyFault::InvalidPortSetting(fault)))
+    })
 }
 
 /// Checks the settings of the policy that do not depend on the PF.

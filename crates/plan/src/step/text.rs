@@ -25,7 +25,9 @@ kinds! {
     WriteRecord RemoveRecord SetLinkUp SetPfMtu SetAutoprobe SetNumVfs SetEswitchMode SetTcOffload SetSoftwareSteering
     SetFirmware ResetFirmware ReplayUdev
     SetVfMac SetVfGuid BindVf SetVfMtu MakeVdpa RemoveVdpa
-    LoadModule WriteFile RemoveFile InstallProgram EnableUnit DisableUnit SetKernelArguments CountReboot ForgetReboots
+    SetOvsBridge RemoveOvsBridge RemoveOvsPort CreateLinuxBridge SetLinuxBridge AttachUplink DetachUplink SetBridgePort
+    RemoveLinuxBridge
+    EnableOvsOffload LoadModule WriteFile RemoveFile InstallProgram EnableUnit DisableUnit SetKernelArguments CountReboot ForgetReboots
     Reboot
 }
 
@@ -59,6 +61,34 @@ impl fmt::Display for Step {
                 write!(f, "create vDPA device on {vf} with driver {}", kind.driver())
             }
             Self::RemoveVdpa { vf } => write!(f, "remove vDPA device of {vf}"),
+            Self::SetOvsBridge { bridge, observed: None, .. } => {
+                write!(f, "create Open vSwitch bridge {} with uplink {}", bridge.name, bridge.uplink.name)
+            }
+            Self::SetOvsBridge { bridge, .. } => {
+                write!(f, "configure Open vSwitch bridge {} with uplink {}", bridge.name, bridge.uplink.name)
+            }
+            Self::RemoveOvsBridge { observed, .. } => {
+                write!(f, "remove Open vSwitch bridge {}", observed.name)
+            }
+            Self::RemoveOvsPort { port, observed, .. } => {
+                write!(f, "remove port {port} from Open vSwitch bridge {}", observed.name)
+            }
+            Self::CreateLinuxBridge { name, .. } => write!(f, "create Linux bridge {name}"),
+            Self::SetLinuxBridge { name, settings, .. } => write!(
+                f,
+                "configure Linux bridge {name}: vlan_filtering {}, vlan_protocol {}, mtu {}",
+                on_off(settings.vlan_filtering),
+                settings.vlan_protocol.as_str(),
+                settings.mtu
+            ),
+            Self::AttachUplink { pf, bridge } => write!(f, "attach {pf} to Linux bridge {bridge}"),
+            Self::DetachUplink { pf, bridge } => write!(f, "detach {pf} from Linux bridge {bridge}"),
+            Self::SetBridgePort { pf, bridge, settings } => {
+                write!(f, "configure {pf} as port of Linux bridge {bridge}:")?;
+                settings.iter().try_for_each(|(name, value)| write!(f, " {name} {value}"))
+            }
+            Self::RemoveLinuxBridge { name, .. } => write!(f, "remove Linux bridge {name}"),
+            Self::EnableOvsOffload => f.write_str("enable hardware offload of Open vSwitch"),
             Self::LoadModule { module, options } if options.is_empty() => write!(f, "load module {module}"),
             Self::LoadModule { module, options } => write!(f, "load module {module} {}", options.join(" ")),
             Self::WriteFile { file, .. } => write!(f, "write {}", file.path),

@@ -61,10 +61,11 @@ fn spec() -> impl Strategy<Value = SriovNetworkNodeStateSpec> {
 fn settings() -> impl Strategy<Value = NodeSettings> {
     (any::<[bool; 4]>(), vec(any::<std::net::IpAddr>(), 0..3)).prop_map(
         |([firmware_reset, mellanox, one_card_at_a_time, has_lone_vfs], node_addresses)| NodeSettings {
-            options: NodeOptions { firmware_reset, mellanox },
+            options: NodeOptions { firmware_reset, mellanox, ..NodeOptions::default() },
             one_card_at_a_time,
             has_lone_vfs,
             node_addresses,
+            ..NodeSettings::default()
         },
     )
 }
@@ -106,7 +107,10 @@ fn a_config_of_the_go_daemon_has_the_spec_of_the_go_operator() {
         let config = read_config(read(&folder.join("config.yaml"))).unwrap();
         let found = without_empty(serde_json::to_value(&config.spec).unwrap());
         assert_eq!(found, without_empty(read(&folder.join("spec.json"))), "{}", folder.display());
-        assert_eq!(config.settings, NodeSettings::default());
+        let text = std::fs::read_to_string(folder.join("config.yaml")).unwrap();
+        let manage_bridges = text.contains("manageSoftwareBridges: true");
+        let options = NodeOptions { manage_bridges, ..NodeSettings::default().options };
+        assert_eq!(config.settings, NodeSettings { options, ..NodeSettings::default() });
         nodes += 1;
     }
     assert!(nodes > 0);

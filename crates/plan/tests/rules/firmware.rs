@@ -163,6 +163,7 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
             admin_up: true,
             speed: None,
             switch_port: None,
+            master: None,
             host_use: None,
         }),
         vfs: Vec::new(),

@@ -422,6 +422,7 @@ fn a_pf_without_identity_gets_no_guids() {
         admin_up: true,
         speed: None,
         switch_port: None,
+        master: None,
         host_use: None,
     });
     give(None, &[(&port, 1)], 0).unwrap();

@@ -2,6 +2,7 @@
 //! cannot be read.
 
 mod before_network;
+mod bridge;
 mod disruption;
 mod external;
 mod infiniband;

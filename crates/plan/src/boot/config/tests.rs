@@ -2,7 +2,9 @@ use super::*;
 
 /// Collects all property names below `schema`.
 fn names(schema: &serde_json::Value, found: &mut serde_json::Map<String, serde_json::Value>) {
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+    // Conditions are written to the status only.
+    let is_in_spec = |(name, _): &(&String, _)| *name != "conditions";
+    for (name, property) in schema["properties"].as_object().into_iter().flatten().filter(is_in_spec) {
         found.insert(name.clone(), serde_json::json!("x"));
         names(property, found);
         names(&property["items"], found);

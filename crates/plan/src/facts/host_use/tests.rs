@@ -24,6 +24,7 @@ fn link(host_use: Option<HostUse>) -> LinkFacts {
         admin_up: true,
         speed: None,
         switch_port: None,
+        master: None,
         host_use,
     }
 }

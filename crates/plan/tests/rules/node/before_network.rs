@@ -2,7 +2,7 @@
 
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
-use vfleet_plan::{Plan, Step, plan_before_network, plan_node};
+use vfleet_plan::{NodeOptions, Plan, Step, plan_before_network, plan_node};
 
 use super::machine::{machine, pf, spec};
 
@@ -29,13 +29,13 @@ fn is_late(step: &Step) -> bool {
 #[test]
 fn vfs_are_created_before_the_network_and_bound_after_it() {
     let host = SimHost::new(&Machine::lab(), "boot").unwrap();
-    let early = plan_before_network(&desired(), &host.facts().unwrap());
+    let early = plan_before_network(&desired(), &host.facts().unwrap(), &NodeOptions::default());
     assert!(!early.steps.iter().any(|planned| is_late(&planned.step)), "{early:#?}");
     execute(&host, &early);
     let facts = host.facts().unwrap();
     assert_eq!((facts.pfs[0].vfs.len(), facts.records[0].creating_vfs), (3, true));
     assert!(facts.pfs[0].vfs.iter().all(|vf| vf.driver.is_none()));
-    assert_eq!(plan_before_network(&desired(), &facts).steps, [], "nothing is left");
+    assert_eq!(plan_before_network(&desired(), &facts, &NodeOptions::default()).steps, [], "nothing is left");
 
     let late = plan_node(&desired(), &facts);
     assert!(!late.steps.iter().any(|planned| matches!(planned.step, Step::SetNumVfs { .. })), "{late:#?}");
@@ -51,13 +51,13 @@ fn vfs_are_created_before_the_network_and_bound_after_it() {
 #[test]
 fn switchdev_mode_is_reached_before_the_network() {
     let desired = spec("numVfs: 1, eSwitchMode: switchdev, vfGroups: [{vfRange: 0-0, vdpaType: vhost}]");
-    let plan = plan_before_network(&desired, &machine(pf(0)));
+    let plan = plan_before_network(&desired, &machine(pf(0)), &NodeOptions::default());
     assert_eq!(plan.steps.last().unwrap().step.to_string(), "set 0000:3b:00.0 eswitch mode switchdev");
 }
 
 #[test]
 fn an_externally_managed_pf_needs_no_step_before_the_network() {
     let desired = spec("numVfs: 1, externallyManaged: true, vfGroups: [{vfRange: 0-0}]");
-    let plan = plan_before_network(&desired, &machine(pf(0)));
+    let plan = plan_before_network(&desired, &machine(pf(0)), &NodeOptions::default());
     assert!(plan.is_done(), "{plan:#?}");
 }

@@ -39,6 +39,7 @@ pub(crate) fn link(name: &str, last: u8) -> LinkFacts {
         admin_up: true,
         speed: None,
         switch_port: None,
+        master: None,
         host_use: None,
     }
 }

@@ -1,0 +1,205 @@
+//! Software bridge of a PF: one Open vSwitch or Linux bridge with the PF as uplink.
+//!
+//! A bridge is ours if it has our mark: an entry in `external_ids` (Open vSwitch) or an alias (Linux). Everything else is
+//! somebody else's, and so is a PF that already is a port of something else.
+
+mod desired;
+mod fault;
+mod go_store;
+mod linux;
+mod ovs;
+mod ovs_keys;
+mod recorded;
+
+use desired::DesiredSettings;
+pub(super) use desired::{DesiredBridge, read_desired_bridges};
+pub use fault::BridgeFault;
+pub(super) use go_store::GoStore;
+use go_store::plan_store;
+pub(crate) use recorded::recorded_bridges;
+
+use vfleet_api::PciAddress;
+
+use super::pf::PlannedBridge;
+use super::problem::Cause;
+use super::protection::HostProtection;
+use super::udev;
+use crate::facts::{BridgeKind, HostFacts, LinkFacts, OvsFacts, PfFacts, Record, RecordedBridge};
+use crate::prelude::*;
+use crate::step::PlannedStep;
+
+/// Bridges that can be changed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BridgePhase {
+    /// All bridges.
+    All,
+    /// Linux bridges only: Open vSwitch starts later.
+    LinuxOnly,
+}
+
+/// Desired bridges of a node, and what is known about existing ones.
+#[derive(Debug)]
+pub(super) struct BridgeContext<'a> {
+    /// Desired bridge of each PF. Invalid ones have a fault.
+    pub(super) desired: &'a BTreeMap<PciAddress, Result<DesiredBridge, BridgeFault>>,
+    /// Bridges that the Go daemon created.
+    pub(super) go_store: &'a GoStore,
+    /// Bridges that can be changed now.
+    pub(super) phase: BridgePhase,
+}
+
+/// PF whose bridge is planned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BridgePf<'a> {
+    pub(super) address: PciAddress,
+    /// PF; `None` if the card is not present.
+    pub(super) observed: Option<&'a PfFacts>,
+    pub(super) record: Option<&'a Record>,
+    /// MTU that the policies request; the bridge gets it.
+    pub(super) mtu: Option<u32>,
+    pub(super) protection: HostProtection<'a>,
+    pub(super) facts: &'a HostFacts,
+}
+
+impl<'a> BridgePf<'a> {
+    fn link(&self) -> Option<&'a LinkFacts> {
+        self.observed?.link.as_ref()
+    }
+
+    fn recorded(&self) -> Option<&'a RecordedBridge> {
+        self.record?.bridge.as_ref()
+    }
+}
+
+/// Steps for the bridge of a PF.
+#[derive(Debug, Default)]
+pub(super) struct BridgeSteps {
+    /// Steps before the PF is changed: they remove bridges that are not desired.
+    pub(super) remove: Vec<PlannedStep>,
+    /// Steps after the PF is configured, and before its VFs are.
+    pub(super) set_up: Vec<PlannedStep>,
+    /// [`Record::bridge`] before the steps.
+    pub(super) begun: Option<RecordedBridge>,
+    /// [`Record::bridge`] after the steps.
+    pub(super) finished: Option<RecordedBridge>,
+    /// Causes that prevent the desired state of the bridge.
+    pub(super) causes: Vec<Cause>,
+}
+
+/// Result of planning the removal of existing bridges.
+#[derive(Debug, Default)]
+struct Removal {
+    steps: Vec<PlannedStep>,
+    faults: Vec<BridgeFault>,
+    /// A bridge still exists after the steps, or it is unknown whether one does.
+    is_left: bool,
+}
+
+impl BridgeContext<'_> {
+    /// Returns the steps for the bridge of a PF.
+    pub(super) fn plan(&self, pf: &BridgePf<'_>) -> BridgeSteps {
+        let desired = match self.desired.get(&pf.address) {
+            None => None,
+            Some(Ok(desired)) => Some(desired),
+            // An invalid bridge is neither created nor removed.
+            Some(Err(fault)) => return keep(pf, fault.clone()),
+        };
+        let recorded = pf.recorded();
+        let Removal { steps: mut remove, mut faults, is_left } = self.plan_removal(desired, pf);
+        let mut set_up = Vec::new();
+        let mut finished = recorded.filter(|_| is_left).cloned();
+        let mut begun = recorded.cloned();
+        if let Some(desired) = desired {
+            begun = Some(desired.begun_record(recorded));
+            finished.clone_from(&begun);
+            if !is_left {
+                let planned = match &desired.settings {
+                    DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(Vec::new()),
+                    DesiredSettings::Ovs(settings) => ovs::plan(&desired.name, settings, pf, self.go_store),
+                    DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf),
+                };
+                match planned {
+                    Ok(steps) => {
+                        set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
+                        set_up.extend(steps);
+                        finished = Some(desired.finished_record());
+                    }
+                    Err(fault) => faults.push(fault),
+                }
+            }
+        } else if !is_left {
+            remove.extend(udev::remove_bridge_rule(pf.address, pf.facts));
+        }
+        let causes = faults.into_iter().map(Cause::from).collect();
+        BridgeSteps { remove, set_up, begun, finished, causes }
+    }
+
+    /// Returns the step that updates the list of bridges for the Go daemon. `planned` has the
+    /// bridge of each planned PF.
+    pub(super) fn plan_store(
+        &self,
+        planned: &BTreeMap<PciAddress, PlannedBridge>,
+        facts: &HostFacts,
+    ) -> Option<PlannedStep> {
+        let desired_of = |pf, is_ours: bool| self.desired.get(pf)?.as_ref().ok().filter(|_| is_ours);
+        let bridges = planned
+            .iter()
+            .map(|(pf, bridge)| (*pf, desired_of(pf, bridge.is_ours), bridge.recorded.as_ref()));
+        plan_store(self.go_store, bridges, facts)
+    }
+
+    /// Returns the steps that remove our bridges of a PF other than the desired one.
+    fn plan_removal(&self, desired: Option<&DesiredBridge>, pf: &BridgePf<'_>) -> Removal {
+        let mut removal = Removal::default();
+        let desired_ovs = desired.and_then(|desired| match &desired.settings {
+            DesiredSettings::Ovs(settings) => Some((desired.name.as_str(), settings)),
+            DesiredSettings::Linux(_) => None,
+        });
+        let desired_linux = desired
+            .filter(|desired| desired.kind() == BridgeKind::Linux)
+            .map(|desired| desired.name.as_str());
+        if self.phase == BridgePhase::All {
+            ovs::plan_removal(desired_ovs, pf, self.go_store, &mut removal);
+        }
+        linux::plan_removal(desired_linux, pf, &mut removal);
+        removal
+    }
+}
+
+/// Returns the steps of a bridge that is left as it is, for the reason `fault`.
+fn keep(pf: &BridgePf<'_>, fault: BridgeFault) -> BridgeSteps {
+    let recorded = pf.recorded().cloned();
+    BridgeSteps {
+        begun: recorded.clone(),
+        finished: recorded,
+        causes: vec![fault.into()],
+        ..BridgeSteps::default()
+    }
+}
+
+/// Returns the fault if the PF cannot become the uplink of a bridge, since the node uses it or it has no interface.
+fn check_uplink<'a>(name: &str, pf: &BridgePf<'a>) -> Result<&'a LinkFacts, BridgeFault> {
+    let bridge = name.to_owned();
+    let (Some(observed), Some(link)) = (pf.observed, pf.link()) else {
+        return Err(BridgeFault::NoUplink { bridge });
+    };
+    match pf.protection.pf(observed) {
+        Some(in_use) => Err(BridgeFault::UplinkInUse { bridge, in_use }),
+        None => Ok(link),
+    }
+}
+
+/// Returns the fault if Open vSwitch cannot be read; `None` if it can.
+fn unreadable_ovs(bridge: &str, ovs: &OvsFacts) -> Option<BridgeFault> {
+    let bridge = bridge.to_owned();
+    match ovs {
+        OvsFacts::Database(_) => None,
+        OvsFacts::NotRead => Some(BridgeFault::OvsNotRead { bridge }),
+        OvsFacts::NotRunning { socket } => {
+            Some(BridgeFault::OvsNotRunning { bridge, socket: socket.clone() })
+        }
+        OvsFacts::Unreadable { error, reason } => {
+            Some(BridgeFault::OvsUnreadable { bridge, error: error.clone(), reason })
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Steps for Linux bridges.
+
+use vfleet_api::PciAddress;
+
+use super::desired::LinuxSettings;
+use super::{BridgeFault, BridgePf, Removal, check_uplink};
+use crate::bridge_port;
+use crate::facts::{BridgeKind, LinkFacts, LinuxBridgeFacts, LinuxPortFacts};
+use crate::node::planned;
+use crate::prelude::*;
+use crate::step::{Disruption, LinuxBridgeState, PlannedStep, Step};
+
+fn is_ours(bridge: &LinuxBridgeFacts, pf: PciAddress) -> bool {
+    bridge.alias.as_deref() == Some(LinuxBridgeFacts::alias_of(pf).as_str())
+}
+
+/// Returns whether an interrupted step created the bridge.
+fn is_begun(bridge: &LinuxBridgeFacts) -> bool {
+    bridge.alias.is_none() && bridge.group == LinuxBridgeFacts::NEW_GROUP
+}
+
+/// Adds the steps that remove our Linux bridges of a PF other than `desired`.
+pub(super) fn plan_removal(desired: Option<&str>, pf: &BridgePf<'_>, removal: &mut Removal) {
+    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Linux);
+    let is_recorded =
+        |bridge: &LinuxBridgeFacts| recorded.is_some_and(|recorded| recorded.name == bridge.name);
+    let ours = pf.facts.bridges.linux.iter().filter(|bridge| {
+        let is_ours = is_ours(bridge, pf.address) || is_begun(bridge) && is_recorded(bridge);
+        is_ours && desired != Some(bridge.name.as_str())
+    });
+    for bridge in ours {
+        remove(bridge, pf, removal);
+    }
+}
+
+fn remove(bridge: &LinuxBridgeFacts, pf: &BridgePf<'_>, removal: &mut Removal) {
+    let name = &bridge.name;
+    let is_uplink = |port: &LinuxPortFacts| pf.link().is_some_and(|link| link.name == port.name);
+    let (uplinks, others): (Vec<_>, Vec<_>) = bridge.ports.iter().partition(|port| is_uplink(port));
+    if let Some(in_use) = pf.observed.and_then(|observed| pf.protection.pf(observed)) {
+        removal.is_left = true;
+        removal.faults.push(BridgeFault::BridgeUsedByNode { bridge: name.clone(), in_use });
+        return;
+    }
+    let why = "no policy requests the bridge anymore";
+    let disruption = if others.is_empty() { Disruption::Pf } else { Disruption::Drain };
+    if !uplinks.is_empty() {
+        let step = Step::DetachUplink { pf: pf.address, bridge: name.clone() };
+        removal.steps.push(planned(step, disruption, why));
+    }
+    let Some(port) = others.first() else {
+        let alias = LinuxBridgeFacts::alias_of(pf.address);
+        let step = Step::RemoveLinuxBridge { pf: pf.address, name: name.clone(), alias };
+        removal.steps.push(planned(step, disruption, why));
+        return;
+    };
+    removal.is_left = true;
+    if uplinks.is_empty() {
+        removal.faults.push(BridgeFault::StillUsed {
+            bridge: name.clone(),
+            kind: BridgeKind::Linux,
+            port: port.name.clone(),
+        });
+    }
+}
+
+/// Returns the steps that create and configure a Linux bridge.
+pub(super) fn plan(
+    name: &str,
+    settings: &LinuxSettings,
+    pf: &BridgePf<'_>,
+) -> Result<Vec<PlannedStep>, BridgeFault> {
+    let existing = pf.facts.bridges.linux_bridge(name);
+    let usable = existing.filter(|bridge| is_ours(bridge, pf.address) || is_begun(bridge));
+    let taken = |kind| BridgeFault::NameTaken { bridge: name.to_owned(), kind };
+    if existing.is_some() && usable.is_none() {
+        return Err(taken(BridgeKind::Linux));
+    }
+    let has_ovs_bridge =
+        pf.facts.bridges.ovs.database().is_some_and(|ovs| {
+            ovs.bridge(name).is_some_and(|bridge| !super::ovs::is_ours(bridge, pf.address))
+        });
+    if has_ovs_bridge {
+        return Err(taken(BridgeKind::Ovs));
+    }
+    let ours = usable.filter(|bridge| is_ours(bridge, pf.address));
+    let uplink = pf.link().and_then(|link| {
+        let port = ours?.ports.iter().find(|port| port.name == link.name)?;
+        Some((link, port))
+    });
+    let link = match uplink {
+        Some((link, _)) => link,
+        None => check_attachable(name, pf)?,
+    };
+    let mut steps = Vec::new();
+    if ours.is_none() {
+        let step = Step::CreateLinuxBridge {
+            pf: pf.address,
+            name: name.to_owned(),
+            alias: LinuxBridgeFacts::alias_of(pf.address),
+        };
+        steps.push(planned(step, Disruption::Pf, "a policy requests the bridge"));
+    }
+    let state = LinuxBridgeState {
+        vlan_filtering: settings.vlan_filtering,
+        vlan_protocol: settings.vlan_protocol,
+        mtu: pf.mtu.map_or(link.mtu, |mtu| mtu.max(link.mtu)),
+    };
+    if !ours.is_some_and(|bridge| is_configured(bridge, state)) {
+        let step = Step::SetLinuxBridge { pf: pf.address, name: name.to_owned(), settings: state };
+        steps.push(planned(step, Disruption::Pf, "the settings differ"));
+    }
+    if uplink.is_none() {
+        let step = Step::AttachUplink { pf: pf.address, bridge: name.to_owned() };
+        steps.push(planned(step, Disruption::Pf, "the PF is the uplink of the bridge"));
+    }
+    let changed = changed_port_settings(settings, uplink.map(|(_, port)| port), link, pf);
+    if !changed.is_empty() {
+        let step = Step::SetBridgePort { pf: pf.address, bridge: name.to_owned(), settings: changed };
+        steps.push(planned(step, Disruption::Pf, "the settings of the uplink differ"));
+    }
+    Ok(steps)
+}
+
+/// Returns the interface of a PF that can be attached to the bridge. Steps before this one detach it from our bridges.
+fn check_attachable<'a>(name: &str, pf: &BridgePf<'a>) -> Result<&'a LinkFacts, BridgeFault> {
+    let link = check_uplink(name, pf)?;
+    let is_ours = |master: &str| {
+        let ovs = pf.facts.bridges.ovs.database().and_then(|ovs| ovs.port_of(&link.name));
+        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| is_ours(bridge, pf.address))
+            || ovs.is_some_and(|(bridge, _)| super::ovs::is_ours(bridge, pf.address))
+    };
+    match &link.master {
+        Some(master) if !is_ours(&master.name) => {
+            Err(BridgeFault::HasMaster { bridge: name.to_owned(), master: master.name.clone() })
+        }
+        _ => Ok(link),
+    }
+}
+
+fn is_configured(bridge: &LinuxBridgeFacts, state: LinuxBridgeState) -> bool {
+    bridge.vlan_filtering == state.vlan_filtering
+        && bridge.vlan_protocol == Some(state.vlan_protocol)
+        && bridge.mtu == state.mtu
+        && bridge.admin_up
+        && bridge.group == 0
+}
+
+/// Returns the settings of the uplink to change: desired ones that differ, and ones that a policy gave up, which get the
+/// kernel's default. A new port has the defaults.
+fn changed_port_settings(
+    settings: &LinuxSettings,
+    port: Option<&LinuxPortFacts>,
+    link: &LinkFacts,
+    pf: &BridgePf<'_>,
+) -> BTreeMap<String, String> {
+    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Linux);
+    let given_up = recorded.into_iter().flat_map(|recorded| &recorded.port_settings);
+    let given_up = given_up.filter(|name| port.is_some() && !settings.port.contains_key(*name));
+    let defaults =
+        given_up.filter_map(|name| Some((name.clone(), bridge_port::default_value(name, link.speed)?)));
+    let desired = settings.port.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let differs = |(name, value): &(String, String)| {
+        let observed = port.and_then(|port| port.settings.get(name));
+        observed != Some(value) && !is_down_state(name, value, link)
+    };
+    desired.chain(defaults).filter(differs).collect()
+}
+
+/// Returns whether a port state cannot be set, since the kernel keeps ports without a carrier disabled.
+fn is_down_state(name: &str, value: &str, link: &LinkFacts) -> bool {
+    name == "state" && value != "disabled" && link.speed.is_none()
+}

@@ -1,0 +1,266 @@
+//! Steps for Open vSwitch bridges.
+
+use vfleet_api::PciAddress;
+use vfleet_api::bridge::OvsFailMode;
+use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
+
+use super::desired::OvsSettings;
+use super::ovs_keys::{FAIL_MODE, MTU_REQUEST, OvsKeys, change};
+use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink, unreadable_ovs};
+use crate::facts::{BridgeKind, OvsBridgeFacts, OvsDatabase, OvsInterfaceFacts, OvsPortFacts};
+use crate::node::planned;
+use crate::prelude::*;
+use crate::step::{Disruption, OvsBridgeChange, OvsUplinkChange, PlannedStep, Step};
+
+/// Returns whether the bridge has our mark for this PF.
+pub(super) fn is_ours(bridge: &OvsBridgeFacts, pf: PciAddress) -> bool {
+    is_marked(&bridge.external_ids, pf)
+}
+
+fn is_marked(external_ids: &BTreeMap<String, String>, pf: PciAddress) -> bool {
+    external_ids.get(OVS_UPLINK).is_some_and(|mark| *mark == pf.to_string())
+}
+
+/// Returns whether the bridge was created by vfleet, or by the Go daemon and never configured by vfleet.
+fn is_owned(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
+    is_ours(bridge, pf.address)
+        || pf.recorded().is_none()
+            && !bridge.external_ids.contains_key(OVS_UPLINK)
+            && go_store.lists(&bridge.name, pf.address)
+}
+
+/// Adds the steps that remove our Open vSwitch bridges of a PF other than `desired`, or with another datapath.
+pub(super) fn plan_removal(
+    desired: Option<(&str, &OvsSettings)>,
+    pf: &BridgePf<'_>,
+    go_store: &GoStore,
+    removal: &mut Removal,
+) {
+    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Ovs);
+    let listed = go_store.bridge_of(pf.address).filter(|_| pf.recorded().is_none());
+    let last_name = recorded.map(|recorded| recorded.name.as_str()).or(listed);
+    let Some(ovs) = pf.facts.bridges.ovs.database() else {
+        // A desired bridge has the same fault already.
+        if let (Some(name), None) = (last_name, desired) {
+            removal.is_left = true;
+            removal.faults.extend(unreadable_ovs(name, &pf.facts.bridges.ovs));
+        }
+        return;
+    };
+    let is_kept = |bridge: &OvsBridgeFacts| {
+        desired.is_some_and(|(name, settings)| {
+            name == bridge.name && datapath(&bridge.datapath_type) == desired_datapath(settings)
+        })
+    };
+    for bridge in ovs.bridges.iter().filter(|bridge| is_owned(bridge, pf, go_store) && !is_kept(bridge)) {
+        let why = match desired {
+            Some((name, _)) if name == bridge.name => "the datapath type changes",
+            _ => "no policy requests the bridge anymore",
+        };
+        remove(bridge, pf, why, removal);
+    }
+}
+
+fn remove(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, why: &str, removal: &mut Removal) {
+    let (uplinks, others): (Vec<_>, Vec<_>) =
+        bridge.ports.iter().filter(|port| port.name != bridge.name).partition(|port| is_uplink(port, pf));
+    if let Some(in_use) = pf.observed.and_then(|observed| pf.protection.pf(observed)) {
+        removal.is_left = true;
+        removal.faults.push(BridgeFault::BridgeUsedByNode { bridge: bridge.name.clone(), in_use });
+        return;
+    }
+    match (others.first(), uplinks.first()) {
+        (None, _) => {
+            let step = Step::RemoveOvsBridge { pf: pf.address, observed: bridge.clone() };
+            removal.steps.push(planned(step, Disruption::Pf, why));
+        }
+        (Some(_), Some(uplink)) => {
+            removal.is_left = true;
+            let step =
+                Step::RemoveOvsPort { pf: pf.address, port: uplink.name.clone(), observed: bridge.clone() };
+            removal.steps.push(planned(step, Disruption::Drain, why));
+        }
+        (Some(port), None) => {
+            removal.is_left = true;
+            removal.faults.push(BridgeFault::StillUsed {
+                bridge: bridge.name.clone(),
+                kind: BridgeKind::Ovs,
+                port: port.name.clone(),
+            });
+        }
+    }
+}
+
+/// Returns whether the port is the uplink: it has our mark, or the name of the PF.
+fn is_uplink(port: &OvsPortFacts, pf: &BridgePf<'_>) -> bool {
+    is_marked(&port.external_ids, pf.address) || pf.link().is_some_and(|link| link.name == port.name)
+}
+
+/// Returns the steps that create and configure an Open vSwitch bridge.
+pub(super) fn plan(
+    name: &str,
+    settings: &OvsSettings,
+    pf: &BridgePf<'_>,
+    go_store: &GoStore,
+) -> Result<Vec<PlannedStep>, BridgeFault> {
+    let Some(ovs) = pf.facts.bridges.ovs.database() else {
+        return unreadable_ovs(name, &pf.facts.bridges.ovs).map_or(Ok(Vec::new()), Err);
+    };
+    let named = ovs.bridge(name);
+    let is_recreated =
+        |bridge: &&OvsBridgeFacts| datapath(&bridge.datapath_type) != desired_datapath(settings);
+    let taken = |kind| BridgeFault::NameTaken { bridge: name.to_owned(), kind };
+    if named.is_some_and(|bridge| !is_owned(bridge, pf, go_store)) {
+        return Err(taken(BridgeKind::Ovs));
+    }
+    let linux = pf.facts.bridges.linux_bridge(name);
+    // Our own Linux bridge of this name is removed before.
+    let removed_before = pf.recorded().is_some_and(|recorded| recorded.kind == BridgeKind::Linux);
+    if linux.is_some() && !removed_before {
+        return Err(taken(BridgeKind::Linux));
+    }
+    let existing = named.filter(|bridge| !is_recreated(bridge));
+    let attached = pf.link().and_then(|link| find_uplink(existing?, &link.name));
+    let link_name = match (attached, pf.link()) {
+        (Some(_), Some(link)) => &link.name,
+        _ => check_attachable(name, ovs, pf, go_store)?,
+    };
+    let change = build_change(name, settings, pf, go_store, existing, attached, link_name);
+    if !existing.is_some_and(|bridge| is_done(&change, bridge)) {
+        let step = Step::SetOvsBridge { pf: pf.address, bridge: change, observed: existing.cloned() };
+        let why = if existing.is_some() { "the settings differ" } else { "a policy requests the bridge" };
+        return Ok(vec![planned(step, Disruption::Pf, why)]);
+    }
+    let error = attached.and_then(|(_, interface)| interface.error.clone());
+    match error {
+        Some(error) => Err(BridgeFault::UplinkError { bridge: name.to_owned(), error }),
+        None if ovs.is_behind => Err(BridgeFault::OvsBehind { bridge: name.to_owned() }),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Returns the port of the bridge that is named after the PF, and its only interface.
+fn find_uplink<'a>(
+    bridge: &'a OvsBridgeFacts,
+    name: &str,
+) -> Option<(&'a OvsPortFacts, &'a OvsInterfaceFacts)> {
+    let port = bridge.ports.iter().find(|port| port.name == name)?;
+    match port.interfaces.as_slice() {
+        [interface] if interface.name == name => Some((port, interface)),
+        _ => None,
+    }
+}
+
+/// Returns the name of the interface of a PF that can be attached to the bridge. Steps before this one remove it from
+/// our other bridges.
+fn check_attachable<'a>(
+    name: &str,
+    ovs: &OvsDatabase,
+    pf: &BridgePf<'a>,
+    go_store: &GoStore,
+) -> Result<&'a String, BridgeFault> {
+    let link = check_uplink(name, pf)?;
+    let bridge = name.to_owned();
+    if let Some((other, port)) = ovs.port_of(&link.name)
+        && (!is_owned(other, pf, go_store) || port.interfaces.len() > 1)
+    {
+        return Err(BridgeFault::PortOfOther { bridge, other: other.name.clone(), port: port.name.clone() });
+    }
+    let is_our_linux_bridge = |master: &str| {
+        pf.recorded().is_some_and(|recorded| recorded.kind == BridgeKind::Linux && recorded.name == master)
+    };
+    match &link.master {
+        Some(master) if master.kind != "openvswitch" && !is_our_linux_bridge(&master.name) => {
+            Err(BridgeFault::HasMaster { bridge, master: master.name.clone() })
+        }
+        _ => Ok(&link.name),
+    }
+}
+
+fn build_change(
+    name: &str,
+    settings: &OvsSettings,
+    pf: &BridgePf<'_>,
+    go_store: &GoStore,
+    existing: Option<&OvsBridgeFacts>,
+    attached: Option<(&OvsPortFacts, &OvsInterfaceFacts)>,
+    link: &str,
+) -> OvsBridgeChange {
+    let OvsSettings { bridge, interface, .. } = settings;
+    let stored = existing.and_then(|existing| existing.external_ids.get(OVS_KEYS));
+    let earlier = match (existing, stored) {
+        (_, Some(text)) => OvsKeys::parse(text),
+        (Some(existing), None) => go_store.keys_of(&existing.name),
+        (None, None) => OvsKeys::default(),
+    };
+    let mut external_ids = change(bridge.external_ids.as_ref(), &earlier.bridge_external_ids);
+    external_ids.set.insert(OVS_UPLINK.to_owned(), pf.address.to_string());
+    external_ids.set.insert(OVS_KEYS.to_owned(), OvsKeys::of(bridge, interface).text());
+    let mut port_external_ids = change(None, &BTreeSet::new());
+    port_external_ids.set.insert(OVS_UPLINK.to_owned(), pf.address.to_string());
+    let found_mode = existing.and_then(|existing| existing.fail_mode.clone());
+    let found_mtu = attached.and_then(|(_, interface)| interface.mtu_request);
+    let is_stale = |port: &&OvsPortFacts| is_marked(&port.external_ids, pf.address) && port.name != link;
+    let stale = existing.into_iter().flat_map(|existing| &existing.ports).filter(is_stale);
+    OvsBridgeChange {
+        name: name.to_owned(),
+        datapath_type: desired_datapath(settings).to_owned(),
+        fail_mode: bridge
+            .fail_mode
+            .map(|mode| fail_mode(mode).to_owned())
+            .or_else(|| found_mode.filter(|_| !earlier.columns.contains(FAIL_MODE))),
+        external_ids,
+        other_config: change(bridge.other_config.as_ref(), &earlier.bridge_other_config),
+        uplink: OvsUplinkChange {
+            name: link.to_owned(),
+            port_external_ids,
+            type_: interface_type(interface.type_.as_deref().unwrap_or_default()).to_owned(),
+            options: change(interface.options.as_ref(), &earlier.options),
+            external_ids: change(interface.external_ids.as_ref(), &earlier.external_ids),
+            other_config: change(interface.other_config.as_ref(), &earlier.other_config),
+            mtu_request: interface
+                .mtu_request
+                .or_else(|| found_mtu.filter(|_| !earlier.columns.contains(MTU_REQUEST))),
+        },
+        stale_ports: stale.map(|port| port.name.clone()).collect(),
+    }
+}
+
+fn is_done(change: &OvsBridgeChange, bridge: &OvsBridgeFacts) -> bool {
+    let uplink = find_uplink(bridge, &change.uplink.name);
+    change.external_ids.is_done(&bridge.external_ids)
+        && change.other_config.is_done(&bridge.other_config)
+        && change.fail_mode == bridge.fail_mode
+        && change.stale_ports.is_empty()
+        && bridge.ports.iter().any(|port| port.name == bridge.name)
+        && uplink.is_some_and(|(port, interface)| {
+            let wanted = &change.uplink;
+            wanted.port_external_ids.is_done(&port.external_ids)
+                && wanted.type_ == interface_type(&interface.type_)
+                && wanted.options.is_done(&interface.options)
+                && wanted.external_ids.is_done(&interface.external_ids)
+                && wanted.other_config.is_done(&interface.other_config)
+                && wanted.mtu_request == interface.mtu_request
+        })
+}
+
+fn desired_datapath(settings: &OvsSettings) -> &str {
+    datapath(settings.bridge.datapath_type.as_deref().unwrap_or_default())
+}
+
+/// Returns a datapath type with its default name, which is empty.
+fn datapath(type_: &str) -> &str {
+    if type_ == "system" { "" } else { type_ }
+}
+
+/// Returns an interface type with its default name, which is empty.
+fn interface_type(type_: &str) -> &str {
+    if type_ == "system" { "" } else { type_ }
+}
+
+const fn fail_mode(mode: OvsFailMode) -> &'static str {
+    match mode {
+        OvsFailMode::Secure => "secure",
+        OvsFailMode::Standalone => "standalone",
+    }
+}

@@ -1,0 +1,454 @@
+//! Software bridges: creation, settings, take-over, removal, and what is left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_plan::files::MANAGED_OVS_BRIDGES;
+use vfleet_plan::{
+    BridgeKind, Disruption, EswitchMode, Fact, HostFacts, HostUse, LinuxBridgeFacts, LinuxPortFacts, Master,
+    NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan,
+    RecordedBridge, Step, plan_before_network, plan_node_with, plan_ovs_at_boot,
+};
+
+use super::machine::{PF, machine, nothing, pf, reasons, recorded, steps, two};
+
+const BRIDGE: &str = "br-0000_3b_00.0";
+const OPTIONS: NodeOptions =
+    NodeOptions { firmware_reset: false, mellanox: true, manage_bridges: true, ovs_offload: false };
+
+fn ovs_spec(bridge: &str, interface: &str) -> SriovNetworkNodeStateSpec {
+    with_bridges(&format!(
+        "ovs: [{{name: {BRIDGE}, bridge: {{{bridge}}}, uplinks: [{{pciAddress: '{PF}', name: ens1f0, interface: {{{interface}}}}}]}}]"
+    ))
+}
+
+fn linux_spec(bridge: &str, uplink: &str) -> SriovNetworkNodeStateSpec {
+    with_bridges(&format!(
+        "linux: [{{name: {BRIDGE}, bridge: {{{bridge}}}, uplinks: [{{pciAddress: '{PF}', name: ens1f0, uplink: {{{uplink}}}}}]}}]"
+    ))
+}
+
+fn with_bridges(bridges: &str) -> SriovNetworkNodeStateSpec {
+    let mut spec = no_bridge();
+    spec.bridges = Some(serde_saphyr::from_str(&format!("{{{bridges}}}")).unwrap());
+    spec
+}
+
+fn no_bridge() -> SriovNetworkNodeStateSpec {
+    let mut spec = two("");
+    spec.interfaces.as_mut().unwrap()[0].e_switch_mode = Some("switchdev".to_owned());
+    spec
+}
+
+/// Returns a machine in switchdev mode whose VFs are configured, with an empty Open vSwitch.
+fn switch(record: Option<RecordedBridge>) -> HostFacts {
+    let mut card = pf(2);
+    card.eswitch = Fact::Value(EswitchMode::Switchdev);
+    let mut facts = recorded(machine(card), &no_bridge());
+    facts.records[0].bridge = record;
+    facts.records[0].original.eswitch = Some(EswitchMode::Legacy);
+    facts.bridges.ovs = OvsFacts::Database(OvsDatabase { has_offload: true, ..OvsDatabase::default() });
+    facts
+}
+
+fn record(kind: BridgeKind) -> RecordedBridge {
+    RecordedBridge { kind, name: BRIDGE.to_owned(), port_settings: BTreeSet::new() }
+}
+
+fn plan(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+    plan_node_with(spec, facts, &OPTIONS)
+}
+
+/// Returns the steps on bridges.
+fn bridge_steps(plan: &Plan) -> Vec<String> {
+    steps(plan).into_iter().filter(|text| text.contains("bridge")).collect()
+}
+
+fn database(facts: &mut HostFacts) -> &mut OvsDatabase {
+    match &mut facts.bridges.ovs {
+        OvsFacts::Database(database) => database,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn port(name: &str) -> OvsPortFacts {
+    let interface = OvsInterfaceFacts { name: name.to_owned(), ..Default::default() };
+    OvsPortFacts { name: name.to_owned(), interfaces: vec![interface], ..Default::default() }
+}
+
+/// Adds a bridge to the database, as the step creates it.
+fn apply(facts: &mut HostFacts, plan: &Plan) {
+    let change = plan.steps.iter().find_map(|planned| match &planned.step {
+        Step::SetOvsBridge { bridge, .. } => Some(bridge.clone()),
+        _ => None,
+    });
+    let change = change.expect("the plan configures a bridge");
+    let bridges = &mut database(facts).bridges;
+    let mut bridge = match bridges.iter().position(|bridge| bridge.name == change.name) {
+        Some(at) => bridges.remove(at),
+        None => OvsBridgeFacts {
+            name: change.name.clone(),
+            ports: vec![port(&change.name)],
+            ..Default::default()
+        },
+    };
+    bridge.fail_mode = change.fail_mode;
+    bridge.datapath_type = change.datapath_type;
+    bridge.external_ids = change.external_ids.apply(&bridge.external_ids);
+    bridge.other_config = change.other_config.apply(&bridge.other_config);
+    if !bridge.ports.iter().any(|port| port.name == change.uplink.name) {
+        bridge.ports.push(port(&change.uplink.name));
+    }
+    let uplink = bridge.ports.iter_mut().find(|port| port.name == change.uplink.name).unwrap();
+    uplink.external_ids = change.uplink.port_external_ids.apply(&uplink.external_ids);
+    let interface = &mut uplink.interfaces[0];
+    interface.type_ = change.uplink.type_;
+    interface.options = change.uplink.options.apply(&interface.options);
+    interface.external_ids = change.uplink.external_ids.apply(&interface.external_ids);
+    interface.other_config = change.uplink.other_config.apply(&interface.other_config);
+    interface.mtu_request = change.uplink.mtu_request;
+    bridge.ports.retain(|port| !change.stale_ports.contains(&port.name));
+    bridges.push(bridge);
+    facts.records[0].bridge = Some(record(BridgeKind::Ovs));
+}
+
+/// Returns a machine with the bridge of `spec`.
+fn with_ovs_bridge(spec: &SriovNetworkNodeStateSpec) -> HostFacts {
+    let mut facts = switch(None);
+    let first = plan(spec, &facts);
+    apply(&mut facts, &first);
+    facts
+}
+
+fn linux_bridge(alias: bool, ports: &[&str]) -> LinuxBridgeFacts {
+    LinuxBridgeFacts {
+        name: BRIDGE.to_owned(),
+        alias: alias.then(|| format!("vfleet bridge of {PF}")),
+        group: 0,
+        vlan_filtering: false,
+        vlan_protocol: Some(vfleet_api::bridge::BridgeVlanProtocol::Ieee8021Q),
+        mtu: 1500,
+        admin_up: true,
+        ports: ports
+            .iter()
+            .map(|name| LinuxPortFacts { name: (*name).to_owned(), settings: BTreeMap::new() })
+            .collect(),
+    }
+}
+
+fn with_linux_bridge(ports: &[&str]) -> HostFacts {
+    let mut facts = switch(Some(record(BridgeKind::Linux)));
+    facts.bridges.linux = vec![linux_bridge(true, ports)];
+    if ports.contains(&"ens1f0") {
+        set_master(&mut facts, BRIDGE, "bridge");
+    }
+    facts
+}
+
+fn set_master(facts: &mut HostFacts, name: &str, kind: &str) {
+    let link = facts.pfs[0].link.as_mut().unwrap();
+    link.master = Some(Master { name: name.to_owned(), kind: kind.to_owned() });
+}
+
+#[test]
+fn an_ovs_bridge_is_created_between_the_pf_and_its_vfs() {
+    let spec = ovs_spec("datapathType: system", "mtuRequest: 9000");
+    let mut facts = machine(pf(0));
+    facts.bridges.ovs = OvsFacts::Database(OvsDatabase::default());
+    let texts = steps(&plan(&spec, &facts));
+    let at = |start: &str| {
+        texts.iter().position(|text| text.starts_with(start)).unwrap_or_else(|| panic!("{texts:?}"))
+    };
+    let bridge = at("create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0");
+    assert!(at("set 0000:3b:00.0 eswitch mode switchdev") < bridge, "{texts:?}");
+    assert!(bridge < at("bind 0000:3b:00.0 vf 0"), "{texts:?}");
+}
+
+#[test]
+fn a_configured_ovs_bridge_needs_no_steps() {
+    let spec = ovs_spec("externalIDs: {a: b}, failMode: secure", "options: {x: y}, mtuRequest: 9000");
+    let facts = with_ovs_bridge(&spec);
+    let again = plan(&spec, &facts);
+    assert_eq!((bridge_steps(&again), reasons(&again)), (vec![], vec![]));
+}
+
+#[test]
+fn settings_change_in_place_and_keys_that_the_policy_gave_up_are_removed() {
+    let mut facts =
+        with_ovs_bridge(&ovs_spec("externalIDs: {a: b, c: d}, failMode: secure", "mtuRequest: 9000"));
+    database(&mut facts).bridges[0].external_ids.insert("foreign".to_owned(), "kept".to_owned());
+    database(&mut facts).bridges[0].ports.push(port("pod1"));
+    let spec = ovs_spec("externalIDs: {a: x}", "");
+    let changed = plan(&spec, &facts);
+    assert_eq!(changed.disruption(), Disruption::Pf);
+    apply(&mut facts, &changed);
+    let bridge = database(&mut facts).bridges[0].clone();
+    assert_eq!(bridge.external_ids.get("a").map(String::as_str), Some("x"));
+    assert!(!bridge.external_ids.contains_key("c"));
+    assert_eq!(bridge.external_ids.get("foreign").map(String::as_str), Some("kept"));
+    assert_eq!((bridge.fail_mode.as_deref(), bridge.ports[1].interfaces[0].mtu_request), (None, None));
+    assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
+}
+
+#[test]
+fn settings_that_others_made_are_kept_if_the_policy_has_none() {
+    let spec = ovs_spec("", "");
+    let mut facts = with_ovs_bridge(&spec);
+    database(&mut facts).bridges[0].fail_mode = Some("secure".to_owned());
+    assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
+}
+
+#[test]
+fn a_bridge_taken_out_of_the_policy_goes_and_its_vfs_stay() {
+    let facts = with_ovs_bridge(&ovs_spec("", ""));
+    let removed = plan(&no_bridge(), &facts);
+    assert_eq!(steps(&removed), ["remove Open vSwitch bridge br-0000_3b_00.0"]);
+    assert_eq!(removed.disruption(), Disruption::Pf);
+    let gate_off = NodeOptions { manage_bridges: false, ..OPTIONS };
+    let removed = plan_node_with(&ovs_spec("", ""), &facts, &gate_off);
+    assert_eq!(steps(&removed), ["remove Open vSwitch bridge br-0000_3b_00.0"]);
+}
+
+#[test]
+fn a_bridge_in_use_asks_for_a_drain_and_stays_without_its_uplink_while_a_port_is_left() {
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    database(&mut facts).bridges[0].ports.push(port("pod1"));
+    for spec in [no_bridge(), ovs_spec("datapathType: netdev", ""), linux_spec("", "")] {
+        let first = plan(&spec, &facts);
+        assert_eq!(bridge_steps(&first), ["remove port ens1f0 from Open vSwitch bridge br-0000_3b_00.0"]);
+        assert_eq!((first.disruption(), reasons(&first)), (Disruption::Drain, vec![]));
+        let mut detached = facts.clone();
+        database(&mut detached).bridges[0].ports.retain(|port| port.name != "ens1f0");
+        let second = plan(&spec, &detached);
+        assert_eq!((bridge_steps(&second), reasons(&second)), (vec![], vec!["BridgeInUse"]));
+        assert!(second.problems[0].to_string().contains("pod1"), "{}", second.problems[0]);
+        database(&mut detached).bridges[0].ports.retain(|port| port.name != "pod1");
+        let third = plan(&spec, &detached);
+        assert_eq!(bridge_steps(&third)[0], "remove Open vSwitch bridge br-0000_3b_00.0");
+        assert_eq!(third.disruption(), Disruption::Pf);
+    }
+}
+
+#[test]
+fn a_reset_removes_the_bridge_first_and_the_record_last() {
+    let facts = with_ovs_bridge(&ovs_spec("", ""));
+    let reset = steps(&plan(&nothing(), &facts));
+    assert_eq!(reset[0], "remove Open vSwitch bridge br-0000_3b_00.0");
+    assert_eq!(reset.last().map(String::as_str), Some("remove state file of 0000:3b:00.0"));
+}
+
+#[test]
+fn a_reset_keeps_the_record_while_open_vswitch_cannot_be_read() {
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let reset = plan(&nothing(), &facts);
+    assert_eq!(reasons(&reset), ["OvsNotRunning"]);
+    assert!(!steps(&reset).iter().any(|text| text.starts_with("remove state file")), "{:?}", steps(&reset));
+}
+
+#[test]
+fn an_unreadable_ovs_is_a_problem_of_its_bridges_only() {
+    let facts = |ovs| HostFacts {
+        bridges: vfleet_plan::BridgeFacts { ovs, ..Default::default() },
+        ..switch(Some(record(BridgeKind::Ovs)))
+    };
+    let unreadable = || OvsFacts::Unreadable { error: "no reply".to_owned(), reason: "OvsdbFailed" };
+    let failed = plan(&ovs_spec("", ""), &facts(unreadable()));
+    assert_eq!((bridge_steps(&failed), reasons(&failed)), (vec![], vec!["OvsdbFailed"]));
+    let linux = plan(&linux_spec("", ""), &HostFacts { ..facts(unreadable()) });
+    assert_eq!(reasons(&linux), ["OvsdbFailed"], "the Open vSwitch bridge may still exist");
+    let never_ovs = HostFacts { records: switch(None).records, ..facts(unreadable()) };
+    let linux = plan(&linux_spec("", ""), &never_ovs);
+    assert_eq!(reasons(&linux), Vec::<&str>::new());
+    assert_eq!(bridge_steps(&linux)[0], "create Linux bridge br-0000_3b_00.0");
+}
+
+#[test]
+fn an_ovs_that_does_not_follow_and_an_uplink_in_error_are_problems() {
+    let spec = ovs_spec("", "");
+    let mut facts = with_ovs_bridge(&spec);
+    database(&mut facts).is_behind = true;
+    assert_eq!(reasons(&plan(&spec, &facts)), ["OvsNotFollowing"]);
+    database(&mut facts).bridges[0].ports[1].interfaces[0].error = Some("unknown type dpdk".to_owned());
+    assert_eq!(reasons(&plan(&spec, &facts)), ["UplinkFailed"]);
+}
+
+#[test]
+fn bridges_and_ports_of_others_are_left_alone() {
+    let foreign = OvsBridgeFacts {
+        name: BRIDGE.to_owned(),
+        ports: vec![port(BRIDGE), port("ens1f0")],
+        ..Default::default()
+    };
+    let mut facts = switch(Some(record(BridgeKind::Ovs)));
+    database(&mut facts).bridges = vec![foreign.clone()];
+    let taken = plan(&ovs_spec("", ""), &facts);
+    assert_eq!((bridge_steps(&taken), reasons(&taken)), (vec![], vec!["BridgeNotOurs"]));
+    assert_eq!(bridge_steps(&plan(&no_bridge(), &facts)), Vec::<String>::new());
+
+    database(&mut facts).bridges = vec![OvsBridgeFacts { name: "br-ex".to_owned(), ..foreign }];
+    let other = plan(&ovs_spec("", ""), &facts);
+    assert_eq!((bridge_steps(&other), reasons(&other)), (vec![], vec!["UplinkOfOtherBridge"]));
+}
+
+#[test]
+fn a_pf_with_a_master_or_in_use_is_left_alone() {
+    for spec in [ovs_spec("", ""), linux_spec("", "")] {
+        let mut facts = switch(None);
+        set_master(&mut facts, "bond0", "bond");
+        let bond = plan(&spec, &facts);
+        assert_eq!((bridge_steps(&bond), reasons(&bond)), (vec![], vec!["UplinkOfOtherBridge"]));
+        let mut facts = switch(None);
+        facts.pfs[0].link.as_mut().unwrap().host_use = Some(HostUse::DefaultRoute);
+        let used = plan(&spec, &facts);
+        assert_eq!((bridge_steps(&used), reasons(&used)), (vec![], vec!["PfInUse"]));
+    }
+}
+
+#[test]
+fn a_bridge_of_the_go_daemon_is_adopted_once() {
+    let spec = ovs_spec("externalIDs: {a: b}", "");
+    let mut facts = switch(None);
+    let go_entry = serde_json::to_string(&spec.bridges.as_ref().unwrap().ovs.as_ref().unwrap()[0]).unwrap();
+    facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), format!("{{\"{BRIDGE}\": {go_entry}}}"));
+    database(&mut facts).bridges = vec![OvsBridgeFacts {
+        name: BRIDGE.to_owned(),
+        external_ids: [("a".to_owned(), "b".to_owned())].into(),
+        ports: vec![port(BRIDGE), port("ens1f0"), port("pod1")],
+        ..Default::default()
+    }];
+    let adopted = plan(&spec, &facts);
+    assert_eq!(bridge_steps(&adopted), ["configure Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0"]);
+    assert_eq!(adopted.disruption(), Disruption::Pf);
+    facts.records[0].bridge = Some(record(BridgeKind::Ovs));
+    assert_eq!(reasons(&plan(&spec, &facts)), ["BridgeNotOurs"], "without our mark it is another one");
+}
+
+#[test]
+fn the_list_for_the_go_daemon_follows_the_bridges() {
+    let spec = ovs_spec("", "");
+    let mut facts = switch(None);
+    let written = plan(&spec, &facts).steps.into_iter().find_map(|planned| match planned.step {
+        Step::WriteFile { file, .. } if file.path == MANAGED_OVS_BRIDGES => Some(file.text),
+        _ => None,
+    });
+    let text = written.expect("the list is written");
+    assert!(text.contains(BRIDGE), "{text}");
+    let first = plan(&spec, &facts);
+    apply(&mut facts, &first);
+    facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), text);
+    let mentions =
+        |plan: &Plan| plan.steps.iter().any(|planned| planned.step.to_string().contains(MANAGED_OVS_BRIDGES));
+    assert!(!mentions(&plan(&spec, &facts)));
+    assert!(mentions(&plan(&no_bridge(), &facts)));
+}
+
+#[test]
+fn a_linux_bridge_is_created_configured_and_attached() {
+    let spec = linux_spec("vlanFiltering: true, vlanProtocol: '802.1ad'", "learning: 'off'");
+    let created = plan(&spec, &switch(None));
+    assert_eq!(
+        bridge_steps(&created),
+        [
+            "create Linux bridge br-0000_3b_00.0",
+            "configure Linux bridge br-0000_3b_00.0: vlan_filtering on, vlan_protocol 802.1ad, mtu 1500",
+            "attach 0000:3b:00.0 to Linux bridge br-0000_3b_00.0",
+            "configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: learning off",
+        ]
+    );
+    assert_eq!(created.disruption(), Disruption::Pf);
+}
+
+#[test]
+fn port_settings_that_the_policy_gave_up_get_the_default_of_the_kernel() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    facts.bridges.linux[0].ports[0].settings.insert("learning".to_owned(), "off".to_owned());
+    assert_eq!(bridge_steps(&plan(&linux_spec("", "learning: 'off'"), &facts)), Vec::<String>::new());
+    let untouched = plan(&linux_spec("", ""), &facts);
+    assert_eq!(bridge_steps(&untouched), Vec::<String>::new(), "vfleet did not change it");
+    facts.records[0].bridge.as_mut().unwrap().port_settings.insert("learning".to_owned());
+    assert_eq!(
+        bridge_steps(&plan(&linux_spec("", ""), &facts)),
+        ["configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: learning on"]
+    );
+}
+
+#[test]
+fn a_linux_bridge_without_our_alias_is_left_alone() {
+    let mut facts = switch(Some(record(BridgeKind::Linux)));
+    facts.bridges.linux = vec![linux_bridge(false, &[])];
+    assert_eq!(reasons(&plan(&linux_spec("", ""), &facts)), ["BridgeNotOurs"]);
+    assert_eq!(bridge_steps(&plan(&no_bridge(), &facts)), Vec::<String>::new());
+    facts.bridges.linux[0].group = LinuxBridgeFacts::NEW_GROUP;
+    let begun = plan(&linux_spec("", ""), &facts);
+    assert_eq!(
+        bridge_steps(&begun)[0],
+        "create Linux bridge br-0000_3b_00.0",
+        "an interrupted step is repeated"
+    );
+}
+
+#[test]
+fn a_linux_bridge_in_use_keeps_its_ports() {
+    let facts = with_linux_bridge(&["ens1f0", "pod1"]);
+    let first = plan(&no_bridge(), &facts);
+    assert_eq!(bridge_steps(&first), ["detach 0000:3b:00.0 from Linux bridge br-0000_3b_00.0"]);
+    assert_eq!(first.disruption(), Disruption::Drain);
+    let second = plan(&no_bridge(), &with_linux_bridge(&["pod1"]));
+    assert_eq!((bridge_steps(&second), reasons(&second)), (vec![], vec!["BridgeInUse"]));
+    let free = plan(&no_bridge(), &with_linux_bridge(&["ens1f0"]));
+    assert_eq!(free.disruption(), Disruption::Pf);
+    assert_eq!(bridge_steps(&free).len(), 2);
+}
+
+#[test]
+fn the_kind_of_a_bridge_changes_in_one_plan() {
+    let facts = with_linux_bridge(&["ens1f0"]);
+    let changed = plan(&ovs_spec("", ""), &facts);
+    assert_eq!(
+        bridge_steps(&changed),
+        [
+            "detach 0000:3b:00.0 from Linux bridge br-0000_3b_00.0",
+            "remove Linux bridge br-0000_3b_00.0",
+            "create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0",
+        ]
+    );
+    assert_eq!(reasons(&changed), Vec::<&str>::new());
+}
+
+#[test]
+fn nothing_is_planned_for_externally_managed_pfs() {
+    let mut spec = ovs_spec("", "");
+    spec.interfaces.as_mut().unwrap()[0].externally_managed = Some(true);
+    for facts in [switch(None), with_linux_bridge(&["ens1f0"]), with_ovs_bridge(&ovs_spec("", ""))] {
+        assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn at_boot_linux_bridges_come_before_the_network_and_ovs_bridges_after_open_vswitch() {
+    let mut facts = switch(None);
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let linux = plan_before_network(&linux_spec("", ""), &facts, &OPTIONS);
+    assert_eq!(bridge_steps(&linux)[0], "create Linux bridge br-0000_3b_00.0");
+    let ovs = plan_before_network(&ovs_spec("", ""), &facts, &OPTIONS);
+    assert_eq!((bridge_steps(&ovs), reasons(&ovs)), (vec![], vec![]));
+    facts.bridges.ovs = OvsFacts::Database(OvsDatabase::default());
+    let ovs = plan_ovs_at_boot(&ovs_spec("", ""), &facts, &OPTIONS);
+    assert_eq!(bridge_steps(&ovs), ["create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0"]);
+}
+
+#[test]
+fn hardware_offload_is_enabled_with_switchdev_mode() {
+    let mut facts = switch(None);
+    database(&mut facts).has_offload = false;
+    let offload = |spec: &SriovNetworkNodeStateSpec, facts: &HostFacts| {
+        let options = NodeOptions { ovs_offload: true, manage_bridges: false, ..OPTIONS };
+        let plan = plan_node_with(spec, facts, &options);
+        plan.steps.iter().any(|planned| planned.step == Step::EnableOvsOffload)
+    };
+    assert!(offload(&no_bridge(), &facts));
+    assert!(!offload(&two(""), &facts));
+    database(&mut facts).has_offload = true;
+    assert!(!offload(&no_bridge(), &facts));
+}
