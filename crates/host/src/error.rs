@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
+use vfleet_plan::bridge_port::PortSettingFault;
 
 /// Error of a read or change of a machine. The text names the operation and, where possible, the remedy; the source is
 /// the cause.
@@ -78,6 +79,23 @@ pub enum HostError {
          a later file in /etc/default/grub.d, and run update-grub"
     )]
     KernelArgumentNotRemovable { argument: String },
+    #[error(
+        "cannot {attempt}: {bridge} is {found}, not the Linux bridge that vfleet created for this PF: rename or remove it, \
+         or remove bridge from the policy"
+    )]
+    LinuxBridgeNotOurs { attempt: String, bridge: String, found: String },
+    #[error("cannot {attempt}: Linux bridge {bridge} does not exist: vfleet creates it again")]
+    LinuxBridgeNotFound { attempt: String, bridge: String },
+    #[error(
+        "cannot {attempt}: {interface} is a member of {master}: remove it from {master}, or remove bridge from the policy"
+    )]
+    UplinkHasMaster { attempt: String, interface: String, master: String },
+    #[error("cannot {attempt}: {interface} is not a port of {bridge}: vfleet attaches it again")]
+    UplinkNotAttached { attempt: String, interface: String, bridge: String },
+    #[error("cannot {attempt}: port {port} is still attached to it: delete the pod or the port")]
+    LinuxBridgeInUse { attempt: String, port: String },
+    #[error("cannot {attempt}")]
+    BridgePortSetting { attempt: String, source: PortSettingFault },
     #[error("cannot get {url}")]
     Metadata { url: String, source: io::Error },
     #[error("kernel module {module} not found: install the package that contains it")]
@@ -86,8 +104,53 @@ pub enum HostError {
     NoFirmwareTool { pf: PciAddress },
     #[error("the boot loader of this node is not {loader}")]
     WrongBootLoader { loader: &'static str },
+    #[error(
+        "cannot {attempt}: Open vSwitch is not running on this node, its socket {socket} does not exist: install and start \
+         Open vSwitch"
+    )]
+    OvsNotRunning { attempt: String, socket: String },
+    #[error(
+        "cannot {attempt}: no reply from Open vSwitch at {socket} within {after:?}: restart ovsdb-server"
+    )]
+    OvsTimeout { attempt: String, socket: String, after: Duration },
+    #[error("cannot {attempt}: Open vSwitch refused the transaction: {message}")]
+    OvsRefused { attempt: String, message: String },
+    #[error(
+        "cannot {attempt}: ovs-vswitchd did not apply the change within {after:?}: check whether it is running and read its \
+         log"
+    )]
+    OvsNotApplied { attempt: String, after: Duration },
+    #[error(
+        "cannot {attempt}: Open vSwitch reports for interface {interface}: {message}: use a type that this Open vSwitch \
+         supports, and check the log of ovs-vswitchd"
+    )]
+    OvsInterfaceFailed { attempt: String, interface: String, message: String },
+    #[error(
+        "cannot {attempt}: bridge {bridge} was changed by another program in the meantime, the change is planned again"
+    )]
+    BridgeChanged { attempt: String, bridge: String },
+    #[error(
+        "cannot {attempt}: {bridge} was created by another program: remove or rename it, or take the bridge out of the policy"
+    )]
+    ForeignBridge { attempt: String, bridge: String },
+    #[error("cannot {attempt}: bridge {bridge} still has ports ({ports}): remove them first")]
+    BridgeInUse { attempt: String, bridge: String, ports: String },
     #[error("vfleet is not allowed to write or remove {}", path.display())]
     PathNotAllowed { path: PathBuf },
+    #[error(
+        "invalid socket of Open vSwitch {found:?}: use PATH, unix:PATH or unix:///PATH with an absolute path"
+    )]
+    InvalidOvsdbSocket { found: String },
+    #[error("cannot {attempt} through {socket}: check or restart ovsdb-server")]
+    OvsConnection { attempt: String, socket: String, source: io::Error },
+    #[error(
+        "cannot {attempt}: invalid answer through {socket} ({found}): check which server uses this socket"
+    )]
+    OvsInvalidReply { attempt: String, socket: String, found: String },
+    #[error(
+        "cannot {attempt}: the rows of Open vSwitch changed meanwhile: check which other program changes them"
+    )]
+    OvsChanged { attempt: String },
     #[error("injected fault: cannot {attempt}")]
     InjectedFault { attempt: String },
     #[error("the simulated process was killed before it could {attempt}")]
@@ -124,11 +187,27 @@ impl HostError {
             Self::SystemdUnsupported { .. } => "SystemdUnsupported",
             Self::InvalidKernelArgument { .. } => "InvalidKernelArgument",
             Self::KernelArgumentNotRemovable { .. } => "KernelArgumentsRequired",
+            Self::LinuxBridgeNotOurs { .. } | Self::ForeignBridge { .. } => "BridgeNotOurs",
+            Self::LinuxBridgeNotFound { .. } => "BridgeNotFound",
+            Self::UplinkHasMaster { .. } => "UplinkOfOtherBridge",
+            Self::UplinkNotAttached { .. } => "UplinkNotAttached",
+            Self::LinuxBridgeInUse { .. } | Self::BridgeInUse { .. } => "BridgeInUse",
+            Self::BridgePortSetting { .. } => "InvalidSpec",
             Self::Metadata { .. } => "MetadataFailed",
             Self::ModuleNotFound { .. } => "NoSuchModule",
             Self::NoFirmwareTool { .. } => "NoFirmwareTool",
             Self::WrongBootLoader { .. } => "WrongBootLoader",
+            Self::OvsNotRunning { .. } => "OvsNotRunning",
+            Self::OvsTimeout { .. } => "OvsTimeout",
+            Self::OvsRefused { .. } => "OvsRefused",
+            Self::OvsNotApplied { .. } => "OvsNotFollowing",
+            Self::OvsInterfaceFailed { .. } => "UplinkFailed",
+            Self::BridgeChanged { .. } => "BridgeChanged",
             Self::PathNotAllowed { .. } => "PathNotAllowed",
+            Self::InvalidOvsdbSocket { .. } => "OvsSocketInvalid",
+            Self::OvsConnection { .. } => "OvsUnreachable",
+            Self::OvsInvalidReply { .. } => "OvsReplyInvalid",
+            Self::OvsChanged { .. } => "OvsChanged",
             Self::InjectedFault { .. } => "InjectedFault",
             Self::ProcessKilled { .. } => "ProcessKilled",
         }

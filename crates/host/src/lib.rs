@@ -64,4 +64,6 @@ pub struct NodeContext {
     pub platform: Platform,
     /// IP addresses of the node. Cards that carry them are protected.
     pub addresses: Vec<IpAddr>,
+    /// Plans depend on the content of the Open vSwitch database.
+    pub reads_ovs: bool,
 }

@@ -2,6 +2,10 @@
 
 mod atomic_file;
 mod boot_loader;
+mod bridge;
+mod bridge_events;
+#[cfg(test)]
+mod bridge_tests;
 mod cache;
 mod card;
 mod command;
@@ -22,6 +26,8 @@ mod modules;
 mod netdev;
 mod netlink;
 mod network;
+mod ovs;
+mod ovsdb;
 mod parse;
 mod pci;
 mod platform;
@@ -37,6 +43,8 @@ mod system;
 mod systemd;
 #[cfg(test)]
 mod systemd_tests;
+#[cfg(test)]
+mod test_namespace;
 #[cfg(test)]
 mod test_tree;
 mod udev;
@@ -75,6 +83,8 @@ struct HostSettings {
     has_lone_vfs: bool,
     node_addresses: Vec<IpAddr>,
     protection: Duration,
+    /// The Open vSwitch database is read.
+    reads_ovs: bool,
 }
 
 impl LinuxHost {
@@ -85,6 +95,7 @@ impl LinuxHost {
             has_lone_vfs: false,
             node_addresses: Vec::new(),
             protection: DEFAULT_PROTECTION_TIME,
+            reads_ovs: false,
         };
         Self {
             settings: RwLock::new(Arc::new(settings)),
@@ -128,6 +139,20 @@ impl LinuxHost {
         self
     }
 
+    /// Returns the same machine with the socket of its Open vSwitch database: `PATH`, `unix:PATH` or `unix:///PATH`.
+    #[must_use]
+    pub fn with_ovsdb_socket(self, ovsdb_socket: String) -> Self {
+        self.update(|settings| settings.root = settings.root.clone().with_ovsdb_socket(ovsdb_socket));
+        self
+    }
+
+    /// Returns the same machine; if `reads_ovs`, its Open vSwitch database is read.
+    #[must_use]
+    pub fn with_ovs(self, reads_ovs: bool) -> Self {
+        self.update(|settings| settings.reads_ovs = reads_ovs);
+        self
+    }
+
     fn update(&self, update: impl FnOnce(&mut HostSettings)) {
         update(Arc::make_mut(&mut self.settings.write().unwrap_or_else(PoisonError::into_inner)));
     }
@@ -158,6 +183,7 @@ impl Host for LinuxHost {
             settings.root = settings.root.clone().with_platform(node.platform);
             settings.has_lone_vfs = node.platform.has_lone_vfs();
             settings.node_addresses.clone_from(&node.addresses);
+            settings.reads_ovs = node.reads_ovs;
         });
     }
 }

@@ -8,20 +8,25 @@
 //! - [`SimHost`]: process on such a machine, which can be made to fail, hang or die at any step
 
 mod arguments;
+mod bridges;
 mod devices;
 mod facts;
 mod faults;
 mod host;
 mod kernel;
 mod machine;
+mod ovs;
 mod random;
 mod requests;
 mod steps;
 
+pub use bridges::SimBridge;
 pub use devices::{SimLink, SimPf, SimRdmaDevice, SimVf};
 pub use host::SimHost;
 pub use kernel::Kernel;
 pub use machine::{
-    CardFirmware, CardLinkKind, EswitchRule, HexId, Machine, MachineError, MachineKernel, MachinePf,
+    CardFirmware, CardLinkKind, EswitchRule, HexId, Machine, MachineBridge, MachineError, MachineKernel,
+    MachineOvs, MachinePf,
 };
+pub use ovs::{OVS_SOCKET, SimOvs};
 pub use requests::Refusal;

@@ -12,6 +12,7 @@ use vfleet_plan::FirmwareFacts;
 
 use super::host_use::CachedUses;
 use super::modules::ModuleLists;
+use super::ovs::OvsCache;
 use super::platform::Networks;
 use crate::{HostError, format_error_chain};
 
@@ -37,6 +38,8 @@ pub(super) struct HostCache {
     pub(super) networks_by_card: Mutex<BTreeMap<PciAddress, String>>,
     /// Interface indexes that udev has not named yet, and when they were observed first.
     pub(super) unnamed: Mutex<BTreeMap<u32, Instant>>,
+    /// State of Open vSwitch.
+    pub(super) ovs: OvsCache,
 }
 
 /// Version of a file: inode, length, and time of the last change in seconds and nanoseconds.

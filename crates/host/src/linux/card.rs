@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vfleet_api::PciAddress;
-use vfleet_plan::{ExternalQuery, Fact, FailedQuery, LinkFacts, LinkKind, PfFacts, VfFacts};
+use vfleet_plan::{ExternalQuery, Fact, FailedQuery, LinkFacts, LinkKind, Master, PfFacts, VfFacts};
 
 use super::devlink::{self, DevlinkHandle};
 use super::netdev::{self, Netdev, Netdevs};
@@ -183,8 +183,16 @@ impl CardReader<'_> {
         representor::find_representors(&pf, self.network.links())
     }
 
+    /// Returns the interface that `link` is a member of.
+    fn read_master(&mut self, link: &Link) -> Result<Option<Master>, HostError> {
+        let Some(index) = link.master else { return Ok(None) };
+        let master = self.read_link(index)?;
+        let kind = link.port.as_ref().map(|port| port.kind.clone()).or(master.kind_name);
+        Ok(Some(Master { name: master.name, kind: kind.unwrap_or_default() }))
+    }
+
     fn read_link_facts(
-        &self,
+        &mut self,
         link: Option<&Link>,
         netdev: Option<&Netdev>,
     ) -> Result<Option<LinkFacts>, HostError> {
@@ -202,6 +210,7 @@ impl CardReader<'_> {
             admin_up: link.is_up,
             speed: netdev.read_speed()?,
             switch_port: link.switch_port.clone(),
+            master: self.read_master(link)?,
             host_use: self.network.host_use(link.index),
         }))
     }

@@ -2,9 +2,13 @@
 //!
 //! A waiter subscribes first and checks its condition afterwards, so that no change in between is missed.
 
+#[cfg(test)]
+mod bridge_tests;
+
 use std::io::{self, PipeReader};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +17,7 @@ use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::bridge_events::BridgeWatch;
 use super::file_watch::FileWatch;
 use super::netlink::failed;
 use super::netlink::message::{NetlinkMessage, messages};
@@ -21,6 +26,7 @@ use super::netlink::rtnl::{
     Route,
 };
 use super::network::address_use;
+use super::ovs;
 use super::root::HostRoot;
 use super::uevent::Uevent;
 use crate::{ChangeCallback, HostError, WatchGuard, format_error_chain};
@@ -37,8 +43,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Delay before another attempt to watch files. The limit of inotify is usually exhausted for a long time.
 const FILE_WATCH_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Predicate for relevant messages.
-type Filter = Box<dyn Fn(&[u8]) -> bool + Send>;
+/// Predicate for relevant messages; `None` stands for messages that the kernel dropped.
+type Filter = Box<dyn Fn(Option<&[u8]>) -> bool + Send>;
 
 /// Subscription to one kind of kernel event.
 struct EventSubscription {
@@ -49,26 +55,37 @@ struct EventSubscription {
 impl EventSubscription {
     /// Subscribes to changes of devices.
     fn devices() -> Result<Self, HostError> {
-        let is_relevant = |bytes: &[u8]| Uevent::parse(bytes).is_some_and(|event| event.is_about_cards());
+        let is_relevant = |bytes: Option<&[u8]>| {
+            bytes.is_none_or(|bytes| Uevent::parse(bytes).is_some_and(|event| event.is_about_cards()))
+        };
         Self::open(NETLINK_KOBJECT_UEVENT, KERNEL_UEVENT_GROUP, is_relevant)
     }
 
-    /// Subscribes to changes of card interfaces, default routes, and addresses that the node uses.
+    /// Subscribes to changes of card interfaces, Linux bridges, default routes, and addresses that the node uses.
     fn network(node_addresses: &[IpAddr]) -> Result<Self, HostError> {
         let node_addresses = node_addresses.to_vec();
-        let is_relevant = move |bytes: &[u8]| {
+        let bridges = Arc::new(BridgeWatch::default());
+        let known = Arc::clone(&bridges);
+        let is_relevant = move |bytes: Option<&[u8]>| {
+            let Some(bytes) = bytes else {
+                known.learn();
+                return true;
+            };
             let mut messages = messages(bytes).peekable();
-            // A message that cannot be parsed may be relevant.
-            messages.peek().is_none() || messages.any(|message| is_about_cards(&message, &node_addresses))
+            // A message that cannot be parsed may be relevant. All messages are read, because `known` needs them.
+            messages.peek().is_none()
+                | messages.fold(false, |any, message| any | is_relevant(&message, &node_addresses, &known))
         };
         let groups = NETWORK_GROUPS.iter().map(|group| 1 << (group - 1)).sum();
-        Self::open(NETLINK_ROUTE, groups, is_relevant)
+        let subscription = Self::open(NETLINK_ROUTE, groups, is_relevant)?;
+        bridges.learn();
+        Ok(subscription)
     }
 
     fn open(
         protocol: isize,
         groups: u32,
-        is_relevant: impl Fn(&[u8]) -> bool + Send + 'static,
+        is_relevant: impl Fn(Option<&[u8]>) -> bool + Send + 'static,
     ) -> Result<Self, HostError> {
         let open = || {
             let mut socket = Socket::new(protocol)?;
@@ -88,9 +105,13 @@ impl EventSubscription {
         loop {
             match self.socket.recv_from_full() {
                 // Port 0 is the kernel. Messages of programs are ignored.
-                Ok((bytes, from)) => has_relevant |= from.port_number() == 0 && (self.is_relevant)(&bytes),
+                Ok((bytes, from)) => {
+                    has_relevant |= from.port_number() == 0 && (self.is_relevant)(Some(&bytes));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(has_relevant),
-                Err(error) if error.raw_os_error() == Some(ENOBUFS) => has_relevant = true,
+                Err(error) if error.raw_os_error() == Some(ENOBUFS) => {
+                    has_relevant |= (self.is_relevant)(None);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(failed("read kernel events", source)),
             }
@@ -98,11 +119,13 @@ impl EventSubscription {
     }
 }
 
-/// Returns whether a message may concern a card, or its use by the node. Interfaces, addresses and routes of pods do
-/// not.
-fn is_about_cards(message: &NetlinkMessage<'_>, node_addresses: &[IpAddr]) -> bool {
+/// Returns whether a message may concern a card, its use by the node, or a Linux bridge. Interfaces, addresses and
+/// routes of pods do not.
+fn is_relevant(message: &NetlinkMessage<'_>, node_addresses: &[IpAddr], bridges: &BridgeWatch) -> bool {
     match message.kind {
-        RTM_NEWLINK | RTM_DELLINK => !rtnl::is_virtual(message.payload),
+        kind @ (RTM_NEWLINK | RTM_DELLINK) => {
+            bridges.is_relevant(kind, message.payload).unwrap_or_else(|| !rtnl::is_virtual(message.payload))
+        }
         RTM_NEWADDR | RTM_DELADDR => InterfaceAddress::parse(message.payload)
             .is_none_or(|address| address_use(&address, node_addresses).is_some()),
         RTM_NEWROUTE | RTM_DELROUTE => Route::parse(message.payload).is_none_or(|route| route.is_default),
@@ -159,14 +182,16 @@ pub(super) fn watch(
     node_addresses: &[IpAddr],
     callback: ChangeCallback,
 ) -> Result<WatchGuard, HostError> {
+    let callback: Arc<dyn Fn() + Send + Sync> = Arc::from(callback);
+    let ovs = ovs::watch(root, Arc::clone(&callback))?;
     let (root, node_addresses) = (root.clone(), node_addresses.to_vec());
     let sources = EventSources::open(&root, &node_addresses)?;
     let (end, guard) = io::pipe().map_err(|source| HostError::SystemResource { resource: "pipe", source })?;
     thread::Builder::new()
         .name("host-watch".to_owned())
-        .spawn(move || run_watch(sources, &root, &node_addresses, &end, &callback))
+        .spawn(move || run_watch(sources, &root, &node_addresses, &end, &*callback))
         .map_err(|source| HostError::SystemResource { resource: "thread", source })?;
-    Ok(WatchGuard::new(guard))
+    Ok(WatchGuard::new((guard, ovs)))
 }
 
 /// Sources of events of a watch.
@@ -213,7 +238,7 @@ fn run_watch(
     root: &HostRoot,
     node_addresses: &[IpAddr],
     end: &PipeReader,
-    callback: &ChangeCallback,
+    callback: &dyn Fn(),
 ) {
     loop {
         match next_batch(&sources, end) {
@@ -313,11 +338,11 @@ mod tests {
     use super::*;
 
     /// Returns whether this message is relevant for a node with one address.
-    fn is_relevant(kind: u16, payload: &[u8]) -> bool {
+    fn is_message_relevant(kind: u16, payload: &[u8]) -> bool {
         let length = u32::try_from(16 + payload.len()).unwrap().to_ne_bytes();
         let bytes = [&length[..], &kind.to_ne_bytes(), &[0; 10], payload].concat();
         let node_addresses = [[10, 0, 0, 1].into()];
-        messages(&bytes).any(|message| is_about_cards(&message, &node_addresses))
+        messages(&bytes).any(|message| is_relevant(&message, &node_addresses, &BridgeWatch::default()))
     }
 
     #[test]
@@ -327,14 +352,20 @@ mod tests {
             local.after(&[2, 24, 0, scope, 5, 0, 0, 0])
         };
         let link = 253;
-        assert!(is_relevant(RTM_NEWADDR, &address(link, 1)) && is_relevant(RTM_DELADDR, &address(link, 1)));
-        assert!(is_relevant(RTM_NEWADDR, &address(0, 2)) && is_relevant(RTM_DELADDR, &address(0, 2)));
-        assert!(!is_relevant(RTM_NEWADDR, &address(link, 2)));
-        let route = |prefix| Attributes::default().after(&[2, prefix, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0]);
-        assert!(is_relevant(RTM_NEWROUTE, &route(0)) && is_relevant(RTM_DELROUTE, &route(0)));
-        assert!(!is_relevant(RTM_NEWROUTE, &route(32)));
         assert!(
-            is_relevant(RTM_NEWROUTE, &[]) && is_relevant(RTM_NEWADDR, &[]),
+            is_message_relevant(RTM_NEWADDR, &address(link, 1))
+                && is_message_relevant(RTM_DELADDR, &address(link, 1))
+        );
+        assert!(
+            is_message_relevant(RTM_NEWADDR, &address(0, 2))
+                && is_message_relevant(RTM_DELADDR, &address(0, 2))
+        );
+        assert!(!is_message_relevant(RTM_NEWADDR, &address(link, 2)));
+        let route = |prefix| Attributes::default().after(&[2, prefix, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0]);
+        assert!(is_message_relevant(RTM_NEWROUTE, &route(0)) && is_message_relevant(RTM_DELROUTE, &route(0)));
+        assert!(!is_message_relevant(RTM_NEWROUTE, &route(32)));
+        assert!(
+            is_message_relevant(RTM_NEWROUTE, &[]) && is_message_relevant(RTM_NEWADDR, &[]),
             "invalid messages may be relevant"
         );
     }

@@ -10,7 +10,7 @@ use vfleet_plan::{HostFacts, KernelFacts, UnreadableCard};
 use super::network::Network;
 use super::pci::{self, ListedCard};
 use super::stable_read::read_stable;
-use super::{HostSettings, card, files, host_use, rdma, records, system};
+use super::{HostSettings, bridge, card, files, host_use, ovs, rdma, records, system};
 use crate::supervisor::{Supervisor, TaskHandle};
 use crate::{HostError, format_error_chain};
 
@@ -22,7 +22,15 @@ pub(super) fn read(
 ) -> Result<HostFacts, HostError> {
     let common_settings = Arc::clone(settings);
     let common = supervisor.start_read(None, limit, move || CommonFacts::read(&common_settings))?.wait()?;
-    let network = Arc::new(common.network);
+    let mut facts = common.facts;
+    // Has its own deadlines, which are longer than the one of a read.
+    facts.bridges.ovs = ovs::read(settings, &facts);
+    let (network_settings, ovs) = (Arc::clone(settings), facts.bridges.ovs.clone());
+    let read_network = move || {
+        let HostSettings { root, node_addresses, .. } = &*network_settings;
+        read_stable(|| Network::read(root, node_addresses, ovs.database().filter(|ovs| !ovs.is_behind)))
+    };
+    let network = Arc::new(supervisor.start_read(None, limit, read_network)?.wait()?);
     // All reads are started before the first one is awaited.
     let start = |pf, kind| {
         let (settings, network) = (Arc::clone(settings), Arc::clone(&network));
@@ -30,7 +38,7 @@ pub(super) fn read(
     };
     let reads: Vec<(PciAddress, Result<TaskHandle<_>, HostError>)> =
         common.cards.into_iter().map(|(pf, kind)| (pf, kind.and_then(|kind| start(pf, kind)))).collect();
-    let mut facts = common.facts;
+    facts.bridges.linux = bridge::list(&network.links())?;
     for (pf, read) in reads {
         match read.and_then(TaskHandle::wait) {
             Ok(Some((pf, failed_queries))) => {
@@ -49,7 +57,6 @@ pub(super) fn read(
 /// Facts that are read once for the whole machine.
 struct CommonFacts {
     cards: Vec<ListedCard>,
-    network: Network,
     /// Facts without the cards. Cards with damaged records are unreadable.
     facts: HostFacts,
 }
@@ -67,11 +74,7 @@ impl CommonFacts {
             ..HostFacts::default()
         };
         read_records(settings, &mut facts)?;
-        Ok(Self {
-            cards: pci::list_cards(root, settings.has_lone_vfs)?,
-            network: read_stable(|| Network::read(root, &settings.node_addresses))?,
-            facts,
-        })
+        Ok(Self { cards: pci::list_cards(root, settings.has_lone_vfs)?, facts })
     }
 }
 

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use vfleet_plan::files::GUIDS;
 
+use super::ovsdb::resolve;
 use super::root::HostRoot;
 use super::{command, firmware, modules};
 use crate::HostError;
@@ -29,6 +30,17 @@ impl FileWatch {
         let tools = firmware::SETTING_TOOLS.into_iter().flat_map(command::candidate_paths);
         let paths = [root.at(GUIDS)].into_iter().chain(lists).chain(tools.map(|path| root.at(&path)));
         Self::watch(&root.at("/"), paths.collect())
+    }
+
+    /// Watches a socket at an absolute path of the host, with all links on the way to it.
+    pub(super) fn open_socket(root: &HostRoot, path: &str) -> Result<Self, HostError> {
+        let top = root.at("/");
+        let resolved = resolve(&top, path).map_err(|source| HostError::Io {
+            attempt: "resolve",
+            path: root.at(path),
+            source,
+        })?;
+        Self::watch(&top, resolved.links.into_iter().chain([resolved.path]).collect())
     }
 
     /// Watches these files below `top`.

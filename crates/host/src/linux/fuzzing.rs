@@ -1,21 +1,26 @@
 //! Parsers of data from the kernel, other programs and clouds, for the fuzz tests in `tests/fuzz/main.rs` only.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{Guid, MacAddr, PciAddress};
-use vfleet_plan::{EswitchMode, Fact, Processor, Record};
+use vfleet_plan::{EswitchMode, Fact, LinuxBridgeFacts, OvsDatabase, Processor, Record};
 
 use super::boot_loader::arguments::{self, DropIn};
+use super::bridge_events::BridgeWatch;
 use super::netlink::attribute::{Attributes, ReceivedAttributes};
 use super::netlink::message::{self, NetlinkMessage, Reply};
 use super::netlink::rtnl::{self, InterfaceAddress, NextHop, Route};
 use super::netlink::{devlink, ethtool, generic, rdma};
+use super::ovs::rows;
+use super::ovs::watch::columns::is_relevant;
+use super::ovsdb::{Message, MessageBuffer};
 use super::platform::{aws, http, openstack};
 use super::records::Damage;
 use super::uevent::Uevent;
-use super::{host_use, modules, parse, records, storage, system};
+use super::{bridge, host_use, modules, parse, records, storage, system};
 use crate::HostError;
 
 /// Fields of an interface that the tests check.
@@ -35,14 +40,30 @@ pub struct ParsedLink {
     pub vf_macs: BTreeMap<u32, MacAddr>,
     /// GUIDs of its VFs.
     pub vf_guids: BTreeMap<u32, Guid>,
+    /// Alias.
+    pub alias: Option<String>,
+    /// Settings as a port of a Linux bridge.
+    pub port: BTreeMap<&'static str, u32>,
+    /// Facts, if the interface is a Linux bridge and they are complete.
+    pub bridge: Option<LinuxBridgeFacts>,
 }
 
 /// Parses the payload of an `RTM_NEWLINK`.
 pub fn link(payload: &[u8]) -> Option<ParsedLink> {
     let _ = rtnl::is_virtual(payload);
-    let rtnl::Link { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, .. } =
-        rtnl::Link::parse(payload)?;
-    Some(ParsedLink { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids })
+    let link = rtnl::Link::parse(payload)?;
+    let bridge = bridge::list(&iter::once(&link)).ok().and_then(|mut bridges| bridges.pop());
+    let rtnl::Link { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, alias, port, .. } = link;
+    let port = port.map(|port| port.settings).unwrap_or_default();
+    Some(ParsedLink { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, alias, port, bridge })
+}
+
+/// Returns whether an `RTM_NEWLINK` is relevant for bridges, the first and the second time; `None` if it is not about
+/// one.
+pub fn bridge_event(payload: &[u8]) -> Option<(bool, bool)> {
+    let watch = BridgeWatch::default();
+    let first = watch.is_relevant(rtnl::RTM_NEWLINK, payload)?;
+    Some((first, watch.is_relevant(rtnl::RTM_NEWLINK, payload)?))
 }
 
 /// Parses the payload of an `RTM_NEWROUTE`; returns the interfaces of the route.
@@ -233,4 +254,35 @@ pub fn aws_network(subnet: &str) -> String {
 /// Parses a response of a metadata service; returns its body.
 pub fn http_body(answer: &[u8]) -> std::io::Result<String> {
     http::parse_body(answer)
+}
+
+/// Returns the messages of an OVSDB server that sends these bytes in pieces of this size, and the error that ends the
+/// connection.
+pub fn ovsdb_messages(bytes: &[u8], piece: usize) -> (Vec<serde_json::Value>, Option<String>) {
+    let mut buffer = MessageBuffer::default();
+    let mut messages = Vec::new();
+    for piece in bytes.chunks(piece.max(1)) {
+        buffer.push(piece);
+        loop {
+            match buffer.next() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+    }
+    (messages, None)
+}
+
+/// Parses a message of an OVSDB server: an answer with the four tables of Open vSwitch, or an update. Returns the facts
+/// of an answer; `None` if the message is refused.
+pub fn ovsdb_message(message: serde_json::Value) -> Option<OvsDatabase> {
+    match Message::parse(message)? {
+        Message::Answer { result, .. } => rows::parse(result.as_array()?).ok().map(|rows| rows.database),
+        Message::Update(update) => {
+            let _ = is_relevant(&update, Some(1));
+            None
+        }
+        Message::Echo { .. } | Message::Other => None,
+    }
 }

@@ -39,7 +39,7 @@ fn an_eswitch_changes_its_mode_and_has_representors() {
 
     let netdevs = netdev::list(path).unwrap();
     assert_eq!(netdevs.indexes.len(), 3);
-    let network = Network::read(&HostRoot::default(), &[]).unwrap();
+    let network = Network::read(&HostRoot::default(), &[], None).unwrap();
     let link = network.link(netdevs.own.unwrap().index).unwrap();
     for own in [&netdevs.indexes, &BTreeSet::new()] {
         let found = representor::find_representors(&SwitchPf { link, function: 0, own }, network.links());
@@ -99,7 +99,7 @@ fn uses_by_the_node_are_found_below_bonds_and_vlans_and_changes_are_events() {
         links.find(|link| link.name == name).unwrap().index
     };
     let node = ["192.0.2.7".parse().unwrap()];
-    let read = || Network::read(&HostRoot::default(), &node).unwrap();
+    let read = || Network::read(&HostRoot::default(), &node, None).unwrap();
     shell(
         "modprobe -a bonding 8021q; ip link add b0 type bond; ip link set enp1s0 down; \
          ip link set enp1s0 master b0; ip link set b0 up; ip link add link b0 name b0.5 type vlan id 5; \

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use vfleet_plan::HostUse;
+use vfleet_plan::{HostUse, OvsDatabase};
 
 use super::netlink::rtnl::{InterfaceAddress, Link, NextHop, Route, Rtnl};
+use super::ovs::connected_interfaces;
 use super::root::HostRoot;
 use super::storage::{self, StorageSession};
 use crate::HostError;
@@ -29,8 +30,13 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Reads all interfaces, and their uses.
-    pub(super) fn read(root: &HostRoot, node_addresses: &[IpAddr]) -> Result<Self, HostError> {
+    /// Reads all interfaces, and their uses. `ovs` tells which interfaces of Open vSwitch exchange packets; `None` if that
+    /// is not known.
+    pub(super) fn read(
+        root: &HostRoot,
+        node_addresses: &[IpAddr],
+        ovs: Option<&OvsDatabase>,
+    ) -> Result<Self, HostError> {
         let mut rtnl = Rtnl::open()?;
         let addresses = rtnl.addresses()?;
         let routes: Vec<Route> = rtnl.routes()?.into_iter().filter(|route| route.is_default).collect();
@@ -52,15 +58,15 @@ impl Network {
             used.add(Some(HostUse::DefaultRoute), of_hop.flatten().into_iter().flatten());
             used.add(Some(HostUse::DefaultRoute), route.interfaces);
         }
-        Ok(Self::new(links, &used))
+        Ok(Self::new(links, &used, ovs))
     }
 
-    fn new(links: BTreeMap<u32, Link>, used: &UsedInterfaces) -> Self {
+    fn new(links: BTreeMap<u32, Link>, used: &UsedInterfaces, ovs: Option<&OvsDatabase>) -> Self {
         let mut by_index = BTreeMap::new();
         // The most important use comes last, because later uses replace earlier ones.
         for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute] {
             let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
-            let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect());
+            let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect(), ovs);
             by_index.extend(lower.into_iter().map(|index| (index, host_use)));
         }
         Self { links, uses: by_index, is_complete: used.is_complete }
@@ -77,7 +83,7 @@ impl Network {
     }
 
     /// Returns all interfaces.
-    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> + Clone {
         self.links.values()
     }
 
@@ -142,24 +148,35 @@ fn next_hop_interfaces(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
 }
 
 /// Returns these interfaces and all interfaces below them (members of bonds and bridges, parents of VLANs).
-fn with_lower_links(links: &BTreeMap<u32, Link>, indexes: BTreeSet<u32>) -> BTreeSet<u32> {
+fn with_lower_links(
+    links: &BTreeMap<u32, Link>,
+    indexes: BTreeSet<u32>,
+    ovs: Option<&OvsDatabase>,
+) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut to_visit: Vec<u32> = indexes.into_iter().collect();
     while let Some(index) = to_visit.pop() {
         if found.insert(index) {
-            to_visit.extend(direct_lower_links(links, index));
+            to_visit.extend(direct_lower_links(links, index, ovs));
         }
     }
     found
 }
 
-fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32) -> Vec<u32> {
+fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, ovs: Option<&OvsDatabase>) -> Vec<u32> {
     let Some(upper) = links.get(&index) else { return Vec::new() };
     let is_open_vswitch = |link: &Link| link.kind_name.as_deref() == Some(OPEN_VSWITCH);
+    // Only Open vSwitch knows which interfaces are in the bridge of its internal port, or in bridges connected to it.
+    let connected =
+        ovs.filter(|_| is_open_vswitch(upper)).and_then(|ovs| connected_interfaces(ovs, &upper.name));
+    let is_connected =
+        |link: &Link| connected.as_ref().is_none_or(|names| names.contains(link.name.as_str()));
     let is_member = |link: &Link| match link.master.and_then(|master| links.get(&master)) {
-        // An address belongs to the internal port of a bridge, and only Open vSwitch knows which cards are members of
-        // that bridge: all of its cards count.
-        Some(master) => master.index == index || (is_open_vswitch(master) && is_open_vswitch(upper)),
+        // An address belongs to the internal port of a bridge. If the members of that bridge are not known, all cards of
+        // Open vSwitch count.
+        Some(master) => {
+            master.index == index || (is_open_vswitch(master) && is_open_vswitch(upper) && is_connected(link))
+        }
         None => false,
     };
     let members = links.values().filter(|link| is_member(link)).map(|link| link.index);
@@ -178,7 +195,7 @@ mod tests {
 
     fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
         let used = UsedInterfaces { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
-        let network = Network::new(links.into_iter().collect(), &used);
+        let network = Network::new(links.into_iter().collect(), &used, None);
         network.uses.into_keys().collect()
     }
 
@@ -213,7 +230,7 @@ mod tests {
         let links = (2..6).map(|index| link(index, None, None, None));
         let interfaces =
             vec![(2, DefaultRoute), (2, Address), (3, NodeAddress), (3, Storage), (4, Storage), (4, Address)];
-        let network = Network::new(links.collect(), &UsedInterfaces { interfaces, is_complete: true });
+        let network = Network::new(links.collect(), &UsedInterfaces { interfaces, is_complete: true }, None);
         let uses = [2, 3, 4, 5].map(|index| network.host_use(index));
         assert_eq!(uses, [Some(DefaultRoute), Some(NodeAddress), Some(Storage), None]);
     }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use vfleet_api::PciAddress;
 use vfleet_plan::Platform;
+use vfleet_plan::files::OVSDB_SOCKET;
 
 use super::cache::HostCache;
+use super::ovsdb::OvsLimits;
 
 /// File tree of a host, mounted at `/`, or at `/host` in a pod. Builds all paths of the machine.
 #[derive(Clone, Debug)]
@@ -14,6 +16,8 @@ pub struct HostRoot {
     path: PathBuf,
     runs_programs: bool,
     platform: Platform,
+    ovsdb_socket: String,
+    ovs_limits: OvsLimits,
     cache: Arc<HostCache>,
 }
 
@@ -28,7 +32,9 @@ impl HostRoot {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let runs_programs = path == Path::new("/");
-        Self { path, runs_programs, platform: Platform::default(), cache: Arc::default() }
+        let (platform, ovsdb_socket) = (Platform::default(), OVSDB_SOCKET.to_owned());
+        let ovs_limits = OvsLimits::default();
+        Self { path, runs_programs, platform, ovsdb_socket, ovs_limits, cache: Arc::default() }
     }
 
     /// Returns the same tree with programs started directly by this process instead of systemd of the host. For trees
@@ -51,6 +57,27 @@ impl HostRoot {
     /// Returns the platform of the machine.
     pub(super) fn platform(&self) -> Platform {
         self.platform
+    }
+
+    /// Returns the same tree with another socket of ovsdb-server: `PATH`, `unix:PATH` or `unix:///PATH`.
+    pub(super) fn with_ovsdb_socket(self, ovsdb_socket: String) -> Self {
+        Self { ovsdb_socket, ..self }
+    }
+
+    /// Returns the socket of ovsdb-server, as it was configured.
+    pub(super) fn ovsdb_socket(&self) -> &str {
+        &self.ovsdb_socket
+    }
+
+    /// Returns the same tree with other limits for waiting for Open vSwitch.
+    #[cfg(test)]
+    pub(super) fn with_ovs_limits(self, ovs_limits: OvsLimits) -> Self {
+        Self { ovs_limits, ..self }
+    }
+
+    /// Returns the limits for waiting for Open vSwitch.
+    pub(super) fn ovs_limits(&self) -> OvsLimits {
+        self.ovs_limits
     }
 
     /// Returns the cached facts of the machine.

@@ -1,8 +1,11 @@
 //! Execution of steps. The effect of every step is verified by reading it back.
 
 mod bind;
+mod bridge_port;
 mod links;
+mod linux_bridge;
 mod num_vfs;
+mod ovs;
 #[cfg(test)]
 mod system_tests;
 mod vdpa;
@@ -59,6 +62,20 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::SetFirmware { pf, settings } => firmware::set(root, *pf, settings, &attempt),
         Step::ResetFirmware { pf } => firmware::reset(root, *pf),
         Step::ReplayUdev { pf } => udev::replay(root, *pf),
+        Step::SetOvsBridge { pf, bridge, observed } => {
+            ovs::set_bridge(root, *pf, bridge, observed.as_ref(), &attempt)
+        }
+        Step::RemoveOvsBridge { observed, .. } => ovs::remove_bridge(root, observed, &attempt),
+        Step::RemoveOvsPort { port, observed, .. } => ovs::remove_port(root, port, observed, &attempt),
+        Step::EnableOvsOffload => ovs::enable_offload(root, &attempt),
+        Step::CreateLinuxBridge { name, alias, .. } => linux_bridge::create(name, alias, &attempt),
+        Step::SetLinuxBridge { pf, name, settings } => linux_bridge::set(*pf, name, *settings, &attempt),
+        Step::AttachUplink { pf, bridge } => bridge_port::attach(root, *pf, bridge, &attempt),
+        Step::DetachUplink { pf, bridge } => bridge_port::detach(root, *pf, bridge, &attempt),
+        Step::SetBridgePort { pf, bridge, settings } => {
+            bridge_port::set(root, *pf, bridge, settings, &attempt)
+        }
+        Step::RemoveLinuxBridge { name, alias, .. } => linux_bridge::remove(name, alias, &attempt),
         Step::LoadModule { module, options } => modules::load(root, module, options, &attempt),
         Step::WriteFile { file, .. } => files::write(root, file),
         Step::RemoveFile { path, .. } => files::remove(root, path, &attempt),

@@ -1,7 +1,7 @@
 //! Devices of a running simulated machine. Tests may read and change the fields directly.
 
 use vfleet_api::{Guid, MacAddr, PciAddress};
-use vfleet_plan::{EswitchMode, FirmwareFacts, HostUse, LinkKind, VdpaKind};
+use vfleet_plan::{EswitchMode, FirmwareFacts, HostUse, LinkKind, Master, VdpaKind};
 
 use super::machine::MachinePf;
 use super::random;
@@ -113,6 +113,9 @@ pub struct SimLink {
     pub speed: Option<u32>,
     /// Use by the node.
     pub host_use: Option<HostUse>,
+    /// Bond or other interface that this one is a member of; for bridges see [`Kernel::bridges`](super::Kernel::bridges)
+    /// and [`Kernel::ovs`](super::Kernel::ovs).
+    pub master: Option<Master>,
 }
 
 impl SimPf {
@@ -191,6 +194,14 @@ impl SimVf {
     }
 }
 
+impl SimVf {
+    /// Returns the names of its representor and of its interface.
+    pub(super) fn interface_names(&self) -> Vec<String> {
+        let link = self.link.as_ref().map(|link| link.name.clone());
+        self.representor.iter().cloned().chain(link).collect()
+    }
+}
+
 impl SimLink {
     /// Returns the interface of a card right after a boot.
     pub(super) fn from_machine_pf(card: &MachinePf, seed: &str) -> Self {
@@ -207,6 +218,7 @@ impl SimLink {
             up: card.up,
             speed: card.speed,
             host_use: card.host_use,
+            master: None,
         }
     }
 }

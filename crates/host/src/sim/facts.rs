@@ -7,23 +7,27 @@ use vfleet_api::node_state::Interface;
 use vfleet_plan::files::{BOOT_PROGRAM, is_ours};
 use vfleet_plan::modules::KNOWN_MODULES;
 use vfleet_plan::{
-    Fact, HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record, UnreadableCard, VfFacts,
+    BridgeKind, Fact, HostFacts, KernelFacts, LinkFacts, LinkKind, PfFacts, RdmaFacts, Record,
+    UnreadableCard, VfFacts,
 };
 
+use super::bridges;
 use super::devices::{SimLink, SimPf, SimRdmaDevice, SimVf};
 use super::kernel::Kernel;
 use super::steps::DEADLINE;
 use crate::{HostError, format_error_chain};
 
 /// Reads the facts of a simulated machine.
-pub(super) fn read(kernel: &Kernel) -> HostFacts {
+pub(super) fn read(kernel: &Kernel, reads_ovs: bool) -> HostFacts {
     let unreadable_records = unreadable_records(kernel);
     let is_read = |pf: &&SimPf| !pf.is_hanging && !unreadable_records.contains(&pf.address);
+    let records = records(kernel, &unreadable_records);
+    let bridges = bridges::read_facts(kernel, reads_ovs || records.iter().any(has_ovs_bridge));
     HostFacts {
         pfs: kernel.pfs.iter().filter(is_read).map(|pf| pf_facts(kernel, pf)).collect(),
         unreadable: unread(kernel, &unreadable_records),
         failed_queries: Vec::new(),
-        records: records(kernel, &unreadable_records),
+        records,
         kernel: kernel_facts(kernel),
         files: kernel.files.clone().into_iter().filter(|(path, _)| is_ours(path)).collect(),
         enabled_units: kernel.enabled_units.clone(),
@@ -31,8 +35,13 @@ pub(super) fn read(kernel: &Kernel) -> HostFacts {
         has_boot_program: kernel.programs.contains(BOOT_PROGRAM),
         guid_file: kernel.guid_file.clone(),
         unreadable_records,
+        bridges,
         ..HostFacts::default()
     }
+}
+
+fn has_ovs_bridge(record: &Record) -> bool {
+    record.bridge.as_ref().is_some_and(|bridge| bridge.kind == BridgeKind::Ovs)
 }
 
 /// Returns the PFs without an intact record. An intact file of the Go daemon replaces a damaged record.
@@ -112,8 +121,8 @@ fn pf_facts(kernel: &Kernel, pf: &SimPf) -> PfFacts {
         firmware: pf.firmware.clone(),
         is_lone_vf: pf.is_lone_vf,
         net_filter: net_filter(pf, link),
-        link: link.map(|link| LinkFacts { switch_port, ..link_facts(link) }),
-        vfs: (0..).zip(&pf.vfs).map(|(index, vf)| vf_facts(index, vf, pf)).collect(),
+        link: link.map(|link| LinkFacts { switch_port, ..link_facts(kernel, link) }),
+        vfs: (0..).zip(&pf.vfs).map(|(index, vf)| vf_facts(kernel, index, vf, pf)).collect(),
     }
 }
 
@@ -126,7 +135,7 @@ fn net_filter(pf: &SimPf, link: Option<&SimLink>) -> Fact<String> {
     }
 }
 
-fn vf_facts(index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
+fn vf_facts(kernel: &Kernel, index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
     let is_stored = |kind: LinkKind| pf.link.is_some() && pf.link_kind() == kind;
     VfFacts {
         index,
@@ -139,7 +148,7 @@ fn vf_facts(index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
         rdma: vf.rdma.as_ref().map(rdma_facts),
         vdpa: vf.vdpa,
         representor: vf.representor.clone(),
-        link: visible_link(vf).map(link_facts),
+        link: visible_link(vf).map(|link| link_facts(kernel, link)),
     }
 }
 
@@ -153,7 +162,7 @@ fn rdma_facts(rdma: &SimRdmaDevice) -> RdmaFacts {
     RdmaFacts { device: rdma.device.clone(), node_guid: rdma.node_guid, port_guid }
 }
 
-fn link_facts(link: &SimLink) -> LinkFacts {
+fn link_facts(kernel: &Kernel, link: &SimLink) -> LinkFacts {
     let is_ethernet = link.kind == LinkKind::Ethernet;
     LinkFacts {
         name: link.name.clone(),
@@ -167,6 +176,7 @@ fn link_facts(link: &SimLink) -> LinkFacts {
         admin_up: link.up,
         speed: link.speed.filter(|_| link.up),
         switch_port: None,
+        master: kernel.master_of(&link.name),
         host_use: link.host_use,
     }
 }

@@ -20,6 +20,8 @@ pub(super) enum Fault {
     Fail,
     /// The process is killed before the step.
     Kill,
+    /// The process is killed within the step.
+    KillWithin,
     /// The step fails with an exceeded deadline.
     Hang,
 }
@@ -30,8 +32,9 @@ impl Faults {
         *self = Self { steps: 0, fault: Some((at, fault)), is_dead: self.is_dead };
     }
 
-    /// Counts the next step, `attempt`, and fails if a fault is injected there.
-    pub(super) fn check_step(&mut self, attempt: &str) -> Result<(), HostError> {
+    /// Counts the next step, `attempt`, and fails if a fault is injected there. Returns whether the process is killed
+    /// within the step.
+    pub(super) fn check_step(&mut self, attempt: &str) -> Result<bool, HostError> {
         let fault = self.fault.filter(|(at, _)| *at == self.steps).map(|(_, fault)| fault);
         self.steps += 1;
         self.is_dead |= fault == Some(Fault::Kill);
@@ -40,7 +43,11 @@ impl Faults {
         match fault {
             Some(Fault::Fail) => Err(HostError::InjectedFault { attempt }),
             Some(Fault::Hang) => Err(HostError::DeadlineExceeded { attempt, after: Duration::from_mins(2) }),
-            Some(Fault::Kill) | None => Ok(()),
+            Some(Fault::KillWithin) => {
+                self.is_dead = true;
+                Ok(true)
+            }
+            Some(Fault::Kill) | None => Ok(false),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::{ChangeCallback, Host, HostError, WatchGuard};
 type SharedCallback = Arc<dyn Fn() + Send + Sync>;
 type StepHook = Arc<dyn Fn(&Step) + Send + Sync>;
 type StepDelay = fn(&Step) -> Duration;
+type StepExecution = fn(&mut Kernel, &Step) -> Result<(), HostError>;
 
 /// Deadline of steps, as long as that of the slowest steps of a real machine.
 const STEP_DEADLINE: Duration = Duration::from_mins(5);
@@ -56,6 +57,7 @@ struct Process {
     faults: Faults,
     executed_steps: Vec<String>,
     before_step: Option<StepHook>,
+    reads_ovs: bool,
 }
 
 impl SimHost {
@@ -89,6 +91,7 @@ impl SimHost {
             faults: Faults::default(),
             executed_steps: Vec::new(),
             before_step: None,
+            reads_ovs: true,
         };
         Self { machine, process: Arc::new(Mutex::new(process)), supervisor: Supervisor::default() }
     }
@@ -100,7 +103,12 @@ impl SimHost {
 
     /// Changes the machine as another program would, and notifies all watches.
     pub fn modify_kernel<T>(&self, modify: impl FnOnce(&mut Kernel) -> T) -> T {
-        let result = modify(&mut lock(&self.machine.kernel));
+        let result = {
+            let mut kernel = lock(&self.machine.kernel);
+            let result = modify(&mut kernel);
+            kernel.run_switch();
+            result
+        };
         self.machine.notify_all();
         result
     }
@@ -130,6 +138,17 @@ impl SimHost {
     /// [`SimHost::restart_process`].
     pub fn kill_at(&self, step: usize) {
         lock(&self.process).faults.inject(step, Fault::Kill);
+    }
+
+    /// Kills the process within the step with number `step`, counted from 0 from now on: after the first request of a step
+    /// that sends several to the kernel, else after the step.
+    pub fn kill_within(&self, step: usize) {
+        lock(&self.process).faults.inject(step, Fault::KillWithin);
+    }
+
+    /// Sets whether this process reads Open vSwitch although no record mentions one of its bridges. The default is true.
+    pub fn set_reads_ovs(&self, reads_ovs: bool) {
+        lock(&self.process).reads_ovs = reads_ovs;
     }
 
     /// Starts the process again, without injected faults. The state of the machine does not change.
@@ -169,8 +188,12 @@ impl SimHost {
 impl Host for SimHost {
     fn facts(&self) -> Result<HostFacts, HostError> {
         let kernel = lock(&self.machine.kernel);
-        lock(&self.process).check_alive("read the machine", kernel.boots)?;
-        let mut facts = facts::read(&kernel);
+        let reads_ovs = {
+            let process = lock(&self.process);
+            process.check_alive("read the machine", kernel.boots)?;
+            process.reads_ovs
+        };
+        let mut facts = facts::read(&kernel, reads_ovs);
         self.machine.update_host_uses(&mut facts);
         Ok(facts)
     }
@@ -201,13 +224,19 @@ fn execute(machine: &SharedMachine, process: &Mutex<Process>, step: &Step) -> Re
     delay_step(process, step);
     let attempt = step.to_string();
     let boots = lock(&machine.kernel).boots;
-    {
+    let is_cut = {
         let mut process = lock(process);
         process.check_alive(&attempt, boots)?;
-        process.faults.check_step(&attempt)?;
-        process.executed_steps.push(attempt);
+        let is_cut = process.faults.check_step(&attempt)?;
+        process.executed_steps.push(attempt.clone());
+        is_cut
+    };
+    if is_cut {
+        // The process is dead: nobody sees the result.
+        let _ = machine.execute(step, steps::execute_first_request);
+        return Err(HostError::ProcessKilled { attempt });
     }
-    machine.execute(step)
+    machine.execute(step, steps::execute)
 }
 
 /// Calls the hook and waits for the delay, without holding a lock.
@@ -249,11 +278,12 @@ impl SharedMachine {
         memory.add_lingering_uses(facts, &now, DEFAULT_PROTECTION_TIME);
     }
 
-    fn execute(&self, step: &Step) -> Result<(), HostError> {
+    fn execute(&self, step: &Step, execute: StepExecution) -> Result<(), HostError> {
         let (result, has_events) = {
             let mut kernel = lock(&self.kernel);
             let before = kernel.event_count;
-            let result = steps::execute(&mut kernel, step);
+            let result = execute(&mut kernel, step);
+            kernel.run_switch();
             (result, kernel.event_count != before)
         };
         if has_events {

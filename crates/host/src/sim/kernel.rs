@@ -8,8 +8,10 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::modules::of_driver;
 use vfleet_plan::{BootLoader, EswitchMode, FirmwareSettings, ModuleState, Reboots, Record};
 
+use super::bridges::SimBridge;
 use super::devices::SimPf;
 use super::machine::{Machine, MachineError, MachinePf};
+use super::ovs::SimOvs;
 use super::{arguments, random};
 
 /// State of a running machine. Tests may read and change the fields directly; the methods in `requests` are requests of
@@ -56,6 +58,12 @@ pub struct Kernel {
     pub guid_file: Option<String>,
     /// Requested reboots.
     pub reboots: Option<Reboots>,
+    /// Linux bridges, sorted by name.
+    pub bridges: Vec<SimBridge>,
+    /// Interfaces that belong to no card: of pods, of other programs.
+    pub other_links: BTreeSet<String>,
+    /// Open vSwitch.
+    pub ovs: SimOvs,
     /// Number of events of the kernel.
     pub(super) event_count: u64,
     /// Seed of generated addresses.
@@ -87,6 +95,9 @@ impl Kernel {
             programs: BTreeSet::new(),
             guid_file: machine.guid_file.clone(),
             reboots: machine.reboots.clone(),
+            bridges: Vec::new(),
+            other_links: BTreeSet::new(),
+            ovs: SimOvs::new(&machine.open_vswitch, seed),
             event_count: 0,
             seed: seed.to_owned(),
         };
@@ -133,6 +144,7 @@ impl Kernel {
         self.rdma_mode = self.initial_rdma_mode();
         self.register_module_drivers();
         self.probe_lone_vfs();
+        self.start_bridges();
     }
 
     /// Returns the initial RDMA mode: as configured by an argument or by module options, else shared.
@@ -172,6 +184,11 @@ impl Kernel {
     /// Returns the boot ID, which is different for each boot.
     pub fn boot_id(&self) -> String {
         random::boot_id(&format!("{} {}", self.seed, self.boots))
+    }
+
+    /// Counts an event of the kernel or of the Open vSwitch database.
+    pub(super) const fn count_event(&mut self) {
+        self.event_count += 1;
     }
 
     /// Returns the description of the card at `address`.

@@ -1,9 +1,11 @@
 //! Descriptions of simulated machines.
 
+mod bridge;
 mod card;
 mod lab;
 mod system;
 
+pub use bridge::{MachineBridge, MachineOvs};
 pub use card::{CardFirmware, CardLinkKind, EswitchRule, HexId, MachinePf};
 pub use system::MachineKernel;
 
@@ -75,6 +77,15 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 /// reboots:                       # requested reboots; default: none
 ///   needs:
 ///     kernel arguments intel_iommu=on: {count: 1, bootId: another}
+/// openVswitch:                   # default: installed and running, without bridges
+///   installed: true
+///   running: true                # false: ovsdb-server and ovs-vswitchd are stopped until a test starts them
+///   offload: false               # other_config:hw-offload
+///   interfaceTypes: [system, internal, tap, patch, vxlan, geneve, gre] # supported types; default: these
+///   bridges:                     # bridges of other programs; default: none
+///     - {name: br-ex, ports: [eth7]}
+/// linuxBridges:                  # Linux bridges that other programs create at each boot; default: none
+///   - {name: br0, ports: [eth8]} # ports: interfaces of cards, or others
 /// # "#).unwrap();
 /// # assert_eq!(machine.pfs[0].total_vfs, 64);
 /// ```
@@ -110,6 +121,12 @@ pub struct Machine {
     /// Requested reboots.
     #[serde(default)]
     pub reboots: Option<Reboots>,
+    /// Open vSwitch.
+    #[serde(default)]
+    pub open_vswitch: MachineOvs,
+    /// Linux bridges that other programs create at each boot.
+    #[serde(default)]
+    pub linux_bridges: Vec<MachineBridge>,
 }
 
 /// Error in the description of a machine.

@@ -5,6 +5,7 @@
 //! of drivers and were never compared with hardware.
 
 mod bind;
+mod bridge;
 mod eswitch;
 mod firmware;
 mod links;

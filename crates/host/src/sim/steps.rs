@@ -1,7 +1,9 @@
 //! Execution of steps on the simulated kernel, with the same requests as on a real host.
 
 mod bind;
+mod bridge;
 mod machine;
+mod ovs;
 
 use std::io;
 use std::time::Duration;
@@ -61,6 +63,18 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
         }
         Step::MakeVdpa { vf, kind } => create_vdpa(kernel, *vf, *kind, step)?,
         Step::RemoveVdpa { vf } => ignore_errno(ENODEV, kernel.remove_vdpa(*vf)).map_err(refused)?,
+        Step::SetOvsBridge { bridge, observed, .. } => ovs::set(kernel, bridge, observed.as_ref(), step)?,
+        Step::RemoveOvsBridge { observed, .. } => ovs::remove(kernel, observed, step)?,
+        Step::RemoveOvsPort { port, observed, .. } => ovs::remove_port(kernel, port, observed, step)?,
+        Step::EnableOvsOffload => ovs::enable_offload(kernel, step)?,
+        Step::CreateLinuxBridge { name, alias, .. } => bridge::create(kernel, name, alias, step)?,
+        Step::SetLinuxBridge { name, settings, .. } => bridge::set(kernel, name, *settings, step)?,
+        Step::AttachUplink { pf, bridge } => bridge::attach(kernel, *pf, bridge, step)?,
+        Step::DetachUplink { pf, bridge } => bridge::detach(kernel, *pf, bridge, step)?,
+        Step::SetBridgePort { pf, bridge, settings } => {
+            bridge::set_port(kernel, *pf, bridge, settings, step)?;
+        }
+        Step::RemoveLinuxBridge { name, alias, .. } => bridge::remove(kernel, name, alias, step)?,
         Step::LoadModule { module, options } => machine::load_module(kernel, module, options)?,
         Step::WriteFile { file, .. } => machine::write_file(kernel, file)?,
         Step::RemoveFile { path, .. } => machine::remove_file(kernel, path)?,
@@ -77,22 +91,35 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
     Ok(())
 }
 
-/// Fails if the card or VF of a step does not exist, or its driver hangs. Steps on files do not need the card.
+/// Executes the first request of a step that sends several to the kernel with states between them that matter; other
+/// steps are executed to their end.
+pub(super) fn execute_first_request(kernel: &mut Kernel, step: &Step) -> Result<(), HostError> {
+    match step {
+        Step::CreateLinuxBridge { name, .. } => bridge::begin_creation(kernel, name, step),
+        _ => execute(kernel, step),
+    }
+}
+
+/// Fails if the card or VF of a step does not exist, or its driver hangs. Steps on files and the
+/// removal of bridges do not need the card.
 fn check_target(kernel: &Kernel, step: &Step) -> Result<(), HostError> {
-    let (Some(pf), false) = (step.pf(), is_file_step(step)) else { return Ok(()) };
+    let (Some(pf), false) = (step.pf(), needs_no_card(step)) else { return Ok(()) };
     if require_pf(kernel, pf)?.is_hanging {
         return Err(HostError::DeadlineExceeded { attempt: step.to_string(), after: DEADLINE });
     }
     step.vf().map_or(Ok(()), |vf| require_vf(kernel, vf).map(drop))
 }
 
-fn is_file_step(step: &Step) -> bool {
+fn needs_no_card(step: &Step) -> bool {
     matches!(
         step,
         Step::WriteRecord { .. }
             | Step::RemoveRecord { .. }
             | Step::WriteFile { .. }
             | Step::RemoveFile { .. }
+            | Step::RemoveOvsBridge { .. }
+            | Step::RemoveOvsPort { .. }
+            | Step::RemoveLinuxBridge { .. }
     )
 }
 

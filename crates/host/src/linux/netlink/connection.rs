@@ -10,6 +10,8 @@ use crate::HostError;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
 
 /// Message to the kernel: its type, and its body after the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,16 @@ impl NetlinkConnection {
         attempt: &str,
     ) -> Result<(), HostError> {
         self.send(request, NLM_F_REQUEST | NLM_F_ACK, attempt)?;
+        self.receive(attempt, |_| true)
+    }
+
+    /// Sends a request that creates an object, and waits for the acknowledgment. An object that exists is an error.
+    pub(in crate::linux) fn create(
+        &mut self,
+        request: &NetlinkRequest,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.send(request, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, attempt)?;
         self.receive(attempt, |_| true)
     }
 

@@ -1,11 +1,12 @@
 //! Bytes of every request, as they were tested with the kernels and cards of the lab. A changed test means a changed
 //! request.
 
+use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::EswitchMode;
 
 use super::devlink::{self, DevlinkHandle};
-use super::rtnl::requests as rtnl;
+use super::rtnl::{BridgeChange, requests as rtnl};
 use super::{NetlinkRequest, ethtool, generic, rdma, vdpa};
 
 /// Arbitrary index of an interface.
@@ -46,6 +47,51 @@ fn requests_of_rtnetlink() {
         "00000000611e00000000000000000000300016802c00018014000a0003000000000000000f00aa000000000214000b00\
          03000000000000000f00aa0000000002",
     );
+}
+
+#[test]
+fn requests_for_linux_bridges() {
+    assert_bytes(
+        &rtnl::get_by_name("br0"),
+        18,
+        "0000000000000000000000000000000008001d00080000000800030062723000",
+    );
+    assert_bytes(
+        &rtnl::create_bridge("br0", 0x7666_6c74),
+        16,
+        "00000000000000000000000000000000080003006272300008001b00746c6676100012800b0001006272696467650000",
+    );
+    assert_bytes(
+        &rtnl::set_alias(INDEX, "vfleet"),
+        19,
+        "00000000611e000000000000000000000a00140076666c6565740000",
+    );
+    let change = BridgeChange {
+        vlan_filtering: Some(true),
+        vlan_protocol: Some(BridgeVlanProtocol::Ieee8021ad),
+        mtu: Some(9000),
+        group: Some(0),
+    };
+    assert_bytes(
+        &rtnl::set_bridge(INDEX, &change),
+        16,
+        "00000000611e00000100000001000000080004002823000008001b0000000000240012800b0001006272696467650000\
+         1400028005000700010000000600080088a80000",
+    );
+    assert_bytes(
+        &rtnl::set_bridge(INDEX, &BridgeChange::default()),
+        16,
+        "00000000611e00000100000001000000140012800b000100627269646765000004000280",
+    );
+    assert_bytes(&rtnl::set_master(INDEX, Some(9)), 19, "00000000611e0000000000000000000008000a0009000000");
+    assert_bytes(&rtnl::set_master(INDEX, None), 19, "00000000611e0000000000000000000008000a0000000000");
+    let settings = [("cost", 65535), ("learning", 0), ("priority", 63)].into();
+    assert_bytes(
+        &rtnl::set_port(INDEX, &settings),
+        19,
+        "07000000611e000000000000000000001c000c8008000300ffff00000500080000000000060002003f000000",
+    );
+    assert_bytes(&rtnl::remove(INDEX), 17, "00000000611e00000000000000000000");
 }
 
 #[test]

@@ -2,12 +2,14 @@
 //! Interfaces are identified by index, because names change.
 
 mod address;
+mod bridge;
 mod link;
 mod next_hop;
 mod route;
 mod vf;
 
 pub(in crate::linux) use address::InterfaceAddress;
+pub(in crate::linux) use bridge::{BRIDGE, BridgeChange, BridgeEvent, BridgeInfo, PortSettings};
 pub(in crate::linux) use link::{Link, is_virtual};
 pub(in crate::linux) use next_hop::NextHop;
 pub(in crate::linux) use route::Route;
@@ -33,6 +35,7 @@ pub(in crate::linux) const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEXTHOP: u16 = 106;
 
+const ENODEV: i32 = 19;
 /// Errors if there is no route: EACCES, EINVAL, ENODEV, ENETUNREACH, EHOSTUNREACH.
 const NO_ROUTE: [i32; 5] = [13, 22, 19, 101, 113];
 
@@ -40,7 +43,10 @@ const NO_ROUTE: [i32; 5] = [13, 22, 19, 101, 113];
 #[cfg(test)]
 pub(super) mod requests {
     pub(in crate::linux::netlink) use super::address::list as list_addresses;
-    pub(in crate::linux::netlink) use super::link::{get, list, set_mtu, set_up};
+    pub(in crate::linux::netlink) use super::bridge::{
+        create_bridge, remove, set_alias, set_bridge, set_master, set_port,
+    };
+    pub(in crate::linux::netlink) use super::link::{get, get_by_name, list, set_mtu, set_up};
     pub(in crate::linux::netlink) use super::next_hop::list as list_next_hops;
     pub(in crate::linux::netlink) use super::route::{get as get_route, list as list_routes};
     pub(in crate::linux::netlink) use super::vf::{set_guid, set_mac};
@@ -59,6 +65,16 @@ impl Rtnl {
         let attempt = format!("read interface {index}");
         let answer = self.0.get(&link::get(index), &attempt)?;
         Link::parse(&answer).ok_or_else(|| invalid_answer(&attempt))
+    }
+
+    /// Reads the interface with this name or alternative name; `None` if there is no such interface.
+    pub(in crate::linux) fn link_by_name(&mut self, name: &str) -> Result<Option<Link>, HostError> {
+        let attempt = format!("read interface {name}");
+        match self.0.get(&link::get_by_name(name), &attempt) {
+            Ok(answer) => Link::parse(&answer).map(Some).ok_or_else(|| invalid_answer(&attempt)),
+            Err(error) if error.errno() == Some(ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Lists all interfaces of this network namespace, without the settings of VFs.
@@ -110,6 +126,60 @@ impl Rtnl {
         attempt: &str,
     ) -> Result<(), HostError> {
         self.0.change(&vf::set_mac(pf_index, vf, mac), attempt)
+    }
+
+    /// Creates a Linux bridge in a device group. Fails if an interface has this name.
+    pub(in crate::linux) fn create_bridge(
+        &mut self,
+        name: &str,
+        group: u32,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.create(&bridge::create_bridge(name, group), attempt)
+    }
+
+    /// Changes a Linux bridge and sets it up.
+    pub(in crate::linux) fn set_bridge(
+        &mut self,
+        index: u32,
+        change: &BridgeChange,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&bridge::set_bridge(index, change), attempt)
+    }
+
+    pub(in crate::linux) fn set_alias(
+        &mut self,
+        index: u32,
+        alias: &str,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&bridge::set_alias(index, alias), attempt)
+    }
+
+    /// Makes an interface a member of another one; with `None` of no one.
+    pub(in crate::linux) fn set_master(
+        &mut self,
+        index: u32,
+        master: Option<u32>,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&bridge::set_master(index, master), attempt)
+    }
+
+    /// Changes settings of a port of a Linux bridge.
+    pub(in crate::linux) fn set_port(
+        &mut self,
+        index: u32,
+        settings: &PortSettings,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&bridge::set_port(index, settings), attempt)
+    }
+
+    /// Removes a virtual interface.
+    pub(in crate::linux) fn remove_link(&mut self, index: u32, attempt: &str) -> Result<(), HostError> {
+        self.0.change(&bridge::remove(index), attempt)
     }
 
     /// Sets the node GUID and the port GUID of a VF through its InfiniBand PF.

@@ -78,7 +78,8 @@ pub(super) fn set_tc_offload(
     verify(attempt, &on.to_string(), &found)
 }
 
-fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
+/// Returns the index of the interface of a PF.
+pub(super) fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
     pci::require_pf(root, pf)?;
     let netdev = read_stable(|| netdev::of_device(&root.device(pf)))?;
     netdev.map(|netdev| netdev.index).ok_or_else(|| HostError::NoInterface { device: pf.to_string() })

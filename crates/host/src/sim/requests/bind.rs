@@ -105,6 +105,7 @@ fn vf_link(pf: &SimLink, index: u16, stored: Option<MacAddr>, generated: MacAddr
         up: false,
         speed: None,
         host_use: None,
+        master: None,
     }
 }
 

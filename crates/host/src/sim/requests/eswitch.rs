@@ -51,10 +51,16 @@ impl Kernel {
         let is_on = found.eswitch == Some(EswitchMode::Switchdev);
         let name = found.link.as_ref().map(|link| link.name.clone()).filter(|_| is_on);
         let is_named = has_rule && !is_stuck;
+        let mut renamed = Vec::new();
         for (index, vf) in found.vfs.iter_mut().enumerate() {
+            let before = vf.representor.take();
             vf.representor = name
                 .as_ref()
                 .map(|name| if is_named { format!("{name}_{index}") } else { format!("{name}r{index}") });
+            renamed.extend(before.map(|before| (before, vf.representor.clone())));
+        }
+        for (before, after) in renamed {
+            self.rename_bridge_port(&before, after.as_deref());
         }
     }
 

@@ -56,6 +56,7 @@ impl Kernel {
         }
         let Some(card) = self.card(pf).cloned() else { return };
         let link = SimLink::from_machine_pf(&card, &self.seed);
+        self.remove_bridge_ports(std::slice::from_ref(&link.name));
         if let Some(found) = self.pf_mut(pf) {
             found.firmware = Some(FirmwareFacts { current: settings.clone(), next_boot: settings });
             found.link = found.link.is_some().then_some(link);

@@ -42,6 +42,7 @@ impl Kernel {
     /// Sets the interface of a PF up or down. VFs are not affected.
     pub fn set_link_up(&mut self, pf: PciAddress, up: bool) -> Result<(), Refusal> {
         self.expect_pf(pf)?.link.as_mut().ok_or(refuse(ENODEV))?.up = up;
+        self.update_port_states();
         self.event_count += 1;
         Ok(())
     }
@@ -49,6 +50,7 @@ impl Kernel {
     /// Sets the MTU of the interface of a PF. VFs are not affected.
     pub fn set_pf_mtu(&mut self, pf: PciAddress, mtu: u32) -> Result<(), Refusal> {
         set_mtu(self.expect_pf(pf)?.link.as_mut(), mtu)?;
+        self.update_bridge_mtus();
         self.event_count += 1;
         Ok(())
     }

@@ -29,10 +29,12 @@ impl Kernel {
         if count > 0 && !found.vfs.is_empty() {
             return Err(refuse(EBUSY));
         }
+        let vanished: Vec<String> = found.vfs.iter().flat_map(SimVf::interface_names).collect();
         found.vfs = found.vf_addresses.iter().take(count).map(|address| SimVf::new(*address)).collect();
         if count == 0 && rule == EswitchRule::NeedsVfs && found.eswitch.is_some() {
             found.enter_mode(EswitchMode::Legacy);
         }
+        self.remove_bridge_ports(&vanished);
         self.update_representors(pf);
         self.event_count += 1;
         (0..).take(count).try_for_each(|index| self.probe(VfRef { pf, index }))

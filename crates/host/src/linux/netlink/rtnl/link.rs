@@ -5,21 +5,24 @@ use std::collections::BTreeMap;
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::LinkKind;
 
+use super::bridge::{BridgeInfo, PortInfo};
 use super::vf::VfInfo;
 use super::{RTM_GETLINK, RTM_SETLINK};
 use crate::linux::netlink::NetlinkRequest;
 use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes, text};
 
-const HEADER: usize = 16;
-const IFF_UP: u32 = 1;
+pub(super) const HEADER: usize = 16;
+pub(super) const IFF_UP: u32 = 1;
 const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
+pub(super) const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_MASTER: u16 = 10;
+pub(super) const IFLA_LINKINFO: u16 = 18;
+pub(super) const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_IFALIAS: u16 = 20;
 pub(super) const IFLA_VFINFO_LIST: u16 = 22;
+pub(super) const IFLA_GROUP: u16 = 27;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PHYS_SWITCH_ID: u16 = 36;
 const IFLA_LINK_NETNSID: u16 = 37;
@@ -42,6 +45,10 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) kind: LinkKind,
     /// Kind of a virtual interface, such as `bond` or `vlan`.
     pub(in crate::linux) kind_name: Option<String>,
+    /// Text that an administrator or vfleet gave to the interface.
+    pub(in crate::linux) alias: Option<String>,
+    /// Device group.
+    pub(in crate::linux) group: Option<u32>,
     pub(in crate::linux) mac: Option<MacAddr>,
     pub(in crate::linux) permanent_mac: Option<MacAddr>,
     pub(in crate::linux) mtu: u32,
@@ -49,6 +56,10 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) is_up: bool,
     /// Index of the bond or bridge that the interface is a member of.
     pub(in crate::linux) master: Option<u32>,
+    /// Settings, if the interface is a Linux bridge.
+    pub(in crate::linux) bridge: Option<BridgeInfo>,
+    /// Settings as a member of `master`.
+    pub(in crate::linux) port: Option<PortInfo>,
     /// Index of the interface below this one (the parent of a VLAN), if it is in the same network namespace.
     pub(in crate::linux) lower: Option<u32>,
     /// ID of the switch, and name of the port.
@@ -67,13 +78,16 @@ impl Link {
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let attributes = ReceivedAttributes::parse(rest)?;
         let vfs = VfInfo::parse_all(&attributes)?;
+        let info = attributes.nested(IFLA_LINKINFO)?;
         let switch = attributes.get(IFLA_PHYS_SWITCH_ID).zip(attributes.text(IFLA_PHYS_PORT_NAME));
         Some(Self {
             index: word(4),
             name: attributes.text(IFLA_IFNAME)?,
             alt_names: attributes.nested(IFLA_PROP_LIST)?.all(IFLA_ALT_IFNAME).map(text).collect(),
             kind: link_kind(u16::from_ne_bytes([header[2], header[3]])),
-            kind_name: parse_kind_name(&attributes),
+            kind_name: info.text(IFLA_INFO_KIND),
+            alias: attributes.text(IFLA_IFALIAS).filter(|alias| !alias.is_empty()),
+            group: attributes.u32(IFLA_GROUP),
             mac: attributes.array(IFLA_ADDRESS).map(MacAddr),
             permanent_mac: attributes.array(IFLA_PERM_ADDRESS).map(MacAddr),
             mtu: attributes.u32(IFLA_MTU)?,
@@ -81,6 +95,8 @@ impl Link {
             max_mtu: attributes.u32(IFLA_MAX_MTU).filter(|max| *max > 0),
             is_up: word(8) & IFF_UP != 0,
             master: attributes.u32(IFLA_MASTER),
+            bridge: BridgeInfo::parse(&info),
+            port: PortInfo::parse(&info),
             lower: attributes.u32(IFLA_LINK).filter(|_| !attributes.has(IFLA_LINK_NETNSID)),
             switch_port: switch.map(|(switch, port)| (hex(switch), port)),
             vf_macs: vfs.iter().filter_map(VfInfo::mac).collect(),
@@ -94,6 +110,13 @@ pub(in crate::linux::netlink) fn get(index: u32) -> NetlinkRequest {
     // Without the counters of VFs: with them the list exceeds the maximum length of an attribute at 200 VFs.
     let attributes = Attributes::default().with_u32(IFLA_EXT_MASK, RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS);
     NetlinkRequest { kind: RTM_GETLINK, body: body(index, 0, &attributes) }
+}
+
+/// Returns the request for the interface with this name or alternative name, without the settings of VFs.
+pub(in crate::linux::netlink) fn get_by_name(name: &str) -> NetlinkRequest {
+    let attributes =
+        Attributes::default().with_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS).with_text(IFLA_IFNAME, name);
+    NetlinkRequest { kind: RTM_GETLINK, body: body(0, 0, &attributes) }
 }
 
 /// Returns the request for all interfaces of this network namespace, without the settings of VFs.
@@ -128,12 +151,16 @@ impl Link {
             alt_names: Vec::new(),
             kind: LinkKind::Ethernet,
             kind_name: None,
+            alias: None,
+            group: Some(0),
             mac: None,
             permanent_mac: None,
             mtu: 1500,
             max_mtu: None,
             is_up: true,
             master: None,
+            bridge: None,
+            port: None,
             lower: None,
             switch_port: None,
             vf_macs: BTreeMap::new(),
@@ -212,6 +239,10 @@ mod tests {
         let expected = Link {
             index: 2,
             kind_name: None,
+            alias: None,
+            group: None,
+            bridge: None,
+            port: None,
             permanent_mac: Some(MacAddr([2, 0, 0, 0, 1, 1])),
             master: Some(9),
             lower: None,
@@ -255,7 +286,7 @@ mod tests {
 
     #[test]
     fn attributes_that_are_not_needed_may_have_any_value() {
-        const NEEDED: [u16; 13] = [1, 3, 4, 5, 10, 18, 22, 36, 37, 38, 51, 52, 54];
+        const NEEDED: [u16; 15] = [1, 3, 4, 5, 10, 18, 20, 22, 27, 36, 37, 38, 51, 52, 54];
         let plain = emit(a_pf());
         for kind in (0..200).filter(|kind| !NEEDED.contains(kind)) {
             for value in [&[][..], &[0xff], &[0xff; 9]] {

@@ -1,0 +1,86 @@
+//! State of Open vSwitch that the reader of facts, steps and watches share.
+
+use std::io::{PipeWriter, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use vfleet_plan::OvsFacts;
+
+use super::super::cache::lock;
+
+/// Time for which a server that did not answer is not asked again, so that not every read waits for it. A watch ends
+/// this time when the server answers.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Shared state of Open vSwitch.
+#[derive(Debug, Default)]
+pub(in crate::linux) struct OvsCache(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Latest configuration that ovs-vswitchd did not apply in time.
+    unapplied: Option<i64>,
+    /// Socket, time and result of a read that the server did not answer.
+    unanswered: Option<(String, Instant, OvsFacts)>,
+    /// Socket of the database that facts are read from.
+    socket: Option<String>,
+    /// Ends of pipes whose other ends wake watches.
+    watches: Vec<PipeWriter>,
+}
+
+impl OvsCache {
+    /// Stores the configuration that ovs-vswitchd did not apply in time.
+    pub(super) fn set_unapplied(&self, number: Option<i64>) {
+        lock(&self.0).unapplied = number;
+    }
+
+    /// Returns the configuration that ovs-vswitchd did not apply in time.
+    pub(super) fn unapplied(&self) -> Option<i64> {
+        lock(&self.0).unapplied
+    }
+
+    /// Returns the facts of a recent read through this socket that the server did not answer.
+    pub(super) fn unanswered(&self, socket: &str) -> Option<OvsFacts> {
+        let state = lock(&self.0);
+        let (found, when, facts) = state.unanswered.as_ref()?;
+        (found == socket && when.elapsed() < RETRY_INTERVAL).then(|| facts.clone())
+    }
+
+    /// Stores the facts of a read that the server did not answer, and asks watches to find out when it answers.
+    pub(super) fn set_unanswered(&self, socket: &str, facts: OvsFacts) {
+        let mut state = lock(&self.0);
+        state.unanswered = Some((socket.to_owned(), Instant::now(), facts));
+        state.wake();
+    }
+
+    /// Forgets that the server did not answer. Returns whether it had been so.
+    pub(super) fn set_answered(&self) -> bool {
+        lock(&self.0).unanswered.take().is_some()
+    }
+
+    /// Sets the socket of the database that watches observe; `None` for no database.
+    pub(super) fn set_socket(&self, socket: Option<&str>) {
+        let mut state = lock(&self.0);
+        if state.socket.as_deref() != socket {
+            state.socket = socket.map(str::to_owned);
+            state.wake();
+        }
+    }
+
+    /// Returns the socket of the database that watches observe.
+    pub(super) fn socket(&self) -> Option<String> {
+        lock(&self.0).socket.clone()
+    }
+
+    /// Adds a watch, which a byte in this pipe wakes.
+    pub(super) fn add_watch(&self, pipe: PipeWriter) {
+        lock(&self.0).watches.push(pipe);
+    }
+}
+
+impl State {
+    /// Wakes all watches, and forgets those that have ended.
+    fn wake(&mut self) {
+        self.watches.retain_mut(|pipe| pipe.write_all(&[0]).is_ok());
+    }
+}

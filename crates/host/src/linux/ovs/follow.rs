@@ -1,0 +1,50 @@
+//! Waiting for ovs-vswitchd to apply a change of the database.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::super::ovsdb::OvsdbClient;
+use super::super::root::HostRoot;
+use super::rows::Configuration;
+use crate::HostError;
+
+/// Waits until ovs-vswitchd has applied the configuration with this number. Returns false at the deadline, which is
+/// then remembered: later waits for the same number do not wait again.
+pub(in crate::linux) fn wait(
+    client: &mut OvsdbClient,
+    root: &HostRoot,
+    number: i64,
+    attempt: &str,
+) -> Result<bool, HostError> {
+    let deadline = Instant::now() + root.ovs_limits().apply;
+    let tables = json!({"Open_vSwitch": {"columns": ["cur_cfg", "next_cfg"]}});
+    let mut update = client.monitor(tables, attempt)?;
+    loop {
+        let has_reached =
+            configurations(&update).any(|found| found.is_some_and(|found| found.has_reached(number)));
+        if has_reached {
+            root.cache().ovs.set_unapplied(None);
+            return Ok(true);
+        }
+        match client.next_update(deadline, attempt)? {
+            // The parameters of an update: the identifier of the monitor and the tables.
+            Some(next) => update = next.get(1).cloned().unwrap_or_default(),
+            None => break,
+        }
+    }
+    // Noted before the last look: the watch reports every later progress.
+    root.cache().ovs.set_unapplied(Some(number));
+    let rows = super::rows::read(client, attempt)?;
+    let has_reached = rows.root.is_some_and(|row| row.configuration.has_reached(number));
+    if has_reached {
+        root.cache().ovs.set_unapplied(None);
+    }
+    Ok(has_reached)
+}
+
+/// Returns the new configurations in an update of tables.
+fn configurations(update: &Value) -> impl Iterator<Item = Option<Configuration>> {
+    let rows = update.get("Open_vSwitch").and_then(Value::as_object).into_iter().flatten();
+    rows.map(|(_, row)| Configuration::parse(row.get("new")?))
+}

@@ -1,0 +1,149 @@
+//! Open vSwitch of a simulated machine: rows of its database, its two daemons, and its ports in the kernel.
+
+mod apply;
+mod rows;
+
+pub(super) use apply::DEADLINE as APPLY_DEADLINE;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vfleet_plan::{OvsBridgeFacts, OvsDatabase, OvsFacts};
+
+use super::kernel::Kernel;
+use super::machine::MachineOvs;
+use crate::HostError;
+
+/// Socket of the database.
+pub const OVS_SOCKET: &str = "/var/run/openvswitch/db.sock";
+/// Key of `other_config` for hardware offload.
+const OFFLOAD: &str = "hw-offload";
+
+/// Open vSwitch of a simulated machine. Tests may change the fields directly.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct SimOvs {
+    /// Open vSwitch is installed.
+    pub is_installed: bool,
+    /// ovsdb-server runs.
+    pub has_server: bool,
+    /// ovsdb-server accepts connections and does not answer.
+    pub is_unanswering: bool,
+    /// ovs-vswitchd runs.
+    pub has_switch: bool,
+    /// Error with which the server refuses all transactions.
+    pub refusal: Option<String>,
+    /// Types of interfaces that ovs-vswitchd supports.
+    pub interface_types: BTreeSet<String>,
+    /// Column other_config of the table Open_vSwitch.
+    pub other_config: BTreeMap<String, String>,
+    /// Number of the latest configuration.
+    pub next_cfg: i64,
+    /// Number of the configuration that ovs-vswitchd applied.
+    pub cur_cfg: i64,
+    /// Rows of the table Bridge with those of their ports and interfaces, sorted by name.
+    pub bridges: Vec<OvsBridgeFacts>,
+    /// Interfaces that are ports of the datapath in the kernel, which works without the daemons.
+    pub(super) kernel_ports: BTreeSet<String>,
+    /// Interfaces that ovs-vswitchd created: internal ports.
+    pub(super) internal_links: BTreeSet<String>,
+    /// Number of created rows, for their UUIDs.
+    created_rows: u64,
+    seed: String,
+}
+
+impl SimOvs {
+    /// Returns Open vSwitch with the described bridges of other programs, not started yet.
+    pub(super) fn new(machine: &MachineOvs, seed: &str) -> Self {
+        let offload = machine.offload.then(|| (OFFLOAD.to_owned(), "true".to_owned()));
+        let mut ovs = Self {
+            is_installed: machine.installed,
+            has_server: false,
+            is_unanswering: false,
+            has_switch: false,
+            refusal: None,
+            interface_types: machine.interface_types.clone(),
+            other_config: offload.into_iter().collect(),
+            next_cfg: 0,
+            cur_cfg: 0,
+            bridges: Vec::new(),
+            kernel_ports: BTreeSet::new(),
+            internal_links: BTreeSet::new(),
+            created_rows: 0,
+            seed: seed.to_owned(),
+        };
+        for bridge in &machine.bridges {
+            ovs.add_bridge(&bridge.name);
+            for port in &bridge.ports {
+                // Ports with a name that is taken are left out, as ovs-vsctl does.
+                let _ = ovs.add_port(&bridge.name, port, "");
+            }
+        }
+        ovs
+    }
+
+    /// Starts a machine: the datapath of the last boot is gone.
+    pub(super) fn start(&mut self, is_running: bool) {
+        self.has_server = self.is_installed && is_running;
+        self.has_switch = self.has_server;
+        self.is_unanswering = false;
+        self.cur_cfg = 0;
+        self.kernel_ports.clear();
+        self.internal_links.clear();
+    }
+
+    /// Returns the bridge with this name.
+    pub fn bridge(&self, name: &str) -> Option<&OvsBridgeFacts> {
+        self.bridges.iter().find(|bridge| bridge.name == name)
+    }
+
+    /// Returns the bridge with this name, to change its rows.
+    pub fn bridge_mut(&mut self, name: &str) -> Option<&mut OvsBridgeFacts> {
+        self.bridges.iter_mut().find(|bridge| bridge.name == name)
+    }
+
+    /// Returns whether hardware offload is requested.
+    pub fn has_offload(&self) -> bool {
+        self.other_config.get(OFFLOAD).is_some_and(|value| value == "true")
+    }
+
+    /// Requests hardware offload.
+    pub(super) fn set_offload(&mut self) {
+        self.other_config.insert(OFFLOAD.to_owned(), "true".to_owned());
+    }
+
+    /// Fails if the database cannot be reached.
+    pub(super) fn check_server(&self, attempt: &str) -> Result<(), HostError> {
+        let (attempt, socket) = (attempt.to_owned(), OVS_SOCKET.to_owned());
+        if !self.has_server || !self.is_installed {
+            return Err(HostError::OvsNotRunning { attempt, socket });
+        }
+        if self.is_unanswering {
+            return Err(HostError::OvsTimeout { attempt, socket, after: apply::DEADLINE });
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> OvsFacts {
+        match self.check_server("read the database of Open vSwitch") {
+            Ok(()) => OvsFacts::Database(OvsDatabase {
+                has_offload: self.has_offload(),
+                is_behind: self.cur_cfg < self.next_cfg,
+                bridges: self.bridges.clone(),
+            }),
+            Err(HostError::OvsNotRunning { socket, .. }) => OvsFacts::NotRunning { socket },
+            Err(error) => OvsFacts::Unreadable { error: error.to_string(), reason: error.reason() },
+        }
+    }
+}
+
+impl Kernel {
+    /// Returns the facts of Open vSwitch.
+    pub(super) fn ovs_facts(&self) -> OvsFacts {
+        self.ovs.facts()
+    }
+
+    /// Returns whether the interface is a port of Open vSwitch in the kernel.
+    pub(super) fn is_kernel_port_of_ovs(&self, interface: &str) -> bool {
+        self.ovs.kernel_ports.contains(interface)
+    }
+}
