@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use vfleet_api::node_state::DrainScope;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
-use vfleet_host::format_error_chain;
+use vfleet_host::{NodeContext, format_error_chain};
 use vfleet_plan::release_delay::{DueSteps, ReleasedVfs};
 use vfleet_plan::{HostFacts, NicIds, Plan, Step, reread_after};
 
@@ -106,6 +106,8 @@ pub(crate) struct Agent {
     nic_filter_known: bool,
     /// Reason why the node's platform is not known yet.
     node_unknown_reason: Option<String>,
+    /// Platform and addresses of the node, once they are known.
+    node_context: Option<NodeContext>,
     failures: u32,
     repairs: RepairCounter,
     /// Origin of the times in `released_vfs`.
@@ -180,6 +182,7 @@ impl Agent {
             nic_filter: None,
             nic_filter_known: !config.follows_nic_ids,
             node_unknown_reason: None,
+            node_context: None,
             failures: 0,
             repairs: RepairCounter::default(),
             started: Instant::now(),
@@ -245,6 +248,7 @@ impl Agent {
 
     /// Reads the machine, plans all steps to the desired state and publishes the snapshot.
     async fn survey(&mut self, state: &SriovNetworkNodeState) -> Result<Survey, EarlyEnd> {
+        self.pass_node_context(&state.spec);
         let host = Arc::clone(&self.config.host);
         let planner = self.planner(&state.spec, DueSteps::default());
         let survey = tokio::task::spawn_blocking(move || survey(&*host, &planner)).await?;

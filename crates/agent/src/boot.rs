@@ -59,7 +59,7 @@ fn run_within(host: &dyn Host, phase: BootPhase, timeout: Duration) -> Result<()
             let step = Step::RemoveFile { pf: None, path: BOOT_RESULT.to_owned() };
             host.execute(&step).map_err(BootError::Result)?;
         }
-        BootPhase::AfterNetwork => errors.extend(first_phase_error(&facts)),
+        BootPhase::Bridges | BootPhase::AfterNetwork => errors.extend(earlier_error(&facts)),
     }
     let name = phase_name(phase);
     match parse_config(config) {
@@ -92,7 +92,7 @@ fn write_result(host: &dyn Host, phase: BootPhase, errors: &[String]) -> Result<
     let text = errors.join("; ");
     let result = match phase {
         _ if !errors.is_empty() => BootResult::failed(&text),
-        BootPhase::BeforeNetwork => BootResult::in_progress(),
+        BootPhase::BeforeNetwork | BootPhase::Bridges => BootResult::in_progress(),
         BootPhase::AfterNetwork => BootResult::succeeded(),
     };
     host.execute(&Step::WriteFile { pf: None, file: result.file() }).map_err(BootError::Result)?;
@@ -103,6 +103,7 @@ fn write_result(host: &dyn Host, phase: BootPhase, errors: &[String]) -> Result<
 const fn phase_name(phase: BootPhase) -> &'static str {
     match phase {
         BootPhase::BeforeNetwork => "pre",
+        BootPhase::Bridges => "bridges",
         BootPhase::AfterNetwork => "post",
     }
 }
@@ -117,9 +118,9 @@ pub fn parse_config(config: &str) -> Result<BootConfig, String> {
     read_config(config).map_err(|error| error_text(&error))
 }
 
-/// Returns the error of the first phase. The second phase continues nevertheless, since one faulty card is no reason to
+/// Returns the errors of the earlier phases. A later phase continues nevertheless, since one faulty card is no reason to
 /// leave the others unfinished; but its result is not a success.
-fn first_phase_error(facts: &HostFacts) -> Option<String> {
+fn earlier_error(facts: &HostFacts) -> Option<String> {
     match read_result(facts) {
         Some(result) if result.sync_status == IN_PROGRESS => None,
         Some(result) if !result.last_sync_error.is_empty() => Some(result.last_sync_error),

@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;
+use vfleet_api::bridge::Bridges;
 use vfleet_api::keys::{AGENT_FIELD_MANAGER, DESIRED_DRAIN_STATE, LAST_DRAIN, NODE_DRAIN_STATE};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_host::format_error_chain;
@@ -90,12 +91,19 @@ impl ClusterWriter {
         let params = PatchParams::apply(AGENT_FIELD_MANAGER).force();
         let written = self.patch_status(node, &params, &Patch::Apply(&object)).await?;
         // Apply removes an omitted field only if no other manager owns it, and the Go daemon may own it.
-        let is_stale =
-            status.system.is_none() && written.status.as_ref().is_some_and(|status| status.system.is_some());
-        if !is_stale {
+        let found = written.status.as_ref();
+        let mut stale = serde_json::Map::new();
+        if status.system.is_none() && found.is_some_and(|found| found.system.is_some()) {
+            stale.insert("system".to_owned(), Value::Null);
+        }
+        let bridges = stale_bridges(found.and_then(|found| found.bridges.as_ref()), status.bridges.as_ref());
+        if let Some(bridges) = bridges {
+            stale.insert("bridges".to_owned(), bridges);
+        }
+        if stale.is_empty() {
             return Ok(written);
         }
-        let without = Patch::Merge(json!({ "status": { "system": null } }));
+        let without = Patch::Merge(json!({ "status": stale }));
         self.patch_status(node, &PatchParams::default(), &without).await
     }
 
@@ -182,6 +190,16 @@ impl ClusterWriter {
             Err(_) => tracing::warn!(reason, "cannot write an Event: the API server does not respond"),
         }
     }
+}
+
+/// Returns the merge patch that removes bridges which `new` does not have; `None` if there are none.
+fn stale_bridges(found: Option<&Bridges>, new: Option<&Bridges>) -> Option<Value> {
+    let (found, Some(new)) = (found?, new) else { return Some(Value::Null) };
+    let ovs = (found.ovs.is_some() && new.ovs.is_none()).then_some("ovs");
+    let linux = (found.linux.is_some() && new.linux.is_none()).then_some("linux");
+    let kinds: serde_json::Map<_, _> =
+        ovs.into_iter().chain(linux).map(|kind| (kind.to_owned(), Value::Null)).collect();
+    (!kinds.is_empty()).then_some(Value::Object(kinds))
 }
 
 /// Returns parameters of a merge patch by the agent. Not server-side apply: other clients write the same fields.

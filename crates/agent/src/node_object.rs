@@ -115,7 +115,7 @@ fn node_context(node: &Node, configured: &[IpAddr]) -> NodeContext {
         .collect();
     addresses.sort_unstable();
     addresses.dedup();
-    NodeContext { platform: Platform::from_provider_id(provider), addresses }
+    NodeContext { platform: Platform::from_provider_id(provider), addresses, reads_ovs: false }
 }
 
 #[cfg(test)]
@@ -135,7 +135,10 @@ mod tests {
         });
         let configured = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
         let found = node_context(&serde_json::from_value(node).unwrap(), &configured);
-        assert_eq!(found, NodeContext { platform: Platform::Aws, addresses: configured.to_vec() });
+        assert_eq!(
+            found,
+            NodeContext { platform: Platform::Aws, addresses: configured.to_vec(), ..NodeContext::default() }
+        );
         assert_eq!(node_context(&Node::default(), &[]).platform, Platform::BareMetal);
     }
 
@@ -147,9 +150,9 @@ mod tests {
         assert!(!is_uninitialized(&node(json!({ "taints": taints, "providerID": "openstack:///a" }))));
         assert!(!is_uninitialized(&node(json!({}))));
         // The object was deleted and created again.
-        let current = Ok(NodeContext { platform: Platform::OpenStack, addresses: Vec::new() });
+        let current = Ok(NodeContext { platform: Platform::OpenStack, ..NodeContext::default() });
         let recreated =
-            NodeContext { platform: Platform::BareMetal, addresses: vec!["10.0.0.1".parse().unwrap()] };
+            NodeContext { addresses: vec!["10.0.0.1".parse().unwrap()], ..NodeContext::default() };
         let expected = NodeContext { platform: Platform::OpenStack, ..recreated.clone() };
         assert_eq!(keep_platform(&current, recreated), expected);
     }

@@ -1,5 +1,6 @@
 //! Status of the node state, built from facts and outcomes.
 
+mod bridges;
 mod devices;
 
 use std::collections::BTreeSet;
@@ -54,12 +55,22 @@ pub(crate) enum AttemptPhase<'a> {
     Done(&'a [Failure]),
 }
 
-/// Returns the part of the status that the agent owns. `facts` is `None` when the machine cannot be read; `nic_filter`
-/// has the kinds of cards that are reported, if not all are.
+/// Context of the status, besides host facts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StatusContext<'a> {
+    /// Kinds of cards that are reported; `None` for all.
+    pub(crate) nic_filter: Option<&'a NicIds>,
+    /// Software bridges are managed.
+    pub(crate) manages_bridges: bool,
+    /// The external Go device plugin offers the VFs of the node.
+    pub(crate) has_go_plugin: bool,
+}
+
+/// Returns the part of the status that the agent owns. `facts` is `None` when the machine cannot be read.
 pub(crate) fn build_status(
     state: &SriovNetworkNodeState,
     facts: Option<&HostFacts>,
-    nic_filter: Option<&NicIds>,
+    context: &StatusContext<'_>,
     phase: &AttemptPhase<'_>,
 ) -> SriovNetworkNodeStateStatus {
     let old = state.status.as_ref();
@@ -76,12 +87,16 @@ pub(crate) fn build_status(
     };
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
     let last_reported = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
-    let context = ReportContext { last_reported, nic_ids: nic_filter };
+    let report_context = ReportContext { last_reported, nic_ids: context.nic_filter };
     SriovNetworkNodeStateStatus {
         // The last report stays while the machine cannot be read.
         interfaces: facts
-            .map(|facts| devices::build_interfaces(facts, &context, state, phase))
+            .map(|facts| devices::build_interfaces(facts, &report_context, context, state, phase))
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
+        bridges: match facts {
+            Some(facts) => bridges::build_bridges(facts, context, state, phase),
+            None => old.and_then(|old| old.bridges.clone()),
+        },
         system: match facts {
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
             None => old.and_then(|old| old.system.clone()),
@@ -234,6 +249,7 @@ pub(crate) fn needs_write(state: &SriovNetworkNodeState, new: &SriovNetworkNodeS
     let Some(old) = &state.status else { return true };
     let conditions = old.conditions.as_deref().map(own_conditions);
     old.interfaces != new.interfaces
+        || old.bridges != new.bridges
         || rdma_mode(old) != rdma_mode(new)
         || sync_result(old) != sync_result(new)
         || conditions.as_deref() != new.conditions.as_deref()

@@ -14,7 +14,8 @@ use crate::apply::ApplyOutcome;
 use crate::cluster_writer::ClusterWriteError;
 use crate::progress::ExecutionProgress;
 use crate::status::{
-    AttemptPhase, add_process_conditions, build_status, join_failures, needs_write, sync_result,
+    AttemptPhase, StatusContext, add_process_conditions, build_status, join_failures, needs_write,
+    sync_result,
 };
 
 /// Longest time that the machine waits for the API server before it is changed.
@@ -75,7 +76,12 @@ impl Agent {
         // The latest status, so that transition times are kept, with the spec of this attempt.
         let latest = self.state.as_deref().filter(|latest| latest.uid() == state.uid()).unwrap_or(state);
         let base = SriovNetworkNodeState { status: latest.status.clone(), ..state.clone() };
-        let new = build_status(&base, facts, self.nic_filter.as_ref(), phase);
+        let context = StatusContext {
+            nic_filter: self.nic_filter.as_ref(),
+            manages_bridges: self.config.settings.options.manage_bridges,
+            has_go_plugin: self.go_plugin.is_some(),
+        };
+        let new = build_status(&base, facts, &context, phase);
         let conditions = &self.config.process_conditions;
         let new = add_process_conditions(new, &conditions.borrow(), state.metadata.generation);
         if !needs_write(&base, &new) {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
-use vfleet_api::SriovNetworkNodeState;
-use vfleet_plan::NicIds;
+use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
+use vfleet_host::NodeContext;
+use vfleet_plan::{NicIds, needs_ovs};
 
 use super::digest::{NodeStateDigest, is_older};
 use super::{Agent, RepairCounter};
@@ -71,13 +72,21 @@ impl Agent {
                     addresses = addresses.join(","),
                     "read the Node object"
                 );
-                self.config.host.set_node_context(context);
+                self.node_context = Some(context.clone());
                 let settings = &mut self.config.settings;
                 settings.has_lone_vfs = context.platform.has_lone_vfs();
                 settings.node_addresses.clone_from(&context.addresses);
                 self.node_unknown_reason = None;
             }
             Err(reason) => self.node_unknown_reason = Some(reason.clone()),
+        }
+    }
+
+    /// Tells the host what the cluster knows about the node, and whether the plan for `spec` depends on Open vSwitch.
+    pub(super) fn pass_node_context(&self, spec: &SriovNetworkNodeStateSpec) {
+        if let Some(context) = &self.node_context {
+            let reads_ovs = needs_ovs(spec, &self.config.settings.options);
+            self.config.host.set_node_context(&NodeContext { reads_ovs, ..context.clone() });
         }
     }
 

@@ -176,10 +176,11 @@ fn a_config_of_the_go_daemon_is_followed() {
 fn a_written_config_is_read_back() {
     let spec = three_vfs();
     let settings = NodeSettings {
-        options: NodeOptions { firmware_reset: true, mellanox: false },
+        options: NodeOptions { firmware_reset: true, mellanox: false, ..NodeOptions::default() },
         one_card_at_a_time: true,
         has_lone_vfs: true,
         node_addresses: vec![[10, 0, 0, 1].into()],
+        ..NodeSettings::default()
     };
     let config = BootConfig { spec, settings: settings.clone(), ..Default::default() };
     let text = config_text(&config);

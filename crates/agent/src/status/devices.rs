@@ -6,9 +6,9 @@ use vfleet_api::meta::Condition;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
 use vfleet_plan::report::ReportContext;
-use vfleet_plan::{HostFacts, Problem, UnreadableCard, node_warnings, report};
+use vfleet_plan::{BridgeFault, Cause, HostFacts, Problem, UnreadableCard, node_warnings, report};
 
-use super::{AttemptPhase, EXECUTING, RECONCILED, WAITING_FOR_DRAIN, join_failures};
+use super::{AttemptPhase, EXECUTING, RECONCILED, StatusContext, WAITING_FOR_DRAIN, bridges, join_failures};
 use crate::apply::Failure;
 use crate::progress::PfProgress;
 
@@ -17,7 +17,8 @@ use crate::progress::PfProgress;
 /// cause.
 pub(super) fn build_interfaces(
     facts: &HostFacts,
-    context: &ReportContext<'_>,
+    report_context: &ReportContext<'_>,
+    context: &StatusContext<'_>,
     state: &SriovNetworkNodeState,
     phase: &AttemptPhase<'_>,
 ) -> Vec<InterfaceExt> {
@@ -26,7 +27,7 @@ pub(super) fn build_interfaces(
         entries.any(|entry| entry.pci_address.value() == Ok(&pf))
     };
     let warnings = match phase {
-        AttemptPhase::Done(_) => node_warnings(&state.spec, facts),
+        AttemptPhase::Done(failures) => find_warnings(failures, context, state, facts),
         AttemptPhase::PlatformUnknown(_)
         | AttemptPhase::NotPlanned
         | AttemptPhase::Waiting { .. }
@@ -50,7 +51,7 @@ pub(super) fn build_interfaces(
                     .or_else(|| is_desired(pf).then(ready_condition)),
             };
             card.conditions = condition.map(|condition| {
-                let warning = warnings.iter().find(|warning| warning.pf == Some(pf)).map(warning_condition);
+                let warning = warning_condition(pf, &warnings);
                 let mut previous = previous.unwrap_or_default();
                 previous.retain(|condition| condition.type_ != WARNING || warning.is_some());
                 let updates: Vec<_> = [Some(condition), warning].into_iter().flatten().collect();
@@ -59,7 +60,7 @@ pub(super) fn build_interfaces(
         }
         card
     };
-    report::interfaces(facts, context).into_iter().map(with_condition).collect()
+    report::interfaces(facts, report_context).into_iter().map(with_condition).collect()
 }
 
 fn previous_conditions(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
@@ -79,7 +80,7 @@ fn failure_condition(pf: PciAddress, failures: &[Failure]) -> Option<ConditionUp
 }
 
 /// Returns the condition of a PF before the drain: no step was started, but problems are known.
-fn waiting_condition(progress: &PfProgress) -> ConditionUpdate {
+pub(super) fn waiting_condition(progress: &PfProgress) -> ConditionUpdate {
     let (reason, message) = match &progress.problem {
         Some((reason, text)) => (*reason, text.clone()),
         None => (WAITING_FOR_DRAIN, "waiting for a drain of the node".to_owned()),
@@ -88,7 +89,7 @@ fn waiting_condition(progress: &PfProgress) -> ConditionUpdate {
 }
 
 /// Returns the condition of a PF before the machine is read again. Each step that ended has verified its own effect.
-fn progress_condition(progress: &PfProgress) -> ConditionUpdate {
+pub(super) fn progress_condition(progress: &PfProgress) -> ConditionUpdate {
     let not_ready = |reason, message| ConditionUpdate { type_: READY, status: false, reason, message };
     match progress.failure.as_ref().or(progress.problem.as_ref()) {
         Some((reason, text)) => not_ready(reason, text.clone()),
@@ -101,13 +102,35 @@ fn unreadable_condition(card: &UnreadableCard) -> ConditionUpdate {
     ConditionUpdate { type_: READY, status: false, reason: card.reason, message: card.error.clone() }
 }
 
-fn warning_condition(warning: &Problem) -> ConditionUpdate {
-    ConditionUpdate {
-        type_: WARNING,
-        status: true,
-        reason: warning.cause.reason(),
-        message: warning.to_string(),
+/// Returns deviations from the spec that are no failures of the cards.
+fn find_warnings(
+    failures: &[Failure],
+    context: &StatusContext<'_>,
+    state: &SriovNetworkNodeState,
+    facts: &HostFacts,
+) -> Vec<Problem> {
+    let mut warnings = node_warnings(&state.spec, facts);
+    if context.has_go_plugin && context.manages_bridges {
+        let desired = bridges::desired_bridges(state);
+        let offered = desired.into_iter().filter(|(_, pf)| {
+            let has_vfs = facts.pf(*pf).is_some_and(|pf| !pf.vfs.is_empty());
+            has_vfs && failures.iter().any(|failure| failure.pf() == Some(*pf))
+        });
+        warnings.extend(offered.map(|((_, bridge), pf)| Problem {
+            pf: Some(pf),
+            name: facts.pf(pf).and_then(|pf| Some(pf.link.as_ref()?.name.clone())),
+            policies: Vec::new(),
+            cause: Cause::from(BridgeFault::OfferedAnyway { bridge }),
+        }));
     }
+    warnings
+}
+
+fn warning_condition(pf: PciAddress, warnings: &[Problem]) -> Option<ConditionUpdate> {
+    let of_pf: Vec<_> = warnings.iter().filter(|warning| warning.pf == Some(pf)).collect();
+    let reason = of_pf.first()?.cause.reason();
+    let message = of_pf.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    Some(ConditionUpdate { type_: WARNING, status: true, reason, message })
 }
 
 fn ready_condition() -> ConditionUpdate {

@@ -7,6 +7,8 @@ use vfleet_plan::{
 };
 
 use super::*;
+
+mod bridges;
 use crate::apply::ExecutionEvent;
 
 fn state(generation: i64) -> SriovNetworkNodeState {
@@ -16,7 +18,7 @@ fn state(generation: i64) -> SriovNetworkNodeState {
 }
 
 fn reported(mut state: SriovNetworkNodeState, phase: &AttemptPhase<'_>) -> SriovNetworkNodeState {
-    state.status = Some(build_status(&state, Some(&HostFacts::default()), None, phase));
+    state.status = Some(build_status(&state, Some(&HostFacts::default()), &StatusContext::default(), phase));
     state
 }
 
@@ -66,11 +68,21 @@ fn the_same_status_is_not_written_again() {
     let done = reported(state(3), &AttemptPhase::Done(&[]));
     assert!(!needs_write(
         &done,
-        &build_status(&done, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[]))
+        &build_status(
+            &done,
+            Some(&HostFacts::default()),
+            &StatusContext::default(),
+            &AttemptPhase::Done(&[])
+        )
     ));
     assert!(needs_write(
         &done,
-        &build_status(&done, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[failure()]))
+        &build_status(
+            &done,
+            Some(&HostFacts::default()),
+            &StatusContext::default(),
+            &AttemptPhase::Done(&[failure()])
+        )
     ));
 }
 
@@ -90,7 +102,12 @@ fn a_machine_that_cannot_be_read_keeps_its_cards_in_the_status() {
     previous.status =
         Some(SriovNetworkNodeStateStatus { interfaces: Some(Vec::new()), ..Default::default() });
     let error = HostError::ConcurrentChange { subject: "0000:01:00.0".to_owned() };
-    let new = build_status(&previous, None, None, &AttemptPhase::Done(&[Failure::Unreadable(error)]));
+    let new = build_status(
+        &previous,
+        None,
+        &StatusContext::default(),
+        &AttemptPhase::Done(&[Failure::Unreadable(error)]),
+    );
     assert_eq!(new.interfaces, Some(Vec::new()));
     assert_eq!(new.sync_status.as_deref(), Some(FAILED));
 }
@@ -99,7 +116,12 @@ fn a_machine_that_cannot_be_read_keeps_its_cards_in_the_status() {
 fn without_the_platform_nothing_is_reported_but_a_condition() {
     let mut previous = reported(state(1), &AttemptPhase::Done(&[]));
     previous.status.as_mut().unwrap().interfaces = Some(Vec::new());
-    let new = build_status(&previous, None, None, &AttemptPhase::PlatformUnknown("Node a cannot be read"));
+    let new = build_status(
+        &previous,
+        None,
+        &StatusContext::default(),
+        &AttemptPhase::PlatformUnknown("Node a cannot be read"),
+    );
     assert_eq!((new.interfaces.as_ref(), sync_result(&new)), (Some(&Vec::new()), (Some(SUCCEEDED), "")));
     previous.status = Some(new);
     let ready = condition(&previous, READY);
@@ -118,11 +140,13 @@ fn a_metadata_service_that_fails_is_a_condition_until_it_works() {
     };
     let facts = HostFacts { failed_queries: vec![failed_query], ..HostFacts::default() };
     let mut failing = state(1);
-    failing.status = Some(build_status(&failing, Some(&facts), None, &AttemptPhase::Done(&[])));
+    failing.status =
+        Some(build_status(&failing, Some(&facts), &StatusContext::default(), &AttemptPhase::Done(&[])));
     let cloud = condition(&failing, CLOUD_METADATA);
     assert_eq!((cloud.status.as_str(), cloud.reason.as_str()), ("False", "MetadataFailed"));
     assert!(is_ready(&failing), "VFs stay configured");
-    failing.status = Some(build_status(&failing, None, None, &AttemptPhase::Done(&[failure()])));
+    failing.status =
+        Some(build_status(&failing, None, &StatusContext::default(), &AttemptPhase::Done(&[failure()])));
     assert_eq!(
         condition(&failing, CLOUD_METADATA).status,
         "False",
@@ -147,7 +171,12 @@ fn conditions_of_others_are_not_sent() {
     };
     previous.status =
         Some(SriovNetworkNodeStateStatus { conditions: Some(vec![foreign]), ..Default::default() });
-    let new = build_status(&previous, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[]));
+    let new = build_status(
+        &previous,
+        Some(&HostFacts::default()),
+        &StatusContext::default(),
+        &AttemptPhase::Done(&[]),
+    );
     assert!(new.conditions.unwrap().iter().all(|condition| condition.type_ != "DrainEffects"));
 }
 
@@ -166,6 +195,7 @@ fn ready_conditions(
     let cards = devices::build_interfaces(
         facts,
         &ReportContext { last_reported: &last, nic_ids: None },
+        &StatusContext::default(),
         state,
         phase,
     );
@@ -197,7 +227,12 @@ fn each_desired_card_has_a_condition() {
         [Some(is("False", "DriverNotLoaded")), Some(is("True", "Reconciled")), None]
     );
     let mut state_after = state.clone();
-    state_after.status = Some(build_status(&state, Some(&facts), None, &AttemptPhase::Done(&[failure()])));
+    state_after.status = Some(build_status(
+        &state,
+        Some(&facts),
+        &StatusContext::default(),
+        &AttemptPhase::Done(&[failure()]),
+    ));
     assert_eq!(ready_pfs(&state_after), [facts.pfs[1].address].into());
     state_after.metadata.generation = Some(4);
     assert_eq!(ready_pfs(&state_after), [].into(), "the spec may be different now");
@@ -221,7 +256,7 @@ fn a_representor_that_keeps_its_name_is_a_warning_and_no_failure() {
     let facts = host.facts().unwrap();
     assert!(plan_node(&state.spec, &facts).is_done());
     let conditions = |state: &SriovNetworkNodeState, facts: &HostFacts| {
-        let new = build_status(state, Some(facts), None, &AttemptPhase::Done(&[]));
+        let new = build_status(state, Some(facts), &StatusContext::default(), &AttemptPhase::Done(&[]));
         assert_eq!(sync_result(&new), (Some(SUCCEEDED), ""));
         let conditions = new.interfaces.clone().unwrap()[0].conditions.clone().unwrap();
         let conditions =
@@ -264,7 +299,8 @@ fn a_card_that_is_done_is_ready_while_another_one_hangs() {
 fn a_card_with_a_problem_is_never_ready() {
     let (mut state, facts) = two_desired_cards();
     state.metadata.generation = Some(2);
-    state.status = Some(build_status(&state, Some(&facts), None, &AttemptPhase::Done(&[])));
+    state.status =
+        Some(build_status(&state, Some(&facts), &StatusContext::default(), &AttemptPhase::Done(&[])));
     state.metadata.generation = Some(3);
     // On a machine without cards, each card is a problem.
     let problems = plan_node(&state.spec, &HostFacts::default()).problems;
@@ -289,7 +325,8 @@ fn a_card_with_a_problem_is_never_ready() {
 #[test]
 fn a_card_that_cannot_be_read_stays_reported_with_the_reason() {
     let (mut state, mut facts) = two_desired_cards();
-    state.status = Some(build_status(&state, Some(&facts), None, &AttemptPhase::Done(&[])));
+    state.status =
+        Some(build_status(&state, Some(&facts), &StatusContext::default(), &AttemptPhase::Done(&[])));
     let lost = facts.pfs.remove(2);
     facts.unreadable.push(UnreadableCard {
         pf: lost.address,
@@ -324,7 +361,12 @@ fn a_process_condition_exists_until_it_is_removed() {
     let mut done = reported(state(3), &AttemptPhase::Done(&[]));
     let with = |done: &SriovNetworkNodeState, conditions: &ProcessConditions| {
         add_process_conditions(
-            build_status(done, Some(&HostFacts::default()), None, &AttemptPhase::Done(&[])),
+            build_status(
+                done,
+                Some(&HostFacts::default()),
+                &StatusContext::default(),
+                &AttemptPhase::Done(&[]),
+            ),
             conditions,
             Some(3),
         )
