@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod boot;
+pub(crate) mod bridges;
 pub(crate) mod crds;
 pub(crate) mod manifests;
 pub(crate) mod node;

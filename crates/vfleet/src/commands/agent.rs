@@ -14,7 +14,7 @@ use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, LockError, MachineLock, SimHost, format_error_chain};
 use vfleet_plan::NodeSettings;
 
-pub(crate) use self::settings::parse_node_addresses;
+pub(crate) use self::settings::{parse_bool, parse_node_addresses};
 use crate::{client, log, log_level, stop};
 
 /// Time that an idle thread is kept. An idle agent has one thread.
@@ -117,6 +117,8 @@ pub(crate) fn this_machine(root: &Path, settings: &NodeSettings) -> LinuxHost {
     LinuxHost::new(HostRoot::new(root))
         .with_node_addresses(settings.node_addresses.clone())
         .with_lone_vfs(settings.has_lone_vfs)
+        .with_ovsdb_socket(settings.ovsdb_socket.clone())
+        .with_ovs(settings.options.manage_bridges)
 }
 
 /// Reads the description of a simulated machine.

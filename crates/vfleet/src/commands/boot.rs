@@ -29,6 +29,8 @@ pub(crate) struct BootArguments {
 enum Phase {
     /// Before the network: configure PFs and create VFs
     Pre,
+    /// Before the network, after Open vSwitch: create its bridges
+    Bridges,
     /// After the network: bind VFs to their drivers
     Post,
 }
@@ -38,6 +40,7 @@ impl Phase {
     const fn name(self) -> &'static str {
         match self {
             Self::Pre => "pre",
+            Self::Bridges => "bridges",
             Self::Post => "post",
         }
     }
@@ -48,6 +51,7 @@ pub(crate) fn run(arguments: &BootArguments) -> anyhow::Result<()> {
     let root = &arguments.host_root;
     let phase = match arguments.phase {
         Phase::Pre => BootPhase::BeforeNetwork,
+        Phase::Bridges => BootPhase::Bridges,
         Phase::Post => BootPhase::AfterNetwork,
     };
     let holder = format!("vfleet boot --phase {}", arguments.phase.name());

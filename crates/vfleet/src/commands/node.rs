@@ -108,6 +108,13 @@ struct CommonArguments {
     format: OutputFormat,
 }
 
+impl CommonArguments {
+    fn read_policies(&self, policies: &PolicyArguments) -> anyhow::Result<PolicySource> {
+        let source = PolicySource::read(&policies.file, &policies.labels)?;
+        Ok(source.with_bridges(self.machine.options().manage_bridges))
+    }
+}
+
 /// Format of the report.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum OutputFormat {
@@ -139,8 +146,8 @@ pub(crate) fn run(arguments: &NodeArguments) -> ExitStatus {
 
 fn plan(policies: &PolicyArguments, common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     let host = common.machine.open()?;
-    let source = PolicySource::read(&policies.file, &policies.labels)?;
-    print(&actions::plan(&*host, &source)?, common.format)
+    let source = common.read_policies(policies)?;
+    print(&actions::plan(&*host, &source, common.machine.options())?, common.format)
 }
 
 fn apply(
@@ -150,9 +157,9 @@ fn apply(
     common: &CommonArguments,
 ) -> anyhow::Result<ExitStatus> {
     let (host, _lock) = common.machine.open_to_change("vfleet node apply")?;
-    let source = PolicySource::read(&policies.file, &policies.labels)?;
+    let source = common.read_policies(policies)?;
     missing_cards::wait(&*host, &source, timeout)?;
-    print(&actions::apply(&*host, &source, allowed)?, common.format)
+    print(&actions::apply(&*host, &source, common.machine.options(), allowed)?, common.format)
 }
 
 fn show(common: &CommonArguments) -> anyhow::Result<ExitStatus> {

@@ -10,6 +10,8 @@ use vfleet_agent::Mode;
 use vfleet_api::keys::agent_environment as name;
 use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions, NodeSettings};
 
+use crate::commands::bridges::BridgeArguments;
+
 /// Settings that the operator passes to its agents.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Settings (passed by the operator)")]
@@ -91,6 +93,8 @@ pub(super) struct SettingsArguments {
         value_parser = parse_seconds
     )]
     host_protection_seconds: Duration,
+    #[command(flatten)]
+    bridges: BridgeArguments,
 }
 
 impl SettingsArguments {
@@ -100,10 +104,13 @@ impl SettingsArguments {
             options: NodeOptions {
                 firmware_reset: self.mellanox_firmware_reset,
                 mellanox: !words(&self.disable_plugins).any(|vendor| vendor == "mellanox"),
+                manage_bridges: self.bridges.manage_software_bridges,
+                ovs_offload: self.bridges.enables_offload(),
             },
             one_card_at_a_time: !self.parallel_nic_config,
             has_lone_vfs: false,
             node_addresses: parse_node_addresses(&self.host_ips),
+            ovsdb_socket: self.bridges.ovsdb_socket_path.clone(),
         }
     }
 
@@ -150,7 +157,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "clap requires a Result")]
-fn parse_bool(text: &str) -> Result<bool, Infallible> {
+pub(crate) fn parse_bool(text: &str) -> Result<bool, Infallible> {
     Ok(matches!(text.trim().to_ascii_lowercase().as_str(), "true" | "1" | "yes"))
 }
 
@@ -182,7 +189,8 @@ mod tests {
     #[test]
     fn settings_are_parsed_and_invalid_values_are_ignored() {
         let defaults = settings(&[]);
-        assert_eq!(defaults.node_settings(), NodeSettings::default());
+        let options = NodeOptions { ovs_offload: true, ..NodeOptions::default() };
+        assert_eq!(defaults.node_settings(), NodeSettings { options, ..NodeSettings::default() });
         let line = ["--dev-mode=TRUE", "--parallel-nic-config=", "--host-ips=10.0.0.1, fd00::1,x,"];
         let set = settings(&line);
         assert!(set.dev_mode && set.node_settings().one_card_at_a_time);
@@ -192,7 +200,18 @@ mod tests {
         let protection_time = |text| settings(&["--host-protection-seconds", text]).protection_time();
         assert_eq!(["7", "x"].map(protection_time), [Duration::from_secs(7), DEFAULT_PROTECTION_TIME]);
         let vendors = settings(&["--disable-plugins= intel,mellanox", "--mellanox-firmware-reset=1"]);
-        assert_eq!(vendors.node_settings().options, NodeOptions { firmware_reset: true, mellanox: false });
+        assert_eq!(
+            vendors.node_settings().options,
+            NodeOptions { firmware_reset: true, mellanox: false, ..options }
+        );
+        let bridges = |line: &[&str]| settings(line).node_settings();
+        for (line, expected) in
+            [("--manage-software-bridges", true), ("--manage-software-bridges=false", false)]
+        {
+            assert_eq!(bridges(&[line]).options.manage_bridges, expected);
+        }
+        assert_eq!(bridges(&["--ovs-socket-path", "unix:///x"]).ovsdb_socket, "unix:///x");
+        assert!(!bridges(&["--cluster-type=openshift"]).options.ovs_offload);
         assert_eq!(parse_mode(&defaults.configuration_mode), Mode::Daemon);
         assert_eq!(["systemd", "x", ""].map(parse_mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
     }

@@ -5,7 +5,7 @@ use vfleet_agent::apply::{self, ApplyContext};
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::Host;
 use vfleet_plan::standalone::recorded_spec;
-use vfleet_plan::{Disruption, HostFacts, Plan, plan_node};
+use vfleet_plan::{Disruption, HostFacts, NodeOptions, Plan, plan_node_with};
 
 use super::AllowedDisruption;
 use super::exit::ExitStatus;
@@ -16,60 +16,69 @@ use super::report::Report;
 struct PlannedMachine {
     facts: HostFacts,
     spec: SriovNetworkNodeStateSpec,
+    options: NodeOptions,
     plan: Plan,
     report: Report,
 }
 
 /// Plans the steps for the policies.
-pub(super) fn plan(host: &dyn Host, source: &PolicySource) -> anyhow::Result<Report> {
-    Ok(plan_policies(host, source)?.report)
+pub(super) fn plan(host: &dyn Host, source: &PolicySource, options: NodeOptions) -> anyhow::Result<Report> {
+    Ok(plan_policies(host, source, options)?.report)
 }
 
 /// Configures the machine as the policies request.
 pub(super) fn apply(
     host: &dyn Host,
     source: &PolicySource,
+    options: NodeOptions,
     allowed: AllowedDisruption,
 ) -> anyhow::Result<Report> {
-    Ok(execute(host, plan_policies(host, source)?, allowed))
+    Ok(execute(host, plan_policies(host, source, options)?, allowed))
 }
 
 /// Resets all PFs that vfleet configured.
 pub(super) fn reset(host: &dyn Host, allowed: AllowedDisruption) -> anyhow::Result<Report> {
     let facts = host.facts().context("cannot read the machine")?;
     let spec = SriovNetworkNodeStateSpec { interfaces: Some(Vec::new()), ..Default::default() };
-    let plan = plan_node(&spec, &facts);
+    let options = NodeOptions::default();
+    let plan = plan_node_with(&spec, &facts, &options);
     let report = Report::new(&facts, &plan);
-    Ok(execute(host, PlannedMachine { facts, spec, plan, report }, allowed))
+    Ok(execute(host, PlannedMachine { facts, spec, options, plan, report }, allowed))
 }
 
 /// Reads the machine, and plans the steps to its last configuration.
 pub(super) fn show(host: &dyn Host) -> anyhow::Result<Report> {
     let facts = host.facts().context("cannot read the machine")?;
-    let plan = plan_node(&recorded_spec(&facts), &facts);
+    // Recorded bridges are part of the last configuration.
+    let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
+    let plan = plan_node_with(&recorded_spec(&facts), &facts, &options);
     let is_configured = plan.steps.is_empty() && plan.problems.is_empty() && facts.unreadable.is_empty();
     let exit = if is_configured { ExitStatus::Done } else { ExitStatus::Failed };
     Ok(Report { exit, ..Report::new(&facts, &plan) })
 }
 
-fn plan_policies(host: &dyn Host, source: &PolicySource) -> anyhow::Result<PlannedMachine> {
+fn plan_policies(
+    host: &dyn Host,
+    source: &PolicySource,
+    options: NodeOptions,
+) -> anyhow::Result<PlannedMachine> {
     let facts = host.facts().context("cannot read the machine")?;
     let evaluated = source.evaluate(&facts);
-    let plan = plan_node(&evaluated.spec, &facts);
+    let plan = plan_node_with(&evaluated.spec, &facts, &options);
     let report =
         Report::new(&facts, &plan).with_policies(evaluated.policies, evaluated.findings, evaluated.notes);
-    Ok(PlannedMachine { facts, spec: evaluated.spec, plan, report })
+    Ok(PlannedMachine { facts, spec: evaluated.spec, options, plan, report })
 }
 
 fn execute(host: &dyn Host, machine: PlannedMachine, allowed: AllowedDisruption) -> Report {
-    let PlannedMachine { facts, spec, plan, report } = machine;
+    let PlannedMachine { facts, spec, options, plan, report } = machine;
     if let Some(refusal) = refusal(&plan, allowed) {
         return report.with_refusal(refusal);
     }
     let context = ApplyContext {
         host,
         node: "this machine",
-        planner: &|facts| plan_node(&spec, facts),
+        planner: &|facts| plan_node_with(&spec, facts, &options),
         one_card_at_a_time: false,
         listener: &|_| {},
     };

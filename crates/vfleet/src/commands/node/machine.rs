@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
 use vfleet_host::{Host, HostRoot, LinuxHost, MachineLock, SimHost};
-use vfleet_plan::DEFAULT_PROTECTION_TIME;
+use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions};
 
 use crate::commands::agent::read_machine;
+use crate::commands::bridges::BridgeArguments;
 
 /// Longest time that cards may take to appear while a machine boots.
 const CARD_TIMEOUT: Duration = Duration::from_mins(1);
@@ -43,6 +44,8 @@ pub(super) struct MachineArguments {
         default_value_t = DEFAULT_PROTECTION_TIME.as_secs()
     )]
     host_protection_seconds: u64,
+    #[command(flatten)]
+    bridges: BridgeArguments,
 }
 
 /// List of addresses.
@@ -86,9 +89,20 @@ impl MachineArguments {
         if self.sim.is_some() { Duration::ZERO } else { CARD_TIMEOUT }
     }
 
+    /// Returns the options of the planner.
+    pub(super) fn options(&self) -> NodeOptions {
+        NodeOptions {
+            manage_bridges: self.bridges.manage_software_bridges,
+            ovs_offload: self.bridges.manage_software_bridges && self.bridges.enables_offload(),
+            ..NodeOptions::default()
+        }
+    }
+
     fn this_machine(&self) -> LinuxHost {
         LinuxHost::new(HostRoot::new(&self.host_root))
             .with_node_addresses(self.host_ips.0.clone())
             .with_protection(Duration::from_secs(self.host_protection_seconds))
+            .with_ovsdb_socket(self.bridges.ovsdb_socket_path.clone())
+            .with_ovs(self.bridges.manage_software_bridges)
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct PolicySource {
     labels: BTreeMap<String, String>,
     /// Notes for the user.
     notes: Vec<String>,
+    /// Software bridges are managed.
+    manage_software_bridges: bool,
 }
 
 /// Policies, evaluated for this machine.
@@ -148,6 +150,11 @@ impl PolicySource {
         }
     }
 
+    /// Returns the same policies; if `manage_software_bridges`, their bridges are created.
+    pub(super) fn with_bridges(self, manage_software_bridges: bool) -> Self {
+        Self { manage_software_bridges, ..self }
+    }
+
     /// Returns the policies whose nodeSelector matches this machine.
     pub(super) fn for_this_machine(&self) -> impl Iterator<Item = NamedPolicy<'_>> {
         let all = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec });
@@ -158,7 +165,12 @@ impl PolicySource {
     pub(super) fn evaluate(&self, facts: &HostFacts) -> EvaluatedPolicies {
         let policies: Vec<_> = self.policies.iter().map(|(name, spec)| NamedPolicy { name, spec }).collect();
         let unreadable: BTreeSet<String> = self.unreadable.keys().cloned().collect();
-        let file = PolicyFile { policies: &policies, unreadable: &unreadable, labels: &self.labels };
+        let file = PolicyFile {
+            policies: &policies,
+            unreadable: &unreadable,
+            labels: &self.labels,
+            manage_software_bridges: self.manage_software_bridges,
+        };
         let plan = plan_standalone(&file, facts);
         let mut lines = fault_lines(&plan);
         let unreadable = self.unreadable.iter();
