@@ -24,11 +24,12 @@
 //! |---|---|---|
 //! | netlink: framing, errors, end of lists (also of vDPA) | `host/src/linux/netlink/message.rs` | `netlink_reply` |
 //! | netlink: attributes | `host/src/linux/netlink/attribute.rs` | `attributes` |
-//! | rtnetlink: interfaces with VFs, routes, next hops, addresses | `host/src/linux/netlink/rtnl/` | `link`, `route`, `address`, `next_hop` |
+//! | rtnetlink: interfaces with VFs, Linux bridges and their ports, routes, next hops, addresses | `host/src/linux/netlink/rtnl/` | `link`, `route`, `address`, `next_hop` |
 //! | generic netlink: families | `host/src/linux/netlink/generic.rs` | `genl_family` |
 //! | devlink: eswitch, parameters | `host/src/linux/netlink/devlink.rs` | `devlink_eswitch`, `devlink_parameter` |
 //! | ethtool: features | `host/src/linux/netlink/ethtool.rs` | `ethtool_features` |
 //! | RDMA: mode of namespaces | `host/src/linux/netlink/rdma.rs` | `rdma_mode` |
+//! | OVSDB: framing, answers, rows, updates | `host/src/linux/ovsdb/{framing,client}.rs`, `ovs/rows.rs`, `ovs/watch/columns.rs` | `ovsdb` |
 //! | uevents | `host/src/linux/uevent.rs` | `uevent` |
 //! | words of sysfs | `host/src/linux/parse.rs` | `sysfs_word` |
 //! | cpuinfo, lockdown, lists of modules, mounts | `host/src/linux/{system,modules}.rs`, `platform/openstack.rs` | `kernel_lists` |
@@ -77,6 +78,7 @@ mod mutate;
 mod netlink;
 mod node_files;
 mod objects;
+mod ovsdb;
 mod programs;
 mod self_test;
 mod settings;

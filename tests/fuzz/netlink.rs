@@ -65,6 +65,17 @@ fn link() {
             assert!(!link.name.contains('\0') && !link.alt_names.iter().any(|name| name.contains('\0')));
             // With its header a MAC takes at least 8 bytes, and a GUID 20.
             assert!(link.vf_macs.len() * 8 + link.vf_guids.len() * 20 <= payload.len(), "{link:?}");
+            assert!(link.alias.as_ref().is_none_or(|alias| !alias.is_empty() && !alias.contains('\0')));
+            // With its header a setting takes at least 5 bytes.
+            assert!(link.port.len() * 5 <= payload.len(), "{link:?}");
+            if let Some(bridge) = &link.bridge {
+                assert_eq!((&bridge.name, &bridge.alias, bridge.mtu), (&link.name, &link.alias, link.mtu));
+            }
+        }
+        match fuzzing::bridge_event(payload) {
+            // The facts of a bridge are the same the second time. A port of an unknown bridge stays relevant.
+            Some((is_relevant, again)) => assert!(is_relevant && again == (payload.first() == Some(&7))),
+            None => assert!(fuzzing::link(payload).is_none_or(|link| link.bridge.is_none())),
         }
         check_unknown_attributes(fuzzing::link, payload)
     });

@@ -30,6 +30,22 @@ pub(super) const BOOT_LOADER_STEPS: [&str; 4] =
 /// Kinds of steps that enable and disable the units of systemd mode.
 pub(super) const UNIT_STEPS: [&str; 3] = ["InstallProgram", "EnableUnit", "DisableUnit"];
 
+/// Kinds of steps for software bridges.
+// No scenario starts an agent with them yet.
+#[cfg(test)]
+const BRIDGE_STEPS: [&str; 10] = [
+    "SetOvsBridge",
+    "RemoveOvsBridge",
+    "RemoveOvsPort",
+    "EnableOvsOffload",
+    "CreateLinuxBridge",
+    "SetLinuxBridge",
+    "AttachUplink",
+    "DetachUplink",
+    "SetBridgePort",
+    "RemoveLinuxBridge",
+];
+
 /// Kinds of steps at which no agent is killed in the lab, with the reason. Tests with `SimHost` cover all kinds.
 #[cfg(test)]
 const NOT_IN_THE_LAB: [(&str, &str); 9] = [
@@ -96,7 +112,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_step_is_listed_once() {
-        let mut listed: Vec<&str> = [&CARD_STEPS[..], &BOOT_LOADER_STEPS, &UNIT_STEPS].concat();
+        let mut listed: Vec<&str> =
+            [&CARD_STEPS[..], &BOOT_LOADER_STEPS, &UNIT_STEPS, &BRIDGE_STEPS].concat();
         listed.extend(NOT_IN_THE_LAB.map(|(kind, _)| kind));
         listed.sort_unstable();
         let mut kinds = Step::KINDS.to_vec();
