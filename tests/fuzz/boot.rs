@@ -25,7 +25,7 @@ fn boot_config() {
         let again = parse_config(&printed)
             .unwrap_or_else(|error| panic!("{error}: what we write ourselves:\n{printed}"));
         assert_eq!(again, config);
-        for phase in [BootPhase::BeforeNetwork, BootPhase::AfterNetwork] {
+        for phase in [BootPhase::BeforeNetwork, BootPhase::Bridges, BootPhase::AfterNetwork] {
             let _ = plan_phase(phase, &config, &MACHINE);
         }
         Verdict::Accepted

@@ -160,7 +160,7 @@ pub struct OvsUplinkChange {
 pub struct MapChange {
     /// Entries that the map has afterwards.
     pub set: BTreeMap<String, String>,
-    /// Keys that the map does not have afterwards.
+    /// Keys that the map does not have afterwards, unless they are in `set`.
     pub remove: BTreeSet<String>,
 }
 
@@ -168,7 +168,7 @@ impl MapChange {
     /// Returns whether `map` already has the result.
     pub fn is_done(&self, map: &BTreeMap<String, String>) -> bool {
         self.set.iter().all(|(key, value)| map.get(key) == Some(value))
-            && !self.remove.iter().any(|key| map.contains_key(key))
+            && !self.remove.iter().any(|key| map.contains_key(key) && !self.set.contains_key(key))
     }
 
     /// Returns `map` after the change.

@@ -40,8 +40,8 @@ pub(super) fn read(settings: &HostSettings, facts: &HostFacts) -> OvsFacts {
 }
 
 fn mentions_ovs(facts: &HostFacts) -> bool {
-    let is_ovs = |kind: BridgeKind| kind == BridgeKind::Ovs;
-    facts.records.iter().any(|record| record.bridge.as_ref().is_some_and(|bridge| is_ovs(bridge.kind)))
+    let mut bridges = facts.records.iter().filter_map(|record| record.bridge.as_ref());
+    bridges.any(|bridge| bridge.may_be(BridgeKind::Ovs))
         || facts.files.get(MANAGED_OVS_BRIDGES).is_some_and(|text| !matches!(text.trim(), "" | "{}" | "null"))
 }
 

@@ -125,13 +125,16 @@ pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
     let platform: Option<i64> = serde_json::from_value(take("platformType"))?;
     let vfleet = vfleet.unwrap_or_default();
     let manage_bridges: Option<bool> = serde_json::from_value(take("manageSoftwareBridges"))?;
+    let manage_bridges = manage_bridges.unwrap_or_default();
     let socket: Option<String> = serde_json::from_value(take("ovsdbSocketPath"))?;
-    let socket = socket.map(|text| socket_path(&text).to_owned()).filter(|path| !path.is_empty());
+    let socket = socket.map(|text| socket_path(&text).to_owned());
+    // As in `config_text`: the units do not use Open vSwitch without bridges.
+    let socket = socket.filter(|path| manage_bridges && !path.is_empty());
     let options = NodeOptions {
         firmware_reset: vfleet.firmware_reset,
         mellanox: vfleet.mellanox,
-        manage_bridges: manage_bridges.unwrap_or_default(),
-        ovs_offload: vfleet.ovs_offload,
+        manage_bridges,
+        ovs_offload: manage_bridges && vfleet.ovs_offload,
     };
     let settings = NodeSettings {
         options,

@@ -110,19 +110,24 @@ impl BridgeContext<'_> {
         let mut finished = recorded.filter(|_| is_left).cloned();
         let mut begun = recorded.cloned();
         if let Some(desired) = desired {
-            begun = Some(desired.begun_record(recorded));
+            let is_taken_over = ovs::is_to_be_taken_over(desired, pf, self.go_store);
+            begun = Some(desired.begun_record(recorded, is_taken_over));
             finished.clone_from(&begun);
             if !is_left {
                 let planned = match &desired.settings {
-                    DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(Vec::new()),
-                    DesiredSettings::Ovs(settings) => ovs::plan(&desired.name, settings, pf, self.go_store),
-                    DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf),
+                    DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(None),
+                    DesiredSettings::Ovs(settings) => {
+                        ovs::plan(&desired.name, settings, pf, self.go_store).map(Some)
+                    }
+                    DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf).map(Some),
                 };
                 match planned {
                     Ok(steps) => {
                         set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
-                        set_up.extend(steps);
-                        finished = Some(desired.finished_record());
+                        if let Some(steps) = steps {
+                            set_up.extend(steps);
+                            finished = Some(desired.finished_record());
+                        }
                     }
                     Err(fault) => faults.push(fault),
                 }

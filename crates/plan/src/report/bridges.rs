@@ -7,13 +7,13 @@ use vfleet_api::bridge::{
 };
 use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 
-use crate::facts::{HostFacts, LinuxBridgeFacts, OvsBridgeFacts, OvsFacts, OvsInterfaceFacts};
+use crate::facts::{HostFacts, LinuxBridgeFacts, OvsBridgeFacts, OvsFacts, OvsInterfaceFacts, Record};
 use crate::prelude::*;
 
 type Map = BTreeMap<String, String>;
 
 /// Returns the software bridges of a machine that vfleet created, without conditions. Those of Open vSwitch are reported
-/// as in `last` while its database cannot be read.
+/// as in `last` while its database cannot be read. Bridges of externally managed PFs are left out.
 pub fn bridges(facts: &HostFacts, last: Option<&Bridges>) -> Bridges {
     let ovs = match &facts.bridges.ovs {
         OvsFacts::NotRead => Vec::new(),
@@ -41,6 +41,9 @@ fn is_created(bridge: &OvsConfigExt) -> bool {
 
 fn ovs_bridge(bridge: &OvsBridgeFacts, facts: &HostFacts) -> Option<OvsConfigExt> {
     let pf: PciAddress = bridge.external_ids.get(OVS_UPLINK)?.parse().ok()?;
+    if is_handed_over(pf, facts) {
+        return None;
+    }
     let name = interface_name(pf, facts);
     let mut ports = bridge.ports.iter().filter(|port| port.name != bridge.name);
     let port = ports.find(|port| {
@@ -84,7 +87,7 @@ fn fail_mode(text: &str) -> Option<OvsFailMode> {
 }
 
 fn linux_bridge(bridge: &LinuxBridgeFacts, facts: &HostFacts) -> Option<LinuxBridgeConfigExt> {
-    let pf = bridge.marked_uplink()?;
+    let pf = bridge.marked_uplink().filter(|pf| !is_handed_over(*pf, facts))?;
     let name = interface_name(pf, facts);
     let port = bridge.ports.iter().find(|port| Some(port.name.as_str()) == name);
     let recorded = facts.record(pf).and_then(|record| record.bridge.as_ref());
@@ -111,6 +114,11 @@ fn linux_bridge(bridge: &LinuxBridgeFacts, facts: &HostFacts) -> Option<LinuxBri
         uplinks: uplink.map(|uplink| vec![uplink]),
         conditions: None,
     })
+}
+
+/// Returns whether the PF, with its bridge, belongs to an administrator since it is externally managed.
+fn is_handed_over(pf: PciAddress, facts: &HostFacts) -> bool {
+    facts.record(pf).is_some_and(Record::is_external)
 }
 
 fn interface_name(pf: PciAddress, facts: &HostFacts) -> Option<&str> {

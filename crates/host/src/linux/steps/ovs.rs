@@ -88,20 +88,19 @@ fn check_interface(interface: &OvsInterfaceFacts, attempt: &str) -> Result<(), H
     Err(HostError::OvsInterfaceFailed { attempt, interface, message: message.clone() })
 }
 
-/// Sets `other_config:hw-offload`.
+/// Sets `other_config:hw-offload`. Does not wait for ovs-vswitchd, which may not run on a node without bridges of
+/// vfleet, and reads the setting when it starts.
 pub(super) fn enable_offload(root: &HostRoot, attempt: &str) -> Result<(), HostError> {
     let mut step = OvsStep::connect(root, attempt)?;
     let rows = step.read()?;
-    if rows.database.has_offload {
-        step.wait_for_latest(&rows)?;
-    } else {
+    if !rows.database.has_offload {
         let entry = [("hw-offload".to_owned(), "true".to_owned())].into();
         let mut transaction = Transaction::new(rows.root.as_ref(), attempt);
         transaction.mutate_root([
             json!(["other_config", "delete", value::set(["hw-offload".into()])]),
             json!(["other_config", "insert", value::map(&entry)]),
         ]);
-        step.execute(transaction)?;
+        transaction.execute(&mut step.client, attempt)?;
     }
     verify(attempt, &true, &step.read()?.database.has_offload)
 }

@@ -177,6 +177,8 @@ async fn two_budgets_for_one_pod_are_both_named() {
     let mut scene = Scene::new("two").await;
     node("two-1").await;
     scene.pod("two-1", "both", json!({})).await;
+    // The API server evicts a pending pod whatever its budgets say.
+    await_condition(scene.api::<Pod>(), "both", conditions::is_pod_running()).await.unwrap();
     scene.budget("first", "both").await;
     scene.budget("second", "both").await;
     scene.evictions.start("two-1", REQUEST, Partial);

@@ -51,7 +51,10 @@ pub(crate) fn plan_store<'a>(
     facts: &HostFacts,
 ) -> Option<PlannedStep> {
     let mut entries = store.0.clone();
-    for (pf, desired, finished) in planned_bridges {
+    let is_taken_over =
+        |finished: Option<&RecordedBridge>| finished.is_some_and(|finished| finished.is_taken_over);
+    // The entry of a bridge that is not taken over yet has the keys that the Go daemon set.
+    for (pf, desired, finished) in planned_bridges.filter(|(.., finished)| !is_taken_over(*finished)) {
         let is_left = |name: &String| finished.is_some_and(|finished| finished.name == *name);
         entries.retain(|name, entry| !has_uplink(entry, pf) || is_left(name));
         if let Some(DesiredBridge { name, settings: DesiredSettings::Ovs(settings) }) = desired {

@@ -21,7 +21,7 @@ fn is_begun(bridge: &LinuxBridgeFacts) -> bool {
 
 /// Adds the steps that remove our Linux bridges of a PF other than `desired`.
 pub(super) fn plan_removal(desired: Option<&str>, pf: &BridgePf<'_>, removal: &mut Removal) {
-    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Linux);
+    let recorded = pf.recorded().filter(|recorded| recorded.may_be(BridgeKind::Linux));
     let is_recorded =
         |bridge: &LinuxBridgeFacts| recorded.is_some_and(|recorded| recorded.name == bridge.name);
     let ours = pf.facts.bridges.linux.iter().filter(|bridge| {

@@ -4,7 +4,7 @@ use vfleet_api::PciAddress;
 use vfleet_api::bridge::OvsFailMode;
 use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 
-use super::desired::OvsSettings;
+use super::desired::{DesiredBridge, OvsSettings};
 use super::ovs_keys::{FAIL_MODE, MTU_REQUEST, OvsKeys, change};
 use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink, unreadable_ovs};
 use crate::facts::{BridgeKind, OvsBridgeFacts, OvsDatabase, OvsInterfaceFacts, OvsPortFacts};
@@ -24,9 +24,21 @@ fn is_marked(external_ids: &BTreeMap<String, String>, pf: PciAddress) -> bool {
 /// Returns whether the bridge was created by vfleet, or by the Go daemon and never configured by vfleet.
 fn is_owned(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
     is_ours(bridge, pf.address)
-        || pf.recorded().is_none()
+        || may_be_taken_over(pf)
             && !bridge.external_ids.contains_key(OVS_UPLINK)
             && go_store.lists(&bridge.name, pf.address)
+}
+
+/// Returns whether a bridge of the Go daemon may be ours without our mark: vfleet has never configured one, or was
+/// interrupted before it set the mark.
+fn may_be_taken_over(pf: &BridgePf<'_>) -> bool {
+    pf.recorded().is_none_or(|recorded| recorded.is_taken_over)
+}
+
+/// Returns whether the Go daemon created the desired bridge and vfleet has not marked it yet, even if Open vSwitch
+/// cannot be read now.
+pub(super) fn is_to_be_taken_over(desired: &DesiredBridge, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
+    desired.kind() == BridgeKind::Ovs && may_be_taken_over(pf) && go_store.lists(&desired.name, pf.address)
 }
 
 /// Adds the steps that remove our Open vSwitch bridges of a PF other than `desired`, or with another datapath.
@@ -36,8 +48,8 @@ pub(super) fn plan_removal(
     go_store: &GoStore,
     removal: &mut Removal,
 ) {
-    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Ovs);
-    let listed = go_store.bridge_of(pf.address).filter(|_| pf.recorded().is_none());
+    let recorded = pf.recorded().filter(|recorded| recorded.may_be(BridgeKind::Ovs));
+    let listed = go_store.bridge_of(pf.address).filter(|_| may_be_taken_over(pf));
     let last_name = recorded.map(|recorded| recorded.name.as_str()).or(listed);
     let Some(ovs) = pf.facts.bridges.ovs.database() else {
         // A desired bridge has the same fault already.
@@ -115,7 +127,7 @@ pub(super) fn plan(
     }
     let linux = pf.facts.bridges.linux_bridge(name);
     // Our own Linux bridge of this name is removed before.
-    let removed_before = pf.recorded().is_some_and(|recorded| recorded.kind == BridgeKind::Linux);
+    let removed_before = pf.recorded().is_some_and(|recorded| recorded.may_be(BridgeKind::Linux));
     if linux.is_some() && !removed_before {
         return Err(taken(BridgeKind::Linux));
     }
@@ -167,7 +179,7 @@ fn check_attachable<'a>(
         return Err(BridgeFault::PortOfOther { bridge, other: other.name.clone(), port: port.name.clone() });
     }
     let is_our_linux_bridge = |master: &str| {
-        pf.recorded().is_some_and(|recorded| recorded.kind == BridgeKind::Linux && recorded.name == master)
+        pf.recorded().is_some_and(|recorded| recorded.may_be(BridgeKind::Linux) && recorded.name == master)
     };
     match &link.master {
         Some(master) if master.kind != "openvswitch" && !is_our_linux_bridge(&master.name) => {

@@ -6,7 +6,7 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::files::MANAGED_OVS_BRIDGES;
 use vfleet_plan::{
     BridgeKind, Disruption, EswitchMode, Fact, HostFacts, HostUse, LinuxBridgeFacts, LinuxPortFacts, Master,
-    NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan,
+    NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan, Record,
     RecordedBridge, Step, plan_before_network, plan_node_with, plan_ovs_at_boot,
 };
 
@@ -52,11 +52,33 @@ fn switch(record: Option<RecordedBridge>) -> HostFacts {
 }
 
 fn record(kind: BridgeKind) -> RecordedBridge {
-    RecordedBridge { kind, name: BRIDGE.to_owned(), port_settings: BTreeSet::new() }
+    RecordedBridge {
+        kind,
+        name: BRIDGE.to_owned(),
+        replaces: None,
+        is_taken_over: false,
+        port_settings: BTreeSet::new(),
+    }
 }
 
 fn plan(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     plan_node_with(spec, facts, &OPTIONS)
+}
+
+fn with_ovs(ovs: OvsFacts) -> vfleet_plan::BridgeFacts {
+    vfleet_plan::BridgeFacts { ovs, ..Default::default() }
+}
+
+/// Returns the records that a plan writes.
+fn records(plan: &Plan) -> impl DoubleEndedIterator<Item = &Record> {
+    plan.steps.iter().filter_map(|planned| match &planned.step {
+        Step::WriteRecord { record } => Some(record),
+        _ => None,
+    })
+}
+
+fn first_record(plan: &Plan) -> Record {
+    records(plan).next().expect("the plan writes a record").clone()
 }
 
 /// Returns the steps on bridges.
@@ -322,6 +344,57 @@ fn a_bridge_of_the_go_daemon_is_adopted_once() {
     assert_eq!(adopted.disruption(), Disruption::Pf);
     facts.records[0].bridge = Some(record(BridgeKind::Ovs));
     assert_eq!(reasons(&plan(&spec, &facts)), ["BridgeNotOurs"], "without our mark it is another one");
+}
+
+#[test]
+fn an_interrupted_adoption_is_continued_also_if_open_vswitch_does_not_run_at_first() {
+    let spec = ovs_spec("", "");
+    let mut facts = switch(None);
+    let go_entry = serde_json::to_string(&spec.bridges.as_ref().unwrap().ovs.as_ref().unwrap()[0]).unwrap();
+    facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), format!("{{\"{BRIDGE}\": {go_entry}}}"));
+    let ports = vec![port(BRIDGE), port("ens1f0")];
+    let bridge = OvsBridgeFacts { name: BRIDGE.to_owned(), ports, ..Default::default() };
+    let running = OvsFacts::Database(OvsDatabase { bridges: vec![bridge], ..OvsDatabase::default() });
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let interrupted = plan(&spec, &facts);
+    assert!(!steps(&interrupted).iter().any(|text| text.contains(MANAGED_OVS_BRIDGES)), "{interrupted:?}");
+    for first in
+        [interrupted, plan(&spec, &HostFacts { bridges: with_ovs(running.clone()), ..facts.clone() })]
+    {
+        // Killed after the step that writes the record.
+        let mut next = facts.clone();
+        next.records = vec![first_record(&first)];
+        next.bridges = with_ovs(running.clone());
+        let plan = plan(&spec, &next);
+        assert_eq!(reasons(&plan), Vec::<&str>::new());
+        assert_eq!(bridge_steps(&plan), ["configure Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0"]);
+        let last = records(&plan).last().and_then(|record| record.bridge.clone());
+        assert_eq!(last, Some(record(BridgeKind::Ovs)), "the adoption is finished");
+    }
+}
+
+#[test]
+fn the_record_mentions_a_replaced_bridge_until_it_is_removed() {
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    database(&mut facts).bridges[0].ports.push(port("pod1"));
+    let change = plan(&linux_spec("", ""), &facts);
+    let begun = first_record(&change);
+    let bridge = begun.bridge.clone().unwrap();
+    assert_eq!((bridge.kind, bridge.replaces), (BridgeKind::Linux, Some(BridgeKind::Ovs)));
+    // The gate is switched off afterwards, while Open vSwitch does not run.
+    let mut off = HostFacts { records: vec![begun], ..facts };
+    off.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let gate_off = NodeOptions { manage_bridges: false, ..OPTIONS };
+    assert_eq!(reasons(&plan_node_with(&linux_spec("", ""), &off, &gate_off)), ["OvsNotRunning"]);
+}
+
+#[test]
+fn a_key_of_the_policy_with_the_name_of_our_mark_is_ignored() {
+    let mut facts = with_ovs_bridge(&ovs_spec("externalIDs: {vfleet.io/uplink: x}", ""));
+    let spec = ovs_spec("", "");
+    let changed = plan(&spec, &facts);
+    apply(&mut facts, &changed);
+    assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
 }
 
 #[test]

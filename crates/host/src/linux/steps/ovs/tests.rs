@@ -150,7 +150,7 @@ fn refusals_name_the_bridge_or_the_interface() {
     switch.vsctl(&["add-br", BRIDGE, "--", "set", "Bridge", BRIDGE, "datapath_type=dummy"]);
     let theirs = found(root);
     let (foreign, text) = reason(root, &set_step(change(), None));
-    assert!(foreign == "ForeignBridge" && text.contains(BRIDGE), "{text}");
+    assert!(foreign == "BridgeNotOurs" && text.contains(BRIDGE), "{text}");
     assert_eq!(found(root), theirs);
     switch.vsctl(&["del-br", BRIDGE]);
 
@@ -163,7 +163,7 @@ fn refusals_name_the_bridge_or_the_interface() {
     let mut unknown = change();
     unknown.uplink.type_ = "dpdkx".to_owned();
     let (failed, text) = reason(root, &set_step(unknown, None));
-    assert!(failed == "OvsInterfaceFailed" && text.contains("p0") && text.contains("dpdkx"), "{text}");
+    assert!(failed == "UplinkFailed" && text.contains("p0") && text.contains("dpdkx"), "{text}");
     // The type is corrected in place.
     execute(root, &set_step(change(), found(root))).unwrap();
 }
@@ -174,8 +174,8 @@ fn a_dead_open_vswitch_is_an_error_and_the_step_can_be_repeated() {
     let (patient, root) = (switch.root().clone(), switch.impatient_root());
     let step = set_step(change(), None);
     switch.signal_switch(Signal::SIGSTOP);
-    assert_eq!(reason(&root, &step).0, "OvsNotApplied");
-    assert_eq!(reason(&root, &step).0, "OvsNotApplied", "the change is there, but not applied");
+    assert_eq!(reason(&root, &step).0, "OvsNotFollowing");
+    assert_eq!(reason(&root, &step).0, "OvsNotFollowing", "the change is there, but not applied");
     switch.signal_switch(Signal::SIGCONT);
     execute(&patient, &step).unwrap();
 
@@ -184,18 +184,21 @@ fn a_dead_open_vswitch_is_an_error_and_the_step_can_be_repeated() {
     switch.signal_server(Signal::SIGCONT);
     execute(&patient, &step).unwrap();
 
+    // Without ovs-vswitchd the setting is only stored.
+    switch.kill_switch();
+    execute(&patient, &Step::EnableOvsOffload).unwrap();
+
     switch.kill_server();
     assert_eq!(reason(&root, &step).0, "OvsUnreachable");
     std::fs::remove_file(switch.socket()).unwrap();
     assert_eq!(reason(&root, &step).0, "OvsNotRunning");
 
     // The emptied database has no root row.
-    switch.kill_switch();
     switch.create_database();
     switch.start_server();
     assert_eq!(found(&patient), None);
     let (not_applied, _) = reason(&root, &step);
-    assert_eq!(not_applied, "OvsNotApplied");
+    assert_eq!(not_applied, "OvsNotFollowing");
     switch.start_switch();
     execute(&patient, &step).unwrap();
     assert_eq!(switch.vsctl(&["list-ports", BRIDGE]), "p0");
