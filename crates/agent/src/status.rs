@@ -88,15 +88,19 @@ pub(crate) fn build_status(
     let conditions = old.and_then(|old| old.conditions.as_deref()).unwrap_or_default();
     let last_reported = old.and_then(|old| old.interfaces.as_deref()).unwrap_or_default();
     let report_context = ReportContext { last_reported, nic_ids: context.nic_filter };
+    let bridges = match facts {
+        Some(facts) => bridges::build_bridges(facts, context, state, phase),
+        None => old.and_then(|old| old.bridges.clone()),
+    };
     SriovNetworkNodeStateStatus {
         // The last report stays while the machine cannot be read.
         interfaces: facts
-            .map(|facts| devices::build_interfaces(facts, &report_context, context, state, phase))
+            .map(|facts| {
+                let offered = bridges::offered_without_bridge(facts, bridges.as_ref(), context, state);
+                devices::build_interfaces(facts, &report_context, &offered, state, phase)
+            })
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
-        bridges: match facts {
-            Some(facts) => bridges::build_bridges(facts, context, state, phase),
-            None => old.and_then(|old| old.bridges.clone()),
-        },
+        bridges,
         system: match facts {
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
             None => old.and_then(|old| old.system.clone()),

@@ -29,8 +29,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     .collect()
 }
 
-/// Adjusts what the derive macro cannot express: no field is nullable, conditions are a map by type, and a kind whose
-/// spec has no required field may omit its spec, as in the Go API.
+/// Adjusts what the derive macro cannot express: no field is nullable, conditions are a map by type and only in the
+/// status, and a kind whose spec has no required field may omit its spec, as in the Go API.
 fn adjust_schema(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(CustomResourceValidation { open_api_v3_schema: Some(root) }) = &mut version.schema {
@@ -38,6 +38,7 @@ fn adjust_schema(mut crd: CustomResourceDefinition) -> CustomResourceDefinition 
                 forbid_null(schema);
                 make_conditions_a_map(schema);
             });
+            remove_conditions_from_spec(root);
             allow_empty_spec(root);
         }
     }
@@ -57,6 +58,15 @@ fn make_conditions_a_map(schema: &mut JSONSchemaProps) {
     if let Some(conditions) = conditions {
         conditions.x_kubernetes_list_type = Some("map".to_owned());
         conditions.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
+    }
+}
+
+/// Removes the conditions of types that spec and status share.
+fn remove_conditions_from_spec(root: &mut JSONSchemaProps) {
+    if let Some(spec) = root.properties.as_mut().and_then(|properties| properties.get_mut("spec")) {
+        visit(spec, &mut |schema| {
+            schema.properties.as_mut().and_then(|properties| properties.remove("conditions"));
+        });
     }
 }
 

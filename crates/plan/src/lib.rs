@@ -91,7 +91,7 @@ pub use go_plugin_restart::{PluginAction, PluginPod, blocks_plugin_start, plugin
 pub use guids::{GuidDemand, GuidFileError, GuidSource};
 pub use node::{
     BridgeFault, Cause, NodeOptions, Problem, needs_ovs, node_warnings, plan_before_network, plan_node,
-    plan_node_with, plan_ovs_at_boot,
+    plan_node_with, plan_ovs_at_boot, verified_bridges,
 };
 pub use node_state::{
     NodeStateAction, NodeStateFacts, NodeStateUpdate, retire_node_state, update_node_state,

@@ -12,7 +12,7 @@ pub enum Failure {
     #[error("{0}")]
     Problem(Problem),
     /// A step failed.
-    #[error("cannot {step}: {}", format_error_chain(.source))]
+    #[error("{}", failed_step(.step, .source))]
     Step {
         /// Part of the machine that the step changes.
         target: Target,
@@ -41,6 +41,12 @@ pub enum Failure {
     /// The external drainer cannot be notified that the drain is over.
     #[error("{0}")]
     DrainerNotNotified(String),
+}
+
+/// Returns the text of a failed step. Errors of some steps begin with it.
+fn failed_step(step: &str, source: &HostError) -> String {
+    let (failed, error) = (format!("cannot {step}"), format_error_chain(source));
+    if error.starts_with(&failed) { error } else { format!("{failed}: {error}") }
 }
 
 impl Failure {

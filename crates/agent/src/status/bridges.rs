@@ -7,14 +7,14 @@ use vfleet_api::bridge::{Bridges, LinuxBridgeConfigExt, OvsConfigExt};
 use vfleet_api::conditions::{ConditionUpdate, READY, update_conditions};
 use vfleet_api::meta::Condition;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
-use vfleet_plan::{Cause, HostFacts, Target, report};
+use vfleet_plan::{BridgeFault, Cause, HostFacts, Problem, Target, report, verified_bridges};
 
 use super::devices::{progress_condition, waiting_condition};
 use super::{AttemptPhase, RECONCILED, StatusContext, join_failures};
 use crate::apply::Failure;
 
 /// Identity of a bridge in the status: whether it is an Open vSwitch bridge, and its name.
-pub(super) type BridgeKey = (bool, String);
+type BridgeKey = (bool, String);
 
 /// Returns the bridges that vfleet created and those that the spec requests, each with the condition `Ready`. While
 /// steps are being executed, bridges of PFs without steps and without problems keep their conditions.
@@ -28,6 +28,7 @@ pub(super) fn build_bridges(
     let found = report::bridges(facts, last);
     let found_keys: BTreeSet<_> = entries(Some(&found)).map(|entry| entry.key()).collect();
     let desired = if context.manages_bridges { desired_bridges(state) } else { BTreeMap::new() };
+    let verified = verified_bridges(&state.spec, facts);
     let previous: BTreeMap<_, _> = entries(last).map(|entry| (entry.key(), entry)).collect();
     let conditions = |key: &BridgeKey, uplink: Option<PciAddress>| {
         let last = previous.get(key);
@@ -35,8 +36,8 @@ pub(super) fn build_bridges(
         let report = BridgeReport {
             name: &key.1,
             pf,
-            is_found: found_keys.contains(key),
             is_desired: desired.contains_key(key),
+            is_verified: found_keys.contains(key) && pf.is_some_and(|pf| verified.contains(&pf)),
         };
         let last = last.and_then(BridgeEntry::conditions).unwrap_or_default();
         match report.condition(phase) {
@@ -76,11 +77,38 @@ pub(super) fn build_bridges(
 }
 
 /// Returns the bridges that the spec requests, with their PFs.
-pub(super) fn desired_bridges(state: &SriovNetworkNodeState) -> BTreeMap<BridgeKey, PciAddress> {
+fn desired_bridges(state: &SriovNetworkNodeState) -> BTreeMap<BridgeKey, PciAddress> {
     entries(state.spec.bridges.as_ref())
         .filter_map(|entry| Some((entry.key(), entry.uplink()?)))
         .filter(|(_, pf)| !is_external(state, *pf))
         .collect()
+}
+
+/// Returns a warning for each PF whose VFs the Go device plugin offers although the desired bridge is not ready.
+pub(super) fn offered_without_bridge(
+    facts: &HostFacts,
+    bridges: Option<&Bridges>,
+    context: &StatusContext<'_>,
+    state: &SriovNetworkNodeState,
+) -> Vec<Problem> {
+    if !context.has_go_plugin || !context.manages_bridges {
+        return Vec::new();
+    }
+    let is_ready = |entry: &BridgeEntry<'_>| {
+        let mut conditions = entry.conditions().unwrap_or_default().iter();
+        conditions.any(|condition| condition.type_ == READY && condition.status == "True")
+    };
+    let ready: BTreeSet<_> = entries(bridges).filter(is_ready).map(|entry| entry.key()).collect();
+    let is_offered = |pf| facts.pf(pf).is_some_and(|pf| !pf.vfs.is_empty());
+    let offered =
+        desired_bridges(state).into_iter().filter(|(key, pf)| !ready.contains(key) && is_offered(*pf));
+    let to_warning = |((_, bridge), pf)| Problem {
+        pf: Some(pf),
+        name: facts.pf(pf).and_then(|pf| Some(pf.link.as_ref()?.name.clone())),
+        policies: Vec::new(),
+        cause: Cause::from(BridgeFault::OfferedAnyway { bridge }),
+    };
+    offered.map(to_warning).collect()
 }
 
 /// Bridge of a node state.
@@ -132,8 +160,8 @@ fn is_external(state: &SriovNetworkNodeState, pf: PciAddress) -> bool {
 struct BridgeReport<'a> {
     name: &'a str,
     pf: Option<PciAddress>,
-    is_found: bool,
     is_desired: bool,
+    is_verified: bool,
 }
 
 impl BridgeReport<'_> {
@@ -159,14 +187,14 @@ impl BridgeReport<'_> {
         if let Some(condition) = join(of_bridge) {
             return condition;
         }
-        if self.is_found && self.is_desired {
+        if self.is_verified && self.is_desired {
             let message = format!("bridge {name} is configured, with PF {pf} as its uplink");
             return ConditionUpdate { type_: READY, status: true, reason: RECONCILED, message };
         }
         let of_pf = failures.iter().filter(|failure| failure.pf().is_none() || failure.pf() == self.pf);
         join(of_pf.collect()).unwrap_or_else(|| {
             if self.is_desired {
-                not_ready("NotCreated", format!("bridge {name} of PF {pf} is not created yet"))
+                not_ready("NotConfigured", format!("bridge {name} of PF {pf} is not configured yet"))
             } else {
                 not_ready("NotDesired", format!("no policy requests bridge {name} of PF {pf} anymore"))
             }

@@ -6,19 +6,19 @@ use vfleet_api::meta::Condition;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
 use vfleet_plan::report::ReportContext;
-use vfleet_plan::{BridgeFault, Cause, HostFacts, Problem, UnreadableCard, node_warnings, report};
+use vfleet_plan::{HostFacts, Problem, UnreadableCard, node_warnings, report};
 
-use super::{AttemptPhase, EXECUTING, RECONCILED, StatusContext, WAITING_FOR_DRAIN, bridges, join_failures};
+use super::{AttemptPhase, EXECUTING, RECONCILED, WAITING_FOR_DRAIN, join_failures};
 use crate::apply::Failure;
 use crate::progress::PfProgress;
 
 /// Returns the reported cards, with conditions on those that the spec configures or that cannot be read. While steps
 /// are being executed, cards without steps and without problems keep their conditions. A warning exists as long as its
-/// cause.
+/// cause; `warnings_of_bridges` has those of bridges.
 pub(super) fn build_interfaces(
     facts: &HostFacts,
     report_context: &ReportContext<'_>,
-    context: &StatusContext<'_>,
+    warnings_of_bridges: &[Problem],
     state: &SriovNetworkNodeState,
     phase: &AttemptPhase<'_>,
 ) -> Vec<InterfaceExt> {
@@ -27,7 +27,11 @@ pub(super) fn build_interfaces(
         entries.any(|entry| entry.pci_address.value() == Ok(&pf))
     };
     let warnings = match phase {
-        AttemptPhase::Done(failures) => find_warnings(failures, context, state, facts),
+        AttemptPhase::Done(_) => {
+            let mut warnings = node_warnings(&state.spec, facts);
+            warnings.extend_from_slice(warnings_of_bridges);
+            warnings
+        }
         AttemptPhase::PlatformUnknown(_)
         | AttemptPhase::NotPlanned
         | AttemptPhase::Waiting { .. }
@@ -100,30 +104,6 @@ pub(super) fn progress_condition(progress: &PfProgress) -> ConditionUpdate {
 
 fn unreadable_condition(card: &UnreadableCard) -> ConditionUpdate {
     ConditionUpdate { type_: READY, status: false, reason: card.reason, message: card.error.clone() }
-}
-
-/// Returns deviations from the spec that are no failures of the cards.
-fn find_warnings(
-    failures: &[Failure],
-    context: &StatusContext<'_>,
-    state: &SriovNetworkNodeState,
-    facts: &HostFacts,
-) -> Vec<Problem> {
-    let mut warnings = node_warnings(&state.spec, facts);
-    if context.has_go_plugin && context.manages_bridges {
-        let desired = bridges::desired_bridges(state);
-        let offered = desired.into_iter().filter(|(_, pf)| {
-            let has_vfs = facts.pf(*pf).is_some_and(|pf| !pf.vfs.is_empty());
-            has_vfs && failures.iter().any(|failure| failure.pf() == Some(*pf))
-        });
-        warnings.extend(offered.map(|((_, bridge), pf)| Problem {
-            pf: Some(pf),
-            name: facts.pf(pf).and_then(|pf| Some(pf.link.as_ref()?.name.clone())),
-            policies: Vec::new(),
-            cause: Cause::from(BridgeFault::OfferedAnyway { bridge }),
-        }));
-    }
-    warnings
 }
 
 fn warning_condition(pf: PciAddress, warnings: &[Problem]) -> Option<ConditionUpdate> {

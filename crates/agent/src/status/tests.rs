@@ -195,7 +195,7 @@ fn ready_conditions(
     let cards = devices::build_interfaces(
         facts,
         &ReportContext { last_reported: &last, nic_ids: None },
-        &StatusContext::default(),
+        &[],
         state,
         phase,
     );

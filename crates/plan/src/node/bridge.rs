@@ -26,7 +26,7 @@ use super::protection::HostProtection;
 use super::udev;
 use crate::facts::{BridgeKind, HostFacts, LinkFacts, OvsFacts, PfFacts, Record, RecordedBridge};
 use crate::prelude::*;
-use crate::step::PlannedStep;
+use crate::step::{PlannedStep, Target};
 
 /// Bridges that can be changed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,14 @@ pub(super) struct BridgeSteps {
     pub(super) finished: Option<RecordedBridge>,
     /// Causes that prevent the desired state of the bridge.
     pub(super) causes: Vec<Cause>,
+}
+
+impl BridgeSteps {
+    /// Returns whether no bridge has to be changed, and nothing prevents the desired state. Files do not matter.
+    pub(super) fn is_verified(&self) -> bool {
+        let is_of_bridge = |planned: &PlannedStep| matches!(planned.step.target(), Target::Bridge(_));
+        self.causes.is_empty() && !self.remove.iter().chain(&self.set_up).any(is_of_bridge)
+    }
 }
 
 /// Result of planning the removal of existing bridges.

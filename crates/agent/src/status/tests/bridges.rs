@@ -34,13 +34,16 @@ fn facts(bridges: Vec<OvsBridgeFacts>) -> HostFacts {
 fn our_bridge() -> OvsBridgeFacts {
     let interface = card(PF).link.unwrap().name;
     let member = OvsInterfaceFacts { name: interface.clone(), mtu_request: Some(9000), ..Default::default() };
-    let port = OvsPortFacts { name: interface, interfaces: vec![member], ..Default::default() };
+    let mark = [("vfleet.io/uplink".to_owned(), PF.to_owned())].into();
+    let uplink =
+        OvsPortFacts { name: interface, interfaces: vec![member], external_ids: mark, ..Default::default() };
+    let internal = OvsPortFacts { name: BRIDGE.to_owned(), ..Default::default() };
     let ids = [("vfleet.io/uplink", PF), ("vfleet.io/keys", "{}"), ("owner", "net")];
     OvsBridgeFacts {
         name: BRIDGE.to_owned(),
         fail_mode: Some("secure".to_owned()),
         external_ids: ids.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        ports: vec![port],
+        ports: vec![uplink, internal],
         ..Default::default()
     }
 }
@@ -95,7 +98,22 @@ fn a_missing_bridge_is_reported_with_its_cause() {
     assert_eq!((status.as_str(), reason.as_str()), ("False", "OvsNotRunning"));
     assert!(message.contains(BRIDGE) && message.contains("db.sock"), "{message}");
     let missing = bridges_of(&desired(), &facts(Vec::new()), &CONTEXT, &AttemptPhase::Done(&[]));
-    assert_eq!(ready(missing).1, "NotCreated");
+    assert_eq!(ready(missing).1, "NotConfigured");
+}
+
+#[test]
+fn a_bridge_without_its_uplink_is_not_ready_although_its_pf_failed_for_another_reason() {
+    let mut bridge = our_bridge();
+    bridge.ports.remove(0);
+    let failures = [Failure::Step {
+        target: vfleet_plan::Target::Pf(PF.parse().unwrap()),
+        step: "set it up".to_owned(),
+        source: HostError::NoInterface { device: PF.to_owned() },
+    }];
+    let found = bridges_of(&desired(), &facts(vec![bridge]), &CONTEXT, &AttemptPhase::Done(&failures));
+    assert_eq!(ready(found).0, "False");
+    let found = bridges_of(&desired(), &facts(vec![our_bridge()]), &CONTEXT, &AttemptPhase::Done(&failures));
+    assert_eq!(ready(found).0, "True", "the bridge itself is verified");
 }
 
 #[test]
