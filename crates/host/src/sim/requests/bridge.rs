@@ -171,8 +171,8 @@ impl Kernel {
             return Err(refuse(ENETDOWN));
         }
         let is_on = |setting: &str| changed.get(setting).is_some_and(|value| value == "on");
-        if is_on("mab") && !is_on("locked") {
-            let message = Some("Bridge port must be locked when MAB is enabled");
+        if is_on("mab") && !(is_on("locked") && is_on("learning")) {
+            let message = Some("Bridge port must be locked and have learning enabled when MAB is enabled");
             return Err(Refusal { errno: EINVAL, message });
         }
         // Without a spanning tree protocol no port is blocked.
