@@ -2,6 +2,7 @@
 
 mod autoprobe;
 mod bind;
+mod bridge_plans;
 mod bridge_ports;
 mod bridge_watch;
 mod discovery;
@@ -103,6 +104,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         plans::CASES,
         eswitch::CASES,
         eswitch_plans::CASES,
+        bridge_plans::CASES,
         vdpa::CASES,
         guids::CASES,
         firmware::CASES,

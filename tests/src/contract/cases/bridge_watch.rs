@@ -20,12 +20,14 @@ cases! {
     statistics_of_ovs_are_no_notification: NoVfs,
 }
 
-/// Time without a notification after which none is expected.
-const QUIET: Duration = Duration::from_millis(700);
+/// Returns the time without a notification after which no other is expected.
+fn quiet_time(testbed: &dyn TestBed) -> Duration {
+    Duration::from_millis(if testbed.is_fast() { 1 } else { 400 })
+}
 
 /// Waits until no notification arrives for a while.
-fn wait_for_quiet(notifications: &Receiver<()>) {
-    while notifications.recv_timeout(QUIET).is_ok() {}
+fn wait_for_quiet(testbed: &dyn TestBed, notifications: &Receiver<()>) {
+    while notifications.recv_timeout(quiet_time(testbed)).is_ok() {}
 }
 
 fn notifies_when_others_change_our_linux_bridge(testbed: &dyn TestBed) -> CaseResult {
@@ -33,7 +35,7 @@ fn notifies_when_others_change_our_linux_bridge(testbed: &dyn TestBed) -> CaseRe
     let (_watch, notifications) = watch(testbed)?;
     let (admin, pf) = (testbed.admin(), testbed.pf());
     let expect = |what: &str, change: &dyn Fn() -> CaseResult| {
-        wait_for_quiet(&notifications);
+        wait_for_quiet(testbed, &notifications);
         expect_notification(testbed, &notifications, what, change)
     };
     expect("a port setting", &|| admin.set_port_setting(BRIDGE, pf, "learning", "off"))?;
@@ -46,7 +48,7 @@ fn notifies_when_others_change_our_linux_bridge(testbed: &dyn TestBed) -> CaseRe
 fn notifies_when_others_create_and_remove_linux_bridges(testbed: &dyn TestBed) -> CaseResult {
     let (_watch, notifications) = watch(testbed)?;
     expect_notification(testbed, &notifications, "a bridge", || testbed.admin().add_bridge(FOREIGN))?;
-    wait_for_quiet(&notifications);
+    wait_for_quiet(testbed, &notifications);
     expect_notification(testbed, &notifications, "no bridge", || testbed.admin().remove_bridge(FOREIGN))
 }
 
@@ -56,7 +58,7 @@ fn notifies_when_others_change_our_ovs_bridge(testbed: &dyn TestBed) -> CaseResu
     let (_watch, notifications) = watch(testbed)?;
     let admin = testbed.admin();
     let expect = |what: &str, change: &dyn Fn() -> CaseResult| {
-        wait_for_quiet(&notifications);
+        wait_for_quiet(testbed, &notifications);
         expect_notification(testbed, &notifications, what, change)
     };
     expect("a key of the bridge", &|| {
@@ -74,9 +76,9 @@ fn notifies_when_others_change_our_ovs_bridge(testbed: &dyn TestBed) -> CaseResu
 fn notifies_when_ovs_restarts(testbed: &dyn TestBed) -> CaseResult {
     create_ovs_bridge(testbed)?;
     let (_watch, notifications) = watch(testbed)?;
-    wait_for_quiet(&notifications);
+    wait_for_quiet(testbed, &notifications);
     expect_notification(testbed, &notifications, "a restart", || testbed.admin().restart_ovs())?;
-    wait_for_quiet(&notifications);
+    wait_for_quiet(testbed, &notifications);
     // The watch has a connection to the new server.
     expect_notification(testbed, &notifications, "a key after the restart", || {
         testbed.admin().set_ovs_entry(OvsTable::Bridge, BRIDGE, "external_ids", "foreign", "new")
@@ -88,11 +90,11 @@ fn statistics_of_ovs_are_no_notification(testbed: &dyn TestBed) -> CaseResult {
     create_ovs_bridge(testbed)?;
     let interface = interface_name(testbed)?;
     let (_watch, notifications) = watch(testbed)?;
-    wait_for_quiet(&notifications);
+    wait_for_quiet(testbed, &notifications);
     for packets in [1, 2] {
         testbed.admin().set_ovs_statistics(&interface, packets)?;
     }
-    ensure(notifications.recv_timeout(QUIET).is_err(), "statistics caused a notification")?;
+    ensure(notifications.recv_timeout(2 * quiet_time(testbed)).is_err(), "statistics caused a notification")?;
     expect_notification(testbed, &notifications, "a key", || {
         testbed.admin().set_ovs_entry(OvsTable::Bridge, BRIDGE, "external_ids", "foreign", "new")
     })

@@ -8,7 +8,7 @@ use vfleet_api::PciAddress;
 use vfleet_plan::{OvsBridgeFacts, OvsDatabase, OvsInterfaceFacts, OvsPortFacts};
 
 use super::administrator::{LinuxAdministrator, interface};
-use super::tools::{failed, run};
+use super::tools::{failed, read, run};
 use crate::contract::bridges::{OvsAdministrator, OvsTable};
 use crate::contract::testbed::{CaseError, CaseResult};
 
@@ -28,9 +28,8 @@ impl OvsAdministrator for LinuxAdministrator {
         if Path::new(SERVER_SOCKET).exists() && Path::new(SWITCH_PID).exists() {
             return Ok(());
         }
-        // systemd refuses more than five starts in ten seconds.
-        run("systemctl", &["reset-failed", SERVICE, SERVER, SWITCH]).ok();
-        run("systemctl", &["start", SERVICE]).map(drop)
+        allow_start();
+        run("systemctl", &["start", SERVER, SWITCH, SERVICE]).map(drop)
     }
 
     fn stop_ovs(&self) -> CaseResult {
@@ -41,11 +40,14 @@ impl OvsAdministrator for LinuxAdministrator {
     }
 
     fn stop_ovs_switch(&self) -> CaseResult {
-        run("systemctl", &["stop", SWITCH]).map(drop)
+        let pid = read(Path::new(SWITCH_PID))?;
+        // A stop by systemd would stop ovsdb-server as well.
+        run("ovs-appctl", &["exit"])?;
+        run("timeout", &["30", "tail", "--follow", &format!("--pid={pid}"), "/dev/null"]).map(drop)
     }
 
     fn restart_ovs(&self) -> CaseResult {
-        run("systemctl", &["reset-failed", SERVICE, SERVER, SWITCH]).ok();
+        allow_start();
         run("systemctl", &["restart", SERVER, SWITCH]).map(drop)
     }
 
@@ -88,6 +90,12 @@ impl OvsAdministrator for LinuxAdministrator {
         let entry = format!("statistics:tx_packets={packets}");
         run("ovs-vsctl", &["--no-wait", "set", "Interface", interface, &entry]).map(drop)
     }
+}
+
+/// Lets systemd start the daemons. It refuses more than five starts in ten seconds.
+fn allow_start() {
+    // Fails for units that were never started.
+    let _ = run("systemctl", &["reset-failed", SERVICE, SERVER, SWITCH]);
 }
 
 /// Runs `ovs-vsctl`, which waits until ovs-vswitchd has applied the change.
