@@ -1,4 +1,6 @@
 //! Whole plans with software bridges: creation, change in place, repair and reset.
+//!
+//! Bridges do not depend on the eswitch mode, which takes long to change: one plan changes both.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +9,6 @@ use vfleet_api::bridge::{
     BridgeVlanProtocol, Bridges, LinuxBridgeConfigExt, LinuxBridgeSettings, LinuxBridgeUplinkConfigExt,
     OvsBridgeConfig, OvsConfigExt, OvsInterfaceConfig, OvsUplinkConfigExt,
 };
-use vfleet_api::node_state::Interface;
 use vfleet_plan::files::UDEV_RULES;
 use vfleet_plan::{BridgeKind, HostFacts, NodeOptions, OvsBridgeFacts, Plan, plan_node_with};
 
@@ -23,20 +24,19 @@ use crate::contract::specs::{group, spec, with_groups};
 use crate::contract::testbed::{CaseResult, TestBed};
 
 cases! {
-    a_plan_creates_changes_repairs_and_removes_a_linux_bridge: EswitchAnyTime,
+    a_plan_creates_changes_repairs_and_removes_a_linux_bridge: VfsCreatedUp,
     a_plan_creates_changes_repairs_and_removes_an_ovs_bridge: EswitchAnyTime,
-    a_plan_replaces_a_linux_bridge_by_an_ovs_bridge: EswitchAnyTime,
-    a_plan_leaves_a_foreign_bridge_of_the_same_name_alone: EswitchAnyTime,
+    a_plan_replaces_a_linux_bridge_by_an_ovs_bridge: VfsCreatedUp,
+    a_plan_leaves_a_foreign_bridge_of_the_same_name_alone: VfsCreatedUp,
 }
 
 const OPTIONS: NodeOptions =
     NodeOptions { firmware_reset: false, mellanox: true, manage_bridges: true, ovs_offload: true };
 
-/// Returns a desired state in switchdev mode with these bridges.
+/// Returns a desired state with these bridges.
 fn with_bridges(testbed: &dyn TestBed, bridges: Option<Bridges>) -> SriovNetworkNodeStateSpec {
     let groups = vec![group("netdevice", (0, INITIAL_VFS - 1), None)];
     let interface = with_groups(testbed.pf(), INITIAL_VFS.into(), None, groups);
-    let interface = Interface { e_switch_mode: Some("switchdev".to_owned()), ..interface };
     SriovNetworkNodeStateSpec { bridges, ..spec(vec![interface]) }
 }
 
@@ -74,6 +74,13 @@ fn ovs(testbed: &dyn TestBed, external_ids: &[(&str, &str)], mtu: Option<i64>) -
         conditions: None,
     };
     with_bridges(testbed, Some(Bridges { ovs: Some(vec![bridge]), linux: None }))
+}
+
+fn switchdev(mut desired: SriovNetworkNodeStateSpec) -> SriovNetworkNodeStateSpec {
+    for interface in desired.interfaces.iter_mut().flatten() {
+        interface.e_switch_mode = Some("switchdev".to_owned());
+    }
+    desired
 }
 
 fn plan(desired: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
@@ -149,7 +156,8 @@ fn entries(bridge: &OvsBridgeFacts) -> BTreeMap<String, String> {
 fn a_plan_creates_changes_repairs_and_removes_an_ovs_bridge(testbed: &dyn TestBed) -> CaseResult {
     testbed.admin().start_ovs()?;
     testbed.admin().add_ovs_bridge(FOREIGN)?;
-    apply(testbed, &ovs(testbed, &[("tenant", "blue"), ("zone", "one")], Some(2000)))?;
+    let desired = ovs(testbed, &[("tenant", "blue"), ("zone", "one")], Some(2000));
+    apply(testbed, &switchdev(desired))?;
     let created = compare_ovs_bridge(testbed)?;
     expect_eq("the entries", &entries(&created), &to_map(&[("tenant", "blue"), ("zone", "one")]))?;
     expect_master(testbed, Some("ovs-system"))?;
@@ -157,7 +165,7 @@ fn a_plan_creates_changes_repairs_and_removes_an_ovs_bridge(testbed: &dyn TestBe
     ensure(compare_ovs(testbed)?.has_offload, "hardware offload is not enabled")?;
 
     testbed.admin().set_ovs_entry(OvsTable::Bridge, BRIDGE, "external_ids", "foreign", "kept")?;
-    let changed = ovs(testbed, &[("tenant", "green")], None);
+    let changed = switchdev(ovs(testbed, &[("tenant", "green")], None));
     apply(testbed, &changed)?;
     let bridge = compare_ovs_bridge(testbed)?;
     expect_eq("the entries", &entries(&bridge), &to_map(&[("foreign", "kept"), ("tenant", "green")]))?;

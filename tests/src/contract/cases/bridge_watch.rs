@@ -7,9 +7,10 @@ use super::cases;
 use super::watch::{expect_notification, watch};
 use crate::contract::bridges::OvsTable;
 use crate::contract::check::bridges::{
-    BRIDGE, FOREIGN, compare_ovs_bridge, create_linux_bridge, create_ovs_bridge, interface_name,
+    BRIDGE, FOREIGN, compare_ovs_bridge, create_linux_bridge, create_ovs_bridge, expect_master,
+    interface_name,
 };
-use crate::contract::check::ensure;
+use crate::contract::check::{ensure, expect_eq};
 use crate::contract::testbed::{CaseResult, TestBed};
 
 cases! {
@@ -74,16 +75,17 @@ fn notifies_when_others_change_our_ovs_bridge(testbed: &dyn TestBed) -> CaseResu
 }
 
 fn notifies_when_ovs_restarts(testbed: &dyn TestBed) -> CaseResult {
-    create_ovs_bridge(testbed)?;
+    let (_, created) = create_ovs_bridge(testbed)?;
     let (_watch, notifications) = watch(testbed)?;
     wait_for_quiet(testbed, &notifications);
     expect_notification(testbed, &notifications, "a restart", || testbed.admin().restart_ovs())?;
     wait_for_quiet(testbed, &notifications);
-    // The watch has a connection to the new server.
+    // The rows are on a disk, and the watch has a connection to the new server.
+    expect_eq("the bridge", &compare_ovs_bridge(testbed)?, &created)?;
+    expect_master(testbed, Some("ovs-system"))?;
     expect_notification(testbed, &notifications, "a key after the restart", || {
         testbed.admin().set_ovs_entry(OvsTable::Bridge, BRIDGE, "external_ids", "foreign", "new")
-    })?;
-    compare_ovs_bridge(testbed).map(drop)
+    })
 }
 
 fn statistics_of_ovs_are_no_notification(testbed: &dyn TestBed) -> CaseResult {

@@ -11,24 +11,23 @@ use crate::contract::check::{ensure, execute, expect_eq, expect_refusal, expect_
 use crate::contract::testbed::{CaseError, CaseResult, TestBed};
 
 cases! {
-    reports_that_ovs_is_not_running: NoVfs,
+    reports_that_ovs_is_not_running_and_then_empty: NoVfs,
     reports_that_ovs_does_not_follow: NoVfs,
-    reports_an_emptied_database: NoVfs,
     refuses_an_uplink_type_that_ovs_does_not_support: NoVfs,
     refuses_an_ovs_uplink_that_is_a_port_of_a_linux_bridge: NoVfs,
     refuses_an_ovs_uplink_that_is_a_member_of_a_bond: NoVfs,
     refuses_an_ovs_uplink_that_is_a_port_of_another_ovs_bridge: NoVfs,
 }
 
-fn read_ovs(testbed: &dyn TestBed) -> Result<OvsFacts, CaseError> {
-    Ok(testbed.host().facts()?.bridges.ovs)
-}
-
-fn reports_that_ovs_is_not_running(testbed: &dyn TestBed) -> CaseResult {
+/// While it is stopped, its database is lost. ovs-vswitchd leaves the ports of the old database in the kernel until it has
+/// a bridge again.
+fn reports_that_ovs_is_not_running_and_then_empty(testbed: &dyn TestBed) -> CaseResult {
     let (change, observed) = create_ovs_bridge(testbed)?;
+    execute(testbed, &[Step::EnableOvsOffload])?;
     testbed.admin().stop_ovs()?;
-    let OvsFacts::NotRunning { socket } = read_ovs(testbed)? else {
-        return Err(CaseError::Failed(format!("Open vSwitch is {:?}", read_ovs(testbed)?)));
+    let reported = testbed.host().facts()?.bridges.ovs;
+    let OvsFacts::NotRunning { socket } = &reported else {
+        return Err(CaseError::Failed(format!("Open vSwitch is {reported:?}")));
     };
     let port = interface_name(testbed)?;
     let steps = [
@@ -39,12 +38,20 @@ fn reports_that_ovs_is_not_running(testbed: &dyn TestBed) -> CaseResult {
     ];
     for step in steps {
         let text = expect_refusal(testbed, &step, "OvsNotRunning")?;
-        ensure(text.contains(&socket), text)?;
+        ensure(text.contains(socket), text)?;
     }
-    // The datapath works without the daemons, and the rows are on a disk.
     expect_master(testbed, Some("ovs-system"))?;
-    testbed.admin().start_ovs()?;
-    expect_eq("the bridge", &compare_ovs_bridge(testbed)?, &observed)?;
+
+    testbed.admin().empty_ovs_database()?;
+    let emptied = compare_ovs(testbed)?;
+    expect_eq("the bridges", &emptied.bridges, &Vec::new())?;
+    ensure(!emptied.has_offload, "hardware offload is still enabled")?;
+    expect_master(testbed, Some("ovs-system"))?;
+    expect_refusal(testbed, &ovs_step(testbed, &change, Some(&observed)), "BridgeChanged")?;
+    execute(testbed, &[ovs_step(testbed, &change, None), Step::EnableOvsOffload])?;
+    let created = compare_ovs_bridge(testbed)?;
+    ensure(created.uuid != observed.uuid, "the bridge has its old row")?;
+    expect_eq("the settings", &created.external_ids, &observed.external_ids)?;
     expect_master(testbed, Some("ovs-system"))
 }
 
@@ -62,23 +69,6 @@ fn reports_that_ovs_does_not_follow(testbed: &dyn TestBed) -> CaseResult {
     testbed.admin().start_ovs()?;
     execute(testbed, &[step])?;
     ensure(!compare_ovs(testbed)?.is_behind, "Open vSwitch is still behind")
-}
-
-/// ovs-vswitchd leaves the ports of the old database in the kernel until it has a bridge again.
-fn reports_an_emptied_database(testbed: &dyn TestBed) -> CaseResult {
-    let (change, observed) = create_ovs_bridge(testbed)?;
-    execute(testbed, &[Step::EnableOvsOffload])?;
-    testbed.admin().empty_ovs_database()?;
-    let emptied = compare_ovs(testbed)?;
-    expect_eq("the bridges", &emptied.bridges, &Vec::new())?;
-    ensure(!emptied.has_offload, "hardware offload is still enabled")?;
-    expect_master(testbed, Some("ovs-system"))?;
-    expect_refusal(testbed, &ovs_step(testbed, &change, Some(&observed)), "BridgeChanged")?;
-    execute(testbed, &[ovs_step(testbed, &change, None), Step::EnableOvsOffload])?;
-    let created = compare_ovs_bridge(testbed)?;
-    ensure(created.uuid != observed.uuid, "the bridge has its old row")?;
-    expect_eq("the settings", &created.external_ids, &observed.external_ids)?;
-    expect_master(testbed, Some("ovs-system"))
 }
 
 /// Returns the error that Open vSwitch reports for the card.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_api::keys::OVS_UPLINK;
 use vfleet_plan::{
-    LinuxBridgeFacts, LinuxBridgeState, LinuxPortFacts, MapChange, OvsBridgeChange, OvsBridgeFacts,
-    OvsDatabase, OvsFacts, OvsUplinkChange, Step,
+    HostFacts, LinuxBridgeFacts, LinuxBridgeState, LinuxPortFacts, MapChange, OvsBridgeChange,
+    OvsBridgeFacts, OvsDatabase, OvsFacts, OvsUplinkChange, Step,
 };
 
-use super::{execute, expect_eq, expect_some, observe_pf, read_pf_facts};
+use super::{execute, expect_eq, expect_some};
 use crate::contract::testbed::{CaseError, CaseResult, TestBed};
 
 /// Name of the bridge of the card.
@@ -70,9 +70,9 @@ pub fn execute_twice(testbed: &dyn TestBed, step: &Step) -> CaseResult {
 
 /// Compares the facts of the host with the observed Linux bridges; returns the observed ones.
 pub fn compare_linux(testbed: &dyn TestBed) -> Result<Vec<LinuxBridgeFacts>, CaseError> {
-    let observed = testbed.observer().linux_bridges()?;
-    expect_eq("the Linux bridges in the facts", &testbed.host().facts()?.bridges.linux, &observed)?;
-    compare_master(testbed)?;
+    let (observed, facts) = (testbed.observer().linux_bridges()?, testbed.host().facts()?);
+    expect_eq("the Linux bridges in the facts", &facts.bridges.linux, &observed)?;
+    compare_master(testbed, &facts)?;
     Ok(observed)
 }
 
@@ -82,15 +82,16 @@ pub fn compare_linux_bridge(testbed: &dyn TestBed) -> Result<LinuxBridgeFacts, C
     expect_some("the bridge", bridge)
 }
 
-/// Returns the observed card as a port of its Linux bridge.
+/// Returns the observed card as the only port of its Linux bridge.
 pub fn observe_port(testbed: &dyn TestBed) -> Result<LinuxPortFacts, CaseError> {
-    let name = interface_name(testbed)?;
-    let bridge = expect_some("the bridge", testbed.observer().linux_bridge(BRIDGE)?)?;
-    expect_some("the port", bridge.ports.into_iter().find(|port| port.name == name))
+    let mut bridge = expect_some("the bridge", testbed.observer().linux_bridge(BRIDGE)?)?;
+    expect_eq("the number of ports", &bridge.ports.len(), &1)?;
+    Ok(bridge.ports.remove(0))
 }
 
-fn compare_master(testbed: &dyn TestBed) -> CaseResult {
-    let link = expect_some("the interface in the facts", read_pf_facts(testbed)?.link)?;
+fn compare_master(testbed: &dyn TestBed, facts: &HostFacts) -> CaseResult {
+    let link = facts.pf(testbed.pf()).and_then(|pf| pf.link.as_ref());
+    let link = expect_some("the interface in the facts", link)?;
     expect_eq("the master in the facts", &link.master, &testbed.observer().master(testbed.pf())?)
 }
 
@@ -102,15 +103,14 @@ pub fn expect_master(testbed: &dyn TestBed, expected: Option<&str>) -> CaseResul
 
 /// Returns the name of the interface of the card.
 pub fn interface_name(testbed: &dyn TestBed) -> Result<String, CaseError> {
-    Ok(expect_some("the interface", observe_pf(testbed)?.link)?.name)
+    Ok(expect_some("the interface", testbed.observer().pf(testbed.pf())?.link)?.name)
 }
 
 /// Compares the facts of the host with the observed database of Open vSwitch; returns the observed one.
 pub fn compare_ovs(testbed: &dyn TestBed) -> Result<OvsDatabase, CaseError> {
-    let observed = testbed.observer().ovs()?;
-    let reported = testbed.host().facts()?.bridges.ovs;
-    expect_eq("Open vSwitch in the facts", &reported, &OvsFacts::Database(observed.clone()))?;
-    compare_master(testbed)?;
+    let (observed, facts) = (testbed.observer().ovs()?, testbed.host().facts()?);
+    expect_eq("Open vSwitch in the facts", &facts.bridges.ovs, &OvsFacts::Database(observed.clone()))?;
+    compare_master(testbed, &facts)?;
     Ok(observed)
 }
 
