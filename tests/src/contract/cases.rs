@@ -25,6 +25,7 @@ mod num_vfs;
 mod other_netns;
 mod ovs_bridges;
 mod ovs_failures;
+mod ovs_others;
 mod parallel;
 mod plans;
 mod records;
@@ -90,6 +91,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         linux_bridges::CASES,
         bridge_ports::CASES,
         ovs_bridges::CASES,
+        ovs_others::CASES,
         ovs_failures::CASES,
         bridge_watch::CASES,
         records::CASES,

@@ -110,7 +110,7 @@ fn an_attached_uplink_has_the_defaults_again(testbed: &dyn TestBed) -> CaseResul
 fn reports_port_settings_that_others_changed(testbed: &dyn TestBed) -> CaseResult {
     create_linux_bridge(testbed)?;
     let step = port_step(testbed, &[("learning", "off")]);
-    execute(testbed, &[step.clone()])?;
+    execute(testbed, std::slice::from_ref(&step))?;
     for (name, value) in [("learning", "on"), ("cost", "77")] {
         testbed.admin().set_port_setting(BRIDGE, testbed.pf(), name, value)?;
         let port = compare_linux_bridge(testbed)?.ports.remove(0);
