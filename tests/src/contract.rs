@@ -9,6 +9,7 @@
 //! InfiniBand, RDMA, vDPA on VFs, firmware settings and lone VFs do not exist in the lab: [`coverage`] lists the cases
 //! that cannot run there, and every run is checked against that list.
 
+pub mod bridges;
 pub mod broken;
 pub mod cases;
 pub mod check;

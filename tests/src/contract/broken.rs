@@ -1,5 +1,6 @@
 //! Broken hosts: hosts with one deliberate defect each, which the suite must detect.
 
+mod bridges;
 mod cards;
 mod facts;
 mod steps;
@@ -24,7 +25,7 @@ use defects;
 
 /// Returns all defects.
 pub fn all_defects() -> impl Iterator<Item = &'static Defect> {
-    [cards::DEFECTS, steps::DEFECTS, facts::DEFECTS].into_iter().flatten()
+    [cards::DEFECTS, steps::DEFECTS, facts::DEFECTS, bridges::DEFECTS].into_iter().flatten()
 }
 
 /// One defect of each kind: those that are detected fastest on a kernel. The other defects of a kind are detected in

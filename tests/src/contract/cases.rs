@@ -2,6 +2,9 @@
 
 mod autoprobe;
 mod bind;
+mod bridge_plans;
+mod bridge_ports;
+mod bridge_watch;
 mod discovery;
 mod eswitch;
 mod eswitch_plans;
@@ -13,11 +16,16 @@ mod guids;
 mod host_use;
 mod kernel;
 mod links;
+mod linux_bridges;
+
 mod lone_vf;
 mod macs;
 mod modules;
 mod num_vfs;
 mod other_netns;
+mod ovs_bridges;
+mod ovs_failures;
+mod ovs_others;
 mod parallel;
 mod plans;
 mod records;
@@ -80,6 +88,12 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         parallel::CASES,
         modules::CASES,
         links::CASES,
+        linux_bridges::CASES,
+        bridge_ports::CASES,
+        ovs_bridges::CASES,
+        ovs_others::CASES,
+        ovs_failures::CASES,
+        bridge_watch::CASES,
         records::CASES,
         take_over::CASES,
         files::CASES,
@@ -92,6 +106,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         plans::CASES,
         eswitch::CASES,
         eswitch_plans::CASES,
+        bridge_plans::CASES,
         vdpa::CASES,
         guids::CASES,
         firmware::CASES,

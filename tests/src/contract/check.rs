@@ -1,5 +1,7 @@
 //! Checks and observations that many cases share.
 
+pub mod bridges;
+
 use std::fmt::Debug;
 
 use vfleet_api::VfRef;

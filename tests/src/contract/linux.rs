@@ -1,11 +1,14 @@
 //! Test bed of `LinuxHost`: the machine on which the program runs. It changes the network cards of that machine.
 
 mod administrator;
+mod bridge_observer;
+mod bridges;
 mod carrier;
 mod eswitch;
 mod labswitch;
 mod leftovers;
 mod observer;
+mod ovs;
 mod routes;
 mod tools;
 
@@ -104,9 +107,10 @@ fn unsupported(reason: &str) -> CaseResult {
     Err(CaseError::Unsupported(reason.to_owned()))
 }
 
-/// Creates a host without a protection period, so that a use by one case does not protect the card in the next case.
+/// Creates a host that reads Open vSwitch, without a protection period, so that a use by one case does not protect the
+/// card in the next case.
 fn new_host() -> LinuxHost {
-    LinuxHost::new(HostRoot::default()).with_protection(Duration::ZERO)
+    LinuxHost::new(HostRoot::default()).with_protection(Duration::ZERO).with_ovs(true)
 }
 
 impl TestBed for LinuxTestBed {

@@ -1,6 +1,7 @@
 //! Test bed of `SimHost`.
 
 mod administrator;
+mod bridges;
 mod machines;
 mod observer;
 

@@ -1,15 +1,20 @@
 //! Linux bridges of a simulated machine, and the facts of all software bridges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vfleet_api::bridge::BridgeVlanProtocol;
-use vfleet_plan::{BridgeFacts, LinuxBridgeFacts, LinuxPortFacts, Master};
+use vfleet_plan::{BridgeFacts, LinuxBridgeFacts, LinuxPortFacts, Master, bridge_port};
 
 use super::devices::SimLink;
 use super::kernel::Kernel;
 
-/// MTU of a new bridge.
+/// MTU of a new bridge, and of one without ports.
 const DEFAULT_MTU: u32 = 1500;
+/// Setting of a port: its spanning tree state.
+pub(super) const STATE: &str = "state";
+/// States of a port.
+const DISABLED: &str = "disabled";
+pub(super) const FORWARDING: &str = "forwarding";
 
 /// Linux bridge of a simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub struct SimBridge {
     pub up: bool,
     /// Ports with their settings, by names of bridge(8).
     pub ports: BTreeMap<String, BTreeMap<String, String>>,
+    /// VLANs of ports.
+    pub vlans: BTreeMap<String, BTreeSet<u16>>,
 }
 
 impl SimBridge {
@@ -47,7 +54,14 @@ impl SimBridge {
             mtu_is_set: false,
             up: false,
             ports: BTreeMap::new(),
+            vlans: BTreeMap::new(),
         }
+    }
+
+    /// Removes a port. Returns its settings and VLANs; `None` if the bridge does not have it.
+    fn take_port(&mut self, port: &str) -> Option<(BTreeMap<String, String>, BTreeSet<u16>)> {
+        let vlans = self.vlans.remove(port).unwrap_or_default();
+        Some((self.ports.remove(port)?, vlans))
     }
 
     /// Returns the facts of the bridge.
@@ -71,31 +85,12 @@ impl SimBridge {
 
 /// Returns the settings of a new port, the defaults of the kernel.
 pub(super) fn default_port_settings(speed: Option<u32>, is_forwarding: bool) -> BTreeMap<String, String> {
-    let on = ["learning", "flood", "mcast_flood", "bcast_flood"].map(|name| (name, "on"));
-    let off = [
-        "hairpin",
-        "guard",
-        "root_block",
-        "fastleave",
-        "mcast_to_unicast",
-        "neigh_suppress",
-        "neigh_vlan_suppress",
-        "vlan_tunnel",
-        "isolated",
-        "locked",
-        "mab",
-    ]
-    .map(|name| (name, "off"));
-    let cost = match speed {
-        Some(10_000..) => "2",
-        Some(1000..) => "4",
-        Some(100..) => "19",
-        _ => "100",
-    };
-    let state = if is_forwarding { "forwarding" } else { "disabled" };
-    let others = [("priority", "32"), ("cost", cost), ("mcast_router", "1"), ("state", state)];
-    let all = on.into_iter().chain(off).chain(others);
-    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let default = |name: &str| Some((name.to_owned(), bridge_port::default_value(name, speed)?));
+    let mut settings: BTreeMap<_, _> = bridge_port::NAMES.into_iter().filter_map(default).collect();
+    if !is_forwarding {
+        settings.insert(STATE.to_owned(), DISABLED.to_owned());
+    }
+    settings
 }
 
 /// Reads the software bridges. Open vSwitch is not asked unless `reads_ovs`.
@@ -159,7 +154,9 @@ impl Kernel {
     /// Removes ports whose interfaces vanished from all Linux bridges. Rows of Open vSwitch stay.
     pub(super) fn remove_bridge_ports(&mut self, interfaces: &[String]) {
         for bridge in &mut self.bridges {
-            bridge.ports.retain(|port, _| !interfaces.contains(port));
+            for interface in interfaces {
+                bridge.take_port(interface);
+            }
         }
         self.ovs.kernel_ports.retain(|port| !interfaces.contains(port));
     }
@@ -167,10 +164,11 @@ impl Kernel {
     /// Renames a port of a Linux bridge, or removes it if its interface vanished.
     pub(super) fn rename_bridge_port(&mut self, before: &str, after: Option<&str>) {
         for bridge in &mut self.bridges {
-            if let Some(settings) = bridge.ports.remove(before)
+            if let Some((settings, vlans)) = bridge.take_port(before)
                 && let Some(after) = after
             {
                 bridge.ports.insert(after.to_owned(), settings);
+                bridge.vlans.insert(after.to_owned(), vlans);
             }
         }
         if self.ovs.kernel_ports.remove(before) {
@@ -178,21 +176,24 @@ impl Kernel {
         }
     }
 
-    /// Sets the state of ports whose interface or bridge went up or down: `forwarding` while both are up.
-    pub(super) fn update_port_states(&mut self) {
+    /// Sets the state of the port, or of the ports of the bridge, with the name of an interface that went up or down:
+    /// `forwarding` if both are up.
+    pub(super) fn update_port_states(&mut self, interface: &str) {
+        let is_changed = |bridge: &SimBridge, port: &str| bridge.name == interface || port == interface;
         let up: Vec<(usize, String, bool)> = (0..)
             .zip(&self.bridges)
-            .flat_map(|(at, bridge)| bridge.ports.keys().map(move |port| (at, bridge.up, port)))
-            .map(|(at, is_bridge_up, port)| (at, port.clone(), is_bridge_up && self.is_up(port)))
+            .flat_map(|(at, bridge)| bridge.ports.keys().map(move |port| (at, bridge, port)))
+            .filter(|(_, bridge, port)| is_changed(bridge, port))
+            .map(|(at, bridge, port)| (at, port.clone(), bridge.up && self.is_up(port)))
             .collect();
         for (at, port, is_up) in up {
-            let Some(state) = self.bridges[at].ports.get_mut(&port).and_then(|port| port.get_mut("state"))
+            let Some(state) = self.bridges[at].ports.get_mut(&port).and_then(|port| port.get_mut(STATE))
             else {
                 continue;
             };
             match (is_up, state.as_str()) {
-                (true, "disabled") => "forwarding".clone_into(state),
-                (false, _) => "disabled".clone_into(state),
+                (true, DISABLED) => FORWARDING.clone_into(state),
+                (false, _) => DISABLED.clone_into(state),
                 (true, _) => {}
             }
         }
@@ -202,7 +203,7 @@ impl Kernel {
     pub(super) fn update_bridge_mtus(&mut self) {
         let lowest = |bridge: &SimBridge| {
             let mtus = bridge.ports.keys().map(|port| self.link(port).map_or(DEFAULT_MTU, |link| link.mtu));
-            mtus.min().unwrap_or(bridge.mtu)
+            mtus.min().unwrap_or(DEFAULT_MTU)
         };
         let mtus: Vec<u32> = self
             .bridges

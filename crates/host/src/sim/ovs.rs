@@ -42,6 +42,8 @@ pub struct SimOvs {
     pub cur_cfg: i64,
     /// Rows of the table Bridge with those of their ports and interfaces, sorted by name.
     pub bridges: Vec<OvsBridgeFacts>,
+    /// ovs-vswitchd uses the datapath in the kernel.
+    pub(super) has_datapath: bool,
     /// Interfaces that are ports of the datapath in the kernel, which works without the daemons.
     pub(super) kernel_ports: BTreeSet<String>,
     /// Interfaces that ovs-vswitchd created: internal ports.
@@ -66,6 +68,7 @@ impl SimOvs {
             next_cfg: 0,
             cur_cfg: 0,
             bridges: Vec::new(),
+            has_datapath: false,
             kernel_ports: BTreeSet::new(),
             internal_links: BTreeSet::new(),
             created_rows: 0,
@@ -87,6 +90,7 @@ impl SimOvs {
         self.has_switch = self.has_server;
         self.is_unanswering = false;
         self.cur_cfg = 0;
+        self.has_datapath = false;
         self.kernel_ports.clear();
         self.internal_links.clear();
     }

@@ -63,12 +63,14 @@ pub(super) fn execute(kernel: &mut Kernel, step: &Step) -> Result<(), HostError>
         }
         Step::MakeVdpa { vf, kind } => create_vdpa(kernel, *vf, *kind, step)?,
         Step::RemoveVdpa { vf } => ignore_errno(ENODEV, kernel.remove_vdpa(*vf)).map_err(refused)?,
-        Step::SetOvsBridge { bridge, observed, .. } => ovs::set(kernel, bridge, observed.as_ref(), step)?,
+        Step::SetOvsBridge { pf, bridge, observed } => {
+            ovs::set(kernel, *pf, bridge, observed.as_ref(), step)?;
+        }
         Step::RemoveOvsBridge { observed, .. } => ovs::remove(kernel, observed, step)?,
         Step::RemoveOvsPort { port, observed, .. } => ovs::remove_port(kernel, port, observed, step)?,
         Step::EnableOvsOffload => ovs::enable_offload(kernel, step)?,
         Step::CreateLinuxBridge { name, alias, .. } => bridge::create(kernel, name, alias, step)?,
-        Step::SetLinuxBridge { name, settings, .. } => bridge::set(kernel, name, *settings, step)?,
+        Step::SetLinuxBridge { pf, name, settings } => bridge::set(kernel, *pf, name, *settings, step)?,
         Step::AttachUplink { pf, bridge } => bridge::attach(kernel, *pf, bridge, step)?,
         Step::DetachUplink { pf, bridge } => bridge::detach(kernel, *pf, bridge, step)?,
         Step::SetBridgePort { pf, bridge, settings } => {

@@ -4,12 +4,12 @@
 //! driver of the card in a test bed, so the agent finds the order by trying. Cases for the order of a vendor plan as if
 //! the card had the driver of that vendor.
 
-use vfleet_agent::apply::{self, ApplyContext};
+use vfleet_agent::apply::{self, ApplyContext, Planner};
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::node_state::Interface;
 use vfleet_host::format_error_chain;
 use vfleet_plan::files::UDEV_RULES;
-use vfleet_plan::{EswitchMode, Fact, HostFacts, Plan, plan_node};
+use vfleet_plan::{EswitchMode, Fact, Plan, plan_node};
 
 use super::cases;
 use crate::contract::check::{compare_eswitch, compare_pf, ensure, expect_eq, expect_some, observe_pf};
@@ -102,20 +102,20 @@ fn apply_switchdev(testbed: &dyn TestBed, driver: &str) -> CaseResult {
 
 /// Applies a spec as the agent does: after a refusal it plans again with another order.
 fn apply_as_agent(testbed: &dyn TestBed, desired: &SriovNetworkNodeStateSpec) -> CaseResult {
+    let failures = apply_with(testbed, &|facts| plan_node(desired, facts))?;
+    expect_eq("the failures", &failures, &Vec::new())
+}
+
+/// Applies the plans of a planner as the agent does; returns the failures and problems.
+pub(super) fn apply_with(testbed: &dyn TestBed, planner: Planner<'_>) -> Result<Vec<String>, CaseError> {
     let host = testbed.new_host();
-    let planner = |facts: &HostFacts| plan_node(desired, facts);
-    let work = ApplyContext {
-        host: &*host,
-        node: "testbed",
-        planner: &planner,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
-    let (facts, plan) = apply::survey(&*host, &planner)?;
+    let work =
+        ApplyContext { host: &*host, node: "testbed", planner, one_card_at_a_time: false, listener: &|_| {} };
+    let (facts, plan) = apply::survey(&*host, planner)?;
     let failures: Vec<String> =
         apply::apply_plan(&work, facts, plan).failures.iter().map(ToString::to_string).collect();
     testbed.admin().settle()?;
-    expect_eq("the failures", &failures, &Vec::new())
+    Ok(failures)
 }
 
 /// Desired state: switchdev mode with `count` VFs for the kernel driver.

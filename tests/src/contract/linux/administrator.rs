@@ -231,7 +231,7 @@ fn vf_address(vf: VfRef) -> Result<PciAddress, CaseError> {
 }
 
 /// Returns the name of the interface of a card. Reads sysfs, because commands are slow in the virtual machine.
-fn interface(address: PciAddress) -> Result<String, CaseError> {
+pub(super) fn interface(address: PciAddress) -> Result<String, CaseError> {
     let none = || failed(&address.to_string(), &"no interface");
     let entries = device(address).join("net").read_dir().map_err(|_| none())?;
     let is_representor =

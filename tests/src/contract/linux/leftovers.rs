@@ -8,8 +8,8 @@ use vfleet_plan::files::{
 };
 
 use super::observer::{GO_RECORDS, RECORDS};
-use super::routes;
 use super::tools::{failed, run};
+use super::{bridges, ovs, routes};
 use crate::contract::testbed::CaseResult;
 
 /// Network namespace to which VFs are moved.
@@ -20,6 +20,8 @@ pub(super) const SOFT_RDMA: &str = "contract-rxe";
 /// Removes all leftovers. Checks with sysfs first, because commands are slow in the virtual machine.
 pub(super) fn clear() -> CaseResult {
     routes::remove()?;
+    bridges::clear()?;
+    ovs::clear()?;
     if Path::new("/sys/class/infiniband").join(SOFT_RDMA).exists() {
         run("rdma", &["link", "delete", SOFT_RDMA])?;
     }

@@ -13,6 +13,7 @@ pub(super) fn create_machine(setup: CardSetup) -> Machine {
         .into_iter()
         .map(|name| (name.to_owned(), ModuleState::Loadable))
         .collect();
+    machine.open_vswitch.running = false;
     let first = &mut machine.pfs[0];
     match setup {
         CardSetup::NoVfs => {}

@@ -14,7 +14,11 @@ const INTERNAL: &str = "internal";
 impl Kernel {
     /// Lets ovs-vswitchd apply the rows, if it runs. It also follows changes of interfaces.
     pub(in crate::sim) fn run_switch(&mut self) {
-        if !self.ovs.is_installed || !self.ovs.has_server || !self.ovs.has_switch {
+        if !self.ovs.is_installed || !self.ovs.has_switch {
+            self.ovs.has_datapath = false;
+            return;
+        }
+        if !self.ovs.has_server {
             return;
         }
         let before = (self.ovs.bridges.clone(), self.ovs.kernel_ports.clone(), self.ovs.cur_cfg);
@@ -34,6 +38,7 @@ impl Kernel {
         let mut errors = BTreeMap::new();
         let (mut ports, mut internal) = (BTreeSet::new(), BTreeSet::new());
         let rows: Vec<(bool, OvsInterfaceFacts)> = self.ovs.bridges.iter().flat_map(interfaces_of).collect();
+        let has_kernel_bridge = rows.iter().any(|(is_kernel_datapath, _)| *is_kernel_datapath);
         for (is_kernel_datapath, interface) in rows {
             let name = interface.name.clone();
             if let Some(error) = self.find_interface_error(&interface) {
@@ -46,8 +51,14 @@ impl Kernel {
                 _ => {}
             }
         }
-        self.ovs.kernel_ports = ports;
-        self.ovs.internal_links = internal;
+        if has_kernel_bridge || self.ovs.has_datapath {
+            self.ovs.kernel_ports = ports;
+            self.ovs.internal_links = internal;
+        } else {
+            // It opens the datapath for its first bridge, and removes ports of earlier bridges only then.
+            self.ovs.internal_links.extend(internal);
+        }
+        self.ovs.has_datapath = has_kernel_bridge;
         errors
     }
 
@@ -60,7 +71,9 @@ impl Kernel {
         }
         let is_own_link = self.ovs.internal_links.contains(name);
         match type_ {
-            INTERNAL if self.has_interface(name) && !is_own_link => open("File exists"),
+            INTERNAL if self.has_interface(name) && !is_own_link => {
+                Some(format!("could not add network device {name} to ofproto (File exists)"))
+            }
             "system" if !self.has_interface(name) || is_own_link => open("No such device"),
             "system" if self.has_other_master(name) => {
                 Some(format!("could not add network device {name} to ofproto (Device or resource busy)"))

@@ -1,10 +1,12 @@
 //! Requests to Linux bridges.
 
+use std::collections::BTreeMap;
+
 use vfleet_api::bridge::BridgeVlanProtocol;
-use vfleet_plan::{LinkKind, Master};
+use vfleet_plan::{LinkKind, Master, bridge_port};
 
 use super::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
-use crate::sim::bridges::{SimBridge, default_port_settings};
+use crate::sim::bridges::{FORWARDING, STATE, SimBridge, default_port_settings};
 use crate::sim::kernel::Kernel;
 
 const EEXIST: i32 = 17;
@@ -13,6 +15,8 @@ const ENETDOWN: i32 = 100;
 const MAX_NAME: usize = 15;
 const MIN_MTU: u32 = 68;
 const MAX_MTU: u32 = 65_535;
+/// VLAN that a new port belongs to.
+const DEFAULT_VLAN: u16 = 1;
 
 impl Kernel {
     /// Creates a Linux bridge in a device group.
@@ -69,8 +73,11 @@ impl Kernel {
 
     /// Sets a Linux bridge up or down, and with it the state of its ports.
     pub fn set_bridge_up(&mut self, name: &str, up: bool) -> Result<(), Refusal> {
-        self.expect_bridge(name)?.up = up;
-        self.update_port_states();
+        let bridge = self.expect_bridge(name)?;
+        if bridge.up != up {
+            bridge.up = up;
+            self.update_port_states(name);
+        }
         self.event_count += 1;
         Ok(())
     }
@@ -89,14 +96,17 @@ impl Kernel {
         if link.is_some_and(|link| link.kind != LinkKind::Ethernet) {
             return Err(refuse(EINVAL));
         }
-        let speed = link.and_then(|link| link.speed.filter(|_| link.up));
+        // The driver reports the speed also while the interface is down.
+        let speed = link.and_then(|link| link.speed);
         match self.master_of(interface) {
             Some(Master { name: master, kind }) if kind == "bridge" && master == name => return Ok(()),
             Some(Master { kind, .. }) if kind == "openvswitch" => return Err(refuse(EOPNOTSUPP)),
             _ => self.leave_master(interface),
         }
         let settings = default_port_settings(speed, is_up && self.is_up(interface));
-        self.expect_bridge(name)?.ports.insert(interface.to_owned(), settings);
+        let bridge = self.expect_bridge(name)?;
+        bridge.ports.insert(interface.to_owned(), settings);
+        bridge.vlans.insert(interface.to_owned(), [DEFAULT_VLAN].into());
         self.update_bridge_mtus();
         self.event_count += 1;
         Ok(())
@@ -104,7 +114,9 @@ impl Kernel {
 
     /// Removes a port from a Linux bridge.
     pub fn remove_bridge_port(&mut self, name: &str, interface: &str) -> Result<(), Refusal> {
-        self.expect_bridge(name)?.ports.remove(interface).ok_or(refuse(EINVAL))?;
+        let bridge = self.expect_bridge(name)?;
+        bridge.ports.remove(interface).ok_or(refuse(EINVAL))?;
+        bridge.vlans.remove(interface);
         self.update_bridge_mtus();
         self.event_count += 1;
         Ok(())
@@ -123,6 +135,13 @@ impl Kernel {
         Ok(())
     }
 
+    /// Adds a port of a Linux bridge to a VLAN.
+    pub fn add_port_vlan(&mut self, name: &str, interface: &str, vlan: u16) -> Result<(), Refusal> {
+        self.expect_bridge(name)?.vlans.get_mut(interface).ok_or(refuse(EINVAL))?.insert(vlan);
+        self.event_count += 1;
+        Ok(())
+    }
+
     /// Changes one setting of a port, with its name and value in bridge(8).
     pub fn set_port_setting(
         &mut self,
@@ -131,16 +150,38 @@ impl Kernel {
         setting: &str,
         value: &str,
     ) -> Result<(), Refusal> {
+        self.set_port_settings(name, interface, &[(setting.to_owned(), value.to_owned())].into())
+    }
+
+    /// Changes settings of a port in one request, with their names and values in bridge(8).
+    pub fn set_port_settings(
+        &mut self,
+        name: &str,
+        interface: &str,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
         let is_up = self.is_up(interface);
         let port = self.expect_bridge(name)?.ports.get_mut(interface).ok_or(refuse(EINVAL))?;
-        let found = port.get_mut(setting).ok_or(refuse(EINVAL))?;
-        if !is_port_value(setting, value) {
-            return Err(refuse(EINVAL));
+        let mut changed = port.clone();
+        for (setting, value) in settings {
+            let found = changed.get_mut(setting).ok_or(refuse(EINVAL))?;
+            *found = bridge_port::normalize(setting, value).map_err(|_| refuse(EINVAL))?;
         }
-        if setting == "state" && value != "disabled" && !is_up {
+        if settings.contains_key(STATE) && !is_up {
             return Err(refuse(ENETDOWN));
         }
-        value.clone_into(found);
+        let is_on = |setting: &str| changed.get(setting).is_some_and(|value| value == "on");
+        if is_on("mab") && !(is_on("locked") && is_on("learning")) {
+            let message = Some("Bridge port must be locked and have learning enabled when MAB is enabled");
+            return Err(Refusal { errno: EINVAL, message });
+        }
+        // Without a spanning tree protocol no port is blocked.
+        if let Some(state) = changed.get_mut(STATE)
+            && state == "blocking"
+        {
+            FORWARDING.clone_into(state);
+        }
+        *port = changed;
         self.event_count += 1;
         Ok(())
     }
@@ -161,18 +202,5 @@ impl Kernel {
         self.remove_bridge_ports(&[interface.to_owned()]);
         let links = self.pfs.iter_mut().filter_map(|pf| pf.link.as_mut());
         links.filter(|link| link.name == interface).for_each(|link| link.master = None);
-    }
-}
-
-/// Returns whether bridge(8) accepts `value` for `setting` of a port.
-pub(in crate::sim) fn is_port_value(setting: &str, value: &str) -> bool {
-    let is_number_in =
-        |low: u32, high: u32| value.parse().is_ok_and(|number: u32| (low..=high).contains(&number));
-    match setting {
-        "state" => matches!(value, "disabled" | "listening" | "learning" | "forwarding" | "blocking"),
-        "priority" => is_number_in(0, 63),
-        "cost" => is_number_in(1, 65_535),
-        "mcast_router" => is_number_in(0, 2),
-        _ => matches!(value, "on" | "off"),
     }
 }

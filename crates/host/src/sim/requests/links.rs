@@ -41,8 +41,12 @@ impl Kernel {
 
     /// Sets the interface of a PF up or down. VFs are not affected.
     pub fn set_link_up(&mut self, pf: PciAddress, up: bool) -> Result<(), Refusal> {
-        self.expect_pf(pf)?.link.as_mut().ok_or(refuse(ENODEV))?.up = up;
-        self.update_port_states();
+        let link = self.expect_pf(pf)?.link.as_mut().ok_or(refuse(ENODEV))?;
+        if link.up != up {
+            link.up = up;
+            let name = link.name.clone();
+            self.update_port_states(&name);
+        }
         self.event_count += 1;
         Ok(())
     }

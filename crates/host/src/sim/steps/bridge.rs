@@ -9,40 +9,76 @@ use super::{netlink_error, require_pf};
 use crate::HostError;
 use crate::sim::bridges::SimBridge;
 use crate::sim::kernel::Kernel;
+use crate::sim::requests::Refusal;
 
-/// Creates a bridge, or continues the creation of one that is still in the group of new bridges. The kernel sets the group
-/// at once and the alias only afterwards.
+/// Owner of an interface that has the name of a bridge.
+enum BridgeOwner {
+    /// No interface has the name.
+    Nobody,
+    /// Bridge with the expected alias.
+    Ours,
+    /// Bridge that an interrupted step created: the kernel sets the group at once and the alias only afterwards.
+    Begun,
+    /// Other interface, with a description.
+    Other(&'static str),
+}
+
+impl BridgeOwner {
+    fn of(kernel: &Kernel, name: &str, alias: &str) -> Self {
+        let Some(bridge) = kernel.bridge(name) else {
+            let is_taken = kernel.has_interface(name);
+            return if is_taken { Self::Other("an interface of another kind") } else { Self::Nobody };
+        };
+        match bridge.alias.as_deref() {
+            Some(found) if found == alias => Self::Ours,
+            Some(_) => Self::Other("a bridge with another alias"),
+            None if bridge.group == LinuxBridgeFacts::NEW_GROUP => Self::Begun,
+            None => Self::Other("a bridge without an alias"),
+        }
+    }
+}
+
+/// Creates a bridge, or gives the alias to one that an interrupted step created.
 pub(super) fn create(kernel: &mut Kernel, name: &str, alias: &str, step: &Step) -> Result<(), HostError> {
     begin_creation(kernel, name, step)?;
-    let is_new = |bridge: &SimBridge| bridge.group == LinuxBridgeFacts::NEW_GROUP;
-    let is_done = |bridge: &SimBridge| bridge.alias.as_deref() == Some(alias);
-    let found = kernel.bridge(name);
-    if found.is_some_and(|bridge| !is_new(bridge) && !is_done(bridge)) {
-        return Err(not_ours(name, step));
+    match BridgeOwner::of(kernel, name, alias) {
+        BridgeOwner::Nobody => Err(not_found(name, step)),
+        BridgeOwner::Ours => Ok(()),
+        BridgeOwner::Begun => request(step, kernel.set_bridge_alias(name, alias)),
+        BridgeOwner::Other(found) => Err(not_ours(name, found, step)),
     }
-    kernel.set_bridge_alias(name, alias).map_err(|refusal| netlink_error(step, &refusal))
 }
 
-/// Sends the first request of [`create`], unless the bridge exists.
+/// Sends the first request of [`create`], unless the name is taken.
 pub(super) fn begin_creation(kernel: &mut Kernel, name: &str, step: &Step) -> Result<(), HostError> {
-    if kernel.bridge(name).is_some() {
+    if kernel.has_interface(name) {
         return Ok(());
     }
-    kernel.create_bridge(name, LinuxBridgeFacts::NEW_GROUP).map_err(|refusal| netlink_error(step, &refusal))
+    request(step, kernel.create_bridge(name, LinuxBridgeFacts::NEW_GROUP))
 }
 
+/// Configures our bridge of a PF. Values that it has already are not set.
 pub(super) fn set(
     kernel: &mut Kernel,
+    pf: PciAddress,
     name: &str,
     settings: LinuxBridgeState,
     step: &Step,
 ) -> Result<(), HostError> {
-    kernel
-        .set_bridge_vlans(name, settings.vlan_filtering, settings.vlan_protocol)
-        .and_then(|()| kernel.set_bridge_mtu(name, settings.mtu))
-        .and_then(|()| kernel.set_bridge_group(name, 0))
-        .and_then(|()| kernel.set_bridge_up(name, true))
-        .map_err(|refusal| netlink_error(step, &refusal))
+    let LinuxBridgeState { vlan_filtering, vlan_protocol, mtu } = settings;
+    let bridge = expect_ours(kernel, pf, name, step)?;
+    let has_vlans = (bridge.vlan_filtering, bridge.vlan_protocol) == (vlan_filtering, vlan_protocol);
+    let (has_mtu, has_group, is_up) = (bridge.mtu == mtu, bridge.group == 0, bridge.up);
+    if !has_vlans {
+        request(step, kernel.set_bridge_vlans(name, vlan_filtering, vlan_protocol))?;
+    }
+    if !has_mtu {
+        request(step, kernel.set_bridge_mtu(name, mtu))?;
+    }
+    if !has_group {
+        request(step, kernel.set_bridge_group(name, 0))?;
+    }
+    if is_up { Ok(()) } else { request(step, kernel.set_bridge_up(name, true)) }
 }
 
 /// Attaches a PF that has no master, or is attached already.
@@ -53,15 +89,16 @@ pub(super) fn attach(
     step: &Step,
 ) -> Result<(), HostError> {
     let interface = require_interface(kernel, pf)?;
+    expect_ours(kernel, pf, bridge, step)?;
     if let Some(master) = kernel.master_of(&interface)
         && master.name != bridge
     {
         return Err(HostError::UplinkHasMaster { attempt: step.to_string(), interface, master: master.name });
     }
-    kernel.add_bridge_port(bridge, &interface).map_err(|refusal| netlink_error(step, &refusal))
+    request(step, kernel.add_bridge_port(bridge, &interface))
 }
 
-/// Detaches a PF. Does nothing if it is not a port of the bridge.
+/// Detaches a PF. Does nothing if it is not a port of the bridge, or if there is none.
 pub(super) fn detach(
     kernel: &mut Kernel,
     pf: PciAddress,
@@ -69,10 +106,12 @@ pub(super) fn detach(
     step: &Step,
 ) -> Result<(), HostError> {
     let interface = require_interface(kernel, pf)?;
-    if !is_port(kernel, bridge, &interface) {
-        return Ok(());
+    match expect_ours(kernel, pf, bridge, step) {
+        Err(HostError::LinuxBridgeNotFound { .. }) => Ok(()),
+        Ok(found) if !found.ports.contains_key(&interface) => Ok(()),
+        Ok(_) => request(step, kernel.remove_bridge_port(bridge, &interface)),
+        Err(error) => Err(error),
     }
-    kernel.remove_bridge_port(bridge, &interface).map_err(|refusal| netlink_error(step, &refusal))
 }
 
 /// Changes settings of a port. Changes nothing if one of them is unknown.
@@ -83,41 +122,75 @@ pub(super) fn set_port(
     settings: &BTreeMap<String, String>,
     step: &Step,
 ) -> Result<(), HostError> {
+    let attempt = || step.to_string();
+    let normalize = |(name, value): (&String, &String)| {
+        bridge_port::normalize(name, value).map(|value| (name.clone(), value))
+    };
+    let desired: Result<BTreeMap<_, _>, _> = settings.iter().map(normalize).collect();
+    let desired = desired.map_err(|source| HostError::BridgePortSetting { attempt: attempt(), source })?;
     let interface = require_interface(kernel, pf)?;
-    for (setting, value) in settings {
-        bridge_port::normalize(setting, value)
-            .map_err(|source| HostError::BridgePortSetting { attempt: step.to_string(), source })?;
+    let find_port = |kernel: &Kernel| -> Result<BTreeMap<String, String>, HostError> {
+        let port = expect_ours(kernel, pf, bridge, step)?.ports.get(&interface).cloned();
+        let (interface, bridge) = (interface.clone(), bridge.to_owned());
+        port.ok_or_else(|| HostError::UplinkNotAttached { attempt: attempt(), interface, bridge })
+    };
+    let differing = |port: &BTreeMap<String, String>| -> BTreeMap<String, String> {
+        let differs = |(name, value): &(&String, &String)| port.get(*name) != Some(*value);
+        desired.iter().filter(differs).map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let changed = differing(&find_port(kernel)?);
+    if !changed.is_empty() {
+        request(step, kernel.set_port_settings(bridge, &interface, &changed))?;
     }
-    if !is_port(kernel, bridge, &interface) {
-        let (attempt, bridge) = (step.to_string(), bridge.to_owned());
-        return Err(HostError::UplinkNotAttached { attempt, interface, bridge });
+    let found = find_port(kernel)?;
+    match differing(&found).pop_first() {
+        None => Ok(()),
+        Some((name, expected)) => {
+            let found = found.get(&name).cloned().unwrap_or_default();
+            Err(HostError::NotVerified { attempt: attempt(), expected, found })
+        }
     }
-    settings
-        .iter()
-        .try_for_each(|(setting, value)| kernel.set_port_setting(bridge, &interface, setting, value))
-        .map_err(|refusal| netlink_error(step, &refusal))
 }
 
 /// Removes a bridge. Does nothing if there is none of this name.
 pub(super) fn remove(kernel: &mut Kernel, name: &str, alias: &str, step: &Step) -> Result<(), HostError> {
-    let Some(bridge) = kernel.bridge(name) else { return Ok(()) };
-    let is_begun = bridge.alias.is_none() && bridge.group == LinuxBridgeFacts::NEW_GROUP;
-    if bridge.alias.as_deref() != Some(alias) && !is_begun {
-        return Err(not_ours(name, step));
+    match BridgeOwner::of(kernel, name, alias) {
+        BridgeOwner::Nobody => return Ok(()),
+        BridgeOwner::Ours | BridgeOwner::Begun => {}
+        BridgeOwner::Other(found) => return Err(not_ours(name, found, step)),
     }
-    if let Some(port) = bridge.ports.keys().next() {
+    if let Some(port) = kernel.bridge(name).and_then(|bridge| bridge.ports.keys().next()) {
         return Err(HostError::LinuxBridgeInUse { attempt: step.to_string(), port: port.clone() });
     }
-    kernel.remove_bridge(name).map_err(|refusal| netlink_error(step, &refusal))
+    request(step, kernel.remove_bridge(name))
 }
 
-fn not_ours(name: &str, step: &Step) -> HostError {
-    let (attempt, found) = (step.to_string(), "a bridge without the alias".to_owned());
+/// Returns our bridge of a PF.
+fn expect_ours<'k>(
+    kernel: &'k Kernel,
+    pf: PciAddress,
+    name: &str,
+    step: &Step,
+) -> Result<&'k SimBridge, HostError> {
+    match BridgeOwner::of(kernel, name, &LinuxBridgeFacts::alias_of(pf)) {
+        BridgeOwner::Ours => kernel.bridge(name).ok_or_else(|| not_found(name, step)),
+        BridgeOwner::Nobody => Err(not_found(name, step)),
+        BridgeOwner::Begun => Err(not_ours(name, "a bridge without an alias", step)),
+        BridgeOwner::Other(found) => Err(not_ours(name, found, step)),
+    }
+}
+
+fn request(step: &Step, result: Result<(), Refusal>) -> Result<(), HostError> {
+    result.map_err(|refusal| netlink_error(step, &refusal))
+}
+
+fn not_ours(name: &str, found: &str, step: &Step) -> HostError {
+    let (attempt, found) = (step.to_string(), found.to_owned());
     HostError::LinuxBridgeNotOurs { attempt, bridge: name.to_owned(), found }
 }
 
-fn is_port(kernel: &Kernel, bridge: &str, interface: &str) -> bool {
-    kernel.bridge(bridge).is_some_and(|bridge| bridge.ports.contains_key(interface))
+fn not_found(name: &str, step: &Step) -> HostError {
+    HostError::LinuxBridgeNotFound { attempt: step.to_string(), bridge: name.to_owned() }
 }
 
 /// Returns the name of the interface of a PF.

@@ -1,6 +1,10 @@
 //! Steps that change Open vSwitch, each in one transaction.
 
-use vfleet_plan::{MapChange, OvsBridgeChange, OvsBridgeFacts, OvsPortFacts, Step};
+use vfleet_api::PciAddress;
+use vfleet_api::keys::OVS_UPLINK;
+use vfleet_plan::{
+    MapChange, OvsBridgeChange, OvsBridgeFacts, OvsInterfaceFacts, OvsPortFacts, OvsUplinkChange, Step,
+};
 
 use crate::HostError;
 use crate::sim::kernel::Kernel;
@@ -9,6 +13,7 @@ use crate::sim::ovs::{APPLY_DEADLINE, SimOvs};
 /// Creates or changes a bridge with its uplink. A bridge that already has the result is not changed.
 pub(super) fn set(
     kernel: &mut Kernel,
+    pf: PciAddress,
     change: &OvsBridgeChange,
     observed: Option<&OvsBridgeFacts>,
     step: &Step,
@@ -17,18 +22,24 @@ pub(super) fn set(
     kernel.ovs.check_server(&attempt)?;
     let found = kernel.ovs.bridge(&change.name);
     if !found.is_some_and(|found| is_done(change, found)) {
+        let is_marked = |found: &OvsBridgeFacts| found.external_ids.get(OVS_UPLINK) == Some(&pf.to_string());
+        if observed.is_none() && found.is_some_and(|found| !is_marked(found)) {
+            let bridge = format!("Open vSwitch bridge {}", change.name);
+            return Err(HostError::ForeignBridge { attempt, bridge });
+        }
         if !is_same(found, observed) {
             return Err(HostError::BridgeChanged { attempt, bridge: change.name.clone() });
         }
         transact(kernel, &attempt, |ovs| apply(ovs, change))?;
     }
     wait_for_switch(kernel, &attempt)?;
-    let uplink = &change.uplink.name;
     let bridge = kernel.ovs.bridge(&change.name);
-    let interface =
-        bridge.and_then(|bridge| find_port(bridge, uplink)).and_then(|port| port.interfaces.first());
-    match interface.and_then(|interface| interface.error.clone()) {
-        Some(message) => Err(HostError::OvsInterfaceFailed { attempt, interface: uplink.clone(), message }),
+    let uplink = bridge.and_then(|bridge| find_uplink(bridge, &change.uplink.name));
+    match uplink.and_then(|(_, interface)| interface.error.clone()) {
+        Some(message) => {
+            let interface = change.uplink.name.clone();
+            Err(HostError::OvsInterfaceFailed { attempt, interface, message })
+        }
         None => Ok(()),
     }
 }
@@ -56,7 +67,8 @@ pub(super) fn remove_port(
 ) -> Result<(), HostError> {
     let attempt = step.to_string();
     kernel.ovs.check_server(&attempt)?;
-    let found = kernel.ovs.bridge(&observed.name).filter(|found| find_port(found, port).is_some());
+    let mut bridges = kernel.ovs.bridges.iter();
+    let found = bridges.find(|found| found.uuid == observed.uuid && find_port(found, port).is_some());
     if let Some(found) = found {
         require_same(found, observed, &attempt)?;
         transact(kernel, &attempt, |ovs| {
@@ -142,23 +154,41 @@ fn update(map: &mut std::collections::BTreeMap<String, String>, change: &MapChan
 }
 
 fn is_done(change: &OvsBridgeChange, bridge: &OvsBridgeFacts) -> bool {
-    let wanted = &change.uplink;
     let has_stale = change.stale_ports.iter().any(|port| find_port(bridge, port).is_some());
-    let port = find_port(bridge, &wanted.name);
+    let uplink = find_uplink(bridge, &change.uplink.name);
     !has_stale
         && find_port(bridge, &change.name).is_some()
-        && bridge.datapath_type == change.datapath_type
+        && default_empty(&bridge.datapath_type) == default_empty(&change.datapath_type)
         && bridge.fail_mode == change.fail_mode
         && change.external_ids.is_done(&bridge.external_ids)
         && change.other_config.is_done(&bridge.other_config)
-        && port.is_some_and(|port| wanted.port_external_ids.is_done(&port.external_ids))
-        && port.and_then(|port| port.interfaces.first()).is_some_and(|interface| {
-            interface.type_ == wanted.type_
-                && wanted.options.is_done(&interface.options)
-                && wanted.external_ids.is_done(&interface.external_ids)
-                && wanted.other_config.is_done(&interface.other_config)
-                && wanted.mtu_request == interface.mtu_request
-        })
+        && uplink.is_some_and(|(port, interface)| is_uplink_done(&change.uplink, port, interface))
+}
+
+fn is_uplink_done(change: &OvsUplinkChange, port: &OvsPortFacts, interface: &OvsInterfaceFacts) -> bool {
+    change.port_external_ids.is_done(&port.external_ids)
+        && default_empty(&interface.type_) == default_empty(&change.type_)
+        && change.options.is_done(&interface.options)
+        && change.external_ids.is_done(&interface.external_ids)
+        && change.other_config.is_done(&interface.other_config)
+        && change.mtu_request == interface.mtu_request
+}
+
+/// Returns a type of a datapath or interface with its default name, which is empty.
+fn default_empty(type_: &str) -> &str {
+    if type_ == "system" { "" } else { type_ }
+}
+
+/// Returns the port of the uplink, and its only interface.
+fn find_uplink<'a>(
+    bridge: &'a OvsBridgeFacts,
+    name: &str,
+) -> Option<(&'a OvsPortFacts, &'a OvsInterfaceFacts)> {
+    let port = find_port(bridge, name)?;
+    match port.interfaces.as_slice() {
+        [interface] if interface.name == name => Some((port, interface)),
+        _ => None,
+    }
 }
 
 fn find_port<'a>(bridge: &'a OvsBridgeFacts, name: &str) -> Option<&'a OvsPortFacts> {
