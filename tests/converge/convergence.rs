@@ -1,12 +1,32 @@
 //! Planning and executing until no step is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_host::sim::{Kernel, SimPf};
-use vfleet_host::{Host, SimHost};
-use vfleet_plan::{Disruption, ModuleState, Plan, PlannedStep, Record, Stage, Step, plan_node, schedule};
+use vfleet_host::sim::{Kernel, SimBridge, SimPf};
+use vfleet_host::{Host, HostError, SimHost};
+use vfleet_plan::files::MANAGED_OVS_BRIDGES;
+use vfleet_plan::{
+    Disruption, Master, ModuleState, NodeOptions, OvsBridgeFacts, Plan, PlannedStep, Record, Stage, Step,
+    Target, needs_ovs, plan_node_with, schedule,
+};
+
+const EEXIST: i32 = 17;
+
+/// Desired state of a node, with the options of its agent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Desired {
+    pub(crate) spec: SriovNetworkNodeStateSpec,
+    pub(crate) options: NodeOptions,
+}
+
+impl From<SriovNetworkNodeStateSpec> for Desired {
+    fn from(spec: SriovNetworkNodeStateSpec) -> Self {
+        Self { spec, options: NodeOptions::default() }
+    }
+}
 
 /// Order in which steps are executed.
 #[derive(Clone, Copy, Debug)]
@@ -16,28 +36,45 @@ pub(crate) enum Execution {
     Parallel,
 }
 
-/// Plans for the current state of the machine.
-pub(crate) fn plan(host: &SimHost, desired: &SriovNetworkNodeStateSpec) -> Plan {
-    plan_node(desired, &host.facts().expect("facts"))
+/// Start of the names of interfaces of pods, which are removed by a drain.
+pub(crate) const POD_INTERFACE: &str = "pod";
+
+/// Plans for the current state of the machine. Open vSwitch is read only if the agent reads it: if its content is needed,
+/// or the Go daemon created bridges.
+pub(crate) fn plan(host: &SimHost, desired: &Desired) -> Plan {
+    let has_go_bridges = host.kernel().files.contains_key(MANAGED_OVS_BRIDGES);
+    host.set_reads_ovs(has_go_bridges || needs_ovs(&desired.spec, &desired.options));
+    plan_node_with(&desired.spec, &host.facts().expect("facts"), &desired.options)
 }
 
-/// Plans as the agent does: if the plan requires a drain, pods are evicted first and return their VFs.
-pub(crate) fn plan_after_drain(host: &SimHost, desired: &SriovNetworkNodeStateSpec) -> Plan {
+/// Plans as the agent does: if the plan requires a drain, pods are evicted first, return their VFs, and their ports are
+/// removed from bridges.
+pub(crate) fn plan_after_drain(host: &SimHost, desired: &Desired) -> Plan {
     let before = plan(host, desired);
     if before.disruption() < Disruption::Drain {
         return before;
     }
-    host.modify_kernel(|kernel| {
-        let vfs = kernel.pfs.iter_mut().flat_map(|pf| &mut pf.vfs);
-        vfs.for_each(|vf| vf.is_in_other_namespace = false);
-    });
+    host.modify_kernel(evict_pods);
     plan(host, desired)
 }
 
+fn evict_pods(kernel: &mut Kernel) {
+    let vfs = kernel.pfs.iter_mut().flat_map(|pf| &mut pf.vfs);
+    vfs.for_each(|vf| vf.is_in_other_namespace = false);
+    let is_of_pod = |name: &String| name.starts_with(POD_INTERFACE);
+    let ovs_ports = kernel.ovs.bridges.iter().flat_map(|bridge| &bridge.ports).map(|port| port.name.clone());
+    let ovs_ports: Vec<String> = ovs_ports.filter(is_of_pod).collect();
+    ovs_ports.iter().for_each(|port| kernel.ovs.remove_port(port));
+    kernel.bridges.iter_mut().for_each(|bridge| bridge.ports.retain(|port, _| !is_of_pod(port)));
+    kernel.other_links.retain(|name| !is_of_pod(name));
+}
+
 /// Plans and executes until no step is left; returns the last plan. A machine reboots at most twice for one reason. One
-/// plan is enough, except after a change of firmware, and for udev rules, whose content is known only later.
-pub(crate) fn converge(host: &SimHost, desired: &SriovNetworkNodeStateSpec, execution: Execution) -> Plan {
+/// plan is enough, except after a change of firmware, for udev rules, whose content is known only later, and for states
+/// of bridge ports, which depend on the carrier. Open vSwitch is repaired when steps fail again.
+pub(crate) fn converge(host: &SimHost, desired: &Desired, execution: Execution) -> Plan {
     let mut reboots = 0;
+    let mut failures = 0;
     let mut is_second_plan = false;
     for _ in 0..10 {
         let plan = plan_after_drain(host, desired);
@@ -45,42 +82,95 @@ pub(crate) fn converge(host: &SimHost, desired: &SriovNetworkNodeStateSpec, exec
             return plan;
         }
         assert!(
-            !is_second_plan || plan.steps.iter().all(is_udev_step),
+            !is_second_plan || plan.steps.iter().all(may_follow),
             "a second plan has steps: {:#?}",
             step_texts(&plan)
         );
-        execute(host, &plan, execution);
+        let failed = execute(host, &plan, execution);
+        failures += usize::from(failed);
+        if failures > 1 {
+            heal(host);
+        }
         let has = |is: fn(&Step) -> bool| plan.steps.iter().any(|planned| is(&planned.step));
         if has(|step| *step == Step::Reboot) {
             reboots += 1;
             assert!(reboots <= 3, "too many reboots: {:#?}", step_texts(&plan));
             host.restart_process();
         } else {
-            is_second_plan = !has(|step| matches!(step, Step::SetFirmware { .. }));
+            is_second_plan = !failed && !has(|step| matches!(step, Step::SetFirmware { .. }));
         }
     }
     panic!("no convergence: {:#?}", step_texts(&plan(host, desired)));
 }
 
-/// Returns whether a step is about udev rules, or records that udev events were replayed.
-fn is_udev_step(planned: &PlannedStep) -> bool {
+/// Ends all faults of Open vSwitch, as an administrator does.
+pub(crate) fn heal(host: &SimHost) {
+    host.modify_kernel(|kernel| {
+        let ovs = &mut kernel.ovs;
+        (ovs.has_server, ovs.has_switch, ovs.is_unanswering) = (ovs.is_installed, ovs.is_installed, false);
+        ovs.refusal = None;
+    });
+}
+
+/// Returns whether a second plan may have the step: it is about udev rules, records that udev events were replayed, or sets
+/// the state of a port that has a carrier since the first plan.
+fn may_follow(planned: &PlannedStep) -> bool {
     match &planned.step {
         Step::WriteFile { .. } | Step::RemoveFile { .. } | Step::ReplayUdev { .. } => true,
         Step::WriteRecord { record } => !record.creating_vfs,
+        Step::SetBridgePort { settings, .. } => settings.keys().all(|name| name == "state"),
         _ => false,
     }
 }
 
-/// Executes a plan. No step may fail.
-fn execute(host: &SimHost, plan: &Plan, execution: Execution) {
+/// Executes a plan. Only steps that change Open vSwitch may fail, for reasons that only others can end. Returns whether
+/// one failed.
+fn execute(host: &SimHost, plan: &Plan, execution: Execution) -> bool {
+    let failed = FailedLanes::default();
     let execute_step = |planned: &PlannedStep| {
-        if let Err(error) = host.execute(&planned.step) {
+        if let Err(error) = failed.execute(host, planned) {
             panic!("`{planned}`: {error}\nof {:#?}", step_texts(plan));
         }
     };
     match execution {
         Execution::Sequential => plan.steps.iter().for_each(execute_step),
         Execution::Parallel => execute_in_parallel(plan, &execute_step),
+    }
+    failed.has_any()
+}
+
+/// Lanes with a failed step, whose other steps are not executed.
+#[derive(Debug, Default)]
+pub(crate) struct FailedLanes(Mutex<BTreeSet<Target>>);
+
+impl FailedLanes {
+    /// Executes a step, unless one of its lane failed before. Fails if the step fails for other reasons than the state of
+    /// Open vSwitch, or an interface of Open vSwitch that has the name of a Linux bridge and cannot be read.
+    pub(crate) fn execute(&self, host: &SimHost, planned: &PlannedStep) -> Result<(), HostError> {
+        let lane = planned.step.target().lane();
+        if self.lanes().contains(&lane) {
+            return Ok(());
+        }
+        match host.execute(&planned.step) {
+            Err(
+                HostError::OvsRefused { .. }
+                | HostError::OvsNotApplied { .. }
+                | HostError::OvsInterfaceFailed { .. },
+            ) => drop(self.lanes().insert(lane)),
+            Err(HostError::Netlink { source, .. }) if source.raw_os_error() == Some(EEXIST) => {
+                self.lanes().insert(lane);
+            }
+            other => return other,
+        }
+        Ok(())
+    }
+
+    fn has_any(&self) -> bool {
+        !self.lanes().is_empty()
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, BTreeSet<Target>> {
+        self.0.lock().expect("no step panics")
     }
 }
 
@@ -119,12 +209,30 @@ pub(crate) struct PersistentState {
     modules: BTreeMap<String, ModuleState>,
     units: BTreeSet<String>,
     arguments: [String; 2],
+    bridges: Vec<SimBridge>,
+    ovs: Vec<OvsBridgeFacts>,
+    ovs_settings: BTreeMap<String, String>,
+    masters: Vec<Option<Master>>,
 }
 
-/// Returns the persistent state of the machine. Excludes the count of reboots, which depends on interruptions.
+/// Returns the persistent state of the machine. Excludes the count of reboots, the UUIDs of rows, and the default cost of
+/// ports, which depend on interruptions: the cost is that of the speed at the time.
 pub(crate) fn persistent_state(host: &SimHost) -> PersistentState {
-    let Kernel { pfs, records, files, modules, enabled_units, .. } = host.kernel();
-    let Kernel { command_line, next_command_line, .. } = host.kernel();
+    let kernel = host.kernel();
+    let links = kernel.pfs.iter().map(|pf| pf.link.as_ref());
+    let masters = links.map(|link| kernel.master_of(&link?.name)).collect();
+    let mut bridges = kernel.bridges;
+    let ports = bridges.iter_mut().flat_map(|bridge| bridge.ports.values_mut());
+    ports.for_each(|settings| drop(settings.remove("cost")));
+    let mut rows = kernel.ovs.bridges;
+    for bridge in &mut rows {
+        bridge.uuid.clear();
+        for port in &mut bridge.ports {
+            port.uuid.clear();
+            port.interfaces.iter_mut().for_each(|interface| interface.uuid.clear());
+        }
+    }
+    let Kernel { pfs, records, files, modules, enabled_units, command_line, next_command_line, .. } = kernel;
     PersistentState {
         pfs,
         records: records.into_values().collect(),
@@ -132,5 +240,19 @@ pub(crate) fn persistent_state(host: &SimHost) -> PersistentState {
         modules,
         units: enabled_units,
         arguments: [command_line, next_command_line],
+        bridges,
+        ovs: rows,
+        ovs_settings: kernel.ovs.other_config,
+        masters,
     }
+}
+
+/// Returns the lines in which two states differ, for messages.
+pub(crate) fn differences(one: &PersistentState, other: &PersistentState) -> String {
+    let (one, other) = (format!("{one:#?}"), format!("{other:#?}"));
+    let missing = |from: &str, in_: &str, sign: char| -> Vec<String> {
+        let lines: BTreeSet<&str> = in_.lines().collect();
+        from.lines().filter(|line| !lines.contains(line)).map(|line| format!("{sign}{line}")).collect()
+    };
+    [missing(&one, &other, '-'), missing(&other, &one, '+')].concat().join("\n")
 }

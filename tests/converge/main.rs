@@ -5,9 +5,11 @@
 //! - steps that run in parallel have the same result as in sequence
 //! - no step changes a PF that is neither desired nor recorded, nor a VF that is not desired or that the node uses
 //! - no step restarts a PF that the node uses
+//! - software bridges, ports and keys of others are not changed (`bridges`)
 
 #![allow(clippy::expect_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
+mod bridges;
 mod convergence;
 mod desired_spec;
 mod disturbance;
@@ -24,7 +26,7 @@ use vfleet_plan::firmware::MELLANOX;
 use vfleet_plan::{BootLoader, HostFacts, Plan, Processor, Step};
 use vfleet_tests::contract::specs::{group, spec, with_groups};
 
-use convergence::{Execution, converge, persistent_state, plan, plan_after_drain, step_texts};
+use convergence::{Desired, Execution, converge, persistent_state, plan, plan_after_drain, step_texts};
 use disturbance::{Disturbance, disturbance};
 
 /// Minimum number of scenarios; `PROPTEST_CASES` can raise it.
@@ -35,10 +37,10 @@ const CASES: u32 = 1000;
 struct Scenario {
     machine: Machine,
     /// Earlier desired state, of which only the first `executed_before` steps were executed.
-    before: SriovNetworkNodeStateSpec,
+    before: Desired,
     executed_before: usize,
     disturbances: Vec<(usize, u16, Disturbance)>,
-    desired: SriovNetworkNodeStateSpec,
+    desired: Desired,
 }
 
 impl fmt::Debug for Scenario {
@@ -54,8 +56,8 @@ impl fmt::Debug for Scenario {
         let Machine { kernel, guid_file, userspace_drivers, .. } = &self.machine;
         write!(f, "\n  {kernel:?}, {userspace_drivers:?}, GUIDs {guid_file:?}")?;
         let print = |spec| serde_json::to_string(spec).map_err(|_| fmt::Error);
-        write!(f, "\n  {} steps for {}", self.executed_before, print(&self.before)?)?;
-        write!(f, "\n  then {:?}\n  then {}\n", self.disturbances, print(&self.desired)?)
+        write!(f, "\n  {} steps for {}", self.executed_before, print(&self.before.spec)?)?;
+        write!(f, "\n  then {:?}\n  then {}\n", self.disturbances, print(&self.desired.spec)?)
     }
 }
 
@@ -66,10 +68,10 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         (Just(machine), desired_spec::spec(cards), 0_usize..60, disturbances, desired_spec::spec(cards))
             .prop_map(|(machine, before, executed_before, disturbances, desired)| Scenario {
                 machine,
-                before,
+                before: before.into(),
                 executed_before,
                 disturbances,
-                desired,
+                desired: desired.into(),
             })
     })
 }
@@ -161,11 +163,11 @@ proptest! {
         let plan = plan(&host, &scenario.desired);
         for planned in &plan.steps {
             let pf = planned.step.pf();
-            prop_assert!(pf.is_none_or(|pf| is_managed(&scenario.desired, &host, pf)), "{}", planned);
+            prop_assert!(pf.is_none_or(|pf| is_managed(&scenario.desired.spec, &host, pf)), "{}", planned);
             let in_use = pf.and_then(|pf| facts.pf(pf)?.link.as_ref()?.host_use);
             prop_assert!(in_use.is_none() || !restarts_pf(&planned.step), "{:?}: {}", in_use, planned);
             if let Some(vf) = planned.step.vf() {
-                let may_be_changed = is_in_group(&scenario.desired, vf) || changes_all_vfs(&plan, &facts, vf.pf);
+                let may_be_changed = is_in_group(&scenario.desired.spec, vf) || changes_all_vfs(&plan, &facts, vf.pf);
                 prop_assert!(may_be_changed, "the VF is not desired: {}", planned);
                 prop_assert!(!is_in_use(&facts, vf), "the node uses the VF: {}", planned);
             }
@@ -199,7 +201,7 @@ fn a_machine_reboots_only_twice_without_effect() {
     machine.kernel.iommu = false;
     let host = SimHost::new(&machine, "ineffective").expect("a possible machine");
     let vfs = group("vfio-pci", (0, 1), None);
-    let desired = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]);
+    let desired = spec(vec![with_groups(machine.pfs[0].address, 2, None, vec![vfs])]).into();
     let mut reboots = 0;
     let problems = loop {
         let plan = plan(&host, &desired);
@@ -235,9 +237,13 @@ fn recorded_reboots_do_not_change_the_result() {
     let mut desired =
         vec![with_groups(known, 1, None, Vec::new()), with_groups(unknown, 5, None, Vec::new())];
     desired[1].link_type = Some("ETH".to_owned());
-    let before = SriovNetworkNodeStateSpec::default();
-    let scenario =
-        Scenario { machine, before, executed_before: 0, disturbances: Vec::new(), desired: spec(desired) };
+    let scenario = Scenario {
+        machine,
+        before: Desired::default(),
+        executed_before: 0,
+        disturbances: Vec::new(),
+        desired: spec(desired).into(),
+    };
     check_interruptions(&scenario).expect("the same result");
 }
 

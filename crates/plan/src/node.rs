@@ -112,7 +112,7 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
     }
     if !system.reboots {
         planned_bridges.extend(reset_pfs(&mut plan, interfaces, facts, &bridges));
-        plan.steps.extend(bridges.plan_store(&planned_bridges, facts));
+        plan.steps.extend(bridges.plan_store(&planned_bridges, interfaces, facts));
     }
     udev::plan_scripts(&mut plan.steps, facts);
     plan.steps.extend(system.after);
@@ -160,8 +160,11 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
     for desired in &desired {
         let Some(observed) = facts.pf(desired.address) else { continue };
         let steps = bridges.plan(&pf::bridge_pf(desired, observed, facts));
-        plan.steps.extend(record::note_bridge(facts.record(desired.address), steps.begun));
+        let record = facts.record(desired.address);
+        let recorded = record.and_then(|record| record.bridge.as_ref());
+        plan.steps.extend(record::note_bridge(record, recorded, steps.removing.clone()));
         plan.steps.extend(steps.remove);
+        plan.steps.extend(record::note_bridge(record, steps.removing.as_ref(), steps.begun));
         plan.steps.extend(steps.set_up);
         plan.problems.extend(steps.causes.into_iter().map(|cause| desired.problem(cause)));
     }
@@ -264,16 +267,15 @@ fn load_modules(pfs: &[(&DesiredPf, PfSteps)], facts: &HostFacts) -> Vec<Planned
     modules::load_modules(&needed, any_vfs, facts)
 }
 
-/// Resets PFs that have a record and are no longer desired. An unreadable record is a problem, since its PF may need a
-/// reset.
-/// Returns the bridges that are left.
+/// Resets PFs that have a record and are no longer desired, and returns the bridges of those that can be reset. An
+/// unreadable record is a problem, since its PF may need a reset.
 fn reset_pfs(
     plan: &mut Plan,
     interfaces: &[Interface],
     facts: &HostFacts,
     bridges: &BridgeContext<'_>,
 ) -> BTreeMap<PciAddress, PlannedBridge> {
-    let mut left = BTreeMap::new();
+    let mut planned_bridges = BTreeMap::new();
     let is_desired = |pf| interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf));
     let unreadable =
         facts.unreadable_records.iter().filter(|pf| !is_desired(pf)).filter_map(|pf| facts.unreadable(*pf));
@@ -284,16 +286,17 @@ fn reset_pfs(
         } else {
             bridges.plan(&reset::bridge_pf(record, facts))
         };
-        left.insert(record.pf, PlannedBridge { is_ours: false, recorded: bridge.finished.clone() });
+        let planned = PlannedBridge { is_ours: true, is_reached: bridge.is_reached };
         match reset::reset_pf(record, bridge, facts) {
             Ok((steps, problems)) => {
+                planned_bridges.extend((!record.is_external()).then_some((record.pf, planned)));
                 plan.steps.extend(steps);
                 plan.problems.extend(problems);
             }
             Err(problem) => plan.problems.push(problem),
         }
     }
-    left
+    planned_bridges
 }
 
 pub(crate) fn planned(step: Step, disruption: Disruption, why: impl Into<String>) -> PlannedStep {

@@ -41,7 +41,7 @@ pub(super) fn read(settings: &HostSettings, facts: &HostFacts) -> OvsFacts {
 
 fn mentions_ovs(facts: &HostFacts) -> bool {
     let mut bridges = facts.records.iter().filter_map(|record| record.bridge.as_ref());
-    bridges.any(|bridge| bridge.may_be(BridgeKind::Ovs))
+    bridges.any(|bridge| bridge.kind == BridgeKind::Ovs)
         || facts.files.get(MANAGED_OVS_BRIDGES).is_some_and(|text| !matches!(text.trim(), "" | "{}" | "null"))
 }
 

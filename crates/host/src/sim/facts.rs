@@ -41,7 +41,7 @@ pub(super) fn read(kernel: &Kernel, reads_ovs: bool) -> HostFacts {
 }
 
 fn has_ovs_bridge(record: &Record) -> bool {
-    record.bridge.as_ref().is_some_and(|bridge| bridge.may_be(BridgeKind::Ovs))
+    record.bridge.as_ref().is_some_and(|bridge| bridge.kind == BridgeKind::Ovs)
 }
 
 /// Returns the PFs without an intact record. An intact file of the Go daemon replaces a damaged record.

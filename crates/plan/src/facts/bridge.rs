@@ -204,20 +204,7 @@ pub struct RecordedBridge {
     pub kind: BridgeKind,
     /// Name of the bridge.
     pub name: String,
-    /// Kind of the bridge that this one replaces, while that may still exist.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub replaces: Option<BridgeKind>,
-    /// The bridge is being taken over from the Go daemon: it may not have our mark yet.
-    #[serde(skip_serializing_if = "core::ops::Not::not", default)]
-    pub is_taken_over: bool,
     /// Names of the port settings that vfleet changed on the uplink of a Linux bridge.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub port_settings: BTreeSet<String>,
-}
-
-impl RecordedBridge {
-    /// Returns whether the PF may have a bridge of this kind.
-    pub fn may_be(&self, kind: BridgeKind) -> bool {
-        self.kind == kind || self.replaces == Some(kind)
-    }
 }

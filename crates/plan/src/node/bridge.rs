@@ -19,6 +19,7 @@ use go_store::plan_store;
 pub(crate) use recorded::recorded_bridges;
 
 use vfleet_api::PciAddress;
+use vfleet_api::node_state::Interface;
 
 use super::pf::PlannedBridge;
 use super::problem::Cause;
@@ -78,10 +79,16 @@ pub(super) struct BridgeSteps {
     pub(super) remove: Vec<PlannedStep>,
     /// Steps after the PF is configured, and before its VFs are.
     pub(super) set_up: Vec<PlannedStep>,
-    /// [`Record::bridge`] before the steps.
+    /// [`Record::bridge`] during the steps of `remove`: bridges are owned as before.
+    pub(super) removing: Option<RecordedBridge>,
+    /// [`Record::bridge`] during the steps of `set_up`.
     pub(super) begun: Option<RecordedBridge>,
     /// [`Record::bridge`] after the steps.
     pub(super) finished: Option<RecordedBridge>,
+    /// After the steps another bridge of the PF still exists, or it is unknown whether one does.
+    pub(super) is_left: bool,
+    /// After the steps the desired bridge and no other one is configured, though it may not work yet.
+    pub(super) is_reached: bool,
     /// Causes that prevent the desired state of the bridge.
     pub(super) causes: Vec<Cause>,
 }
@@ -117,34 +124,41 @@ impl BridgeContext<'_> {
         let mut set_up = Vec::new();
         let mut finished = recorded.filter(|_| is_left).cloned();
         let mut begun = recorded.cloned();
-        if let Some(desired) = desired {
-            let is_taken_over = ovs::is_to_be_taken_over(desired, pf, self.go_store);
-            begun = Some(desired.begun_record(recorded, is_taken_over));
+        // A bridge that is left stays in the record: while Open vSwitch cannot be read, only the record has it.
+        if let Some(desired) = desired.filter(|_| !is_left) {
+            // A bridge of the Go daemon is ours without a mark as long as the record has none.
+            if !(remove.is_empty() && self.is_adopted(pf)) {
+                begun = Some(desired.begun_record(recorded));
+            }
             finished.clone_from(&begun);
-            if !is_left {
-                let planned = match &desired.settings {
-                    DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(None),
-                    DesiredSettings::Ovs(settings) => {
-                        ovs::plan(&desired.name, settings, pf, self.go_store).map(Some)
-                    }
-                    DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf).map(Some),
-                };
-                match planned {
-                    Ok(steps) => {
-                        set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
-                        if let Some(steps) = steps {
-                            set_up.extend(steps);
-                            finished = Some(desired.finished_record());
-                        }
-                    }
-                    Err(fault) => faults.push(fault),
+            let planned = match &desired.settings {
+                DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(Vec::new()),
+                DesiredSettings::Ovs(settings) => ovs::plan(&desired.name, settings, pf, self.go_store),
+                DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf, self.go_store),
+            };
+            match planned {
+                Ok(steps) => {
+                    set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
+                    set_up.extend(steps);
+                    finished = Some(desired.finished_record());
                 }
+                Err(fault) => faults.push(fault),
             }
         } else if !is_left {
             remove.extend(udev::remove_bridge_rule(pf.address, pf.facts));
         }
+        let removing = if remove.is_empty() { begun.clone() } else { recorded.cloned() };
+        let is_applied = !is_left || !faults.is_empty();
+        let is_reached = is_applied && faults.iter().all(BridgeFault::is_after_change);
         let causes = faults.into_iter().map(Cause::from).collect();
-        BridgeSteps { remove, set_up, begun, finished, causes }
+        BridgeSteps { remove, set_up, removing, begun, finished, is_left, is_reached, causes }
+    }
+
+    /// Returns whether the Go daemon created a bridge for this PF that has no mark, as far as is known.
+    fn is_adopted(&self, pf: &BridgePf<'_>) -> bool {
+        let listed = self.go_store.bridge_of(pf.address).filter(|_| pf.recorded().is_none());
+        let database = pf.facts.bridges.ovs.database();
+        listed.is_some_and(|name| database.is_none_or(|ovs| ovs.bridge(name).is_some()))
     }
 
     /// Returns the step that updates the list of bridges for the Go daemon. `planned` has the
@@ -152,13 +166,16 @@ impl BridgeContext<'_> {
     pub(super) fn plan_store(
         &self,
         planned: &BTreeMap<PciAddress, PlannedBridge>,
+        interfaces: &[Interface],
         facts: &HostFacts,
     ) -> Option<PlannedStep> {
         let desired_of = |pf, is_ours: bool| self.desired.get(pf)?.as_ref().ok().filter(|_| is_ours);
-        let bridges = planned
-            .iter()
-            .map(|(pf, bridge)| (*pf, desired_of(pf, bridge.is_ours), bridge.recorded.as_ref()));
-        plan_store(self.go_store, bridges, facts)
+        // The list has the bridges that exist, with the settings that they have.
+        let changed = planned.iter().filter(|(pf, bridge)| {
+            (bridge.is_reached || !bridge.is_ours) && !self.go_store.owns_unmarked(**pf, facts)
+        });
+        let bridges = changed.map(|(pf, bridge)| (*pf, desired_of(pf, bridge.is_ours)));
+        plan_store(self.go_store, bridges, interfaces, facts)
     }
 
     /// Returns the steps that remove our bridges of a PF other than the desired one.
@@ -183,8 +200,11 @@ impl BridgeContext<'_> {
 fn keep(pf: &BridgePf<'_>, fault: BridgeFault) -> BridgeSteps {
     let recorded = pf.recorded().cloned();
     BridgeSteps {
+        removing: recorded.clone(),
         begun: recorded.clone(),
         finished: recorded,
+        is_left: true,
+        is_reached: false,
         causes: vec![fault.into()],
         ..BridgeSteps::default()
     }

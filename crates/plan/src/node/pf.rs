@@ -9,7 +9,7 @@ use super::problem::{Cause, Problem};
 use super::protection::HostProtection;
 use super::vf::{VfPhase, VfPlanner, VfSteps, is_free};
 use super::{lone, modules, planned, record, udev};
-use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record, RecordedBridge};
+use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
@@ -36,8 +36,8 @@ pub(super) struct PfSteps {
 pub(super) struct PlannedBridge {
     /// The desired bridge is not somebody else's.
     pub(super) is_ours: bool,
-    /// Bridge in the record.
-    pub(super) recorded: Option<RecordedBridge>,
+    /// See [`BridgeSteps::is_reached`](super::bridge::BridgeSteps::is_reached).
+    pub(super) is_reached: bool,
 }
 
 /// Returns the steps for one desired PF. If a check fails, nothing is changed.
@@ -151,8 +151,10 @@ fn plan_managed(
     let mut autoprobe = Autoprobe { desired, on: observed.drivers_autoprobe };
 
     let mut create = Vec::new();
-    create.extend(record::write_record(previous, &begun));
+    let removing = Record { bridge: bridge.removing, ..begun.clone() };
+    create.extend(record::write_record(previous, &removing));
     create.extend(bridge.remove);
+    create.extend(record::write_record(Some(&removing), &begun));
     create.extend(rules.steps);
     create.extend(set_link_up(desired, link));
     create.extend(raise_mtu(desired, observed, link));
@@ -172,7 +174,7 @@ fn plan_managed(
         modules: modules::needed_modules(desired, observed, facts),
         create,
         bridge: bridge.set_up,
-        planned_bridge: Some(PlannedBridge { is_ours: is_bridge_ours, recorded: bridge.finished }),
+        planned_bridge: Some(PlannedBridge { is_ours: is_bridge_ours, is_reached: bridge.is_reached }),
         set_up,
         problems,
     })

@@ -59,9 +59,15 @@ pub(super) fn with_vf_macs(mut record: Record, observed: &PfFacts, is_creating: 
     record
 }
 
-/// Returns the step that stores the bridge of a PF in its record, if the record has another one.
-pub(super) fn note_bridge(previous: Option<&Record>, bridge: Option<RecordedBridge>) -> Option<PlannedStep> {
-    write_record(previous, &Record { bridge, ..previous?.clone() })
+/// Returns the step that stores the bridge of a PF in its record, if `before` is another one.
+pub(super) fn note_bridge(
+    record: Option<&Record>,
+    before: Option<&RecordedBridge>,
+    bridge: Option<RecordedBridge>,
+) -> Option<PlannedStep> {
+    let record = record?;
+    let before = Record { bridge: before.cloned(), ..record.clone() };
+    write_record(Some(&before), &Record { bridge, ..record.clone() })
 }
 
 /// Returns the step that writes the record, if it changed.

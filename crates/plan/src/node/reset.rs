@@ -35,7 +35,7 @@ pub(super) fn reset_pf(
         Some(observed) if !record.is_external() => undo(record, observed, &protection).map_err(problem)?,
         _ => (Vec::new(), None),
     };
-    let is_bridge_left = bridge.finished.is_some();
+    let is_bridge_left = bridge.is_left;
     let mut steps = bridge.remove;
     steps.extend(undo_steps);
     let problems: Vec<_> = bridge.causes.into_iter().chain(left.clone()).map(problem).collect();

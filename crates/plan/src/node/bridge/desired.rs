@@ -61,24 +61,14 @@ impl DesiredBridge {
             DesiredSettings::Ovs(_) => BTreeSet::new(),
             DesiredSettings::Linux(settings) => settings.port.keys().cloned().collect(),
         };
-        let (kind, name) = (self.kind(), self.name.clone());
-        RecordedBridge { kind, name, replaces: None, is_taken_over: false, port_settings }
+        RecordedBridge { kind: self.kind(), name: self.name.clone(), port_settings }
     }
 
-    /// Returns the record of the bridge while steps are executed. They reset port settings that are given up, remove a
-    /// bridge of the other kind, and mark a bridge that `is_taken_over` from the Go daemon.
-    pub(super) fn begun_record(
-        &self,
-        recorded: Option<&RecordedBridge>,
-        is_taken_over: bool,
-    ) -> RecordedBridge {
-        let mut begun = RecordedBridge { is_taken_over, ..self.finished_record() };
-        let Some(recorded) = recorded else { return begun };
-        if recorded.kind == begun.kind {
+    /// Returns the record of the bridge while steps are executed: port settings that are given up are reset by them.
+    pub(super) fn begun_record(&self, recorded: Option<&RecordedBridge>) -> RecordedBridge {
+        let mut begun = self.finished_record();
+        if let Some(recorded) = recorded.filter(|recorded| recorded.kind == begun.kind) {
             begun.port_settings.extend(recorded.port_settings.iter().cloned());
-            begun.replaces = recorded.replaces;
-        } else {
-            begun.replaces = Some(recorded.kind);
         }
         begun
     }

@@ -54,7 +54,7 @@ pub enum BridgeFault {
     #[error("Open vSwitch bridge {bridge} is not changed until Open vSwitch can be read: {error}")]
     OvsUnreadable { bridge: String, error: String, reason: &'static str },
     #[error(
-        "Open vSwitch bridge {bridge} is in the database, but ovs-vswitchd does not apply it: check that ovs-vswitchd is running on the node (`systemctl status ovs-vswitchd`) and its log"
+        "Open vSwitch bridge {bridge} was changed in the database, but ovs-vswitchd does not apply the change: check that ovs-vswitchd is running on the node (`systemctl status ovs-vswitchd`) and its log"
     )]
     OvsBehind { bridge: String },
     #[error(
@@ -84,6 +84,11 @@ impl BridgeFault {
             Self::UplinkError { .. } => "UplinkFailed",
             Self::OfferedAnyway { .. } => "BridgeNotReady",
         }
+    }
+
+    /// Returns whether the database of Open vSwitch has the desired bridge, and only its effect is missing.
+    pub(super) const fn is_after_change(&self) -> bool {
+        matches!(self, Self::OvsBehind { .. } | Self::UplinkError { .. })
     }
 
     /// Returns whether only another spec solves the problem.

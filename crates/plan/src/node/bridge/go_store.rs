@@ -1,20 +1,39 @@
 //! File in which the Go daemon remembers the Open vSwitch bridges that it created. vfleet takes these bridges over, and
 //! still writes the file for a migration back.
 
+use serde::{Deserialize, Serialize};
 use vfleet_api::PciAddress;
-use vfleet_api::bridge::OvsConfigExt;
+use vfleet_api::bridge::{OvsConfigExt, OvsUplinkConfigExt};
+use vfleet_api::keys::OVS_UPLINK;
+use vfleet_api::node_state::Interface;
 
 use super::desired::{DesiredBridge, DesiredSettings};
 use super::ovs_keys::OvsKeys;
-use crate::facts::{HostFacts, RecordedBridge};
+use crate::facts::{HostFacts, OvsBridgeFacts};
 use crate::files::MANAGED_OVS_BRIDGES;
 use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
-/// Open vSwitch bridges of the Go daemon, by name. An unreadable file lists none.
+/// Open vSwitch bridges in the file, by name. An unreadable file lists none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct GoStore(BTreeMap<String, OvsConfigExt>);
+pub(crate) struct GoStore(BTreeMap<String, StoredBridge>);
+
+/// Bridge in the file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct StoredBridge {
+    #[serde(flatten)]
+    bridge: OvsConfigExt,
+    /// vfleet wrote the entry: the bridge has our mark, and is not taken over if it lost it. The Go daemon ignores the
+    /// field and does not write it.
+    #[serde(rename = "vfleet", skip_serializing_if = "is_false", default)]
+    is_marked: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by skip_serializing_if")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
 
 impl GoStore {
     /// Reads the file of the Go daemon.
@@ -25,17 +44,27 @@ impl GoStore {
 
     /// Returns whether the Go daemon created the bridge for this PF.
     pub(super) fn lists(&self, bridge: &str, pf: PciAddress) -> bool {
-        self.0.get(bridge).is_some_and(|entry| has_uplink(entry, pf))
+        self.0.get(bridge).is_some_and(|entry| !entry.is_marked && has_uplink(&entry.bridge, pf))
     }
 
     /// Returns the bridge that the Go daemon created for this PF.
     pub(super) fn bridge_of(&self, pf: PciAddress) -> Option<&str> {
-        self.0.iter().find(|(_, entry)| has_uplink(entry, pf)).map(|(name, _)| name.as_str())
+        self.0.keys().find(|name| self.lists(name, pf)).map(String::as_str)
+    }
+
+    /// Returns whether a bridge of this PF has no mark yet, so that only the file says whose it is. The file changes when
+    /// the bridge has its mark or is removed, since the steps that do that may fail.
+    pub(super) fn owns_unmarked(&self, pf: PciAddress, facts: &HostFacts) -> bool {
+        let is_marked = |bridge: &OvsBridgeFacts| bridge.external_ids.contains_key(OVS_UPLINK);
+        let bridge = self.bridge_of(pf).and_then(|name| facts.bridges.ovs.database()?.bridge(name));
+        let recorded = facts.record(pf).and_then(|record| record.bridge.as_ref());
+        recorded.is_none() && bridge.is_some_and(|bridge| !is_marked(bridge))
     }
 
     /// Returns the keys that the Go daemon set on the bridge.
     pub(super) fn keys_of(&self, bridge: &str) -> OvsKeys {
-        self.0.get(bridge).map(OvsKeys::of_go_bridge).unwrap_or_default()
+        let entry = self.0.get(bridge).filter(|entry| !entry.is_marked);
+        entry.map(|entry| OvsKeys::of_go_bridge(&entry.bridge)).unwrap_or_default()
     }
 }
 
@@ -43,22 +72,28 @@ fn has_uplink(entry: &OvsConfigExt, pf: PciAddress) -> bool {
     entry.uplinks.iter().flatten().any(|uplink| uplink.pci_address.value() == Ok(&pf))
 }
 
-/// Returns the step that updates the file. `planned_bridges` has for each planned PF its desired bridge, unless that
-/// belongs to somebody else, and its record after all steps.
+/// Returns the step that updates the file. `bridges` has for each PF whose bridges are as desired after the steps its
+/// bridge; `None` if there is none, or if the bridge belongs to somebody else. Bridges of PFs that are neither desired
+/// nor recorded are removed from the file: a process was killed when it had reset the PF.
 pub(crate) fn plan_store<'a>(
     store: &GoStore,
-    planned_bridges: impl Iterator<Item = (PciAddress, Option<&'a DesiredBridge>, Option<&'a RecordedBridge>)>,
+    bridges: impl Iterator<Item = (PciAddress, Option<&'a DesiredBridge>)>,
+    interfaces: &[Interface],
     facts: &HostFacts,
 ) -> Option<PlannedStep> {
     let mut entries = store.0.clone();
-    let is_taken_over =
-        |finished: Option<&RecordedBridge>| finished.is_some_and(|finished| finished.is_taken_over);
-    // The entry of a bridge that is not taken over yet has the keys that the Go daemon set.
-    for (pf, desired, finished) in planned_bridges.filter(|(.., finished)| !is_taken_over(*finished)) {
-        let is_left = |name: &String| finished.is_some_and(|finished| finished.name == *name);
-        entries.retain(|name, entry| !has_uplink(entry, pf) || is_left(name));
+    let is_known = |pf: &PciAddress| {
+        interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf))
+            || facts.record(*pf).is_some()
+            || facts.unreadable_records.contains(pf)
+    };
+    let is_uplink_known = |uplink: &OvsUplinkConfigExt| uplink.pci_address.value().is_ok_and(is_known);
+    entries.retain(|_, entry| entry.bridge.uplinks.iter().flatten().any(is_uplink_known));
+    for (pf, desired) in bridges {
+        entries.retain(|_, entry| !has_uplink(&entry.bridge, pf));
         if let Some(DesiredBridge { name, settings: DesiredSettings::Ovs(settings) }) = desired {
-            entries.insert(name.clone(), settings.spec.clone());
+            let entry = StoredBridge { bridge: settings.spec.clone(), is_marked: true };
+            entries.insert(name.clone(), entry);
         }
     }
     if entries == store.0 {

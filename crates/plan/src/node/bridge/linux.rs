@@ -3,7 +3,7 @@
 use vfleet_api::PciAddress;
 
 use super::desired::LinuxSettings;
-use super::{BridgeFault, BridgePf, Removal, check_uplink};
+use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink};
 use crate::bridge_port;
 use crate::facts::{BridgeKind, LinkFacts, LinuxBridgeFacts, LinuxPortFacts};
 use crate::node::planned;
@@ -14,6 +14,15 @@ fn is_ours(bridge: &LinuxBridgeFacts, pf: PciAddress) -> bool {
     bridge.alias.as_deref() == Some(LinuxBridgeFacts::alias_of(pf).as_str())
 }
 
+/// Returns whether vfleet created the bridge for this PF.
+pub(super) fn is_owned(bridge: &LinuxBridgeFacts, pf: &BridgePf<'_>) -> bool {
+    let is_recorded = || {
+        let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Linux);
+        recorded.is_some_and(|recorded| recorded.name == bridge.name)
+    };
+    is_ours(bridge, pf.address) || is_begun(bridge) && is_recorded()
+}
+
 /// Returns whether an interrupted step created the bridge.
 fn is_begun(bridge: &LinuxBridgeFacts) -> bool {
     bridge.alias.is_none() && bridge.group == LinuxBridgeFacts::NEW_GROUP
@@ -21,13 +30,8 @@ fn is_begun(bridge: &LinuxBridgeFacts) -> bool {
 
 /// Adds the steps that remove our Linux bridges of a PF other than `desired`.
 pub(super) fn plan_removal(desired: Option<&str>, pf: &BridgePf<'_>, removal: &mut Removal) {
-    let recorded = pf.recorded().filter(|recorded| recorded.may_be(BridgeKind::Linux));
-    let is_recorded =
-        |bridge: &LinuxBridgeFacts| recorded.is_some_and(|recorded| recorded.name == bridge.name);
-    let ours = pf.facts.bridges.linux.iter().filter(|bridge| {
-        let is_ours = is_ours(bridge, pf.address) || is_begun(bridge) && is_recorded(bridge);
-        is_ours && desired != Some(bridge.name.as_str())
-    });
+    let is_other = |bridge: &&LinuxBridgeFacts| desired != Some(bridge.name.as_str());
+    let ours = pf.facts.bridges.linux.iter().filter(is_other).filter(|bridge| is_owned(bridge, pf));
     for bridge in ours {
         remove(bridge, pf, removal);
     }
@@ -69,6 +73,7 @@ pub(super) fn plan(
     name: &str,
     settings: &LinuxSettings,
     pf: &BridgePf<'_>,
+    go_store: &GoStore,
 ) -> Result<Vec<PlannedStep>, BridgeFault> {
     let existing = pf.facts.bridges.linux_bridge(name);
     let usable = existing.filter(|bridge| is_ours(bridge, pf.address) || is_begun(bridge));
@@ -76,10 +81,9 @@ pub(super) fn plan(
     if existing.is_some() && usable.is_none() {
         return Err(taken(BridgeKind::Linux));
     }
-    let has_ovs_bridge =
-        pf.facts.bridges.ovs.database().is_some_and(|ovs| {
-            ovs.bridge(name).is_some_and(|bridge| !super::ovs::is_ours(bridge, pf.address))
-        });
+    let has_ovs_bridge = pf.facts.bridges.ovs.database().is_some_and(|ovs| {
+        ovs.bridge(name).is_some_and(|bridge| !super::ovs::is_owned(bridge, pf, go_store))
+    });
     if has_ovs_bridge {
         return Err(taken(BridgeKind::Ovs));
     }
@@ -90,7 +94,7 @@ pub(super) fn plan(
     });
     let link = match uplink {
         Some((link, _)) => link,
-        None => check_attachable(name, pf)?,
+        None => check_attachable(name, pf, go_store)?,
     };
     let mut steps = Vec::new();
     if ours.is_none() {
@@ -123,12 +127,16 @@ pub(super) fn plan(
 }
 
 /// Returns the interface of a PF that can be attached to the bridge. Steps before this one detach it from our bridges.
-fn check_attachable<'a>(name: &str, pf: &BridgePf<'a>) -> Result<&'a LinkFacts, BridgeFault> {
+fn check_attachable<'a>(
+    name: &str,
+    pf: &BridgePf<'a>,
+    go_store: &GoStore,
+) -> Result<&'a LinkFacts, BridgeFault> {
     let link = check_uplink(name, pf)?;
     let is_ours = |master: &str| {
         let ovs = pf.facts.bridges.ovs.database().and_then(|ovs| ovs.port_of(&link.name));
-        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| is_ours(bridge, pf.address))
-            || ovs.is_some_and(|(bridge, _)| super::ovs::is_ours(bridge, pf.address))
+        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| is_owned(bridge, pf))
+            || ovs.is_some_and(|(bridge, _)| super::ovs::is_owned(bridge, pf, go_store))
     };
     match &link.master {
         Some(master) if !is_ours(&master.name) => {

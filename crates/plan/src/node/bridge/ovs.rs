@@ -4,16 +4,16 @@ use vfleet_api::PciAddress;
 use vfleet_api::bridge::OvsFailMode;
 use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 
-use super::desired::{DesiredBridge, OvsSettings};
+use super::desired::OvsSettings;
 use super::ovs_keys::{FAIL_MODE, MTU_REQUEST, OvsKeys, change};
-use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink, unreadable_ovs};
+use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink, linux, unreadable_ovs};
 use crate::facts::{BridgeKind, OvsBridgeFacts, OvsDatabase, OvsInterfaceFacts, OvsPortFacts};
 use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, OvsBridgeChange, OvsUplinkChange, PlannedStep, Step};
 
 /// Returns whether the bridge has our mark for this PF.
-pub(super) fn is_ours(bridge: &OvsBridgeFacts, pf: PciAddress) -> bool {
+fn is_ours(bridge: &OvsBridgeFacts, pf: PciAddress) -> bool {
     is_marked(&bridge.external_ids, pf)
 }
 
@@ -22,23 +22,11 @@ fn is_marked(external_ids: &BTreeMap<String, String>, pf: PciAddress) -> bool {
 }
 
 /// Returns whether the bridge was created by vfleet, or by the Go daemon and never configured by vfleet.
-fn is_owned(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
+pub(super) fn is_owned(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
     is_ours(bridge, pf.address)
-        || may_be_taken_over(pf)
+        || pf.recorded().is_none()
             && !bridge.external_ids.contains_key(OVS_UPLINK)
             && go_store.lists(&bridge.name, pf.address)
-}
-
-/// Returns whether a bridge of the Go daemon may be ours without our mark: vfleet has never configured one, or was
-/// interrupted before it set the mark.
-fn may_be_taken_over(pf: &BridgePf<'_>) -> bool {
-    pf.recorded().is_none_or(|recorded| recorded.is_taken_over)
-}
-
-/// Returns whether the Go daemon created the desired bridge and vfleet has not marked it yet, even if Open vSwitch
-/// cannot be read now.
-pub(super) fn is_to_be_taken_over(desired: &DesiredBridge, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
-    desired.kind() == BridgeKind::Ovs && may_be_taken_over(pf) && go_store.lists(&desired.name, pf.address)
 }
 
 /// Adds the steps that remove our Open vSwitch bridges of a PF other than `desired`, or with another datapath.
@@ -48,12 +36,12 @@ pub(super) fn plan_removal(
     go_store: &GoStore,
     removal: &mut Removal,
 ) {
-    let recorded = pf.recorded().filter(|recorded| recorded.may_be(BridgeKind::Ovs));
-    let listed = go_store.bridge_of(pf.address).filter(|_| may_be_taken_over(pf));
+    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Ovs);
+    let listed = go_store.bridge_of(pf.address).filter(|_| pf.recorded().is_none());
     let last_name = recorded.map(|recorded| recorded.name.as_str()).or(listed);
     let Some(ovs) = pf.facts.bridges.ovs.database() else {
-        // A desired bridge has the same fault already.
-        if let (Some(name), None) = (last_name, desired) {
+        // A desired bridge of this name has the same fault already.
+        if let Some(name) = last_name.filter(|last| desired.is_none_or(|(name, _)| name != *last)) {
             removal.is_left = true;
             removal.faults.extend(unreadable_ovs(name, &pf.facts.bridges.ovs));
         }
@@ -64,6 +52,14 @@ pub(super) fn plan_removal(
             name == bridge.name && datapath(&bridge.datapath_type) == desired_datapath(settings)
         })
     };
+    // The datapath still has a bridge whose removal is not applied.
+    let is_removed =
+        |name: &&str| ovs.bridge(name).is_none() && desired.is_none_or(|(kept, _)| kept != *name);
+    let recorded = recorded.map(|recorded| recorded.name.as_str());
+    if let Some(name) = recorded.filter(is_removed).filter(|_| ovs.is_behind) {
+        removal.is_left = true;
+        removal.faults.push(BridgeFault::OvsBehind { bridge: name.to_owned() });
+    }
     for bridge in ovs.bridges.iter().filter(|bridge| is_owned(bridge, pf, go_store) && !is_kept(bridge)) {
         let why = match desired {
             Some((name, _)) if name == bridge.name => "the datapath type changes",
@@ -125,10 +121,8 @@ pub(super) fn plan(
     if named.is_some_and(|bridge| !is_owned(bridge, pf, go_store)) {
         return Err(taken(BridgeKind::Ovs));
     }
-    let linux = pf.facts.bridges.linux_bridge(name);
     // Our own Linux bridge of this name is removed before.
-    let removed_before = pf.recorded().is_some_and(|recorded| recorded.may_be(BridgeKind::Linux));
-    if linux.is_some() && !removed_before {
+    if pf.facts.bridges.linux_bridge(name).is_some_and(|bridge| !linux::is_owned(bridge, pf)) {
         return Err(taken(BridgeKind::Linux));
     }
     let existing = named.filter(|bridge| !is_recreated(bridge));
@@ -179,7 +173,7 @@ fn check_attachable<'a>(
         return Err(BridgeFault::PortOfOther { bridge, other: other.name.clone(), port: port.name.clone() });
     }
     let is_our_linux_bridge = |master: &str| {
-        pf.recorded().is_some_and(|recorded| recorded.may_be(BridgeKind::Linux) && recorded.name == master)
+        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| linux::is_owned(bridge, pf))
     };
     match &link.master {
         Some(master) if master.kind != "openvswitch" && !is_our_linux_bridge(&master.name) => {

@@ -6,8 +6,8 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::files::MANAGED_OVS_BRIDGES;
 use vfleet_plan::{
     BridgeKind, Disruption, EswitchMode, Fact, HostFacts, HostUse, LinuxBridgeFacts, LinuxPortFacts, Master,
-    NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan, Record,
-    RecordedBridge, Step, plan_before_network, plan_node_with, plan_ovs_at_boot,
+    NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan,
+    RecordedBridge, Step, UnreadableCard, plan_before_network, plan_node_with, plan_ovs_at_boot,
 };
 
 use super::machine::{PF, machine, nothing, pf, reasons, recorded, steps, two};
@@ -52,33 +52,11 @@ fn switch(record: Option<RecordedBridge>) -> HostFacts {
 }
 
 fn record(kind: BridgeKind) -> RecordedBridge {
-    RecordedBridge {
-        kind,
-        name: BRIDGE.to_owned(),
-        replaces: None,
-        is_taken_over: false,
-        port_settings: BTreeSet::new(),
-    }
+    RecordedBridge { kind, name: BRIDGE.to_owned(), port_settings: BTreeSet::new() }
 }
 
 fn plan(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
     plan_node_with(spec, facts, &OPTIONS)
-}
-
-fn with_ovs(ovs: OvsFacts) -> vfleet_plan::BridgeFacts {
-    vfleet_plan::BridgeFacts { ovs, ..Default::default() }
-}
-
-/// Returns the records that a plan writes.
-fn records(plan: &Plan) -> impl DoubleEndedIterator<Item = &Record> {
-    plan.steps.iter().filter_map(|planned| match &planned.step {
-        Step::WriteRecord { record } => Some(record),
-        _ => None,
-    })
-}
-
-fn first_record(plan: &Plan) -> Record {
-    records(plan).next().expect("the plan writes a record").clone()
 }
 
 /// Returns the steps on bridges.
@@ -286,6 +264,59 @@ fn an_unreadable_ovs_is_a_problem_of_its_bridges_only() {
 }
 
 #[test]
+fn a_bridge_that_is_left_stays_in_the_record() {
+    let mut facts = switch(Some(record(BridgeKind::Ovs)));
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let changed = plan(&linux_spec("", ""), &facts);
+    assert_eq!((bridge_steps(&changed), reasons(&changed)), (vec![], vec!["OvsNotRunning"]));
+    let written = changed.steps.iter().find_map(|planned| match &planned.step {
+        Step::WriteRecord { record } => Some(record.bridge.clone()),
+        _ => None,
+    });
+    assert!(written.is_none_or(|bridge| bridge == Some(record(BridgeKind::Ovs))), "{:?}", changed.steps);
+}
+
+/// The record names the bridge that exists until it is removed, so that a process that is killed in between finds it.
+#[test]
+fn the_record_changes_between_the_removal_of_one_bridge_and_the_creation_of_another() {
+    let ovs = with_ovs_bridge(&ovs_spec("", ""));
+    let linux = with_linux_bridge(&["ens1f0"]);
+    for (facts, spec, from, to) in [
+        (ovs, linux_spec("", ""), BridgeKind::Ovs, BridgeKind::Linux),
+        (linux, ovs_spec("", ""), BridgeKind::Linux, BridgeKind::Ovs),
+    ] {
+        let plan = plan(&spec, &facts);
+        let mut recorded = vec![(0, from)];
+        let mut removed = None;
+        for (at, planned) in plan.steps.iter().enumerate() {
+            match &planned.step {
+                Step::WriteRecord { record } => {
+                    recorded.push((at, record.bridge.as_ref().map(|bridge| bridge.kind).unwrap()));
+                }
+                Step::RemoveOvsBridge { .. } | Step::RemoveLinuxBridge { .. } => removed = Some(at),
+                _ => {}
+            }
+        }
+        let removed = removed.expect("the old bridge is removed");
+        let at_removal = recorded.iter().rev().find(|(at, _)| *at <= removed).unwrap().1;
+        assert_eq!((at_removal, recorded.last().unwrap().1), (from, to), "{:?}", steps(&plan));
+    }
+}
+
+/// A process was killed after it had written the record of the other kind.
+#[test]
+fn our_bridge_of_the_other_kind_is_replaced_whatever_the_record_says() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    facts.records[0].bridge = Some(record(BridgeKind::Ovs));
+    let changed = plan(&ovs_spec("", ""), &facts);
+    assert_eq!(reasons(&changed), Vec::<&str>::new());
+    assert_eq!(
+        bridge_steps(&changed).last().map(String::as_str),
+        Some("create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0")
+    );
+}
+
+#[test]
 fn an_ovs_that_does_not_follow_and_an_uplink_in_error_are_problems() {
     let spec = ovs_spec("", "");
     let mut facts = with_ovs_bridge(&spec);
@@ -293,6 +324,17 @@ fn an_ovs_that_does_not_follow_and_an_uplink_in_error_are_problems() {
     assert_eq!(reasons(&plan(&spec, &facts)), ["OvsNotFollowing"]);
     database(&mut facts).bridges[0].ports[1].interfaces[0].error = Some("unknown type dpdk".to_owned());
     assert_eq!(reasons(&plan(&spec, &facts)), ["UplinkFailed"]);
+}
+
+#[test]
+fn a_removal_that_ovs_vswitchd_does_not_apply_is_a_problem_and_no_other_bridge_follows() {
+    let mut facts = switch(Some(record(BridgeKind::Ovs)));
+    database(&mut facts).is_behind = true;
+    for spec in [no_bridge(), linux_spec("", ""), nothing()] {
+        let removed = plan(&spec, &facts);
+        assert_eq!((bridge_steps(&removed), reasons(&removed)), (vec![], vec!["OvsNotFollowing"]));
+        assert!(!steps(&removed).iter().any(|text| text.starts_with("remove state file")));
+    }
 }
 
 #[test]
@@ -347,45 +389,87 @@ fn a_bridge_of_the_go_daemon_is_adopted_once() {
 }
 
 #[test]
-fn an_interrupted_adoption_is_continued_also_if_open_vswitch_does_not_run_at_first() {
+fn a_bridge_of_the_go_daemon_stays_ours_until_it_has_our_mark() {
     let spec = ovs_spec("", "");
     let mut facts = switch(None);
     let go_entry = serde_json::to_string(&spec.bridges.as_ref().unwrap().ovs.as_ref().unwrap()[0]).unwrap();
     facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), format!("{{\"{BRIDGE}\": {go_entry}}}"));
-    let ports = vec![port(BRIDGE), port("ens1f0")];
-    let bridge = OvsBridgeFacts { name: BRIDGE.to_owned(), ports, ..Default::default() };
-    let running = OvsFacts::Database(OvsDatabase { bridges: vec![bridge], ..OvsDatabase::default() });
-    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
-    let interrupted = plan(&spec, &facts);
-    assert!(!steps(&interrupted).iter().any(|text| text.contains(MANAGED_OVS_BRIDGES)), "{interrupted:?}");
-    for first in
-        [interrupted, plan(&spec, &HostFacts { bridges: with_ovs(running.clone()), ..facts.clone() })]
-    {
-        // Killed after the step that writes the record.
-        let mut next = facts.clone();
-        next.records = vec![first_record(&first)];
-        next.bridges = with_ovs(running.clone());
-        let plan = plan(&spec, &next);
+    database(&mut facts).bridges = vec![OvsBridgeFacts {
+        name: BRIDGE.to_owned(),
+        ports: vec![port(BRIDGE), port("ens1f0")],
+        ..Default::default()
+    }];
+    set_master(&mut facts, "ovs-system", "openvswitch");
+    for (spec, marks) in [(spec, "configure Open vSwitch"), (linux_spec("", ""), "remove Open vSwitch")] {
+        let plan = plan(&spec, &facts);
         assert_eq!(reasons(&plan), Vec::<&str>::new());
-        assert_eq!(bridge_steps(&plan), ["configure Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0"]);
-        let last = records(&plan).last().and_then(|record| record.bridge.clone());
-        assert_eq!(last, Some(record(BridgeKind::Ovs)), "the adoption is finished");
+        let marked = steps(&plan).iter().position(|text| text.starts_with(marks)).expect(marks);
+        for planned in &plan.steps[..marked] {
+            if let Step::WriteRecord { record } = &planned.step {
+                assert_eq!(record.bridge, None, "a killed process would not recognize the bridge");
+            }
+        }
+        let texts = steps(&plan);
+        let mentions_list = texts.iter().any(|text| text.contains(MANAGED_OVS_BRIDGES));
+        assert!(!mentions_list, "if {marks} fails, only the list says whose bridge it is: {texts:?}");
     }
 }
 
 #[test]
-fn the_record_mentions_a_replaced_bridge_until_it_is_removed() {
-    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
-    database(&mut facts).bridges[0].ports.push(port("pod1"));
-    let change = plan(&linux_spec("", ""), &facts);
-    let begun = first_record(&change);
-    let bridge = begun.bridge.clone().unwrap();
-    assert_eq!((bridge.kind, bridge.replaces), (BridgeKind::Linux, Some(BridgeKind::Ovs)));
-    // The gate is switched off afterwards, while Open vSwitch does not run.
-    let mut off = HostFacts { records: vec![begun], ..facts };
-    off.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
-    let gate_off = NodeOptions { manage_bridges: false, ..OPTIONS };
-    assert_eq!(reasons(&plan_node_with(&linux_spec("", ""), &off, &gate_off)), ["OvsNotRunning"]);
+fn the_list_for_the_go_daemon_keeps_bridges_that_cannot_be_removed_now() {
+    let mut facts = switch(None);
+    let spec = ovs_spec("", "");
+    let go_entry = serde_json::to_string(&spec.bridges.as_ref().unwrap().ovs.as_ref().unwrap()[0]).unwrap();
+    facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), format!("{{\"{BRIDGE}\": {go_entry}}}"));
+    let mentions_list =
+        |plan: &Plan| plan.steps.iter().any(|planned| planned.step.to_string().contains(MANAGED_OVS_BRIDGES));
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    for spec in [linux_spec("", ""), no_bridge(), nothing()] {
+        let left = plan(&spec, &facts);
+        assert!(!mentions_list(&left), "{:?}", steps(&left));
+        assert_eq!(reasons(&left), ["OvsNotRunning"]);
+        let removes_record = |text: &String| text.starts_with("remove state file");
+        assert!(!steps(&left).iter().any(removes_record), "{:?}", steps(&left));
+    }
+    // A card that cannot be read is not reset.
+    facts.bridges.ovs = OvsFacts::Database(OvsDatabase::default());
+    facts.pfs.clear();
+    facts.unreadable =
+        vec![UnreadableCard { pf: PF.parse().unwrap(), error: "hangs".to_owned(), reason: "Deadline" }];
+    let left = plan(&nothing(), &facts);
+    assert!(!mentions_list(&left), "{:?}", steps(&left));
+}
+
+/// A process was killed after it had written the record, or somebody removed the mark.
+#[test]
+fn an_entry_of_the_list_that_vfleet_wrote_does_not_make_a_bridge_ours() {
+    let spec = ovs_spec("", "");
+    let mut facts = switch(None);
+    let written = plan(&spec, &facts).steps.into_iter().find_map(|planned| match planned.step {
+        Step::WriteFile { file, .. } if file.path == MANAGED_OVS_BRIDGES => Some(file.text),
+        _ => None,
+    });
+    facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), written.expect("the list is written"));
+    database(&mut facts).bridges = vec![OvsBridgeFacts {
+        name: BRIDGE.to_owned(),
+        ports: vec![port(BRIDGE), port("ens1f0")],
+        ..Default::default()
+    }];
+    assert_eq!(reasons(&plan(&spec, &facts)), ["BridgeNotOurs"]);
+    assert!(!steps(&plan(&no_bridge(), &facts)).iter().any(|text| text.contains("Open vSwitch bridge")));
+}
+
+#[test]
+fn the_list_for_the_go_daemon_loses_bridges_of_pfs_that_were_reset() {
+    let mut facts = switch(None);
+    let spec = ovs_spec("", "");
+    let go_entry = serde_json::to_string(&spec.bridges.as_ref().unwrap().ovs.as_ref().unwrap()[0]).unwrap();
+    facts.files.insert(MANAGED_OVS_BRIDGES.to_owned(), format!("{{\"{BRIDGE}\": {go_entry}}}"));
+    facts.records.clear();
+    let texts = steps(&plan(&nothing(), &facts));
+    assert_eq!(texts, [format!("remove {MANAGED_OVS_BRIDGES}")]);
+    facts.unreadable_records.insert(PF.parse().unwrap());
+    assert_eq!(steps(&plan(&nothing(), &facts)), Vec::<String>::new());
 }
 
 #[test]
