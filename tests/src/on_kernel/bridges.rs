@@ -1,9 +1,11 @@
 //! Software bridges, with the kernel's bridge and a real Open vSwitch.
 
+mod by_hand;
 mod open_vswitch;
 mod others;
 mod pods;
 mod policies;
+mod recoveries;
 
 use fixture_lab::RunningJob;
 use kube::Api;
@@ -44,17 +46,26 @@ fn start_agent(lab: &LabCluster<'_>) -> RunningJob {
     lab.start_agent_with(&MANAGES_BRIDGES)
 }
 
-/// Returns a policy for one VF of a card in switchdev mode.
-fn policy(pf: &str, bridge: &Value) -> Value {
-    json!({
-        "numVfs": 1, "eSwitchMode": "switchdev", "nicSelector": { "pfNames": [pf] }, "bridge": bridge,
-    })
+/// Returns a policy for one VF of a card in switchdev mode, without a bridge.
+fn policy(pf: &str) -> Value {
+    json!({ "numVfs": 1, "eSwitchMode": "switchdev", "nicSelector": { "pfNames": [pf] } })
 }
 
-/// Applies the policies of both cards.
+/// Applies policies for both cards with these bridges.
 async fn apply_policies(lab: &LabCluster<'_>, ovs: &Value, linux: &Value) {
-    lab.cluster.apply_policy("ovs", policy(PF, &json!({ "ovs": ovs }))).await;
-    lab.cluster.apply_policy("linux", policy(OTHER_PF, &json!({ "linux": linux }))).await;
+    let bridges = [("ovs", PF, json!({ "ovs": ovs })), ("linux", OTHER_PF, json!({ "linux": linux }))];
+    for (name, pf, bridge) in bridges {
+        let mut policy = policy(pf);
+        policy["bridge"] = bridge;
+        lab.cluster.apply_policy(name, policy).await;
+    }
+}
+
+/// Applies the same policies without bridges.
+async fn apply_policies_without_bridges(lab: &LabCluster<'_>) {
+    for (name, pf) in [("ovs", PF), ("linux", OTHER_PF)] {
+        lab.cluster.apply_policy(name, policy(pf)).await;
+    }
 }
 
 /// Returns status, reason and message of the condition `Ready` of a bridge; empty texts if it is not reported.

@@ -94,12 +94,13 @@ impl<'a> Guest<'a> {
         self.run(
             "for netns in $(ip netns list | cut -d ' ' -f 1); do ip netns delete $netns; done
             rm -rf /run/systemd/system/ovs*.d
-            if systemctl --quiet is-active ovsdb-server; then
+            if [ -e /etc/openvswitch/conf.db ]; then
                 systemctl daemon-reload
                 systemctl stop openvswitch-switch ovs-vswitchd ovsdb-server
-                ovs-dpctl del-dp ovs-system || true
-                rm -f /etc/openvswitch/conf.db
+                if [ -e /sys/class/net/ovs-system ]; then ovs-dpctl del-dp ovs-system; fi
+                rm /etc/openvswitch/conf.db
             fi
+            if [ -e /sys/class/net/foreign-a ]; then ip link delete foreign-a; fi
             for bridge in $(ip -json link show type bridge | jq -r '.[].ifname // empty'); do ip link delete $bridge; done
             for card in /sys/bus/pci/devices/*/sriov_numvfs; do
                 if [ $(cat $card) != 0 ]; then echo 0 >$card; fi

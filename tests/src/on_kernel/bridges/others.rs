@@ -1,6 +1,6 @@
 //! Bridges, ports and keys of other programs.
 
-use super::super::guest::{Guest, assert_unchanged};
+use super::super::guest::Guest;
 use super::open_vswitch::snapshot;
 use super::{OVS_BRIDGE, PF};
 
@@ -8,16 +8,22 @@ const BRIDGE: &str = "br-foreign";
 const PORT: &str = "foreign0";
 const LINUX_BRIDGE: &str = "foreign-linux";
 /// Port of another program on the bridge of vfleet.
-pub(super) const PORT_ON_OURS: &str = "foreign1";
+const PORT_ON_OURS: &str = "foreign1";
 
-/// Creates bridges of both kinds, with ports and keys.
-pub(super) fn create_bridges(guest: &Guest<'_>) {
+/// Creates an Open vSwitch bridge with a port and keys.
+pub(super) fn create_ovs_bridge(guest: &Guest<'_>) {
     guest.run(&format!(
         "ovs-vsctl add-br {BRIDGE} \
             -- set Bridge {BRIDGE} fail_mode=secure external_ids:owner=other other_config:mac-aging-time=77 \
             -- add-port {BRIDGE} {PORT} tag=7 -- set Interface {PORT} type=internal external_ids:a=b
-        ovs-vsctl set Open_vSwitch . external_ids:other=key other_config:max-idle=9999
-        ip link add {LINUX_BRIDGE} type bridge vlan_filtering 1 ageing_time 1000
+        ovs-vsctl set Open_vSwitch . external_ids:other=key other_config:max-idle=9999"
+    ));
+}
+
+/// Creates a Linux bridge with a port.
+pub(super) fn create_linux_bridge(guest: &Guest<'_>) {
+    guest.run(&format!(
+        "ip link add {LINUX_BRIDGE} type bridge vlan_filtering 1 ageing_time 1000
         ip link add foreign-a type veth peer name foreign-b
         ip link set foreign-a master {LINUX_BRIDGE}"
     ));
@@ -32,18 +38,7 @@ pub(super) fn add_to_our_bridge(guest: &Guest<'_>) {
     ));
 }
 
-/// Everything of other programs, as text.
-pub(super) struct Snapshot {
-    bridges: String,
-    on_our_bridge: String,
-}
-
-/// Reads bridges, ports and keys of other programs.
-pub(super) fn read(guest: &Guest<'_>) -> Snapshot {
-    Snapshot { bridges: read_bridges(guest), on_our_bridge: read_on_our_bridge(guest) }
-}
-
-/// Reads the bridges of other programs.
+/// Returns the state of the bridges of other programs as text.
 pub(super) fn read_bridges(guest: &Guest<'_>) -> String {
     let rows =
         [("Bridge", BRIDGE), ("Port", BRIDGE), ("Port", PORT), ("Interface", BRIDGE), ("Interface", PORT)];
@@ -57,7 +52,8 @@ pub(super) fn read_bridges(guest: &Guest<'_>) -> String {
     format!("{ovs}\n{linux}")
 }
 
-fn read_on_our_bridge(guest: &Guest<'_>) -> String {
+/// Returns the state of ports and keys of other programs on the bridge of vfleet as text.
+pub(super) fn read_additions(guest: &Guest<'_>) -> String {
     let rows = snapshot(guest, &[("Port", PORT_ON_OURS), ("Interface", PORT_ON_OURS)]);
     let keys = guest.run(&format!(
         "ovs-vsctl get Bridge {OVS_BRIDGE} external_ids:other other_config:forward-bpdu
@@ -65,22 +61,4 @@ fn read_on_our_bridge(guest: &Guest<'_>) -> String {
         ovs-vsctl port-to-br {PORT_ON_OURS}"
     ));
     format!("{rows}\n{keys}")
-}
-
-impl Snapshot {
-    /// Checks that nothing has changed since this was read.
-    pub(super) fn assert_unchanged(&self, guest: &Guest<'_>, what: &str) {
-        self.assert_bridges_unchanged(guest, what);
-        let now = read_on_our_bridge(guest);
-        assert_unchanged(
-            &self.on_our_bridge,
-            &now,
-            &format!("{what}: a port or key of others on our bridge"),
-        );
-    }
-
-    /// Checks that the bridges of other programs have not changed since this was read.
-    pub(super) fn assert_bridges_unchanged(&self, guest: &Guest<'_>, what: &str) {
-        assert_unchanged(&self.bridges, &read_bridges(guest), &format!("{what}: a bridge of others"));
-    }
 }

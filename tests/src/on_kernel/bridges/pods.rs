@@ -33,6 +33,13 @@ pub(super) fn remove(guest: &Guest<'_>) {
     guest.run("for pod in pod0 pod1; do ip netns delete $pod; done; udevadm settle");
 }
 
+/// Returns the interfaces of the pods as text. The kernel gives a new VF another index.
+pub(super) fn read_vfs(guest: &Guest<'_>) -> String {
+    guest.run(
+        "for pod in pod0 pod1; do ip -netns $pod -json address | jq '.[] | del(.operstate, .flags)'; done",
+    )
+}
+
 /// Attaches the representor of the first pod to the Open vSwitch bridge.
 pub(super) fn attach_to_ovs(guest: &Guest<'_>) {
     guest.run(&format!("ovs-vsctl --timeout=30 --may-exist add-port {OVS_BRIDGE} {}", REPRESENTORS[0]));

@@ -4,22 +4,25 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::super::guest::Guest;
+use super::super::guest::{Guest, assert_unchanged};
 use super::super::lab_cluster::{LabCluster, OTHER_PF, OTHER_PF_ADDRESS, PF, PF_ADDRESS, kill};
 use super::open_vswitch::{map, ports, row};
 use super::pods::{self, Pings, REPRESENTORS};
 use super::{
-    LINUX_BRIDGE, OVS_BRIDGE, START_SWITCHES, apply_policies, open_gate, others, start_agent,
-    wait_until_ready,
+    LINUX_BRIDGE, OVS_BRIDGE, START_SWITCHES, apply_policies, by_hand, open_gate, others, recoveries,
+    start_agent, wait_until_ready,
 };
 use crate::cluster::NodeStateView;
 
-/// One policy requests an Open vSwitch bridge, another one a Linux bridge.
+/// One policy requests an Open vSwitch bridge, another one a Linux bridge. Settings are changed without a drain, drift is
+/// repaired, failures of Open vSwitch are reported and survived, and the bridges are removed.
 pub(in super::super) async fn configures_bridges(lab: &LabCluster<'_>) {
     let guest = &lab.guest;
     open_gate(lab).await;
     guest.run(START_SWITCHES);
-    others::create_bridges(guest);
+    others::create_ovs_bridge(guest);
+    others::create_linux_bridge(guest);
+    let bridges = others::read_bridges(guest);
     apply_policies(lab, &first_ovs(), &first_linux()).await;
     let agent = start_agent(lab);
     let state = wait_until_ready(lab, "both bridges").await;
@@ -31,17 +34,34 @@ pub(in super::super) async fn configures_bridges(lab: &LabCluster<'_>) {
     pods::attach_to_linux(guest);
     pods::wait_until_reached(guest, "through both bridges");
     others::add_to_our_bridge(guest);
-    let others = others::read(guest);
+    let additions = others::read_additions(guest);
 
     let pings = Pings::start(lab);
     change_settings(lab).await;
+    assert_offloaded(guest);
     kill(agent);
     let agent = start_agent(lab);
     guest.wait_until_idle();
     assert_eq!(guest.executed(), [""; 0], "a restart with nothing to do does nothing");
     pings.assert_no_loss(guest, "changes of settings and a restart of the agent");
-    others.assert_unchanged(guest, "after changes of settings");
+    assert_unchanged(
+        &additions,
+        &others::read_additions(guest),
+        "a port or key of others on our bridge was changed",
+    );
+
+    recoveries::repairs_changes_by_hand(lab).await;
+    recoveries::survives_open_vswitch(lab).await;
+    assert_unchanged(&bridges, &others::read_bridges(guest), "a bridge of others was changed");
+
+    recoveries::fills_an_empty_database(lab).await;
+    others::create_ovs_bridge(guest);
+    let bridges = others::read_bridges(guest);
+    recoveries::removes_bridges(lab).await;
+    by_hand::are_left_alone(lab).await;
+    assert_unchanged(&bridges, &others::read_bridges(guest), "a bridge of others was changed");
     kill(agent);
+    guest.clean();
 }
 
 fn first_ovs() -> Value {
@@ -102,6 +122,14 @@ fn assert_created(guest: &Guest<'_>, state: &NodeStateView) {
         assert_eq!(guest.run(&format!("{rule}/{bridge}")), "1", "{bridge} is managed by NetworkManager");
     }
     guest.run("udevadm verify /etc/udev/rules.d/*.rules");
+}
+
+/// Checks that Open vSwitch, which ran before its hardware offload was enabled, offloads flows of the pod.
+fn assert_offloaded(guest: &Guest<'_>) {
+    assert_eq!(guest.run("ovs-vsctl get Open_vSwitch . other_config:hw-offload"), "\"true\"");
+    let flows =
+        format!("ovs-appctl dpctl/dump-flows -m type=offloaded | grep -q 'in_port({})'", REPRESENTORS[0]);
+    guest.wait_until("flows are offloaded", &flows);
 }
 
 /// Changes settings of both bridges. Settings that are given up are reset.
