@@ -1,6 +1,7 @@
 //! Software bridges, with the kernel's bridge and a real Open vSwitch.
 
 mod by_hand;
+mod crashes;
 mod open_vswitch;
 mod others;
 mod pods;
@@ -13,6 +14,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use vfleet_api::SriovOperatorConfig;
 
+pub(super) use self::crashes::at_every_kind_of_step;
 pub(super) use self::policies::configures_bridges;
 use super::lab_cluster::{LabCluster, OTHER_PF, PF};
 use crate::cluster::NodeStateView;
