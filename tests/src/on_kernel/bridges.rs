@@ -1,5 +1,6 @@
 //! Software bridges, with the kernel's bridge and a real Open vSwitch.
 
+pub(super) mod boot;
 mod by_hand;
 mod crashes;
 mod open_vswitch;
@@ -26,7 +27,7 @@ const OVS_BRIDGE: &str = "br-0000_01_00.0";
 const LINUX_BRIDGE: &str = "br-0000_02_00.0";
 
 /// Environment of an agent that manages bridges, as the operator sets it.
-const MANAGES_BRIDGES: [(&str, &str); 1] = [("MANAGE_SOFTWARE_BRIDGES", "true")];
+pub(super) const MANAGES_BRIDGES: [(&str, &str); 1] = [("MANAGE_SOFTWARE_BRIDGES", "true")];
 
 /// Adds an embedded switch to both cards and starts Open vSwitch.
 const START_SWITCHES: &str = "modprobe labswitch datapath=Y

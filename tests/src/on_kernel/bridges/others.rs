@@ -38,18 +38,22 @@ pub(super) fn add_to_our_bridge(guest: &Guest<'_>) {
     ));
 }
 
-/// Returns the state of the bridges of other programs as text.
-pub(super) fn read_bridges(guest: &Guest<'_>) -> String {
+/// Returns the state of the Open vSwitch bridge as text.
+pub(super) fn read_ovs_bridge(guest: &Guest<'_>) -> String {
     let rows =
         [("Bridge", BRIDGE), ("Port", BRIDGE), ("Port", PORT), ("Interface", BRIDGE), ("Interface", PORT)];
-    let ovs = snapshot(guest, &rows);
+    let keys = guest.run("ovs-vsctl get Open_vSwitch . external_ids:other other_config:max-idle");
+    format!("{}\n{keys}", snapshot(guest, &rows))
+}
+
+/// Returns the state of both bridges as text.
+pub(super) fn read_bridges(guest: &Guest<'_>) -> String {
     let linux = guest.run(&format!(
-        "ovs-vsctl get Open_vSwitch . external_ids:other other_config:max-idle
-        ip -details -json link show {LINUX_BRIDGE} | jq '.[] | del(.linkinfo.info_data | .hello_timer, .tcn_timer, .topology_change_timer, .gc_timer)'
+        "ip -details -json link show {LINUX_BRIDGE} | jq '.[] | del(.linkinfo.info_data | .hello_timer, .tcn_timer, .topology_change_timer, .gc_timer)'
         ip -details -json link show foreign-a | jq '.[] | del(.linkinfo.info_slave_data | .message_age_timer, .forward_delay_timer, .hold_timer)'
         bridge -json vlan show dev foreign-a | jq ."
     ));
-    format!("{ovs}\n{linux}")
+    format!("{}\n{linux}", read_ovs_bridge(guest))
 }
 
 /// Returns the state of ports and keys of other programs on the bridge of vfleet as text.
