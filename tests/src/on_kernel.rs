@@ -9,6 +9,7 @@
 )]
 
 mod boot_loader;
+mod bridges;
 mod crashes;
 mod crashing_agent;
 mod external;
@@ -44,7 +45,7 @@ pub struct Programs {
 }
 
 /// All scenarios. Those that reboot the machine come last, in an order that needs the fewest reboots.
-pub const SCENARIOS: [Scenario; 10] = [
+pub const SCENARIOS: [Scenario; 12] = [
     Scenario {
         name: "agent::a_policy_creates_vfs_on_a_real_kernel",
         play: |lab| Box::pin(policy::creates_vfs(lab)),
@@ -64,6 +65,14 @@ pub const SCENARIOS: [Scenario; 10] = [
     Scenario {
         name: "agent::crashes_at_every_kind_of_step_do_not_change_the_result",
         play: |lab| Box::pin(crashes::at_every_kind_of_step(lab)),
+    },
+    Scenario {
+        name: "bridges::policies_configure_bridges_of_both_kinds",
+        play: |lab| Box::pin(bridges::configures_bridges(lab)),
+    },
+    Scenario {
+        name: "bridges::crashes_at_every_kind_of_step_do_not_change_the_result",
+        play: |lab| Box::pin(bridges::at_every_kind_of_step(lab)),
     },
     Scenario {
         name: "node::policies_are_applied_without_a_cluster",

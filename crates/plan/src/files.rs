@@ -70,6 +70,13 @@ pub fn is_our_rule(name: &str) -> bool {
         || ["10-nm-bridge-", "10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(has_prefix)
 }
 
+/// Returns whether the file at `path` is a udev rule that hides new interfaces from NetworkManager, and has to be
+/// effective before they exist.
+pub fn is_nm_rule(path: &str) -> bool {
+    let name = path.strip_prefix(UDEV_RULES).and_then(|rest| rest.strip_prefix('/'));
+    name.is_some_and(|name| is_our_rule(name) && name.starts_with("10-nm-"))
+}
+
 /// Returns whether vfleet may write and delete the file at `path`.
 pub fn is_ours(path: &str) -> bool {
     let name_in = |directory: &str| path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
@@ -82,6 +89,18 @@ pub fn is_ours(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_for_new_interfaces_are_those_of_network_manager() {
+        for name in ["10-nm-disable-0000:3b:00.0.rules", "10-nm-bridge-0000:3b:00.0.rules"] {
+            assert!(is_nm_rule(&format!("{UDEV_RULES}/{name}")), "{name}");
+        }
+        for path in
+            ["/etc/udev/rules.d/10-pf-name-0000:3b:00.0.rules", "10-nm-disable-x.rules", MODULE_OPTIONS]
+        {
+            assert!(!is_nm_rule(path), "{path}");
+        }
+    }
 
     #[test]
     fn only_the_files_named_here_are_ours() {

@@ -33,6 +33,9 @@ struct Arguments {
     /// Let systemd units configure the cards at boot.
     #[arg(long)]
     systemd: bool,
+    /// Manage software bridges, and enable hardware offload of Open vSwitch.
+    #[arg(long)]
+    bridges: bool,
     /// Addresses of the node.
     #[arg(long, env = "HOST_IPS", value_delimiter = ',')]
     host_ips: Vec<IpAddr>,
@@ -46,21 +49,19 @@ struct CrashingHost {
     host: LinuxHost,
     kinds: Vec<String>,
     crashes: PathBuf,
-    /// Held while crashing, because steps run in parallel.
-    crashing: Mutex<()>,
+    /// Held by a step of these kinds, because steps run in parallel: after a crash at another step between this one and
+    /// the crash after it, this one would not be executed again.
+    executing: Mutex<()>,
 }
 
 impl CrashingHost {
-    fn maybe_crash(&self, when: &str, step: &Step) -> Result<(), HostError> {
-        if !self.kinds.iter().any(|kind| kind == step.kind()) {
-            return Ok(());
-        }
+    fn crash_once(&self, when: &str, step: &Step) -> Result<(), HostError> {
         let crash = format!("{when} {}", step.kind());
-        self.crash_once(&crash).map_err(|source| HostError::SystemResource { resource: "crash", source })
+        self.crash_unless_listed(&crash)
+            .map_err(|source| HostError::SystemResource { resource: "crash", source })
     }
 
-    fn crash_once(&self, crash: &str) -> io::Result<()> {
-        let _crashing = self.crashing.lock().unwrap_or_else(PoisonError::into_inner);
+    fn crash_unless_listed(&self, crash: &str) -> io::Result<()> {
         let mut crashes = OpenOptions::new().create(true).append(true).open(&self.crashes)?;
         if fs::read_to_string(&self.crashes)?.lines().any(|line| line == crash) {
             return Ok(());
@@ -83,12 +84,16 @@ impl Host for CrashingHost {
     }
 
     fn execute(&self, step: &Step) -> Result<(), HostError> {
-        self.maybe_crash("before", step)?;
+        if !self.kinds.iter().any(|kind| kind == step.kind()) {
+            return self.host.execute(step);
+        }
+        let _executing = self.executing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.crash_once("before", step)?;
         self.host.execute(step)?;
         if *step == Step::Reboot {
             return Ok(()); // The reboot kills the process.
         }
-        self.maybe_crash("after", step)
+        self.crash_once("after", step)
     }
 
     fn on_change(&self, wake: ChangeCallback) -> Result<WatchGuard, HostError> {
@@ -111,12 +116,14 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { node, namespace, kinds, systemd, host_ips, crashes } = arguments;
-    let host = LinuxHost::new(HostRoot::default());
-    let host: Arc<dyn Host> = Arc::new(CrashingHost { host, kinds, crashes, crashing: Mutex::default() });
+    let Arguments { node, namespace, kinds, systemd, bridges, host_ips, crashes } = arguments;
+    let host = LinuxHost::new(HostRoot::default()).with_ovs(bridges);
+    let host: Arc<dyn Host> = Arc::new(CrashingHost { host, kinds, crashes, executing: Mutex::default() });
     let client = kube::Client::try_default().await?;
     let mut config = vfleet_agent::Config::new(node, namespace, host);
     config.settings.node_addresses = host_ips;
+    config.settings.options.manage_bridges = bridges;
+    config.settings.options.ovs_offload = bridges;
     if systemd {
         config.mode = vfleet_agent::Mode::Systemd;
     }

@@ -30,10 +30,11 @@ pub(super) const BOOT_LOADER_STEPS: [&str; 4] =
 /// Kinds of steps that enable and disable the units of systemd mode.
 pub(super) const UNIT_STEPS: [&str; 3] = ["InstallProgram", "EnableUnit", "DisableUnit"];
 
-/// Kinds of steps for software bridges.
-// No scenario starts an agent with them yet.
-#[cfg(test)]
-const BRIDGE_STEPS: [&str; 10] = [
+/// Kinds of steps for embedded switches and software bridges.
+pub(super) const BRIDGE_STEPS: [&str; 13] = [
+    "SetEswitchMode",
+    "SetTcOffload",
+    "ReplayUdev",
     "SetOvsBridge",
     "RemoveOvsBridge",
     "RemoveOvsPort",
@@ -48,13 +49,10 @@ const BRIDGE_STEPS: [&str; 10] = [
 
 /// Kinds of steps at which no agent is killed in the lab, with the reason. Tests with `SimHost` cover all kinds.
 #[cfg(test)]
-const NOT_IN_THE_LAB: [(&str, &str); 9] = [
-    ("SetEswitchMode", "only for a card with an embedded switch, which no scenario has"),
-    ("SetTcOffload", "only for a card with an embedded switch"),
-    ("SetSoftwareSteering", "only for a card with an embedded switch"),
-    ("ReplayUdev", "only for a card with an embedded switch"),
-    ("MakeVdpa", "only for a card with an embedded switch"),
-    ("RemoveVdpa", "only for a card with an embedded switch"),
+const NOT_IN_THE_LAB: [(&str, &str); 6] = [
+    ("SetSoftwareSteering", "only for Mellanox cards"),
+    ("MakeVdpa", "the VFs of the lab have no vDPA"),
+    ("RemoveVdpa", "the VFs of the lab have no vDPA"),
     ("SetFirmware", "only for Mellanox cards"),
     ("ResetFirmware", "only for Mellanox cards"),
     ("SetVfGuid", "InfiniBand is not emulated"),

@@ -93,10 +93,20 @@ impl<'a> Guest<'a> {
     pub(super) fn clean(&self) {
         self.run(
             "for netns in $(ip netns list | cut -d ' ' -f 1); do ip netns delete $netns; done
+            rm -rf /run/systemd/system/ovs*.d
+            if [ -e /etc/openvswitch/conf.db ]; then
+                systemctl daemon-reload
+                systemctl stop openvswitch-switch ovs-vswitchd ovsdb-server
+                if [ -e /sys/class/net/ovs-system ]; then ovs-dpctl del-dp ovs-system; fi
+                rm /etc/openvswitch/conf.db
+            fi
+            if [ -e /sys/class/net/foreign-a ]; then ip link delete foreign-a; fi
+            for bridge in $(ip -json link show type bridge | jq -r '.[].ifname // empty'); do ip link delete $bridge; done
             for card in /sys/bus/pci/devices/*/sriov_numvfs; do
                 if [ $(cat $card) != 0 ]; then echo 0 >$card; fi
                 echo 1 >$(dirname $card)/sriov_drivers_autoprobe
             done
+            if [ -e /sys/module/labswitch ]; then modprobe --remove labswitch; fi
             for link in enp1s0 enp2s0; do ip address flush dev $link; ip link set $link down mtu 1500; done
             rm -rf /etc/sriov-operator /etc/udev/rules.d/*.rules",
         );
@@ -129,9 +139,10 @@ impl<'a> Guest<'a> {
         self.run(&script).lines().map(str::to_owned).collect()
     }
 
-    fn link(&self, name: &str) -> Value {
-        let links: Value =
-            serde_json::from_str(&self.run(&format!("ip -json link show {name}"))).expect("ip prints JSON");
+    /// Returns an interface as ip(8) shows it.
+    pub(super) fn link(&self, name: &str) -> Value {
+        let links: Value = serde_json::from_str(&self.run(&format!("ip -details -json link show {name}")))
+            .expect("ip prints JSON");
         links[0].clone()
     }
 

@@ -15,6 +15,7 @@ pub(super) const OTHER_PF: &str = "enp2s0";
 /// Address of the node, which is not on any of its cards.
 const NODE_ADDRESS: &str = "192.0.2.1";
 pub(super) const PF_ADDRESS: &str = "0000:01:00.0";
+pub(super) const OTHER_PF_ADDRESS: &str = "0000:02:00.0";
 
 /// Cluster with a running operator whose only node is the machine of the lab.
 pub(super) struct LabCluster<'a> {

@@ -2,31 +2,39 @@
 
 use serde_json::json;
 
+use super::bridges::{self, MANAGES_BRIDGES};
 use super::crashing_agent::{CrashingAgent, UNIT_STEPS};
 use super::guest::{AGENT_LOG, Guest};
-use super::lab_cluster::{LabCluster, PF, kill};
+use super::lab_cluster::{LabCluster, OTHER_PF, PF, kill};
 use super::takeover::with_iommu;
 
-const MODE: [(&str, &str); 1] = [("CONFIGURATION_MODE", "systemd")];
+const MODE: [(&str, &str); 2] = [("CONFIGURATION_MODE", "systemd"), MANAGES_BRIDGES[0]];
 /// Service that is installed in the machine of the lab, but not enabled.
 const NETWORK_SERVICE: &str = "systemd-networkd.service";
-const UNITS: [&str; 2] = ["sriov-config.service", "sriov-config-post-network.service"];
+const FIRST_UNIT: &str = "sriov-config.service";
+const BRIDGE_UNIT: &str = "sriov-config-bridges.service";
+const LAST_UNIT: &str = "sriov-config-post-network.service";
+const UNITS: [&str; 3] = [FIRST_UNIT, BRIDGE_UNIT, LAST_UNIT];
 
-/// The agent writes the desired state and reboots. One unit configures the cards before the network, another one after
-/// it. The agent reports the result and leaves the cards alone. Without systemd mode no unit is left. The agents that
+/// The agent writes the desired state and reboots. One unit configures the cards and creates Linux bridges before the
+/// network, one creates bridges of Open vSwitch after that has started, and one configures VFs after the network. The agent reports the result and leaves the cards alone. Without systemd mode no unit is left. The agents that
 /// write the desired state and that clean up crash repeatedly.
 pub(super) async fn units_configure_cards_at_boot(lab: &LabCluster<'_>) {
     let LabCluster { cluster, guest, .. } = lab;
-    let policy = json!({ "numVfs": 3, "deviceType": "vfio-pci", "nicSelector": { "pfNames": [PF] } });
+    let policy = json!({
+        "numVfs": 3, "deviceType": "vfio-pci", "nicSelector": { "pfNames": [PF] },
+        "eSwitchMode": "switchdev", "bridge": { "ovs": {} },
+    });
     if guest.run("ls /sys/kernel/iommu_groups").is_empty() {
         guest.vm.reboot_with(&with_iommu()).expect("the machine reboots");
     }
     guest.run(&format!("systemctl add-wants multi-user.target {NETWORK_SERVICE}"));
+    let other_bridge = bridges::boot::prepare(lab).await;
     cluster.apply_policy("at-boot", policy).await;
     let crashing_agent = CrashingAgent::new(lab, &UNIT_STEPS);
-    crashing_agent.reboot("--systemd");
+    crashing_agent.reboot("--systemd --bridges");
 
-    let state = format!("systemctl show --value -p SubState {}", UNITS[1]);
+    let state = format!("systemctl show --value -p SubState {LAST_UNIT}");
     guest.wait_until("the units have ended", &format!("{state} | grep -qx -e exited -e failed"));
     let journal = guest.run("journalctl -b -u 'sriov-config*'");
     assert_eq!(guest.drivers(PF), ["vfio-pci"; 3], "configured at boot: {journal}");
@@ -34,6 +42,7 @@ pub(super) async fn units_configure_cards_at_boot(lab: &LabCluster<'_>) {
         let result = guest.run(&format!("systemctl show -p Result -p ExecMainStatus {unit}"));
         assert_eq!(result, "Result=success\nExecMainStatus=0", "{unit}: {journal}");
     }
+    bridges::boot::assert_created(guest, &other_bridge);
     assert_order(guest);
     assert_hanging_unit_is_killed(guest);
     let result = guest.run("cat /etc/sriov-operator/sriov-interface-result.yaml");
@@ -53,19 +62,24 @@ pub(super) async fn units_configure_cards_at_boot(lab: &LabCluster<'_>) {
     assert_eq!(guest.executed_steps(), [""; 0], "no step is left");
     kill(agent);
 
-    let agent = crashing_agent.start("");
-    cluster.delete_policy("at-boot").await;
-    lab.wait_for_no_vfs(PF).await;
+    let agent = crashing_agent.start("--bridges");
+    for policy in ["at-boot", "linux-at-boot"] {
+        cluster.delete_policy(policy).await;
+    }
+    lab.wait_for_drivers(PF, &[]).await;
+    lab.wait_for_no_vfs(OTHER_PF).await;
+    bridges::boot::wait_for_removal(lab, &other_bridge).await;
     let left = guest.run(&format!("cd /etc/systemd/system; ls {} 2>/dev/null || true", UNITS.join(" ")));
     assert_eq!(left, "", "units are left");
     crashing_agent.assert_crashed_at_all();
     guest.run(&format!("rm /etc/systemd/system/multi-user.target.wants/{NETWORK_SERVICE}"));
     kill(agent);
+    guest.clean();
 }
 
 /// Checks that a unit that hangs is killed and not restarted, and that it succeeds when it is started by hand.
 fn assert_hanging_unit_is_killed(guest: &Guest<'_>) {
-    let unit = UNITS[1];
+    let unit = LAST_UNIT;
     let drop_in = format!("/run/systemd/system/{unit}.d");
     let hangs = "[Service]\nTimeoutStartSec=2s\nTimeoutStopSec=1s\nExecStartPre=/bin/sh -c 'trap : TERM; while :; do sleep 600; done'\n";
     guest.run(&format!("mkdir -p {drop_in}; printf %b \"{hangs}\" >{drop_in}/hangs.conf"));
@@ -90,7 +104,7 @@ fn assert_hanging_unit_is_killed(guest: &Guest<'_>) {
 /// Checks that the first unit ended before the network started, and that the second unit started after that. Compares
 /// timestamps of the boot, because the dependencies alone do not prove the order.
 fn assert_order(guest: &Guest<'_>) {
-    let before = guest.run(&format!("systemctl show --value -p Before {}", UNITS[0]));
+    let before = guest.run(&format!("systemctl show --value -p Before {FIRST_UNIT}"));
     assert!(before.split(' ').any(|unit| unit == "network-pre.target"), "{before}");
     let when = |unit: &str, event: &str| -> u64 {
         let time = guest.run(&format!("systemctl show --value -p {event}TimestampMonotonic {unit}"));
@@ -99,14 +113,17 @@ fn assert_order(guest: &Guest<'_>) {
         time
     };
     let order = [
-        ("first unit started", when(UNITS[0], "ExecMainStart")),
-        ("first unit ended", when(UNITS[0], "ExecMainExit")),
+        ("first unit started", when(FIRST_UNIT, "ExecMainStart")),
+        ("first unit ended", when(FIRST_UNIT, "ExecMainExit")),
         ("network may start", when("network-pre.target", "ActiveEnter")),
+        ("Open vSwitch started", when("ovs-vswitchd.service", "ActiveEnter")),
+        ("unit of bridges started", when(BRIDGE_UNIT, "ExecMainStart")),
+        ("unit of bridges ended", when(BRIDGE_UNIT, "ExecMainExit")),
         ("network service started", when(NETWORK_SERVICE, "ExecMainStart")),
         ("network started", when("network.target", "ActiveEnter")),
         ("network online", when("network-online.target", "ActiveEnter")),
-        ("second unit started", when(UNITS[1], "ExecMainStart")),
-        ("second unit ended", when(UNITS[1], "ExecMainExit")),
+        ("second unit started", when(LAST_UNIT, "ExecMainStart")),
+        ("second unit ended", when(LAST_UNIT, "ExecMainExit")),
     ];
     assert!(order.is_sorted_by_key(|(_, time)| time), "wrong order, in microseconds since boot: {order:#?}");
 }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use vfleet_plan::HostFile;
 use vfleet_plan::files::{
-    BOOT_PROGRAM, FIXED, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_our_rule, is_ours, unit_path,
+    BOOT_PROGRAM, FIXED, GUIDS, UDEV_RULES, UNIT_DIRECTORY, UNITS, is_nm_rule, is_our_rule, is_ours,
+    unit_path,
 };
 
 use super::root::HostRoot;
 use super::sysfs::ErrorClass;
-use super::{atomic_file, cache, sysfs, systemd};
+use super::{atomic_file, cache, sysfs, systemd, udev};
 use crate::HostError;
 
 /// Executable of this process, also if the file was replaced since the start.
@@ -68,9 +69,15 @@ fn wants_directories(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     Ok(paths.filter(|path| path.extension().is_some_and(|extension| extension == "wants")).collect())
 }
 
+/// Writes a file. Makes udev read its rules after a rule for new interfaces was written, because the next step creates
+/// them.
 pub(super) fn write(root: &HostRoot, file: &HostFile) -> Result<(), HostError> {
     let mode = if file.is_program { atomic_file::PROGRAM } else { atomic_file::PUBLIC };
-    atomic_file::replace(&require_managed(root, &file.path)?, file.text.as_bytes(), mode)
+    atomic_file::replace(&require_managed(root, &file.path)?, file.text.as_bytes(), mode)?;
+    if is_nm_rule(&file.path) {
+        udev::read_rules_now(root);
+    }
+    Ok(())
 }
 
 /// Removes a file. Makes systemd reload its units after the removal of a unit, because it would keep the unit

@@ -8,7 +8,7 @@ use vfleet_api::PciAddress;
 use super::command::Command;
 use super::root::HostRoot;
 use super::{cache, pci, sysfs};
-use crate::HostError;
+use crate::{HostError, format_error_chain};
 
 /// Limit for udev to read its rules and to process its queue, which at boot contains every device of the machine.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -29,11 +29,26 @@ pub(super) fn has_named(root: &HostRoot, index: u32) -> bool {
     unnamed.entry(index).or_insert_with(Instant::now).elapsed() >= NAMING_TIMEOUT
 }
 
+/// Makes udev read its rules now. By itself it checks for new rules at most every three seconds, so that they would not
+/// apply to an interface that is created meanwhile.
+pub(super) fn read_rules_now(root: &HostRoot) {
+    if !root.at("/run/udev/control").exists() {
+        return;
+    }
+    if let Err(error) = reload(root) {
+        let error = format_error_chain(&error);
+        tracing::warn!(error, "udev does not read its new rules: they may not apply to the next interfaces");
+    }
+}
+
+fn reload(root: &HostRoot) -> Result<(), HostError> {
+    Command::new("udevadm", SETTLE_TIMEOUT).arguments(["control", "--reload"]).run(root).map(drop)
+}
+
 /// Makes udev process the interface of a PF and its representors again, and waits for the end.
 pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
     pci::require_pf(root, pf)?;
-    let udevadm = || Command::new("udevadm", SETTLE_TIMEOUT);
-    udevadm().arguments(["control", "--reload"]).run(root)?;
+    reload(root)?;
     for interface in list_interfaces(root, pf)? {
         match sysfs::write(&interface.join("uevent"), "add") {
             // udev has already renamed the interface.
@@ -43,7 +58,8 @@ pub(super) fn replay(root: &HostRoot, pf: PciAddress) -> Result<(), HostError> {
     }
     // One second less than the limit of the command, so that udevadm ends by itself.
     let limit = format!("--timeout={}", SETTLE_TIMEOUT.as_secs() - 1);
-    udevadm().arguments(["settle".to_owned(), limit]).run(root).map(drop)
+    let settle = Command::new("udevadm", SETTLE_TIMEOUT).arguments(["settle".to_owned(), limit]);
+    settle.run(root).map(drop)
 }
 
 /// Lists the interfaces of a PF and all ports of its switch.

@@ -274,6 +274,23 @@ fn the_option_of_a_loaded_module_is_set() {
 }
 
 #[test]
+fn udev_reads_a_rule_for_new_interfaces_before_they_are_created() {
+    let tree = TestTree::new();
+    tree.program("udevadm", "");
+    let rule =
+        |name: &str| write_file(&format!("/etc/udev/rules.d/{name}-0000:3b:00.0.rules"), "rule", false);
+    tree.execute(&rule("10-nm-disable")).unwrap();
+    assert!(tree.started().is_empty(), "without udev no program is started");
+    tree.write("/run/udev/control", "");
+    tree.execute(&rule("10-nm-bridge")).unwrap();
+    // Rules for names are followed by a replay.
+    tree.execute(&rule("10-pf-name")).unwrap();
+    assert_eq!(tree.started(), ["udevadm control --reload"]);
+    tree.program("udevadm", "exit 1");
+    tree.execute(&rule("10-nm-disable")).unwrap();
+}
+
+#[test]
 fn udev_replays_the_rules_of_a_card_and_its_representors() {
     let tree = TestTree::new();
     tree.program("udevadm", "");
