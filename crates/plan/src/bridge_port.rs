@@ -23,6 +23,7 @@ pub const NAMES: [&str; COUNT] = {
 /// Spanning tree states by the kernel's number.
 const STATES: [&str; 5] = ["disabled", "listening", "learning", "forwarding", "blocking"];
 const FORWARDING: u32 = 3;
+const BLOCKING: u32 = 4;
 
 /// Settings by name, with the values that the kernel accepts and its default; `None` if that depends on the port.
 const SETTINGS: [(&str, PortValues, Option<u32>); COUNT] = [
@@ -77,11 +78,18 @@ pub enum PortSettingFault {
     UnknownName { name: String },
     #[error("bridge port setting {name} is {value:?}: set it to {values}, or remove it")]
     InvalidValue { name: String, value: String, values: PortValues },
+    #[error(
+        "bridge port setting state is blocking, which the kernel changes to forwarding at once in a bridge without a spanning tree protocol: set it to disabled, or remove it"
+    )]
+    BlockingPort,
 }
 
-/// Checks the name and the value of a setting.
+/// Checks the name and the value of a setting that a policy requests.
 pub fn validate(name: &str, value: &str) -> Result<(), PortSettingFault> {
-    parse_value(name, value).map(drop)
+    match parse_value(name, value)? {
+        BLOCKING if name == "state" => Err(PortSettingFault::BlockingPort),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the kernel's number for a value.
@@ -210,6 +218,15 @@ mod tests {
                 "{name} {value}"
             );
         }
+    }
+
+    #[test]
+    fn a_state_that_the_kernel_does_not_keep_is_refused() {
+        for value in ["blocking", "4"] {
+            assert_eq!(validate("state", value), Err(PortSettingFault::BlockingPort));
+        }
+        assert_eq!(validate("state", "disabled"), Ok(()));
+        assert_eq!(validate("cost", "4"), Ok(()));
     }
 
     #[test]

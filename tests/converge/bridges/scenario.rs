@@ -358,7 +358,7 @@ fn port_settings() -> impl Strategy<Value = BTreeMap<&'static str, &'static str>
         ("cost", "50"),
         ("priority", "08"),
         ("mcast_router", "2"),
-        ("state", "blocking"),
+        ("state", "disabled"),
         ("state", "4"),
         ("hairpin", "maybe"),
     ]);

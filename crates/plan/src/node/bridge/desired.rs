@@ -119,7 +119,8 @@ fn read_linux(bridge: &LinuxBridgeConfigExt) -> Result<DesiredBridge, BridgeFaul
     let port = uplinks.next().and_then(|uplink| uplink.uplink.clone()).unwrap_or_default();
     let mut normalized = BTreeMap::new();
     for (name, value) in port {
-        let value = bridge_port::normalize(&name, &value)
+        let value = bridge_port::validate(&name, &value)
+            .and_then(|()| bridge_port::normalize(&name, &value))
             .map_err(|fault| BridgeFault::PortSetting { bridge: bridge.name.clone(), fault })?;
         normalized.insert(name, value);
     }
