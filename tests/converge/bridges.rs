@@ -7,6 +7,7 @@
 //!
 //! Each kind of step occurs and is interrupted.
 
+mod desired;
 mod disturbance;
 mod others;
 mod scenario;

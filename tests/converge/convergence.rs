@@ -64,7 +64,9 @@ fn evict_pods(kernel: &mut Kernel) {
     let is_of_pod = |name: &String| name.starts_with(POD_INTERFACE);
     let ovs_ports = kernel.ovs.bridges.iter().flat_map(|bridge| &bridge.ports).map(|port| port.name.clone());
     let ovs_ports: Vec<String> = ovs_ports.filter(is_of_pod).collect();
-    ovs_ports.iter().for_each(|port| kernel.ovs.remove_port(port));
+    for port in ovs_ports {
+        kernel.ovs.remove_port(&port);
+    }
     kernel.bridges.iter_mut().for_each(|bridge| bridge.ports.retain(|port, _| !is_of_pod(port)));
     kernel.other_links.retain(|name| !is_of_pod(name));
 }

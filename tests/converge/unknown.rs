@@ -13,10 +13,15 @@ use vfleet_plan::drain::Moment;
 use vfleet_plan::report::{self, ReportContext};
 use vfleet_plan::{
     ClockReading, DEFAULT_PROTECTION_TIME, Disruption, ExternalQuery, Fact, FailedQuery, HostFacts,
-    NamedPolicy, NodeInput, Plan, Step, UnreadableCard, UseHistory, plan_node, plan_node_spec,
+    NamedPolicy, NodeInput, NodeOptions, OvsFacts, Plan, Step, UnreadableCard, UseHistory, plan_node_spec,
+    plan_node_with,
 };
 
 use super::machine;
+
+/// Software bridges are managed.
+const OPTIONS: NodeOptions =
+    NodeOptions { firmware_reset: false, mellanox: true, manage_bridges: true, ovs_offload: true };
 
 /// Selector by which a policy selects its card.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +48,10 @@ enum Outage {
     Eswitch,
     /// The firmware settings of a card.
     Firmware,
+    /// The database of Open vSwitch.
+    OvsDatabase,
+    /// Open vSwitch is not running.
+    OvsDaemons,
 }
 
 /// Object that the operator cannot read temporarily.
@@ -68,8 +77,9 @@ struct Round {
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    use Outage::{Card, Eswitch, Firmware, Interface, Names, Network};
-    let outage = prop::sample::select(vec![Card, Interface, Names, Network, Eswitch, Firmware]);
+    use Outage::{Card, Eswitch, Firmware, Interface, Names, Network, OvsDaemons, OvsDatabase};
+    let all = vec![Card, Interface, Names, Network, Eswitch, Firmware, OvsDatabase, OvsDaemons];
+    let outage = prop::sample::select(all);
     let missing_input = prop::sample::select(vec![
         MissingInput::Nothing,
         MissingInput::Nothing,
@@ -98,7 +108,25 @@ fn with_names(mut machine: Machine) -> Machine {
     machine
 }
 
-fn policy(pf: &MachinePf, selector: CardSelector, vfio: bool, switchdev: bool) -> SriovNetworkNodePolicySpec {
+/// Software bridge that a policy requests.
+#[derive(Clone, Copy, Debug)]
+enum RequestedBridge {
+    None,
+    Ovs,
+    Linux,
+}
+
+fn requested_bridge() -> impl Strategy<Value = RequestedBridge> {
+    prop::sample::select(vec![RequestedBridge::None, RequestedBridge::Ovs, RequestedBridge::Linux])
+}
+
+fn policy(
+    pf: &MachinePf,
+    selector: CardSelector,
+    vfio: bool,
+    switchdev: bool,
+    bridge: RequestedBridge,
+) -> SriovNetworkNodePolicySpec {
     let nic_selector = match selector {
         CardSelector::Name => json!({ "pfNames": [pf.name] }),
         CardSelector::AltName => json!({ "pfNames": pf.alt_names }),
@@ -113,6 +141,15 @@ fn policy(pf: &MachinePf, selector: CardSelector, vfio: bool, switchdev: bool) -
     });
     if switchdev && pf.eswitch.is_some() {
         spec["eSwitchMode"] = json!("switchdev");
+        match bridge {
+            RequestedBridge::None => {}
+            RequestedBridge::Ovs => {
+                spec["bridge"] = json!({ "ovs": { "bridge": { "externalIDs": { "a": "b" } } } });
+            }
+            RequestedBridge::Linux => {
+                spec["bridge"] = json!({ "linux": { "uplink": { "learning": "off" } } });
+            }
+        }
     }
     serde_json::from_value(spec).expect("a policy")
 }
@@ -148,13 +185,13 @@ impl Cluster {
             cards: reported_cards,
             current: &self.spec,
             rdma_mode: if missing_input == MissingInput::Pool { Fact::Unknown } else { Fact::None },
-            manage_software_bridges: false,
+            manage_software_bridges: true,
         };
         let plan = plan_node_spec(&policies, &unreadable, &input);
         if !plan.could_lose_vfs(&input, &unreadable) {
             self.spec = plan.spec;
         }
-        plan_node(&self.spec, facts)
+        plan_node_with(&self.spec, facts, &OPTIONS)
     }
 
     /// Plans and executes until no step is left, while all facts can be read.
@@ -179,6 +216,16 @@ impl Cluster {
 
 fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts {
     for (card, outage) in outages {
+        match outage {
+            Outage::OvsDatabase => {
+                let error = "no answer".to_owned();
+                facts.bridges.ovs = OvsFacts::Unreadable { error, reason: "OvsTimeout" };
+            }
+            Outage::OvsDaemons => {
+                facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+            }
+            _ => {}
+        }
         let Some(pf) = facts.pfs.get_mut(*card) else { continue };
         let address = pf.address;
         let failed_query =
@@ -191,7 +238,9 @@ fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts 
             }
             // Admin MACs and GUIDs of VFs are read through the interface of the PF.
             Outage::Interface => {
-                pf.link = None;
+                let name = pf.link.take().map(|link| link.name);
+                let ports = facts.bridges.linux.iter_mut().map(|bridge| &mut bridge.ports);
+                ports.for_each(|ports| ports.retain(|port| Some(&port.name) != name.as_ref()));
                 pf.vfs.iter_mut().for_each(|vf| (vf.admin_mac, vf.admin_guid) = (None, None));
                 if pf.is_lone_vf {
                     pf.vfs.iter_mut().for_each(|vf| vf.link = None);
@@ -200,6 +249,10 @@ fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts 
             }
             Outage::Names => {
                 if let Some(link) = &mut pf.link {
+                    let ports = facts.bridges.linux.iter_mut().flat_map(|bridge| &mut bridge.ports);
+                    ports
+                        .filter(|port| port.name == link.name)
+                        .for_each(|port| "eth0".clone_into(&mut port.name));
                     (link.name, link.is_named) = ("eth0".to_owned(), false);
                     link.alt_names.clear();
                 }
@@ -213,6 +266,7 @@ fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts 
                 pf.firmware = None;
                 facts.failed_queries.push(failed_query(ExternalQuery::Firmware));
             }
+            Outage::OvsDatabase | Outage::OvsDaemons => {}
         }
     }
     facts
@@ -234,12 +288,15 @@ proptest! {
     #[test]
     fn a_fact_that_cannot_be_read_causes_no_disruption(
         machine in machine::machine().prop_map(with_names),
-        choices in prop::collection::vec((card_selector(), any::<bool>(), any::<bool>()), 4),
+        choices in prop::collection::vec(
+            (card_selector(), any::<bool>(), any::<bool>(), requested_bridge()),
+            4,
+        ),
         rounds in rounds(),
     ) {
         let host = SimHost::new(&machine, "unknown").expect("a possible machine");
-        let policies = machine.pfs.iter().zip(&choices).map(|(pf, (selector, vfio, switchdev))| {
-            (format!("p-{}", pf.name), policy(pf, *selector, *vfio, *switchdev))
+        let policies = machine.pfs.iter().zip(&choices).map(|(pf, (selector, vfio, switchdev, bridge))| {
+            (format!("p-{}", pf.name), policy(pf, *selector, *vfio, *switchdev, *bridge))
         });
         let mut cluster = Cluster {
             host,
@@ -274,5 +331,48 @@ proptest! {
             cluster.settle();
             prop_assert_eq!(&cluster.spec, &settled);
         }
+    }
+
+    /// A policy gives up its bridges, the gate is switched off, or all policies are removed, while Open vSwitch cannot be
+    /// read: neither is an Open vSwitch bridge removed, nor is it forgotten.
+    #[test]
+    fn an_open_vswitch_that_cannot_be_read_loses_no_bridge_and_no_vf(
+        machine in machine::machine().prop_map(with_names),
+        selectors in prop::collection::vec((card_selector(), any::<bool>()), 4),
+        outage in prop::sample::select(vec![Outage::OvsDatabase, Outage::OvsDaemons]),
+        (gate, keeps_policies) in any::<(bool, bool)>(),
+    ) {
+        let policies = machine.pfs.iter().zip(&selectors).map(|(pf, (selector, vfio))| {
+            (format!("p-{}", pf.name), policy(pf, *selector, *vfio, true, RequestedBridge::Ovs))
+        });
+        let mut cluster = Cluster {
+            host: SimHost::new(&machine, "unknown").expect("a possible machine"),
+            uses: UseHistory::default(),
+            policies: policies.collect(),
+            spec: SriovNetworkNodeStateSpec::default(),
+            report: Vec::new(),
+        };
+        cluster.settle();
+        let before = cluster.host.kernel();
+        let mut desired = cluster.spec.clone();
+        desired.bridges = None;
+        if !keeps_policies {
+            desired.interfaces = Some(Vec::new());
+        }
+        let options = NodeOptions { manage_bridges: gate, ..OPTIONS };
+        let facts = with_outages(cluster.host.facts().expect("facts"), &[(0, outage)]);
+        let plan = plan_node_with(&desired, &facts, &options);
+        for planned in &plan.steps {
+            let removes_vfs = matches!(planned.step, Step::SetNumVfs { .. });
+            prop_assert!(!(keeps_policies && removes_vfs), "{}", planned);
+            cluster.host.execute(&planned.step).unwrap_or_else(|error| panic!("`{planned}`: {error}"));
+        }
+        prop_assert_eq!(&cluster.host.kernel().ovs.bridges, &before.ovs.bridges);
+        // When Open vSwitch can be read again, our bridges are removed and nothing else is.
+        let facts = cluster.host.facts().expect("facts");
+        for planned in plan_node_with(&desired, &facts, &options).steps {
+            cluster.host.execute(&planned.step).unwrap_or_else(|error| panic!("`{planned}`: {error}"));
+        }
+        prop_assert_eq!(cluster.host.kernel().ovs.bridges, Vec::new());
     }
 }

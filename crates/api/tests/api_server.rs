@@ -5,7 +5,12 @@
 //! ` and a part of the error. All files are written by hand; `fixtures/kube/go-operator/files/regenerate --check`
 //! verifies that files with the prefix `go-` are objects of the API of the Go operator.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed expectation is the point")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a failed expectation is the point"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -49,6 +54,25 @@ fn accepts_objects_of_the_go_api_and_of_the_designs() {
         })
         .collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+/// The three workflows, each with operator config, policy and network.
+#[test]
+fn accepts_the_objects_of_the_page_about_bridges() {
+    let plane = plane();
+    let page = std::fs::read_to_string(root().join("docs/bridges.md")).unwrap();
+    let file = plane.directory().join("bridges.yaml");
+    let mut kinds = Vec::new();
+    for block in page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+        // The namespace of the operator does not exist here.
+        std::fs::write(&file, block.replace("  namespace: sriov-network-operator\n", "")).unwrap();
+        let created = create_dry_run(plane, &file).unwrap_or_else(|error| panic!("{error}\n{block}"));
+        let created: serde_json::Value = serde_json::from_str(&created).unwrap();
+        kinds.push(created["kind"].as_str().unwrap().to_owned());
+    }
+    let count = |kind| kinds.iter().filter(|found| *found == kind).count();
+    let counts = [count("SriovOperatorConfig"), count("SriovNetworkNodePolicy")];
+    assert_eq!((counts, count("OVSNetwork"), count("BridgeNetwork")), ([3, 4], 2, 2), "{kinds:?}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub enum BridgeFault {
         "bridge {bridge} is not created, since its uplink has no network interface: check that the driver of the PF is loaded"
     )]
     NoUplink { bridge: String },
+    #[error("bridge {bridge} is not changed until udev has named its uplink, which is {interface} now")]
+    UplinkNotNamed { bridge: String, interface: String },
     #[error(
         "the PF is not attached to bridge {bridge}, since the node uses it for {in_use}: move {} to another interface, remove bridge from the policy, or set overrideHostProtection",
         in_use.host_use.as_str()
@@ -72,7 +74,7 @@ impl BridgeFault {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::InvalidName { .. } | Self::UplinkCount { .. } | Self::PortSetting { .. } => "InvalidSpec",
-            Self::NoUplink { .. } => "NoInterface",
+            Self::NoUplink { .. } | Self::UplinkNotNamed { .. } => "NoInterface",
             Self::UplinkInUse { .. } | Self::BridgeUsedByNode { .. } => "PfInUse",
             Self::HasMaster { .. } | Self::PortOfOther { .. } => "UplinkOfOtherBridge",
             Self::NameTaken { .. } => "BridgeNotOurs",
@@ -98,6 +100,6 @@ impl BridgeFault {
 
     /// Returns whether a retry can help although nothing changed.
     pub(crate) const fn is_retryable(&self) -> bool {
-        matches!(self, Self::OvsUnreadable { .. } | Self::OvsNotRead { .. })
+        matches!(self, Self::OvsUnreadable { .. } | Self::OvsNotRead { .. } | Self::UplinkNotNamed { .. })
     }
 }

@@ -125,6 +125,11 @@ pub(super) fn plan(
     if pf.facts.bridges.linux_bridge(name).is_some_and(|bridge| !linux::is_owned(bridge, pf)) {
         return Err(taken(BridgeKind::Linux));
     }
+    // Ports have the names of interfaces, which udev is about to change.
+    if let Some(link) = pf.link().filter(|link| !link.is_named) {
+        let (bridge, interface) = (name.to_owned(), link.name.clone());
+        return Err(BridgeFault::UplinkNotNamed { bridge, interface });
+    }
     let existing = named.filter(|bridge| !is_recreated(bridge));
     let attached = pf.link().and_then(|link| find_uplink(existing?, &link.name));
     let link_name = match (attached, pf.link()) {
