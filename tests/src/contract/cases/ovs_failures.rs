@@ -59,11 +59,14 @@ fn reports_that_ovs_does_not_follow(testbed: &dyn TestBed) -> CaseResult {
     let (mut change, observed) = create_ovs_bridge(testbed)?;
     testbed.admin().stop_ovs_switch()?;
     ensure(!compare_ovs(testbed)?.is_behind, "nothing was changed, but Open vSwitch is behind")?;
+    // ovs-vswitchd reads the setting when it starts.
+    execute(testbed, &[Step::EnableOvsOffload])?;
     change.external_ids.set.insert("tenant".to_owned(), "blue".to_owned());
     let step = ovs_step(testbed, &change, Some(&observed));
     expect_refusal(testbed, &step, "OvsNotFollowing")?;
     let stuck = compare_ovs(testbed)?;
     let bridge = expect_some("the bridge", stuck.bridge(BRIDGE))?;
+    ensure(stuck.has_offload, "hardware offload is not enabled")?;
     ensure(stuck.is_behind, "ovs-vswitchd does not run, but Open vSwitch is not behind")?;
     expect_eq("the new entry", &bridge.external_ids.get("tenant").map(String::as_str), &Some("blue"))?;
     testbed.admin().start_ovs()?;

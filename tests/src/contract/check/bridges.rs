@@ -108,7 +108,9 @@ pub fn interface_name(testbed: &dyn TestBed) -> Result<String, CaseError> {
 
 /// Compares the facts of the host with the observed database of Open vSwitch; returns the observed one.
 pub fn compare_ovs(testbed: &dyn TestBed) -> Result<OvsDatabase, CaseError> {
-    let (observed, facts) = (testbed.observer().ovs()?, testbed.host().facts()?);
+    // The facts wait until ovs-vswitchd has applied the latest change.
+    let facts = testbed.host().facts()?;
+    let observed = testbed.observer().ovs()?;
     expect_eq("Open vSwitch in the facts", &facts.bridges.ovs, &OvsFacts::Database(observed.clone()))?;
     compare_master(testbed, &facts)?;
     Ok(observed)
