@@ -383,7 +383,6 @@ fn a_pf_with_a_master_or_in_use_is_left_alone() {
     }
 }
 
-/// A process was killed after it had written the record, or somebody removed the mark.
 #[test]
 fn a_key_of_the_policy_with_the_name_of_our_mark_is_ignored() {
     let mut facts = with_ovs_bridge(&ovs_spec("externalIDs: {vfleet.io/uplink: x}", ""));
