@@ -85,7 +85,7 @@ const ALL: [Disturbance; 33] = [
         kernel.ovs.has_switch = kernel.ovs.has_server;
     }),
     change("foreign Open vSwitch bridge of the same name", |kernel, card| {
-        kernel.ovs.add_bridge(&card.bridge)
+        kernel.ovs.add_bridge(&card.bridge);
     }),
     change("foreign Linux bridge of the same name", |kernel, card| {
         let _ = kernel.create_bridge(&card.bridge, 0);

@@ -179,7 +179,7 @@ pub(super) fn bridge_name(number: u8) -> String {
 }
 
 fn desired(cards: usize) -> impl Strategy<Value = Desired> {
-    let one_for_each: Vec<_> = (1_u8..).take(cards).map(|number| desired_card(number)).collect();
+    let one_for_each: Vec<_> = (1_u8..).take(cards).map(desired_card).collect();
     let gates = (prop::bool::weighted(0.85), prop::bool::weighted(0.3));
     (one_for_each, gates).prop_map(|(cards, (manage_bridges, ovs_offload))| {
         let (mut interfaces, mut ovs, mut linux) = (Vec::new(), Vec::new(), Vec::new());
@@ -358,8 +358,9 @@ fn port_settings() -> impl Strategy<Value = BTreeMap<&'static str, &'static str>
         ("cost", "50"),
         ("priority", "08"),
         ("mcast_router", "2"),
-        ("state", "blocking"),
-        ("state", "4"),
+        // Not `blocking`, which the kernel does not keep without a spanning tree protocol.
+        ("state", "listening"),
+        ("state", "2"),
         ("hairpin", "maybe"),
     ]);
     prop::collection::vec(setting, 0..=3).prop_map(|settings| settings.into_iter().collect())
