@@ -13,7 +13,8 @@ use vfleet_plan::{
     Target, needs_ovs, plan_node_with, schedule,
 };
 
-const EEXIST: i32 = 17;
+/// Owner in the error of a Linux bridge whose name an interface of Open vSwitch has.
+const OTHER_KIND: &str = "an interface of another kind";
 
 /// Desired state of a node, with the options of its agent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +51,8 @@ pub(crate) fn plan(host: &SimHost, desired: &Desired) -> Plan {
 /// Plans as the agent does: if the plan requires a drain, pods are evicted first, return their VFs, and their ports are
 /// removed from bridges.
 pub(crate) fn plan_after_drain(host: &SimHost, desired: &Desired) -> Plan {
+    // vfleet does not touch a datapath that no bridge uses. Its interfaces have the name of the bridge.
+    host.modify_kernel(|kernel| kernel.ovs.remove_stale_datapath());
     let before = plan(host, desired);
     if before.disruption() < Disruption::Drain {
         return before;
@@ -60,7 +63,9 @@ pub(crate) fn plan_after_drain(host: &SimHost, desired: &Desired) -> Plan {
 
 fn evict_pods(kernel: &mut Kernel) {
     let vfs = kernel.pfs.iter_mut().flat_map(|pf| &mut pf.vfs);
-    vfs.for_each(|vf| vf.is_in_other_namespace = false);
+    for vf in vfs {
+        vf.is_in_other_namespace = false;
+    }
     let is_of_pod = |name: &String| name.starts_with(POD_INTERFACE);
     let ovs_ports = kernel.ovs.bridges.iter().flat_map(|bridge| &bridge.ports).map(|port| port.name.clone());
     let ovs_ports: Vec<String> = ovs_ports.filter(is_of_pod).collect();
@@ -159,7 +164,7 @@ impl FailedLanes {
                 | HostError::OvsNotApplied { .. }
                 | HostError::OvsInterfaceFailed { .. },
             ) => drop(self.lanes().insert(lane)),
-            Err(HostError::Netlink { source, .. }) if source.raw_os_error() == Some(EEXIST) => {
+            Err(HostError::LinuxBridgeNotOurs { found, .. }) if found == OTHER_KIND => {
                 self.lanes().insert(lane);
             }
             other => return other,

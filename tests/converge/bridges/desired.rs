@@ -197,8 +197,9 @@ fn port_settings() -> impl Strategy<Value = BTreeMap<&'static str, &'static str>
         ("cost", "50"),
         ("priority", "08"),
         ("mcast_router", "2"),
-        ("state", "disabled"),
-        ("state", "4"),
+        // Not `blocking`, which the kernel does not keep without a spanning tree protocol.
+        ("state", "listening"),
+        ("state", "2"),
         ("hairpin", "maybe"),
     ]);
     prop::collection::vec(setting, 0..=3).prop_map(|settings| settings.into_iter().collect())

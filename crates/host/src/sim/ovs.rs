@@ -105,6 +105,17 @@ impl SimOvs {
         self.bridges.iter_mut().find(|bridge| bridge.name == name)
     }
 
+    /// Removes the ports of earlier bridges from the kernel if ovs-vswitchd runs and left them, as an administrator does
+    /// with `ovs-dpctl del-dp`. ovs-vswitchd leaves them if it starts without a bridge in the kernel.
+    pub fn remove_stale_datapath(&mut self) {
+        if self.has_switch && !self.has_datapath {
+            let ports = self.bridges.iter().flat_map(|bridge| &bridge.ports);
+            let names: BTreeSet<&String> = ports.map(|port| &port.name).collect();
+            self.internal_links.retain(|link| names.contains(link));
+            self.kernel_ports.clear();
+        }
+    }
+
     /// Returns whether hardware offload is requested.
     pub fn has_offload(&self) -> bool {
         self.other_config.get(OFFLOAD).is_some_and(|value| value == "true")
