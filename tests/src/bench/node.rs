@@ -1,6 +1,5 @@
 //! Benchmarks of the agent: creating VFs, many cards in parallel, and an idle agent.
 
-mod bridges;
 mod idle;
 mod lab;
 mod lab_program;
@@ -41,8 +40,5 @@ pub(crate) async fn rows(
     rows.push(tokio::task::block_in_place(|| machine.measure_creating_vfs())?);
     log("2 real cards: idle agent (usually 90 s)");
     rows.extend(idle::rows(plane, &machine).await?);
-    drop(machine);
-    log("4 real cards: Open vSwitch bridges by vfleet and by a bare client (usually 2 min)");
-    rows.push(tokio::task::block_in_place(|| lab::measure_creating_bridges(programs))?);
     Ok(rows)
 }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use fixture_kube::ControlPlane;
 use fixture_lab::{Job, Options, RunningJob, Vm};
 
+use super::LabPrograms;
 use super::lab_program::Times;
-use super::{LabPrograms, bridges};
 use crate::bench::operator::median;
 use crate::bench::report::{Figure, Limit, Row, Unit};
 
@@ -26,28 +26,6 @@ pub(super) struct Idle {
     pub(super) memory: f64,
     /// Number of wake-ups.
     pub(super) wake_ups: f64,
-}
-
-/// Measures bridges in a machine with four cards and an embedded switch in each.
-pub(super) fn measure_creating_bridges(programs: LabPrograms<'_>) -> Result<Row> {
-    let vm = Vm::boot(&Options { pfs: bridges::CARDS.into(), ..Options::default() })?;
-    let in_lab = vm.put(programs.in_lab)?;
-    let start = "modprobe labswitch; udevadm settle; systemctl start openvswitch-switch
-        for card in 1 2 3 4; do ip link set enp${card}s0 up; done";
-    vm.run(&Job::shell(start))?.success()?;
-    let job = Job::new(&in_lab).args(["create-bridges", "--rounds", &ROUNDS.to_string()]);
-    let output = vm.run(&job)?.success()?;
-    let times: Times = serde_json::from_str(&output).with_context(|| output.clone())?;
-    let bare = median(times.bare);
-    Ok(Row {
-        what: "4 real cards: Open vSwitch bridges created and verified",
-        nodes: 1,
-        unit: Unit::Time,
-        bare: Some(bare),
-        vfleet: Some(Figure::Is(median(times.vfleet))),
-        go: None,
-        limit: Some(Limit { text: "1.3x bare client".to_owned(), maximum: 1.3 * bare }),
-    })
 }
 
 impl Machine {

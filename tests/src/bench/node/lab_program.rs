@@ -16,8 +16,6 @@ use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::{HostRoot, LinuxHost};
 use vfleet_plan::{HostFacts, plan_node};
 
-use super::bridges;
-
 const CARDS: [&str; 2] = ["0000:01:00.0", "0000:02:00.0"];
 const VFS: usize = 7;
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -28,13 +26,6 @@ const DRIVER: &str = "igbvf";
 pub enum LabCommand {
     /// Create VFs on both cards of this machine, by vfleet and by bare writes alternately; print the times in JSON.
     CreateVfs {
-        /// Number of repetitions.
-        #[arg(long)]
-        rounds: usize,
-    },
-    /// Create Open vSwitch bridges on four cards in switchdev mode, by vfleet and by a bare client alternately; print the
-    /// times in JSON.
-    CreateBridges {
         /// Number of repetitions.
         #[arg(long)]
         rounds: usize,
@@ -62,7 +53,6 @@ impl LabCommand {
     pub fn run(&self) -> Result<String> {
         match self {
             Self::CreateVfs { rounds } => Ok(serde_json::to_string(&create_vfs(*rounds)?)?),
-            Self::CreateBridges { rounds } => Ok(serde_json::to_string(&bridges::measure(*rounds)?)?),
             Self::Watch { namespace, node } => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 runtime.block_on(watch(namespace, node))?;
