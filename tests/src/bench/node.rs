@@ -1,7 +1,8 @@
-//! Benchmarks of the agent: creating VFs, many cards in parallel, and an idle agent.
+//! Benchmarks of the agent: creating VFs and bridges, many cards in parallel, and an idle agent.
 
 mod idle;
 mod lab;
+mod lab_bridges;
 mod lab_program;
 mod sim;
 
@@ -38,6 +39,8 @@ pub(crate) async fn rows(
     log("2 real cards: VFs created by vfleet and by bare writes (usually 3 min)");
     let machine = tokio::task::block_in_place(|| lab::Machine::boot(plane, programs))?;
     rows.push(tokio::task::block_in_place(|| machine.measure_creating_vfs())?);
+    log("4 real cards in switchdev mode: bridges by vfleet and by a bare client (usually 90 s)");
+    rows.push(tokio::task::block_in_place(|| lab::measure_creating_bridges(programs))?);
     log("2 real cards: idle agent (usually 90 s)");
     rows.extend(idle::rows(plane, &machine).await?);
     Ok(rows)

@@ -12,6 +12,34 @@ use crate::bench::operator::median;
 use crate::bench::report::{Figure, Limit, Row, Unit};
 
 const ROUNDS: usize = 5;
+/// Bridges are created in a fraction of a second, which varies more.
+const BRIDGE_ROUNDS: usize = 15;
+/// Sets up four cards with an eswitch, and Open vSwitch.
+const PREPARE_BRIDGES: &str = "set -e
+    for card in 1 2 3 4; do ip link set enp${card}s0 up; done
+    modprobe labswitch
+    udevadm settle
+    systemctl start openvswitch-switch";
+
+/// Measures creating bridges, in a machine of its own: the others have two cards.
+pub(super) fn measure_creating_bridges(programs: LabPrograms<'_>) -> Result<Row> {
+    let vm = Vm::boot(&Options { pfs: 4, ..Options::default() })?;
+    let in_lab = vm.put(programs.in_lab)?;
+    vm.run(&Job::shell(PREPARE_BRIDGES))?.success()?;
+    let job = Job::new(&in_lab).args(["create-bridges", "--rounds", &BRIDGE_ROUNDS.to_string()]);
+    let output = vm.run(&job)?.success()?;
+    let times: Times = serde_json::from_str(&output).with_context(|| output.clone())?;
+    let bare = median(times.bare);
+    Ok(Row {
+        what: "4 cards in switchdev mode: bridges created and verified",
+        nodes: 1,
+        unit: Unit::Time,
+        bare: Some(bare),
+        vfleet: Some(Figure::Is(median(times.vfleet))),
+        go: None,
+        limit: Some(Limit { text: "1.3x bare transactions".to_owned(), maximum: 1.3 * bare }),
+    })
+}
 
 pub(super) struct Machine {
     vm: Vm,

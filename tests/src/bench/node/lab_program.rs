@@ -30,6 +30,13 @@ pub enum LabCommand {
         #[arg(long)]
         rounds: usize,
     },
+    /// Create an Open vSwitch bridge for each of four cards in switchdev mode, by vfleet and by a bare client
+    /// alternately; print the times in JSON.
+    CreateBridges {
+        /// Number of repetitions.
+        #[arg(long)]
+        rounds: usize,
+    },
     /// Watch a node state and do nothing else, as a minimal client.
     Watch {
         /// Namespace of the node state.
@@ -53,6 +60,9 @@ impl LabCommand {
     pub fn run(&self) -> Result<String> {
         match self {
             Self::CreateVfs { rounds } => Ok(serde_json::to_string(&create_vfs(*rounds)?)?),
+            Self::CreateBridges { rounds } => {
+                Ok(serde_json::to_string(&super::lab_bridges::create_bridges(*rounds)?)?)
+            }
             Self::Watch { namespace, node } => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 runtime.block_on(watch(namespace, node))?;
