@@ -22,6 +22,8 @@ pub const NAMES: [&str; COUNT] = {
 
 /// Spanning tree states by the kernel's number.
 const STATES: [&str; 5] = ["disabled", "listening", "learning", "forwarding", "blocking"];
+/// States that the kernel keeps in a bridge without a spanning tree protocol.
+const KEPT_STATES: [&str; 4] = ["disabled", "listening", "learning", "forwarding"];
 const FORWARDING: u32 = 3;
 const BLOCKING: u32 = 4;
 
@@ -62,7 +64,7 @@ impl fmt::Display for PortValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Switch => f.write_str("on or off"),
-            Self::State => write!(f, "one of {} (or 0 to 4)", STATES.join(", ")),
+            Self::State => write!(f, "one of {} (or 0 to {FORWARDING})", KEPT_STATES.join(", ")),
             Self::Number { min, max } => write!(f, "a number from {min} to {max}"),
         }
     }
@@ -240,10 +242,7 @@ mod tests {
             text("priority", "64"),
             "bridge port setting priority is \"64\": set it to a number from 0 to 63, or remove it"
         );
-        assert!(
-            text("state", "x")
-                .contains("one of disabled, listening, learning, forwarding, blocking (or 0 to 4)")
-        );
+        assert!(text("state", "x").contains("one of disabled, listening, learning, forwarding (or 0 to 3)"));
         assert!(text("color", "red").starts_with("\"color\" is not a supported setting of a bridge port: remove it, or use one of bcast_flood, cost, "));
     }
 }
