@@ -1,7 +1,8 @@
 //! Schedule of a plan: steps that may run in parallel.
 //!
 //! Lanes are independent: a target that fails or hangs never delays the others. In the lane of a PF, consecutive steps
-//! of different VFs are independent too: they form one stage, and the next step of the whole PF waits for that stage.
+//! of different VFs are independent too: they form one stage, and the next step of the PF or of its bridge waits for that
+//! stage.
 
 use crate::prelude::*;
 use crate::step::{PlannedStep, Target};
@@ -30,9 +31,9 @@ pub struct Lane<'a> {
 /// Steps of one lane that may run in parallel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage<'a> {
-    /// Step of the lane's target, which runs alone.
+    /// Step of the PF or of its bridge, which runs alone.
     Whole(&'a PlannedStep),
-    /// Targets within the lane (VFs of a PF), in parallel; the steps of each target run in order.
+    /// VFs of the PF, in parallel; the steps of each VF run in order.
     Parts(Vec<(Target, Vec<&'a PlannedStep>)>),
 }
 
@@ -62,7 +63,7 @@ fn lane<'l, 'a>(lanes: &'l mut Vec<Lane<'a>>, target: Target) -> &'l mut Lane<'a
 }
 
 fn add<'a>(lane: &mut Lane<'a>, target: Target, planned: &'a PlannedStep) {
-    if target == lane.target {
+    if !matches!(target, Target::Vf(_)) {
         lane.stages.push(Stage::Whole(planned));
         return;
     }

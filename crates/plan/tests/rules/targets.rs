@@ -88,3 +88,17 @@ fn stages_of_a_lane_are_separated_by_steps_of_its_target() {
     assert_eq!(first.stages, [Stage::Whole(&steps[1]), Stage::Parts(parts), Stage::Whole(&steps[5])]);
     assert_eq!(second.stages, [Stage::Whole(&steps[6])]);
 }
+
+/// A VF is configured after the bridge of its PF, and VFs are configured in parallel.
+#[test]
+fn steps_of_a_bridge_are_stages_between_the_pf_and_its_vfs() {
+    let attach = Step::AttachUplink { pf: pf(1), bridge: "br-x".to_owned() };
+    let create = Step::CreateLinuxBridge { pf: pf(1), name: "br-x".to_owned(), alias: String::new() };
+    let steps =
+        [Step::SetNumVfs { pf: pf(1), count: 2 }, create, attach, bind(1, 0), bind(1, 1)].map(planned);
+    let schedule = schedule(&steps);
+    let [lane] = schedule.lanes.as_slice() else { panic!("{schedule:#?}") };
+    let whole = |at: usize| Stage::Whole(&steps[at]);
+    let vfs = [3, 4].map(|at| (steps[at].step.target(), vec![&steps[at]])).to_vec();
+    assert_eq!(lane.stages, [whole(0), whole(1), whole(2), Stage::Parts(vfs)]);
+}
