@@ -26,7 +26,7 @@ pub enum OvsFacts {
     /// Open vSwitch was not asked, since bridges are not managed and no record mentions one.
     #[default]
     NotRead,
-    /// Open vSwitch is not installed or not running: its socket does not exist.
+    /// Open vSwitch is not installed or not running: nobody listens on its socket.
     NotRunning { socket: String },
     /// Open vSwitch cannot be read now.
     Unreadable { error: String, reason: &'static str },
