@@ -26,7 +26,7 @@ use super::convergence::{
     Desired, Execution, FailedLanes, converge, differences, heal, persistent_state, plan, plan_after_drain,
     step_texts,
 };
-use others::{other_keys, others, rows, uplink_of};
+use others::{other_keys, others, rows, stolen_ports, uplink_of};
 use scenario::{Scenario, prepare_host, scenario};
 
 const CASES: u32 = 1000;
@@ -158,6 +158,7 @@ fn bridges_ports_and_keys_of_others_are_not_changed() {
         converge(&host, &scenario.desired, Execution::Sequential);
         let after = host.kernel();
         prop_assert_eq!(others(&after), others(&before));
+        prop_assert!(stolen_ports(&after).is_subset(&stolen_ports(&before)), "{:?}", stolen_ports(&after));
         let (keys, rows): (_, BTreeSet<_>) =
             (other_keys(&after), rows(&after).into_iter().cloned().collect());
         for ((row, column), value) in other_keys(&before) {

@@ -21,6 +21,7 @@ use vfleet_api::{SriovNetworkNodePolicySpec, SriovNetworkNodeStateSpec};
 
 use crate::facts::Fact;
 use crate::prelude::*;
+pub(crate) use bridges::bridge_name;
 pub(crate) use conflict::{ConflictKind, PolicyConflict, claim_vfs, find_conflict};
 pub(crate) use desired::derive_interface;
 pub use evaluation::{LossReason, LostVfGroup, OverruledSetting, PfEvaluation, PfOutcome, PolicyEvaluation};

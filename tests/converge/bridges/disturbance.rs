@@ -28,7 +28,7 @@ struct Card {
     bridge: String,
 }
 
-const ALL: [Disturbance; 33] = [
+const ALL: [Disturbance; 34] = [
     change("a foreign port", |kernel, card| add_port(kernel, card, &format!("vm{}", card.interface))),
     change("a port of a pod", |kernel, card| {
         add_port(kernel, card, &format!("{POD_INTERFACE}{}", card.interface));
@@ -106,6 +106,14 @@ const ALL: [Disturbance; 33] = [
         kernel.ovs.remove_port(&card.interface);
         let _ = kernel.remove_bridge_port(&card.bridge, &card.interface);
         let _ = kernel.ovs.add_port("br-ex", &card.interface, "");
+    }),
+    change("PF in a foreign Open vSwitch bridge with a userspace datapath", |kernel, card| {
+        kernel.ovs.remove_port(&card.interface);
+        let _ = kernel.remove_bridge_port(&card.bridge, &card.interface);
+        let _ = kernel.ovs.add_port("br-ex", &card.interface, "");
+        if let Some(bridge) = kernel.ovs.bridge_mut("br-ex") {
+            "netdev".clone_into(&mut bridge.datapath_type);
+        }
     }),
     change("port setting changed", |kernel, card| {
         let _ = kernel.set_port_setting(&card.bridge, &card.interface, "learning", "off");

@@ -1,6 +1,6 @@
 //! State of bridges, ports and keys of others, which never changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vfleet_api::PciAddress;
 use vfleet_api::keys::OVS_UPLINK;
@@ -145,6 +145,23 @@ pub(super) fn rows(kernel: &Kernel) -> Vec<&String> {
             std::iter::once(&bridge.uuid).chain(ports)
         })
         .collect()
+}
+
+/// Returns the PFs that are ports of Open vSwitch bridges of others in the database, and of our Linux bridges in the
+/// kernel.
+pub(super) fn stolen_ports(kernel: &Kernel) -> BTreeSet<PciAddress> {
+    let is_port_of_other = |interface: &str| {
+        let mut others = kernel.ovs.bridges.iter().filter(|bridge| uplink_of(kernel, bridge).is_none());
+        others.any(|bridge| bridge.ports.iter().any(|port| port.name == interface))
+    };
+    let is_port_of_ours = |interface: &str| {
+        let mut ours = kernel.bridges.iter().filter(|bridge| bridge.facts().marked_uplink().is_some());
+        ours.any(|bridge| bridge.ports.contains_key(interface))
+    };
+    let is_stolen = |pf: &PciAddress| {
+        interface(kernel, *pf).is_some_and(|name| is_port_of_other(name) && is_port_of_ours(name))
+    };
+    kernel.pfs.iter().map(|pf| pf.address).filter(is_stolen).collect()
 }
 
 fn interface(kernel: &Kernel, pf: PciAddress) -> Option<&str> {

@@ -25,7 +25,7 @@ use super::pf::PlannedBridge;
 use super::problem::Cause;
 use super::protection::HostProtection;
 use super::udev;
-use crate::facts::{BridgeKind, HostFacts, LinkFacts, OvsFacts, PfFacts, Record, RecordedBridge};
+use crate::facts::{BridgeKind, HostFacts, LinkFacts, Master, OvsFacts, PfFacts, Record, RecordedBridge};
 use crate::prelude::*;
 use crate::step::{PlannedStep, Target};
 
@@ -126,10 +126,7 @@ impl BridgeContext<'_> {
         let mut begun = recorded.cloned();
         // A bridge that is left stays in the record: while Open vSwitch cannot be read, only the record has it.
         if let Some(desired) = desired.filter(|_| !is_left) {
-            // A bridge of the Go daemon is ours without a mark as long as the record has none.
-            if !(remove.is_empty() && self.is_adopted(pf)) {
-                begun = Some(desired.begun_record(recorded));
-            }
+            begun = Some(desired.begun_record(recorded));
             finished.clone_from(&begun);
             let planned = match &desired.settings {
                 DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(Vec::new()),
@@ -154,13 +151,6 @@ impl BridgeContext<'_> {
         BridgeSteps { remove, set_up, removing, begun, finished, is_left, is_reached, causes }
     }
 
-    /// Returns whether the Go daemon created a bridge for this PF that has no mark, as far as is known.
-    fn is_adopted(&self, pf: &BridgePf<'_>) -> bool {
-        let listed = self.go_store.bridge_of(pf.address).filter(|_| pf.recorded().is_none());
-        let database = pf.facts.bridges.ovs.database();
-        listed.is_some_and(|name| database.is_none_or(|ovs| ovs.bridge(name).is_some()))
-    }
-
     /// Returns the step that updates the list of bridges for the Go daemon. `planned` has the
     /// bridge of each planned PF.
     pub(super) fn plan_store(
@@ -171,9 +161,7 @@ impl BridgeContext<'_> {
     ) -> Option<PlannedStep> {
         let desired_of = |pf, is_ours: bool| self.desired.get(pf)?.as_ref().ok().filter(|_| is_ours);
         // The list has the bridges that exist, with the settings that they have.
-        let changed = planned.iter().filter(|(pf, bridge)| {
-            (bridge.is_reached || !bridge.is_ours) && !self.go_store.owns_unmarked(**pf, facts)
-        });
+        let changed = planned.iter().filter(|(_, bridge)| bridge.is_reached || !bridge.is_ours);
         let bridges = changed.map(|(pf, bridge)| (*pf, desired_of(pf, bridge.is_ours)));
         plan_store(self.go_store, bridges, interfaces, facts)
     }
@@ -210,15 +198,39 @@ fn keep(pf: &BridgePf<'_>, fault: BridgeFault) -> BridgeSteps {
     }
 }
 
-/// Returns the fault if the PF cannot become the uplink of a bridge, since the node uses it or it has no interface.
-fn check_uplink<'a>(name: &str, pf: &BridgePf<'a>) -> Result<&'a LinkFacts, BridgeFault> {
+/// Returns the interface of a PF that can be attached to a bridge of this kind. Steps before this one remove it from our
+/// other bridges.
+///
+/// Open vSwitch knows ports that have no master in the kernel: those of userspace datapaths. It takes over interfaces of
+/// its own datapath in the kernel, a Linux bridge does not.
+fn check_attachable<'a>(
+    name: &str,
+    kind: BridgeKind,
+    pf: &BridgePf<'a>,
+    go_store: &GoStore,
+) -> Result<&'a LinkFacts, BridgeFault> {
     let bridge = name.to_owned();
     let (Some(observed), Some(link)) = (pf.observed, pf.link()) else {
         return Err(BridgeFault::NoUplink { bridge });
     };
-    match pf.protection.pf(observed) {
-        Some(in_use) => Err(BridgeFault::UplinkInUse { bridge, in_use }),
-        None => Ok(link),
+    if let Some(in_use) = pf.protection.pf(observed) {
+        return Err(BridgeFault::UplinkInUse { bridge, in_use });
+    }
+    let port = pf.facts.bridges.ovs.database().and_then(|ovs| ovs.port_of(&link.name));
+    if let Some((other, port)) = port
+        && (!ovs::is_owned(other, pf, go_store) || port.interfaces.len() > 1)
+    {
+        return Err(BridgeFault::PortOfOther { bridge, other: other.name.clone(), port: port.name.clone() });
+    }
+    let is_ours = |master: &Master| match master.kind.as_str() {
+        "openvswitch" => kind == BridgeKind::Ovs || port.is_some(),
+        _ => pf.facts.bridges.linux_bridge(&master.name).is_some_and(|bridge| linux::is_owned(bridge, pf)),
+    };
+    match &link.master {
+        Some(master) if !is_ours(master) => {
+            Err(BridgeFault::HasMaster { bridge, master: master.name.clone() })
+        }
+        _ => Ok(link),
     }
 }
 

@@ -61,7 +61,7 @@ fn build_ovs(config: &OvsConfig, mtu: Option<i64>, card: &InterfaceExt) -> OvsCo
     let interface = config.uplink.as_ref().and_then(|uplink| uplink.interface.clone()).unwrap_or_default();
     let mtu_request = mtu.filter(|mtu| *mtu > 0).or(interface.mtu_request);
     OvsConfigExt {
-        name: bridge_name(card),
+        name: bridge_name(card.pci_address.text()),
         bridge: Some(config.bridge.clone().unwrap_or_default()),
         uplinks: Some(vec![OvsUplinkConfigExt {
             pci_address: card.pci_address.clone(),
@@ -74,7 +74,7 @@ fn build_ovs(config: &OvsConfig, mtu: Option<i64>, card: &InterfaceExt) -> OvsCo
 
 fn build_linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeConfigExt {
     LinuxBridgeConfigExt {
-        name: bridge_name(card),
+        name: bridge_name(card.pci_address.text()),
         bridge: Some(config.bridge.clone().unwrap_or_default()),
         uplinks: Some(vec![LinuxBridgeUplinkConfigExt {
             pci_address: card.pci_address.clone(),
@@ -85,11 +85,10 @@ fn build_linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeCo
     }
 }
 
-/// Returns the name of the bridge of a PF: `br-` and its PCI address with `_` instead of `:`. A longer PCI domain than
+/// Returns the name of the bridge of the PF at `address`: `br-` and the address with `_` instead of `:`. A longer PCI domain than
 /// usual would exceed the maximum length of an interface name; the name then has no separators.
-fn bridge_name(card: &InterfaceExt) -> String {
+pub(crate) fn bridge_name(address: &str) -> String {
     const MAX_LENGTH: usize = 15;
-    let address = card.pci_address.text();
     let name = format!("br-{}", address.replace(':', "_"));
     if name.len() <= MAX_LENGTH {
         return name;

@@ -2,6 +2,7 @@ use thiserror::Error;
 
 use crate::bridge_port::PortSettingFault;
 use crate::facts::{BridgeKind, ProtectingUse};
+use crate::files::MANAGED_OVS_BRIDGES;
 use crate::prelude::*;
 
 /// Cause that prevents the desired state of a software bridge. The text includes the remedy.
@@ -43,6 +44,10 @@ pub enum BridgeFault {
     )]
     NameTaken { bridge: String, kind: BridgeKind },
     #[error(
+        "Open vSwitch bridge {bridge} is not changed, since it is unknown whether the Go operator created it: {MANAGED_OVS_BRIDGES} is not valid ({error}); correct or remove the file on the node"
+    )]
+    GoListInvalid { bridge: String, error: String },
+    #[error(
         "{} {bridge} has to be removed, but port {port} is still attached to it: the uplink was removed from the bridge, and the bridge is removed once the port is; delete the pod or the port",
         kind.as_str()
     )]
@@ -50,7 +55,7 @@ pub enum BridgeFault {
     #[error("Open vSwitch was not read yet, so bridge {bridge} is not changed: vfleet tries again")]
     OvsNotRead { bridge: String },
     #[error(
-        "Open vSwitch bridge {bridge} cannot be configured, since Open vSwitch is not running (no socket {socket}): install and start Open vSwitch on the node, or set the path of its database socket"
+        "Open vSwitch bridge {bridge} cannot be configured, since Open vSwitch is not running (nobody listens on socket {socket}): install and start Open vSwitch on the node, or set the path of its database socket"
     )]
     OvsNotRunning { bridge: String, socket: String },
     #[error("Open vSwitch bridge {bridge} is not changed until Open vSwitch can be read: {error}")]
@@ -78,6 +83,7 @@ impl BridgeFault {
             Self::UplinkInUse { .. } | Self::BridgeUsedByNode { .. } => "PfInUse",
             Self::HasMaster { .. } | Self::PortOfOther { .. } => "UplinkOfOtherBridge",
             Self::NameTaken { .. } => "BridgeNotOurs",
+            Self::GoListInvalid { .. } => "BridgeListInvalid",
             Self::StillUsed { .. } => "BridgeInUse",
             Self::OvsNotRead { .. } => "OvsNotRead",
             Self::OvsNotRunning { .. } => "OvsNotRunning",

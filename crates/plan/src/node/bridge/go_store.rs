@@ -15,13 +15,18 @@ use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
-/// Open vSwitch bridges in the file, by name. An unreadable file lists none.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct GoStore(BTreeMap<String, StoredBridge>);
+/// Open vSwitch bridges in the file, by name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum GoStore {
+    /// Bridges in the file; none without a file.
+    Listed(BTreeMap<String, StoredBridge>),
+    /// The file is not valid: it is unknown which bridges the Go daemon created.
+    Invalid { error: String },
+}
 
 /// Bridge in the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct StoredBridge {
+pub(crate) struct StoredBridge {
     #[serde(flatten)]
     bridge: OvsConfigExt,
     /// vfleet wrote the entry: the bridge has our mark, and is not taken over if it lost it. The Go daemon ignores the
@@ -36,35 +41,64 @@ const fn is_false(value: &bool) -> bool {
 }
 
 impl GoStore {
-    /// Reads the file of the Go daemon.
+    /// Reads the file of the Go daemon. An empty file and `null` list no bridges.
     pub(crate) fn read(facts: &HostFacts) -> Self {
-        let text = facts.files.get(MANAGED_OVS_BRIDGES);
-        Self(text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default())
+        let text = facts.files.get(MANAGED_OVS_BRIDGES).map(|text| text.trim());
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return Self::Listed(BTreeMap::new()) };
+        match serde_json::from_str::<Option<_>>(text) {
+            Ok(entries) => Self::Listed(entries.unwrap_or_default()),
+            Err(error) => Self::Invalid { error: error.to_string() },
+        }
     }
 
-    /// Returns whether the Go daemon created the bridge for this PF.
-    pub(super) fn lists(&self, bridge: &str, pf: PciAddress) -> bool {
-        self.0.get(bridge).is_some_and(|entry| !entry.is_marked && has_uplink(&entry.bridge, pf))
+    fn entries(&self) -> impl Iterator<Item = (&String, &StoredBridge)> {
+        let entries = match self {
+            Self::Listed(entries) => Some(entries),
+            Self::Invalid { .. } => None,
+        };
+        entries.into_iter().flatten()
+    }
+
+    /// Returns whether the Go daemon created the bridge for this PF; the error if that is unknown. A record of vfleet
+    /// does not count: the Go daemon may have created the bridge again after a migration back.
+    pub(super) fn lists(&self, bridge: &str, pf: PciAddress) -> Result<bool, &str> {
+        match self {
+            Self::Listed(entries) => Ok(entries.get(bridge).is_some_and(|entry| entry.is_of_go(pf))),
+            Self::Invalid { error } => Err(error),
+        }
     }
 
     /// Returns the bridge that the Go daemon created for this PF.
     pub(super) fn bridge_of(&self, pf: PciAddress) -> Option<&str> {
-        self.0.keys().find(|name| self.lists(name, pf)).map(String::as_str)
-    }
-
-    /// Returns whether a bridge of this PF has no mark yet, so that only the file says whose it is. The file changes when
-    /// the bridge has its mark or is removed, since the steps that do that may fail.
-    pub(super) fn owns_unmarked(&self, pf: PciAddress, facts: &HostFacts) -> bool {
-        let is_marked = |bridge: &OvsBridgeFacts| bridge.external_ids.contains_key(OVS_UPLINK);
-        let bridge = self.bridge_of(pf).and_then(|name| facts.bridges.ovs.database()?.bridge(name));
-        let recorded = facts.record(pf).and_then(|record| record.bridge.as_ref());
-        recorded.is_none() && bridge.is_some_and(|bridge| !is_marked(bridge))
+        self.entries().find(|(_, entry)| entry.is_of_go(pf)).map(|(name, _)| name.as_str())
     }
 
     /// Returns the keys that the Go daemon set on the bridge.
     pub(super) fn keys_of(&self, bridge: &str) -> OvsKeys {
-        let entry = self.0.get(bridge).filter(|entry| !entry.is_marked);
-        entry.map(|entry| OvsKeys::of_go_bridge(&entry.bridge)).unwrap_or_default()
+        let entry = self.entries().find(|(name, entry)| *name == bridge && !entry.is_marked);
+        entry.map(|(_, entry)| OvsKeys::of_go_bridge(&entry.bridge)).unwrap_or_default()
+    }
+}
+
+impl Default for GoStore {
+    fn default() -> Self {
+        Self::Listed(BTreeMap::new())
+    }
+}
+
+impl StoredBridge {
+    /// Returns whether the Go daemon wrote the entry, for a bridge of this PF.
+    fn is_of_go(&self, pf: PciAddress) -> bool {
+        !self.is_marked && has_uplink(&self.bridge, pf)
+    }
+
+    /// Returns whether only the entry says whose bridge this is. It changes when the bridge has its mark or is removed,
+    /// since the steps that do that may fail.
+    fn is_needed(&self, name: &str, facts: &HostFacts) -> bool {
+        let is_marked = |bridge: &OvsBridgeFacts| bridge.external_ids.contains_key(OVS_UPLINK);
+        let database = facts.bridges.ovs.database();
+        let has_mark = database.is_some_and(|ovs| ovs.bridge(name).is_none_or(is_marked));
+        !self.is_marked && !has_mark
     }
 }
 
@@ -75,28 +109,35 @@ fn has_uplink(entry: &OvsConfigExt, pf: PciAddress) -> bool {
 /// Returns the step that updates the file. `bridges` has for each PF whose bridges are as desired after the steps its
 /// bridge; `None` if there is none, or if the bridge belongs to somebody else. Bridges of PFs that are neither desired
 /// nor recorded are removed from the file: a process was killed when it had reset the PF.
+///
+/// An invalid file is not changed.
 pub(crate) fn plan_store<'a>(
     store: &GoStore,
     bridges: impl Iterator<Item = (PciAddress, Option<&'a DesiredBridge>)>,
     interfaces: &[Interface],
     facts: &HostFacts,
 ) -> Option<PlannedStep> {
-    let mut entries = store.0.clone();
+    let GoStore::Listed(listed) = store else { return None };
+    let mut entries = listed.clone();
     let is_known = |pf: &PciAddress| {
         interfaces.iter().any(|interface| interface.pci_address.value() == Ok(pf))
             || facts.record(*pf).is_some()
             || facts.unreadable_records.contains(pf)
     };
     let is_uplink_known = |uplink: &OvsUplinkConfigExt| uplink.pci_address.value().is_ok_and(is_known);
-    entries.retain(|_, entry| entry.bridge.uplinks.iter().flatten().any(is_uplink_known));
+    entries.retain(|name, entry| {
+        entry.is_needed(name, facts) || entry.bridge.uplinks.iter().flatten().any(is_uplink_known)
+    });
     for (pf, desired) in bridges {
-        entries.retain(|_, entry| !has_uplink(&entry.bridge, pf));
+        entries.retain(|name, entry| entry.is_needed(name, facts) || !has_uplink(&entry.bridge, pf));
         if let Some(DesiredBridge { name, settings: DesiredSettings::Ovs(settings) }) = desired {
             let entry = StoredBridge { bridge: settings.spec.clone(), is_marked: true };
-            entries.insert(name.clone(), entry);
+            if !entries.get(name).is_some_and(|entry| entry.is_needed(name, facts)) {
+                entries.insert(name.clone(), entry);
+            }
         }
     }
-    if entries == store.0 {
+    if entries == *listed {
         return None;
     }
     let step = if entries.is_empty() {

@@ -3,7 +3,7 @@
 use vfleet_api::PciAddress;
 
 use super::desired::LinuxSettings;
-use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink};
+use super::{BridgeFault, BridgePf, GoStore, Removal, check_attachable};
 use crate::bridge_port;
 use crate::facts::{BridgeKind, LinkFacts, LinuxBridgeFacts, LinuxPortFacts};
 use crate::node::planned;
@@ -77,16 +77,10 @@ pub(super) fn plan(
 ) -> Result<Vec<PlannedStep>, BridgeFault> {
     let existing = pf.facts.bridges.linux_bridge(name);
     let usable = existing.filter(|bridge| is_ours(bridge, pf.address) || is_begun(bridge));
-    let taken = |kind| BridgeFault::NameTaken { bridge: name.to_owned(), kind };
     if existing.is_some() && usable.is_none() {
-        return Err(taken(BridgeKind::Linux));
+        return Err(BridgeFault::NameTaken { bridge: name.to_owned(), kind: BridgeKind::Linux });
     }
-    let has_ovs_bridge = pf.facts.bridges.ovs.database().is_some_and(|ovs| {
-        ovs.bridge(name).is_some_and(|bridge| !super::ovs::is_owned(bridge, pf, go_store))
-    });
-    if has_ovs_bridge {
-        return Err(taken(BridgeKind::Ovs));
-    }
+    super::ovs::check_name(name, pf, go_store)?;
     let ours = usable.filter(|bridge| is_ours(bridge, pf.address));
     let uplink = pf.link().and_then(|link| {
         let port = ours?.ports.iter().find(|port| port.name == link.name)?;
@@ -94,7 +88,7 @@ pub(super) fn plan(
     });
     let link = match uplink {
         Some((link, _)) => link,
-        None => check_attachable(name, pf, go_store)?,
+        None => check_attachable(name, BridgeKind::Linux, pf, go_store)?,
     };
     let mut steps = Vec::new();
     if ours.is_none() {
@@ -124,26 +118,6 @@ pub(super) fn plan(
         steps.push(planned(step, Disruption::Pf, "the settings of the uplink differ"));
     }
     Ok(steps)
-}
-
-/// Returns the interface of a PF that can be attached to the bridge. Steps before this one detach it from our bridges.
-fn check_attachable<'a>(
-    name: &str,
-    pf: &BridgePf<'a>,
-    go_store: &GoStore,
-) -> Result<&'a LinkFacts, BridgeFault> {
-    let link = check_uplink(name, pf)?;
-    let is_ours = |master: &str| {
-        let ovs = pf.facts.bridges.ovs.database().and_then(|ovs| ovs.port_of(&link.name));
-        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| is_owned(bridge, pf))
-            || ovs.is_some_and(|(bridge, _)| super::ovs::is_owned(bridge, pf, go_store))
-    };
-    match &link.master {
-        Some(master) if !is_ours(&master.name) => {
-            Err(BridgeFault::HasMaster { bridge: name.to_owned(), master: master.name.clone() })
-        }
-        _ => Ok(link),
-    }
 }
 
 fn is_configured(bridge: &LinuxBridgeFacts, state: LinuxBridgeState) -> bool {

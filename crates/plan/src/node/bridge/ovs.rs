@@ -6,9 +6,10 @@ use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 
 use super::desired::OvsSettings;
 use super::ovs_keys::{FAIL_MODE, MTU_REQUEST, OvsKeys, change};
-use super::{BridgeFault, BridgePf, GoStore, Removal, check_uplink, linux, unreadable_ovs};
-use crate::facts::{BridgeKind, OvsBridgeFacts, OvsDatabase, OvsInterfaceFacts, OvsPortFacts};
+use super::{BridgeFault, BridgePf, GoStore, Removal, check_attachable, linux, unreadable_ovs};
+use crate::facts::{BridgeKind, OvsBridgeFacts, OvsInterfaceFacts, OvsPortFacts};
 use crate::node::planned;
+use crate::policy::bridge_name;
 use crate::prelude::*;
 use crate::step::{Disruption, OvsBridgeChange, OvsUplinkChange, PlannedStep, Step};
 
@@ -23,10 +24,25 @@ fn is_marked(external_ids: &BTreeMap<String, String>, pf: PciAddress) -> bool {
 
 /// Returns whether the bridge was created by vfleet, or by the Go daemon and never configured by vfleet.
 pub(super) fn is_owned(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
-    is_ours(bridge, pf.address)
-        || pf.recorded().is_none()
-            && !bridge.external_ids.contains_key(OVS_UPLINK)
-            && go_store.lists(&bridge.name, pf.address)
+    check_owner(bridge, pf, go_store).is_ok()
+}
+
+/// Returns the fault if the bridge was created by somebody else, or if it is unknown whether the Go daemon created it.
+fn check_owner(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, go_store: &GoStore) -> Result<(), BridgeFault> {
+    let is_marked = bridge.external_ids.contains_key(OVS_UPLINK);
+    let name = bridge.name.clone();
+    match go_store.lists(&name, pf.address) {
+        _ if is_ours(bridge, pf.address) => Ok(()),
+        Ok(true) if !is_marked => Ok(()),
+        Err(error) if !is_marked => Err(BridgeFault::GoListInvalid { error: error.to_owned(), bridge: name }),
+        _ => Err(BridgeFault::NameTaken { bridge: name, kind: BridgeKind::Ovs }),
+    }
+}
+
+/// Returns the fault if an Open vSwitch bridge of this name is not ours.
+pub(super) fn check_name(name: &str, pf: &BridgePf<'_>, go_store: &GoStore) -> Result<(), BridgeFault> {
+    let named = pf.facts.bridges.ovs.database().and_then(|ovs| ovs.bridge(name));
+    named.map_or(Ok(()), |bridge| check_owner(bridge, pf, go_store))
 }
 
 /// Adds the steps that remove our Open vSwitch bridges of a PF other than `desired`, or with another datapath.
@@ -37,8 +53,7 @@ pub(super) fn plan_removal(
     removal: &mut Removal,
 ) {
     let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Ovs);
-    let listed = go_store.bridge_of(pf.address).filter(|_| pf.recorded().is_none());
-    let last_name = recorded.map(|recorded| recorded.name.as_str()).or(listed);
+    let last_name = recorded.map(|recorded| recorded.name.as_str()).or(go_store.bridge_of(pf.address));
     let Some(ovs) = pf.facts.bridges.ovs.database() else {
         // A desired bridge of this name has the same fault already.
         if let Some(name) = last_name.filter(|last| desired.is_none_or(|(name, _)| name != *last)) {
@@ -66,6 +81,14 @@ pub(super) fn plan_removal(
             _ => "no policy requests the bridge anymore",
         };
         remove(bridge, pf, why, removal);
+    }
+    let is_desired = |name: &str| desired.is_some_and(|(desired, _)| desired == name);
+    let standard = bridge_name(&pf.address.to_string());
+    if let Err(fault @ BridgeFault::GoListInvalid { .. }) = check_name(&standard, pf, go_store)
+        && !is_desired(&standard)
+    {
+        removal.is_left = true;
+        removal.faults.push(fault);
     }
 }
 
@@ -117,13 +140,10 @@ pub(super) fn plan(
     let named = ovs.bridge(name);
     let is_recreated =
         |bridge: &&OvsBridgeFacts| datapath(&bridge.datapath_type) != desired_datapath(settings);
-    let taken = |kind| BridgeFault::NameTaken { bridge: name.to_owned(), kind };
-    if named.is_some_and(|bridge| !is_owned(bridge, pf, go_store)) {
-        return Err(taken(BridgeKind::Ovs));
-    }
+    check_name(name, pf, go_store)?;
     // Our own Linux bridge of this name is removed before.
     if pf.facts.bridges.linux_bridge(name).is_some_and(|bridge| !linux::is_owned(bridge, pf)) {
-        return Err(taken(BridgeKind::Linux));
+        return Err(BridgeFault::NameTaken { bridge: name.to_owned(), kind: BridgeKind::Linux });
     }
     // Ports have the names of interfaces, which udev is about to change.
     if let Some(link) = pf.link().filter(|link| !link.is_named) {
@@ -134,7 +154,7 @@ pub(super) fn plan(
     let attached = pf.link().and_then(|link| find_uplink(existing?, &link.name));
     let link_name = match (attached, pf.link()) {
         (Some(_), Some(link)) => &link.name,
-        _ => check_attachable(name, ovs, pf, go_store)?,
+        _ => &check_attachable(name, BridgeKind::Ovs, pf, go_store)?.name,
     };
     let change = build_change(name, settings, pf, go_store, existing, attached, link_name);
     if !existing.is_some_and(|bridge| is_done(&change, bridge)) {
@@ -159,32 +179,6 @@ fn find_uplink<'a>(
     match port.interfaces.as_slice() {
         [interface] if interface.name == name => Some((port, interface)),
         _ => None,
-    }
-}
-
-/// Returns the name of the interface of a PF that can be attached to the bridge. Steps before this one remove it from
-/// our other bridges.
-fn check_attachable<'a>(
-    name: &str,
-    ovs: &OvsDatabase,
-    pf: &BridgePf<'a>,
-    go_store: &GoStore,
-) -> Result<&'a String, BridgeFault> {
-    let link = check_uplink(name, pf)?;
-    let bridge = name.to_owned();
-    if let Some((other, port)) = ovs.port_of(&link.name)
-        && (!is_owned(other, pf, go_store) || port.interfaces.len() > 1)
-    {
-        return Err(BridgeFault::PortOfOther { bridge, other: other.name.clone(), port: port.name.clone() });
-    }
-    let is_our_linux_bridge = |master: &str| {
-        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| linux::is_owned(bridge, pf))
-    };
-    match &link.master {
-        Some(master) if master.kind != "openvswitch" && !is_our_linux_bridge(&master.name) => {
-            Err(BridgeFault::HasMaster { bridge, master: master.name.clone() })
-        }
-        _ => Ok(&link.name),
     }
 }
 

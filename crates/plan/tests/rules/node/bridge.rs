@@ -77,6 +77,17 @@ fn port(name: &str) -> OvsPortFacts {
     OvsPortFacts { name: name.to_owned(), interfaces: vec![interface], ..Default::default() }
 }
 
+fn not_running() -> OvsFacts {
+    OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() }
+}
+
+/// Returns a database with a bridge of somebody else that has the name of ours and the PF as port.
+fn foreign_bridge_of_our_name() -> OvsDatabase {
+    let ports = vec![port(BRIDGE), port("ens1f0")];
+    let bridge = OvsBridgeFacts { name: BRIDGE.to_owned(), ports, ..Default::default() };
+    OvsDatabase { bridges: vec![bridge], has_offload: true, ..Default::default() }
+}
+
 /// Adds a bridge to the database, as the step creates it.
 fn apply(facts: &mut HostFacts, plan: &Plan) {
     let change = plan.steps.iter().find_map(|planned| match &planned.step {
@@ -166,6 +177,18 @@ fn an_ovs_bridge_is_created_between_the_pf_and_its_vfs() {
 }
 
 #[test]
+fn vfs_are_configured_although_their_bridge_is_not_possible() {
+    for ovs in [not_running(), OvsFacts::Database(foreign_bridge_of_our_name())] {
+        let mut facts = machine(pf(0));
+        facts.bridges.ovs = ovs;
+        let plan = plan(&ovs_spec("", ""), &facts);
+        assert_eq!((bridge_steps(&plan).len(), plan.problems.len()), (0, 1), "{:?}", plan.problems);
+        let texts = steps(&plan);
+        assert!(texts.iter().any(|text| text.starts_with("bind 0000:3b:00.0 vf 1")), "{texts:?}");
+    }
+}
+
+#[test]
 fn a_configured_ovs_bridge_needs_no_steps() {
     let spec = ovs_spec("externalIDs: {a: b}, failMode: secure", "options: {x: y}, mtuRequest: 9000");
     let facts = with_ovs_bridge(&spec);
@@ -241,7 +264,7 @@ fn a_reset_removes_the_bridge_first_and_the_record_last() {
 #[test]
 fn a_reset_keeps_the_record_while_open_vswitch_cannot_be_read() {
     let mut facts = with_ovs_bridge(&ovs_spec("", ""));
-    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    facts.bridges.ovs = not_running();
     let reset = plan(&nothing(), &facts);
     assert_eq!(reasons(&reset), ["OvsNotRunning"]);
     assert!(!steps(&reset).iter().any(|text| text.starts_with("remove state file")), "{:?}", steps(&reset));
@@ -267,7 +290,7 @@ fn an_unreadable_ovs_is_a_problem_of_its_bridges_only() {
 #[test]
 fn a_bridge_that_is_left_stays_in_the_record() {
     let mut facts = switch(Some(record(BridgeKind::Ovs)));
-    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    facts.bridges.ovs = not_running();
     let changed = plan(&linux_spec("", ""), &facts);
     assert_eq!((bridge_steps(&changed), reasons(&changed)), (vec![], vec!["OvsNotRunning"]));
     let written = changed.steps.iter().find_map(|planned| match &planned.step {
@@ -383,6 +406,31 @@ fn a_pf_with_a_master_or_in_use_is_left_alone() {
     }
 }
 
+/// A port of a userspace datapath has no master in the kernel, and a datapath whose bridges are gone keeps its ports.
+#[test]
+fn a_port_of_a_foreign_open_vswitch_bridge_is_left_there() {
+    let foreign = OvsBridgeFacts {
+        name: "br-ex".to_owned(),
+        datapath_type: "netdev".to_owned(),
+        ports: vec![port("br-ex"), port("ens1f0")],
+        ..Default::default()
+    };
+    for spec in [ovs_spec("", ""), linux_spec("", "")] {
+        for master in [None, Some("ovs-system")] {
+            let mut facts = switch(None);
+            database(&mut facts).bridges = vec![foreign.clone()];
+            master.into_iter().for_each(|master| set_master(&mut facts, master, "openvswitch"));
+            let left = plan(&spec, &facts);
+            assert_eq!((bridge_steps(&left), reasons(&left)), (vec![], vec!["UplinkOfOtherBridge"]));
+            assert!(left.problems[0].to_string().contains("ovs-vsctl del-port br-ex ens1f0"));
+        }
+    }
+    let mut facts = switch(None);
+    set_master(&mut facts, "ovs-system", "openvswitch");
+    assert_eq!(reasons(&plan(&linux_spec("", ""), &facts)), ["UplinkOfOtherBridge"]);
+    assert_eq!(bridge_steps(&plan(&ovs_spec("", ""), &facts)).len(), 1);
+}
+
 #[test]
 fn a_key_of_the_policy_with_the_name_of_our_mark_is_ignored() {
     let mut facts = with_ovs_bridge(&ovs_spec("externalIDs: {vfleet.io/uplink: x}", ""));
@@ -477,7 +525,7 @@ fn nothing_is_planned_for_externally_managed_pfs() {
 #[test]
 fn at_boot_linux_bridges_come_before_the_network_and_ovs_bridges_after_open_vswitch() {
     let mut facts = switch(None);
-    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    facts.bridges.ovs = not_running();
     let linux = plan_before_network(&linux_spec("", ""), &facts, &OPTIONS);
     assert_eq!(bridge_steps(&linux)[0], "create Linux bridge br-0000_3b_00.0");
     let ovs = plan_before_network(&ovs_spec("", ""), &facts, &OPTIONS);
