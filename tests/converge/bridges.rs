@@ -158,7 +158,10 @@ fn bridges_ports_and_keys_of_others_are_not_changed() {
         converge(&host, &scenario.desired, Execution::Sequential);
         let after = host.kernel();
         prop_assert_eq!(others(&after), others(&before));
-        prop_assert!(stolen_ports(&after).is_subset(&stolen_ports(&before)), "{:?}", stolen_ports(&after));
+        // Nobody knows the ports of Open vSwitch while it cannot be read.
+        let is_readable = before.ovs.has_server && !before.ovs.is_unanswering;
+        let stolen = stolen_ports(&after);
+        prop_assert!(!is_readable || stolen.is_subset(&stolen_ports(&before)), "{:?}", stolen);
         let (keys, rows): (_, BTreeSet<_>) =
             (other_keys(&after), rows(&after).into_iter().cloned().collect());
         for ((row, column), value) in other_keys(&before) {

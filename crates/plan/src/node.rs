@@ -171,8 +171,8 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
     plan
 }
 
-/// Returns the PFs whose desired bridge is verified: it exists with the PF as its uplink, nothing is left to be done for
-/// it, and no other bridge of the PF has to be removed.
+/// Returns the PFs whose desired bridge is verified: the PF is in the desired eswitch mode, the bridge exists with the PF
+/// as its uplink, nothing is left to be done for it, and no other bridge of the PF has to be removed.
 pub fn verified_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> BTreeSet<PciAddress> {
     let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
     let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
@@ -181,7 +181,8 @@ pub fn verified_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> 
     let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
     let is_verified = |desired: &&DesiredPf| {
         let Some(observed) = facts.pf(desired.address) else { return false };
-        bridges.plan(&pf::bridge_pf(desired, observed, facts)).is_verified()
+        creation::has_desired_mode(desired, observed, facts.record(desired.address))
+            && bridges.plan(&pf::bridge_pf(desired, observed, facts)).is_verified()
     };
     let with_bridge = desired.iter().filter(|pf| !pf.external && desired_bridges.contains_key(&pf.address));
     with_bridge.filter(is_verified).map(|desired| desired.address).collect()

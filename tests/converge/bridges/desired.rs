@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_api::bridge::Bridges;
-use vfleet_plan::{NodeOptions, bridge_port};
+use vfleet_plan::NodeOptions;
 
 use crate::convergence::Desired;
 use crate::machine::address;
@@ -31,48 +30,10 @@ pub(super) fn desired(cards: usize) -> impl Strategy<Value = Desired> {
             }
         }
         let spec = json!({ "interfaces": interfaces, "bridges": { "ovs": ovs, "linux": linux } });
-        let mut spec: SriovNetworkNodeStateSpec = serde_json::from_value(spec).expect("a spec");
-        follow_mtus(&mut spec);
+        let spec: SriovNetworkNodeStateSpec = serde_json::from_value(spec).expect("a spec");
         let options = NodeOptions { manage_bridges, ovs_offload, ..NodeOptions::default() };
         Desired { spec, options }
     })
-}
-
-/// Requests the MTU of the PF from Open vSwitch, as the operator does. The MTU does not change with an invalid bridge:
-/// Open vSwitch would restore the one that was requested from it.
-pub(super) fn follow_mtus(spec: &mut SriovNetworkNodeStateSpec) {
-    let Some(bridges) = &mut spec.bridges else { return };
-    let invalid = uplinks_of_invalid_bridges(bridges);
-    let interfaces = spec.interfaces.iter_mut().flatten();
-    interfaces
-        .filter(|interface| invalid.contains(&interface.pci_address.to_string()))
-        .for_each(|interface| interface.mtu = None);
-    let Some(bridges) = &mut bridges.ovs else { return };
-    for uplink in bridges.iter_mut().flat_map(|bridge| bridge.uplinks.iter_mut().flatten()) {
-        let mut interfaces = spec.interfaces.iter().flatten();
-        let pf = interfaces.find(|interface| interface.pci_address == uplink.pci_address);
-        if let (Some(mtu), Some(interface)) = (pf.and_then(|pf| pf.mtu), &mut uplink.interface) {
-            interface.mtu_request = Some(mtu);
-        }
-    }
-}
-
-fn uplinks_of_invalid_bridges(bridges: &Bridges) -> Vec<String> {
-    let ovs = bridges.ovs.iter().flatten().map(|bridge| {
-        let uplinks = bridge.uplinks.iter().flatten().map(|uplink| uplink.pci_address.to_string());
-        (&bridge.name, uplinks.collect::<Vec<_>>(), false)
-    });
-    let linux = bridges.linux.iter().flatten().map(|bridge| {
-        let has_invalid_setting = bridge.uplinks.iter().flatten().any(|uplink| {
-            uplink.uplink.iter().flatten().any(|(name, value)| bridge_port::validate(name, value).is_err())
-        });
-        let uplinks = bridge.uplinks.iter().flatten().map(|uplink| uplink.pci_address.to_string());
-        (&bridge.name, uplinks.collect(), has_invalid_setting)
-    });
-    let is_invalid = |(name, uplinks, has_invalid_setting): &(&String, Vec<String>, bool)| {
-        name.len() > 15 || uplinks.len() != 1 || *has_invalid_setting
-    };
-    ovs.chain(linux).filter(is_invalid).flat_map(|(_, uplinks, _)| uplinks).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -156,7 +117,7 @@ fn ovs_bridge(number: u8) -> impl Strategy<Value = Value> {
     let datapath = prop::sample::select(vec![None, None, Some("system"), Some("netdev")]);
     let fail_mode = prop::sample::select(vec![None, None, Some("secure"), Some("standalone")]);
     let type_ = prop_oneof![9 => Just(None), 2 => Just(Some("system")), 1 => Just(Some("dpdk"))];
-    let mtu = prop::sample::select(vec![None, None, Some(9000)]);
+    let mtu = prop::sample::select(vec![None, None, Some(1500), Some(9000)]);
     let columns = (datapath, fail_mode, type_, mtu);
     let maps = (keys(), keys(), keys(), keys(), keys());
     (name(number), columns, maps, prop::bool::weighted(0.03)).prop_map(

@@ -28,7 +28,7 @@ struct Card {
     bridge: String,
 }
 
-const ALL: [Disturbance; 34] = [
+const ALL: [Disturbance; 36] = [
     change("a foreign port", |kernel, card| add_port(kernel, card, &format!("vm{}", card.interface))),
     change("a port of a pod", |kernel, card| {
         add_port(kernel, card, &format!("{POD_INTERFACE}{}", card.interface));
@@ -49,9 +49,6 @@ const ALL: [Disturbance; 34] = [
     change("mark removed", |kernel, card| {
         if let Some(bridge) = kernel.ovs.bridge_mut(&card.bridge) {
             bridge.external_ids.remove(OVS_UPLINK);
-            // Nobody else requests an MTU: Open vSwitch and vfleet would change it in turns.
-            let interfaces = bridge.ports.iter_mut().flat_map(|port| &mut port.interfaces);
-            interfaces.for_each(|interface| interface.mtu_request = None);
         }
         let _ = kernel.set_bridge_alias(&card.bridge, "theirs");
     }),
@@ -132,6 +129,10 @@ const ALL: [Disturbance; 34] = [
             .files
             .retain(|path, _| !(path.contains("nm-bridge") && path.contains(&card.address.to_string())));
     }),
+    change("bridge created again by the Go daemon", create_again),
+    change("list of the Go daemon torn", |kernel, _| {
+        kernel.files.insert(MANAGED_OVS_BRIDGES.to_owned(), "{\"br".to_owned());
+    }),
     change("list of the Go daemon removed", |kernel, _| drop(kernel.files.remove(MANAGED_OVS_BRIDGES))),
     change("PF in use", |kernel, card| {
         let _ = kernel.set_pf_host_use(card.address, Some(HostUse::NodeAddress));
@@ -172,6 +173,23 @@ impl fmt::Debug for Disturbance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
+}
+
+/// Deletes our Open vSwitch bridge, and creates one without our mark and with an entry in the list, as the Go daemon does.
+fn create_again(kernel: &mut Kernel, card: &Card) {
+    if kernel.ovs.bridge(&card.bridge).is_none() {
+        return;
+    }
+    kernel.ovs.remove_bridge(&card.bridge);
+    kernel.ovs.add_bridge(&card.bridge);
+    let _ = kernel.ovs.add_port(&card.bridge, &card.interface, "");
+    let text = kernel.files.get(MANAGED_OVS_BRIDGES);
+    let list = text.and_then(|text| serde_json::from_str(text).ok());
+    let mut list: serde_json::Map<String, serde_json::Value> = list.unwrap_or_default();
+    let uplinks = serde_json::json!([{ "pciAddress": card.address, "name": card.interface }]);
+    let entry = serde_json::json!({ "name": card.bridge, "bridge": {}, "uplinks": uplinks });
+    list.insert(card.bridge.clone(), entry);
+    kernel.files.insert(MANAGED_OVS_BRIDGES.to_owned(), serde_json::Value::from(list).to_string());
 }
 
 /// Adds a port to the bridges of a card.

@@ -107,10 +107,7 @@ pub(super) fn uplink_of(kernel: &Kernel, bridge: &OvsBridgeFacts) -> Option<PciA
     let list = kernel.files.get(MANAGED_OVS_BRIDGES)?;
     let list: serde_json::Value = serde_json::from_str(list).ok()?;
     let entry = list.get(&bridge.name).filter(|entry| entry.get("vfleet").is_none())?;
-    let uplink: PciAddress = entry["uplinks"][0]["pciAddress"].as_str()?.parse().ok()?;
-    // The list does not count for a bridge that vfleet created, and that has lost its mark.
-    let is_created = kernel.records.get(&uplink).is_some_and(|record| record.bridge.is_some());
-    (!is_created).then_some(uplink)
+    entry["uplinks"][0]["pciAddress"].as_str()?.parse().ok()
 }
 
 /// Returns the entries of others in the rows of all bridges.

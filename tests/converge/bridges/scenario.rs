@@ -12,7 +12,7 @@ use vfleet_plan::files::MANAGED_OVS_BRIDGES;
 use vfleet_plan::firmware::MELLANOX;
 use vfleet_plan::{EswitchMode, NodeOptions};
 
-use super::desired::{bridge_name, desired, follow_mtus};
+use super::desired::{bridge_name, desired};
 use super::disturbance::{self, Disturbance};
 use crate::convergence::{Desired, FailedLanes, plan};
 use crate::machine::address;
@@ -59,7 +59,6 @@ pub(super) fn scenario() -> impl Strategy<Value = Scenario> {
             |(machine, (before, mut desired), is_taken_over, executed_before, disturbances, keeps)| {
                 if keeps {
                     desired.spec.interfaces.clone_from(&before.spec.interfaces);
-                    follow_mtus(&mut desired.spec);
                 }
                 Scenario { machine, before, is_taken_over, executed_before, disturbances, desired }
             },

@@ -27,7 +27,7 @@ use super::protection::HostProtection;
 use super::udev;
 use crate::facts::{BridgeKind, HostFacts, LinkFacts, Master, OvsFacts, PfFacts, Record, RecordedBridge};
 use crate::prelude::*;
-use crate::step::{PlannedStep, Target};
+use crate::step::{PlannedStep, Step, Target};
 
 /// Bridges that can be changed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(super) struct BridgePf<'a> {
     pub(super) record: Option<&'a Record>,
     /// MTU that the policies request; the bridge gets it.
     pub(super) mtu: Option<u32>,
+    /// The steps before those of the bridge configure the PF. Otherwise no bridge is created.
+    pub(super) can_create: bool,
     pub(super) protection: HostProtection<'a>,
     pub(super) facts: &'a HostFacts,
 }
@@ -99,6 +101,32 @@ impl BridgeSteps {
         let is_of_bridge = |planned: &PlannedStep| matches!(planned.step.target(), Target::Bridge(_));
         self.causes.is_empty() && !self.remove.iter().chain(&self.set_up).any(is_of_bridge)
     }
+
+    /// Returns the fault if Open vSwitch keeps the PF below this MTU after the steps: another program, or a bridge that
+    /// cannot be changed, requests a lower one.
+    pub(super) fn check_mtu(&self, mtu: u32, link: &LinkFacts, facts: &HostFacts) -> Result<(), BridgeFault> {
+        let is_of_ovs = |planned: &PlannedStep| {
+            matches!(
+                planned.step,
+                Step::SetOvsBridge { .. } | Step::RemoveOvsBridge { .. } | Step::RemoveOvsPort { .. }
+            )
+        };
+        let port = facts.bridges.ovs.database().and_then(|ovs| ovs.port_of(&link.name));
+        let Some((bridge, port)) = port.filter(|_| !self.remove.iter().chain(&self.set_up).any(is_of_ovs))
+        else {
+            return Ok(());
+        };
+        let interface = port.interfaces.iter().find(|interface| interface.name == link.name);
+        match interface.and_then(|interface| interface.mtu_request) {
+            Some(held) if held < i64::from(mtu) => Err(BridgeFault::MtuHeld {
+                bridge: bridge.name.clone(),
+                interface: link.name.clone(),
+                requested: mtu,
+                held,
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Result of planning the removal of existing bridges.
@@ -121,34 +149,79 @@ impl BridgeContext<'_> {
         };
         let recorded = pf.recorded();
         let Removal { steps: mut remove, mut faults, is_left } = self.plan_removal(desired, pf);
+        // The record names another bridge only if that is created or exists. A bridge that is left stays in the record:
+        // while Open vSwitch cannot be read, only the record has it.
+        let is_kept = |recorded: &&RecordedBridge| {
+            is_left
+                || !self.changes(recorded.kind)
+                || desired.is_some_and(|desired| desired.is_recorded(recorded))
+        };
+        let mut begun = recorded.filter(is_kept).cloned();
+        let mut finished = begun.clone();
         let mut set_up = Vec::new();
-        let mut finished = recorded.filter(|_| is_left).cloned();
-        let mut begun = recorded.cloned();
-        // A bridge that is left stays in the record: while Open vSwitch cannot be read, only the record has it.
+        let mut is_waiting = false;
         if let Some(desired) = desired.filter(|_| !is_left) {
-            begun = Some(desired.begun_record(recorded));
-            finished.clone_from(&begun);
-            let planned = match &desired.settings {
-                DesiredSettings::Ovs(_) if self.phase == BridgePhase::LinuxOnly => Ok(Vec::new()),
-                DesiredSettings::Ovs(settings) => ovs::plan(&desired.name, settings, pf, self.go_store),
-                DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf, self.go_store),
-            };
+            let exists = self.exists(desired, pf);
+            let is_possible = self.changes(desired.kind()) && (exists || pf.can_create);
+            let planned = is_possible.then(|| self.plan_set_up(desired, pf));
+            is_waiting = planned.is_none();
+            if exists || matches!(planned, Some(Ok(_))) {
+                begun = Some(desired.begun_record(recorded));
+                finished.clone_from(&begun);
+            }
             match planned {
-                Ok(steps) => {
+                Some(Ok(steps)) => {
                     set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
                     set_up.extend(steps);
                     finished = Some(desired.finished_record());
                 }
-                Err(fault) => faults.push(fault),
+                Some(Err(fault)) => {
+                    if fault.is_foreign_bridge() && !exists {
+                        set_up.extend(udev::remove_bridge_rule(pf.address, pf.facts));
+                    }
+                    faults.push(fault);
+                }
+                None => {}
             }
         } else if !is_left {
             remove.extend(udev::remove_bridge_rule(pf.address, pf.facts));
         }
         let removing = if remove.is_empty() { begun.clone() } else { recorded.cloned() };
         let is_applied = !is_left || !faults.is_empty();
-        let is_reached = is_applied && faults.iter().all(BridgeFault::is_after_change);
+        let is_reached = is_applied && !is_waiting && faults.iter().all(BridgeFault::is_after_change);
         let causes = faults.into_iter().map(Cause::from).collect();
         BridgeSteps { remove, set_up, removing, begun, finished, is_left, is_reached, causes }
+    }
+
+    /// Returns whether bridges of this kind can be changed now.
+    fn changes(&self, kind: BridgeKind) -> bool {
+        self.phase == BridgePhase::All || kind == BridgeKind::Linux
+    }
+
+    /// Returns whether the desired bridge exists, is ours, and is not recreated.
+    fn exists(&self, desired: &DesiredBridge, pf: &BridgePf<'_>) -> bool {
+        match &desired.settings {
+            DesiredSettings::Ovs(settings) => {
+                let existing = ovs::find_existing(&desired.name, settings, pf);
+                existing.is_some_and(|bridge| ovs::is_owned(bridge, pf, self.go_store))
+            }
+            DesiredSettings::Linux(_) => {
+                let existing = pf.facts.bridges.linux_bridge(&desired.name);
+                existing.is_some_and(|bridge| linux::is_owned(bridge, pf))
+            }
+        }
+    }
+
+    /// Returns the steps that create and configure the desired bridge.
+    fn plan_set_up(
+        &self,
+        desired: &DesiredBridge,
+        pf: &BridgePf<'_>,
+    ) -> Result<Vec<PlannedStep>, BridgeFault> {
+        match &desired.settings {
+            DesiredSettings::Ovs(settings) => ovs::plan(&desired.name, settings, pf, self.go_store),
+            DesiredSettings::Linux(settings) => linux::plan(&desired.name, settings, pf, self.go_store),
+        }
     }
 
     /// Returns the step that updates the list of bridges for the Go daemon. `planned` has the
@@ -176,7 +249,7 @@ impl BridgeContext<'_> {
         let desired_linux = desired
             .filter(|desired| desired.kind() == BridgeKind::Linux)
             .map(|desired| desired.name.as_str());
-        if self.phase == BridgePhase::All {
+        if self.changes(BridgeKind::Ovs) {
             ovs::plan_removal(desired_ovs, pf, self.go_store, &mut removal);
         }
         linux::plan_removal(desired_linux, pf, &mut removal);

@@ -33,17 +33,7 @@ impl VfCreation {
         previous: Option<&Record>,
         order: ModeOrder,
     ) -> Option<Self> {
-        // An unknown mode is assumed to be the last configured one: VFs are not removed because of it.
-        let was_configured = previous.is_some_and(|record| {
-            !record.creating_vfs && record.interface.e_switch_mode == desired.interface.e_switch_mode
-        });
-        let is_other_mode = match observed.eswitch {
-            Fact::Value(mode) => mode != desired.eswitch,
-            Fact::Unknown => {
-                desired.eswitch == EswitchMode::Switchdev && desired.num_vfs > 0 && !was_configured
-            }
-            Fact::None => false,
-        };
+        let is_other_mode = observed.eswitch != Fact::None && !has_desired_mode(desired, observed, previous);
         if observed.vfs.len() == usize::from(desired.num_vfs) && !is_other_mode {
             return None;
         }
@@ -135,6 +125,21 @@ impl VfCreation {
         let trial = (mode == EswitchMode::Switchdev)
             .then(|| ModeTrial { order: self.order, boot_id: kernel.boot_id.clone() });
         planned(Step::SetEswitchMode { pf: desired.address, mode, trial }, self.removal_disruption, why)
+    }
+}
+
+/// Returns whether the PF is in the desired eswitch mode. An unknown mode is assumed to be the last configured one: VFs
+/// are not removed because of it.
+pub(super) fn has_desired_mode(desired: &DesiredPf, observed: &PfFacts, previous: Option<&Record>) -> bool {
+    let was_configured = || {
+        previous.is_some_and(|record| {
+            !record.creating_vfs && record.interface.e_switch_mode == desired.interface.e_switch_mode
+        })
+    };
+    match observed.eswitch {
+        Fact::Value(mode) => mode == desired.eswitch,
+        Fact::Unknown => !desired.is_switchdev() || desired.num_vfs == 0 || was_configured(),
+        Fact::None => !desired.is_switchdev(),
     }
 }
 

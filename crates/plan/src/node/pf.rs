@@ -1,6 +1,6 @@
 //! Planner of one PF: its record, link, MTU, eswitch mode and number of VFs, then its VFs.
 
-use super::bridge::{BridgeContext, BridgePf};
+use super::bridge::{BridgeContext, BridgePf, BridgeSteps};
 use super::check::{self, check_external, check_managed, check_use};
 use super::creation::{VfCreation, removal_disruption};
 use super::desired::DesiredPf;
@@ -9,7 +9,7 @@ use super::problem::{Cause, Problem};
 use super::protection::HostProtection;
 use super::vf::{VfPhase, VfPlanner, VfSteps, is_free};
 use super::{lone, modules, planned, record, udev};
-use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
+use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record, RecordedBridge};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
@@ -31,6 +31,36 @@ pub(super) struct PfSteps {
     pub(super) problems: Vec<Problem>,
 }
 
+impl PfSteps {
+    /// Adds the steps that remove or repair the existing bridge of a PF that vfleet configured before.
+    fn with_existing_bridge(
+        mut self,
+        desired: &DesiredPf,
+        observed: &PfFacts,
+        facts: &HostFacts,
+        bridges: &BridgeContext<'_>,
+    ) -> Self {
+        let written = self.create.iter().rev().find_map(|planned| match &planned.step {
+            Step::WriteRecord { record } => Some(record.clone()),
+            _ => None,
+        });
+        let record = written.or_else(|| facts.record(desired.address).cloned());
+        let Some(record) = record.filter(|record| !record.is_external()) else { return self };
+        let bridge = bridges.plan(&BridgePf { can_create: false, ..bridge_pf(desired, observed, facts) });
+        self.planned_bridge = Some(PlannedBridge::of(&bridge));
+        let note = |before: &Option<RecordedBridge>, after: &Option<RecordedBridge>| {
+            record::note_bridge(Some(&record), before.as_ref(), after.clone())
+        };
+        self.create.extend(note(&record.bridge, &bridge.removing));
+        self.create.extend(bridge.remove);
+        self.create.extend(note(&bridge.removing, &bridge.begun));
+        self.set_up.extend(note(&bridge.begun, &bridge.finished));
+        self.problems.extend(bridge.causes.into_iter().map(|cause| desired.problem(cause)));
+        self.bridge = bridge.set_up;
+        self
+    }
+}
+
 /// Bridge of a PF after all steps.
 #[derive(Debug, Default)]
 pub(super) struct PlannedBridge {
@@ -40,7 +70,14 @@ pub(super) struct PlannedBridge {
     pub(super) is_reached: bool,
 }
 
-/// Returns the steps for one desired PF. If a check fails, nothing is changed.
+impl PlannedBridge {
+    fn of(bridge: &BridgeSteps) -> Self {
+        let is_ours = !bridge.causes.iter().any(Cause::is_foreign_bridge);
+        Self { is_ours, is_reached: bridge.is_reached }
+    }
+}
+
+/// Returns the steps for one desired PF. If a check fails, nothing is changed but a bridge that exists.
 ///
 /// The record is written first, so that a later process knows what vfleet changed. While VFs are created the record
 /// says so; it is written again when all of them are configured.
@@ -62,7 +99,7 @@ pub(super) fn plan_pf(
     });
     let (mut plan, causes) = match plan {
         Ok(plan) => (plan, Vec::new()),
-        Err(causes) => (PfSteps::default(), causes),
+        Err(causes) => (keep_bridge(desired, facts, bridges), causes),
     };
     let own = causes.into_iter().filter(|cause| system_cause.is_none() || !cause.depends_on_firmware());
     plan.problems.extend(system_cause.cloned().into_iter().chain(own).map(|cause| desired.problem(cause)));
@@ -109,9 +146,14 @@ fn plan_managed(
     let orders = ModeOrders::for_pf(desired, observed, previous, facts);
     let order = orders.next();
     let creation = VfCreation::needed(desired, observed, previous, order.unwrap_or(ModeOrder::VfsFirst));
-    fail_if_any(check_managed(desired, observed, link, creation, facts))?;
+    let bridge = bridges.plan(&bridge_pf(desired, observed, facts));
+    let mut causes = check_managed(desired, observed, link, creation, facts);
+    let raised_mtu = desired.highest_mtu().filter(|mtu| *mtu > link.mtu);
+    causes.extend(raised_mtu.and_then(|mtu| Some(bridge.check_mtu(mtu, link, facts).err()?.into())));
+    fail_if_any(causes)?;
     if order.is_none() && creation.is_some_and(VfCreation::enters_switchdev) {
-        return Ok(abandon_switchdev(desired, observed, previous, orders));
+        let steps = abandon_switchdev(desired, observed, previous, orders);
+        return Ok(steps.with_existing_bridge(desired, observed, facts, bridges));
     }
     let guids = check::check_guids(desired, observed, link, guids).map_err(|cause| vec![cause])?;
 
@@ -130,8 +172,7 @@ fn plan_managed(
     let planner =
         VfPlanner::new(desired, observed, previous, guids, phase, facts).with_macs(&finished.vf_macs);
     let (vfs, mut problems) = plan_vfs(&planner);
-    let bridge = bridges.plan(&bridge_pf(desired, observed, facts));
-    let is_bridge_ours = !bridge.causes.iter().any(Cause::is_foreign_bridge);
+    let planned_bridge = Some(PlannedBridge::of(&bridge));
     problems.extend(bridge.causes.into_iter().map(|cause| desired.problem(cause)));
     let rules = udev::plan_rules(desired, observed, facts);
     let are_kept = creation.is_none();
@@ -174,10 +215,20 @@ fn plan_managed(
         modules: modules::needed_modules(desired, observed, facts),
         create,
         bridge: bridge.set_up,
-        planned_bridge: Some(PlannedBridge { is_ours: is_bridge_ours, is_reached: bridge.is_reached }),
+        planned_bridge,
         set_up,
         problems,
     })
+}
+
+/// Returns the steps of a PF that cannot be configured: only a bridge that exists is removed or repaired.
+fn keep_bridge(desired: &DesiredPf, facts: &HostFacts, bridges: &BridgeContext<'_>) -> PfSteps {
+    match find_card(desired, facts) {
+        Ok(observed) if !desired.external && !observed.is_lone_vf => {
+            PfSteps::default().with_existing_bridge(desired, observed, facts, bridges)
+        }
+        _ => PfSteps::default(),
+    }
 }
 
 /// Returns a desired PF for the planner of bridges.
@@ -191,6 +242,7 @@ pub(super) fn bridge_pf<'a>(
         observed: Some(observed),
         record: facts.record(desired.address),
         mtu: desired.highest_mtu(),
+        can_create: true,
         protection: HostProtection::for_desired(desired, facts),
         facts,
     }

@@ -219,7 +219,7 @@ impl Cause {
 
     /// Returns whether the cause is a bridge of somebody else that has the name of the desired one.
     pub(super) fn is_foreign_bridge(&self) -> bool {
-        matches!(self, Self::Bridge(fault) if matches!(**fault, BridgeFault::NameTaken { .. }))
+        matches!(self, Self::Bridge(fault) if fault.is_foreign_bridge())
     }
 
     /// Returns the protected part, if protection is the cause.

@@ -58,6 +58,7 @@ pub(super) fn bridge_pf<'a>(record: &'a Record, facts: &'a HostFacts) -> BridgeP
         observed: facts.pf(record.pf),
         record: Some(record),
         mtu: None,
+        can_create: false,
         protection: HostProtection::for_reset(facts),
         facts,
     }

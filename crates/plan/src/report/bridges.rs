@@ -7,13 +7,14 @@ use vfleet_api::bridge::{
 };
 use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 
-use crate::facts::{HostFacts, LinuxBridgeFacts, OvsBridgeFacts, OvsFacts, OvsInterfaceFacts, Record};
+use crate::facts::{HostFacts, LinuxBridgeFacts, OvsBridgeFacts, OvsFacts, OvsInterfaceFacts};
 use crate::prelude::*;
 
 type Map = BTreeMap<String, String>;
 
 /// Returns the software bridges of a machine that vfleet created, without conditions. Those of Open vSwitch are reported
-/// as in `last` while its database cannot be read. Bridges of externally managed PFs are left out.
+/// as in `last` while its database cannot be read. Bridges of PFs that vfleet does not manage now are left out: those of
+/// externally managed PFs, and those that were left on the machine.
 pub fn bridges(facts: &HostFacts, last: Option<&Bridges>) -> Bridges {
     let ovs = match &facts.bridges.ovs {
         OvsFacts::NotRead => Vec::new(),
@@ -22,7 +23,7 @@ pub fn bridges(facts: &HostFacts, last: Option<&Bridges>) -> Bridges {
         }
         OvsFacts::NotRunning { .. } | OvsFacts::Unreadable { .. } => {
             let last = last.into_iter().flat_map(|last| last.ovs.iter().flatten());
-            last.filter(|bridge| is_created(bridge))
+            last.filter(|bridge| is_created(bridge) && is_of_managed_pf(bridge, facts))
                 .map(|bridge| OvsConfigExt { conditions: None, ..bridge.clone() })
                 .collect()
         }
@@ -41,7 +42,7 @@ fn is_created(bridge: &OvsConfigExt) -> bool {
 
 fn ovs_bridge(bridge: &OvsBridgeFacts, facts: &HostFacts) -> Option<OvsConfigExt> {
     let pf: PciAddress = bridge.external_ids.get(OVS_UPLINK)?.parse().ok()?;
-    if is_handed_over(pf, facts) {
+    if !is_managed(pf, facts) {
         return None;
     }
     let name = interface_name(pf, facts);
@@ -87,7 +88,7 @@ fn fail_mode(text: &str) -> Option<OvsFailMode> {
 }
 
 fn linux_bridge(bridge: &LinuxBridgeFacts, facts: &HostFacts) -> Option<LinuxBridgeConfigExt> {
-    let pf = bridge.marked_uplink().filter(|pf| !is_handed_over(*pf, facts))?;
+    let pf = bridge.marked_uplink().filter(|pf| is_managed(*pf, facts))?;
     let name = interface_name(pf, facts);
     let port = bridge.ports.iter().find(|port| Some(port.name.as_str()) == name);
     let recorded = facts.record(pf).and_then(|record| record.bridge.as_ref());
@@ -116,9 +117,15 @@ fn linux_bridge(bridge: &LinuxBridgeFacts, facts: &HostFacts) -> Option<LinuxBri
     })
 }
 
-/// Returns whether the PF, with its bridge, belongs to an administrator since it is externally managed.
-fn is_handed_over(pf: PciAddress, facts: &HostFacts) -> bool {
-    facts.record(pf).is_some_and(Record::is_external)
+/// Returns whether vfleet manages the PF, or did until it is reset.
+fn is_managed(pf: PciAddress, facts: &HostFacts) -> bool {
+    facts.unreadable_records.contains(&pf) || facts.record(pf).is_some_and(|record| !record.is_external())
+}
+
+/// Returns whether vfleet manages the PF of a reported bridge. A bridge without its uplink was of a managed PF.
+fn is_of_managed_pf(bridge: &OvsConfigExt, facts: &HostFacts) -> bool {
+    let mut uplinks = bridge.uplinks.iter().flatten();
+    uplinks.all(|uplink| uplink.pci_address.value().is_ok_and(|pf| is_managed(*pf, facts)))
 }
 
 fn interface_name(pf: PciAddress, facts: &HostFacts) -> Option<&str> {

@@ -55,6 +55,11 @@ impl DesiredBridge {
         }
     }
 
+    /// Returns whether the record is of this bridge.
+    pub(super) fn is_recorded(&self, recorded: &RecordedBridge) -> bool {
+        recorded.kind == self.kind() && recorded.name == self.name
+    }
+
     /// Returns the record of the bridge when all steps are done.
     pub(super) fn finished_record(&self) -> RecordedBridge {
         let port_settings = match &self.settings {

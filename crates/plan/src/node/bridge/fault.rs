@@ -69,6 +69,10 @@ pub enum BridgeFault {
     )]
     UplinkError { bridge: String, error: String },
     #[error(
+        "MTU {requested} is requested, but Open vSwitch bridge {bridge} keeps the PF at {held}: run `ovs-vsctl set Interface {interface} mtu_request={requested}` on the node, or lower mtu"
+    )]
+    MtuHeld { bridge: String, interface: String, requested: u32, held: i64 },
+    #[error(
         "bridge {bridge} is not ready, but the device plugin offers VFs of the PF, since it does not know bridges: pods that start now may not be attached"
     )]
     OfferedAnyway { bridge: String },
@@ -90,6 +94,7 @@ impl BridgeFault {
             Self::OvsUnreadable { reason, .. } => reason,
             Self::OvsBehind { .. } => "OvsNotFollowing",
             Self::UplinkError { .. } => "UplinkFailed",
+            Self::MtuHeld { .. } => "MtuHeldByBridge",
             Self::OfferedAnyway { .. } => "BridgeNotReady",
         }
     }
@@ -97,6 +102,11 @@ impl BridgeFault {
     /// Returns whether the database of Open vSwitch has the desired bridge, and only its effect is missing.
     pub(super) const fn is_after_change(&self) -> bool {
         matches!(self, Self::OvsBehind { .. } | Self::UplinkError { .. })
+    }
+
+    /// Returns whether somebody else has a bridge of the name.
+    pub(crate) const fn is_foreign_bridge(&self) -> bool {
+        matches!(self, Self::NameTaken { .. })
     }
 
     /// Returns whether only another spec solves the problem.

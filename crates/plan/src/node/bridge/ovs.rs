@@ -127,6 +127,16 @@ fn is_uplink(port: &OvsPortFacts, pf: &BridgePf<'_>) -> bool {
     is_marked(&port.external_ids, pf.address) || pf.link().is_some_and(|link| link.name == port.name)
 }
 
+/// Returns the bridge of this name, unless it has to be recreated.
+pub(super) fn find_existing<'a>(
+    name: &str,
+    settings: &OvsSettings,
+    pf: &BridgePf<'a>,
+) -> Option<&'a OvsBridgeFacts> {
+    let named = pf.facts.bridges.ovs.database()?.bridge(name)?;
+    (datapath(&named.datapath_type) == desired_datapath(settings)).then_some(named)
+}
+
 /// Returns the steps that create and configure an Open vSwitch bridge.
 pub(super) fn plan(
     name: &str,
@@ -137,9 +147,6 @@ pub(super) fn plan(
     let Some(ovs) = pf.facts.bridges.ovs.database() else {
         return unreadable_ovs(name, &pf.facts.bridges.ovs).map_or(Ok(Vec::new()), Err);
     };
-    let named = ovs.bridge(name);
-    let is_recreated =
-        |bridge: &&OvsBridgeFacts| datapath(&bridge.datapath_type) != desired_datapath(settings);
     check_name(name, pf, go_store)?;
     // Our own Linux bridge of this name is removed before.
     if pf.facts.bridges.linux_bridge(name).is_some_and(|bridge| !linux::is_owned(bridge, pf)) {
@@ -150,7 +157,7 @@ pub(super) fn plan(
         let (bridge, interface) = (name.to_owned(), link.name.clone());
         return Err(BridgeFault::UplinkNotNamed { bridge, interface });
     }
-    let existing = named.filter(|bridge| !is_recreated(bridge));
+    let existing = find_existing(name, settings, pf);
     let attached = pf.link().and_then(|link| find_uplink(existing?, &link.name));
     let link_name = match (attached, pf.link()) {
         (Some(_), Some(link)) => &link.name,
@@ -205,6 +212,14 @@ fn build_change(
     port_external_ids.set.insert(OVS_UPLINK.to_owned(), pf.address.to_string());
     let found_mode = existing.and_then(|existing| existing.fail_mode.clone());
     let found_mtu = attached.and_then(|(_, interface)| interface.mtu_request);
+    // ovs-vswitchd sets the MTU of the PF.
+    let mtu_request = if pf.observed.is_some_and(|observed| pf.protection.pf(observed).is_some()) {
+        found_mtu
+    } else {
+        let requested =
+            interface.mtu_request.or(found_mtu.filter(|_| !earlier.columns.contains(MTU_REQUEST)));
+        requested.map(|mtu| mtu.max(pf.mtu.map_or(mtu, i64::from)))
+    };
     let is_stale = |port: &&OvsPortFacts| is_marked(&port.external_ids, pf.address) && port.name != link;
     let stale = existing.into_iter().flat_map(|existing| &existing.ports).filter(is_stale);
     OvsBridgeChange {
@@ -223,9 +238,7 @@ fn build_change(
             options: change(interface.options.as_ref(), &earlier.options),
             external_ids: change(interface.external_ids.as_ref(), &earlier.external_ids),
             other_config: change(interface.other_config.as_ref(), &earlier.other_config),
-            mtu_request: interface
-                .mtu_request
-                .or_else(|| found_mtu.filter(|_| !earlier.columns.contains(MTU_REQUEST))),
+            mtu_request,
         },
         stale_ports: stale.map(|port| port.name.clone()).collect(),
     }

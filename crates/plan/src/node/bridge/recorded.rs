@@ -13,7 +13,7 @@ use crate::report;
 
 type Map = BTreeMap<String, String>;
 
-/// Returns the bridges of the records, with the settings that vfleet made as they are now. A bridge that is missing or
+/// Returns the bridges in the records of PFs that vfleet manages, with the settings that vfleet made as they are now. A bridge that is missing or
 /// cannot be read has no settings.
 pub(crate) fn recorded_bridges(facts: &HostFacts) -> Option<Bridges> {
     let Bridges { ovs, linux } = report::bridges(facts, None);
@@ -21,7 +21,8 @@ pub(crate) fn recorded_bridges(facts: &HostFacts) -> Option<Bridges> {
     for bridge in &mut ovs {
         retain_own_settings(bridge, facts);
     }
-    for record in &facts.records {
+    let managed = || facts.records.iter().filter(|record| !record.is_external());
+    for record in managed() {
         let Some(recorded) = &record.bridge else { continue };
         let interface = record.interface.name.clone();
         match recorded.kind {
@@ -30,7 +31,7 @@ pub(crate) fn recorded_bridges(facts: &HostFacts) -> Option<Bridges> {
         }
     }
     let is_recorded = |kind: BridgeKind, name: &str| {
-        let mut bridges = facts.records.iter().filter_map(|record| record.bridge.as_ref());
+        let mut bridges = managed().filter_map(|record| record.bridge.as_ref());
         bridges.any(|recorded| recorded.kind == kind && recorded.name == name)
     };
     ovs.retain(|bridge| is_recorded(BridgeKind::Ovs, &bridge.name));

@@ -1,14 +1,18 @@
 //! Software bridges: creation, settings, take-over, removal, and what is left alone.
 
 mod go_store;
+mod mtu;
+mod record;
+mod unconfigured;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_plan::standalone::recorded_spec;
 use vfleet_plan::{
     BridgeKind, Disruption, EswitchMode, Fact, HostFacts, HostUse, LinuxBridgeFacts, LinuxPortFacts, Master,
     NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan,
-    RecordedBridge, Step, plan_before_network, plan_node_with, plan_ovs_at_boot,
+    RecordedBridge, Step, plan_before_network, plan_node_with, plan_ovs_at_boot, report, verified_bridges,
 };
 
 use super::machine::{PF, machine, nothing, pf, reasons, recorded, steps, two};
@@ -122,6 +126,15 @@ fn apply(facts: &mut HostFacts, plan: &Plan) {
     bridge.ports.retain(|port| !change.stale_ports.contains(&port.name));
     bridges.push(bridge);
     facts.records[0].bridge = Some(record(BridgeKind::Ovs));
+}
+
+/// Executes the steps of a plan that write records.
+fn write_records(facts: &mut HostFacts, plan: &Plan) {
+    for planned in &plan.steps {
+        if let Step::WriteRecord { record } = &planned.step {
+            facts.records = vec![record.clone()];
+        }
+    }
 }
 
 /// Returns a machine with the bridge of `spec`.
@@ -271,73 +284,55 @@ fn a_reset_keeps_the_record_while_open_vswitch_cannot_be_read() {
 }
 
 #[test]
-fn an_unreadable_ovs_is_a_problem_of_its_bridges_only() {
-    let facts = |ovs| HostFacts {
-        bridges: vfleet_plan::BridgeFacts { ovs, ..Default::default() },
-        ..switch(Some(record(BridgeKind::Ovs)))
+fn the_rule_for_network_manager_does_not_hit_a_bridge_of_somebody_else() {
+    let path = format!("/etc/udev/rules.d/10-nm-bridge-{PF}.rules");
+    let removes_rule = |plan: &Plan| {
+        let is_removal =
+            |step: &Step| matches!(step, Step::RemoveFile { path: removed, .. } if *removed == path);
+        plan.steps.iter().any(|planned| is_removal(&planned.step))
     };
-    let unreadable = || OvsFacts::Unreadable { error: "no reply".to_owned(), reason: "OvsdbFailed" };
-    let failed = plan(&ovs_spec("", ""), &facts(unreadable()));
-    assert_eq!((bridge_steps(&failed), reasons(&failed)), (vec![], vec!["OvsdbFailed"]));
-    let linux = plan(&linux_spec("", ""), &HostFacts { ..facts(unreadable()) });
-    assert_eq!(reasons(&linux), ["OvsdbFailed"], "the Open vSwitch bridge may still exist");
-    let never_ovs = HostFacts { records: switch(None).records, ..facts(unreadable()) };
-    let linux = plan(&linux_spec("", ""), &never_ovs);
-    assert_eq!(reasons(&linux), Vec::<&str>::new());
-    assert_eq!(bridge_steps(&linux)[0], "create Linux bridge br-0000_3b_00.0");
-}
-
-#[test]
-fn a_bridge_that_is_left_stays_in_the_record() {
-    let mut facts = switch(Some(record(BridgeKind::Ovs)));
-    facts.bridges.ovs = not_running();
-    let changed = plan(&linux_spec("", ""), &facts);
-    assert_eq!((bridge_steps(&changed), reasons(&changed)), (vec![], vec!["OvsNotRunning"]));
-    let written = changed.steps.iter().find_map(|planned| match &planned.step {
-        Step::WriteRecord { record } => Some(record.bridge.clone()),
-        _ => None,
-    });
-    assert!(written.is_none_or(|bridge| bridge == Some(record(BridgeKind::Ovs))), "{:?}", changed.steps);
-}
-
-/// The record names the bridge that exists until it is removed, so that a process that is killed in between finds it.
-#[test]
-fn the_record_changes_between_the_removal_of_one_bridge_and_the_creation_of_another() {
-    let ovs = with_ovs_bridge(&ovs_spec("", ""));
-    let linux = with_linux_bridge(&["ens1f0"]);
-    for (facts, spec, from, to) in [
-        (ovs, linux_spec("", ""), BridgeKind::Ovs, BridgeKind::Linux),
-        (linux, ovs_spec("", ""), BridgeKind::Linux, BridgeKind::Ovs),
-    ] {
-        let plan = plan(&spec, &facts);
-        let mut recorded = vec![(0, from)];
-        let mut removed = None;
-        for (at, planned) in plan.steps.iter().enumerate() {
-            match &planned.step {
-                Step::WriteRecord { record } => {
-                    recorded.push((at, record.bridge.as_ref().map(|bridge| bridge.kind).unwrap()));
-                }
-                Step::RemoveOvsBridge { .. } | Step::RemoveLinuxBridge { .. } => removed = Some(at),
-                _ => {}
-            }
-        }
-        let removed = removed.expect("the old bridge is removed");
-        let at_removal = recorded.iter().rev().find(|(at, _)| *at <= removed).unwrap().1;
-        assert_eq!((at_removal, recorded.last().unwrap().1), (from, to), "{:?}", steps(&plan));
+    for spec in [ovs_spec("", ""), linux_spec("", "")] {
+        let mut facts = switch(None);
+        facts.files.insert(path.clone(), String::new());
+        assert!(!removes_rule(&plan(&spec, &facts)));
+        facts.bridges.ovs = OvsFacts::Database(foreign_bridge_of_our_name());
+        let taken = plan(&spec, &facts);
+        assert_eq!(reasons(&taken), ["BridgeNotOurs"]);
+        assert!(removes_rule(&taken));
     }
 }
 
-/// A process was killed after it had written the record of the other kind.
 #[test]
-fn our_bridge_of_the_other_kind_is_replaced_whatever_the_record_says() {
-    let mut facts = with_linux_bridge(&["ens1f0"]);
-    facts.records[0].bridge = Some(record(BridgeKind::Ovs));
-    let changed = plan(&ovs_spec("", ""), &facts);
-    assert_eq!(reasons(&changed), Vec::<&str>::new());
-    assert_eq!(
-        bridge_steps(&changed).last().map(String::as_str),
-        Some("create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0")
-    );
+fn a_bridge_is_verified_only_in_the_desired_eswitch_mode() {
+    let spec = ovs_spec("", "");
+    let mut facts = with_ovs_bridge(&spec);
+    let verified = |facts: &HostFacts| !verified_bridges(&spec, facts).is_empty();
+    assert!(verified(&facts));
+    for (mode, expected) in
+        [(Fact::Value(EswitchMode::Legacy), false), (Fact::None, false), (Fact::Unknown, true)]
+    {
+        facts.pfs[0].eswitch = mode;
+        assert_eq!(verified(&facts), expected, "{mode:?}");
+    }
+}
+
+#[test]
+fn bridges_are_reported_while_vfleet_manages_their_pf() {
+    let reported = |facts: &HostFacts| {
+        let last = report::bridges(&with_ovs_bridge(&ovs_spec("", "")), None);
+        let bridges = report::bridges(facts, Some(&last));
+        bridges.ovs.into_iter().flatten().count() + bridges.linux.into_iter().flatten().count()
+    };
+    let mut stopped = with_ovs_bridge(&ovs_spec("", ""));
+    stopped.bridges.ovs = not_running();
+    for facts in [with_ovs_bridge(&ovs_spec("", "")), with_linux_bridge(&["ens1f0"]), stopped] {
+        assert_eq!((reported(&facts), recorded_spec(&facts).bridges.is_some()), (1, true));
+        let mut external = facts.clone();
+        external.records[0].interface.externally_managed = Some(true);
+        assert_eq!((reported(&external), recorded_spec(&external).bridges), (0, None));
+        let released = HostFacts { records: Vec::new(), ..facts };
+        assert_eq!((reported(&released), recorded_spec(&released).bridges), (0, None));
+    }
 }
 
 #[test]

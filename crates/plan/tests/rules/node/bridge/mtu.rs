@@ -1,0 +1,49 @@
+//! MTU that Open vSwitch is requested to set on the uplink, and that of the PF.
+
+use vfleet_plan::{HostUse, OvsFacts, Plan, Step};
+
+use super::{database, foreign_bridge_of_our_name, no_bridge, ovs_spec, plan, switch, with_ovs_bridge};
+use crate::node::machine::{reasons, steps};
+
+/// Another policy requests a higher MTU for its VFs.
+#[test]
+fn open_vswitch_never_lowers_the_mtu_that_the_pf_needs() {
+    let spec = |mtu_request: &str| {
+        let mut spec = ovs_spec("", mtu_request);
+        spec.interfaces.as_mut().unwrap()[0].vf_groups.as_mut().unwrap()[0].mtu = Some(9000);
+        spec
+    };
+    let requested = |plan: &Plan| {
+        plan.steps.iter().find_map(|planned| match &planned.step {
+            Step::SetOvsBridge { bridge, .. } => Some(bridge.uplink.mtu_request),
+            _ => None,
+        })
+    };
+    let facts = switch(None);
+    assert_eq!(requested(&plan(&spec("mtuRequest: 1500"), &facts)), Some(Some(9000)));
+    assert_eq!(requested(&plan(&spec(""), &facts)), Some(None), "no policy requests it of Open vSwitch");
+    let mut by_others = with_ovs_bridge(&ovs_spec("", ""));
+    database(&mut by_others).bridges[0].ports[1].interfaces[0].mtu_request = Some(1500);
+    assert_eq!(requested(&plan(&spec(""), &by_others)), Some(Some(9000)));
+    assert_eq!(requested(&plan(&ovs_spec("", ""), &by_others)), None);
+    let mut used = by_others.clone();
+    used.pfs[0].link.as_mut().unwrap().host_use = Some(HostUse::DefaultRoute);
+    assert_eq!(
+        requested(&plan(&spec("mtuRequest: 9000"), &used)).flatten(),
+        Some(1500),
+        "MTU of a PF in use"
+    );
+}
+
+#[test]
+fn a_pf_is_not_raised_above_the_mtu_that_open_vswitch_keeps_it_at() {
+    let mut facts = switch(None);
+    facts.bridges.ovs = OvsFacts::Database(foreign_bridge_of_our_name());
+    database(&mut facts).bridges[0].ports[1].interfaces[0].mtu_request = Some(1500);
+    let mut spec = no_bridge();
+    spec.interfaces.as_mut().unwrap()[0].mtu = Some(9000);
+    let held = plan(&spec, &facts);
+    assert_eq!((steps(&held), reasons(&held)), (vec![], vec!["MtuHeldByBridge"]));
+    database(&mut facts).bridges[0].ports[1].interfaces[0].mtu_request = None;
+    assert_eq!(steps(&plan(&spec, &facts))[0], "set 0000:3b:00.0 mtu 9000");
+}
