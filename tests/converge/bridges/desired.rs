@@ -63,9 +63,11 @@ fn uplinks_of_invalid_bridges(bridges: &Bridges) -> Vec<String> {
         (&bridge.name, uplinks.collect::<Vec<_>>(), false)
     });
     let linux = bridges.linux.iter().flatten().map(|bridge| {
-        let has_invalid_setting = bridge.uplinks.iter().flatten().any(|uplink| {
-            uplink.uplink.iter().flatten().any(|(name, value)| bridge_port::validate(name, value).is_err())
-        });
+        let has_invalid_setting = bridge
+            .uplinks
+            .iter()
+            .flatten()
+            .any(|uplink| uplink.uplink.iter().flat_map(bridge_port::find_faults).next().is_some());
         let uplinks = bridge.uplinks.iter().flatten().map(|uplink| uplink.pci_address.to_string());
         (&bridge.name, uplinks.collect(), has_invalid_setting)
     });

@@ -117,11 +117,13 @@ fn read_ovs(bridge: &OvsConfigExt) -> DesiredBridge {
 fn read_linux(bridge: &LinuxBridgeConfigExt) -> Result<DesiredBridge, BridgeFault> {
     let mut uplinks = bridge.uplinks.iter().flatten();
     let port = uplinks.next().and_then(|uplink| uplink.uplink.clone()).unwrap_or_default();
+    let to_fault = |fault| BridgeFault::PortSetting { bridge: bridge.name.clone(), fault };
+    if let Some((_, fault)) = bridge_port::find_faults(&port).next() {
+        return Err(to_fault(fault));
+    }
     let mut normalized = BTreeMap::new();
     for (name, value) in port {
-        let value = bridge_port::validate(&name, &value)
-            .and_then(|()| bridge_port::normalize(&name, &value))
-            .map_err(|fault| BridgeFault::PortSetting { bridge: bridge.name.clone(), fault })?;
+        let value = bridge_port::normalize(&name, &value).map_err(to_fault)?;
         normalized.insert(name, value);
     }
     let settings = bridge.bridge.clone().unwrap_or_default();
