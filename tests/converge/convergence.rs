@@ -77,8 +77,8 @@ fn evict_pods(kernel: &mut Kernel) {
 }
 
 /// Plans and executes until no step is left; returns the last plan. A machine reboots at most twice for one reason. One
-/// plan is enough, except after a change of firmware, for udev rules, whose content is known only later, and for states
-/// of bridge ports, which depend on the carrier. Open vSwitch is repaired when steps fail again.
+/// plan is enough, except after a change of firmware, for udev rules, whose content is known only later, and for
+/// settings of bridge ports that depend on the carrier. Open vSwitch is repaired when steps fail again.
 pub(crate) fn converge(host: &SimHost, desired: &Desired, execution: Execution) -> Plan {
     let mut reboots = 0;
     let mut failures = 0;
@@ -120,12 +120,14 @@ pub(crate) fn heal(host: &SimHost) {
 }
 
 /// Returns whether a second plan may have the step: it is about udev rules, records that udev events were replayed, or sets
-/// the state of a port that has a carrier since the first plan.
+/// the state or the default cost of a port that has a carrier since the first plan.
 fn may_follow(planned: &PlannedStep) -> bool {
     match &planned.step {
         Step::WriteFile { .. } | Step::RemoveFile { .. } | Step::ReplayUdev { .. } => true,
         Step::WriteRecord { record } => !record.creating_vfs,
-        Step::SetBridgePort { settings, .. } => settings.keys().all(|name| name == "state"),
+        Step::SetBridgePort { settings, .. } => {
+            settings.keys().all(|name| ["state", "cost"].contains(&name.as_str()))
+        }
         _ => false,
     }
 }

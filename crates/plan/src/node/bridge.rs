@@ -128,7 +128,7 @@ impl BridgeContext<'_> {
         if let Some(desired) = desired.filter(|_| !is_left) {
             // A bridge of the Go daemon is ours without a mark as long as the record has none.
             if !(remove.is_empty() && self.is_adopted(pf)) {
-                begun = Some(desired.begun_record(recorded));
+                begun = Some(desired.begun_record(pf));
             }
             finished.clone_from(&begun);
             let planned = match &desired.settings {
@@ -140,7 +140,7 @@ impl BridgeContext<'_> {
                 Ok(steps) => {
                     set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
                     set_up.extend(steps);
-                    finished = Some(desired.finished_record());
+                    finished = Some(desired.finished_record(pf));
                 }
                 Err(fault) => faults.push(fault),
             }

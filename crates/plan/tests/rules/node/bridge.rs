@@ -422,6 +422,58 @@ fn port_settings_that_the_policy_gave_up_get_the_default_of_the_kernel() {
     );
 }
 
+/// The kernel refuses it at every attempt.
+#[test]
+fn mac_authentication_bypass_on_a_port_that_is_not_locked_is_invalid() {
+    let plan = plan(&linux_spec("", "mab: 'on'"), &switch(None));
+    assert_eq!((bridge_steps(&plan), reasons(&plan)), (vec![], vec!["InvalidSpec"]));
+    assert!(plan.problems[0].to_string().contains("set locked to on"), "{}", plan.problems[0]);
+}
+
+fn set_carrier(facts: &mut HostFacts, has_carrier: bool, speed: Option<u32>) {
+    let link = facts.pfs[0].link.as_mut().unwrap();
+    (link.has_carrier, link.speed) = (has_carrier, speed);
+}
+
+#[test]
+fn the_state_of_a_port_is_set_while_there_is_a_carrier_whatever_the_speed() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    facts.bridges.linux[0].ports[0].settings.insert("state".to_owned(), "disabled".to_owned());
+    let spec = linux_spec("", "state: learning");
+    facts.records[0].bridge.as_mut().unwrap().port_settings.insert("state".to_owned());
+    set_carrier(&mut facts, false, None);
+    assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
+    set_carrier(&mut facts, true, None);
+    assert_eq!(
+        bridge_steps(&plan(&spec, &facts)),
+        ["configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: state learning"]
+    );
+}
+
+/// A cost that is set does not follow the speed anymore.
+#[test]
+fn a_cost_that_the_policy_gave_up_gets_its_default_when_the_speed_is_known() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    facts.bridges.linux[0].ports[0].settings.insert("cost".to_owned(), "77".to_owned());
+    facts.records[0].bridge.as_mut().unwrap().port_settings.insert("cost".to_owned());
+    set_carrier(&mut facts, false, None);
+    let unknown = plan(&linux_spec("", ""), &facts);
+    assert_eq!(steps(&unknown), Vec::<String>::new(), "the record keeps the setting");
+    for (speed, cost) in [(Some(25_000), "1"), (None, "100")] {
+        set_carrier(&mut facts, true, speed);
+        let known = plan(&linux_spec("", ""), &facts);
+        assert_eq!(
+            bridge_steps(&known),
+            [format!("configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: cost {cost}")]
+        );
+        let written = known.steps.iter().rev().find_map(|planned| match &planned.step {
+            Step::WriteRecord { record } => Some(record.bridge.clone()),
+            _ => None,
+        });
+        assert_eq!(written, Some(Some(record(BridgeKind::Linux))), "the setting is given up");
+    }
+}
+
 #[test]
 fn a_linux_bridge_without_our_alias_is_left_alone() {
     let mut facts = switch(Some(record(BridgeKind::Linux)));
