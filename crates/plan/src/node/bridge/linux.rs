@@ -10,6 +10,9 @@ use crate::node::planned;
 use crate::prelude::*;
 use crate::step::{Disruption, LinuxBridgeState, PlannedStep, Step};
 
+/// Kind of the master of ports of Open vSwitch in the kernel.
+const OPEN_VSWITCH: &str = "openvswitch";
+
 fn is_ours(bridge: &LinuxBridgeFacts, pf: PciAddress) -> bool {
     bridge.alias.as_deref() == Some(LinuxBridgeFacts::alias_of(pf).as_str())
 }
@@ -137,16 +140,19 @@ fn check_attachable<'a>(
     go_store: &GoStore,
 ) -> Result<&'a LinkFacts, BridgeFault> {
     let link = check_uplink(name, pf)?;
-    let is_ours = |master: &str| {
-        let ovs = pf.facts.bridges.ovs.database().and_then(|ovs| ovs.port_of(&link.name));
-        pf.facts.bridges.linux_bridge(master).is_some_and(|bridge| is_owned(bridge, pf))
-            || ovs.is_some_and(|(bridge, _)| super::ovs::is_owned(bridge, pf, go_store))
-    };
-    match &link.master {
-        Some(master) if !is_ours(&master.name) => {
-            Err(BridgeFault::HasMaster { bridge: name.to_owned(), master: master.name.clone() })
+    let Some(master) = &link.master else { return Ok(link) };
+    let bridge = name.to_owned();
+    let database = pf.facts.bridges.ovs.database();
+    let row = database.and_then(|ovs| ovs.port_of(&link.name));
+    let is_ours = pf.facts.bridges.linux_bridge(&master.name).is_some_and(|bridge| is_owned(bridge, pf))
+        || row.is_some_and(|(bridge, _)| super::ovs::is_owned(bridge, pf, go_store));
+    match row {
+        _ if is_ours => Ok(link),
+        // ovs-vswitchd leaves ports of earlier bridges in the kernel while it has no bridge there.
+        None if master.kind == OPEN_VSWITCH && database.is_some() => {
+            Err(BridgeFault::StaleDatapath { bridge, datapath: master.name.clone(), port: link.name.clone() })
         }
-        _ => Ok(link),
+        _ => Err(BridgeFault::HasMaster { bridge, master: master.name.clone() }),
     }
 }
 

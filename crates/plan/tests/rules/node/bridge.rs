@@ -422,6 +422,19 @@ fn port_settings_that_the_policy_gave_up_get_the_default_of_the_kernel() {
     );
 }
 
+#[test]
+fn a_port_that_only_the_datapath_of_open_vswitch_has_is_named_with_the_command_that_removes_it() {
+    let mut facts = switch(None);
+    set_master(&mut facts, "ovs-system", "openvswitch");
+    let left = plan(&linux_spec("", ""), &facts);
+    assert_eq!((bridge_steps(&left), reasons(&left)), (vec![], vec!["UplinkOfOtherBridge"]));
+    let text = left.problems[0].to_string();
+    assert!(text.contains("`ovs-dpctl del-if ovs-system ens1f0`"), "{text}");
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let text = plan(&linux_spec("", ""), &facts).problems[0].to_string();
+    assert!(text.contains("member of ovs-system") && !text.contains("ovs-dpctl"), "{text}");
+}
+
 /// The kernel refuses it at every attempt.
 #[test]
 fn mac_authentication_bypass_on_a_port_that_is_not_locked_is_invalid() {
