@@ -161,6 +161,7 @@ fn is_configured(bridge: &LinuxBridgeFacts, state: LinuxBridgeState) -> bool {
         && bridge.vlan_protocol == Some(state.vlan_protocol)
         && bridge.mtu == state.mtu
         && bridge.admin_up
+        && !bridge.accepts_ra
         && bridge.group == 0
 }
 

@@ -130,6 +130,7 @@ fn linux_bridge(alias: bool, ports: &[&str]) -> LinuxBridgeFacts {
         vlan_protocol: Some(vfleet_api::bridge::BridgeVlanProtocol::Ieee8021Q),
         mtu: 1500,
         admin_up: true,
+        accepts_ra: false,
         ports: ports
             .iter()
             .map(|name| LinuxPortFacts { name: (*name).to_owned(), settings: BTreeMap::new() })
@@ -485,6 +486,15 @@ fn a_cost_that_the_policy_gave_up_gets_its_default_when_the_speed_is_known() {
         });
         assert_eq!(written, Some(Some(record(BridgeKind::Linux))), "the setting is given up");
     }
+}
+
+#[test]
+fn a_linux_bridge_that_accepts_router_advertisements_is_configured() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    assert_eq!(bridge_steps(&plan(&linux_spec("", ""), &facts)), Vec::<String>::new());
+    facts.bridges.linux[0].accepts_ra = true;
+    let texts = bridge_steps(&plan(&linux_spec("", ""), &facts));
+    assert!(texts.len() == 1 && texts[0].starts_with("configure Linux bridge br-0000_3b_00.0"), "{texts:?}");
 }
 
 #[test]
