@@ -178,9 +178,8 @@ impl OvsAdministrator for SimTestBed {
         })
     }
 
-    /// Changes nothing: the model has no statistics.
     fn set_ovs_statistics(&self, _: &str, _: u32) -> CaseResult {
-        Ok(())
+        Err(CaseError::Unsupported("the model has no statistics".to_owned()))
     }
 }
 
