@@ -142,14 +142,15 @@ fn check_attachable<'a>(
     let link = check_uplink(name, pf)?;
     let Some(master) = &link.master else { return Ok(link) };
     let bridge = name.to_owned();
+    if master.kind != OPEN_VSWITCH {
+        let found = pf.facts.bridges.linux_bridge(&master.name).filter(|found| is_owned(found, pf));
+        return found.map(|_| link).ok_or(BridgeFault::HasMaster { bridge, master: master.name.clone() });
+    }
     let database = pf.facts.bridges.ovs.database();
-    let row = database.and_then(|ovs| ovs.port_of(&link.name));
-    let is_ours = pf.facts.bridges.linux_bridge(&master.name).is_some_and(|bridge| is_owned(bridge, pf))
-        || row.is_some_and(|(bridge, _)| super::ovs::is_owned(bridge, pf, go_store));
-    match row {
-        _ if is_ours => Ok(link),
+    match database.and_then(|ovs| ovs.port_of(&link.name)) {
+        Some((row, _)) if super::ovs::is_owned(row, pf, go_store) => Ok(link),
         // ovs-vswitchd leaves ports of earlier bridges in the kernel while it has no bridge there.
-        None if master.kind == OPEN_VSWITCH && database.is_some() => {
+        None if database.is_some() => {
             Err(BridgeFault::StaleDatapath { bridge, datapath: master.name.clone(), port: link.name.clone() })
         }
         _ => Err(BridgeFault::HasMaster { bridge, master: master.name.clone() }),

@@ -436,6 +436,16 @@ fn a_port_that_only_the_datapath_of_open_vswitch_has_is_named_with_the_command_t
     assert!(text.contains("member of ovs-system") && !text.contains("ovs-dpctl"), "{text}");
 }
 
+/// The row of our Open vSwitch bridge is in error then, and its removal does not free the PF.
+#[test]
+fn a_pf_in_a_linux_bridge_of_others_is_left_there_whatever_row_open_vswitch_has() {
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    set_master(&mut facts, "br0", "bridge");
+    let left = plan(&linux_spec("", ""), &facts);
+    assert_eq!(reasons(&left), ["UplinkOfOtherBridge"]);
+    assert_eq!(bridge_steps(&left), ["remove Open vSwitch bridge br-0000_3b_00.0"]);
+}
+
 /// The kernel refuses it at every attempt.
 #[test]
 fn mac_authentication_bypass_on_a_port_that_is_not_locked_is_invalid() {
