@@ -10,8 +10,11 @@ use vfleet_tests::contract::{Case, CaseOutcome, Defect, all_cases, all_defects, 
 fn main() -> ExitCode {
     let cases = all_cases()
         .map(|case| Trial::ignorable_test(format!("sim::{}", case.name), || to_completion(run_on_sim(case))));
-    let defects = all_defects().map(|defect| {
-        Trial::ignorable_test(format!("sim::defect::{}", defect.name), move || detect_on_sim(defect))
+    let detections =
+        all_defects().flat_map(|defect| defect.detected_by.iter().map(move |case| (defect, *case)));
+    let defects = detections.map(|(defect, case)| {
+        let name = format!("sim::defect::{}::{case}", defect.name);
+        Trial::ignorable_test(name, move || detect_on_sim(defect, case))
     });
     let trials = cases.chain(defects).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -24,9 +27,9 @@ fn run_on_sim(case: &Case) -> CaseOutcome {
     }
 }
 
-/// Detects a defect with the case that is named for it.
-fn detect_on_sim(defect: &'static Defect) -> Result<Completion, Failed> {
-    let case = find_case(defect.detected_by).ok_or("the case that detects the defect does not exist")?;
+/// Detects a defect with a case.
+fn detect_on_sim(defect: &'static Defect, case: &str) -> Result<Completion, Failed> {
+    let case = find_case(case).ok_or("the case that detects the defect does not exist")?;
     to_completion(detect_defect(defect, case, &SimTestBed::new(case.setup)?))
 }
 

@@ -71,7 +71,7 @@ fn suite_names() -> Vec<String> {
             || defects_for_kernel().any(|selected| selected.name == defect.name)
     };
     let defects = all_defects().filter(is_selected).filter_map(|defect| {
-        let case = find_case(defect.detected_by)?;
+        let case = defect.fastest_case()?;
         Some((case.setup, defect_name(defect)))
     });
     let mut names: Vec<_> = cases.chain(defects).collect();

@@ -9,8 +9,8 @@ use vfleet_host::sim::{Kernel, SimBridge, SimPf};
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::files::MANAGED_OVS_BRIDGES;
 use vfleet_plan::{
-    Disruption, Master, ModuleState, NodeOptions, OvsBridgeFacts, Plan, PlannedStep, Record, Stage, Step,
-    Target, needs_ovs, plan_node_with, schedule,
+    BridgeFault, Cause, Disruption, Master, ModuleState, NodeOptions, OvsBridgeFacts, Plan, PlannedStep,
+    Problem, Record, Stage, Step, Target, needs_ovs, plan_node_with, schedule,
 };
 
 /// Owner in the error of a Linux bridge whose name an interface of Open vSwitch has.
@@ -49,16 +49,23 @@ pub(crate) fn plan(host: &SimHost, desired: &Desired) -> Plan {
 }
 
 /// Plans as the agent does: if the plan requires a drain, pods are evicted first, return their VFs, and their ports are
-/// removed from bridges.
+/// removed from bridges. Ports that only the datapath of Open vSwitch has are removed if a problem asks for it, as it
+/// does not end without an administrator.
 pub(crate) fn plan_after_drain(host: &SimHost, desired: &Desired) -> Plan {
-    // vfleet does not touch a datapath that no bridge uses. Its interfaces have the name of the bridge.
-    host.modify_kernel(|kernel| kernel.ovs.remove_stale_datapath());
-    let before = plan(host, desired);
+    let mut before = plan(host, desired);
+    if before.problems.iter().any(is_stale_datapath) {
+        host.modify_kernel(|kernel| kernel.ovs.remove_stale_datapath());
+        before = plan(host, desired);
+    }
     if before.disruption() < Disruption::Drain {
         return before;
     }
     host.modify_kernel(evict_pods);
     plan(host, desired)
+}
+
+fn is_stale_datapath(problem: &Problem) -> bool {
+    matches!(&problem.cause, Cause::Bridge(fault) if matches!(**fault, BridgeFault::StaleDatapath { .. }))
 }
 
 fn evict_pods(kernel: &mut Kernel) {
@@ -77,8 +84,8 @@ fn evict_pods(kernel: &mut Kernel) {
 }
 
 /// Plans and executes until no step is left; returns the last plan. A machine reboots at most twice for one reason. One
-/// plan is enough, except after a change of firmware, for udev rules, whose content is known only later, and for states
-/// of bridge ports, which depend on the carrier. Open vSwitch is repaired when steps fail again.
+/// plan is enough, except after a change of firmware, for udev rules, whose content is known only later, and for
+/// settings of bridge ports that depend on the carrier. Open vSwitch is repaired when steps fail again.
 pub(crate) fn converge(host: &SimHost, desired: &Desired, execution: Execution) -> Plan {
     let mut reboots = 0;
     let mut failures = 0;
@@ -110,22 +117,26 @@ pub(crate) fn converge(host: &SimHost, desired: &Desired, execution: Execution) 
     panic!("no convergence: {:#?}", step_texts(&plan(host, desired)));
 }
 
-/// Ends all faults of Open vSwitch, as an administrator does.
+/// Ends all faults of Open vSwitch, as an administrator does. Interfaces of a datapath that no bridge uses may have the
+/// name of a Linux bridge.
 pub(crate) fn heal(host: &SimHost) {
     host.modify_kernel(|kernel| {
         let ovs = &mut kernel.ovs;
         (ovs.has_server, ovs.has_switch, ovs.is_unanswering) = (ovs.is_installed, ovs.is_installed, false);
         ovs.refusal = None;
+        ovs.remove_stale_datapath();
     });
 }
 
 /// Returns whether a second plan may have the step: it is about udev rules, records that udev events were replayed, or sets
-/// the state of a port that has a carrier since the first plan.
+/// the state or the default cost of a port that has a carrier since the first plan.
 fn may_follow(planned: &PlannedStep) -> bool {
     match &planned.step {
         Step::WriteFile { .. } | Step::RemoveFile { .. } | Step::ReplayUdev { .. } => true,
         Step::WriteRecord { record } => !record.creating_vfs,
-        Step::SetBridgePort { settings, .. } => settings.keys().all(|name| name == "state"),
+        Step::SetBridgePort { settings, .. } => {
+            settings.keys().all(|name| ["state", "cost"].contains(&name.as_str()))
+        }
         _ => false,
     }
 }

@@ -40,7 +40,8 @@ const SETTINGS: [(&str, PortValues, Option<u32>); COUNT] = [
     ("locked", PortValues::Switch, Some(0)),
     ("mab", PortValues::Switch, Some(0)),
     ("mcast_flood", PortValues::Switch, Some(1)),
-    ("mcast_router", PortValues::Number { min: 0, max: 3 }, Some(1)),
+    // The kernel reports 3 while a router is known, and replaces it by 1 afterwards.
+    ("mcast_router", PortValues::Number { min: 0, max: 2 }, Some(1)),
     ("mcast_to_unicast", PortValues::Switch, Some(0)),
     ("neigh_suppress", PortValues::Switch, Some(0)),
     ("priority", PortValues::Number { min: 0, max: 63 }, Some(32)),
@@ -84,6 +85,18 @@ pub enum PortSettingFault {
         "bridge port setting state is blocking, which the kernel changes to forwarding at once in a bridge without a spanning tree protocol: set it to disabled, or remove it"
     )]
     BlockingPort,
+    #[error(
+        "bridge port setting mab is on, which needs a locked port with learning: set locked to on and do not set learning to off, or remove mab"
+    )]
+    UnlockedMab,
+}
+
+/// Returns the faults of settings that a policy requests, each with the name of its setting.
+pub fn find_faults(settings: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, PortSettingFault)> {
+    let is = |name: &str, value: &str| settings.get(name).is_some_and(|found| found == value);
+    let is_unlocked_mab = is("mab", "on") && (!is("locked", "on") || is("learning", "off"));
+    let of_values = settings.iter().filter_map(|(name, value)| Some((&**name, validate(name, value).err()?)));
+    of_values.chain(is_unlocked_mab.then_some(("mab", PortSettingFault::UnlockedMab)))
 }
 
 /// Checks the name and the value of a setting that a policy requests.
@@ -213,6 +226,7 @@ mod tests {
             ("priority", "64"),
             ("priority", "-1"),
             ("priority", ""),
+            ("mcast_router", "3"),
             ("mcast_router", "4"),
         ] {
             assert!(
@@ -229,6 +243,27 @@ mod tests {
         }
         assert_eq!(validate("state", "disabled"), Ok(()));
         assert_eq!(validate("cost", "4"), Ok(()));
+    }
+
+    /// The kernel refuses it with EINVAL.
+    #[test]
+    fn mac_authentication_bypass_needs_a_locked_port_with_learning() {
+        let faults = |settings: &[(&str, &str)]| -> Vec<_> {
+            let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let settings = settings.collect();
+            find_faults(&settings).map(|(name, fault)| (name.to_owned(), fault)).collect()
+        };
+        let refused = [("mab".to_owned(), PortSettingFault::UnlockedMab)];
+        assert_eq!(faults(&[("mab", "on")]), refused);
+        assert_eq!(faults(&[("mab", "on"), ("locked", "off")]), refused);
+        assert_eq!(faults(&[("mab", "on"), ("locked", "on"), ("learning", "off")]), refused);
+        for accepted in [&[("mab", "on"), ("locked", "on")][..], &[("mab", "off")], &[("locked", "on")]] {
+            assert_eq!(faults(accepted), []);
+        }
+        assert_eq!(
+            faults(&[("mab", "on"), ("locked", "on"), ("learning", "on"), ("color", "red")]),
+            [("color".to_owned(), PortSettingFault::UnknownName { name: "color".to_owned() })]
+        );
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub enum Step {
     RemoveOvsPort { pf: PciAddress, port: String, observed: OvsBridgeFacts },
     /// Creates a Linux bridge with this alias, or gives the alias to the bridge that an interrupted step created.
     CreateLinuxBridge { pf: PciAddress, name: String, alias: String },
-    /// Sets VLAN filtering, VLAN protocol and MTU of a Linux bridge, and sets it up.
+    /// Sets VLAN filtering, VLAN protocol and MTU of a Linux bridge, and sets it up. It accepts no router
+    /// advertisements: with an address the node would use the bridge.
     SetLinuxBridge { pf: PciAddress, name: String, settings: LinuxBridgeState },
     /// Makes the interface of a PF a port of a Linux bridge.
     AttachUplink { pf: PciAddress, bridge: String },

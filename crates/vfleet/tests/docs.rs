@@ -113,17 +113,44 @@ fn the_table_of_bridge_port_settings_is_complete_and_right() {
 #[test]
 fn the_page_about_bridges_has_every_reason() {
     let page = read("docs/bridges.md");
-    let plan = include_str!("../../plan/src/node/bridge/fault.rs");
-    let host = include_str!("../../host/src/error.rs");
-    let is_about_bridges = |line: &&str| {
-        ["Ovs", "Bridge", "Uplink"].iter().any(|word| line.contains(word)) && line.contains("Self::")
-    };
-    let lines = plan.lines().chain(host.lines().filter(is_about_bridges));
-    let reasons: Vec<_> = lines.filter_map(|line| line.split_once("=> \"")?.1.split_once('"')).collect();
-    assert!(reasons.len() > 15, "{reasons:?}");
-    for (reason, _) in reasons {
+    let mut reasons = reasons_of(include_str!("../../plan/src/node/bridge/fault.rs"), &[""]);
+    // Steps for bridges also fail for reasons that other steps have.
+    let of_steps =
+        ["Ovs", "Bridge", "Uplink", "::Netlink", "::NotVerified", "::Deadline", "::StillRunning", "::Io"];
+    reasons.extend(reasons_of(include_str!("../../host/src/error.rs"), &of_steps));
+    reasons.extend(reasons_of_progress());
+    assert!(reasons.len() > 30, "{reasons:?}");
+    for reason in reasons {
         assert!(page.contains(&format!("`{reason}`")), "{reason} is missing");
     }
+}
+
+/// Returns the texts in the arms of a `match` whose patterns contain one of these words.
+fn reasons_of(source: &str, words: &[&str]) -> Vec<String> {
+    let source = source.split_whitespace().collect::<Vec<_>>().join(" ").replace("=> { \"", "=> \"");
+    let arms: Vec<&str> = source.split("=> \"").collect();
+    let is_wanted = |before: &str| {
+        let pattern = before.rsplit('"').next().unwrap_or_default();
+        words.iter().any(|word| pattern.contains(word))
+    };
+    let arms = arms.windows(2).filter(|arm| is_wanted(arm[0]));
+    arms.filter_map(|arm| Some(arm[1].split_once('"')?.0.to_owned())).collect()
+}
+
+/// Returns the reasons that the agent writes itself: constants, and texts in calls.
+fn reasons_of_progress() -> Vec<String> {
+    let constants = include_str!("../../agent/src/status.rs");
+    let bridges = include_str!("../../agent/src/status/bridges.rs");
+    let users = [bridges, include_str!("../../agent/src/status/devices.rs")].concat();
+    let constants = constants.lines().filter_map(|line| {
+        let (name, value) = line.trim_end_matches("\";").split_once(": &str = \"")?;
+        Some((name.rsplit(' ').next()?, value))
+    });
+    let used = constants.filter(|(name, _)| users.contains(name)).map(|(_, value)| value);
+    let texts = bridges.split("not_ready(\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
+    let reasons: Vec<_> = used.chain(texts).map(str::to_owned).collect();
+    assert!(reasons.len() >= 5, "{reasons:?}");
+    reasons
 }
 
 #[test]

@@ -11,7 +11,7 @@ use vfleet_tests::contract::linux::LinuxTestBed;
 use vfleet_tests::contract::suite::{defect_name, detect_defect, run_case};
 use vfleet_tests::contract::{
     CardSetup, Case, CaseError, CaseOutcome, CaseReport, Defect, EXIT_CASE_FAILED, Environment, all_cases,
-    all_defects, defects_for_kernel, find_case,
+    all_defects, defects_for_kernel,
 };
 
 /// Run the contract suite of hosts on this machine, as root. It changes the first two network cards that can have VFs,
@@ -62,9 +62,9 @@ fn all_trials() -> Result<Vec<Trial>> {
     let mut trials: Vec<Trial> =
         all_cases().map(|case| Trial { name: case.name.to_owned(), case, defect: None }).collect();
     for defect in all_defects() {
-        let case = find_case(defect.detected_by).with_context(|| {
-            format!("there is no case {}, which is to detect the defect {}", defect.detected_by, defect.name)
-        })?;
+        let case = defect
+            .fastest_case()
+            .with_context(|| format!("there is no case that is to detect the defect {}", defect.name))?;
         trials.push(Trial { name: defect_name(defect), case, defect: Some(defect) });
     }
     trials.sort_by_key(|trial| trial.case.setup);

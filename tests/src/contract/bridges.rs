@@ -35,6 +35,8 @@ pub trait LinuxBridgeAdministrator {
     fn set_bridge_alias(&self, name: &str, alias: &str) -> CaseResult;
     fn set_bridge_group(&self, name: &str, group: u32) -> CaseResult;
     fn set_bridge_up(&self, name: &str, up: bool) -> CaseResult;
+    /// Sets whether the kernel gives a bridge addresses from IPv6 router advertisements.
+    fn set_accept_ra(&self, name: &str, on: bool) -> CaseResult;
     fn add_port(&self, bridge: &str, pf: PciAddress) -> CaseResult;
     /// Removes a PF from its Linux bridge.
     fn remove_port(&self, bridge: &str, pf: PciAddress) -> CaseResult;

@@ -11,14 +11,15 @@ use vfleet_api::PciAddress;
 use vfleet_host::{ChangeCallback, Host, HostError, TaskHandle, WatchGuard};
 use vfleet_plan::{HostFacts, Step};
 
+use super::cases::{Case, find_case};
 use super::coverage::Environment;
 use super::testbed::{Administrator, Observer, TestBed};
 
-/// Defines the list `DEFECTS` of a module: name, the case that detects the defect fastest, kind.
+/// Defines the list `DEFECTS` of a module: name, cases that detect the defect, the fastest first, kind.
 macro_rules! defects {
-    ($($name:literal, detected by $case:literal, $kind:expr;)*) => {
+    ($($name:literal, detected by $($case:literal)and+, $kind:expr;)*) => {
         pub(super) const DEFECTS: &[crate::contract::broken::Defect] =
-            &[$(crate::contract::broken::Defect { name: $name, detected_by: $case, kind: $kind }),*];
+            &[$(crate::contract::broken::Defect { name: $name, detected_by: &[$($case),+], kind: $kind }),*];
     };
 }
 use defects;
@@ -48,9 +49,17 @@ pub fn defects_for_kernel() -> impl Iterator<Item = &'static Defect> {
 #[derive(Debug)]
 pub struct Defect {
     pub name: &'static str,
-    /// Name of the case that detects the defect fastest.
-    pub detected_by: &'static str,
+    /// Names of cases that detect the defect. The fastest is the first, which is enough on a kernel; the other ones are
+    /// those that no other defect shows to be able to fail.
+    pub detected_by: &'static [&'static str],
     kind: DefectKind,
+}
+
+impl Defect {
+    /// Returns the case that detects the defect fastest.
+    pub fn fastest_case(&self) -> Option<&'static Case> {
+        self.detected_by.first().and_then(|name| find_case(name))
+    }
 }
 
 /// Kind of a defect.

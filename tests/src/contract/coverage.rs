@@ -42,6 +42,16 @@ const GAPS: &[Gap] = &[
         cases: &["a_record_is_accessible_only_by_root", "a_script_is_executable_and_a_rule_is_not"],
     },
     Gap {
+        environment: Environment::Sim,
+        reason: "the model has the documented defaults of bridge ports, not those of a kernel",
+        cases: &["a_new_bridge_port_has_the_documented_defaults"],
+    },
+    Gap {
+        environment: Environment::Sim,
+        reason: "Open vSwitch of the model has no statistics",
+        cases: &["statistics_of_ovs_are_no_notification"],
+    },
+    Gap {
         environment: Environment::Kernel,
         reason: "no card in the lab has vDPA on its VFs",
         cases: &[

@@ -1,21 +1,45 @@
 //! Linux bridges among the interfaces of the machine.
 
+use std::path::PathBuf;
+
 use vfleet_plan::{LinuxBridgeFacts, LinuxPortFacts, bridge_port};
 
 use super::netlink::invalid_answer;
 use super::netlink::rtnl::Link;
+use super::root::HostRoot;
+use super::sysfs;
 use crate::HostError;
 
-/// Returns the Linux bridges among all interfaces of the machine, sorted by name.
+/// Returns the Linux bridges among all interfaces of the machine, sorted by name. `accepts_ra` is [`accepts_ra`].
 pub(super) fn list<'a>(
     links: &(impl Iterator<Item = &'a Link> + Clone),
+    accepts_ra: impl Fn(&str) -> Result<bool, HostError>,
 ) -> Result<Vec<LinuxBridgeFacts>, HostError> {
     let bridges = links.clone().filter(|link| link.bridge.is_some());
-    let mut found = bridges
-        .map(|bridge| to_facts(bridge, links.clone()).ok_or_else(|| incomplete(&bridge.name)))
-        .collect::<Result<Vec<_>, _>>()?;
+    let read = |bridge: &Link| {
+        let facts = to_facts(bridge, links.clone()).ok_or_else(|| incomplete(&bridge.name))?;
+        Ok(LinuxBridgeFacts { accepts_ra: accepts_ra(&bridge.name)?, ..facts })
+    };
+    let mut found = bridges.map(read).collect::<Result<Vec<_>, HostError>>()?;
     found.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(found)
+}
+
+/// Returns whether the kernel gives the interface addresses and routes from IPv6 router advertisements. A kernel
+/// without IPv6 does not.
+pub(super) fn accepts_ra(root: &HostRoot, name: &str) -> Result<bool, HostError> {
+    let number = |text: &str| text.parse::<i32>().ok();
+    let found = sysfs::read_if_exists(&accept_ra(root, name), "a number", number)?;
+    Ok(found.is_some_and(|number| number != 0))
+}
+
+/// Makes the interface ignore IPv6 router advertisements. rtnetlink cannot express it.
+pub(super) fn refuse_ra(root: &HostRoot, name: &str) -> Result<(), HostError> {
+    if accepts_ra(root, name)? { sysfs::write(&accept_ra(root, name), "0") } else { Ok(()) }
+}
+
+fn accept_ra(root: &HostRoot, name: &str) -> PathBuf {
+    root.proc(&format!("sys/net/ipv6/conf/{name}/accept_ra"))
 }
 
 /// Returns the error of a bridge without an attribute that all kernels report.
@@ -36,6 +60,7 @@ fn to_facts<'a>(bridge: &Link, links: impl Iterator<Item = &'a Link>) -> Option<
         vlan_protocol: info.vlan_protocol,
         mtu: bridge.mtu,
         admin_up: bridge.is_up,
+        accepts_ra: false,
         ports,
     })
 }

@@ -10,6 +10,7 @@ use vfleet_plan::{LinuxBridgeFacts, LinuxBridgeState, Master, Step, bridge_port}
 use super::netlink::rtnl::Rtnl;
 use super::network::Network;
 use super::pci::CardKind;
+use super::root::HostRoot;
 use super::test_namespace::{iproute, run_in_namespace, shell};
 use super::test_tree::TestTree;
 use super::{bridge, card};
@@ -76,7 +77,8 @@ fn refusal(tree: &TestTree, step: &Step) -> (&'static str, String) {
 }
 
 fn read_bridges() -> Vec<LinuxBridgeFacts> {
-    bridge::list(&Rtnl::open().unwrap().links().unwrap().iter()).unwrap()
+    let accepts_ra = |name: &str| bridge::accepts_ra(&HostRoot::default(), name);
+    bridge::list(&Rtnl::open().unwrap().links().unwrap().iter(), accepts_ra).unwrap()
 }
 
 fn read_bridge() -> LinuxBridgeFacts {
@@ -127,9 +129,17 @@ fn a_bridge_lives_from_creation_to_removal() {
                 assert_eq!((facts.vlan_filtering, facts.vlan_protocol), (filtering, Some(protocol)));
                 assert!(facts.admin_up && facts.mtu == mtu && facts.group == 0);
             }
+            // Below 1280 bytes there is no IPv6.
+            for mtu in [1000, 1500] {
+                execute(tree, &set(false, Ieee8021Q, mtu));
+                assert!(!read_bridge().accepts_ra, "with MTU {mtu}");
+            }
         } else {
             let (reason, text) = refusal(tree, &set(false, Ieee8021Q, 1400));
-            assert!(reason == "NotVerified" && text.contains("vlan_protocol unknown, mtu 1400, up, group 0"));
+            assert!(
+                reason == "NotVerified"
+                    && text.contains("vlan_protocol unknown, mtu 1400, up, accept_ra off, group 0")
+            );
             assert_eq!(refusal(tree, &set(true, Ieee8021Q, 1400)).0, "NetlinkRefused");
         }
 

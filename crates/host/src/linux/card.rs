@@ -208,6 +208,7 @@ impl CardReader<'_> {
             mtu: link.mtu,
             max_mtu: link.max_mtu,
             admin_up: link.is_up,
+            has_carrier: link.has_carrier,
             speed: netdev.read_speed()?,
             switch_port: link.switch_port.clone(),
             master: self.read_master(link)?,

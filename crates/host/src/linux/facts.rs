@@ -38,7 +38,7 @@ pub(super) fn read(
     };
     let reads: Vec<(PciAddress, Result<TaskHandle<_>, HostError>)> =
         common.cards.into_iter().map(|(pf, kind)| (pf, kind.and_then(|kind| start(pf, kind)))).collect();
-    facts.bridges.linux = bridge::list(&network.links())?;
+    facts.bridges.linux = bridge::list(&network.links(), |name| bridge::accepts_ra(&settings.root, name))?;
     for (pf, read) in reads {
         match read.and_then(TaskHandle::wait) {
             Ok(Some((pf, failed_queries))) => {

@@ -52,7 +52,7 @@ pub struct ParsedLink {
 pub fn link(payload: &[u8]) -> Option<ParsedLink> {
     let _ = rtnl::is_virtual(payload);
     let link = rtnl::Link::parse(payload)?;
-    let bridge = bridge::list(&iter::once(&link)).ok().and_then(|mut bridges| bridges.pop());
+    let bridge = bridge::list(&iter::once(&link), |_| Ok(false)).ok().and_then(|mut bridges| bridges.pop());
     let rtnl::Link { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, alias, port, .. } = link;
     let port = port.map(|port| port.settings).unwrap_or_default();
     Some(ParsedLink { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, alias, port, bridge })

@@ -13,6 +13,8 @@ use crate::HostError;
 
 /// Link kind of Open vSwitch, whose interfaces do not show which of them belong to the same bridge.
 const OPEN_VSWITCH: &str = "openvswitch";
+/// Link kind of one end of a veth pair.
+const VETH: &str = "veth";
 
 /// Returns the use of an interface that carries `address`, if the node has the addresses `node_addresses`.
 pub(super) fn address_use(address: &InterfaceAddress, node_addresses: &[IpAddr]) -> Option<HostUse> {
@@ -147,7 +149,8 @@ fn next_hop_interfaces(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
     Some(members.into_iter().chain([hop]).filter_map(|hop| hop.interface).collect())
 }
 
-/// Returns these interfaces and all interfaces below them (members of bonds and bridges, parents of VLANs).
+/// Returns these interfaces and all interfaces below them (members of bonds and bridges, parents of VLANs), also below
+/// bridges that veth pairs connect.
 fn with_lower_links(
     links: &BTreeMap<u32, Link>,
     indexes: BTreeSet<u32>,
@@ -165,27 +168,50 @@ fn with_lower_links(
 
 fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, ovs: Option<&OvsDatabase>) -> Vec<u32> {
     let Some(upper) = links.get(&index) else { return Vec::new() };
-    let is_open_vswitch = |link: &Link| link.kind_name.as_deref() == Some(OPEN_VSWITCH);
-    // Only Open vSwitch knows which interfaces are in the bridge of its internal port, or in bridges connected to it.
-    let connected =
-        ovs.filter(|_| is_open_vswitch(upper)).and_then(|ovs| connected_interfaces(ovs, &upper.name));
-    let is_connected =
-        |link: &Link| connected.as_ref().is_none_or(|names| names.contains(link.name.as_str()));
-    let is_member = |link: &Link| match link.master.and_then(|master| links.get(&master)) {
-        // An address belongs to the internal port of a bridge. If the members of that bridge are not known, all cards of
-        // Open vSwitch count.
-        Some(master) => {
-            master.index == index || (is_open_vswitch(master) && is_open_vswitch(upper) && is_connected(link))
+    let mut lower: Vec<u32> = upper.lower.into_iter().collect();
+    if is_open_vswitch(upper) {
+        lower.extend(ovs_members(links, upper, ovs));
+    } else {
+        lower.extend(links.values().filter(|link| link.master == Some(index)).map(|link| link.index));
+    }
+    // What is sent to one end of a veth pair arrives in the bridge of the other end.
+    let peer = upper.lower.filter(|_| upper.kind_name.as_deref() == Some(VETH));
+    let peer = peer.and_then(|peer| links.get(&peer));
+    if let Some((peer, bridge)) = peer.and_then(|peer| Some((peer, links.get(&peer.master?)?))) {
+        if is_open_vswitch(bridge) {
+            lower.extend(ovs_members(links, peer, ovs));
+        } else {
+            lower.push(bridge.index);
         }
-        None => false,
+    }
+    lower
+}
+
+fn is_open_vswitch(link: &Link) -> bool {
+    link.kind_name.as_deref() == Some(OPEN_VSWITCH)
+}
+
+/// Returns the members of the Open vSwitch bridge of this interface, and of bridges connected to it, which only Open
+/// vSwitch knows. If it does not, all members of Open vSwitch count.
+fn ovs_members<'a>(
+    links: &'a BTreeMap<u32, Link>,
+    interface: &Link,
+    ovs: Option<&OvsDatabase>,
+) -> impl Iterator<Item = u32> + use<'a> {
+    let connected = ovs.and_then(|ovs| connected_interfaces(ovs, &interface.name));
+    let connected = connected.map(|names| names.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
+    let is_member = move |link: &&Link| {
+        let master = link.master.and_then(|master| links.get(&master));
+        master.is_some_and(is_open_vswitch)
+            && connected.as_ref().is_none_or(|names| names.contains(&link.name))
     };
-    let members = links.values().filter(|link| is_member(link)).map(|link| link.index);
-    members.chain(upper.lower).collect()
+    links.values().filter(is_member).map(|link| link.index)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use vfleet_plan::{OvsBridgeFacts, OvsInterfaceFacts, OvsPortFacts};
 
     use super::*;
 
@@ -194,8 +220,16 @@ mod tests {
     }
 
     fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
+        used_with_ovs(links, routed, None)
+    }
+
+    fn used_with_ovs(
+        links: impl IntoIterator<Item = (u32, Link)>,
+        routed: u32,
+        ovs: Option<&OvsDatabase>,
+    ) -> Vec<u32> {
         let used = UsedInterfaces { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
-        let network = Network::new(links.into_iter().collect(), &used, None);
+        let network = Network::new(links.into_iter().collect(), &used, ovs);
         network.uses.into_keys().collect()
     }
 
@@ -222,6 +256,53 @@ mod tests {
             link(5, None, None, None),
         ];
         assert_eq!(used(links, 4), [2, 4]);
+    }
+
+    /// Returns a database with bridges that have these interfaces.
+    fn database(bridges: &[&[u32]]) -> OvsDatabase {
+        let interface =
+            |index: &u32| OvsInterfaceFacts { name: format!("if{index}"), ..OvsInterfaceFacts::default() };
+        let port = |index: &u32| OvsPortFacts {
+            interfaces: vec![interface(index)],
+            name: format!("if{index}"),
+            ..OvsPortFacts::default()
+        };
+        let bridge = |(number, ports): (usize, &&[u32])| OvsBridgeFacts {
+            uuid: number.to_string(),
+            ports: ports.iter().map(port).collect(),
+            ..OvsBridgeFacts::default()
+        };
+        OvsDatabase { bridges: bridges.iter().enumerate().map(bridge).collect(), ..OvsDatabase::default() }
+    }
+
+    #[test]
+    fn follows_a_veth_pair_between_open_vswitch_bridges() {
+        let links = [
+            link(2, None, Some(3), None),
+            link(3, Some("openvswitch"), None, None),
+            link(4, Some("openvswitch"), None, None),
+            link(5, Some("veth"), Some(3), Some(6)),
+            link(6, Some("veth"), Some(3), Some(5)),
+            link(7, None, Some(3), None),
+        ];
+        let used = |bridges: &[&[u32]]| used_with_ovs(links.clone(), 4, Some(&database(bridges)));
+        assert_eq!(used(&[&[4, 5], &[6, 2], &[7]]), [2, 4, 5, 6]);
+        assert_eq!(used(&[&[4, 5], &[6], &[2], &[7]]), [4, 5, 6]);
+        let unknown = "a bridge that is not in the database may have any port";
+        assert_eq!(used(&[&[4, 5], &[2]]), [2, 4, 5, 6, 7], "{unknown}");
+    }
+
+    #[test]
+    fn follows_a_veth_pair_between_linux_bridges() {
+        let links = [
+            link(2, None, Some(3), None),
+            link(3, Some("bridge"), None, None),
+            link(4, Some("bridge"), None, None),
+            link(5, Some("veth"), Some(4), Some(6)),
+            link(6, Some("veth"), Some(3), Some(5)),
+            link(7, None, None, None),
+        ];
+        assert_eq!(used(links, 4), [2, 3, 4, 5, 6]);
     }
 
     #[test]

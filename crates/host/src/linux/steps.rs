@@ -69,7 +69,9 @@ pub(super) fn execute(root: &HostRoot, step: &Step) -> Result<(), HostError> {
         Step::RemoveOvsPort { port, observed, .. } => ovs::remove_port(root, port, observed, &attempt),
         Step::EnableOvsOffload => ovs::enable_offload(root, &attempt),
         Step::CreateLinuxBridge { name, alias, .. } => linux_bridge::create(name, alias, &attempt),
-        Step::SetLinuxBridge { pf, name, settings } => linux_bridge::set(*pf, name, *settings, &attempt),
+        Step::SetLinuxBridge { pf, name, settings } => {
+            linux_bridge::set(root, *pf, name, *settings, &attempt)
+        }
         Step::AttachUplink { pf, bridge } => bridge_port::attach(root, *pf, bridge, &attempt),
         Step::DetachUplink { pf, bridge } => bridge_port::detach(root, *pf, bridge, &attempt),
         Step::SetBridgePort { pf, bridge, settings } => {

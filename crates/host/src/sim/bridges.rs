@@ -18,6 +18,7 @@ pub(super) const FORWARDING: &str = "forwarding";
 
 /// Linux bridge of a simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct SimBridge {
     /// Name.
     pub name: String,
@@ -35,6 +36,8 @@ pub struct SimBridge {
     pub mtu_is_set: bool,
     /// Administrative state.
     pub up: bool,
+    /// `accept_ra`: the kernel gives the bridge addresses from IPv6 router advertisements.
+    pub accepts_ra: bool,
     /// Ports with their settings, by names of bridge(8).
     pub ports: BTreeMap<String, BTreeMap<String, String>>,
     /// VLANs of ports.
@@ -53,6 +56,7 @@ impl SimBridge {
             mtu: DEFAULT_MTU,
             mtu_is_set: false,
             up: false,
+            accepts_ra: true,
             ports: BTreeMap::new(),
             vlans: BTreeMap::new(),
         }
@@ -78,6 +82,7 @@ impl SimBridge {
             vlan_protocol: Some(self.vlan_protocol),
             mtu: self.mtu,
             admin_up: self.up,
+            accepts_ra: self.accepts_ra,
             ports: self.ports.iter().map(to_port).collect(),
         }
     }

@@ -174,6 +174,7 @@ fn link_facts(kernel: &Kernel, link: &SimLink) -> LinkFacts {
         mtu: link.mtu,
         max_mtu: link.max_mtu,
         admin_up: link.up,
+        has_carrier: link.up,
         speed: link.speed.filter(|_| link.up),
         switch_port: None,
         master: kernel.master_of(&link.name),

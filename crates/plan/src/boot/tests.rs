@@ -30,6 +30,7 @@ fn machine() -> HostFacts {
         mtu: 1500,
         max_mtu: None,
         admin_up: true,
+        has_carrier: true,
         speed: None,
         switch_port: None,
         master: None,

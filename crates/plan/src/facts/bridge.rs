@@ -143,6 +143,8 @@ pub struct LinuxBridgeFacts {
     pub mtu: u32,
     /// The bridge is administratively up.
     pub admin_up: bool,
+    /// The kernel gives the bridge addresses and routes from IPv6 router advertisements.
+    pub accepts_ra: bool,
     /// Ports, by name.
     pub ports: Vec<LinuxPortFacts>,
 }

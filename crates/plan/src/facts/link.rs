@@ -24,7 +24,9 @@ pub struct LinkFacts {
     pub max_mtu: Option<u32>,
     /// The interface is administratively up.
     pub admin_up: bool,
-    /// Speed in Mbit/s, while there is a carrier.
+    /// The interface is up and has a carrier.
+    pub has_carrier: bool,
+    /// Speed in Mbit/s while there is a carrier, if the driver reports it.
     pub speed: Option<u32>,
     /// Switch (`phys_switch_id`) and port (`phys_port_name`) of the interface, in switchdev mode.
     pub switch_port: Option<(String, String)>,

@@ -29,6 +29,9 @@ use crate::facts::{BridgeKind, HostFacts, LinkFacts, Master, OvsFacts, PfFacts, 
 use crate::prelude::*;
 use crate::step::{PlannedStep, Step, Target};
 
+/// Kind of the master of ports of Open vSwitch in the kernel.
+const OPEN_VSWITCH: &str = "openvswitch";
+
 /// Bridges that can be changed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BridgePhase {
@@ -166,14 +169,14 @@ impl BridgeContext<'_> {
             let planned = is_possible.then(|| self.plan_set_up(desired, pf));
             is_waiting = planned.is_none();
             if exists || matches!(planned, Some(Ok(_))) {
-                begun = Some(desired.begun_record(recorded));
+                begun = Some(desired.begun_record(pf));
                 finished.clone_from(&begun);
             }
             match planned {
                 Some(Ok(steps)) => {
                     set_up.extend(udev::write_bridge_rule(pf.address, &desired.name, pf.facts));
                     set_up.extend(steps);
-                    finished = Some(desired.finished_record());
+                    finished = Some(desired.finished_record(pf));
                 }
                 Some(Err(fault)) => {
                     if fault.is_foreign_bridge() && !exists {
@@ -296,15 +299,16 @@ fn check_attachable<'a>(
         return Err(BridgeFault::PortOfOther { bridge, other: other.name.clone(), port: port.name.clone() });
     }
     let is_ours = |master: &Master| match master.kind.as_str() {
-        "openvswitch" => kind == BridgeKind::Ovs || port.is_some(),
+        OPEN_VSWITCH => kind == BridgeKind::Ovs || port.is_some(),
         _ => pf.facts.bridges.linux_bridge(&master.name).is_some_and(|bridge| linux::is_owned(bridge, pf)),
     };
-    match &link.master {
-        Some(master) if !is_ours(master) => {
-            Err(BridgeFault::HasMaster { bridge, master: master.name.clone() })
-        }
-        _ => Ok(link),
+    let Some(master) = link.master.as_ref().filter(|master| !is_ours(master)) else { return Ok(link) };
+    let name = master.name.clone();
+    // ovs-vswitchd leaves ports of earlier bridges in the kernel while it has no bridge there.
+    if master.kind == OPEN_VSWITCH && pf.facts.bridges.ovs.database().is_some() {
+        return Err(BridgeFault::StaleDatapath { bridge, datapath: name, port: link.name.clone() });
     }
+    Err(BridgeFault::HasMaster { bridge, master: name })
 }
 
 /// Returns the fault if Open vSwitch cannot be read; `None` if it can.

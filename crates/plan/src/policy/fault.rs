@@ -121,11 +121,10 @@ pub(super) fn find_port_faults(
     spec: &SriovNetworkNodePolicySpec,
 ) -> impl Iterator<Item = (String, PolicyFault)> {
     let linux = spec.bridge.as_ref().and_then(|bridge| bridge.linux.as_ref());
-    let settings = linux.and_then(|linux| linux.uplink.as_ref()).into_iter().flatten();
-    settings.filter_map(|(name, value)| {
-        let fault = bridge_port::validate(name, value).err()?;
-        Some((format!("bridge.linux.uplink[{name}]"), PolicyFault::InvalidPortSetting(fault)))
-    })
+    let settings = linux.and_then(|linux| linux.uplink.as_ref());
+    let faults = settings.into_iter().flat_map(bridge_port::find_faults);
+    faults
+        .map(|(name, fault)| (format!("bridge.linux.uplink[{name}]"), PolicyFault::InvalidPortSetting(fault)))
 }
 
 /// Checks the settings of the policy that do not depend on the PF.

@@ -161,6 +161,7 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
             mtu: 1500,
             max_mtu: None,
             admin_up: true,
+            has_carrier: true,
             speed: None,
             switch_port: None,
             master: None,

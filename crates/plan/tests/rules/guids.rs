@@ -420,6 +420,7 @@ fn a_pf_without_identity_gets_no_guids() {
         mtu: 2044,
         max_mtu: None,
         admin_up: true,
+        has_carrier: true,
         speed: None,
         switch_port: None,
         master: None,

@@ -1,4 +1,5 @@
-//! Defects in steps and facts of software bridges.
+//! Defects in steps and facts of software bridges. If a change of the administrator fails, the suite reports an
+//! undetected defect.
 
 use vfleet_api::PciAddress;
 use vfleet_plan::{HostFacts, LinuxBridgeFacts, OvsFacts, Step};
@@ -8,16 +9,23 @@ use crate::contract::bridges::OvsTable;
 use crate::contract::testbed::Administrator;
 
 defects! {
-    "linux_bridge_is_not_created", detected by "creates_a_linux_bridge",
+    "linux_bridge_is_not_created", detected by "creates_a_linux_bridge" and "continues_a_linux_bridge_that_was_begun",
         DefectKind::SkipsSteps(|step| matches!(step, Step::CreateLinuxBridge { .. }));
     "linux_bridge_has_the_alias_of_another_pf", detected by "creates_a_linux_bridge",
         DefectKind::AltersSteps(use_alias_of_other_pf);
-    "linux_bridge_is_not_configured", detected by "sets_a_linux_bridge_up",
+    "linux_bridge_is_not_configured", detected by "sets_a_linux_bridge_up" and "sets_the_mtu_of_a_linux_bridge",
         DefectKind::SkipsSteps(|step| matches!(step, Step::SetLinuxBridge { .. }));
+    "linux_bridge_accepts_router_advertisements", detected by "a_linux_bridge_accepts_no_router_advertisements",
+        DefectKind::ActsAfterSteps(accept_ra);
+    "foreign_linux_bridge_is_changed", detected by "leaves_a_foreign_linux_bridge_alone",
+        DefectKind::ActsAfterSteps(set_bridge_up);
     "vlan_filtering_is_inverted", detected by "sets_vlan_filtering_and_protocol_of_a_linux_bridge",
         DefectKind::AltersSteps(invert_vlan_filtering);
     "uplink_is_not_attached", detected by "attaches_and_detaches_an_uplink",
         DefectKind::SkipsSteps(|step| matches!(step, Step::AttachUplink { .. }));
+    "uplink_is_taken_from_its_master",
+        detected by "refuses_an_uplink_of_another_linux_bridge" and "refuses_an_uplink_of_a_bond",
+        DefectKind::ActsAfterSteps(take_uplink);
     "uplink_is_not_detached", detected by "attaches_and_detaches_an_uplink",
         DefectKind::SkipsSteps(|step| matches!(step, Step::DetachUplink { .. }));
     "port_is_not_configured", detected by "sets_several_port_settings_at_once",
@@ -25,6 +33,9 @@ defects! {
     "port_settings_are_lost", detected by "sets_several_port_settings_at_once", DefectKind::AltersSteps(lose_port_setting);
     "linux_bridge_is_not_removed", detected by "removes_a_linux_bridge",
         DefectKind::SkipsSteps(|step| matches!(step, Step::RemoveLinuxBridge { .. }));
+    "linux_bridge_is_removed_with_its_ports",
+        detected by "keeps_a_linux_bridge_with_foreign_ports" and "leaves_a_foreign_linux_bridge_alone",
+        DefectKind::ActsAfterSteps(remove_bridge);
     "ovs_bridge_is_not_created", detected by "creates_an_ovs_bridge",
         DefectKind::SkipsSteps(|step| matches!(step, Step::SetOvsBridge { .. }));
     "ovs_bridge_is_not_changed", detected by "changes_an_ovs_bridge_in_place",
@@ -47,6 +58,30 @@ defects! {
         DefectKind::DistortsFacts(report_that_ovs_follows);
     "facts_omit_errors_of_interfaces", detected by "refuses_an_uplink_type_that_ovs_does_not_support",
         DefectKind::DistortsFacts(omit_errors);
+}
+
+fn accept_ra(step: &Step, admin: &dyn Administrator) {
+    if let Step::SetLinuxBridge { name, .. } = step {
+        let _ = admin.set_accept_ra(name, true);
+    }
+}
+
+fn set_bridge_up(step: &Step, admin: &dyn Administrator) {
+    if let Step::SetLinuxBridge { name, .. } = step {
+        let _ = admin.set_bridge_up(name, true);
+    }
+}
+
+fn take_uplink(step: &Step, admin: &dyn Administrator) {
+    if let Step::AttachUplink { pf, bridge } = step {
+        let _ = admin.add_port(bridge, *pf);
+    }
+}
+
+fn remove_bridge(step: &Step, admin: &dyn Administrator) {
+    if let Step::RemoveLinuxBridge { name, .. } = step {
+        let _ = admin.remove_bridge(name);
+    }
 }
 
 fn use_alias_of_other_pf(step: &mut Step, other: PciAddress) {
@@ -75,7 +110,6 @@ fn keep_keys(step: &mut Step, _: PciAddress) {
 
 fn change_foreign_key(step: &Step, admin: &dyn Administrator) {
     if let Step::SetOvsBridge { bridge, observed: Some(_), .. } = step {
-        // If the key cannot be set, it is not changed, and the suite reports an undetected defect.
         let _ = admin.set_ovs_entry(OvsTable::Bridge, &bridge.name, "external_ids", "foreign", "changed");
     }
 }

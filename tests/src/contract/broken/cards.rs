@@ -41,8 +41,17 @@ defects! {
     "facts_omit_damaged_records", detected by "a_card_with_a_damaged_record_and_copy_is_unreadable",
         DefectKind::DistortsFacts(|facts, _| facts.unreadable_records.clear());
     "facts_report_all_links_up", detected by "reports_the_link_of_a_pf", DefectKind::DistortsFacts(set_all_up);
-    "errors_are_hidden", detected by "refuses_more_vfs_than_the_card_supports", DefectKind::HidesErrors;
-    "watchers_are_not_notified", detected by "notifies_when_others_change_an_mtu", DefectKind::NeverNotifies;
+    "errors_are_hidden",
+        detected by "refuses_more_vfs_than_the_card_supports"
+        and "leaves_an_interface_with_the_name_of_a_bridge_alone",
+        DefectKind::HidesErrors;
+    "watchers_are_not_notified",
+        detected by "notifies_when_others_change_an_mtu"
+        and "notifies_when_others_change_our_linux_bridge"
+        and "notifies_when_others_create_and_remove_linux_bridges"
+        and "notifies_when_others_change_our_ovs_bridge"
+        and "notifies_when_ovs_restarts",
+        DefectKind::NeverNotifies;
 }
 
 fn create_one_vf_too_few(step: &mut Step, _: PciAddress) {

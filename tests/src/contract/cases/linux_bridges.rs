@@ -17,6 +17,7 @@ cases! {
     sets_vlan_filtering_and_protocol_of_a_linux_bridge: NoVfs,
     sets_the_mtu_of_a_linux_bridge: NoVfs,
     sets_a_linux_bridge_up: NoVfs,
+    a_linux_bridge_accepts_no_router_advertisements: NoVfs,
     attaches_and_detaches_an_uplink: NoVfs,
     removes_a_linux_bridge: NoVfs,
     continues_a_linux_bridge_that_was_begun: NoVfs,
@@ -89,6 +90,21 @@ fn sets_a_linux_bridge_up(testbed: &dyn TestBed) -> CaseResult {
         testbed.admin().set_bridge_up(BRIDGE, false)?;
         testbed.admin().set_bridge_group(BRIDGE, 7)?;
         execute_twice(testbed, &configure_step(testbed, DEFAULT_STATE))?;
+    }
+    Ok(())
+}
+
+/// With an address from a router the node would use the bridge, which could never be removed.
+fn a_linux_bridge_accepts_no_router_advertisements(testbed: &dyn TestBed) -> CaseResult {
+    execute(testbed, &[create_step(testbed)])?;
+    ensure(compare_linux_bridge(testbed)?.accepts_ra, "a new bridge accepts no router advertisements")?;
+    for mtu in [1500, 1500, 1400] {
+        let state = LinuxBridgeState { mtu, ..DEFAULT_STATE };
+        execute_twice(testbed, &configure_step(testbed, state))?;
+        let bridge = compare_linux_bridge(testbed)?;
+        ensure(!bridge.accepts_ra && bridge.admin_up, format!("the bridge accepts them: {bridge:?}"))?;
+        testbed.admin().set_accept_ra(BRIDGE, true)?;
+        ensure(compare_linux_bridge(testbed)?.accepts_ra, "a change by others is not reported")?;
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ fn compare_master(testbed: &dyn TestBed, facts: &HostFacts) -> CaseResult {
     expect_eq("the master in the facts", &link.master, &testbed.observer().master(testbed.pf())?)
 }
 
-/// Checks that the card is a port or member of the interface with this name; `None` is of none.
+/// Checks that the card is a port or member of the interface with this name, or of no interface if it is `None`.
 pub fn expect_master(testbed: &dyn TestBed, expected: Option<&str>) -> CaseResult {
     let found = testbed.observer().master(testbed.pf())?.map(|master| master.name);
     expect_eq("the master of the PF", &found.as_deref(), &expected)

@@ -1,4 +1,4 @@
-//! Observer of software bridges: `ip`, `bridge` and `ovs-vsctl`.
+//! Observer of software bridges: `ip`, `bridge`, `ovs-vsctl` and files of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,10 @@ use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_plan::{LinuxBridgeFacts, LinuxPortFacts, Master, OvsDatabase};
 
 use super::administrator::interface;
+use super::bridges::accept_ra;
 use super::observer::LinuxObserver;
 use super::ovs;
-use super::tools::{failed, run};
+use super::tools::{failed, read, run};
 use crate::contract::bridges::BridgeObserver;
 use crate::contract::testbed::CaseError;
 
@@ -93,6 +94,8 @@ fn parse_bridge(link: &Value, mut ports: Vec<LinuxPortFacts>) -> Result<LinuxBri
             other => return Err(failed("vlan_protocol", &other)),
         },
         mtu: number(link, "mtu")?,
+        // iproute2 does not print it.
+        accepts_ra: read(&accept_ra(&text(link, "ifname")?))? != "0",
         admin_up: link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into())),
         ports,
     })

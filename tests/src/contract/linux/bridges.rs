@@ -1,11 +1,12 @@
 //! Administrator of Linux bridges and bonds, with `ip` and `bridge`.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use vfleet_api::PciAddress;
 
 use super::administrator::{LinuxAdministrator, interface};
-use super::tools::{failed, run};
+use super::tools::{failed, run, write};
 use crate::contract::bridges::LinuxBridgeAdministrator;
 use crate::contract::testbed::CaseResult;
 
@@ -28,6 +29,10 @@ impl LinuxBridgeAdministrator for LinuxAdministrator {
 
     fn set_bridge_up(&self, name: &str, up: bool) -> CaseResult {
         run("ip", &["link", "set", name, if up { "up" } else { "down" }]).map(drop)
+    }
+
+    fn set_accept_ra(&self, name: &str, on: bool) -> CaseResult {
+        write(&accept_ra(name), if on { "1" } else { "0" })
     }
 
     fn add_port(&self, bridge: &str, pf: PciAddress) -> CaseResult {
@@ -53,6 +58,11 @@ impl LinuxBridgeAdministrator for LinuxAdministrator {
         run("ip", &["link", "set", &interface, "down"])?;
         run("ip", &["link", "set", &interface, "master", name]).map(drop)
     }
+}
+
+/// Returns the file of the kernel that says whether an interface accepts router advertisements.
+pub(super) fn accept_ra(name: &str) -> PathBuf {
+    Path::new("/proc/sys/net/ipv6/conf").join(name).join("accept_ra")
 }
 
 /// Removes all Linux bridges and bonds.

@@ -24,6 +24,7 @@ impl BridgeObserver for SimTestBed {
                 vlan_protocol: Some(bridge.vlan_protocol),
                 mtu: bridge.mtu,
                 admin_up: bridge.up,
+                accepts_ra: bridge.accepts_ra,
                 ports: bridge
                     .ports
                     .iter()
@@ -80,6 +81,10 @@ impl LinuxBridgeAdministrator for SimTestBed {
 
     fn set_bridge_up(&self, name: &str, up: bool) -> CaseResult {
         self.change_kernel(|kernel| kernel.set_bridge_up(name, up))
+    }
+
+    fn set_accept_ra(&self, name: &str, on: bool) -> CaseResult {
+        self.change_kernel(|kernel| kernel.set_bridge_accepts_ra(name, on))
     }
 
     fn add_port(&self, bridge: &str, pf: PciAddress) -> CaseResult {
@@ -173,9 +178,8 @@ impl OvsAdministrator for SimTestBed {
         })
     }
 
-    /// Changes nothing: the model has no statistics.
     fn set_ovs_statistics(&self, _: &str, _: u32) -> CaseResult {
-        Ok(())
+        Err(CaseError::Unsupported("the model has no statistics".to_owned()))
     }
 }
 

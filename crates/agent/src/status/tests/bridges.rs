@@ -145,6 +145,7 @@ fn bridges_of_others_and_of_unmanaged_nodes_are_not_reported() {
         vlan_protocol: None,
         mtu: 1500,
         admin_up: true,
+        accepts_ra: false,
         ports: Vec::new(),
     });
     assert_eq!(bridges_of(&plain, &machine, &CONTEXT, &AttemptPhase::Done(&[])), None);

@@ -157,7 +157,7 @@ impl Rtnl {
         self.0.change(&bridge::set_alias(index, alias), attempt)
     }
 
-    /// Makes an interface a member of another one; with `None` of no one.
+    /// Makes an interface a member of another one, or takes it out of its master with `None`.
     pub(in crate::linux) fn set_master(
         &mut self,
         index: u32,

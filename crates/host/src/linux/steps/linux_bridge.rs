@@ -9,8 +9,9 @@ use vfleet_plan::{LinuxBridgeFacts, LinuxBridgeState};
 
 use super::verify;
 use crate::HostError;
-use crate::linux::bridge::ports_of;
+use crate::linux::bridge::{self, ports_of};
 use crate::linux::netlink::rtnl::{BRIDGE, BridgeChange, Link, Rtnl};
+use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
 
 /// Device group of a bridge that is configured.
@@ -62,8 +63,9 @@ pub(super) fn create(name: &str, alias: &str, attempt: &str) -> Result<(), HostE
     find_ours(&mut rtnl, name, alias, attempt).map(drop)
 }
 
-/// Sets VLAN filtering, VLAN protocol and MTU of our bridge of a PF, and sets it up.
+/// Sets VLAN filtering, VLAN protocol and MTU of our bridge of a PF, and sets it up without router advertisements.
 pub(super) fn set(
+    root: &HostRoot,
     pf: PciAddress,
     name: &str,
     settings: LinuxBridgeState,
@@ -72,12 +74,15 @@ pub(super) fn set(
     let mut rtnl = Rtnl::open()?;
     let alias = LinuxBridgeFacts::alias_of(pf);
     let link = find_ours(&mut rtnl, name, &alias, attempt)?;
-    let (expected, found) = (describe_settings(settings), describe(&link));
-    if expected == found {
+    let expected = describe_settings(settings);
+    if expected == describe(root, &link)? {
         return Ok(());
     }
+    bridge::refuse_ra(root, name)?;
     rtnl.set_bridge(link.index, &changes(&link, settings), attempt)?;
-    verify(attempt, &expected, &describe(&find_ours(&mut rtnl, name, &alias, attempt)?))
+    // An MTU that is too low for IPv6 removes its settings. With a higher one they have the defaults again.
+    bridge::refuse_ra(root, name)?;
+    verify(attempt, &expected, &describe(root, &find_ours(&mut rtnl, name, &alias, attempt)?)?)
 }
 
 /// Returns the values that differ. A kernel without VLAN filtering refuses even its current value.
@@ -96,14 +101,15 @@ fn changes(link: &Link, settings: LinuxBridgeState) -> BridgeChange {
 fn describe_settings(settings: LinuxBridgeState) -> String {
     let LinuxBridgeState { vlan_filtering, vlan_protocol, mtu } = settings;
     let protocol = vlan_protocol.as_str();
-    format_settings(Some(vlan_filtering), Some(protocol), mtu, true, Some(DEFAULT_GROUP))
+    format_settings(Some(vlan_filtering), Some(protocol), mtu, true, false, Some(DEFAULT_GROUP))
 }
 
 /// Describes the settings of a bridge that [`set`] changes.
-fn describe(link: &Link) -> String {
+fn describe(root: &HostRoot, link: &Link) -> Result<String, HostError> {
     let info = link.bridge.unwrap_or_default();
     let protocol = info.vlan_protocol.map(BridgeVlanProtocol::as_str);
-    format_settings(info.vlan_filtering, protocol, link.mtu, link.is_up, link.group)
+    let accepts_ra = bridge::accepts_ra(root, &link.name)?;
+    Ok(format_settings(info.vlan_filtering, protocol, link.mtu, link.is_up, accepts_ra, link.group))
 }
 
 fn format_settings(
@@ -111,13 +117,17 @@ fn format_settings(
     vlan_protocol: Option<&str>,
     mtu: u32,
     is_up: bool,
+    accepts_ra: bool,
     group: Option<u32>,
 ) -> String {
     let filtering = vlan_filtering.map_or("unknown", |on| if on { "on" } else { "off" });
     let protocol = vlan_protocol.unwrap_or("unknown");
     let state = if is_up { "up" } else { "down" };
+    let advertisements = if accepts_ra { "on" } else { "off" };
     let group = group.map_or_else(|| "unknown".to_owned(), |group| group.to_string());
-    format!("vlan_filtering {filtering}, vlan_protocol {protocol}, mtu {mtu}, {state}, group {group}")
+    format!(
+        "vlan_filtering {filtering}, vlan_protocol {protocol}, mtu {mtu}, {state}, accept_ra {advertisements}, group {group}"
+    )
 }
 
 /// Removes our bridge, or one that an interrupted step created. A bridge with ports is an error.

@@ -82,6 +82,12 @@ impl Kernel {
         Ok(())
     }
 
+    /// Sets `accept_ra` of a Linux bridge, of which the kernel notifies nobody.
+    pub fn set_bridge_accepts_ra(&mut self, name: &str, accepts_ra: bool) -> Result<(), Refusal> {
+        self.expect_bridge(name)?.accepts_ra = accepts_ra;
+        Ok(())
+    }
+
     /// Makes an interface a port of a Linux bridge, with the settings of a new port. A port or member of another
     /// interface moves, unless that is Open vSwitch.
     pub fn add_bridge_port(&mut self, name: &str, interface: &str) -> Result<(), Refusal> {

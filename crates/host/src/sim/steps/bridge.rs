@@ -69,6 +69,7 @@ pub(super) fn set(
     let bridge = expect_ours(kernel, pf, name, step)?;
     let has_vlans = (bridge.vlan_filtering, bridge.vlan_protocol) == (vlan_filtering, vlan_protocol);
     let (has_mtu, has_group, is_up) = (bridge.mtu == mtu, bridge.group == 0, bridge.up);
+    request(step, kernel.set_bridge_accepts_ra(name, false))?;
     if !has_vlans {
         request(step, kernel.set_bridge_vlans(name, vlan_filtering, vlan_protocol))?;
     }

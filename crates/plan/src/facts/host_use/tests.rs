@@ -22,6 +22,7 @@ fn link(host_use: Option<HostUse>) -> LinkFacts {
         mtu: 1500,
         max_mtu: None,
         admin_up: true,
+        has_carrier: true,
         speed: None,
         switch_port: None,
         master: None,

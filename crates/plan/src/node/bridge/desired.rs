@@ -5,7 +5,7 @@ use vfleet_api::bridge::{
 };
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
-use super::BridgeFault;
+use super::{BridgeFault, BridgePf, linux};
 use crate::bridge_port;
 use crate::facts::{BridgeKind, RecordedBridge};
 use crate::prelude::*;
@@ -61,18 +61,22 @@ impl DesiredBridge {
     }
 
     /// Returns the record of the bridge when all steps are done.
-    pub(super) fn finished_record(&self) -> RecordedBridge {
+    pub(super) fn finished_record(&self, pf: &BridgePf<'_>) -> RecordedBridge {
         let port_settings = match &self.settings {
             DesiredSettings::Ovs(_) => BTreeSet::new(),
-            DesiredSettings::Linux(settings) => settings.port.keys().cloned().collect(),
+            DesiredSettings::Linux(settings) => {
+                let mut names = linux::postponed_settings(&self.name, settings, pf);
+                names.extend(settings.port.keys().cloned());
+                names
+            }
         };
         RecordedBridge { kind: self.kind(), name: self.name.clone(), port_settings }
     }
 
     /// Returns the record of the bridge while steps are executed: port settings that are given up are reset by them.
-    pub(super) fn begun_record(&self, recorded: Option<&RecordedBridge>) -> RecordedBridge {
-        let mut begun = self.finished_record();
-        if let Some(recorded) = recorded.filter(|recorded| recorded.kind == begun.kind) {
+    pub(super) fn begun_record(&self, pf: &BridgePf<'_>) -> RecordedBridge {
+        let mut begun = self.finished_record(pf);
+        if let Some(recorded) = pf.recorded().filter(|recorded| recorded.kind == begun.kind) {
             begun.port_settings.extend(recorded.port_settings.iter().cloned());
         }
         begun
@@ -122,11 +126,13 @@ fn read_ovs(bridge: &OvsConfigExt) -> DesiredBridge {
 fn read_linux(bridge: &LinuxBridgeConfigExt) -> Result<DesiredBridge, BridgeFault> {
     let mut uplinks = bridge.uplinks.iter().flatten();
     let port = uplinks.next().and_then(|uplink| uplink.uplink.clone()).unwrap_or_default();
+    let to_fault = |fault| BridgeFault::PortSetting { bridge: bridge.name.clone(), fault };
+    if let Some((_, fault)) = bridge_port::find_faults(&port).next() {
+        return Err(to_fault(fault));
+    }
     let mut normalized = BTreeMap::new();
     for (name, value) in port {
-        let value = bridge_port::validate(&name, &value)
-            .and_then(|()| bridge_port::normalize(&name, &value))
-            .map_err(|fault| BridgeFault::PortSetting { bridge: bridge.name.clone(), fault })?;
+        let value = bridge_port::normalize(&name, &value).map_err(to_fault)?;
         normalized.insert(name, value);
     }
     let settings = bridge.bridge.clone().unwrap_or_default();

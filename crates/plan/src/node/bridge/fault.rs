@@ -35,6 +35,10 @@ pub enum BridgeFault {
     )]
     HasMaster { bridge: String, master: String },
     #[error(
+        "the PF is not attached to bridge {bridge}, since it is still a port of datapath {datapath} of Open vSwitch, although no bridge in the database has it: check that ovs-vswitchd is running on the node, and remove the port with `ovs-dpctl del-if {datapath} {port}`"
+    )]
+    StaleDatapath { bridge: String, datapath: String, port: String },
+    #[error(
         "the PF is not attached to bridge {bridge}, since it is a port of Open vSwitch bridge {other}, which vfleet did not create: remove it with `ovs-vsctl del-port {other} {port}`, or remove bridge from the policy"
     )]
     PortOfOther { bridge: String, other: String, port: String },
@@ -85,7 +89,9 @@ impl BridgeFault {
             Self::InvalidName { .. } | Self::UplinkCount { .. } | Self::PortSetting { .. } => "InvalidSpec",
             Self::NoUplink { .. } | Self::UplinkNotNamed { .. } => "NoInterface",
             Self::UplinkInUse { .. } | Self::BridgeUsedByNode { .. } => "PfInUse",
-            Self::HasMaster { .. } | Self::PortOfOther { .. } => "UplinkOfOtherBridge",
+            Self::HasMaster { .. } | Self::StaleDatapath { .. } | Self::PortOfOther { .. } => {
+                "UplinkOfOtherBridge"
+            }
             Self::NameTaken { .. } => "BridgeNotOurs",
             Self::GoListInvalid { .. } => "BridgeListInvalid",
             Self::StillUsed { .. } => "BridgeInUse",

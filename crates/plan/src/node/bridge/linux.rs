@@ -82,10 +82,7 @@ pub(super) fn plan(
     }
     super::ovs::check_name(name, pf, go_store)?;
     let ours = usable.filter(|bridge| is_ours(bridge, pf.address));
-    let uplink = pf.link().and_then(|link| {
-        let port = ours?.ports.iter().find(|port| port.name == link.name)?;
-        Some((link, port))
-    });
+    let uplink = find_uplink(name, pf);
     let link = match uplink {
         Some((link, _)) => link,
         None => check_attachable(name, BridgeKind::Linux, pf, go_store)?,
@@ -120,11 +117,19 @@ pub(super) fn plan(
     Ok(steps)
 }
 
+/// Returns the interface of a PF that is attached to our bridge, and its port.
+fn find_uplink<'a>(name: &str, pf: &BridgePf<'a>) -> Option<(&'a LinkFacts, &'a LinuxPortFacts)> {
+    let link = pf.link()?;
+    let bridge = pf.facts.bridges.linux_bridge(name).filter(|bridge| is_ours(bridge, pf.address))?;
+    Some((link, bridge.ports.iter().find(|port| port.name == link.name)?))
+}
+
 fn is_configured(bridge: &LinuxBridgeFacts, state: LinuxBridgeState) -> bool {
     bridge.vlan_filtering == state.vlan_filtering
         && bridge.vlan_protocol == Some(state.vlan_protocol)
         && bridge.mtu == state.mtu
         && bridge.admin_up
+        && !bridge.accepts_ra
         && bridge.group == 0
 }
 
@@ -136,20 +141,40 @@ fn changed_port_settings(
     link: &LinkFacts,
     pf: &BridgePf<'_>,
 ) -> BTreeMap<String, String> {
-    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Linux);
-    let given_up = recorded.into_iter().flat_map(|recorded| &recorded.port_settings);
-    let given_up = given_up.filter(|name| port.is_some() && !settings.port.contains_key(*name));
-    let defaults =
-        given_up.filter_map(|name| Some((name.clone(), bridge_port::default_value(name, link.speed)?)));
+    let given_up = given_up_settings(settings, pf)
+        .filter(|name| port.is_some() && !is_default_unknown(name, link))
+        .filter_map(|name| Some((name.clone(), bridge_port::default_value(name, link.speed)?)));
     let desired = settings.port.iter().map(|(name, value)| (name.clone(), value.clone()));
     let differs = |(name, value): &(String, String)| {
         let observed = port.and_then(|port| port.settings.get(name));
         observed != Some(value) && !is_down_state(name, value, link)
     };
-    desired.chain(defaults).filter(differs).collect()
+    desired.chain(given_up).filter(differs).collect()
+}
+
+/// Returns the settings of the uplink that a policy gave up, and that cannot get the kernel's default yet.
+pub(super) fn postponed_settings(
+    name: &str,
+    settings: &LinuxSettings,
+    pf: &BridgePf<'_>,
+) -> BTreeSet<String> {
+    let Some((link, _)) = find_uplink(name, pf) else { return BTreeSet::new() };
+    given_up_settings(settings, pf).filter(|name| is_default_unknown(name, link)).cloned().collect()
+}
+
+fn given_up_settings<'a>(settings: &'a LinuxSettings, pf: &BridgePf<'a>) -> impl Iterator<Item = &'a String> {
+    let recorded = pf.recorded().filter(|recorded| recorded.kind == BridgeKind::Linux);
+    let recorded = recorded.into_iter().flat_map(|recorded| &recorded.port_settings);
+    recorded.filter(move |name| !settings.port.contains_key(*name))
+}
+
+/// Returns whether the default of a setting is not known: the cost depends on the speed, which the card reports while
+/// it has a carrier. A cost that is set does not follow the speed anymore.
+fn is_default_unknown(name: &str, link: &LinkFacts) -> bool {
+    name == "cost" && !link.has_carrier
 }
 
 /// Returns whether a port state cannot be set, since the kernel keeps ports without a carrier disabled.
 fn is_down_state(name: &str, value: &str, link: &LinkFacts) -> bool {
-    name == "state" && value != "disabled" && link.speed.is_none()
+    name == "state" && value != "disabled" && !link.has_carrier
 }

@@ -154,6 +154,7 @@ fn linux_bridge(alias: bool, ports: &[&str]) -> LinuxBridgeFacts {
         vlan_protocol: Some(vfleet_api::bridge::BridgeVlanProtocol::Ieee8021Q),
         mtu: 1500,
         admin_up: true,
+        accepts_ra: false,
         ports: ports
             .iter()
             .map(|name| LinuxPortFacts { name: (*name).to_owned(), settings: BTreeMap::new() })
@@ -463,6 +464,90 @@ fn port_settings_that_the_policy_gave_up_get_the_default_of_the_kernel() {
         bridge_steps(&plan(&linux_spec("", ""), &facts)),
         ["configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: learning on"]
     );
+}
+
+#[test]
+fn a_port_that_only_the_datapath_of_open_vswitch_has_is_named_with_the_command_that_removes_it() {
+    let mut facts = switch(None);
+    set_master(&mut facts, "ovs-system", "openvswitch");
+    let left = plan(&linux_spec("", ""), &facts);
+    assert_eq!((bridge_steps(&left), reasons(&left)), (vec![], vec!["UplinkOfOtherBridge"]));
+    let text = left.problems[0].to_string();
+    assert!(text.contains("`ovs-dpctl del-if ovs-system ens1f0`"), "{text}");
+    facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
+    let text = plan(&linux_spec("", ""), &facts).problems[0].to_string();
+    assert!(text.contains("member of ovs-system") && !text.contains("ovs-dpctl"), "{text}");
+}
+
+/// The row of our Open vSwitch bridge is in error then, and its removal does not free the PF.
+#[test]
+fn a_pf_in_a_linux_bridge_of_others_is_left_there_whatever_row_open_vswitch_has() {
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    set_master(&mut facts, "br0", "bridge");
+    let left = plan(&linux_spec("", ""), &facts);
+    assert_eq!(reasons(&left), ["UplinkOfOtherBridge"]);
+    assert_eq!(bridge_steps(&left), ["remove Open vSwitch bridge br-0000_3b_00.0"]);
+}
+
+/// The kernel refuses it at every attempt.
+#[test]
+fn mac_authentication_bypass_on_a_port_that_is_not_locked_is_invalid() {
+    let plan = plan(&linux_spec("", "mab: 'on'"), &switch(None));
+    assert_eq!((bridge_steps(&plan), reasons(&plan)), (vec![], vec!["InvalidSpec"]));
+    assert!(plan.problems[0].to_string().contains("set locked to on"), "{}", plan.problems[0]);
+}
+
+fn set_carrier(facts: &mut HostFacts, has_carrier: bool, speed: Option<u32>) {
+    let link = facts.pfs[0].link.as_mut().unwrap();
+    (link.has_carrier, link.speed) = (has_carrier, speed);
+}
+
+#[test]
+fn the_state_of_a_port_is_set_while_there_is_a_carrier_whatever_the_speed() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    facts.bridges.linux[0].ports[0].settings.insert("state".to_owned(), "disabled".to_owned());
+    let spec = linux_spec("", "state: learning");
+    facts.records[0].bridge.as_mut().unwrap().port_settings.insert("state".to_owned());
+    set_carrier(&mut facts, false, None);
+    assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
+    set_carrier(&mut facts, true, None);
+    assert_eq!(
+        bridge_steps(&plan(&spec, &facts)),
+        ["configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: state learning"]
+    );
+}
+
+/// A cost that is set does not follow the speed anymore.
+#[test]
+fn a_cost_that_the_policy_gave_up_gets_its_default_when_the_speed_is_known() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    facts.bridges.linux[0].ports[0].settings.insert("cost".to_owned(), "77".to_owned());
+    facts.records[0].bridge.as_mut().unwrap().port_settings.insert("cost".to_owned());
+    set_carrier(&mut facts, false, None);
+    let unknown = plan(&linux_spec("", ""), &facts);
+    assert_eq!(steps(&unknown), Vec::<String>::new(), "the record keeps the setting");
+    for (speed, cost) in [(Some(25_000), "1"), (None, "100")] {
+        set_carrier(&mut facts, true, speed);
+        let known = plan(&linux_spec("", ""), &facts);
+        assert_eq!(
+            bridge_steps(&known),
+            [format!("configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: cost {cost}")]
+        );
+        let written = known.steps.iter().rev().find_map(|planned| match &planned.step {
+            Step::WriteRecord { record } => Some(record.bridge.clone()),
+            _ => None,
+        });
+        assert_eq!(written, Some(Some(record(BridgeKind::Linux))), "the setting is given up");
+    }
+}
+
+#[test]
+fn a_linux_bridge_that_accepts_router_advertisements_is_configured() {
+    let mut facts = with_linux_bridge(&["ens1f0"]);
+    assert_eq!(bridge_steps(&plan(&linux_spec("", ""), &facts)), Vec::<String>::new());
+    facts.bridges.linux[0].accepts_ra = true;
+    let texts = bridge_steps(&plan(&linux_spec("", ""), &facts));
+    assert!(texts.len() == 1 && texts[0].starts_with("configure Linux bridge br-0000_3b_00.0"), "{texts:?}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub(crate) fn link(name: &str, last: u8) -> LinkFacts {
         mtu: 1500,
         max_mtu: None,
         admin_up: true,
+        has_carrier: true,
         speed: None,
         switch_port: None,
         master: None,

@@ -182,7 +182,7 @@ pub(in crate::linux::netlink) fn set_alias(index: u32, alias: &str) -> NetlinkRe
     NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
 }
 
-/// Returns the request that makes an interface a member of another one; with `None` of no one.
+/// Returns the request that makes an interface a member of another one, or takes it out of its master with `None`.
 pub(in crate::linux::netlink) fn set_master(index: u32, master: Option<u32>) -> NetlinkRequest {
     let attributes = Attributes::default().with_u32(IFLA_MASTER, master.unwrap_or(0));
     NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }

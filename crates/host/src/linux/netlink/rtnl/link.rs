@@ -13,6 +13,8 @@ use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes, text};
 
 pub(super) const HEADER: usize = 16;
 pub(super) const IFF_UP: u32 = 1;
+/// The interface is up and has a carrier: the condition under which the kernel lets a port of a bridge forward.
+const IFF_LOWER_UP: u32 = 1 << 16;
 const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
@@ -54,6 +56,7 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) mtu: u32,
     pub(in crate::linux) max_mtu: Option<u32>,
     pub(in crate::linux) is_up: bool,
+    pub(in crate::linux) has_carrier: bool,
     /// Index of the bond or bridge that the interface is a member of.
     pub(in crate::linux) master: Option<u32>,
     /// Settings, if the interface is a Linux bridge.
@@ -94,6 +97,7 @@ impl Link {
             // Drivers that report no maximum set 0.
             max_mtu: attributes.u32(IFLA_MAX_MTU).filter(|max| *max > 0),
             is_up: word(8) & IFF_UP != 0,
+            has_carrier: word(8) & IFF_LOWER_UP != 0,
             master: attributes.u32(IFLA_MASTER),
             bridge: BridgeInfo::parse(&info),
             port: PortInfo::parse(&info),
@@ -158,6 +162,7 @@ impl Link {
             mtu: 1500,
             max_mtu: None,
             is_up: true,
+            has_carrier: true,
             master: None,
             bridge: None,
             port: None,
@@ -255,6 +260,7 @@ mod tests {
             mtu: 1500,
             max_mtu: Some(9216),
             is_up: true,
+            has_carrier: false,
             vf_macs: vf_macs.into(),
         };
         assert_eq!(link, expected);
