@@ -26,6 +26,8 @@ pub(super) fn address_use(address: &InterfaceAddress, node_addresses: &[IpAddr])
 pub(super) struct Network {
     links: BTreeMap<u32, Link>,
     uses: BTreeMap<u32, HostUse>,
+    /// Uses of interfaces that may be below used ones.
+    possible_uses: BTreeMap<u32, HostUse>,
     is_complete: bool,
 }
 
@@ -62,14 +64,21 @@ impl Network {
     }
 
     fn new(links: BTreeMap<u32, Link>, used: &UsedInterfaces, ovs: Option<&OvsDatabase>) -> Self {
-        let mut by_index = BTreeMap::new();
-        // The most important use comes last, because later uses replace earlier ones.
-        for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute] {
-            let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
-            let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect(), ovs);
-            by_index.extend(lower.into_iter().map(|index| (index, host_use)));
-        }
-        Self { links, uses: by_index, is_complete: used.is_complete }
+        let find_uses = |membership| {
+            let mut by_index = BTreeMap::new();
+            // The most important use comes last, because later uses replace earlier ones.
+            for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute]
+            {
+                let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
+                let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect(), membership);
+                by_index.extend(lower.into_iter().map(|index| (index, host_use)));
+            }
+            by_index
+        };
+        let uses = find_uses(Membership { ovs, otherwise: false });
+        let mut possible_uses = find_uses(Membership { ovs, otherwise: true });
+        possible_uses.retain(|index, _| !uses.contains_key(index));
+        Self { links, uses, possible_uses, is_complete: used.is_complete }
     }
 
     /// Returns whether all uses are known. If not, an interface without a use may be in use.
@@ -90,6 +99,11 @@ impl Network {
     /// Returns the use of an interface by the node.
     pub(super) fn host_use(&self, index: u32) -> Option<HostUse> {
         self.uses.get(&index).copied()
+    }
+
+    /// Returns the use of an interface that may be a member of a used bridge of Open vSwitch.
+    pub(super) fn possible_use(&self, index: u32) -> Option<HostUse> {
+        self.possible_uses.get(&index).copied()
     }
 }
 
@@ -147,33 +161,42 @@ fn next_hop_interfaces(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
     Some(members.into_iter().chain([hop]).filter_map(|hop| hop.interface).collect())
 }
 
+/// Source of the members of Open vSwitch bridges.
+#[derive(Clone, Copy, Debug)]
+struct Membership<'a> {
+    /// Content of the database; `None` if it is not known now.
+    ovs: Option<&'a OvsDatabase>,
+    /// Answer for an interface if the database is not known, or does not have the bridge.
+    otherwise: bool,
+}
+
 /// Returns these interfaces and all interfaces below them (members of bonds and bridges, parents of VLANs).
 fn with_lower_links(
     links: &BTreeMap<u32, Link>,
     indexes: BTreeSet<u32>,
-    ovs: Option<&OvsDatabase>,
+    membership: Membership<'_>,
 ) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut to_visit: Vec<u32> = indexes.into_iter().collect();
     while let Some(index) = to_visit.pop() {
         if found.insert(index) {
-            to_visit.extend(direct_lower_links(links, index, ovs));
+            to_visit.extend(direct_lower_links(links, index, membership));
         }
     }
     found
 }
 
-fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, ovs: Option<&OvsDatabase>) -> Vec<u32> {
+fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, membership: Membership<'_>) -> Vec<u32> {
+    let Membership { ovs, otherwise } = membership;
     let Some(upper) = links.get(&index) else { return Vec::new() };
     let is_open_vswitch = |link: &Link| link.kind_name.as_deref() == Some(OPEN_VSWITCH);
     // Only Open vSwitch knows which interfaces are in the bridge of its internal port, or in bridges connected to it.
     let connected =
         ovs.filter(|_| is_open_vswitch(upper)).and_then(|ovs| connected_interfaces(ovs, &upper.name));
     let is_connected =
-        |link: &Link| connected.as_ref().is_none_or(|names| names.contains(link.name.as_str()));
+        |link: &Link| connected.as_ref().map_or(otherwise, |names| names.contains(link.name.as_str()));
     let is_member = |link: &Link| match link.master.and_then(|master| links.get(&master)) {
-        // An address belongs to the internal port of a bridge. If the members of that bridge are not known, all cards of
-        // Open vSwitch count.
+        // An address belongs to the internal port of a bridge.
         Some(master) => {
             master.index == index || (is_open_vswitch(master) && is_open_vswitch(upper) && is_connected(link))
         }
@@ -193,10 +216,13 @@ mod tests {
         (index, Link { kind_name: kind_name.map(str::to_owned), master, lower, ..Link::plain(index) })
     }
 
-    fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
+    fn network(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Network {
         let used = UsedInterfaces { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
-        let network = Network::new(links.into_iter().collect(), &used, None);
-        network.uses.into_keys().collect()
+        Network::new(links.into_iter().collect(), &used, None)
+    }
+
+    fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
+        network(links, routed).uses.into_keys().collect()
     }
 
     #[test]
@@ -221,7 +247,10 @@ mod tests {
             link(4, Some("openvswitch"), None, None),
             link(5, None, None, None),
         ];
-        assert_eq!(used(links, 4), [2, 4]);
+        let network = network(links, 4);
+        let route = Some(HostUse::DefaultRoute);
+        assert_eq!([2, 3, 4, 5].map(|index| network.host_use(index)), [None, None, route, None]);
+        assert_eq!([2, 3, 4, 5].map(|index| network.possible_use(index)), [route, None, None, None]);
     }
 
     #[test]
