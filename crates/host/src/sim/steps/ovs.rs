@@ -35,6 +35,11 @@ pub(super) fn set(
     }
     wait_for_switch(kernel, &attempt)?;
     let bridge = kernel.ovs.bridge(&change.name);
+    if let Some(failed) = bridge.filter(|bridge| bridge.lacks_datapath) {
+        let type_ = &failed.datapath_type;
+        let datapath_type = if type_.is_empty() { "system".to_owned() } else { type_.clone() };
+        return Err(HostError::OvsBridgeFailed { attempt, bridge: change.name.clone(), datapath_type });
+    }
     let uplink = bridge.and_then(|bridge| find_uplink(bridge, &change.uplink.name));
     match uplink.and_then(|(_, interface)| interface.error.clone()) {
         Some(message) => {
