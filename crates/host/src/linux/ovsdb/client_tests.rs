@@ -270,6 +270,18 @@ fn waiting_for_a_change_ends_also_while_other_messages_arrive() {
 }
 
 #[test]
+fn bytes_that_are_available_are_not_received_after_the_deadline() {
+    let tree = Tree::new();
+    let server = serve(&tree, ENDLESS[0].1.as_bytes().to_vec());
+    let mut client = tree.connect().unwrap();
+    let available = poll(&mut [PollFd::new(client.as_fd(), PollFlags::POLLIN)], PollTimeout::MAX).unwrap();
+    assert_eq!(available, 1);
+    assert_eq!(client.next_update(Instant::now(), "watch").unwrap(), None);
+    assert_eq!(client.received_update(Instant::now() + LIMIT, "watch").unwrap(), Some(json!([null, {}])));
+    drop(server.join());
+}
+
+#[test]
 fn changes_that_nobody_takes_are_limited() {
     let update = format!(r#"{{"method":"update","params":["{}",{{}}],"id":null}}"#, "x".repeat(1 << 20));
     let mut sent = update.repeat((MAX_RECEIVED >> 20) + 1);
