@@ -126,6 +126,11 @@ pub enum HostError {
     )]
     OvsInterfaceFailed { attempt: String, interface: String, message: String },
     #[error(
+        "cannot {attempt}: ovs-vswitchd did not create bridge {bridge} with datapath type {datapath_type}: use a type that \
+         this Open vSwitch supports, check its log, and for type system that the kernel module openvswitch is loaded"
+    )]
+    OvsBridgeFailed { attempt: String, bridge: String, datapath_type: String },
+    #[error(
         "cannot {attempt}: bridge {bridge} was changed by another program in the meantime, the change is planned again"
     )]
     BridgeChanged { attempt: String, bridge: String },
@@ -202,6 +207,7 @@ impl HostError {
             Self::OvsRefused { .. } => "OvsRefused",
             Self::OvsNotApplied { .. } => "OvsNotFollowing",
             Self::OvsInterfaceFailed { .. } => "UplinkFailed",
+            Self::OvsBridgeFailed { .. } => "DatapathFailed",
             Self::BridgeChanged { .. } => "BridgeChanged",
             Self::PathNotAllowed { .. } => "PathNotAllowed",
             Self::InvalidOvsdbSocket { .. } => "OvsSocketInvalid",

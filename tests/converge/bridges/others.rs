@@ -79,7 +79,8 @@ pub(super) fn others(kernel: &Kernel) -> Others {
             .filter(is_foreign_ovs)
             .map(|bridge| {
                 let ports = bridge.ports.iter().filter(|port| !port.name.starts_with(POD_INTERFACE));
-                OvsBridgeFacts { ports: ports.cloned().map(without_errors).collect(), ..bridge.clone() }
+                let ports = ports.cloned().map(without_errors).collect();
+                OvsBridgeFacts { ports, lacks_datapath: false, ..bridge.clone() }
             })
             .collect(),
         ovs_ports: ovs_ports.filter(|(_, ports): &(_, Vec<_>)| !ports.is_empty()).collect(),

@@ -213,6 +213,7 @@ impl CardReader<'_> {
             switch_port: link.switch_port.clone(),
             master: self.read_master(link)?,
             host_use: self.network.host_use(link.index),
+            possible_use: self.network.possible_use(link.index),
         }))
     }
 }

@@ -14,9 +14,10 @@ use super::netlink::attribute::{Attributes, ReceivedAttributes};
 use super::netlink::message::{self, NetlinkMessage, Reply};
 use super::netlink::rtnl::{self, InterfaceAddress, NextHop, Route};
 use super::netlink::{devlink, ethtool, generic, rdma};
+use super::ovs::follow::configurations;
 use super::ovs::rows;
 use super::ovs::watch::columns::is_relevant;
-use super::ovsdb::{Message, MessageBuffer};
+use super::ovsdb::{Message, MessageBuffer, Operation, check_results};
 use super::platform::{aws, http, openstack};
 use super::records::Damage;
 use super::uevent::Uevent;
@@ -278,9 +279,17 @@ pub fn ovsdb_messages(bytes: &[u8], piece: usize) -> (Vec<serde_json::Value>, Op
 /// of an answer; `None` if the message is refused.
 pub fn ovsdb_message(message: serde_json::Value) -> Option<OvsDatabase> {
     match Message::parse(message)? {
-        Message::Answer { result, .. } => rows::parse(result.as_array()?).ok().map(|rows| rows.database),
+        Message::Answer { result, .. } => {
+            let operations =
+                [Operation::assert_absent("Bridge", "br0"), Operation::select("Bridge", &["name"])];
+            if let Ok(results) = check_results(&operations, result.clone()) {
+                assert_eq!(results.len(), operations.len(), "a result for each operation");
+            }
+            rows::parse(result.as_array()?).ok().map(|rows| rows.database)
+        }
         Message::Update(update) => {
             let _ = is_relevant(&update, Some(1));
+            configurations(update.get(1)?).for_each(drop);
             None
         }
         Message::Echo { .. } | Message::Other => None,

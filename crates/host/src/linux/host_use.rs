@@ -102,6 +102,7 @@ mod tests {
         let remembered = RememberedUse {
             pf,
             host_use: HostUse::DefaultRoute,
+            is_possible: false,
             last_boot_id: "boot".to_owned(),
             absence: None,
         };

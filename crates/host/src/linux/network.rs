@@ -28,6 +28,8 @@ pub(super) fn address_use(address: &InterfaceAddress, node_addresses: &[IpAddr])
 pub(super) struct Network {
     links: BTreeMap<u32, Link>,
     uses: BTreeMap<u32, HostUse>,
+    /// Uses of interfaces that may be below used ones.
+    possible_uses: BTreeMap<u32, HostUse>,
     is_complete: bool,
 }
 
@@ -64,14 +66,21 @@ impl Network {
     }
 
     fn new(links: BTreeMap<u32, Link>, used: &UsedInterfaces, ovs: Option<&OvsDatabase>) -> Self {
-        let mut by_index = BTreeMap::new();
-        // The most important use comes last, because later uses replace earlier ones.
-        for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute] {
-            let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
-            let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect(), ovs);
-            by_index.extend(lower.into_iter().map(|index| (index, host_use)));
-        }
-        Self { links, uses: by_index, is_complete: used.is_complete }
+        let find_uses = |membership| {
+            let mut by_index = BTreeMap::new();
+            // The most important use comes last, because later uses replace earlier ones.
+            for host_use in [HostUse::Address, HostUse::Storage, HostUse::NodeAddress, HostUse::DefaultRoute]
+            {
+                let of_kind = used.interfaces.iter().filter(|(_, found)| *found == host_use);
+                let lower = with_lower_links(&links, of_kind.map(|(index, _)| *index).collect(), membership);
+                by_index.extend(lower.into_iter().map(|index| (index, host_use)));
+            }
+            by_index
+        };
+        let uses = find_uses(Membership { ovs, otherwise: false });
+        let mut possible_uses = find_uses(Membership { ovs, otherwise: true });
+        possible_uses.retain(|index, _| !uses.contains_key(index));
+        Self { links, uses, possible_uses, is_complete: used.is_complete }
     }
 
     /// Returns whether all uses are known. If not, an interface without a use may be in use.
@@ -92,6 +101,11 @@ impl Network {
     /// Returns the use of an interface by the node.
     pub(super) fn host_use(&self, index: u32) -> Option<HostUse> {
         self.uses.get(&index).copied()
+    }
+
+    /// Returns the use of an interface that may be a member of a used bridge of Open vSwitch.
+    pub(super) fn possible_use(&self, index: u32) -> Option<HostUse> {
+        self.possible_uses.get(&index).copied()
     }
 }
 
@@ -149,37 +163,65 @@ fn next_hop_interfaces(id: u32, hops: &[NextHop]) -> Option<Vec<u32>> {
     Some(members.into_iter().chain([hop]).filter_map(|hop| hop.interface).collect())
 }
 
+/// Source of the members of Open vSwitch bridges.
+#[derive(Clone, Copy, Debug)]
+struct Membership<'a> {
+    /// Content of the database; `None` if it is not known now.
+    ovs: Option<&'a OvsDatabase>,
+    /// Answer for an interface if the database is not known, or does not have the bridge.
+    otherwise: bool,
+}
+
+impl Membership<'_> {
+    /// Returns the members of the Open vSwitch bridge of this interface, and of bridges connected to it, which only
+    /// Open vSwitch knows.
+    fn members<'l>(
+        &self,
+        links: &'l BTreeMap<u32, Link>,
+        interface: &Link,
+    ) -> impl Iterator<Item = u32> + use<'l> {
+        let connected = self.ovs.and_then(|ovs| connected_interfaces(ovs, &interface.name));
+        let connected = connected.map(|names| names.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
+        let otherwise = self.otherwise;
+        let is_member = move |link: &&Link| {
+            let master = link.master.and_then(|master| links.get(&master));
+            master.is_some_and(is_open_vswitch)
+                && connected.as_ref().map_or(otherwise, |names| names.contains(&link.name))
+        };
+        links.values().filter(is_member).map(|link| link.index)
+    }
+}
+
 /// Returns these interfaces and all interfaces below them (members of bonds and bridges, parents of VLANs), also below
 /// bridges that veth pairs connect.
 fn with_lower_links(
     links: &BTreeMap<u32, Link>,
     indexes: BTreeSet<u32>,
-    ovs: Option<&OvsDatabase>,
+    membership: Membership<'_>,
 ) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut to_visit: Vec<u32> = indexes.into_iter().collect();
     while let Some(index) = to_visit.pop() {
         if found.insert(index) {
-            to_visit.extend(direct_lower_links(links, index, ovs));
+            to_visit.extend(direct_lower_links(links, index, membership));
         }
     }
     found
 }
 
-fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, ovs: Option<&OvsDatabase>) -> Vec<u32> {
+fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, membership: Membership<'_>) -> Vec<u32> {
     let Some(upper) = links.get(&index) else { return Vec::new() };
     let mut lower: Vec<u32> = upper.lower.into_iter().collect();
+    lower.extend(links.values().filter(|link| link.master == Some(index)).map(|link| link.index));
     if is_open_vswitch(upper) {
-        lower.extend(ovs_members(links, upper, ovs));
-    } else {
-        lower.extend(links.values().filter(|link| link.master == Some(index)).map(|link| link.index));
+        lower.extend(membership.members(links, upper));
     }
     // What is sent to one end of a veth pair arrives in the bridge of the other end.
     let peer = upper.lower.filter(|_| upper.kind_name.as_deref() == Some(VETH));
     let peer = peer.and_then(|peer| links.get(&peer));
     if let Some((peer, bridge)) = peer.and_then(|peer| Some((peer, links.get(&peer.master?)?))) {
         if is_open_vswitch(bridge) {
-            lower.extend(ovs_members(links, peer, ovs));
+            lower.extend(membership.members(links, peer));
         } else {
             lower.push(bridge.index);
         }
@@ -189,23 +231,6 @@ fn direct_lower_links(links: &BTreeMap<u32, Link>, index: u32, ovs: Option<&OvsD
 
 fn is_open_vswitch(link: &Link) -> bool {
     link.kind_name.as_deref() == Some(OPEN_VSWITCH)
-}
-
-/// Returns the members of the Open vSwitch bridge of this interface, and of bridges connected to it, which only Open
-/// vSwitch knows. If it does not, all members of Open vSwitch count.
-fn ovs_members<'a>(
-    links: &'a BTreeMap<u32, Link>,
-    interface: &Link,
-    ovs: Option<&OvsDatabase>,
-) -> impl Iterator<Item = u32> + use<'a> {
-    let connected = ovs.and_then(|ovs| connected_interfaces(ovs, &interface.name));
-    let connected = connected.map(|names| names.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
-    let is_member = move |link: &&Link| {
-        let master = link.master.and_then(|master| links.get(&master));
-        master.is_some_and(is_open_vswitch)
-            && connected.as_ref().is_none_or(|names| names.contains(&link.name))
-    };
-    links.values().filter(is_member).map(|link| link.index)
 }
 
 #[cfg(test)]
@@ -219,18 +244,26 @@ mod tests {
         (index, Link { kind_name: kind_name.map(str::to_owned), master, lower, ..Link::plain(index) })
     }
 
-    fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
-        used_with_ovs(links, routed, None)
-    }
-
-    fn used_with_ovs(
+    fn network(
         links: impl IntoIterator<Item = (u32, Link)>,
         routed: u32,
         ovs: Option<&OvsDatabase>,
-    ) -> Vec<u32> {
+    ) -> Network {
         let used = UsedInterfaces { interfaces: vec![(routed, HostUse::DefaultRoute)], is_complete: true };
-        let network = Network::new(links.into_iter().collect(), &used, ovs);
-        network.uses.into_keys().collect()
+        Network::new(links.into_iter().collect(), &used, ovs)
+    }
+
+    fn used(links: impl IntoIterator<Item = (u32, Link)>, routed: u32) -> Vec<u32> {
+        network(links, routed, None).uses.into_keys().collect()
+    }
+
+    fn used_or_possible(
+        links: impl IntoIterator<Item = (u32, Link)>,
+        routed: u32,
+        ovs: &OvsDatabase,
+    ) -> [Vec<u32>; 2] {
+        let network = network(links, routed, Some(ovs));
+        [network.uses, network.possible_uses].map(|uses| uses.into_keys().collect())
     }
 
     #[test]
@@ -255,7 +288,10 @@ mod tests {
             link(4, Some("openvswitch"), None, None),
             link(5, None, None, None),
         ];
-        assert_eq!(used(links, 4), [2, 4]);
+        let network = network(links, 4, None);
+        let route = Some(HostUse::DefaultRoute);
+        assert_eq!([2, 3, 4, 5].map(|index| network.host_use(index)), [None, None, route, None]);
+        assert_eq!([2, 3, 4, 5].map(|index| network.possible_use(index)), [route, None, None, None]);
     }
 
     /// Returns a database with bridges that have these interfaces.
@@ -285,11 +321,11 @@ mod tests {
             link(6, Some("veth"), Some(3), Some(5)),
             link(7, None, Some(3), None),
         ];
-        let used = |bridges: &[&[u32]]| used_with_ovs(links.clone(), 4, Some(&database(bridges)));
-        assert_eq!(used(&[&[4, 5], &[6, 2], &[7]]), [2, 4, 5, 6]);
-        assert_eq!(used(&[&[4, 5], &[6], &[2], &[7]]), [4, 5, 6]);
+        let used = |bridges: &[&[u32]]| used_or_possible(links.clone(), 4, &database(bridges));
+        assert_eq!(used(&[&[4, 5], &[6, 2], &[7]]), [vec![2, 4, 5, 6], vec![]]);
+        assert_eq!(used(&[&[4, 5], &[6], &[2], &[7]]), [vec![4, 5, 6], vec![]]);
         let unknown = "a bridge that is not in the database may have any port";
-        assert_eq!(used(&[&[4, 5], &[2]]), [2, 4, 5, 6, 7], "{unknown}");
+        assert_eq!(used(&[&[4, 5], &[2]]), [vec![4, 5, 6], vec![2, 7]], "{unknown}");
     }
 
     #[test]

@@ -47,7 +47,10 @@ fn mentions_ovs(facts: &HostFacts) -> bool {
 
 fn read_database(root: &HostRoot) -> OvsFacts {
     let error = match try_read(root) {
-        Ok(facts) => return facts,
+        Ok(facts) => {
+            root.cache().ovs.set_answered();
+            return facts;
+        }
         Err(error) => error,
     };
     match &error {
@@ -67,20 +70,23 @@ fn read_database(root: &HostRoot) -> OvsFacts {
 
 fn try_read(root: &HostRoot) -> Result<OvsFacts, HostError> {
     let mut client = OvsdbClient::connect(root, ATTEMPT)?;
+    let cache = &root.cache().ovs;
     let mut rows = rows::read(&mut client, ATTEMPT)?;
-    let configuration = rows.root.as_ref().map(|row| row.configuration).unwrap_or_default();
-    if configuration.is_behind() && root.cache().ovs.unapplied() != Some(configuration.next) {
+    let configuration = rows.configuration();
+    if configuration.is_behind() && cache.unapplied() != Some(configuration.next) {
         // Usually ovs-vswitchd is just applying the change, and its errors are not in the database yet.
         follow::wait(&mut client, root, configuration.next, ATTEMPT)?;
-        rows = rows::read(&mut client, ATTEMPT)?;
+        let earlier = std::mem::replace(&mut rows, rows::read(&mut client, ATTEMPT)?);
+        rows.confirm(&earlier);
     }
-    let configuration = rows.root.map(|row| row.configuration).unwrap_or_default();
+    let configuration = rows.configuration();
     let mut database = rows.database;
     // A change that somebody made during the wait is not a change that ovs-vswitchd ignores.
-    database.is_behind =
-        root.cache().ovs.unapplied().is_some_and(|number| !configuration.has_reached(number));
-    if !database.is_behind {
-        root.cache().ovs.set_unapplied(None);
+    database.is_behind = cache.unapplied().is_some_and(|number| configuration.lacks(number));
+    if database.is_behind {
+        database.bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath = false);
+    } else {
+        cache.set_unapplied(None);
     }
     Ok(OvsFacts::Database(database))
 }

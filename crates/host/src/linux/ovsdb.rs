@@ -8,7 +8,7 @@ mod operation;
 mod socket;
 pub(super) mod value;
 
-pub(super) use client::{Message, OvsdbClient};
+pub(super) use client::{Message, OvsdbClient, check_results};
 pub(super) use framing::MessageBuffer;
 pub(super) use operation::Operation;
 pub(super) use socket::{OvsdbSocket, resolve};

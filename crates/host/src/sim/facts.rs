@@ -179,5 +179,6 @@ fn link_facts(kernel: &Kernel, link: &SimLink) -> LinkFacts {
         switch_port: None,
         master: kernel.master_of(&link.name),
         host_use: link.host_use,
+        possible_use: None,
     }
 }

@@ -15,6 +15,8 @@ use crate::HostError;
 
 /// Socket of the database.
 pub const OVS_SOCKET: &str = "/var/run/openvswitch/db.sock";
+/// Types of datapaths without DPDK.
+const DATAPATH_TYPES: [&str; 2] = ["netdev", "system"];
 /// Key of `other_config` for hardware offload.
 const OFFLOAD: &str = "hw-offload";
 
@@ -32,6 +34,8 @@ pub struct SimOvs {
     pub has_switch: bool,
     /// Error with which the server refuses all transactions.
     pub refusal: Option<String>,
+    /// Types of datapaths that ovs-vswitchd can create. Without the kernel module, `system` is not one of them.
+    pub datapath_types: BTreeSet<String>,
     /// Types of interfaces that ovs-vswitchd supports.
     pub interface_types: BTreeSet<String>,
     /// Column other_config of the table Open_vSwitch.
@@ -63,6 +67,7 @@ impl SimOvs {
             is_unanswering: false,
             has_switch: false,
             refusal: None,
+            datapath_types: DATAPATH_TYPES.map(str::to_owned).into(),
             interface_types: machine.interface_types.clone(),
             other_config: offload.into_iter().collect(),
             next_cfg: 0,
@@ -89,7 +94,7 @@ impl SimOvs {
         self.has_server = self.is_installed && is_running;
         self.has_switch = self.has_server;
         self.is_unanswering = false;
-        self.cur_cfg = 0;
+        self.forget_results();
         self.has_datapath = false;
         self.kernel_ports.clear();
         self.internal_links.clear();
@@ -116,6 +121,19 @@ impl SimOvs {
         }
     }
 
+    /// Forgets the columns that ovsdb-server does not store on disk.
+    fn forget_results(&mut self) {
+        self.bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath = true);
+    }
+
+    /// Returns the content of the database as facts.
+    fn database(&self) -> OvsDatabase {
+        let is_behind = self.cur_cfg < self.next_cfg;
+        let mut bridges = self.bridges.clone();
+        bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath &= !is_behind);
+        OvsDatabase { has_offload: self.has_offload(), is_behind, bridges }
+    }
+
     /// Returns whether hardware offload is requested.
     pub fn has_offload(&self) -> bool {
         self.other_config.get(OFFLOAD).is_some_and(|value| value == "true")
@@ -140,11 +158,7 @@ impl SimOvs {
 
     fn facts(&self) -> OvsFacts {
         match self.check_server("read the database of Open vSwitch") {
-            Ok(()) => OvsFacts::Database(OvsDatabase {
-                has_offload: self.has_offload(),
-                is_behind: self.cur_cfg < self.next_cfg,
-                bridges: self.bridges.clone(),
-            }),
+            Ok(()) => OvsFacts::Database(self.database()),
             Err(HostError::OvsNotRunning { socket, .. }) => OvsFacts::NotRunning { socket },
             Err(error) => OvsFacts::Unreadable { error: error.to_string(), reason: error.reason() },
         }

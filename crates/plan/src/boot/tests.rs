@@ -35,6 +35,7 @@ fn machine() -> HostFacts {
         switch_port: None,
         master: None,
         host_use: None,
+        possible_use: None,
     };
     let pf = PfFacts {
         address: address(),

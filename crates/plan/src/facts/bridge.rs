@@ -88,6 +88,9 @@ pub struct OvsBridgeFacts {
     pub external_ids: BTreeMap<String, String>,
     /// Column other_config.
     pub other_config: BTreeMap<String, String>,
+    /// ovs-vswitchd did not create the bridge, although it applied the latest change: it has no such datapath, or it was
+    /// not started since the last start of ovsdb-server.
+    pub lacks_datapath: bool,
     /// Ports, by name.
     pub ports: Vec<OvsPortFacts>,
 }

@@ -11,7 +11,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use vfleet_api::PciAddress;
 
-use super::{HostFacts, HostUse, LinkFacts};
+use super::{HostFacts, HostUse, LinkFacts, OvsFacts};
 use crate::drain::Moment;
 use crate::prelude::*;
 
@@ -46,6 +46,9 @@ pub struct RememberedUse {
     pub pf: PciAddress,
     /// Last observed use.
     pub host_use: HostUse,
+    /// The use was never observed, only possible ([`LinkFacts::possible_use`]).
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub is_possible: bool,
     /// Boot ID at the last observation.
     #[serde(rename = "seenIn")]
     pub last_boot_id: String,
@@ -97,17 +100,22 @@ pub struct ProtectingUse {
     pub host_use: HostUse,
     /// Start of the absence and approximate end of the protection; `None` if the use is observed now.
     pub absent: Option<Box<(Moment, Moment)>>,
+    /// The use is assumed, since the members of a used bridge of Open vSwitch are not known.
+    pub is_possible: bool,
 }
 
 impl From<HostUse> for ProtectingUse {
     fn from(host_use: HostUse) -> Self {
-        Self { host_use, absent: None }
+        Self { host_use, absent: None, is_possible: false }
     }
 }
 
 impl fmt::Display for ProtectingUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.host_use.as_str())?;
+        if self.is_possible {
+            return f.write_str(" (assumed, since the ports of its Open vSwitch bridge are not known)");
+        }
         let Some((since, until)) = self.absent.as_deref() else { return Ok(()) };
         // Messages have whole seconds.
         let text = |moment: Moment| Moment(moment.0 - moment.0.rem_euclid(1_000_000)).text();
@@ -120,17 +128,19 @@ impl UseHistory {
     /// counts as absent. A use ends when it was absent for `hold`, from the first read without it to this one, or
     /// immediately when its VF is removed.
     pub fn update(&mut self, facts: &HostFacts, is_complete: bool, now: &ClockReading, hold: Duration) {
-        let used = observed_uses(facts);
+        let (used, possible) = (observed_uses(facts), possible_uses(facts));
+        let has_members = matches!(&facts.bridges.ovs, OvsFacts::Database(ovs) if !ovs.is_behind);
         self.functions.retain(|address, remembered| {
             if used.contains_key(address) {
                 return true;
             }
             // The use may be present: time without observation does not count as absence, and the count starts again.
-            if !is_complete || facts.unreadable(remembered.pf).is_some() {
+            if !is_complete || possible.contains_key(address) || facts.unreadable(remembered.pf).is_some() {
                 remembered.absence = None;
                 return true;
             }
-            if is_removed_vf(*address, remembered.pf, facts) {
+            // An assumption ends when it proves wrong.
+            if is_removed_vf(*address, remembered.pf, facts) || remembered.is_possible && has_members {
                 return false;
             }
             let duration = remembered.absence.as_ref().and_then(|absence| absence.duration(now));
@@ -139,20 +149,31 @@ impl UseHistory {
             }
             duration.unwrap_or_default() < hold
         });
-        for (address, (pf, host_use)) in used {
+        let remembered = |(pf, host_use), is_possible| {
             let last_boot_id = now.boot_id.clone();
-            self.functions.insert(address, RememberedUse { pf, host_use, last_boot_id, absence: None });
+            RememberedUse { pf, host_use, is_possible, last_boot_id, absence: None }
+        };
+        for (address, possible) in possible {
+            // An observation is worth more than an assumption.
+            if self.functions.get(&address).is_none_or(|remembered| remembered.is_possible) {
+                self.functions.insert(address, remembered(possible, true));
+            }
+        }
+        for (address, used) in used {
+            self.functions.insert(address, remembered(used, false));
         }
     }
 
     /// Adds the uses that are not observed now and still protect functions to `facts`.
     pub fn add_lingering_uses(&self, facts: &mut HostFacts, now: &ClockReading, hold: Duration) {
-        let used = observed_uses(facts);
-        let absent = self.functions.iter().filter(|(address, _)| !used.contains_key(*address));
+        let (used, possible) = (observed_uses(facts), possible_uses(facts));
+        let is_absent = |address: &PciAddress| !used.contains_key(address) && !possible.contains_key(address);
+        let absent: Vec<_> = self.functions.iter().filter(|(address, _)| is_absent(address)).collect();
         facts.lingering_uses =
-            absent.clone().map(|(address, use_)| (*address, use_.lingering(now, hold))).collect();
-        let ends =
-            absent.filter_map(|(_, use_)| Some(hold.saturating_sub(use_.absence.as_ref()?.duration(now)?)));
+            absent.iter().map(|(address, use_)| (**address, use_.lingering(now, hold))).collect();
+        let ends = absent
+            .iter()
+            .filter_map(|(_, use_)| Some(hold.saturating_sub(use_.absence.as_ref()?.duration(now)?)));
         facts.protection_ends_in = ends.min();
     }
 }
@@ -172,18 +193,26 @@ impl RememberedUse {
     }
 }
 
-/// Returns the functions that are in use now, each with its PF.
-fn observed_uses(facts: &HostFacts) -> BTreeMap<PciAddress, (PciAddress, HostUse)> {
-    let mut used = BTreeMap::new();
-    for pf in &facts.pfs {
+/// Uses of functions, each with the PF of the function.
+type Uses = BTreeMap<PciAddress, (PciAddress, HostUse)>;
+
+/// Returns the functions that are in use now.
+fn observed_uses(facts: &HostFacts) -> Uses {
+    links(facts).filter_map(|(pf, address, link)| Some((address, (pf, link.host_use?)))).collect()
+}
+
+/// Returns the functions that may be in use now.
+fn possible_uses(facts: &HostFacts) -> Uses {
+    links(facts).filter_map(|(pf, address, link)| Some((address, (pf, link.possible_use?)))).collect()
+}
+
+/// Returns the interfaces of all functions, each with the addresses of its PF and of itself.
+fn links(facts: &HostFacts) -> impl Iterator<Item = (PciAddress, PciAddress, &LinkFacts)> {
+    facts.pfs.iter().flat_map(|pf| {
         let vfs = pf.vfs.iter().map(|vf| (vf.address, vf.link.as_ref()));
-        for (address, link) in vfs.chain([(pf.address, pf.link.as_ref())]) {
-            if let Some(host_use) = link.and_then(|link| link.host_use) {
-                used.insert(address, (pf.address, host_use));
-            }
-        }
-    }
-    used
+        let functions = vfs.chain([(pf.address, pf.link.as_ref())]);
+        functions.filter_map(|(address, link)| Some((pf.address, address, link?)))
+    })
 }
 
 /// Returns whether the PF was read and no longer has the VF.
@@ -193,12 +222,17 @@ fn is_removed_vf(address: PciAddress, pf: PciAddress, facts: &HostFacts) -> bool
 }
 
 impl HostFacts {
-    /// Returns the observed or remembered use that protects the PF or VF at `address`, whose interface is `link`.
+    /// Returns the observed, possible or remembered use that protects the PF or VF at `address`, whose interface is `link`.
     pub fn in_use(&self, address: PciAddress, link: Option<&LinkFacts>) -> Option<ProtectingUse> {
         let now = link.and_then(|link| link.host_use).map(ProtectingUse::from);
-        now.or_else(|| {
+        let possible = || {
+            let host_use = link?.possible_use?;
+            Some(ProtectingUse { is_possible: true, ..ProtectingUse::from(host_use) })
+        };
+        now.or_else(possible).or_else(|| {
             let lingering = self.lingering_uses.get(&address)?;
-            Some(ProtectingUse { host_use: lingering.host_use, absent: lingering.absent.map(Box::new) })
+            let absent = lingering.absent.map(Box::new);
+            Some(ProtectingUse { absent, ..ProtectingUse::from(lingering.host_use) })
         })
     }
 

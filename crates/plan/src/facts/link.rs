@@ -34,6 +34,9 @@ pub struct LinkFacts {
     pub master: Option<Master>,
     /// Observed use by the node: of the interface, or of a bond, bridge or VLAN on top of it.
     pub host_use: Option<HostUse>,
+    /// Use that is possible while it is not known which cards a used bridge of Open vSwitch has. It protects as an
+    /// observed one does, until the members of the bridge are known.
+    pub possible_use: Option<HostUse>,
 }
 
 /// Interface that has others as ports or members: a bridge or a bond.

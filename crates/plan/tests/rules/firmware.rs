@@ -166,6 +166,7 @@ fn pf(address: &str, total_vfs: u16, kind: LinkKind) -> PfFacts {
             switch_port: None,
             master: None,
             host_use: None,
+            possible_use: None,
         }),
         vfs: Vec::new(),
     }

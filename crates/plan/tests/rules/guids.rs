@@ -425,6 +425,7 @@ fn a_pf_without_identity_gets_no_guids() {
         switch_port: None,
         master: None,
         host_use: None,
+        possible_use: None,
     });
     give(None, &[(&port, 1)], 0).unwrap();
 }

@@ -58,6 +58,8 @@ defects! {
         DefectKind::DistortsFacts(report_that_ovs_follows);
     "facts_omit_errors_of_interfaces", detected by "refuses_an_uplink_type_that_ovs_does_not_support",
         DefectKind::DistortsFacts(omit_errors);
+    "facts_say_that_bridges_are_created", detected by "reports_an_ovs_bridge_with_an_unknown_datapath_type",
+        DefectKind::DistortsFacts(report_that_bridges_are_created);
 }
 
 fn accept_ra(step: &Step, admin: &dyn Administrator) {
@@ -140,5 +142,11 @@ fn omit_errors(facts: &mut HostFacts, _: &HostFacts) {
     if let OvsFacts::Database(database) = &mut facts.bridges.ovs {
         let ports = database.bridges.iter_mut().flat_map(|bridge| &mut bridge.ports);
         ports.flat_map(|port| &mut port.interfaces).for_each(|interface| interface.error = None);
+    }
+}
+
+fn report_that_bridges_are_created(facts: &mut HostFacts, _: &HostFacts) {
+    if let OvsFacts::Database(database) = &mut facts.bridges.ovs {
+        database.bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath = false);
     }
 }

@@ -14,6 +14,7 @@ cases! {
     reports_that_ovs_is_not_running_and_then_empty: NoVfs,
     reports_that_ovs_does_not_follow: NoVfs,
     refuses_an_uplink_type_that_ovs_does_not_support: NoVfs,
+    reports_an_ovs_bridge_with_an_unknown_datapath_type: NoVfs,
     refuses_an_ovs_uplink_that_is_a_port_of_a_linux_bridge: NoVfs,
     refuses_an_ovs_uplink_that_is_a_member_of_a_bond: NoVfs,
     refuses_an_ovs_uplink_that_is_a_port_of_another_ovs_bridge: NoVfs,
@@ -95,6 +96,25 @@ fn refuses_an_uplink_type_that_ovs_does_not_support(testbed: &dyn TestBed) -> Ca
     let observed = compare_ovs_bridge(testbed)?;
     execute(testbed, &[ovs_step(testbed, &change, Some(&observed))])?;
     expect_eq("the error", &uplink_error(testbed)?, &None)?;
+    expect_master(testbed, Some("ovs-system"))
+}
+
+/// ovs-vswitchd reports no error of such a bridge.
+fn reports_an_ovs_bridge_with_an_unknown_datapath_type(testbed: &dyn TestBed) -> CaseResult {
+    testbed.admin().start_ovs()?;
+    let change = ovs_change(testbed)?;
+    let unknown = OvsBridgeChange { datapath_type: "nonsense".to_owned(), ..change.clone() };
+    for _ in 0..2 {
+        let text = expect_refusal(testbed, &ovs_step(testbed, &unknown, None), "DatapathFailed")?;
+        ensure(text.contains(BRIDGE) && text.contains("nonsense"), text)?;
+    }
+    let observed = compare_ovs_bridge(testbed)?;
+    ensure(observed.lacks_datapath, format!("{observed:?}"))?;
+    expect_eq("the error of the interface", &uplink_error(testbed)?, &None)?;
+    expect_master(testbed, None)?;
+    execute(testbed, &[Step::RemoveOvsBridge { pf: testbed.pf(), observed }])?;
+    execute(testbed, &[ovs_step(testbed, &change, None)])?;
+    ensure(!compare_ovs_bridge(testbed)?.lacks_datapath, "the bridge is not created")?;
     expect_master(testbed, Some("ovs-system"))
 }
 

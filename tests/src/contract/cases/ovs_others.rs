@@ -8,12 +8,13 @@ use crate::contract::check::bridges::{
     BRIDGE, FOREIGN, compare_ovs, compare_ovs_bridge, create_ovs_bridge, expect_master, interface_name,
     ovs_change, ovs_step, to_map,
 };
-use crate::contract::check::{ensure, expect_eq, expect_refusal, expect_some};
+use crate::contract::check::{ensure, execute, expect_eq, expect_refusal, expect_some};
 use crate::contract::testbed::{CaseResult, TestBed};
 
 cases! {
     leaves_a_foreign_ovs_bridge_alone: NoVfs,
     refuses_an_ovs_bridge_that_changed: NoVfs,
+    changes_an_ovs_bridge_to_which_a_pod_was_attached_meanwhile: NoVfs,
     reports_ovs_bridges_of_others: NoVfs,
 }
 
@@ -33,13 +34,13 @@ fn refuses_an_ovs_bridge_that_changed(testbed: &dyn TestBed) -> CaseResult {
     let (mut change, observed) = create_ovs_bridge(testbed)?;
     change.external_ids.set.insert("tenant".to_owned(), "blue".to_owned());
     let port = interface_name(testbed)?;
-    let refused = |observed: &OvsBridgeFacts| {
+    let removals = |observed: &OvsBridgeFacts| {
+        let (pf, observed) = (testbed.pf(), observed.clone());
+        let remove_port = Step::RemoveOvsPort { pf, port: port.clone(), observed: observed.clone() };
+        vec![remove_port, Step::RemoveOvsBridge { pf, observed }]
+    };
+    let refused = |steps: Vec<Step>| {
         let before = testbed.observer().ovs()?;
-        let steps = [
-            ovs_step(testbed, &change, Some(observed)),
-            Step::RemoveOvsPort { pf: testbed.pf(), port: port.clone(), observed: observed.clone() },
-            Step::RemoveOvsBridge { pf: testbed.pf(), observed: observed.clone() },
-        ];
         for step in steps {
             let text = expect_refusal(testbed, &step, "BridgeChanged")?;
             ensure(text.contains(BRIDGE), text)?;
@@ -47,12 +48,13 @@ fn refuses_an_ovs_bridge_that_changed(testbed: &dyn TestBed) -> CaseResult {
         expect_eq("Open vSwitch", &testbed.observer().ovs()?, &before)
     };
     testbed.admin().add_internal_ovs_port(BRIDGE, "contract-pod")?;
-    refused(&observed)?;
+    refused(removals(&observed))?;
     let tables = [(OvsTable::Interface, port.as_str()), (OvsTable::Port, &port), (OvsTable::Bridge, BRIDGE)];
     for (table, row) in tables.into_iter().take(if testbed.is_fast() { tables.len() } else { 1 }) {
         let observed = compare_ovs_bridge(testbed)?;
         testbed.admin().set_ovs_entry(table, row, "external_ids", "foreign", "new")?;
-        refused(&observed)?;
+        let set = ovs_step(testbed, &change, Some(&observed));
+        refused(removals(&observed).into_iter().chain([set]).collect())?;
     }
     // Created again by another program meanwhile.
     let observed = compare_ovs_bridge(testbed)?;
@@ -63,6 +65,19 @@ fn refuses_an_ovs_bridge_that_changed(testbed: &dyn TestBed) -> CaseResult {
     let remove = Step::RemoveOvsBridge { pf: testbed.pf(), observed };
     expect_refusal(testbed, &remove, "BridgeChanged")?;
     expect_eq("Open vSwitch", &compare_ovs(testbed)?, &before)
+}
+
+fn changes_an_ovs_bridge_to_which_a_pod_was_attached_meanwhile(testbed: &dyn TestBed) -> CaseResult {
+    let (mut change, observed) = create_ovs_bridge(testbed)?;
+    change.external_ids.set.insert("tenant".to_owned(), "blue".to_owned());
+    testbed.admin().add_internal_ovs_port(BRIDGE, "contract-pod")?;
+    let attached = compare_ovs_bridge(testbed)?;
+    let steps = [ovs_step(testbed, &change, Some(&observed))];
+    execute(testbed, &steps)?;
+    let changed = compare_ovs_bridge(testbed)?;
+    expect_eq("the ports", &changed.ports, &attached.ports)?;
+    let tenant = changed.external_ids.get("tenant").map(String::as_str);
+    expect_eq("the new entry", &tenant, &Some("blue"))
 }
 
 fn reports_ovs_bridges_of_others(testbed: &dyn TestBed) -> CaseResult {

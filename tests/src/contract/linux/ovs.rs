@@ -138,9 +138,11 @@ pub(super) fn read_database() -> Result<OvsDatabase, CaseError> {
         bridges.iter().map(|row| parse_bridge(row, ports, interfaces)).collect::<Result<Vec<_>, _>>()?;
     bridges.sort_by(|one, other| one.name.cmp(&other.name));
     let number = |column| Ok::<_, CaseError>(column_of(root, column)?.as_i64());
+    let is_behind = number("cur_cfg")? < number("next_cfg")?;
+    bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath &= !is_behind);
     Ok(OvsDatabase {
         has_offload: map(root, "other_config")?.get("hw-offload").is_some_and(|value| value == "true"),
-        is_behind: number("cur_cfg")? < number("next_cfg")?,
+        is_behind,
         bridges,
     })
 }
@@ -174,6 +176,7 @@ fn parse_bridge(row: &Row, ports: &[Row], interfaces: &[Row]) -> Result<OvsBridg
         fail_mode: text(row, "fail_mode")?,
         external_ids: map(row, "external_ids")?,
         other_config: map(row, "other_config")?,
+        lacks_datapath: text(row, "datapath_id")?.is_none(),
         ports,
     })
 }

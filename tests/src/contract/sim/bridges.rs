@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use vfleet_api::PciAddress;
 use vfleet_host::sim::Kernel;
-use vfleet_plan::{LinuxBridgeFacts, LinuxPortFacts, Master, OvsDatabase};
+use vfleet_plan::{LinuxBridgeFacts, LinuxPortFacts, Master, OvsBridgeFacts, OvsDatabase};
 
 use super::SimTestBed;
 use crate::contract::bridges::{BridgeObserver, LinuxBridgeAdministrator, OvsAdministrator, OvsTable};
@@ -50,10 +50,15 @@ impl BridgeObserver for SimTestBed {
         if !ovs.has_server {
             return Err(CaseError::Failed("test bed: Open vSwitch is not running".to_owned()));
         }
+        let is_behind = ovs.cur_cfg < ovs.next_cfg;
+        let to_facts = |bridge: OvsBridgeFacts| OvsBridgeFacts {
+            lacks_datapath: bridge.lacks_datapath && !is_behind,
+            ..bridge
+        };
         Ok(OvsDatabase {
             has_offload: ovs.has_offload(),
-            is_behind: ovs.cur_cfg < ovs.next_cfg,
-            bridges: ovs.bridges,
+            is_behind,
+            bridges: ovs.bridges.into_iter().map(to_facts).collect(),
         })
     }
 

@@ -9,7 +9,7 @@ use vfleet_plan::OvsFacts;
 use super::super::cache::lock;
 
 /// Time for which a server that did not answer is not asked again, so that not every read waits for it. A watch ends
-/// this time when the server answers.
+/// this time when the server answers a read.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Shared state of Open vSwitch.
@@ -53,9 +53,14 @@ impl OvsCache {
         state.wake();
     }
 
-    /// Forgets that the server did not answer. Returns whether it had been so.
-    pub(super) fn set_answered(&self) -> bool {
-        lock(&self.0).unanswered.take().is_some()
+    /// Returns whether the server did not answer the last read.
+    pub(super) fn is_unanswered(&self) -> bool {
+        lock(&self.0).unanswered.is_some()
+    }
+
+    /// Forgets that the server did not answer.
+    pub(super) fn set_answered(&self) {
+        lock(&self.0).unanswered = None;
     }
 
     /// Sets the socket of the database that watches observe; `None` for no database.

@@ -44,7 +44,7 @@ pub(in crate::linux) fn wait(
 }
 
 /// Returns the new configurations in an update of tables.
-fn configurations(update: &Value) -> impl Iterator<Item = Option<Configuration>> {
+pub(in crate::linux) fn configurations(update: &Value) -> impl Iterator<Item = Option<Configuration>> {
     let rows = update.get("Open_vSwitch").and_then(Value::as_object).into_iter().flatten();
     rows.map(|(_, row)| Configuration::parse(row.get("new")?))
 }

@@ -13,8 +13,27 @@ use crate::HostError;
 pub(in crate::linux) struct Rows {
     /// The only row of the table Open_vSwitch; `None` in a database that nobody initialized.
     pub(in crate::linux) root: Option<RootRow>,
-    /// Bridges with their ports. [`OvsDatabase::is_behind`] is always false.
+    /// Bridges with their ports. [`OvsDatabase::is_behind`] is always false, and [`OvsBridgeFacts::lacks_datapath`] does
+    /// not depend on the number of the configuration: see [`Rows::confirm`].
     pub(in crate::linux) database: OvsDatabase,
+}
+
+impl Rows {
+    /// Returns the numbers of the configuration; 0 in a database that nobody initialized.
+    pub(super) fn configuration(&self) -> Configuration {
+        self.root.as_ref().map(|row| row.configuration).unwrap_or_default()
+    }
+
+    /// Keeps only those bridges without a datapath that `earlier` has too: ovs-vswitchd has applied the configuration of
+    /// `earlier` meanwhile, and others may have added bridges.
+    pub(super) fn confirm(&mut self, earlier: &Self) {
+        let lacked = |bridge: &OvsBridgeFacts| {
+            earlier.database.bridges.iter().any(|found| found.uuid == bridge.uuid && found.lacks_datapath)
+        };
+        for bridge in &mut self.database.bridges {
+            bridge.lacks_datapath &= lacked(bridge);
+        }
+    }
 }
 
 /// Row of the table Open_vSwitch.
@@ -43,6 +62,12 @@ impl Configuration {
         !self.has_reached(self.next)
     }
 
+    /// Returns whether the configuration with this number was made and is not applied. A number that was never given out
+    /// belongs to a database that was emptied or replaced.
+    pub(super) const fn lacks(self, number: i64) -> bool {
+        number <= self.next && !self.has_reached(number)
+    }
+
     /// Parses the columns of a row.
     pub(super) fn parse(row: &Value) -> Option<Self> {
         Some(Self { current: row.get("cur_cfg")?.as_i64()?, next: row.get("next_cfg")?.as_i64()? })
@@ -51,7 +76,7 @@ impl Configuration {
 
 pub(super) const ROOT: &[&str] = &["_uuid", "bridges", "other_config", "cur_cfg", "next_cfg"];
 pub(super) const BRIDGE: &[&str] =
-    &["_uuid", "name", "datapath_type", "fail_mode", "external_ids", "other_config", "ports"];
+    &["_uuid", "name", "datapath_type", "datapath_id", "fail_mode", "external_ids", "other_config", "ports"];
 pub(super) const PORT: &[&str] = &["_uuid", "name", "external_ids", "interfaces"];
 pub(super) const INTERFACE: &[&str] =
     &["_uuid", "name", "type", "options", "external_ids", "other_config", "mtu_request", "error", "ofport"];
@@ -189,6 +214,8 @@ fn parse_bridge(row: &Row<'_>, ports: &BTreeMap<String, OvsPortFacts>) -> Result
         fail_mode: row.optional("fail_mode", text)?,
         external_ids: row.map("external_ids")?,
         other_config: row.map("other_config")?,
+        // Set when the bridge is created. It reports no error of a datapath, and ports get neither number nor error.
+        lacks_datapath: row.optional("datapath_id", text)?.is_none(),
         ports,
     })
 }
@@ -215,8 +242,8 @@ mod tests {
             "other_config": empty, "mtu_request": 9000, "error": none, "ofport": 1});
         let port = json!({"_uuid": ["uuid", "p"], "name": "p0", "external_ids": ["map", [["a", "b"]]],
             "interfaces": ["uuid", "i"]});
-        let bridge = json!({"_uuid": ["uuid", "b"], "name": "br0", "datapath_type": "", "fail_mode": "secure",
-            "external_ids": empty, "other_config": empty, "ports": ["set", [["uuid", "p"]]]});
+        let bridge = json!({"_uuid": ["uuid", "b"], "name": "br0", "datapath_type": "", "datapath_id": "0000b2fef2bb3c46",
+            "fail_mode": "secure", "external_ids": empty, "other_config": empty, "ports": ["set", [["uuid", "p"]]]});
         let root = json!({"_uuid": ["uuid", "r"], "bridges": ["uuid", "b"], "cur_cfg": 1, "next_cfg": 2,
             "other_config": ["map", [["hw-offload", "true"]]]});
         [root, bridge, port, interface].map(|row| json!({"rows": [row]}))

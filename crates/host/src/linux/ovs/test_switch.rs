@@ -96,8 +96,17 @@ impl TestSwitch {
 
     /// Starts ovs-vswitchd, and waits until it applies changes.
     pub(in crate::linux) fn start_switch(&mut self) {
+        self.start_switch_with(&["--enable-dummy"]);
+    }
+
+    /// Starts ovs-vswitchd without the datapath type that it had before, as after a reboot without a kernel module.
+    pub(in crate::linux) fn start_switch_without_dummy(&mut self) {
+        self.start_switch_with(&[]);
+    }
+
+    fn start_switch_with(&mut self, options: &[&str]) {
         let mut command = Command::new("ovs-vswitchd");
-        command.arg(format!("unix:{}", self.socket().display())).args(["--enable-dummy", "--disable-system"]);
+        command.arg(format!("unix:{}", self.socket().display())).arg("--disable-system").args(options);
         command.arg(format!("--unixctl={}", self.directory.path().join("vswitchd.ctl").display()));
         self.switch = Some(self.spawn(command));
         // Without --no-wait it waits for cur_cfg.

@@ -1,11 +1,15 @@
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use vfleet_plan::{BridgeKind, DEFAULT_PROTECTION_TIME, OvsDatabase};
 
+use super::super::ovsdb::MessageBuffer;
 use super::test_switch::TestSwitch;
 use super::*;
 
@@ -109,6 +113,51 @@ fn an_open_vswitch_that_does_not_work_is_a_fact() {
 }
 
 #[test]
+fn a_change_that_was_not_applied_is_forgotten_with_its_database() {
+    let mut switch = TestSwitch::new();
+    let root = switch.impatient_root();
+    for _ in 0..2 {
+        switch.create_database();
+        switch.start_server();
+        switch.vsctl(&["--no-wait", "init"]);
+        assert!(!database(&root).is_behind, "the number is one of the database before");
+        switch.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", "next_cfg=7"]);
+        assert!(database(&root).is_behind);
+        switch.kill_server();
+    }
+}
+
+#[test]
+fn a_bridge_that_ovs_vswitchd_does_not_create_is_a_fact() {
+    let mut switch = TestSwitch::started();
+    let root = switch.root().clone();
+    let lacks = |name: &str| database(&root).bridge(name).unwrap().lacks_datapath;
+    switch.vsctl(&["add-br", "good", "--", "set", "Bridge", "good", "datapath_type=dummy"]);
+    // It has neither an error nor a number, and the change counts as applied.
+    switch.vsctl(&["--no-wait", "add-br", "bad", "--", "set", "Bridge", "bad", "datapath_type=nonsense"]);
+    switch.vsctl(&["set", "Open_vSwitch", ".", "external_ids:test=2"]);
+    assert_eq!(switch.vsctl(&["get", "Interface", "bad", "ofport", "error"]), "[]\n[]");
+    assert!(lacks("bad") && !lacks("good") && !database(&root).is_behind);
+    // A bridge that is not applied yet is no failure.
+    switch.signal_switch(Signal::SIGSTOP);
+    let impatient = switch.impatient_root();
+    switch.vsctl(&["--no-wait", "add-br", "new", "--", "set", "Bridge", "new", "datapath_type=dummy"]);
+    switch.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", "next_cfg=99"]);
+    let behind = database(&impatient);
+    assert!(behind.is_behind && behind.bridges.iter().all(|bridge| !bridge.lacks_datapath), "{behind:?}");
+    switch.signal_switch(Signal::SIGCONT);
+    switch.vsctl(&["set", "Open_vSwitch", ".", "external_ids:test=3"]);
+    assert!(!lacks("new"));
+    // The number of a port is on the disk and survives a restart, also if the bridge does not.
+    switch.kill_switch();
+    switch.kill_server();
+    switch.start_server();
+    switch.start_switch_without_dummy();
+    assert_eq!(switch.vsctl(&["get", "Interface", "good", "ofport", "error"]), "65534\n[]");
+    assert!(lacks("good"));
+}
+
+#[test]
 fn a_watch_reports_drift_and_no_statistics() {
     let switch = TestSwitch::started();
     let root = switch.root();
@@ -185,4 +234,94 @@ fn a_watch_survives_a_server_that_never_answers() {
     watched.expect_call();
     read_facts(&root);
     watched.expect_call();
+}
+
+/// Answer of a server to a request with this method and identifier; `None` for no answer.
+type Answer = fn(method: &str, id: &Value) -> Option<String>;
+
+/// Starts a server that answers requests with `answer`, and closes a connection after the answer if it `is_closing`.
+/// Returns the times of its connections.
+fn serve(switch: &TestSwitch, answer: Answer, is_closing: bool) -> Receiver<Instant> {
+    let listener = UnixListener::bind(switch.socket()).unwrap();
+    let (sender, accepted) = channel();
+    thread::spawn(move || {
+        // Until the test ends and the receiver is gone.
+        while let Ok((stream, _)) = listener.accept()
+            && sender.send(Instant::now()).is_ok()
+        {
+            thread::spawn(move || answer_requests(stream, answer, is_closing));
+        }
+    });
+    accepted
+}
+
+fn answer_requests(mut stream: UnixStream, answer: Answer, is_closing: bool) {
+    let (mut buffer, mut chunk) = (MessageBuffer::default(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        buffer.push(&chunk[..length]);
+        while let Some(request) = buffer.next().unwrap() {
+            if let Some(text) = answer(request["method"].as_str().unwrap(), &request["id"])
+                && (stream.write_all(text.as_bytes()).is_err() || is_closing)
+            {
+                return;
+            }
+        }
+    }
+}
+
+fn result(id: &Value, result: &Value) -> String {
+    serde_json::json!({"id": id, "result": result, "error": null}).to_string()
+}
+
+#[test]
+fn a_server_that_closes_connections_at_once_is_asked_less_and_less() {
+    let switch = TestSwitch::new();
+    let root = switch.impatient_root();
+    let accepted = serve(&switch, |_, id| Some(result(id, &serde_json::json!({}))), true);
+    root.cache().ovs.set_socket(Some(root.ovsdb_socket()));
+    let _watched = Watched::new(&root);
+    let times: Vec<Instant> = (0..6).map(|_| accepted.recv_timeout(SOON).unwrap()).collect();
+    // 50, 100, 200, 400 and 800 ms.
+    let between = times[5] - times[0];
+    assert!(between >= Duration::from_millis(1500), "6 connections in {between:?}");
+}
+
+#[test]
+fn a_server_that_answers_everything_but_reads_does_not_count_as_working() {
+    let switch = TestSwitch::new();
+    let root = switch.impatient_root();
+    let no_reads: Answer = |method, id| (method != "transact").then(|| result(id, &serde_json::json!({})));
+    let _accepted = serve(&switch, no_reads, false);
+    root.cache().ovs.set_socket(Some(root.ovsdb_socket()));
+    let watched = Watched::new(&root);
+    watched.expect_call();
+    let unread = read_facts(&root);
+    assert!(matches!(&unread, OvsFacts::Unreadable { reason: "OvsTimeout", .. }), "{unread:?}");
+    // As the agent does, each call leads to a read, which must not wait for the server again.
+    let calls = watched.calls.lock().unwrap();
+    let end = Instant::now() + 4 * root.ovs_limits().answer;
+    while calls.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok() {
+        let started = Instant::now();
+        assert_eq!(read_facts(&root), unread);
+        assert!(started.elapsed() < root.ovs_limits().answer, "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn a_watch_gives_up_a_server_that_sends_updates_without_end() {
+    let switch = TestSwitch::new();
+    let root = switch.impatient_root();
+    let listener = UnixListener::bind(switch.socket()).unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let update = r#"{"method":"update","params":[null,{"Port":{}}],"id":null}"#.repeat(100);
+        let mut sent = stream.write_all(result(&1.into(), &serde_json::json!({})).as_bytes());
+        while sent.is_ok() {
+            sent = stream.write_all(update.as_bytes());
+        }
+    });
+    root.cache().ovs.set_socket(Some(root.ovsdb_socket()));
+    let watched = Watched::new(&root);
+    server.join().unwrap();
+    drop(watched);
 }

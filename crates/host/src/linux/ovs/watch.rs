@@ -24,6 +24,8 @@ use crate::{HostError, format_error_chain};
 /// creates its socket a moment before it accepts connections.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LAST_DELAY: Duration = Duration::from_secs(30);
+/// Time after which a connection counts as one that works: losing it starts the delays again.
+const LASTING: Duration = Duration::from_secs(30);
 
 /// Callback for a change.
 type Callback = Arc<dyn Fn() + Send + Sync>;
@@ -108,14 +110,18 @@ impl WatchThread {
             let files = watch_socket(&root);
             let lost = match Connection::open(&root) {
                 Ok(connection) => {
-                    (delay, was_connected) = (FIRST_DELAY, true);
-                    root.cache().ovs.set_answered();
+                    was_connected = true;
+                    let opened = Instant::now();
                     // Whatever changed before the monitor started.
                     (self.callback)();
-                    match self.follow(connection, &socket)? {
+                    let lost = match self.follow(connection, &socket)? {
                         None => return Ok(()),
                         Some(lost) => lost,
+                    };
+                    if opened.elapsed() >= LASTING {
+                        delay = FIRST_DELAY;
                     }
+                    lost
                 }
                 Err(lost) => lost,
             };

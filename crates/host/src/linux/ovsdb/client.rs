@@ -11,15 +11,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
 use super::super::root::HostRoot;
-use super::framing::MessageBuffer;
+use super::framing::{MAX_MESSAGE, MessageBuffer};
 use super::operation::Operation;
 use super::{OvsdbSocket, socket};
 use crate::HostError;
 
 /// Name of the database.
 const DATABASE: &str = "Open_vSwitch";
-/// Largest number of bytes that are received while waiting for one answer.
-const MAX_RECEIVED: usize = 128 << 20;
+/// Largest number of bytes of an answer and of the changes that wait for it. An answer may have half of them.
+const MAX_RECEIVED: usize = 2 * MAX_MESSAGE;
 const CHUNK: usize = 1 << 14;
 
 /// Connection to ovsdb-server. Serves one request at a time.
@@ -30,6 +30,8 @@ pub(in crate::linux) struct OvsdbClient {
     buffer: MessageBuffer,
     /// Changes of monitored tables that arrived while the client waited for an answer.
     pending: VecDeque<Value>,
+    /// Number of bytes that were received since `pending` was empty.
+    received: usize,
     last_id: u64,
     /// Limit for each answer.
     limit: Duration,
@@ -85,7 +87,7 @@ impl OvsdbClient {
         let stream = socket::open(root, &socket, limit, attempt)?;
         let socket = socket.path().to_owned();
         let (buffer, pending) = (MessageBuffer::default(), VecDeque::new());
-        Ok(Self { stream, socket, buffer, pending, last_id: 0, limit })
+        Ok(Self { stream, socket, buffer, pending, received: 0, last_id: 0, limit })
     }
 
     /// Executes operations in one transaction. Returns one result for each of them.
@@ -110,19 +112,36 @@ impl OvsdbClient {
         self.call("echo", &[], attempt).map(drop)
     }
 
-    /// Waits for the next change of monitored tables until `deadline`; `None` if there is none. With a deadline that
-    /// has passed, returns changes that have arrived.
+    /// Waits for the next change of monitored tables until `deadline`; `None` if there is none.
     pub(in crate::linux) fn next_update(
         &mut self,
+        deadline: Instant,
+        attempt: &str,
+    ) -> Result<Option<Value>, HostError> {
+        self.receive_update(deadline, deadline, attempt)
+    }
+
+    /// Returns the next change of monitored tables that has arrived; `None` if there is none, or at `deadline`.
+    pub(in crate::linux) fn received_update(
+        &mut self,
+        deadline: Instant,
+        attempt: &str,
+    ) -> Result<Option<Value>, HostError> {
+        self.receive_update(Instant::now(), deadline, attempt)
+    }
+
+    fn receive_update(
+        &mut self,
+        wait_until: Instant,
         deadline: Instant,
         attempt: &str,
     ) -> Result<Option<Value>, HostError> {
         if let Some(update) = self.pending.pop_front() {
             return Ok(Some(update));
         }
-        let mut received = 0;
+        self.received = 0;
         loop {
-            match self.receive(deadline, &mut received, attempt)? {
+            match self.receive(wait_until, deadline, attempt)? {
                 None => return Ok(None),
                 Some(Message::Update(update)) => return Ok(Some(update)),
                 Some(_) => {}
@@ -136,9 +155,11 @@ impl OvsdbClient {
         self.last_id += 1;
         let own_id = Value::from(self.last_id);
         self.send(&json!({"method": method, "params": parameters, "id": own_id}), deadline, attempt)?;
-        let mut received = 0;
+        if self.pending.is_empty() {
+            self.received = 0;
+        }
         loop {
-            match self.receive(deadline, &mut received, attempt)? {
+            match self.receive(deadline, deadline, attempt)? {
                 None => return Err(self.timeout(attempt, self.limit)),
                 Some(Message::Answer { id, result, error }) if id == own_id => {
                     if error.is_null() {
@@ -154,11 +175,12 @@ impl OvsdbClient {
         }
     }
 
-    /// Receives the next message until `deadline`. Answers requests of the server.
+    /// Receives the next message. Waits for bytes until `wait_until`, and receives none after `deadline`, also if they
+    /// keep arriving. Answers requests of the server.
     fn receive(
         &mut self,
+        wait_until: Instant,
         deadline: Instant,
-        received: &mut usize,
         attempt: &str,
     ) -> Result<Option<Message>, HostError> {
         loop {
@@ -174,14 +196,13 @@ impl OvsdbClient {
                 }
                 return Ok(Some(message));
             }
-            if *received > MAX_RECEIVED {
+            if self.received > MAX_RECEIVED {
                 return Err(self.invalid(attempt, "messages without end".to_owned()));
             }
-            // Also while bytes keep arriving that complete no message.
-            if !self.wait(PollFlags::POLLIN, deadline, attempt)? {
+            if Instant::now() >= deadline || !self.wait(PollFlags::POLLIN, wait_until, attempt)? {
                 return Ok(None);
             }
-            *received += self.fill(attempt)?;
+            self.received += self.fill(attempt)?;
         }
     }
 
@@ -210,7 +231,8 @@ impl OvsdbClient {
             match self.stream.write(rest) {
                 Ok(length) => rest = rest.get(length..).unwrap_or_default(),
                 Err(error) if is_temporary(&error) => {
-                    if !self.wait(PollFlags::POLLOUT, deadline, attempt)? {
+                    let is_late = Instant::now() >= deadline;
+                    if is_late || !self.wait(PollFlags::POLLOUT, deadline, attempt)? {
                         return Err(self.timeout(attempt, self.limit));
                     }
                 }
@@ -259,7 +281,7 @@ impl AsFd for OvsdbClient {
 
 /// Failure of a transaction.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum TransactionFailure {
+pub(in crate::linux) enum TransactionFailure {
     /// An assertion did not hold.
     Outdated,
     /// The server refused an operation, or the whole transaction.
@@ -283,7 +305,7 @@ impl TransactionFailure {
 
 /// Returns the results of a transaction, or the error of the first operation that failed. The server adds a result for
 /// the commit if that failed.
-pub(super) fn check_results(
+pub(in crate::linux) fn check_results(
     operations: &[Operation],
     answer: Value,
 ) -> Result<Vec<Value>, TransactionFailure> {

@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command};
@@ -6,10 +7,13 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::super::value;
+use super::super::{OvsLimits, value};
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(5);
+/// Limits for servers that never answer.
+const SHORT_LIMITS: OvsLimits =
+    OvsLimits { answer: Duration::from_secs(1), apply: Duration::from_secs(1), idle: Duration::from_secs(1) };
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 /// Tree of a host in which `/var/run` is an absolute link to `/run`.
@@ -53,8 +57,13 @@ impl Tree {
     }
 
     fn connect(&self) -> Result<OvsdbClient, HostError> {
+        self.connect_with(OvsLimits::default())
+    }
+
+    fn connect_with(&self, limits: OvsLimits) -> Result<OvsdbClient, HostError> {
         let socket = "unix:///var/run/openvswitch/db.sock".to_owned();
-        OvsdbClient::connect(&HostRoot::new(self.directory.path()).with_ovsdb_socket(socket), "test")
+        let root = HostRoot::new(self.directory.path()).with_ovsdb_socket(socket).with_ovs_limits(limits);
+        OvsdbClient::connect(&root, "test")
     }
 
     /// Runs ovs-vsctl, the independent judge.
@@ -91,6 +100,19 @@ fn serve(tree: &Tree, answer: Vec<u8>) -> thread::JoinHandle<UnixStream> {
         // The client may refuse the answer before its end.
         let _ = stream.write_all(&answer);
         stream
+    })
+}
+
+/// Accepts one connection, answers `first` and sends `endless` until the client closes the connection.
+fn serve_without_end(tree: &Tree, first: &'static str, endless: &'static str) -> thread::JoinHandle<()> {
+    let listener = UnixListener::bind(tree.socket()).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let many = endless.repeat(1 + CHUNK / endless.len());
+        let mut result = stream.write_all(first.as_bytes());
+        while result.is_ok() {
+            result = stream.write_all(many.as_bytes());
+        }
     })
 }
 
@@ -184,6 +206,91 @@ fn a_server_that_never_answers_is_given_up() {
     let error = client.echo("check").unwrap_err();
     assert_eq!(error.reason(), "OvsTimeout");
     assert!((LIMIT..2 * LIMIT).contains(&started.elapsed()));
+    drop(server.join());
+}
+
+#[test]
+fn a_server_whose_queue_is_full_does_not_answer() {
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+    let tree = Tree::new();
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&tree.socket()).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let _queued = tree.connect_with(SHORT_LIMITS).unwrap();
+    let started = Instant::now();
+    assert_eq!(tree.connect_with(SHORT_LIMITS).unwrap_err().reason(), "OvsTimeout");
+    assert!(started.elapsed() >= SHORT_LIMITS.answer);
+}
+
+/// Small messages, a message without an end, and no message at all.
+const ENDLESS: [(&str, &str); 5] = [
+    ("", r#"{"method":"update","params":[null,{}],"id":null}"#),
+    ("", r#"{"method":"locked","params":[],"id":null}"#),
+    ("", r#"{"method":"echo","params":[],"id":"e"}"#),
+    (r#"{"id":1,"result":""#, "x"),
+    ("", " "),
+];
+
+#[test]
+fn a_server_that_sends_without_end_is_given_up() {
+    for (first, endless) in ENDLESS {
+        let tree = Tree::new();
+        let server = serve_without_end(&tree, first, endless);
+        let mut client = tree.connect_with(SHORT_LIMITS).unwrap();
+        let started = Instant::now();
+        let error = client.echo("check").unwrap_err();
+        assert!(
+            matches!(error.reason(), "OvsReplyInvalid" | "OvsTimeout" | "OvsUnreachable"),
+            "{endless}: {error:?}"
+        );
+        assert!(started.elapsed() < 2 * SHORT_LIMITS.answer, "{endless}: {:?}", started.elapsed());
+        drop(client);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn waiting_for_a_change_ends_also_while_other_messages_arrive() {
+    for (first, endless) in &ENDLESS[1..] {
+        let tree = Tree::new();
+        let server = serve_without_end(&tree, first, endless);
+        let mut client = tree.connect_with(SHORT_LIMITS).unwrap();
+        for is_waiting in [true, false] {
+            let started = Instant::now();
+            let deadline = started + SHORT_LIMITS.answer;
+            let _ = match is_waiting {
+                true => client.next_update(deadline, "watch"),
+                false => client.received_update(deadline, "watch"),
+            };
+            assert!(started.elapsed() < 2 * SHORT_LIMITS.answer, "{endless}: {:?}", started.elapsed());
+        }
+        drop(client);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn bytes_that_are_available_are_not_received_after_the_deadline() {
+    let tree = Tree::new();
+    let server = serve(&tree, ENDLESS[0].1.as_bytes().to_vec());
+    let mut client = tree.connect().unwrap();
+    let available = poll(&mut [PollFd::new(client.as_fd(), PollFlags::POLLIN)], PollTimeout::MAX).unwrap();
+    assert_eq!(available, 1);
+    assert_eq!(client.next_update(Instant::now(), "watch").unwrap(), None);
+    assert_eq!(client.received_update(Instant::now() + LIMIT, "watch").unwrap(), Some(json!([null, {}])));
+    drop(server.join());
+}
+
+#[test]
+fn changes_that_nobody_takes_are_limited() {
+    let update = format!(r#"{{"method":"update","params":["{}",{{}}],"id":null}}"#, "x".repeat(1 << 20));
+    let mut sent = update.repeat((MAX_RECEIVED >> 20) + 1);
+    sent.push_str(r#"{"id":1,"result":[],"error":null}"#);
+    let tree = Tree::new();
+    let server = serve(&tree, sent.into_bytes());
+    let patient = OvsLimits { answer: 12 * LIMIT, ..SHORT_LIMITS };
+    let error = tree.connect_with(patient).unwrap().echo("check").unwrap_err();
+    assert_eq!(error.reason(), "OvsReplyInvalid", "{error:?}");
     drop(server.join());
 }
 

@@ -108,7 +108,8 @@ fn names(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(name).collect()
 }
 
-/// Connects to the socket of a host within `limit`. Fails with [`HostError::OvsNotRunning`] if there is no such file.
+/// Connects to the socket of a host within `limit`, else fails with [`HostError::OvsTimeout`]. Fails with
+/// [`HostError::OvsNotRunning`] if there is no such file.
 pub(super) fn open(
     root: &HostRoot,
     socket: &OvsdbSocket,
@@ -121,6 +122,10 @@ pub(super) fn open(
     connected.map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             HostError::OvsNotRunning { attempt, socket: shown.to_owned() }
+        }
+        // The queue of a server that hangs is full.
+        io::ErrorKind::WouldBlock => {
+            HostError::OvsTimeout { attempt, socket: shown.to_owned(), after: limit }
         }
         _ => HostError::OvsConnection { attempt, socket: shown.to_owned(), source },
     })

@@ -66,17 +66,28 @@ impl<'a> OvsStep<'a> {
     }
 }
 
-/// Returns whether a bridge is the planned one. Errors are results of ovs-vswitchd, not settings.
+/// Returns whether a bridge is the planned one, with all its ports.
 fn is_same(planned: &OvsBridgeFacts, found: &OvsBridgeFacts) -> bool {
-    without_errors(planned) == without_errors(found)
+    without_results(planned) == without_results(found)
 }
 
-fn without_errors(bridge: &OvsBridgeFacts) -> OvsBridgeFacts {
-    let mut bridge = bridge.clone();
+/// Returns a bridge without results of ovs-vswitchd, which are no settings.
+fn without_results(bridge: &OvsBridgeFacts) -> OvsBridgeFacts {
+    let mut bridge = OvsBridgeFacts { lacks_datapath: false, ..bridge.clone() };
     for interface in bridge.ports.iter_mut().flat_map(|port| &mut port.interfaces) {
         interface.error = None;
     }
     bridge
+}
+
+/// Fails if ovs-vswitchd has applied the bridge and did not create it.
+fn check_datapath(bridge: &OvsBridgeFacts, attempt: &str) -> Result<(), HostError> {
+    if !bridge.lacks_datapath {
+        return Ok(());
+    }
+    let datapath_type = if bridge.datapath_type.is_empty() { "system" } else { &bridge.datapath_type };
+    let (attempt, bridge) = (attempt.to_owned(), bridge.name.clone());
+    Err(HostError::OvsBridgeFailed { attempt, bridge, datapath_type: datapath_type.to_owned() })
 }
 
 /// Fails if ovs-vswitchd reports an error of the interface.

@@ -14,6 +14,9 @@ const INTERNAL: &str = "internal";
 impl Kernel {
     /// Lets ovs-vswitchd apply the rows, if it runs. It also follows changes of interfaces.
     pub(in crate::sim) fn run_switch(&mut self) {
+        if !self.ovs.has_server {
+            self.ovs.forget_results();
+        }
         if !self.ovs.is_installed || !self.ovs.has_switch {
             self.ovs.has_datapath = false;
             return;
@@ -27,6 +30,11 @@ impl Kernel {
             interface.error = errors.get(&interface.name).cloned();
         }
         self.apply_mtu_requests();
+        let types = &self.ovs.datapath_types;
+        // A bridge whose type is changed to an unknown one keeps the ID of its former datapath.
+        for bridge in self.ovs.bridges.iter_mut().filter(|bridge| types.contains(datapath_type(bridge))) {
+            bridge.lacks_datapath = false;
+        }
         self.ovs.cur_cfg = self.ovs.next_cfg;
         if before != (self.ovs.bridges.clone(), self.ovs.kernel_ports.clone(), self.ovs.cur_cfg) {
             self.event_count += 1;
@@ -37,7 +45,9 @@ impl Kernel {
     fn apply_rows(&mut self) -> BTreeMap<String, String> {
         let mut errors = BTreeMap::new();
         let (mut ports, mut internal) = (BTreeSet::new(), BTreeSet::new());
-        let rows: Vec<(bool, OvsInterfaceFacts)> = self.ovs.bridges.iter().flat_map(interfaces_of).collect();
+        let types = &self.ovs.datapath_types;
+        let created = self.ovs.bridges.iter().filter(|bridge| types.contains(datapath_type(bridge)));
+        let rows: Vec<(bool, OvsInterfaceFacts)> = created.flat_map(interfaces_of).collect();
         let has_kernel_bridge = rows.iter().any(|(is_kernel_datapath, _)| *is_kernel_datapath);
         for (is_kernel_datapath, interface) in rows {
             let name = interface.name.clone();
@@ -110,9 +120,14 @@ impl Kernel {
     }
 }
 
+/// Returns the type of the datapath of a bridge.
+fn datapath_type(bridge: &OvsBridgeFacts) -> &str {
+    if bridge.datapath_type.is_empty() { "system" } else { &bridge.datapath_type }
+}
+
 /// Returns the interfaces of a bridge, each with whether the bridge is in the kernel.
 fn interfaces_of(bridge: &OvsBridgeFacts) -> Vec<(bool, OvsInterfaceFacts)> {
-    let is_kernel_datapath = matches!(bridge.datapath_type.as_str(), "" | "system");
+    let is_kernel_datapath = datapath_type(bridge) == "system";
     let interfaces = bridge.ports.iter().flat_map(|port: &OvsPortFacts| &port.interfaces);
     interfaces.map(|interface| (is_kernel_datapath, interface.clone())).collect()
 }

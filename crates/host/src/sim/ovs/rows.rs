@@ -16,7 +16,13 @@ impl SimOvs {
         let uuid = self.next_uuid();
         let ports = vec![self.new_port(name, "internal")];
         let name = name.to_owned();
-        self.bridges.push(OvsBridgeFacts { uuid, name, ports, ..OvsBridgeFacts::default() });
+        self.bridges.push(OvsBridgeFacts {
+            uuid,
+            name,
+            ports,
+            lacks_datapath: true,
+            ..OvsBridgeFacts::default()
+        });
         self.bridges.sort_by(|one, other| one.name.cmp(&other.name));
         self.next_cfg += 1;
     }

@@ -27,13 +27,19 @@ pub(super) fn set(
             let bridge = format!("Open vSwitch bridge {}", change.name);
             return Err(HostError::ForeignBridge { attempt, bridge });
         }
-        if !is_same(found, observed) {
+        let part = |bridge| decisive(change, bridge);
+        if found.map(part) != observed.map(part) {
             return Err(HostError::BridgeChanged { attempt, bridge: change.name.clone() });
         }
         transact(kernel, &attempt, |ovs| apply(ovs, change))?;
     }
     wait_for_switch(kernel, &attempt)?;
     let bridge = kernel.ovs.bridge(&change.name);
+    if let Some(failed) = bridge.filter(|bridge| bridge.lacks_datapath) {
+        let type_ = &failed.datapath_type;
+        let datapath_type = if type_.is_empty() { "system".to_owned() } else { type_.clone() };
+        return Err(HostError::OvsBridgeFailed { attempt, bridge: change.name.clone(), datapath_type });
+    }
     let uplink = bridge.and_then(|bridge| find_uplink(bridge, &change.uplink.name));
     match uplink.and_then(|(_, interface)| interface.error.clone()) {
         Some(message) => {
@@ -196,19 +202,28 @@ fn find_port<'a>(bridge: &'a OvsBridgeFacts, name: &str) -> Option<&'a OvsPortFa
 }
 
 fn require_same(found: &OvsBridgeFacts, observed: &OvsBridgeFacts, attempt: &str) -> Result<(), HostError> {
-    if is_same(Some(found), Some(observed)) {
+    if without_results(found) == without_results(observed) {
         return Ok(());
     }
     Err(HostError::BridgeChanged { attempt: attempt.to_owned(), bridge: observed.name.clone() })
 }
 
-/// Returns whether two states of a bridge are the same. Errors are results of ovs-vswitchd, not settings.
-fn is_same(found: Option<&OvsBridgeFacts>, observed: Option<&OvsBridgeFacts>) -> bool {
-    found.map(without_errors) == observed.map(without_errors)
+/// Returns the part of a bridge that a change depends on. Ports of pods come and go.
+fn decisive(change: &OvsBridgeChange, bridge: &OvsBridgeFacts) -> OvsBridgeFacts {
+    let mut part = without_results(bridge);
+    let names = [&bridge.name, &change.uplink.name];
+    part.ports.retain(|port| names.contains(&&port.name) || change.stale_ports.contains(&port.name));
+    if let Some(internal) = part.ports.iter_mut().find(|port| port.name == bridge.name) {
+        // It only has to exist.
+        internal.external_ids.clear();
+        internal.interfaces.clear();
+    }
+    part
 }
 
-fn without_errors(bridge: &OvsBridgeFacts) -> OvsBridgeFacts {
-    let mut bridge = bridge.clone();
+/// Returns a bridge without results of ovs-vswitchd, which are no settings.
+fn without_results(bridge: &OvsBridgeFacts) -> OvsBridgeFacts {
+    let mut bridge = OvsBridgeFacts { lacks_datapath: false, ..bridge.clone() };
     for interface in bridge.ports.iter_mut().flat_map(|port| &mut port.interfaces) {
         interface.error = None;
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::facts::{Fact, LinkKind, PfFacts, UnreadableCard, VfFacts};
+use crate::facts::{BridgeFacts, Fact, LinkKind, OvsDatabase, PfFacts, UnreadableCard, VfFacts};
 
 const HOLD: Duration = DEFAULT_PROTECTION_TIME;
 
@@ -27,6 +27,7 @@ fn link(host_use: Option<HostUse>) -> LinkFacts {
         switch_port: None,
         master: None,
         host_use,
+        possible_use: None,
     }
 }
 
@@ -125,6 +126,44 @@ fn a_use_ends_after_a_long_absence() {
     let facts = update(&mut history, machine(None, None), &at("a", 4000 + HOLD.as_secs()));
     assert_eq!((uses(&facts), facts.protection_ends_in), ([None, None], None));
     assert_eq!(history, UseHistory::default());
+}
+
+/// Returns the facts with a content of Open vSwitch.
+fn readable(facts: HostFacts) -> HostFacts {
+    let ovs = OvsFacts::Database(OvsDatabase::default());
+    HostFacts { bridges: BridgeFacts { ovs, ..facts.bridges }, ..facts }
+}
+
+/// The card was taken for a member of the bridge that carries the address of the node, as long as Open vSwitch could not
+/// be read.
+#[test]
+fn a_possible_use_ends_when_it_proves_wrong() {
+    let mut history = UseHistory::default();
+    let mut unknown = machine(None, None);
+    unknown.pfs[0].link.as_mut().unwrap().possible_use = ADDRESS;
+    let facts = update(&mut history, unknown.clone(), &at("a", 100));
+    assert_eq!(uses(&facts), [ADDRESS, None]);
+    let text = facts.in_use(pf(), facts.pfs[0].link.as_ref()).unwrap().to_string();
+    assert!(text.contains("the ports of its Open vSwitch bridge are not known"), "{text}");
+    // The address disappears for a moment, or the members of the bridge are found out.
+    let facts = update(&mut history.clone(), machine(None, None), &at("a", 101));
+    assert_eq!((uses(&facts), facts.protection_ends_in), ([ADDRESS, None], Some(HOLD)));
+    let facts = update(&mut history, readable(machine(None, None)), &at("a", 101));
+    assert_eq!((uses(&facts), facts.protection_ends_in), ([None, None], None));
+    assert_eq!(history, UseHistory::default());
+}
+
+#[test]
+fn an_observed_use_does_not_end_while_it_is_possible() {
+    let mut history = UseHistory::default();
+    let mut unknown = machine(None, None);
+    unknown.pfs[0].link.as_mut().unwrap().possible_use = ADDRESS;
+    update(&mut history, readable(machine(ROUTE, None)), &at("a", 200));
+    update(&mut history, readable(machine(None, None)), &at("a", 201));
+    let facts = update(&mut history, unknown, &at("a", 202 + HOLD.as_secs()));
+    assert_eq!((uses(&facts), facts.protection_ends_in), ([ADDRESS, None], None));
+    let facts = update(&mut history, readable(machine(None, None)), &at("a", 203 + HOLD.as_secs()));
+    assert_eq!((uses(&facts), facts.protection_ends_in), ([ROUTE, None], Some(HOLD)));
 }
 
 #[test]

@@ -69,6 +69,10 @@ pub enum BridgeFault {
     )]
     OvsBehind { bridge: String },
     #[error(
+        "ovs-vswitchd did not create Open vSwitch bridge {bridge} with datapath type {datapath_type}: correct datapathType of the policy, or check on the node that ovs-vswitchd is running, its log, and for type system that the kernel module openvswitch is loaded"
+    )]
+    NoDatapath { bridge: String, datapath_type: String },
+    #[error(
         "Open vSwitch cannot use the PF as uplink of bridge {bridge}: {error}; correct bridge.ovs.uplink of the policy, or check the log of ovs-vswitchd"
     )]
     UplinkError { bridge: String, error: String },
@@ -99,6 +103,7 @@ impl BridgeFault {
             Self::OvsNotRunning { .. } => "OvsNotRunning",
             Self::OvsUnreadable { reason, .. } => reason,
             Self::OvsBehind { .. } => "OvsNotFollowing",
+            Self::NoDatapath { .. } => "DatapathFailed",
             Self::UplinkError { .. } => "UplinkFailed",
             Self::MtuHeld { .. } => "MtuHeldByBridge",
             Self::OfferedAnyway { .. } => "BridgeNotReady",
@@ -107,7 +112,7 @@ impl BridgeFault {
 
     /// Returns whether the database of Open vSwitch has the desired bridge, and only its effect is missing.
     pub(super) const fn is_after_change(&self) -> bool {
-        matches!(self, Self::OvsBehind { .. } | Self::UplinkError { .. })
+        matches!(self, Self::OvsBehind { .. } | Self::NoDatapath { .. } | Self::UplinkError { .. })
     }
 
     /// Returns whether somebody else has a bridge of the name.

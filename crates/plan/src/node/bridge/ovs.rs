@@ -169,6 +169,14 @@ pub(super) fn plan(
         let why = if existing.is_some() { "the settings differ" } else { "a policy requests the bridge" };
         return Ok(vec![planned(step, Disruption::Pf, why)]);
     }
+    if existing.is_some_and(|bridge| bridge.lacks_datapath) {
+        let datapath_type = match desired_datapath(settings) {
+            "" => "system",
+            other => other,
+        };
+        let (bridge, datapath_type) = (name.to_owned(), datapath_type.to_owned());
+        return Err(BridgeFault::NoDatapath { bridge, datapath_type });
+    }
     let error = attached.and_then(|(_, interface)| interface.error.clone());
     match error {
         Some(error) => Err(BridgeFault::UplinkError { bridge: name.to_owned(), error }),

@@ -347,6 +347,19 @@ fn an_ovs_that_does_not_follow_and_an_uplink_in_error_are_problems() {
 }
 
 #[test]
+fn a_bridge_that_ovs_vswitchd_cannot_create_is_a_problem_that_names_the_datapath_type() {
+    for (type_, shown) in [("", "system"), ("nonsense", "nonsense")] {
+        let spec = ovs_spec(&format!("datapathType: '{type_}'"), "");
+        let mut facts = with_ovs_bridge(&spec);
+        database(&mut facts).bridges[0].lacks_datapath = true;
+        let failed = plan(&spec, &facts);
+        assert_eq!((bridge_steps(&failed), reasons(&failed)), (vec![], vec!["DatapathFailed"]));
+        let text = failed.problems[0].to_string();
+        assert!(text.contains(&format!("br-0000_3b_00.0 with datapath type {shown}")), "{text}");
+    }
+}
+
+#[test]
 fn a_removal_that_ovs_vswitchd_does_not_apply_is_a_problem_and_no_other_bridge_follows() {
     let mut facts = switch(Some(record(BridgeKind::Ovs)));
     database(&mut facts).is_behind = true;

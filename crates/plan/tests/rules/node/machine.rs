@@ -42,6 +42,7 @@ pub(crate) fn link(name: &str, last: u8) -> LinkFacts {
         switch_port: None,
         master: None,
         host_use: None,
+        possible_use: None,
     }
 }
 

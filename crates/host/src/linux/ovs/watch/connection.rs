@@ -4,13 +4,11 @@ use std::time::Instant;
 
 use super::super::super::ovsdb::OvsdbClient;
 use super::super::super::root::HostRoot;
+use super::super::rows;
 use super::columns;
 use crate::{HostError, format_error_chain};
 
 const ATTEMPT: &str = "watch the database of Open vSwitch";
-
-/// Largest number of updates that are received without a pause.
-const MAX_UPDATES: usize = 100_000;
 
 /// Monitored database.
 pub(super) struct Connection {
@@ -46,10 +44,11 @@ impl Lost {
 }
 
 impl Connection {
-    /// Connects and starts the monitor.
+    /// Connects and starts the monitor. A server that did not answer a read has to answer one.
     pub(super) fn open(root: &HostRoot) -> Result<Self, Lost> {
         let mut client = OvsdbClient::connect(root, ATTEMPT).map_err(Lost::Failed)?;
-        match client.monitor(columns::monitored(), ATTEMPT) {
+        let started = client.monitor(columns::monitored(), ATTEMPT).and_then(|_| confirm(&mut client, root));
+        match started {
             Ok(_) => {
                 // Changes may have been received together with the answer, and wake nobody.
                 let mut connection = Self { client };
@@ -65,22 +64,23 @@ impl Connection {
         &self.client
     }
 
-    /// Receives all pending changes. Returns whether one of them is relevant.
+    /// Receives all changes that have arrived. Returns whether one of them is relevant.
     fn drain(&mut self, root: &HostRoot) -> Result<bool, Lost> {
         let mut has_relevant = false;
-        for _ in 0..MAX_UPDATES {
-            match self.client.next_update(Instant::now(), ATTEMPT) {
-                Ok(Some(update)) => {
-                    has_relevant |= columns::is_relevant(&update, root.cache().ovs.unapplied());
-                }
-                Ok(None) => return Ok(has_relevant),
-                Err(error) => return Err(Lost::Failed(error)),
+        let deadline = Instant::now() + root.ovs_limits().answer;
+        loop {
+            match self.client.received_update(deadline, ATTEMPT).map_err(Lost::Failed)? {
+                Some(update) => has_relevant |= columns::is_relevant(&update, root.cache().ovs.unapplied()),
+                None if Instant::now() < deadline => return Ok(has_relevant),
+                None => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(Lost::Failed(self.client.invalid(ATTEMPT, "updates without end".to_owned())));
             }
         }
-        Err(Lost::Failed(self.client.invalid(ATTEMPT, "updates without end".to_owned())))
     }
 
-    /// Receives all pending changes. Returns whether one of them is relevant.
+    /// Receives all changes that have arrived. Returns whether one of them is relevant.
     pub(super) fn receive(mut self, root: &HostRoot) -> Result<(Self, bool), Lost> {
         let is_relevant = self.drain(root)?;
         Ok((self, is_relevant))
@@ -88,12 +88,24 @@ impl Connection {
 
     /// Checks that the server answers. Returns whether reads have to be repeated.
     pub(super) fn check(mut self, root: &HostRoot) -> Result<(Self, bool), Lost> {
-        match self.client.echo(ATTEMPT) {
-            Ok(()) => {
-                let is_relevant = self.drain(root)? | root.cache().ovs.set_answered();
+        let checked = self.client.echo(ATTEMPT).and_then(|()| confirm(&mut self.client, root));
+        match checked {
+            Ok(is_repeated) => {
+                let is_relevant = self.drain(root)? | is_repeated;
                 Ok((self, is_relevant))
             }
             Err(error) => Err(Lost::new(self.client, error)),
         }
     }
+}
+
+/// Repeats a read that the server did not answer. Returns false if there was none. A server that answers other requests
+/// does not count as one that works.
+fn confirm(client: &mut OvsdbClient, root: &HostRoot) -> Result<bool, HostError> {
+    if !root.cache().ovs.is_unanswered() {
+        return Ok(false);
+    }
+    rows::read(client, ATTEMPT)?;
+    root.cache().ovs.set_answered();
+    Ok(true)
 }

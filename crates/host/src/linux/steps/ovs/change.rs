@@ -13,7 +13,7 @@ use super::super::super::ovsdb::{Operation, value};
 use super::super::super::root::HostRoot;
 use super::super::verify;
 use super::transaction::{Transaction, uuids};
-use super::{OvsStep, check_interface, is_same};
+use super::{OvsStep, check_datapath, check_interface, without_results};
 use crate::HostError;
 
 /// Creates a bridge with its uplink, or changes their settings.
@@ -34,8 +34,8 @@ pub(in crate::linux::steps) fn set_bridge(
             create(&mut transaction, change);
             step.execute(transaction).map_err(|error| step.name_bridge(&change.name, error))?;
         }
-        (Some(found), Some(observed)) if is_same(observed, found) => {
-            assert_bridge(&mut transaction, found);
+        (Some(found), Some(observed)) if decisive(change, observed) == decisive(change, found) => {
+            assert_decisive(&mut transaction, change, found);
             configure(&mut transaction, change, found);
             step.execute(transaction).map_err(|error| step.name_bridge(&change.name, error))?;
         }
@@ -50,37 +50,70 @@ pub(in crate::linux::steps) fn set_bridge(
     let is_there = found.is_some_and(|bridge| is_done(change, bridge));
     let texts = ("the requested settings", if found.is_some() { "other settings" } else { "no bridge" });
     verify(attempt, &texts.0, if is_there { &texts.0 } else { &texts.1 })?;
+    found.map_or(Ok(()), |bridge| check_datapath(bridge, attempt))?;
     let uplink = found.and_then(|bridge| find_uplink(bridge, &change.uplink.name));
     uplink.map_or(Ok(()), |(_, interface)| check_interface(interface, attempt))
 }
 
+/// Returns the part of a bridge that a change depends on. Ports of pods come and go.
+fn decisive(change: &OvsBridgeChange, bridge: &OvsBridgeFacts) -> OvsBridgeFacts {
+    let mut part = without_results(bridge);
+    part.ports.retain(|port| {
+        port.name == bridge.name || port.name == change.uplink.name || change.stale_ports.contains(&port.name)
+    });
+    for port in part.ports.iter_mut().filter(|port| port.name == bridge.name) {
+        // The internal port only has to exist.
+        (port.external_ids, port.interfaces) = (BTreeMap::new(), Vec::new());
+    }
+    part
+}
+
+/// Asserts the part of a bridge that a change depends on. Names of ports are unique in the database, so a port that the
+/// change inserts cannot exist.
+pub(super) fn assert_decisive(
+    transaction: &mut Transaction,
+    change: &OvsBridgeChange,
+    bridge: &OvsBridgeFacts,
+) {
+    let part = decisive(change, bridge);
+    assert_row(transaction, &part, "includes");
+    part.ports.iter().filter(|port| port.name != bridge.name).for_each(|port| assert_port(transaction, port));
+}
+
 /// Asserts everything that was read of a bridge and its ports.
 pub(super) fn assert_bridge(transaction: &mut Transaction, bridge: &OvsBridgeFacts) {
+    assert_row(transaction, bridge, "==");
+    bridge.ports.iter().for_each(|port| assert_port(transaction, port));
+}
+
+/// Asserts the row of a bridge. `function` compares its ports.
+fn assert_row(transaction: &mut Transaction, bridge: &OvsBridgeFacts, function: &str) {
     let conditions = vec![
         json!(["name", "==", bridge.name]),
-        json!(["ports", "==", uuids(bridge.ports.iter().map(|port| &port.uuid))]),
+        json!(["ports", function, uuids(bridge.ports.iter().map(|port| &port.uuid))]),
         json!(["datapath_type", "==", bridge.datapath_type]),
         json!(["fail_mode", "==", value::optional(bridge.fail_mode.clone())]),
         json!(["external_ids", "==", value::map(&bridge.external_ids)]),
         json!(["other_config", "==", value::map(&bridge.other_config)]),
     ];
     transaction.push(Operation::assert_row("Bridge", &bridge.uuid, conditions));
-    for port in &bridge.ports {
+}
+
+fn assert_port(transaction: &mut Transaction, port: &OvsPortFacts) {
+    let conditions = vec![
+        json!(["interfaces", "==", uuids(port.interfaces.iter().map(|interface| &interface.uuid))]),
+        json!(["external_ids", "==", value::map(&port.external_ids)]),
+    ];
+    transaction.push(Operation::assert_row("Port", &port.uuid, conditions));
+    for interface in &port.interfaces {
         let conditions = vec![
-            json!(["interfaces", "==", uuids(port.interfaces.iter().map(|interface| &interface.uuid))]),
-            json!(["external_ids", "==", value::map(&port.external_ids)]),
+            json!(["type", "==", interface.type_]),
+            json!(["options", "==", value::map(&interface.options)]),
+            json!(["external_ids", "==", value::map(&interface.external_ids)]),
+            json!(["other_config", "==", value::map(&interface.other_config)]),
+            json!(["mtu_request", "==", value::optional(interface.mtu_request)]),
         ];
-        transaction.push(Operation::assert_row("Port", &port.uuid, conditions));
-        for interface in &port.interfaces {
-            let conditions = vec![
-                json!(["type", "==", interface.type_]),
-                json!(["options", "==", value::map(&interface.options)]),
-                json!(["external_ids", "==", value::map(&interface.external_ids)]),
-                json!(["other_config", "==", value::map(&interface.other_config)]),
-                json!(["mtu_request", "==", value::optional(interface.mtu_request)]),
-            ];
-            transaction.push(Operation::assert_row("Interface", &interface.uuid, conditions));
-        }
+        transaction.push(Operation::assert_row("Interface", &interface.uuid, conditions));
     }
 }
 

@@ -1,4 +1,7 @@
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use vfleet_api::PciAddress;
@@ -7,6 +10,7 @@ use vfleet_plan::{MapChange, OvsBridgeChange, OvsUplinkChange, Step};
 
 use super::*;
 use crate::linux::ovs::test_switch::TestSwitch;
+use crate::linux::ovsdb::MessageBuffer;
 use crate::linux::steps::execute;
 
 const BRIDGE: &str = "br-0000_01_00.0";
@@ -128,6 +132,86 @@ fn a_bridge_is_created_changed_in_place_and_removed() {
     assert_eq!(switch.vsctl(&["get", "Open_vSwitch", ".", "other_config:hw-offload"]), "\"true\"");
 }
 
+/// A CNI plugin attaches pods all the time.
+#[test]
+fn a_change_depends_on_the_bridge_and_its_uplink_and_not_on_ports_of_pods() {
+    let switch = TestSwitch::started();
+    let root = switch.root();
+    let created = create(root);
+    let other = OvsBridgeChange { fail_mode: None, ..change() };
+    switch.vsctl(&["add-port", BRIDGE, "pod1", "--", "set", "Interface", "pod1", "type=dummy"]);
+    execute(root, &set_step(other.clone(), Some(created.clone()))).unwrap();
+    assert_eq!(switch.vsctl(&["list-ports", BRIDGE]), "p0\npod1");
+
+    // The same after the facts were read, in the transaction itself.
+    let assertion = |observed: &OvsBridgeFacts| {
+        let mut step = OvsStep::connect(root, "assert").unwrap();
+        let rows = step.read().unwrap();
+        let mut transaction = Transaction::new(rows.root.as_ref(), "assert");
+        change::assert_decisive(&mut transaction, &other, observed);
+        transaction.execute(&mut step.client, "assert").map_err(|error| error.reason())
+    };
+    let before = found(root).unwrap();
+    switch.vsctl(&["add-port", BRIDGE, "pod2", "--", "set", "Interface", "pod2", "type=dummy"]);
+    switch.vsctl(&["set", "Interface", BRIDGE, "external_ids:theirs=1"]);
+    assert!(assertion(&before).is_ok());
+    let changes: [&[&str]; 4] = [
+        &["set", "Interface", "p0", "options:theirs=1"],
+        &["set", "Port", "p0", "external_ids:theirs=1"],
+        &["set", "Bridge", BRIDGE, "external_ids:theirs=1"],
+        &["del-port", "p0"],
+    ];
+    for change in changes {
+        let before = found(root).unwrap();
+        switch.vsctl(change);
+        assert_eq!(assertion(&before), Err("OvsChanged"), "{change:?}");
+        assert_eq!(reason(root, &set_step(self::change(), Some(before))).0, "BridgeChanged", "{change:?}");
+    }
+}
+
+/// The server executes the transaction and dies, so that nobody receives the answer.
+#[test]
+fn a_step_without_an_answer_is_done_once() {
+    let switch = TestSwitch::started();
+    let proxied = switch.root().clone().with_ovsdb_socket("/run/openvswitch/proxy.sock".to_owned());
+    let proxy = UnixListener::bind(switch.socket().with_file_name("proxy.sock")).unwrap();
+    let server = switch.socket();
+    let forwarding = thread::spawn(move || {
+        let (mut client, _) = proxy.accept().unwrap();
+        let mut server = UnixStream::connect(server).unwrap();
+        loop {
+            let request = receive(&mut client);
+            server.write_all(request.to_string().as_bytes()).unwrap();
+            let answer = receive(&mut server);
+            if request.to_string().contains("\"insert\"") {
+                return;
+            }
+            client.write_all(answer.to_string().as_bytes()).unwrap();
+        }
+    });
+    let step = set_step(change(), None);
+    assert_eq!(reason(&proxied, &step).0, "OvsUnreachable");
+    forwarding.join().unwrap();
+    let created = read(switch.root());
+    execute(switch.root(), &step).unwrap();
+    assert_eq!(created.database.bridges.len(), 1);
+    let repeated = read(switch.root());
+    assert_eq!(repeated.root.unwrap().configuration.next, created.root.unwrap().configuration.next);
+    assert_eq!(repeated.database.bridges[0].uuid, created.database.bridges[0].uuid);
+}
+
+/// Receives a message.
+fn receive(stream: &mut UnixStream) -> serde_json::Value {
+    let (mut buffer, mut chunk) = (MessageBuffer::default(), [0; 4096]);
+    loop {
+        if let Some(message) = buffer.next().unwrap() {
+            return message;
+        }
+        let length = stream.read(&mut chunk).unwrap();
+        buffer.push(&chunk[..length]);
+    }
+}
+
 #[test]
 fn an_uplink_with_a_stale_name_is_replaced() {
     let switch = TestSwitch::started();
@@ -166,6 +250,14 @@ fn refusals_name_the_bridge_or_the_interface() {
     assert!(failed == "UplinkFailed" && text.contains("p0") && text.contains("dpdkx"), "{text}");
     // The type is corrected in place.
     execute(root, &set_step(change(), found(root))).unwrap();
+    execute(root, &Step::RemoveOvsBridge { pf: pf(), observed: found(root).unwrap() }).unwrap();
+
+    let mut unknown = change();
+    unknown.datapath_type = "nonsense".to_owned();
+    for _ in 0..2 {
+        let (failed, text) = reason(root, &set_step(unknown.clone(), None));
+        assert!(failed == "DatapathFailed" && text.contains(BRIDGE) && text.contains("nonsense"), "{text}");
+    }
 }
 
 #[test]
