@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use vfleet_api::bridge::{Bridges, OvsConfigExt};
 use vfleet_plan::{
     BridgeFault, Cause, LinuxBridgeFacts, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts,
-    OvsPortFacts, Problem,
+    OvsPortFacts, Problem, Record,
 };
 
 use super::*;
@@ -26,7 +26,9 @@ fn desired() -> SriovNetworkNodeState {
 }
 
 fn facts(bridges: Vec<OvsBridgeFacts>) -> HostFacts {
-    let mut facts = HostFacts { pfs: vec![card(PF)], ..HostFacts::default() };
+    let interface = desired().spec.interfaces.unwrap().remove(0);
+    let record = Record::taken_over(PF.parse().unwrap(), interface);
+    let mut facts = HostFacts { pfs: vec![card(PF)], records: vec![record], ..HostFacts::default() };
     facts.bridges.ovs = OvsFacts::Database(OvsDatabase { bridges, ..OvsDatabase::default() });
     facts
 }

@@ -428,7 +428,9 @@ fn a_port_of_a_foreign_open_vswitch_bridge_is_left_there() {
         for master in [None, Some("ovs-system")] {
             let mut facts = switch(None);
             database(&mut facts).bridges = vec![foreign.clone()];
-            master.into_iter().for_each(|master| set_master(&mut facts, master, "openvswitch"));
+            if let Some(master) = master {
+                set_master(&mut facts, master, "openvswitch");
+            }
             let left = plan(&spec, &facts);
             assert_eq!((bridge_steps(&left), reasons(&left)), (vec![], vec!["UplinkOfOtherBridge"]));
             assert!(left.problems[0].to_string().contains("ovs-vsctl del-port br-ex ens1f0"));
