@@ -14,6 +14,7 @@ use vfleet_tests::contract::sim::SimTestBed;
 use vfleet_tests::contract::suite::{defect_name, run_case};
 use vfleet_tests::contract::{
     Case, CaseOutcome, CaseReport, Defect, all_cases, all_defects, defects_for_kernel, find_case,
+    is_about_bridges,
 };
 use vfleet_tests::lab::kernel_suite::{KernelSuite, Selection};
 use vfleet_tests::on_kernel::{Programs, SCENARIOS, Scenario};
@@ -34,20 +35,25 @@ fn main() -> ExitCode {
     if !arguments.list {
         run.start();
     }
-    let mut trials = scenario_trials();
+    let bridge_seconds = Arc::new(Mutex::new(0.0));
+    let mut trials = scenario_trials(&bridge_seconds);
     trials.extend(suite_names().into_iter().map(|name| kernel_trial(&run, name)));
     trials.push(host_tests_trial(&run));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Err(error) = run.print_table() {
         eprintln!("could not print the table: {error}");
     }
+    let seconds = *bridge_seconds.lock().unwrap_or_else(PoisonError::into_inner) + run.bridge_seconds();
+    eprintln!("{seconds:.0} s of tests are about bridges"); // tools/steps checks the budget
     conclusion.exit_code()
 }
 
-/// Returns the trials of the scenarios, which run on `vfleet_tests::lab::machine()`.
-fn scenario_trials() -> Vec<Trial> {
+/// Returns the trials of the scenarios, which run on `vfleet_tests::lab::machine()`. They add to the seconds of tests about
+/// bridges.
+fn scenario_trials(bridge_seconds: &Arc<Mutex<f64>>) -> Vec<Trial> {
     let trial = |scenario: &'static Scenario| {
-        Trial::ignorable_test(scenario.name, || {
+        let bridge_seconds = Arc::clone(bridge_seconds);
+        Trial::ignorable_test(scenario.name, move || {
             if let Some(reason) = fixture_lab::unavailable() {
                 return skip(&reason);
             }
@@ -56,7 +62,11 @@ fn scenario_trials() -> Vec<Trial> {
             let programs = Programs { vfleet: vfleet(), crashing_agent };
             let start = Instant::now();
             tokio::runtime::Runtime::new()?.block_on(scenario.run(&vm, programs));
-            eprintln!("{} took {:.1} s", scenario.name, start.elapsed().as_secs_f64());
+            let seconds = start.elapsed().as_secs_f64();
+            if scenario.name.starts_with("bridges::") {
+                *bridge_seconds.lock().unwrap_or_else(PoisonError::into_inner) += seconds;
+            }
+            eprintln!("{} took {seconds:.1} s", scenario.name);
             Ok(Completion::Completed)
         })
     };
@@ -148,6 +158,16 @@ impl SuiteRun {
                 Ok(Completion::ignored_with(format!("unsupported: {reason}")))
             }
         }
+    }
+
+    /// Returns the seconds of all cases about bridges so far.
+    fn bridge_seconds(&self) -> f64 {
+        let is_about_bridges = |report: &&CaseReport| {
+            let defect = all_defects().find(|defect| defect_name(defect) == report.name);
+            is_about_bridges(defect.map_or(&report.name, |defect| defect.detected_by))
+        };
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.iter().filter(is_about_bridges).map(|report| report.seconds).sum()
     }
 
     fn print_table(&self) -> io::Result<()> {

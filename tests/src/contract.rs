@@ -22,7 +22,7 @@ pub mod suite;
 pub mod testbed;
 
 pub use broken::{Defect, all_defects, defects_for_kernel};
-pub use cases::{CardSetup, Case, INITIAL_VFS, all_cases, find_case};
+pub use cases::{CardSetup, Case, INITIAL_VFS, all_cases, find_case, is_about_bridges};
 pub use coverage::Environment;
 pub use suite::{CaseOutcome, CaseReport};
 pub use testbed::{

@@ -120,6 +120,20 @@ pub fn find_case(name: &str) -> Option<&'static Case> {
     all_cases().find(|case| case.name == name)
 }
 
+/// Returns whether the case with this name is about software bridges.
+pub fn is_about_bridges(name: &str) -> bool {
+    let groups = [
+        linux_bridges::CASES,
+        bridge_ports::CASES,
+        ovs_bridges::CASES,
+        ovs_others::CASES,
+        ovs_failures::CASES,
+        bridge_watch::CASES,
+        bridge_plans::CASES,
+    ];
+    groups.into_iter().flatten().any(|case| case.name == name)
+}
+
 /// Defines the list `CASES` of a module. Each entry is the name of a function and the setup of its card.
 macro_rules! cases {
     ($($name:ident: $setup:ident),* $(,)?) => {

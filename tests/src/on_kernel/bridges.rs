@@ -3,6 +3,7 @@
 pub(super) mod boot;
 mod by_hand;
 mod crashes;
+mod links;
 mod open_vswitch;
 mod others;
 mod pods;

@@ -47,6 +47,9 @@ pub(super) const BRIDGE_STEPS: [&str; 13] = [
     "RemoveLinuxBridge",
 ];
 
+/// Kinds of steps that change bridges in place.
+pub(super) const BRIDGE_CHANGES: [&str; 3] = ["SetOvsBridge", "SetLinuxBridge", "SetBridgePort"];
+
 /// Kinds of steps at which no agent is killed in the lab, with the reason. Tests with `SimHost` cover all kinds.
 #[cfg(test)]
 const NOT_IN_THE_LAB: [(&str, &str); 6] = [

@@ -24,9 +24,10 @@ impl<'a> Guest<'a> {
         self.vm.install(program).expect("the program is copied to the machine")
     }
 
-    /// Runs a script, which must succeed; returns its output.
+    /// Runs a script, all of whose commands must succeed; returns its output.
     pub(super) fn run(&self, script: &str) -> String {
-        let output = self.vm.run(&Job::shell(format!("set -e\n{script}"))).expect("the machine runs jobs");
+        let output =
+            self.vm.run(&Job::shell(format!("set -e -o pipefail\n{script}"))).expect("the machine runs jobs");
         output.success().unwrap_or_else(|error| panic!("{script}: {error:#}")).trim().to_owned()
     }
 

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::crashing_agent::{BRIDGE_STEPS, CrashingAgent};
 use super::super::guest::{Guest, assert_unchanged};
 use super::super::lab_cluster::{LabCluster, OTHER_PF, PF, kill};
-use super::open_vswitch::{ports, snapshot};
+use super::links::{read_links, read_ports};
+use super::open_vswitch::{ports, snapshot_bridge};
 use super::{
     LINUX_BRIDGE, OVS_BRIDGE, START_SWITCHES, apply_policies, apply_policies_without_bridges, open_gate,
     ready, start_agent, wait_until_ready,
@@ -74,25 +75,14 @@ async fn create_and_remove(lab: &LabCluster<'_>) -> [String; 2] {
 
 /// Returns the state of both bridges as text, without what differs for every bridge.
 fn read_bridges(guest: &Guest<'_>) -> String {
-    const VARYING: [&str; 6] = ["_uuid", "ports", "interfaces", "datapath_id", "ifindex", "mac_in_use"];
-    let rows = [
-        ("Bridge", OVS_BRIDGE),
-        ("Port", OVS_BRIDGE),
-        ("Interface", OVS_BRIDGE),
-        ("Port", PF),
-        ("Interface", PF),
-    ];
-    let ovs = snapshot(guest, &rows);
+    const VARYING: [&str; 3] = ["_uuid", "ports", "interfaces"];
+    let ovs = snapshot_bridge(guest, OVS_BRIDGE, &[PF]);
     let is_varying = |line: &&str| VARYING.iter().any(|column| line.starts_with(&format!("[\"{column}\"")));
     let ovs: Vec<_> = ovs.lines().filter(|line| !is_varying(line)).collect();
-    let linux = guest.run(&format!(
-        "ovs-vsctl get Open_vSwitch . other_config
-        for link in {LINUX_BRIDGE} {OTHER_PF}; do
-            ip -details -json link show $link | jq '.[] | del(.ifindex, .linkinfo.info_data.gc_timer, .linkinfo.info_slave_data.forward_delay_timer)'
-        done
-        bridge -details -json link show dev {OTHER_PF} | jq '.[] | del(.ifindex)'"
-    ));
-    format!("{}\n{linux}\n{}", ovs.join("\n"), read_files(guest))
+    let linux = [read_links(guest, &[LINUX_BRIDGE, OTHER_PF]), read_ports(guest, &[OTHER_PF])].join("\n");
+    let linux: Vec<_> = linux.lines().filter(|line| !line.contains("\"ifindex\"")).collect();
+    let settings = guest.run("ovs-vsctl get Open_vSwitch . other_config");
+    [ovs.join("\n"), settings, linux.join("\n"), read_files(guest)].join("\n")
 }
 
 /// Returns rules of udev, and files about bridges.

@@ -42,3 +42,10 @@ pub(super) fn snapshot(guest: &Guest<'_>, rows: &[(&str, &str)]) -> String {
         rows.iter().map(|(table, name)| format!("echo {table} {name}; list {table} {name}")).collect();
     guest.run(&format!("{columns}\n{}", lists.join("\n")))
 }
+
+/// Returns the same columns of a bridge, its internal port and these ports, with their interfaces.
+pub(super) fn snapshot_bridge(guest: &Guest<'_>, bridge: &str, ports: &[&str]) -> String {
+    let ports = [bridge].into_iter().chain(ports.iter().copied());
+    let rows = ports.flat_map(|port| [("Port", port), ("Interface", port)]);
+    snapshot(guest, &[("Bridge", bridge)].into_iter().chain(rows).collect::<Vec<_>>())
+}

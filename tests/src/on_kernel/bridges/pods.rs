@@ -13,19 +13,27 @@ const PEER: &str = "192.0.2.2";
 
 /// Moves the VFs of both cards to the network namespaces of pods. The representors are not attached yet.
 pub(super) fn create(guest: &Guest<'_>) {
-    let pod = |number: usize, pf: &str| {
-        let representor = REPRESENTORS[number];
-        let address = number + 1;
-        let vf = guest.vf_names(pf).remove(0);
+    let vf_name = |pf: &str| guest.run(&format!("udevadm settle; ls /sys/class/net/{pf}/device/virtfn0/net"));
+    let pods = [(0, PF, vf_name(PF)), (1, OTHER_PF, vf_name(OTHER_PF))];
+    let set_up = pods.each_ref().map(|(number, _, vf)| {
         format!(
             "ip netns add pod{number}
             ip link set {vf} netns pod{number}
-            ip -n pod{number} address add 192.0.2.{address}/24 dev {vf}
+            ip -n pod{number} address add 192.0.2.{}/24 dev {vf}
             ip -n pod{number} link set {vf} up
-            ip link set {representor} up"
+            ip link set {} up",
+            number + 1,
+            REPRESENTORS[*number]
         )
-    };
-    guest.run(&[pod(0, PF), pod(1, OTHER_PF)].join("\n"));
+    });
+    guest.run(&set_up.join("\n"));
+    // Without a carrier no packet would arrive, whatever the bridges do.
+    let links = pods.each_ref().map(|(number, pf, vf)| {
+        let pod = format!("-n pod{number} link show {vf}");
+        [pod, format!("link show {pf}"), format!("link show {}", REPRESENTORS[*number])]
+    });
+    let has_carrier = links.concat().into_iter().map(|link| format!("ip {link} | grep -q LOWER_UP"));
+    guest.wait_until("all links have a carrier", &has_carrier.collect::<Vec<_>>().join(" && "));
 }
 
 /// Removes the pods; their VFs return to the host.
@@ -48,6 +56,16 @@ pub(super) fn attach_to_ovs(guest: &Guest<'_>) {
 /// Attaches the representor of the second pod to the Linux bridge.
 pub(super) fn attach_to_linux(guest: &Guest<'_>) {
     guest.run(&format!("ip link set {} master {LINUX_BRIDGE}", REPRESENTORS[1]));
+}
+
+/// Detaches the representor of the first pod from its bridge.
+pub(super) fn detach_from_ovs(guest: &Guest<'_>) {
+    guest.run(&format!("ovs-vsctl del-port {}", REPRESENTORS[0]));
+}
+
+/// Detaches the representor of the second pod from its bridge.
+pub(super) fn detach_from_linux(guest: &Guest<'_>) {
+    guest.run(&format!("ip link set {} nomaster", REPRESENTORS[1]));
 }
 
 /// Waits until the pods reach each other.

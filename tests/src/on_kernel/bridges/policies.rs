@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::super::crashing_agent::{BRIDGE_CHANGES, CrashingAgent};
 use super::super::guest::{Guest, assert_unchanged};
 use super::super::lab_cluster::{LabCluster, OTHER_PF, OTHER_PF_ADDRESS, PF, PF_ADDRESS, kill};
 use super::open_vswitch::{map, ports, row};
@@ -14,8 +15,9 @@ use super::{
 };
 use crate::cluster::NodeStateView;
 
-/// One policy requests an Open vSwitch bridge, another one a Linux bridge. Settings are changed without a drain, drift is
-/// repaired, failures of Open vSwitch are reported and survived, and the bridges are removed.
+/// One policy requests an Open vSwitch bridge, another one a Linux bridge. Settings are changed without a drain, also by
+/// an agent that crashes, drift is repaired, failures of Open vSwitch are reported and survived, and the bridges are
+/// removed.
 pub(in super::super) async fn configures_bridges(lab: &LabCluster<'_>) {
     let guest = &lab.guest;
     open_gate(lab).await;
@@ -33,29 +35,53 @@ pub(in super::super) async fn configures_bridges(lab: &LabCluster<'_>) {
     pods::attach_to_ovs(guest);
     pods::attach_to_linux(guest);
     pods::wait_until_reached(guest, "through both bridges");
+    pods::detach_from_ovs(guest);
+    pods::assert_not_reached(guest, "without the representor in the Open vSwitch bridge");
+    pods::attach_to_ovs(guest);
+    pods::wait_until_reached(guest, "through the Open vSwitch bridge again");
+    pods::detach_from_linux(guest);
+    pods::assert_not_reached(guest, "without the representor in the Linux bridge");
+    pods::attach_to_linux(guest);
+    pods::wait_until_reached(guest, "through the Linux bridge again");
     others::add_to_our_bridge(guest);
     let additions = others::read_additions(guest);
+    let uplink_key = others::read_uplink_key(guest);
 
+    kill(agent);
     let pings = Pings::start(lab);
-    change_settings(lab).await;
+    let crashing_agent = CrashingAgent::new(lab, &BRIDGE_CHANGES);
+    let agent = crashing_agent.start("--bridges");
+    let changed = change_settings(lab).await;
+    crashing_agent.assert_crashed_at_all();
+    let drain = |state: &NodeStateView| state.status().drain_requested_at;
+    assert_eq!(drain(&changed), drain(&state), "settings are changed without a drain");
     assert_offloaded(guest);
     kill(agent);
     let agent = start_agent(lab);
     guest.wait_until_idle();
     assert_eq!(guest.executed(), [""; 0], "a restart with nothing to do does nothing");
-    pings.assert_no_loss(guest, "changes of settings and a restart of the agent");
-    assert_unchanged(
-        &additions,
-        &others::read_additions(guest),
-        "a port or key of others on our bridge was changed",
-    );
+    pings.assert_no_loss(guest, "changes of settings by an agent that crashes, and its restart");
+    let is_changed = "a port or key of others on our bridge was changed";
+    assert_unchanged(&additions, &others::read_additions(guest), is_changed);
+    assert_eq!(others::read_uplink_key(guest), uplink_key, "the key of others on our uplink was changed");
 
     recoveries::repairs_changes_by_hand(lab).await;
+    others::add_to_our_bridge(guest);
+    let additions = others::read_additions(guest);
     recoveries::survives_open_vswitch(lab).await;
     assert_unchanged(&bridges, &others::read_bridges(guest), "a bridge of others was changed");
+    assert_unchanged(&additions, &others::read_additions(guest), is_changed);
+    assert_eq!(others::read_uplink_key(guest), uplink_key, "the key of others on our uplink was changed");
 
+    let linux_bridge = others::read_linux_bridge(guest);
     recoveries::fills_an_empty_database(lab).await;
+    assert_unchanged(
+        &linux_bridge,
+        &others::read_linux_bridge(guest),
+        "the Linux bridge of others was changed",
+    );
     others::create_ovs_bridge(guest);
+    others::add_to_our_bridge(guest);
     let bridges = others::read_bridges(guest);
     recoveries::removes_bridges(lab).await;
     by_hand::are_left_alone(lab).await;
@@ -83,7 +109,7 @@ fn second_ovs() -> Value {
 }
 
 fn second_linux() -> Value {
-    json!({ "bridge": { "vlanFiltering": true }, "uplink": { "mcast_flood": "off" } })
+    json!({ "bridge": { "vlanFiltering": false }, "uplink": { "mcast_flood": "off" } })
 }
 
 fn assert_created(guest: &Guest<'_>, state: &NodeStateView) {
@@ -132,16 +158,20 @@ fn assert_offloaded(guest: &Guest<'_>) {
     guest.wait_until("flows are offloaded", &flows);
 }
 
-/// Changes settings of both bridges. Settings that are given up are reset.
-async fn change_settings(lab: &LabCluster<'_>) {
+/// Changes settings of both bridges. Settings that are given up are reset. Returns the state of the node.
+async fn change_settings(lab: &LabCluster<'_>) -> NodeStateView {
     let guest = &lab.guest;
     apply_policies(lab, &second_ovs(), &second_linux()).await;
     let is_changed = |state: &NodeStateView| {
-        let ovs = state.status().bridges.and_then(|bridges| bridges.ovs).unwrap_or_default();
-        let ids = ovs.into_iter().next().and_then(|bridge| bridge.bridge?.external_ids).unwrap_or_default();
-        state.is_synced() && ids.get("team").is_some_and(|team| team == "b")
+        let bridges = state.status().bridges.unwrap_or_default();
+        let ovs = bridges.ovs.into_iter().flatten().next().and_then(|bridge| bridge.bridge);
+        let linux = bridges.linux.into_iter().flatten().next().and_then(|bridge| bridge.bridge);
+        let ids = ovs.and_then(|bridge| bridge.external_ids).unwrap_or_default();
+        state.is_synced()
+            && ids.get("team").is_some_and(|team| team == "b")
+            && linux.is_some_and(|bridge| bridge.vlan_filtering == Some(false))
     };
-    lab.wait("changed settings", is_changed).await;
+    let state = lab.wait("changed settings", is_changed).await;
     let bridge = row(guest, "Bridge", OVS_BRIDGE);
     let ids = map(&bridge, "external_ids");
     assert_entries(&ids, &[("team", "b"), ("other", "key")]);
@@ -152,8 +182,10 @@ async fn change_settings(lab: &LabCluster<'_>) {
     let uplink = row(guest, "Interface", PF);
     assert_entries(&map(&uplink, "other_config"), &[("colour", "red")]);
     assert_eq!(map(&uplink, "external_ids"), BTreeMap::from([("other".to_owned(), "key".to_owned())]));
+    assert_eq!(guest.link(LINUX_BRIDGE)["linkinfo"]["info_data"]["vlan_filtering"], 0);
     let port = bridge_port(guest, OTHER_PF);
     assert_eq!([&port["learning"], &port["mcast_flood"]], [&json!(true), &json!(false)], "{port}");
+    state
 }
 
 fn assert_entries(map: &BTreeMap<String, String>, expected: &[(&str, &str)]) {

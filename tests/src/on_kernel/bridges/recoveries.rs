@@ -5,8 +5,9 @@ use serde_json::json;
 use super::super::guest::{Guest, assert_unchanged};
 use super::super::lab_cluster::{LabCluster, OTHER_PF, PF};
 use super::open_vswitch::{map, ports, row};
+use super::others::PORT_ON_OURS;
 use super::pods::{self, REPRESENTORS};
-use super::{LINUX_BRIDGE, OVS_BRIDGE, is_ready, ready, wait_until_ready};
+use super::{LINUX_BRIDGE, OVS_BRIDGE, is_ready, others, ready, wait_until_ready};
 use crate::cluster::NodeStateView;
 
 const SERVICES: [&str; 2] = ["ovs-vswitchd", "ovsdb-server"];
@@ -20,9 +21,18 @@ pub(super) async fn repairs_changes_by_hand(lab: &LabCluster<'_>) {
         &format!("ovs-vsctl get Bridge {OVS_BRIDGE} external_ids:team | grep -qx b"),
     );
 
+    signal_agent(guest, "STOP");
     guest.run(&format!("ovs-vsctl del-port {OVS_BRIDGE} {PF}"));
+    pods::assert_not_reached(guest, "without the uplink of the Open vSwitch bridge");
+    signal_agent(guest, "CONT");
     wait_for_ovs_bridge(guest, "the uplink is attached again");
     pods::wait_until_reached(guest, "after the uplink was removed");
+    signal_agent(guest, "STOP");
+    guest.run(&format!("ip link set {OTHER_PF} nomaster"));
+    pods::assert_not_reached(guest, "without the uplink of the Linux bridge");
+    signal_agent(guest, "CONT");
+    wait_for_linux_bridge(guest);
+    pods::wait_until_reached(guest, "after the uplink was detached");
 
     guest.run(&format!("ovs-vsctl del-br {OVS_BRIDGE}; ip link delete {LINUX_BRIDGE}"));
     wait_for_ovs_bridge(guest, "the Open vSwitch bridge is created again");
@@ -97,6 +107,12 @@ async fn wait_for_failure(lab: &LabCluster<'_>, what: &str, cause: &str) {
     lab.wait(what, is_reported).await;
 }
 
+/// Stops the agent, or lets it continue.
+fn signal_agent(guest: &Guest<'_>, signal: &str) {
+    // The brackets keep the pattern from matching the script.
+    guest.run(&format!("pkill -{signal} -f '[v]fleet agent'"));
+}
+
 /// Waits until the Open vSwitch bridge has its uplink.
 fn wait_for_ovs_bridge(guest: &Guest<'_>, what: &str) {
     guest.wait_until(what, &format!("ovs-vsctl list-ports {OVS_BRIDGE} 2>/dev/null | grep -qx {PF}"));
@@ -110,24 +126,46 @@ fn wait_for_linux_bridge(guest: &Guest<'_>) {
     guest.wait_until("the Linux bridge is created again", &format!("{port} >/dev/null 2>&1"));
 }
 
-/// Takes the bridges out of the policies. They stay without uplink as long as pods are attached; VFs are unchanged.
+/// Takes the bridges out of the policies. The node is drained because ports are attached, and bridges stay without uplink
+/// as long as they are; then they are removed without a drain. VFs are unchanged.
 pub(super) async fn removes_bridges(lab: &LabCluster<'_>) {
     let guest = &lab.guest;
     let vfs = pods::read_vfs(guest);
+    let additions = others::read_additions(guest);
+    let drain = |state: &NodeStateView| state.status().drain_requested_at;
+    let last_drain = drain(&lab.wait("the state of the node", |_| true).await);
     super::apply_policies_without_bridges(lab).await;
-    let names_ports = |state: &NodeStateView| {
-        [OVS_BRIDGE, LINUX_BRIDGE].iter().zip(REPRESENTORS).all(|(bridge, port)| {
-            let (status, reason, message) = ready(state, bridge);
-            status == "False" && reason == "BridgeInUse" && message.contains(port)
-        })
+    let is_kept_for = |state: &NodeStateView, bridge: &str, port: &str| {
+        let (status, reason, message) = ready(state, bridge);
+        status == "False" && reason == "BridgeInUse" && message.contains(port)
     };
-    lab.wait("ports keep both bridges alive", names_ports).await;
-    assert_eq!(ports(guest, OVS_BRIDGE), [REPRESENTORS[0]], "the uplink is removed");
+    let are_kept = |state: &NodeStateView| {
+        [OVS_BRIDGE, LINUX_BRIDGE]
+            .iter()
+            .zip(REPRESENTORS)
+            .all(|(bridge, port)| is_kept_for(state, bridge, port))
+    };
+    let requested = drain(&lab.wait("ports keep both bridges alive", are_kept).await);
+    assert!(requested > last_drain, "no drain was requested: {last_drain:?}, {requested:?}");
+    assert_eq!(ports(guest, OVS_BRIDGE), [REPRESENTORS[0], PORT_ON_OURS], "the uplink is removed");
     assert_eq!(guest.link(OTHER_PF)["master"], json!(null), "the uplink is removed");
     pods::assert_not_reached(guest, "through bridges without uplinks");
-    guest.run(&format!("ovs-vsctl del-port {}; ip link set {} nomaster", REPRESENTORS[0], REPRESENTORS[1]));
+
+    pods::detach_from_ovs(guest);
+    pods::detach_from_linux(guest);
+    let is_kept_for_others = |state: &NodeStateView| {
+        is_kept_for(state, OVS_BRIDGE, PORT_ON_OURS) && ready(state, LINUX_BRIDGE).0.is_empty()
+    };
+    lab.wait("a port of others keeps one bridge alive", is_kept_for_others).await;
+    assert_unchanged(
+        &additions,
+        &others::read_additions(guest),
+        "a port or key of others on our bridge was changed",
+    );
+    others::remove_from_our_bridge(guest);
     let is_gone = |state: &NodeStateView| state.is_synced() && state.status().bridges.is_none();
-    lab.wait("both bridges are removed", is_gone).await;
+    let state = lab.wait("both bridges are removed", is_gone).await;
+    assert_eq!(drain(&state), requested, "bridges without ports are removed without a drain");
     let left = guest.run(&format!(
         "ovs-vsctl list-br | grep -x {OVS_BRIDGE} || true
         ls -d /sys/class/net/{LINUX_BRIDGE} 2>/dev/null || true
