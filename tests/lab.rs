@@ -164,7 +164,8 @@ impl SuiteRun {
     fn bridge_seconds(&self) -> f64 {
         let is_about_bridges = |report: &&CaseReport| {
             let defect = all_defects().find(|defect| defect_name(defect) == report.name);
-            is_about_bridges(defect.map_or(&report.name, |defect| defect.detected_by))
+            let case = defect.and_then(Defect::fastest_case);
+            is_about_bridges(case.map_or(&report.name, |case| case.name))
         };
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.iter().filter(is_about_bridges).map(|report| report.seconds).sum()
