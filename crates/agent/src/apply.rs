@@ -14,6 +14,7 @@ use vfleet_plan::follow_up::{is_identity_update, may_follow, only_writes_records
 use vfleet_plan::{HostFacts, Plan, PlannedStep, Step, Target};
 
 pub use failure::Failure;
+pub(crate) use failure::{describe_failed_step, problem_target};
 
 /// Largest number of plans in a row. Some steps become known only after others (udev names the ports of a card once it
 /// processed them again).

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::PciAddress;
-use vfleet_host::{HostError, format_error_chain};
-use vfleet_plan::{Disruption, Plan, PlannedStep, Problem, Step};
+use vfleet_host::HostError;
+use vfleet_plan::{Disruption, Plan, PlannedStep, Problem, Step, Target};
 
-use crate::apply::ExecutionEvent;
+use crate::apply::{ExecutionEvent, describe_failed_step, problem_target};
 
 /// Progress of the execution of a plan.
 #[derive(Clone, Debug, Default)]
@@ -14,16 +14,17 @@ pub(crate) struct ExecutionProgress {
     disruption: Disruption,
     reboots: bool,
     all: StepCounter,
-    pfs: BTreeMap<PciAddress, PfProgress>,
+    /// Progress on each PF, which includes its VFs and its bridge, and on each bridge.
+    parts: BTreeMap<Target, PartProgress>,
 }
 
-/// Progress on one PF.
+/// Progress on one PF or bridge.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PfProgress {
+pub(crate) struct PartProgress {
     count: StepCounter,
-    /// A step on the PF was started.
+    /// A step on the part was started.
     is_touched: bool,
-    /// All steps on the PF succeeded.
+    /// All steps on the part succeeded.
     pub(crate) is_done: bool,
     /// First failure: its reason and its text.
     pub(crate) failure: Option<(&'static str, String)>,
@@ -53,26 +54,28 @@ impl ExecutionProgress {
         self.all.total += plan.steps.len();
         for planned in &plan.steps {
             self.reboots |= planned.step == Step::Reboot;
-            if let Some(pf) = planned.step.pf() {
-                let of_pf = self.pfs.entry(pf).or_default();
-                of_pf.count.total += 1;
-                of_pf.is_done = false;
+            for part in reported_parts(planned.step.target()) {
+                let progress = self.parts.entry(part).or_default();
+                progress.count.total += 1;
+                progress.is_done = false;
             }
         }
         self.replace_problems(&plan.problems);
     }
 
     fn replace_problems(&mut self, problems: &[Problem]) {
-        for of_pf in self.pfs.values_mut() {
-            of_pf.problem = None;
+        for progress in self.parts.values_mut() {
+            progress.problem = None;
         }
-        for (pf, problem) in problems.iter().filter_map(|problem| Some((problem.pf?, problem))) {
-            let without_steps = || PfProgress { is_done: true, ..PfProgress::default() };
-            let of_pf = self.pfs.entry(pf).or_insert_with(without_steps);
-            of_pf.problem = Some(match of_pf.problem.take() {
-                None => (problem.cause.reason(), problem.to_string()),
-                Some((reason, text)) => (reason, format!("{text}; {problem}")),
-            });
+        for problem in problems {
+            for part in reported_parts(problem_target(problem)) {
+                let without_steps = || PartProgress { is_done: true, ..PartProgress::default() };
+                let progress = self.parts.entry(part).or_insert_with(without_steps);
+                progress.problem = Some(match progress.problem.take() {
+                    None => (problem.cause.reason(), problem.to_string()),
+                    Some((reason, text)) => (reason, format!("{text}; {problem}")),
+                });
+            }
         }
     }
 
@@ -81,8 +84,8 @@ impl ExecutionProgress {
         match event {
             ExecutionEvent::StepStarted(planned) => {
                 self.update_counters(planned, |count, step| count.running.push(step));
-                if let Some(pf) = planned.step.pf() {
-                    self.pfs.entry(pf).or_default().is_touched = true;
+                for part in reported_parts(planned.step.target()) {
+                    self.parts.entry(part).or_default().is_touched = true;
                 }
             }
             ExecutionEvent::StepFinished {
@@ -100,17 +103,22 @@ impl ExecutionProgress {
                     count.ended += 1;
                     count.running.retain(|running| *running != step);
                 });
-                if let Some(error) = error.filter(|error| !(planned.step.is_trial() && error.is_refusal()))
-                    && let Some(pf) = planned.step.pf()
-                {
-                    let text = || format!("cannot {}: {}", planned.step, format_error_chain(error));
-                    let of_pf = self.pfs.entry(pf).or_default();
-                    of_pf.failure.get_or_insert_with(|| (error.reason(), text()));
+                let failure = error.filter(|error| !(planned.step.is_trial() && error.is_refusal()));
+                for part in reported_parts(planned.step.target()) {
+                    let progress = self.parts.entry(part).or_default();
+                    if let Some(error) = failure {
+                        let text = || describe_failed_step(&planned.step.to_string(), error);
+                        progress.failure.get_or_insert_with(|| (error.reason(), text()));
+                    }
+                    // Other steps of the lane may follow, which do not concern the bridge.
+                    if matches!(part, Target::Bridge(_)) {
+                        progress.is_done = progress.failure.is_none() && progress.count.has_ended();
+                    }
                 }
             }
             ExecutionEvent::LaneFinished { target, succeeded } => {
                 if let Some(pf) = target.pf() {
-                    self.pfs.entry(pf).or_default().is_done = *succeeded;
+                    self.parts.entry(Target::Pf(pf)).or_default().is_done = *succeeded;
                 }
             }
             ExecutionEvent::PlanExtended(plan) => self.add_plan(plan),
@@ -119,8 +127,8 @@ impl ExecutionProgress {
 
     fn update_counters(&mut self, planned: &PlannedStep, update: impl Fn(&mut StepCounter, String)) {
         let step = planned.step.to_string();
-        if let Some(pf) = planned.step.pf() {
-            update(&mut self.pfs.entry(pf).or_default().count, step.clone());
+        for part in reported_parts(planned.step.target()) {
+            update(&mut self.parts.entry(part).or_default().count, step.clone());
         }
         update(&mut self.all, step);
     }
@@ -132,12 +140,18 @@ impl ExecutionProgress {
 
     /// Returns the PFs on which a step was started.
     pub(crate) fn touched_pfs(&self) -> impl Iterator<Item = PciAddress> {
-        self.pfs.iter().filter(|(_, of_pf)| of_pf.is_touched).map(|(pf, _)| *pf)
+        let touched = self.parts.iter().filter(|(_, progress)| progress.is_touched);
+        touched.filter_map(|(part, _)| if let Target::Pf(pf) = part { Some(*pf) } else { None })
     }
 
     /// Returns the progress on `pf`; `None` if the PF has neither steps nor problems.
-    pub(crate) fn pf(&self, pf: PciAddress) -> Option<&PfProgress> {
-        self.pfs.get(&pf)
+    pub(crate) fn pf(&self, pf: PciAddress) -> Option<&PartProgress> {
+        self.parts.get(&Target::Pf(pf))
+    }
+
+    /// Returns the progress on the bridge of `pf`; `None` if the bridge has neither steps nor problems.
+    pub(crate) fn bridge(&self, pf: PciAddress) -> Option<&PartProgress> {
+        self.parts.get(&Target::Bridge(pf))
     }
 
     /// Returns the number of steps, the disruption and the running steps, in one line.
@@ -146,7 +160,13 @@ impl ExecutionProgress {
     }
 }
 
-impl PfProgress {
+/// Returns the parts whose progress is reported and that `target` belongs to.
+fn reported_parts(target: Target) -> impl Iterator<Item = Target> {
+    let bridge = matches!(target, Target::Bridge(_)).then_some(target);
+    target.pf().map(Target::Pf).into_iter().chain(bridge)
+}
+
+impl PartProgress {
     /// Returns the number of steps and the running steps, in one line.
     pub(crate) fn text(&self) -> String {
         self.count.text()
@@ -154,6 +174,10 @@ impl PfProgress {
 }
 
 impl StepCounter {
+    const fn has_ended(&self) -> bool {
+        self.ended == self.total
+    }
+
     fn text(&self) -> String {
         let (next, total) = ((self.ended + 1).min(self.total), self.total);
         match self.running.as_slice() {
@@ -169,8 +193,6 @@ impl StepCounter {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use vfleet_plan::Target;
 
     use super::*;
 
@@ -221,5 +243,51 @@ mod tests {
         let (reason, text) = progress.pf(pf).unwrap().failure.clone().unwrap();
         assert_eq!(reason, "NoSuchDevice");
         assert!(text.starts_with("cannot set 0000:01:00.0 up: this node has no network card"), "{text}");
+    }
+
+    fn on_bridge(name: &str) -> PlannedStep {
+        let (pf, name) = (PF.parse().unwrap(), name.to_owned());
+        let step = Step::CreateLinuxBridge { pf, name, alias: String::new() };
+        PlannedStep { step, disruption: Disruption::Pf, why: String::new() }
+    }
+
+    const PF: &str = "0000:01:00.0";
+
+    fn end(progress: &mut ExecutionProgress, planned: &PlannedStep, error: Option<&HostError>) {
+        progress.record(&ExecutionEvent::StepStarted(planned));
+        progress.record(&ExecutionEvent::StepFinished { planned, duration: Duration::ZERO, error });
+    }
+
+    #[test]
+    fn a_bridge_is_done_after_its_own_steps() {
+        let (pf, others) = (set_up(PF), set_up(PF));
+        let address = PF.parse().unwrap();
+        let bridge = on_bridge("br-x");
+        let plan = Plan { steps: vec![pf.clone(), bridge.clone(), others], problems: Vec::new() };
+        let mut progress = ExecutionProgress::new(&plan);
+        end(&mut progress, &pf, None);
+        assert!(!progress.bridge(address).unwrap().is_done);
+        end(&mut progress, &bridge, None);
+        assert!(progress.bridge(address).unwrap().is_done);
+        let of_pf = progress.pf(address).unwrap();
+        assert_eq!((of_pf.text().as_str(), of_pf.is_done), ("2 of 3 steps done", false));
+        progress.record(&ExecutionEvent::LaneFinished { target: Target::Pf(address), succeeded: false });
+        assert!(progress.bridge(address).unwrap().is_done, "another step failed");
+        assert!(progress.touched_pfs().eq([address]));
+    }
+
+    #[test]
+    fn a_failed_step_is_named_once() {
+        let bridge = on_bridge("br-x");
+        let mut progress =
+            ExecutionProgress::new(&Plan { steps: vec![bridge.clone()], problems: Vec::new() });
+        let (attempt, socket) = (bridge.step.to_string(), "/run/db.sock".to_owned());
+        end(&mut progress, &bridge, Some(&HostError::OvsNotRunning { attempt, socket }));
+        for part in [progress.pf(PF.parse().unwrap()), progress.bridge(PF.parse().unwrap())] {
+            let part = part.unwrap();
+            let (_, text) = part.failure.clone().unwrap();
+            assert_eq!(text.matches("cannot create Linux bridge br-x").count(), 1, "{text}");
+            assert!(!part.is_done);
+        }
     }
 }

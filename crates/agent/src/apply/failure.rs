@@ -3,7 +3,7 @@
 use thiserror::Error;
 use vfleet_api::PciAddress;
 use vfleet_host::{HostError, format_error_chain};
-use vfleet_plan::{Problem, Target};
+use vfleet_plan::{Cause, Problem, Target};
 
 /// Reason why the node is not in the desired state.
 #[derive(Debug, Error)]
@@ -12,7 +12,7 @@ pub enum Failure {
     #[error("{0}")]
     Problem(Problem),
     /// A step failed.
-    #[error("{}", failed_step(.step, .source))]
+    #[error("{}", describe_failed_step(.step, .source))]
     Step {
         /// Part of the machine that the step changes.
         target: Target,
@@ -44,9 +44,15 @@ pub enum Failure {
 }
 
 /// Returns the text of a failed step. Errors of some steps begin with it.
-fn failed_step(step: &str, source: &HostError) -> String {
+pub(crate) fn describe_failed_step(step: &str, source: &HostError) -> String {
     let (failed, error) = (format!("cannot {step}"), format_error_chain(source));
     if error.starts_with(&failed) { error } else { format!("{failed}: {error}") }
+}
+
+/// Returns the part of the machine that the problem is about; the whole machine if it has no PF.
+pub(crate) fn problem_target(problem: &Problem) -> Target {
+    let target = if matches!(problem.cause, Cause::Bridge(_)) { Target::Bridge } else { Target::Pf };
+    problem.pf.map_or(Target::Machine, target)
 }
 
 impl Failure {
@@ -64,7 +70,7 @@ impl Failure {
     /// Returns the part of the machine that the failure is about; the whole machine if there is no step or PF.
     pub fn target(&self) -> Target {
         match self {
-            Self::Problem(problem) => problem.pf.map_or(Target::Machine, Target::Pf),
+            Self::Problem(problem) => problem_target(problem),
             Self::Step { target, .. } | Self::NotVerified { target, .. } => *target,
             Self::Unreadable(_) | Self::RebootPostponed { .. } | Self::DrainerNotNotified(_) => {
                 Target::Machine

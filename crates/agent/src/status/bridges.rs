@@ -1,6 +1,7 @@
 //! Software bridges in the status of the node state, with their conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::bridge::{Bridges, LinuxBridgeConfigExt, OvsConfigExt};
@@ -12,12 +13,13 @@ use vfleet_plan::{BridgeFault, Cause, HostFacts, Problem, Target, report, verifi
 use super::devices::{progress_condition, waiting_condition};
 use super::{AttemptPhase, RECONCILED, StatusContext, join_failures};
 use crate::apply::Failure;
+use crate::progress::PartProgress;
 
 /// Identity of a bridge in the status: whether it is an Open vSwitch bridge, and its name.
 type BridgeKey = (bool, String);
 
-/// Returns the bridges that vfleet created and those that the spec requests, each with the condition `Ready`. While
-/// steps are being executed, bridges of PFs without steps and without problems keep their conditions.
+/// Returns the bridges that vfleet created and those that the spec requests, each with the condition `Ready`. While a
+/// plan waits or is executed, bridges without steps and without problems keep their conditions.
 pub(super) fn build_bridges(
     facts: &HostFacts,
     context: &StatusContext<'_>,
@@ -27,7 +29,8 @@ pub(super) fn build_bridges(
     let last = state.status.as_ref().and_then(|status| status.bridges.as_ref());
     let found = report::bridges(facts, last);
     let found_keys: BTreeSet<_> = entries(Some(&found)).map(|entry| entry.key()).collect();
-    let desired = if context.manages_bridges { desired_bridges(state) } else { BTreeMap::new() };
+    let requested = requested_bridges(state);
+    let desired = if context.manages_bridges { requested.clone() } else { BTreeMap::new() };
     let verified = verified_bridges(&state.spec, facts);
     let previous: BTreeMap<_, _> = entries(last).map(|entry| (entry.key(), entry)).collect();
     let conditions = |key: &BridgeKey, uplink: Option<PciAddress>| {
@@ -36,15 +39,17 @@ pub(super) fn build_bridges(
         let report = BridgeReport {
             name: &key.1,
             pf,
+            is_requested: requested.contains_key(key),
             is_desired: desired.contains_key(key),
             is_verified: found_keys.contains(key) && pf.is_some_and(|pf| verified.contains(&pf)),
         };
-        let last = last.and_then(BridgeEntry::conditions).unwrap_or_default();
-        match report.condition(phase) {
+        let last_conditions = last.and_then(BridgeEntry::conditions).unwrap_or_default();
+        match report.condition(phase, last.and_then(BridgeEntry::is_ready)) {
             Some(update) => {
-                Some(update_conditions(last, &[update], state.metadata.generation, Timestamp::now()))
+                let (generation, now) = (state.metadata.generation, Timestamp::now());
+                Some(update_conditions(last_conditions, &[update], generation, now))
             }
-            None => Some(last.to_vec()).filter(|conditions| !conditions.is_empty()),
+            None => Some(last_conditions.to_vec()).filter(|conditions| !conditions.is_empty()),
         }
     };
     let missing = |is_ovs: bool| {
@@ -77,31 +82,29 @@ pub(super) fn build_bridges(
 }
 
 /// Returns the bridges that the spec requests, with their PFs.
-fn desired_bridges(state: &SriovNetworkNodeState) -> BTreeMap<BridgeKey, PciAddress> {
+fn requested_bridges(state: &SriovNetworkNodeState) -> BTreeMap<BridgeKey, PciAddress> {
     entries(state.spec.bridges.as_ref())
         .filter_map(|entry| Some((entry.key(), entry.uplink()?)))
         .filter(|(_, pf)| !is_external(state, *pf))
         .collect()
 }
 
-/// Returns a warning for each PF whose VFs the Go device plugin offers although the desired bridge is not ready.
+/// Returns a warning for each PF whose VFs the Go device plugin offers although the requested bridge is not ready, also
+/// because bridges are not managed.
 pub(super) fn offered_without_bridge(
     facts: &HostFacts,
     bridges: Option<&Bridges>,
     context: &StatusContext<'_>,
     state: &SriovNetworkNodeState,
 ) -> Vec<Problem> {
-    if !context.has_go_plugin || !context.manages_bridges {
+    if !context.has_go_plugin {
         return Vec::new();
     }
-    let is_ready = |entry: &BridgeEntry<'_>| {
-        let mut conditions = entry.conditions().unwrap_or_default().iter();
-        conditions.any(|condition| condition.type_ == READY && condition.status == "True")
-    };
-    let ready: BTreeSet<_> = entries(bridges).filter(is_ready).map(|entry| entry.key()).collect();
+    let ready = entries(bridges).filter(|entry| entry.is_ready() == Some(true));
+    let ready: BTreeSet<_> = ready.map(|entry| entry.key()).collect();
     let is_offered = |pf| facts.pf(pf).is_some_and(|pf| !pf.vfs.is_empty());
-    let offered =
-        desired_bridges(state).into_iter().filter(|(key, pf)| !ready.contains(key) && is_offered(*pf));
+    let requested = requested_bridges(state).into_iter();
+    let offered = requested.filter(|(key, pf)| !ready.contains(key) && is_offered(*pf));
     let to_warning = |((_, bridge), pf)| Problem {
         pf: Some(pf),
         name: facts.pf(pf).and_then(|pf| Some(pf.link.as_ref()?.name.clone())),
@@ -140,6 +143,12 @@ impl<'a> BridgeEntry<'a> {
             Self::Linux(bridge) => bridge.conditions.as_deref(),
         }
     }
+
+    /// Returns the status of the condition `Ready`; `None` if the bridge has none.
+    fn is_ready(&self) -> Option<bool> {
+        let mut conditions = self.conditions()?.iter();
+        conditions.find(|condition| condition.type_ == READY).map(|ready| ready.status == "True")
+    }
 }
 
 fn entries(bridges: Option<&Bridges>) -> impl Iterator<Item = BridgeEntry<'_>> {
@@ -156,59 +165,88 @@ fn is_external(state: &SriovNetworkNodeState, pf: PciAddress) -> bool {
 }
 
 /// Bridge whose condition is reported.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct BridgeReport<'a> {
     name: &'a str,
     pf: Option<PciAddress>,
+    /// The spec has the bridge.
+    is_requested: bool,
+    /// The spec has the bridge, and bridges are managed.
     is_desired: bool,
     is_verified: bool,
 }
 
 impl BridgeReport<'_> {
-    /// Returns the condition in a phase; `None` if the last one is still true.
-    fn condition(&self, phase: &AttemptPhase<'_>) -> Option<ConditionUpdate> {
-        match phase {
-            AttemptPhase::PlatformUnknown(_) | AttemptPhase::NotPlanned => None,
-            AttemptPhase::Waiting { progress, .. } => Some(waiting_condition(progress.pf(self.pf?)?)),
-            AttemptPhase::Executing(progress) => Some(progress_condition(progress.pf(self.pf?)?)),
-            AttemptPhase::Done(failures) => Some(self.final_condition(failures)),
+    /// Returns the condition in a phase; `None` if the last one, whose status is `was_ready`, is still true.
+    fn condition(&self, phase: &AttemptPhase<'_>, was_ready: Option<bool>) -> Option<ConditionUpdate> {
+        let (progress, is_waiting) = match phase {
+            AttemptPhase::PlatformUnknown(_) | AttemptPhase::NotPlanned => return None,
+            AttemptPhase::Waiting { progress, .. } => (progress, true),
+            AttemptPhase::Executing(progress) => (progress, false),
+            AttemptPhase::Done(failures) => return Some(self.final_condition(failures)),
+        };
+        match self.pf.and_then(|pf| progress.bridge(pf)) {
+            Some(of_bridge) if is_waiting => Some(self.name_in(waiting_condition(of_bridge), of_bridge)),
+            Some(of_bridge) => Some(match progress_condition(of_bridge) {
+                ConditionUpdate { status: true, .. } => {
+                    Self { is_verified: true, ..*self }.final_condition(&[])
+                }
+                update => self.name_in(update, of_bridge),
+            }),
+            None => (was_ready != Some(self.is_ready())).then(|| self.final_condition(&[])),
         }
+    }
+
+    /// Returns the condition with a message that names the bridge and its PF, as problems do.
+    fn name_in(&self, update: ConditionUpdate, progress: &PartProgress) -> ConditionUpdate {
+        let is_problem = progress.problem.as_ref().is_some_and(|(_, text)| *text == update.message);
+        let message = if is_problem { update.message } else { format!("{self}: {}", update.message) };
+        ConditionUpdate { message, ..update }
+    }
+
+    const fn is_ready(&self) -> bool {
+        self.is_verified && self.is_desired
     }
 
     fn final_condition(&self, failures: &[Failure]) -> ConditionUpdate {
         let not_ready = |reason, message| ConditionUpdate { type_: READY, status: false, reason, message };
-        let join = |failures: Vec<&Failure>| {
-            let first = failures.first()?;
-            Some(not_ready(first.reason(), join_failures(failures.iter().copied())))
-        };
-        let Self { name, .. } = self;
-        let pf = self.pf.map_or_else(|| "unknown".to_owned(), |pf| pf.to_string());
-        let of_bridge = failures.iter().filter(|failure| self.concerns(failure)).collect();
-        if let Some(condition) = join(of_bridge) {
-            return condition;
+        let target = self.pf.map(Target::Bridge);
+        let of_bridge: Vec<_> = failures.iter().filter(|failure| Some(failure.target()) == target).collect();
+        if let Some(first) = of_bridge.first() {
+            let texts = of_bridge.iter().map(|failure| match failure {
+                Failure::Problem(problem) => problem.to_string(),
+                failure => format!("{self}: {failure}"),
+            });
+            return not_ready(first.reason(), texts.collect::<Vec<_>>().join("; "));
         }
-        if self.is_verified && self.is_desired {
-            let message = format!("bridge {name} is configured, with PF {pf} as its uplink");
+        if self.is_ready() {
+            let uplink = self.pf.map_or_else(String::new, |pf| format!(", with PF {pf} as its uplink"));
+            let message = format!("bridge {} is configured{uplink}", self.name);
             return ConditionUpdate { type_: READY, status: true, reason: RECONCILED, message };
         }
+        let (reason, message) = if self.is_desired {
+            ("NotConfigured", format!("{self} is not configured yet"))
+        } else if self.is_requested {
+            (
+                "NotDesired",
+                format!("{self} has to be removed, since feature gate manageSoftwareBridges is disabled"),
+            )
+        } else {
+            ("NotDesired", format!("no policy requests {self} anymore"))
+        };
         let of_pf = failures.iter().filter(|failure| failure.pf().is_none() || failure.pf() == self.pf);
-        join(of_pf.collect()).unwrap_or_else(|| {
-            if self.is_desired {
-                not_ready("NotConfigured", format!("bridge {name} of PF {pf} is not configured yet"))
-            } else {
-                not_ready("NotDesired", format!("no policy requests bridge {name} of PF {pf} anymore"))
-            }
-        })
-    }
-
-    /// Returns whether the failure is about the bridge, not only about its PF.
-    fn concerns(&self, failure: &Failure) -> bool {
-        if self.pf.is_none() || failure.pf() != self.pf {
-            return false;
+        match join_failures(of_pf) {
+            causes if causes.is_empty() => not_ready(reason, message),
+            causes => not_ready(reason, format!("{message}: {causes}")),
         }
-        match failure {
-            Failure::Problem(problem) => matches!(problem.cause, Cause::Bridge(_)),
-            _ => matches!(failure.target(), Target::Bridge(_)),
+    }
+}
+
+impl fmt::Display for BridgeReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pf {
+            Some(pf) => write!(f, "bridge {} of PF {pf}", self.name),
+            None => write!(f, "bridge {}", self.name),
         }
     }
 }

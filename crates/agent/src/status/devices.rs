@@ -10,7 +10,7 @@ use vfleet_plan::{HostFacts, Problem, UnreadableCard, node_warnings, report};
 
 use super::{AttemptPhase, EXECUTING, RECONCILED, WAITING_FOR_DRAIN, join_failures};
 use crate::apply::Failure;
-use crate::progress::PfProgress;
+use crate::progress::PartProgress;
 
 /// Returns the reported cards, with conditions on those that the spec configures or that cannot be read. While steps
 /// are being executed, cards without steps and without problems keep their conditions. A warning exists as long as its
@@ -26,45 +26,32 @@ pub(super) fn build_interfaces(
         let mut entries = state.spec.interfaces.iter().flatten();
         entries.any(|entry| entry.pci_address.value() == Ok(&pf))
     };
-    let warnings = match phase {
-        AttemptPhase::Done(_) => {
-            let mut warnings = node_warnings(&state.spec, facts);
-            warnings.extend_from_slice(warnings_of_bridges);
-            warnings
-        }
-        AttemptPhase::PlatformUnknown(_)
-        | AttemptPhase::NotPlanned
-        | AttemptPhase::Waiting { .. }
-        | AttemptPhase::Executing(_) => Vec::new(),
-    };
-    let with_condition = |mut card: InterfaceExt| {
+    let mut warnings = node_warnings(&state.spec, facts);
+    warnings.extend_from_slice(warnings_of_bridges);
+    let is_under_way = matches!(phase, AttemptPhase::Waiting { .. } | AttemptPhase::Executing(_));
+    let with_conditions = |mut card: InterfaceExt| {
         if let Ok(&pf) = card.pci_address.value() {
-            let previous = previous_conditions(state, pf);
-            let condition = match phase {
+            let ready = match phase {
                 AttemptPhase::PlatformUnknown(_) | AttemptPhase::NotPlanned => None,
-                AttemptPhase::Waiting { progress, .. } | AttemptPhase::Executing(progress) => {
-                    let Some(of_pf) = progress.pf(pf) else {
-                        card.conditions = previous;
-                        return card;
-                    };
-                    let is_waiting = matches!(phase, AttemptPhase::Waiting { .. });
-                    Some(if is_waiting { waiting_condition(of_pf) } else { progress_condition(of_pf) })
-                }
+                AttemptPhase::Waiting { progress, .. } => progress.pf(pf).map(waiting_condition),
+                AttemptPhase::Executing(progress) => progress.pf(pf).map(progress_condition),
                 AttemptPhase::Done(failures) => failure_condition(pf, failures)
                     .or_else(|| facts.unreadable(pf).map(unreadable_condition))
                     .or_else(|| is_desired(pf).then(ready_condition)),
             };
-            card.conditions = condition.map(|condition| {
-                let warning = warning_condition(pf, &warnings);
-                let mut previous = previous.unwrap_or_default();
-                previous.retain(|condition| condition.type_ != WARNING || warning.is_some());
-                let updates: Vec<_> = [Some(condition), warning].into_iter().flatten().collect();
-                update_conditions(&previous, &updates, state.metadata.generation, Timestamp::now())
+            let warning = warning_condition(pf, &warnings);
+            let mut last = previous_conditions(state, pf).unwrap_or_default();
+            last.retain(|condition| match condition.type_.as_str() {
+                READY => ready.is_some() || is_under_way,
+                _ => warning.is_some(),
             });
+            let updates: Vec<_> = ready.into_iter().chain(warning).collect();
+            let conditions = update_conditions(&last, &updates, state.metadata.generation, Timestamp::now());
+            card.conditions = Some(conditions).filter(|conditions| !conditions.is_empty());
         }
         card
     };
-    report::interfaces(facts, report_context).into_iter().map(with_condition).collect()
+    report::interfaces(facts, report_context).into_iter().map(with_conditions).collect()
 }
 
 fn previous_conditions(state: &SriovNetworkNodeState, pf: PciAddress) -> Option<Vec<Condition>> {
@@ -83,8 +70,8 @@ fn failure_condition(pf: PciAddress, failures: &[Failure]) -> Option<ConditionUp
     })
 }
 
-/// Returns the condition of a PF before the drain: no step was started, but problems are known.
-pub(super) fn waiting_condition(progress: &PfProgress) -> ConditionUpdate {
+/// Returns the condition of a PF or bridge before the drain: no step was started, but problems are known.
+pub(super) fn waiting_condition(progress: &PartProgress) -> ConditionUpdate {
     let (reason, message) = match &progress.problem {
         Some((reason, text)) => (*reason, text.clone()),
         None => (WAITING_FOR_DRAIN, "waiting for a drain of the node".to_owned()),
@@ -92,8 +79,9 @@ pub(super) fn waiting_condition(progress: &PfProgress) -> ConditionUpdate {
     ConditionUpdate { type_: READY, status: false, reason, message }
 }
 
-/// Returns the condition of a PF before the machine is read again. Each step that ended has verified its own effect.
-pub(super) fn progress_condition(progress: &PfProgress) -> ConditionUpdate {
+/// Returns the condition of a PF or bridge before the machine is read again. Each step that ended has verified its own
+/// effect.
+pub(super) fn progress_condition(progress: &PartProgress) -> ConditionUpdate {
     let not_ready = |reason, message| ConditionUpdate { type_: READY, status: false, reason, message };
     match progress.failure.as_ref().or(progress.problem.as_ref()) {
         Some((reason, text)) => not_ready(reason, text.clone()),

@@ -12,7 +12,7 @@ use crate::prelude::*;
 
 /// Bridges collected from the PFs of a node.
 pub(super) struct BridgeCollector<'a> {
-    /// Current bridges of the node; `None` while bridges are not managed.
+    /// Current bridges of the node.
     current: Option<&'a Bridges>,
     ovs: Vec<OvsConfigExt>,
     linux: Vec<LinuxBridgeConfigExt>,
@@ -21,8 +21,7 @@ pub(super) struct BridgeCollector<'a> {
 impl<'a> BridgeCollector<'a> {
     /// Creates an empty collection.
     pub(super) fn new(node: &NodeInput<'a>) -> Self {
-        let current = node.current.bridges.as_ref().filter(|_| node.manage_software_bridges);
-        Self { current, ovs: Vec::new(), linux: Vec::new() }
+        Self { current: node.current.bridges.as_ref(), ovs: Vec::new(), linux: Vec::new() }
     }
 
     /// Adds the bridge that the policy requests for `card`.
@@ -32,7 +31,8 @@ impl<'a> BridgeCollector<'a> {
         self.linux.extend(bridge.linux.as_ref().map(|config| build_linux(config, card)));
     }
 
-    /// Adds the current bridge of `card`.
+    /// Adds the current bridge of `card`. While bridges are not managed, the agent only reports that VFs are offered
+    /// without it.
     pub(super) fn keep(&mut self, card: &InterfaceExt) {
         let Some(current) = self.current else { return };
         let has_card = |address: &vfleet_api::Parsed<_>| address.value() == card.pci_address.value();

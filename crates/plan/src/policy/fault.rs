@@ -34,7 +34,7 @@ pub enum PolicyFault {
     )]
     BridgeExternallyManaged,
     #[error(
-        "the policy requests a software bridge, but feature gate manageSoftwareBridges is disabled: enable it in the operator config, or remove bridge"
+        "the policy requests a software bridge, but feature gate manageSoftwareBridges is disabled: VFs that the policy has stay, without a bridge; enable the gate in the operator config, or remove bridge"
     )]
     FeatureGateOff,
     #[error("{0}")]

@@ -1,6 +1,7 @@
 //! Software bridges in the status.
 
 use serde_json::{Value, json};
+use vfleet_api::VfRef;
 use vfleet_api::bridge::{Bridges, OvsConfigExt};
 use vfleet_plan::{
     BridgeFault, Cause, LinuxBridgeFacts, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts,
@@ -104,11 +105,122 @@ fn a_missing_bridge_is_reported_with_its_cause() {
 }
 
 #[test]
+fn a_bridge_that_another_problem_prevents_is_not_configured_and_names_itself_its_pf_and_the_cause() {
+    let driver = HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() };
+    let step = |target, step: &str, source| Failure::Step { target, step: step.to_owned(), source };
+    let pf = Target::Pf(PF.parse().unwrap());
+    let of_pf = step(pf, &format!("set {PF} numvfs 2"), driver);
+    let of_node = Failure::RebootPostponed { why: "kernel arguments".to_owned() };
+    for (failure, cause) in [(of_pf, "vfio-pci is not loaded"), (of_node, "kernel arguments")] {
+        let phase = [failure];
+        let found = bridges_of(&desired(), &facts(Vec::new()), &CONTEXT, &AttemptPhase::Done(&phase));
+        let (status, reason, message) = ready(found);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NotConfigured"));
+        assert!([BRIDGE, PF, cause].iter().all(|word| message.contains(word)), "{message}");
+    }
+    let error = HostError::NoInterface { device: PF.to_owned() };
+    let failures = [step(Target::Bridge(PF.parse().unwrap()), "create it", error)];
+    let found = bridges_of(&desired(), &facts(Vec::new()), &CONTEXT, &AttemptPhase::Done(&failures));
+    let (_, reason, message) = ready(found);
+    assert_eq!(reason, "NoInterface");
+    assert!(message.starts_with(&format!("bridge {BRIDGE} of PF {PF}: cannot create it: ")), "{message}");
+}
+
+/// Returns a plan with a step on a VF, and one on the bridge.
+fn steps() -> [PlannedStep; 2] {
+    let pf = PF.parse().unwrap();
+    let on_vf = Step::RemoveVdpa { vf: VfRef { pf, index: 0 } };
+    let on_bridge = Step::RemoveOvsPort { pf, port: "old".to_owned(), observed: our_bridge() };
+    [on_vf, on_bridge].map(|step| PlannedStep { step, disruption: Disruption::Drain, why: String::new() })
+}
+
+/// Returns the condition of the bridge while these steps wait for a drain, and while they are executed.
+fn before_and_during(
+    state: &SriovNetworkNodeState,
+    facts: &HostFacts,
+    plan: Plan,
+) -> [(String, String, String); 2] {
+    let progress = ExecutionProgress::new(&plan);
+    let waiting = AttemptPhase::Waiting { progress: &progress, text: "waiting" };
+    [waiting, AttemptPhase::Executing(&progress)]
+        .map(|phase| ready(bridges_of(state, facts, &CONTEXT, &phase)))
+}
+
+#[test]
+fn a_bridge_keeps_its_condition_while_only_vfs_are_changed() {
+    let [on_vf, _] = steps();
+    let plan = || Plan { steps: vec![on_vf.clone()], problems: Vec::new() };
+    let mut state = desired();
+    let machine = facts(vec![our_bridge()]);
+    state.status = Some(build_status(&state, Some(&machine), &CONTEXT, &AttemptPhase::Done(&[])));
+    for (status, reason, _) in before_and_during(&state, &machine, plan()) {
+        assert_eq!((status.as_str(), reason.as_str()), ("True", "Reconciled"));
+    }
+    let down = facts(Vec::new());
+    state.status = Some(build_status(&state, Some(&down), &CONTEXT, &AttemptPhase::Done(&[not_running()])));
+    for (status, reason, message) in before_and_during(&state, &down, plan()) {
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "OvsNotRunning"));
+        assert!(message.contains("db.sock"), "{message}");
+    }
+    // What was reported is not true any more.
+    for (status, _, _) in before_and_during(&state, &machine, plan()) {
+        assert_eq!(status, "True");
+    }
+    state.status = None;
+    for (status, reason, message) in before_and_during(&state, &down, plan()) {
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NotConfigured"));
+        assert!(message.contains(BRIDGE) && message.contains(PF), "{message}");
+    }
+}
+
+#[test]
+fn a_bridge_with_steps_names_itself_and_its_pf_until_they_are_done() {
+    let [on_vf, on_bridge] = steps();
+    let plan = Plan { steps: vec![on_bridge.clone(), on_vf], problems: Vec::new() };
+    let machine = facts(vec![our_bridge()]);
+    let [waiting, executing] = before_and_during(&desired(), &machine, plan.clone());
+    let expected = format!("bridge {BRIDGE} of PF {PF}: waiting for a drain of the node");
+    assert_eq!(waiting, ("False".to_owned(), "WaitingForDrain".to_owned(), expected));
+    let expected = format!("bridge {BRIDGE} of PF {PF}: 0 of 1 steps done");
+    assert_eq!(executing, ("False".to_owned(), "Executing".to_owned(), expected));
+
+    let mut progress = ExecutionProgress::new(&plan);
+    let ended = |error| ExecutionEvent::StepFinished {
+        planned: &on_bridge,
+        duration: std::time::Duration::ZERO,
+        error,
+    };
+    let mut failed = progress.clone();
+    let error = HostError::NoInterface { device: PF.to_owned() };
+    failed.record(&ended(Some(&error)));
+    let of_failed = bridges_of(&desired(), &machine, &CONTEXT, &AttemptPhase::Executing(&failed));
+    let (status, reason, message) = ready(of_failed);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NoInterface"));
+    let start =
+        format!("bridge {BRIDGE} of PF {PF}: cannot remove port old from Open vSwitch bridge {BRIDGE}: ");
+    assert!(message.starts_with(&start), "{message}");
+    progress.record(&ended(None));
+    let done = bridges_of(&desired(), &machine, &CONTEXT, &AttemptPhase::Executing(&progress));
+    assert_eq!(ready(done).0, "True");
+}
+
+#[test]
+fn a_problem_of_a_bridge_is_reported_in_each_phase_with_the_same_text() {
+    let Failure::Problem(problem) = not_running() else { panic!("a problem is expected") };
+    let [on_vf, _] = steps();
+    let plan = Plan { steps: vec![on_vf], problems: vec![problem] };
+    let down = facts(Vec::new());
+    let done = ready(bridges_of(&desired(), &down, &CONTEXT, &AttemptPhase::Done(&[not_running()])));
+    assert!(done.2.contains(BRIDGE) && done.2.contains(PF), "{}", done.2);
+    assert_eq!(before_and_during(&desired(), &down, plan), [done.clone(), done]);
+}
+
+#[test]
 fn a_bridge_without_its_uplink_is_not_ready_although_its_pf_failed_for_another_reason() {
     let mut bridge = our_bridge();
     bridge.ports.remove(0);
     let failures = [Failure::Step {
-        target: vfleet_plan::Target::Pf(PF.parse().unwrap()),
+        target: Target::Pf(PF.parse().unwrap()),
         step: "set it up".to_owned(),
         source: HostError::NoInterface { device: PF.to_owned() },
     }];
@@ -179,8 +291,8 @@ fn a_leftover_bridge_names_the_port_that_keeps_it() {
     assert!(message.contains("veth7"), "{message}");
 }
 
-#[test]
-fn vfs_that_the_go_plugin_offers_without_their_bridge_are_a_warning() {
+/// Returns a machine whose PF has a VF, and no bridge.
+fn machine_with_vf() -> HostFacts {
     let mut machine = facts(Vec::new());
     let vf = vfleet_plan::VfFacts {
         index: 0,
@@ -196,11 +308,59 @@ fn vfs_that_the_go_plugin_offers_without_their_bridge_are_a_warning() {
         link: None,
     };
     machine.pfs[0].vfs = vec![vf];
+    machine
+}
+
+/// Returns reason and message of the condition `Warning` of the PF.
+fn warning(status: &SriovNetworkNodeStateStatus) -> Option<(String, String)> {
+    let conditions = status.interfaces.as_ref().unwrap()[0].conditions.clone().unwrap_or_default();
+    let warning = conditions.into_iter().find(|condition| condition.type_ == "Warning")?;
+    Some((warning.reason, warning.message))
+}
+
+#[test]
+fn vfs_that_the_go_plugin_offers_without_their_bridge_are_a_warning_in_each_phase() {
+    let mut machine = machine_with_vf();
     let context = StatusContext { has_go_plugin: true, ..CONTEXT };
     let failures = [not_running()];
-    let new = build_status(&desired(), Some(&machine), &context, &AttemptPhase::Done(&failures));
-    let conditions = new.interfaces.unwrap().remove(0).conditions.unwrap();
-    let warning = conditions.iter().find(|condition| condition.type_ == "Warning").unwrap();
-    assert_eq!(warning.reason, "BridgeNotReady");
-    assert!(warning.message.contains(BRIDGE), "{}", warning.message);
+    let [on_vf, on_bridge] = steps();
+    let of_vf = ExecutionProgress::new(&Plan { steps: vec![on_vf], problems: Vec::new() });
+    let of_bridge = ExecutionProgress::new(&Plan { steps: vec![on_bridge], problems: Vec::new() });
+    let of_others = ExecutionProgress::default();
+    let phases = [
+        AttemptPhase::Done(&failures),
+        AttemptPhase::Waiting { progress: &of_vf, text: "waiting" },
+        AttemptPhase::Waiting { progress: &of_bridge, text: "waiting" },
+        AttemptPhase::Waiting { progress: &of_others, text: "waiting" },
+        AttemptPhase::Executing(&of_vf),
+        AttemptPhase::Executing(&of_bridge),
+        AttemptPhase::Executing(&of_others),
+    ];
+    let mut state = desired();
+    for phase in &phases {
+        let new = build_status(&state, Some(&machine), &context, phase);
+        let (reason, message) = warning(&new).unwrap_or_else(|| panic!("no warning: {phase:?}"));
+        assert_eq!(reason, "BridgeNotReady");
+        assert!(message.contains(BRIDGE), "{message}");
+        state.status = Some(new);
+    }
+    machine.bridges.ovs = facts(vec![our_bridge()]).bridges.ovs;
+    for phase in [AttemptPhase::Executing(&of_vf), AttemptPhase::Done(&[])] {
+        assert_eq!(warning(&build_status(&state, Some(&machine), &context, &phase)), None, "{phase:?}");
+    }
+}
+
+/// The operator keeps the bridge in the node state while a policy requests it.
+#[test]
+fn vfs_that_are_offered_while_bridges_are_not_managed_are_a_warning() {
+    let context = StatusContext { has_go_plugin: true, ..StatusContext::default() };
+    let phase = AttemptPhase::Done(&[]);
+    let new = build_status(&desired(), Some(&machine_with_vf()), &context, &phase);
+    assert_eq!(warning(&new).unwrap().0, "BridgeNotReady");
+    assert_eq!(new.bridges, None);
+    let mut left = machine_with_vf();
+    left.bridges.ovs = facts(vec![our_bridge()]).bridges.ovs;
+    let (_, reason, message) = ready(bridges_of(&desired(), &left, &context, &phase));
+    assert_eq!(reason, "NotDesired");
+    assert!(message.contains("manageSoftwareBridges"), "{message}");
 }
