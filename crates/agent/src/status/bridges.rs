@@ -8,7 +8,7 @@ use vfleet_api::bridge::{Bridges, LinuxBridgeConfigExt, OvsConfigExt};
 use vfleet_api::conditions::{ConditionUpdate, READY, update_conditions};
 use vfleet_api::meta::Condition;
 use vfleet_api::{PciAddress, SriovNetworkNodeState};
-use vfleet_plan::{BridgeFault, Cause, HostFacts, Problem, Target, report, verified_bridges};
+use vfleet_plan::{BridgeFault, BridgeKind, Cause, HostFacts, Problem, Target, report, verified_bridges};
 
 use super::devices::{progress_condition, waiting_condition};
 use super::{AttemptPhase, RECONCILED, StatusContext, join_failures};
@@ -32,10 +32,12 @@ pub(super) fn build_bridges(
     let requested = requested_bridges(state);
     let desired = if context.manages_bridges { requested.clone() } else { BTreeMap::new() };
     let verified = verified_bridges(&state.spec, facts);
+    let recorded = recorded_bridges(facts);
     let previous: BTreeMap<_, _> = entries(last).map(|entry| (entry.key(), entry)).collect();
     let conditions = |key: &BridgeKey, uplink: Option<PciAddress>| {
         let last = previous.get(key);
-        let pf = desired.get(key).copied().or(uplink).or_else(|| last.and_then(BridgeEntry::uplink));
+        // A bridge that is kept for its ports has no uplink anymore.
+        let pf = desired.get(key).or(uplink.as_ref()).or_else(|| recorded.get(key)).copied();
         let report = BridgeReport {
             name: &key.1,
             pf,
@@ -79,6 +81,12 @@ pub(super) fn build_bridges(
         linux: Some(linux).filter(|bridges| !bridges.is_empty()),
     };
     Some(bridges).filter(|bridges| *bridges != Bridges::default())
+}
+
+/// Returns the bridges that vfleet created, with their PFs.
+fn recorded_bridges(facts: &HostFacts) -> BTreeMap<BridgeKey, PciAddress> {
+    let recorded = facts.records.iter().filter_map(|record| Some((record.bridge.as_ref()?, record.pf)));
+    recorded.map(|(bridge, pf)| ((bridge.kind == BridgeKind::Ovs, bridge.name.clone()), pf)).collect()
 }
 
 /// Returns the bridges that the spec requests, with their PFs.

@@ -12,7 +12,7 @@ use crate::prelude::*;
 
 /// Bridges collected from the PFs of a node.
 pub(super) struct BridgeCollector<'a> {
-    /// Current bridges of the node.
+    /// Current bridges of the node; `None` while bridges are not managed.
     current: Option<&'a Bridges>,
     ovs: Vec<OvsConfigExt>,
     linux: Vec<LinuxBridgeConfigExt>,
@@ -21,7 +21,8 @@ pub(super) struct BridgeCollector<'a> {
 impl<'a> BridgeCollector<'a> {
     /// Creates an empty collection.
     pub(super) fn new(node: &NodeInput<'a>) -> Self {
-        Self { current: node.current.bridges.as_ref(), ovs: Vec::new(), linux: Vec::new() }
+        let current = node.current.bridges.as_ref().filter(|_| node.manage_software_bridges);
+        Self { current, ovs: Vec::new(), linux: Vec::new() }
     }
 
     /// Adds the bridge that the policy requests for `card`.
@@ -31,8 +32,7 @@ impl<'a> BridgeCollector<'a> {
         self.linux.extend(bridge.linux.as_ref().map(|config| build_linux(config, card)));
     }
 
-    /// Adds the current bridge of `card`. While bridges are not managed, the agent only reports that VFs are offered
-    /// without it.
+    /// Adds the current bridge of `card`.
     pub(super) fn keep(&mut self, card: &InterfaceExt) {
         let Some(current) = self.current else { return };
         let has_card = |address: &vfleet_api::Parsed<_>| address.value() == card.pci_address.value();
@@ -85,8 +85,8 @@ fn build_linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeCo
     }
 }
 
-/// Returns the name of the bridge of the PF at `address`: `br-` and the address with `_` instead of `:`. A longer PCI domain than
-/// usual would exceed the maximum length of an interface name; the name then has no separators.
+/// Returns the name of the bridge of the PF at `address`: `br-` and the address with `_` instead of `:`. A longer PCI
+/// domain than usual would exceed the maximum length of an interface name; the name then has no separators.
 pub(crate) fn bridge_name(address: &str) -> String {
     const MAX_LENGTH: usize = 15;
     let name = format!("br-{}", address.replace(':', "_"));

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use vfleet_api::VfRef;
 use vfleet_api::bridge::{Bridges, OvsConfigExt};
 use vfleet_plan::{
-    BridgeFault, Cause, LinuxBridgeFacts, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts,
-    OvsPortFacts, Problem, Record,
+    BridgeFault, BridgeKind, Cause, LinuxBridgeFacts, OvsBridgeFacts, OvsDatabase, OvsFacts,
+    OvsInterfaceFacts, OvsPortFacts, Problem, Record, RecordedBridge,
 };
 
 use super::*;
@@ -274,21 +274,26 @@ fn bridges_of_others_and_of_unmanaged_nodes_are_not_reported() {
 fn a_leftover_bridge_names_the_port_that_keeps_it() {
     let mut state = desired();
     state.spec.bridges = None;
-    let fault = BridgeFault::StillUsed {
-        bridge: BRIDGE.to_owned(),
-        kind: vfleet_plan::BridgeKind::Ovs,
-        port: "veth7".to_owned(),
-    };
+    let fault =
+        BridgeFault::StillUsed { bridge: BRIDGE.to_owned(), kind: BridgeKind::Ovs, port: "veth7".to_owned() };
     let mut bridge = our_bridge();
     bridge.ports[0].name = "veth7".to_owned();
     bridge.ports[0].interfaces[0].name = "veth7".to_owned();
     let phase = AttemptPhase::Done(&[]);
     state.status = Some(build_status(&desired(), Some(&facts(vec![our_bridge()])), &CONTEXT, &phase));
     let failures = [bridge_problem(fault)];
-    let found = bridges_of(&state, &facts(vec![bridge]), &CONTEXT, &AttemptPhase::Done(&failures));
-    let (status, reason, message) = ready(found);
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "BridgeInUse"));
-    assert!(message.contains("veth7"), "{message}");
+    let mut machine = facts(vec![bridge]);
+    let name = BRIDGE.to_owned();
+    machine.records[0].bridge =
+        Some(RecordedBridge { kind: BridgeKind::Ovs, name, port_settings: BTreeSet::new() });
+    // The bridge has no uplink anymore that would name the PF, in the second status not even in the last one.
+    for _ in 0..2 {
+        let phase = AttemptPhase::Done(&failures);
+        state.status = Some(build_status(&state, Some(&machine), &CONTEXT, &phase));
+        let (status, reason, message) = ready(state.status.as_ref().unwrap().bridges.clone());
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "BridgeInUse"));
+        assert!(message.contains("veth7"), "{message}");
+    }
 }
 
 /// Returns a machine whose PF has a VF, and no bridge.
