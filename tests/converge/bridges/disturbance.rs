@@ -49,6 +49,9 @@ const ALL: [Disturbance; 36] = [
     change("mark removed", |kernel, card| {
         if let Some(bridge) = kernel.ovs.bridge_mut(&card.bridge) {
             bridge.external_ids.remove(OVS_UPLINK);
+            // A lower MTU that others request is not seen, and changed in turns, while vfleet does not read Open vSwitch.
+            let interfaces = bridge.ports.iter_mut().flat_map(|port| &mut port.interfaces);
+            interfaces.for_each(|interface| interface.mtu_request = None);
         }
         let _ = kernel.set_bridge_alias(&card.bridge, "theirs");
     }),
