@@ -277,6 +277,10 @@ pub fn ovsdb_messages(bytes: &[u8], piece: usize) -> (Vec<serde_json::Value>, Op
 
 /// Parses a message of an OVSDB server: an answer with the four tables of Open vSwitch, or an update. Returns the facts
 /// of an answer; `None` if the message is refused.
+///
+/// # Panics
+///
+/// If an accepted answer has not one result for each operation.
 pub fn ovsdb_message(message: serde_json::Value) -> Option<OvsDatabase> {
     match Message::parse(message)? {
         Message::Answer { result, .. } => {

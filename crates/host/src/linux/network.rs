@@ -77,10 +77,10 @@ impl Network {
             }
             by_index
         };
-        let uses = find_uses(Membership { ovs, otherwise: false });
+        let certain_uses = find_uses(Membership { ovs, otherwise: false });
         let mut possible_uses = find_uses(Membership { ovs, otherwise: true });
-        possible_uses.retain(|index, _| !uses.contains_key(index));
-        Self { links, uses, possible_uses, is_complete: used.is_complete }
+        possible_uses.retain(|index, _| !certain_uses.contains_key(index));
+        Self { links, uses: certain_uses, possible_uses, is_complete: used.is_complete }
     }
 
     /// Returns whether all uses are known. If not, an interface without a use may be in use.

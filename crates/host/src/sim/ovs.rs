@@ -130,7 +130,9 @@ impl SimOvs {
     fn database(&self) -> OvsDatabase {
         let is_behind = self.cur_cfg < self.next_cfg;
         let mut bridges = self.bridges.clone();
-        bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath &= !is_behind);
+        for bridge in &mut bridges {
+            bridge.lacks_datapath &= !is_behind;
+        }
         OvsDatabase { has_offload: self.has_offload(), is_behind, bridges }
     }
 

@@ -139,7 +139,9 @@ pub(super) fn read_database() -> Result<OvsDatabase, CaseError> {
     bridges.sort_by(|one, other| one.name.cmp(&other.name));
     let number = |column| Ok::<_, CaseError>(column_of(root, column)?.as_i64());
     let is_behind = number("cur_cfg")? < number("next_cfg")?;
-    bridges.iter_mut().for_each(|bridge| bridge.lacks_datapath &= !is_behind);
+    for bridge in &mut bridges {
+        bridge.lacks_datapath &= !is_behind;
+    }
     Ok(OvsDatabase {
         has_offload: map(root, "other_config")?.get("hw-offload").is_some_and(|value| value == "true"),
         is_behind,

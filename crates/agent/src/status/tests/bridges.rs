@@ -138,9 +138,9 @@ fn steps() -> [PlannedStep; 2] {
 fn before_and_during(
     state: &SriovNetworkNodeState,
     facts: &HostFacts,
-    plan: Plan,
+    plan: &Plan,
 ) -> [(String, String, String); 2] {
-    let progress = ExecutionProgress::new(&plan);
+    let progress = ExecutionProgress::new(plan);
     let waiting = AttemptPhase::Waiting { progress: &progress, text: "waiting" };
     [waiting, AttemptPhase::Executing(&progress)]
         .map(|phase| ready(bridges_of(state, facts, &CONTEXT, &phase)))
@@ -153,21 +153,21 @@ fn a_bridge_keeps_its_condition_while_only_vfs_are_changed() {
     let mut state = desired();
     let machine = facts(vec![our_bridge()]);
     state.status = Some(build_status(&state, Some(&machine), &CONTEXT, &AttemptPhase::Done(&[])));
-    for (status, reason, _) in before_and_during(&state, &machine, plan()) {
+    for (status, reason, _) in before_and_during(&state, &machine, &plan()) {
         assert_eq!((status.as_str(), reason.as_str()), ("True", "Reconciled"));
     }
     let down = facts(Vec::new());
     state.status = Some(build_status(&state, Some(&down), &CONTEXT, &AttemptPhase::Done(&[not_running()])));
-    for (status, reason, message) in before_and_during(&state, &down, plan()) {
+    for (status, reason, message) in before_and_during(&state, &down, &plan()) {
         assert_eq!((status.as_str(), reason.as_str()), ("False", "OvsNotRunning"));
         assert!(message.contains("db.sock"), "{message}");
     }
     // What was reported is not true any more.
-    for (status, _, _) in before_and_during(&state, &machine, plan()) {
+    for (status, _, _) in before_and_during(&state, &machine, &plan()) {
         assert_eq!(status, "True");
     }
     state.status = None;
-    for (status, reason, message) in before_and_during(&state, &down, plan()) {
+    for (status, reason, message) in before_and_during(&state, &down, &plan()) {
         assert_eq!((status.as_str(), reason.as_str()), ("False", "NotConfigured"));
         assert!(message.contains(BRIDGE) && message.contains(PF), "{message}");
     }
@@ -178,7 +178,7 @@ fn a_bridge_with_steps_names_itself_and_its_pf_until_they_are_done() {
     let [on_vf, on_bridge] = steps();
     let plan = Plan { steps: vec![on_bridge.clone(), on_vf], problems: Vec::new() };
     let machine = facts(vec![our_bridge()]);
-    let [waiting, executing] = before_and_during(&desired(), &machine, plan.clone());
+    let [waiting, executing] = before_and_during(&desired(), &machine, &plan);
     let expected = format!("bridge {BRIDGE} of PF {PF}: waiting for a drain of the node");
     assert_eq!(waiting, ("False".to_owned(), "WaitingForDrain".to_owned(), expected));
     let expected = format!("bridge {BRIDGE} of PF {PF}: 0 of 1 steps done");
@@ -212,7 +212,7 @@ fn a_problem_of_a_bridge_is_reported_in_each_phase_with_the_same_text() {
     let down = facts(Vec::new());
     let done = ready(bridges_of(&desired(), &down, &CONTEXT, &AttemptPhase::Done(&[not_running()])));
     assert!(done.2.contains(BRIDGE) && done.2.contains(PF), "{}", done.2);
-    assert_eq!(before_and_during(&desired(), &down, plan), [done.clone(), done]);
+    assert_eq!(before_and_during(&desired(), &down, &plan), [done.clone(), done]);
 }
 
 #[test]
@@ -328,17 +328,16 @@ fn vfs_that_the_go_plugin_offers_without_their_bridge_are_a_warning_in_each_phas
     let mut machine = machine_with_vf();
     let context = StatusContext { has_go_plugin: true, ..CONTEXT };
     let failures = [not_running()];
-    let [on_vf, on_bridge] = steps();
-    let of_vf = ExecutionProgress::new(&Plan { steps: vec![on_vf], problems: Vec::new() });
-    let of_bridge = ExecutionProgress::new(&Plan { steps: vec![on_bridge], problems: Vec::new() });
+    let [vf_progress, bridge_progress] =
+        steps().map(|step| ExecutionProgress::new(&Plan { steps: vec![step], problems: Vec::new() }));
     let of_others = ExecutionProgress::default();
     let phases = [
         AttemptPhase::Done(&failures),
-        AttemptPhase::Waiting { progress: &of_vf, text: "waiting" },
-        AttemptPhase::Waiting { progress: &of_bridge, text: "waiting" },
+        AttemptPhase::Waiting { progress: &vf_progress, text: "waiting" },
+        AttemptPhase::Waiting { progress: &bridge_progress, text: "waiting" },
         AttemptPhase::Waiting { progress: &of_others, text: "waiting" },
-        AttemptPhase::Executing(&of_vf),
-        AttemptPhase::Executing(&of_bridge),
+        AttemptPhase::Executing(&vf_progress),
+        AttemptPhase::Executing(&bridge_progress),
         AttemptPhase::Executing(&of_others),
     ];
     let mut state = desired();
@@ -350,7 +349,7 @@ fn vfs_that_the_go_plugin_offers_without_their_bridge_are_a_warning_in_each_phas
         state.status = Some(new);
     }
     machine.bridges.ovs = facts(vec![our_bridge()]).bridges.ovs;
-    for phase in [AttemptPhase::Executing(&of_vf), AttemptPhase::Done(&[])] {
+    for phase in [AttemptPhase::Executing(&vf_progress), AttemptPhase::Done(&[])] {
         assert_eq!(warning(&build_status(&state, Some(&machine), &context, &phase)), None, "{phase:?}");
     }
 }

@@ -114,10 +114,7 @@ impl WatchThread {
                     let opened = Instant::now();
                     // Whatever changed before the monitor started.
                     (self.callback)();
-                    let lost = match self.follow(connection, &socket)? {
-                        None => return Ok(()),
-                        Some(lost) => lost,
-                    };
+                    let Some(lost) = self.follow(connection, &socket)? else { return Ok(()) };
                     if opened.elapsed() >= LASTING {
                         delay = FIRST_DELAY;
                     }

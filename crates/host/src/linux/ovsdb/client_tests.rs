@@ -258,9 +258,10 @@ fn waiting_for_a_change_ends_also_while_other_messages_arrive() {
         for is_waiting in [true, false] {
             let started = Instant::now();
             let deadline = started + SHORT_LIMITS.answer;
-            let _ = match is_waiting {
-                true => client.next_update(deadline, "watch"),
-                false => client.received_update(deadline, "watch"),
+            let _ = if is_waiting {
+                client.next_update(deadline, "watch")
+            } else {
+                client.received_update(deadline, "watch")
             };
             assert!(started.elapsed() < 2 * SHORT_LIMITS.answer, "{endless}: {:?}", started.elapsed());
         }
