@@ -1,6 +1,7 @@
 //! Planner of systemd mode: systemd units configure the cards at boot, and the agent writes their config file. Also the
 //! steps that leave the mode.
 
+mod bridges;
 mod config;
 mod fault;
 mod in_use;
@@ -73,9 +74,10 @@ impl BootResult {
 
 /// Returns the steps in systemd mode.
 ///
-/// Changes that disrupt others wait for a reboot, in which the units make them. Changes without disruption, those of
-/// software bridges, and those of VFs on externally managed PFs are made immediately. If the cards match the desired state, there is no reboot:
-/// enabling the mode on a configured node does not disrupt it.
+/// Changes that disrupt others wait for a reboot, in which the units make them, and so do all other changes of the same
+/// PF. Changes without disruption, those of software bridges, and those of VFs on externally managed PFs are made
+/// immediately. If the cards match the desired state, there is no reboot: enabling the mode on a configured node does
+/// not disrupt it.
 pub fn plan_boot(request: &BootRequest<'_>, facts: &HostFacts) -> Plan {
     if request.spec.interfaces.is_none() {
         return Plan::default();
@@ -101,11 +103,15 @@ pub fn plan_boot(request: &BootRequest<'_>, facts: &HostFacts) -> Plan {
     if node.steps.iter().any(sets_firmware) {
         return Plan { steps: [files, node.steps].concat(), problems: node.problems };
     }
-    let of_units = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| !is_external(pf, request.spec));
-    if node.steps.iter().filter(|planned| of_units(planned)).all(is_immediate) {
+    let of_units = |pf: &PciAddress| !is_external(*pf, request.spec);
+    let postponed = node.steps.iter().filter(|planned| !is_immediate(planned));
+    let waiting_pfs: BTreeSet<_> =
+        postponed.filter_map(|planned| planned.step.pf()).filter(of_units).collect();
+    if waiting_pfs.is_empty() {
         return plan_immediate_steps(files, node, result, facts);
     }
-    let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(of_units);
+    let is_waiting = |planned: &PlannedStep| planned.step.pf().is_some_and(|pf| waiting_pfs.contains(&pf));
+    let (waiting, mut others): (Vec<_>, Vec<_>) = node.steps.into_iter().partition(is_waiting);
     // Steps of the machine belong to the waiting ones, unless there are others.
     if others.iter().all(|planned| planned.step.pf().is_none()) {
         others.clear();
@@ -127,11 +133,13 @@ fn plan_accepted(request: &BootRequest<'_>, facts: &HostFacts, options: NodeOpti
     if refused_pfs.is_empty() {
         return plan_node_with(request.spec, facts, &options);
     }
-    let mut plan = plan_node_with(request.accepted, facts, &options);
+    let bridges = bridges::bridges_beside_refused_pfs(request.spec, request.accepted, facts, &refused_pfs);
+    let accepted = SriovNetworkNodeStateSpec { bridges, ..request.accepted.clone() };
+    let mut plan = plan_node_with(&accepted, facts, &options);
     let waits: BTreeSet<_> = plan
         .steps
         .iter()
-        .filter(|planned| !has_no_disruption(planned))
+        .filter(|planned| !is_immediate(planned))
         .filter_map(|planned| planned.step.pf())
         .filter(|pf| refused_pfs.contains(pf) && !is_external(*pf, request.spec))
         .collect();

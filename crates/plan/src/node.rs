@@ -19,7 +19,7 @@ mod vf;
 
 pub use bridge::BridgeFault;
 pub(crate) use bridge::recorded_bridges;
-use bridge::{BridgeContext, BridgePhase, BridgeSteps, DesiredBridge, GoStore};
+use bridge::{BridgeContext, BridgePf, BridgePhase, BridgeSteps, DesiredBridge, GoStore};
 pub(crate) use desired::DesiredPf;
 use pf::{PfSteps, PlannedBridge};
 pub(crate) use problem::ProtectedPart;
@@ -149,6 +149,8 @@ pub fn plan_before_network(
 }
 
 /// Returns the steps for Open vSwitch bridges at boot, after [`plan_before_network`] and the start of Open vSwitch.
+/// Bridges are created for PFs that were configured before, and not removed unless they are recreated: nothing shows
+/// yet whether the node uses them.
 pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
     let mut plan = Plan::default();
     let (mut desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
@@ -157,10 +159,12 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
     let go_store = GoStore::read(facts);
     let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
     plan.steps.extend(enable_offload(&desired, facts, *options));
-    for desired in &desired {
+    for desired in desired.iter().filter(|desired| bridges.wants_ovs(desired.address)) {
         let Some(observed) = facts.pf(desired.address) else { continue };
-        let steps = bridges.plan(&pf::bridge_pf(desired, observed, facts));
         let record = facts.record(desired.address);
+        let is_configured = record.is_some() && creation::has_desired_mode(desired, observed, record);
+        let pf = pf::bridge_pf(desired, observed, facts);
+        let steps = bridges.plan(&BridgePf { can_create: is_configured && pf.can_create, ..pf });
         let recorded = record.and_then(|record| record.bridge.as_ref());
         plan.steps.extend(record::note_bridge(record, recorded, steps.removing.clone()));
         plan.steps.extend(steps.remove);
@@ -233,6 +237,21 @@ pub(crate) fn refused_parts(
     let reset = reset.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
     let all = desired.chain(reset).flat_map(|(pf, causes)| causes.into_iter().map(move |cause| (pf, cause)));
     all.filter_map(|(pf, cause)| Some((pf, cause.protected_part()?))).collect()
+}
+
+/// Returns the PFs of the spec whose bridge is not changed because of what only a running machine shows: the node uses
+/// the PF or the bridge, or it belongs to a bond or a bridge of others.
+pub(crate) fn refused_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> BTreeSet<PciAddress> {
+    let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
+    let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
+    let desired_bridges = desired_bridges(spec, options);
+    let go_store = GoStore::read(facts);
+    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
+    let is_refused = |desired: &&DesiredPf| {
+        let observed = facts.pf(desired.address).filter(|_| !desired.external);
+        observed.is_some_and(|observed| bridges.is_refused(&pf::bridge_pf(desired, observed, facts)))
+    };
+    desired.iter().filter(is_refused).map(|desired| desired.address).collect()
 }
 
 /// Returns the PFs of the spec, and the problems of those with invalid values.

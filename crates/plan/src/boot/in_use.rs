@@ -5,6 +5,7 @@
 use vfleet_api::node_state::{Interface, VfGroup};
 use vfleet_api::{Parsed, PciAddress, SriovNetworkNodeStateSpec, VfRange};
 
+use super::bridges::accepted_bridges;
 use crate::facts::{HostFacts, HostUse, PfFacts};
 use crate::node::{ProtectedPart, refused_parts};
 use crate::prelude::*;
@@ -12,7 +13,8 @@ use crate::prelude::*;
 /// Returns the part of `spec` that the units apply: everything except PFs that would be changed although the node uses
 /// them or one of their VFs. Such a PF keeps its state at boot: that of `last` (the spec of the config file), the last
 /// configured one, the desired one without the VFs in use, or the observed one. On an externally managed PF the other
-/// VFs are configured immediately. The uses of a card that cannot be read are unknown: it keeps its state too.
+/// VFs are configured immediately. The uses of a card that cannot be read are unknown: it keeps its state too. Bridges
+/// are accepted and refused likewise ([`accepted_bridges`]).
 pub fn accepted_spec(
     spec: &SriovNetworkNodeStateSpec,
     facts: &HostFacts,
@@ -36,7 +38,10 @@ pub fn accepted_spec(
             interfaces.extend(boot_state(&record.interface, facts, last));
         }
     }
-    SriovNetworkNodeStateSpec { interfaces: Some(interfaces), ..spec.clone() }
+    let pfs = desired.iter().filter(|interface| !is_external(interface)).filter_map(address);
+    let pfs = pfs.chain(facts.records.iter().map(|record| record.pf));
+    let bridges = accepted_bridges(spec, facts, last, pfs.filter(|pf| is_refused(*pf)).collect());
+    SriovNetworkNodeStateSpec { interfaces: Some(interfaces), bridges, ..spec.clone() }
 }
 
 /// Returns the PFs whose state in `accepted` differs from that in `spec`.

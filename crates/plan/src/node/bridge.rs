@@ -75,6 +75,17 @@ impl<'a> BridgePf<'a> {
     fn recorded(&self) -> Option<&'a RecordedBridge> {
         self.record?.bridge.as_ref()
     }
+
+    /// Returns whether the record has this bridge.
+    fn has_recorded(&self, desired: &DesiredBridge) -> bool {
+        self.recorded().is_some_and(|recorded| desired.is_recorded(recorded))
+    }
+
+    /// Returns the PF with the protection that applies to this bridge.
+    fn with_desired_bridge(&self, desired: Option<&DesiredBridge>) -> Self {
+        let is_recorded = desired.is_some_and(|desired| self.has_recorded(desired));
+        Self { protection: self.protection.for_bridge(is_recorded), ..*self }
+    }
 }
 
 /// Steps for the bridge of a PF.
@@ -150,6 +161,7 @@ impl BridgeContext<'_> {
             // An invalid bridge is neither created nor removed.
             Some(Err(fault)) => return keep(pf, fault.clone()),
         };
+        let pf = &pf.with_desired_bridge(desired);
         let recorded = pf.recorded();
         let Removal { steps: mut remove, mut faults, is_left } = self.plan_removal(desired, pf);
         // The record names another bridge only if that is created or exists. A bridge that is left stays in the record:
@@ -196,6 +208,47 @@ impl BridgeContext<'_> {
         BridgeSteps { remove, set_up, removing, begun, finished, is_left, is_reached, causes }
     }
 
+    /// Returns whether the change of the PF's bridge is refused because of what only a running machine shows: addresses
+    /// and routes, bonds, and bridges of others. The uplink of a bridge is not refused.
+    pub(super) fn is_refused(&self, pf: &BridgePf<'_>) -> bool {
+        let desired = match self.desired.get(&pf.address) {
+            None => None,
+            Some(Ok(desired)) => Some(desired),
+            Some(Err(_)) => return true,
+        };
+        let pf = &pf.with_desired_bridge(desired);
+        let removal = self.plan_removal(desired, pf);
+        removal.faults.iter().any(BridgeFault::is_of_use)
+            || desired.is_some_and(|desired| self.is_attachment_refused(desired, pf))
+    }
+
+    fn is_attachment_refused(&self, desired: &DesiredBridge, pf: &BridgePf<'_>) -> bool {
+        // Nothing is known about a bridge that cannot be read, or about its uplink without an interface.
+        let is_unknown = pf.link().is_none()
+            || desired.kind() == BridgeKind::Ovs && pf.facts.bridges.ovs.database().is_none();
+        if is_unknown && pf.has_recorded(desired) {
+            return false;
+        }
+        if self.has_uplink(desired, pf) {
+            return false;
+        }
+        let is_attachable = check_attachable(&desired.name, desired.kind(), pf, self.go_store).is_ok();
+        let has_foreign_name = !self.exists(desired, pf) && is_name_taken(&desired.name, pf, self.go_store);
+        has_foreign_name || !is_attachable
+    }
+
+    /// Returns whether the PF is the uplink of the desired bridge, which is ours.
+    fn has_uplink(&self, desired: &DesiredBridge, pf: &BridgePf<'_>) -> bool {
+        let uplink = || match &desired.settings {
+            DesiredSettings::Ovs(settings) => {
+                let existing = ovs::find_existing(&desired.name, settings, pf)?;
+                ovs::find_uplink(existing, &pf.link()?.name).map(|_| ())
+            }
+            DesiredSettings::Linux(_) => linux::find_uplink(&desired.name, pf).map(|_| ()),
+        };
+        self.exists(desired, pf) && uplink().is_some()
+    }
+
     /// Returns whether bridges of this kind can be changed now.
     fn changes(&self, kind: BridgeKind) -> bool {
         self.phase == BridgePhase::All || kind == BridgeKind::Linux
@@ -213,6 +266,12 @@ impl BridgeContext<'_> {
                 existing.is_some_and(|bridge| linux::is_owned(bridge, pf))
             }
         }
+    }
+
+    /// Returns whether an Open vSwitch bridge is desired for the PF.
+    pub(super) fn wants_ovs(&self, pf: PciAddress) -> bool {
+        let desired = self.desired.get(&pf).and_then(|desired| desired.as_ref().ok());
+        desired.is_some_and(|desired| desired.kind() == BridgeKind::Ovs)
     }
 
     /// Returns the steps that create and configure the desired bridge.
@@ -272,6 +331,12 @@ fn keep(pf: &BridgePf<'_>, fault: BridgeFault) -> BridgeSteps {
         causes: vec![fault.into()],
         ..BridgeSteps::default()
     }
+}
+
+/// Returns whether somebody else has a bridge of this name.
+fn is_name_taken(name: &str, pf: &BridgePf<'_>, go_store: &GoStore) -> bool {
+    let linux = pf.facts.bridges.linux_bridge(name);
+    ovs::check_name(name, pf, go_store).is_err() || linux.is_some_and(|bridge| !linux::is_owned(bridge, pf))
 }
 
 /// Returns the interface of a PF that can be attached to a bridge of this kind. Steps before this one remove it from our

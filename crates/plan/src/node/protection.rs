@@ -28,6 +28,12 @@ impl<'a> HostProtection<'a> {
         Self { facts, is_overridden: false, was_configured: false }
     }
 
+    /// Returns the protection from a change of the PF's bridge. One that vfleet did not configure before is not desired
+    /// because of a reboot.
+    pub(super) fn for_bridge(self, is_recorded: bool) -> Self {
+        Self { was_configured: self.was_configured && is_recorded, ..self }
+    }
+
     /// Returns the use that protects the PF.
     pub(super) fn pf(&self, observed: &PfFacts) -> Option<ProtectingUse> {
         let in_use = self.facts.in_use(observed.address, observed.link.as_ref());

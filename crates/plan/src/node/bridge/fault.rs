@@ -115,6 +115,11 @@ impl BridgeFault {
         matches!(self, Self::OvsBehind { .. } | Self::NoDatapath { .. } | Self::UplinkError { .. })
     }
 
+    /// Returns whether the node uses the bridge or the PF.
+    pub(super) const fn is_of_use(&self) -> bool {
+        matches!(self, Self::UplinkInUse { .. } | Self::BridgeUsedByNode { .. })
+    }
+
     /// Returns whether somebody else has a bridge of the name.
     pub(crate) const fn is_foreign_bridge(&self) -> bool {
         matches!(self, Self::NameTaken { .. })

@@ -118,7 +118,10 @@ pub(super) fn plan(
 }
 
 /// Returns the interface of a PF that is attached to our bridge, and its port.
-fn find_uplink<'a>(name: &str, pf: &BridgePf<'a>) -> Option<(&'a LinkFacts, &'a LinuxPortFacts)> {
+pub(super) fn find_uplink<'a>(
+    name: &str,
+    pf: &BridgePf<'a>,
+) -> Option<(&'a LinkFacts, &'a LinuxPortFacts)> {
     let link = pf.link()?;
     let bridge = pf.facts.bridges.linux_bridge(name).filter(|bridge| is_ours(bridge, pf.address))?;
     Some((link, bridge.ports.iter().find(|port| port.name == link.name)?))
@@ -134,7 +137,7 @@ fn is_configured(bridge: &LinuxBridgeFacts, state: LinuxBridgeState) -> bool {
 }
 
 /// Returns the settings of the uplink to change: desired ones that differ, and ones that a policy gave up, which get the
-/// kernel's default. A new port has the defaults.
+/// kernel's default. A new port has the defaults, and a setting that the kernel does not report does not exist.
 fn changed_port_settings(
     settings: &LinuxSettings,
     port: Option<&LinuxPortFacts>,
@@ -142,7 +145,8 @@ fn changed_port_settings(
     pf: &BridgePf<'_>,
 ) -> BTreeMap<String, String> {
     let given_up = given_up_settings(settings, pf)
-        .filter(|name| port.is_some() && !is_default_unknown(name, link))
+        .filter(|name| port.is_some_and(|port| port.settings.contains_key(*name)))
+        .filter(|name| !is_default_unknown(name, link))
         .filter_map(|name| Some((name.clone(), bridge_port::default_value(name, link.speed)?)));
     let desired = settings.port.iter().map(|(name, value)| (name.clone(), value.clone()));
     let differs = |(name, value): &(String, String)| {

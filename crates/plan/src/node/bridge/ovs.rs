@@ -122,9 +122,12 @@ fn remove(bridge: &OvsBridgeFacts, pf: &BridgePf<'_>, why: &str, removal: &mut R
     }
 }
 
-/// Returns whether the port is the uplink: it has our mark, or the name of the PF.
+/// Returns whether the port is the uplink: it has our mark, or the name of the PF, which is the recorded one if the PF
+/// is missing.
 fn is_uplink(port: &OvsPortFacts, pf: &BridgePf<'_>) -> bool {
-    is_marked(&port.external_ids, pf.address) || pf.link().is_some_and(|link| link.name == port.name)
+    let recorded = || pf.record?.interface.name.as_deref();
+    let name = pf.link().map(|link| link.name.as_str()).or_else(recorded);
+    is_marked(&port.external_ids, pf.address) || name == Some(port.name.as_str())
 }
 
 /// Returns the bridge of this name, unless it has to be recreated.
@@ -186,7 +189,7 @@ pub(super) fn plan(
 }
 
 /// Returns the port of the bridge that is named after the PF, and its only interface.
-fn find_uplink<'a>(
+pub(super) fn find_uplink<'a>(
     bridge: &'a OvsBridgeFacts,
     name: &str,
 ) -> Option<(&'a OvsPortFacts, &'a OvsInterfaceFacts)> {

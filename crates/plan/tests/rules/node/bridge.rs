@@ -1,5 +1,6 @@
 //! Software bridges: creation, settings, take-over, removal, and what is left alone.
 
+mod boot;
 mod go_store;
 mod mtu;
 mod record;
@@ -12,7 +13,7 @@ use vfleet_plan::standalone::recorded_spec;
 use vfleet_plan::{
     BridgeKind, Disruption, EswitchMode, Fact, HostFacts, HostUse, LinuxBridgeFacts, LinuxPortFacts, Master,
     NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, Plan,
-    RecordedBridge, Step, plan_before_network, plan_node_with, plan_ovs_at_boot, report, verified_bridges,
+    RecordedBridge, Step, plan_node_with, report, verified_bridges,
 };
 
 use super::machine::{PF, machine, nothing, pf, reasons, recorded, steps, two};
@@ -615,19 +616,6 @@ fn nothing_is_planned_for_externally_managed_pfs() {
     for facts in [switch(None), with_linux_bridge(&["ens1f0"]), with_ovs_bridge(&ovs_spec("", ""))] {
         assert_eq!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new());
     }
-}
-
-#[test]
-fn at_boot_linux_bridges_come_before_the_network_and_ovs_bridges_after_open_vswitch() {
-    let mut facts = switch(None);
-    facts.bridges.ovs = not_running();
-    let linux = plan_before_network(&linux_spec("", ""), &facts, &OPTIONS);
-    assert_eq!(bridge_steps(&linux)[0], "create Linux bridge br-0000_3b_00.0");
-    let ovs = plan_before_network(&ovs_spec("", ""), &facts, &OPTIONS);
-    assert_eq!((bridge_steps(&ovs), reasons(&ovs)), (vec![], vec![]));
-    facts.bridges.ovs = OvsFacts::Database(OvsDatabase::default());
-    let ovs = plan_ovs_at_boot(&ovs_spec("", ""), &facts, &OPTIONS);
-    assert_eq!(bridge_steps(&ovs), ["create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0"]);
 }
 
 #[test]

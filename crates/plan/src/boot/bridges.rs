@@ -1,0 +1,84 @@
+//! Bridges that the units create at boot: without those that the agent refused because of what only a running machine
+//! shows. Before the network starts there are no addresses, routes and bonds.
+
+use vfleet_api::bridge::Bridges;
+use vfleet_api::{Parsed, PciAddress, SriovNetworkNodeStateSpec};
+
+use crate::facts::{BridgeKind, HostFacts};
+use crate::node::refused_bridges;
+use crate::prelude::*;
+
+/// Returns the bridges of `spec` that the units create. The PFs in `held` keep their state at boot, and so do those
+/// whose bridge is refused: they get the recorded bridge as in `last` (the spec of the config file) or as desired now,
+/// unless that is refused too, and no other one.
+pub(super) fn accepted_bridges(
+    spec: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+    last: Option<&SriovNetworkNodeStateSpec>,
+    mut held: BTreeSet<PciAddress>,
+) -> Option<Bridges> {
+    held.extend(refused_bridges(spec, facts));
+    let desired = spec.bridges.clone().unwrap_or_default();
+    let of_last = last.and_then(|last| last.bridges.clone()).unwrap_or_default();
+    let mut accepted = retain_pfs(desired.clone(), |pf| !held.contains(&pf));
+    for pf in held {
+        let candidates = [&of_last, &desired].map(|bridges| retain_pfs(bridges.clone(), |one| one == pf));
+        let is_acceptable = |bridges: &Bridges| {
+            let candidate = SriovNetworkNodeStateSpec { bridges: Some(bridges.clone()), ..spec.clone() };
+            is_recorded(bridges, pf, facts) && !refused_bridges(&candidate, facts).contains(&pf)
+        };
+        append(&mut accepted, candidates.into_iter().find(is_acceptable).unwrap_or_default());
+    }
+    sorted(accepted)
+}
+
+/// Returns the bridges with which the agent plans while the state of the `refused` PFs is not the desired one: no
+/// bridge is created on these.
+pub(super) fn bridges_beside_refused_pfs(
+    spec: &SriovNetworkNodeStateSpec,
+    accepted: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+    refused: &BTreeSet<PciAddress>,
+) -> Option<Bridges> {
+    let desired = spec.bridges.clone().unwrap_or_default();
+    let is_kept = |pf| !refused.contains(&pf) || is_recorded(&desired, pf, facts);
+    let mut bridges = retain_pfs(desired.clone(), is_kept);
+    append(&mut bridges, retain_pfs(accepted.bridges.clone().unwrap_or_default(), |pf| !is_kept(pf)));
+    sorted(bridges)
+}
+
+/// Returns whether the record of the PF has its bridge of `bridges`.
+fn is_recorded(bridges: &Bridges, pf: PciAddress, facts: &HostFacts) -> bool {
+    let Some(recorded) = facts.record(pf).and_then(|record| record.bridge.as_ref()) else { return false };
+    let of_pf = retain_pfs(bridges.clone(), |one| one == pf);
+    match recorded.kind {
+        BridgeKind::Ovs => of_pf.ovs.iter().flatten().any(|bridge| bridge.name == recorded.name),
+        BridgeKind::Linux => of_pf.linux.iter().flatten().any(|bridge| bridge.name == recorded.name),
+    }
+}
+
+/// Returns the bridges whose uplinks are retained.
+fn retain_pfs(mut bridges: Bridges, is_retained: impl Fn(PciAddress) -> bool) -> Bridges {
+    let is_retained = |pf: &Parsed<PciAddress>| pf.value().is_ok_and(|pf| is_retained(*pf));
+    if let Some(list) = &mut bridges.ovs {
+        list.retain(|bridge| bridge.uplinks.iter().flatten().all(|uplink| is_retained(&uplink.pci_address)));
+    }
+    if let Some(list) = &mut bridges.linux {
+        list.retain(|bridge| bridge.uplinks.iter().flatten().all(|uplink| is_retained(&uplink.pci_address)));
+    }
+    bridges
+}
+
+fn append(bridges: &mut Bridges, more: Bridges) {
+    bridges.ovs.get_or_insert_default().extend(more.ovs.into_iter().flatten());
+    bridges.linux.get_or_insert_default().extend(more.linux.into_iter().flatten());
+}
+
+/// Returns the bridges in the order in which the operator writes them; `None` if there are none.
+fn sorted(mut bridges: Bridges) -> Option<Bridges> {
+    bridges.ovs.iter_mut().for_each(|list| list.sort_by(|a, b| a.name.cmp(&b.name)));
+    bridges.linux.iter_mut().for_each(|list| list.sort_by(|a, b| a.name.cmp(&b.name)));
+    bridges.ovs = bridges.ovs.filter(|list| !list.is_empty());
+    bridges.linux = bridges.linux.filter(|list| !list.is_empty());
+    (bridges.ovs.is_some() || bridges.linux.is_some()).then_some(bridges)
+}
