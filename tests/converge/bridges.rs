@@ -23,7 +23,7 @@ use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::{Disruption, HostFacts, LinuxBridgeFacts, PlannedStep, Step};
 
 use super::convergence::{
-    Desired, Execution, FailedLanes, converge, differences, heal, persistent_state, plan, plan_after_drain,
+    Desired, ExecutedLanes, Execution, converge, differences, heal, persistent_state, plan, plan_after_drain,
     step_texts,
 };
 use others::{other_keys, others, rows, stolen_ports, uplink_of};
@@ -136,7 +136,7 @@ fn an_interruption_at_any_step_for_bridges_has_the_same_result() {
 
 /// Executes a plan until the process is killed. Returns the step at which it was, or `None` if it survived.
 fn execute_until_killed(host: &SimHost, desired: &Desired) -> Option<Step> {
-    let failed = FailedLanes::default();
+    let failed = ExecutedLanes::default();
     let plan = plan_after_drain(host, desired);
     for planned in &plan.steps {
         match failed.execute(host, planned) {

@@ -9,8 +9,8 @@ use vfleet_host::sim::{Kernel, SimBridge, SimPf};
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::files::MANAGED_OVS_BRIDGES;
 use vfleet_plan::{
-    BridgeFault, Cause, Disruption, Master, ModuleState, NodeOptions, OvsBridgeFacts, Plan, PlannedStep,
-    Problem, Record, Stage, Step, Target, needs_ovs, plan_node_with, schedule,
+    BridgeFault, Cause, Disruption, LaneProgress, Master, ModuleState, NodeOptions, OvsBridgeFacts, Plan,
+    PlannedStep, Problem, Record, Stage, Step, Target, needs_ovs, plan_node_with, schedule,
 };
 
 /// Owner in the error of a Linux bridge whose name an interface of Open vSwitch has.
@@ -144,7 +144,7 @@ fn may_follow(planned: &PlannedStep) -> bool {
 /// Executes a plan. Only steps that change Open vSwitch may fail, for reasons that only others can end. Returns whether
 /// one failed.
 fn execute(host: &SimHost, plan: &Plan, execution: Execution) -> bool {
-    let failed = FailedLanes::default();
+    let failed = ExecutedLanes::default();
     let execute_step = |planned: &PlannedStep| {
         if let Err(error) = failed.execute(host, planned) {
             panic!("`{planned}`: {error}\nof {:#?}", step_texts(plan));
@@ -157,37 +157,41 @@ fn execute(host: &SimHost, plan: &Plan, execution: Execution) -> bool {
     failed.has_any()
 }
 
-/// Lanes with a failed step, whose other steps are not executed.
+/// Lanes with executed steps.
 #[derive(Debug, Default)]
-pub(crate) struct FailedLanes(Mutex<BTreeSet<Target>>);
+pub(crate) struct ExecutedLanes(Mutex<BTreeMap<Target, LaneProgress>>);
 
-impl FailedLanes {
-    /// Executes a step, unless one of its lane failed before. Fails if the step fails for other reasons than the state of
+impl ExecutedLanes {
+    /// Executes a step, unless a failed one of its lane prevents it. Fails if the step fails for other reasons than the state of
     /// Open vSwitch, or an interface of Open vSwitch that has the name of a Linux bridge and cannot be read.
     pub(crate) fn execute(&self, host: &SimHost, planned: &PlannedStep) -> Result<(), HostError> {
         let lane = planned.step.target().lane();
-        if self.lanes().contains(&lane) {
-            return Ok(());
-        }
-        match host.execute(&planned.step) {
+        let new = || LaneProgress::new(lane, &host.facts().unwrap_or_default());
+        let progress = self.lanes().entry(lane).or_insert_with(new).clone();
+        let Some(planned) = progress.next_step(planned) else { return Ok(()) };
+        let result = host.execute(&planned.step);
+        let mut lanes = self.lanes();
+        let progress = lanes.entry(lane).or_insert(progress);
+        match result {
+            Ok(()) => progress.record_success(&planned.step),
             Err(
                 HostError::OvsRefused { .. }
                 | HostError::OvsNotApplied { .. }
                 | HostError::OvsInterfaceFailed { .. },
-            ) => drop(self.lanes().insert(lane)),
+            ) => progress.record_failure(&planned.step, false),
             Err(HostError::LinuxBridgeNotOurs { found, .. }) if found == OTHER_KIND => {
-                self.lanes().insert(lane);
+                progress.record_failure(&planned.step, false);
             }
-            other => return other,
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
     fn has_any(&self) -> bool {
-        !self.lanes().is_empty()
+        self.lanes().values().any(LaneProgress::has_failed)
     }
 
-    fn lanes(&self) -> MutexGuard<'_, BTreeSet<Target>> {
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Target, LaneProgress>> {
         self.0.lock().expect("no step panics")
     }
 }

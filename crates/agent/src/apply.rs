@@ -100,7 +100,7 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 }
 
 /// Executes `plan` on the machine that `facts` describe, and reads the machine again to verify the result. A failed
-/// step ends its lane; other lanes continue. A trial that the kernel refuses is no failure if another plan follows from
+/// step ends its lane, unless it sets up a bridge; other lanes continue. A trial that the kernel refuses is no failure if another plan follows from
 /// that.
 pub fn apply_plan(context: &ApplyContext<'_>, mut facts: HostFacts, mut plan: Plan) -> ApplyOutcome {
     let (mut outcome, mut round) = (ApplyOutcome::default(), 1);
@@ -147,8 +147,11 @@ fn collect_failures(mut failures: Vec<Failure>, mut left: Plan, facts: &HostFact
     left.steps.retain(|planned| !is_identity_update(&planned.step, facts));
     let unexplained =
         left.steps.iter().filter(|planned| !failed_lanes.contains(&planned.step.target().lane()));
-    let left_steps = unexplained
-        .map(|planned| Failure::NotVerified { target: planned.step.target(), step: planned.to_string() });
+    let left_steps = unexplained.map(|planned| Failure::NotVerified {
+        target: planned.step.target(),
+        step: planned.to_string(),
+        needs_drain: !planned.step.sets_up_bridge(),
+    });
     failures.extend(left_steps);
     failures.extend(left.problems.into_iter().map(Failure::Problem));
     failures.extend(postponed);

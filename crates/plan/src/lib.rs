@@ -105,7 +105,7 @@ pub use policy::{
 pub use pool::{NamedPool, NodeIdentity, PoolFault, find_pool_of_node};
 pub use reread::reread_after;
 pub use resources::{InvalidNicId, NicIds, ResourceList, build_device_plugin_config};
-pub use schedule::{Lane, Schedule, Stage, schedule};
+pub use schedule::{Lane, LaneProgress, Schedule, Stage, schedule};
 pub use snapshot::{NodeSnapshot, VfConfiguration, VfHolder, VfState};
 pub use status::{
     BlockedNode, NodeExample, PolicyNodeCounts, PolicyNodeStatus, PoolSummary, ignored_policy_conditions,

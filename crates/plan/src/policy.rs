@@ -165,7 +165,7 @@ pub(crate) fn find_faults(
     select::find_faults(&spec.nic_selector)
         .chain(desired::find_faults(spec))
         .chain(combinations.map(|(field, fault)| (field.to_owned(), fault)))
-        .chain(fault::find_port_faults(spec))
+        .chain(fault::find_uplink_faults(spec))
 }
 
 /// Returns the policies that select the node, by ascending precedence: the last one wins.

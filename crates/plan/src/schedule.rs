@@ -4,8 +4,11 @@
 //! of different VFs are independent too: they form one stage, and the next step of the PF or of its bridge waits for that
 //! stage.
 
+use alloc::borrow::Cow;
+
+use crate::facts::{HostFacts, Record, RecordedBridge};
 use crate::prelude::*;
-use crate::step::{PlannedStep, Target};
+use crate::step::{PlannedStep, Step, Target};
 
 /// Steps of a plan, ordered by dependencies.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,7 +22,7 @@ pub struct Schedule<'a> {
     pub after: Vec<&'a PlannedStep>,
 }
 
-/// Steps of one lane. A failure in a stage stops the next ones.
+/// Steps of one lane. [`LaneProgress`] decides which of them are executed after a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane<'a> {
     /// Target of the lane: [`Target::lane`] of all its steps.
@@ -75,5 +78,62 @@ fn add<'a>(lane: &mut Lane<'a>, target: Target, planned: &'a PlannedStep) {
             Some((_, steps)) => steps.push(planned),
             None => parts.push((target, vec![planned])),
         }
+    }
+}
+
+/// Progress of a lane: decides about its steps after one failed.
+#[derive(Clone, Debug)]
+pub struct LaneProgress {
+    /// Bridge in the last record of the PF.
+    recorded: Option<RecordedBridge>,
+    failure: Option<LaneFailure>,
+}
+
+/// Effect of a failed step on the next ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaneFailure {
+    /// The bridge could not be set up. The VFs are configured nevertheless.
+    Bridge,
+    /// No step of the lane follows.
+    End,
+}
+
+impl LaneProgress {
+    /// Returns the progress of a lane without executed steps on a machine with these facts.
+    pub fn new(target: Target, facts: &HostFacts) -> Self {
+        let record = target.pf().and_then(|pf| facts.record(pf));
+        Self { recorded: record.and_then(|record| record.bridge.clone()), failure: None }
+    }
+
+    /// Returns the step to execute for a planned one; `None` if none is, because of an earlier failure. After a failure
+    /// of the bridge the record keeps the bridge of the last one.
+    pub fn next_step<'a>(&self, planned: &'a PlannedStep) -> Option<Cow<'a, PlannedStep>> {
+        match (self.failure, &planned.step) {
+            (None, _) => Some(Cow::Borrowed(planned)),
+            (Some(LaneFailure::End), _) => None,
+            (Some(LaneFailure::Bridge), Step::WriteRecord { record }) => {
+                let record = Record { bridge: self.recorded.clone(), ..record.clone() };
+                Some(Cow::Owned(PlannedStep { step: Step::WriteRecord { record }, ..planned.clone() }))
+            }
+            (Some(LaneFailure::Bridge), step) => (!step.sets_up_bridge()).then_some(Cow::Borrowed(planned)),
+        }
+    }
+
+    /// Records that a step succeeded.
+    pub fn record_success(&mut self, step: &Step) {
+        if let Step::WriteRecord { record } = step {
+            self.recorded.clone_from(&record.bridge);
+        }
+    }
+
+    /// Records that a step failed. No step follows one that is unfinished: the kernel may still execute it.
+    pub fn record_failure(&mut self, step: &Step, is_unfinished: bool) {
+        let is_end = is_unfinished || !step.sets_up_bridge();
+        self.failure = Some(if is_end { LaneFailure::End } else { LaneFailure::Bridge });
+    }
+
+    /// Returns whether a step failed.
+    pub const fn has_failed(&self) -> bool {
+        self.failure.is_some()
     }
 }

@@ -305,6 +305,18 @@ impl Step {
         }
     }
 
+    /// Returns whether the step creates, configures or repairs a bridge. The VFs of the PF do not need the bridge.
+    pub const fn sets_up_bridge(&self) -> bool {
+        matches!(
+            self,
+            Self::SetOvsBridge { .. }
+                | Self::CreateLinuxBridge { .. }
+                | Self::SetLinuxBridge { .. }
+                | Self::AttachUplink { .. }
+                | Self::SetBridgePort { .. }
+        )
+    }
+
     /// Returns whether a new plan follows if the kernel refuses the step.
     pub const fn is_trial(&self) -> bool {
         matches!(self, Self::SetEswitchMode { trial: Some(_), .. })

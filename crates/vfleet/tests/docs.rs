@@ -137,7 +137,7 @@ fn reasons_of(source: &str, words: &[&str]) -> Vec<String> {
     arms.filter_map(|arm| Some(arm[1].split_once('"')?.0.to_owned())).collect()
 }
 
-/// Returns the reasons that the agent writes itself: constants, and texts in calls.
+/// Returns the reasons that the agent writes itself: constants, and texts of one capitalized word.
 fn reasons_of_progress() -> Vec<String> {
     let constants = include_str!("../../agent/src/status.rs");
     let bridges = include_str!("../../agent/src/status/bridges.rs");
@@ -147,7 +147,10 @@ fn reasons_of_progress() -> Vec<String> {
         Some((name.rsplit(' ').next()?, value))
     });
     let used = constants.filter(|(name, _)| users.contains(name)).map(|(_, value)| value);
-    let texts = bridges.split("not_ready(\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
+    let is_reason = |text: &&str| {
+        text.starts_with(char::is_uppercase) && text.chars().all(|character| character.is_ascii_alphabetic())
+    };
+    let texts = bridges.split('"').skip(1).step_by(2).filter(is_reason);
     let reasons: Vec<_> = used.chain(texts).map(str::to_owned).collect();
     assert!(reasons.len() >= 5, "{reasons:?}");
     reasons

@@ -14,7 +14,7 @@ use vfleet_plan::{EswitchMode, NodeOptions};
 
 use super::desired::{bridge_name, desired};
 use super::disturbance::{self, Disturbance};
-use crate::convergence::{Desired, FailedLanes, plan};
+use crate::convergence::{Desired, ExecutedLanes, plan};
 use crate::machine::address;
 
 /// Machine with a history of software bridges, and its desired state.
@@ -76,7 +76,7 @@ pub(super) fn prepare_host(scenario: &Scenario) -> SimHost {
     if scenario.is_taken_over {
         create_go_bridges(&host, &scenario.before.spec);
     } else {
-        let failed = FailedLanes::default();
+        let failed = ExecutedLanes::default();
         for planned in plan(&host, &scenario.before).steps.iter().take(scenario.executed_before) {
             failed.execute(&host, planned).unwrap_or_else(|error| panic!("`{planned}`: {error}"));
         }

@@ -1,13 +1,13 @@
 //! Execution of the steps of a plan, in parallel as far as `vfleet_plan::schedule` allows.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_host::format_error_chain;
-use vfleet_plan::{HostFacts, Lane, PlannedStep, Stage, Step, Target, schedule};
+use vfleet_host::{HostError, format_error_chain};
+use vfleet_plan::{HostFacts, Lane, LaneProgress, PlannedStep, Stage, Step, Target, schedule};
 
 use super::{ApplyContext, ExecutionEvent, Failure};
 
@@ -45,8 +45,20 @@ pub(super) fn execute(
     let max_lanes = if context.one_card_at_a_time { 1 } else { usize::MAX };
     run_parallel(&schedule.lanes, max_lanes, |lane| run.execute_lane(lane));
     let may_follow = |planned: &PlannedStep| !planned.step.leads_to_reboot() || run.has_no_failure();
-    let _ = schedule.after.iter().all(|planned| may_follow(planned) && run.execute_step(planned));
+    let _ = schedule
+        .after
+        .iter()
+        .all(|planned| may_follow(planned) && run.execute_step(planned) == StepResult::Done);
     run.result.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Result of the execution of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepResult {
+    Done,
+    Failed,
+    /// The kernel still executes the step, or another one of the lane.
+    Unfinished,
 }
 
 /// Execution of one plan by several threads.
@@ -57,28 +69,47 @@ struct PlanExecution<'a> {
 }
 
 impl PlanExecution<'_> {
-    /// Executes the steps of one lane. A stage with a failed step is the last one.
+    /// Executes the steps of one lane.
     fn execute_lane(&self, lane: &Lane<'_>) {
-        let succeeded = lane.stages.iter().all(|stage| match stage {
-            Stage::Whole(planned) => self.execute_step(planned),
-            Stage::Parts(parts) => self.execute_parts(parts),
-        });
+        let mut progress = LaneProgress::new(lane.target, self.facts);
+        for stage in &lane.stages {
+            match stage {
+                Stage::Whole(planned) => {
+                    let Some(planned) = progress.next_step(planned) else { continue };
+                    match self.execute_step(&planned) {
+                        StepResult::Done => progress.record_success(&planned.step),
+                        result => progress.record_failure(&planned.step, result == StepResult::Unfinished),
+                    }
+                }
+                Stage::Parts(parts) => {
+                    if let Some(failed) = self.execute_parts(parts, &progress) {
+                        progress.record_failure(&failed.step, false);
+                    }
+                }
+            }
+        }
+        let succeeded = !progress.has_failed();
         (self.context.listener)(ExecutionEvent::LaneFinished { target: lane.target, succeeded });
     }
 
-    /// Executes the steps of several VFs in parallel. Returns whether all succeeded.
-    fn execute_parts(&self, parts: &[(Target, Vec<&PlannedStep>)]) -> bool {
-        let all_succeeded = AtomicBool::new(true);
+    /// Executes the steps of several VFs in parallel. Returns a failed one.
+    fn execute_parts<'s>(
+        &self,
+        parts: &[(Target, Vec<&'s PlannedStep>)],
+        progress: &LaneProgress,
+    ) -> Option<&'s PlannedStep> {
+        let failed = Mutex::new(None);
         run_parallel(parts, MAX_PARALLEL_PARTS, |(_, steps)| {
-            if !steps.iter().all(|planned| self.execute_step(planned)) {
-                all_succeeded.store(false, Ordering::Relaxed);
+            let mut steps = steps.iter().filter(|planned| progress.next_step(planned).is_some());
+            if let Some(first) = steps.find(|planned| self.execute_step(planned) != StepResult::Done) {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(*first);
             }
         });
-        all_succeeded.into_inner()
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Executes a step. Returns whether it succeeded or is optional.
-    fn execute_step(&self, planned: &PlannedStep) -> bool {
+    /// Executes a step. An optional one that fails is done.
+    fn execute_step(&self, planned: &PlannedStep) -> StepResult {
         let step = &planned.step;
         let (node, pf, vf) = (self.context.node, step.pf(), step.vf());
         let pci = self.pci_address(step).map(tracing::field::display);
@@ -102,10 +133,13 @@ impl PlanExecution<'_> {
             duration,
             error: result.as_ref().err(),
         });
-        self.record_result(
-            planned,
-            result.map_err(|source| Failure::Step { target: step.target(), step: step.to_string(), source }),
-        )
+        let to_failure = |source| Failure::Step {
+            target: step.target(),
+            step: step.to_string(),
+            needs_drain: !step.sets_up_bridge(),
+            source,
+        };
+        self.record_result(planned, result.map_err(to_failure))
     }
 
     fn has_no_failure(&self) -> bool {
@@ -113,24 +147,26 @@ impl PlanExecution<'_> {
         result.failures.is_empty() && result.refusals.is_empty()
     }
 
-    /// Records the result of a step. Returns whether the lane may continue.
-    fn record_result(&self, planned: &PlannedStep, result: Result<(), Failure>) -> bool {
+    /// Records the result of a step.
+    fn record_result(&self, planned: &PlannedStep, result: Result<(), Failure>) -> StepResult {
         let mut total = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
                 total.count += 1;
                 total.reboots |= planned.step == Step::Reboot;
-                true
+                StepResult::Done
             }
             Err(_) if planned.is_optional() => {
                 total.failed_optional_steps.push(planned.step.clone());
-                true
+                StepResult::Done
             }
             Err(failure) => {
                 let is_refusal = planned.step.is_trial() && failure.is_refusal();
                 let list = if is_refusal { &mut total.refusals } else { &mut total.failures };
+                let is_unfinished =
+                    matches!(failure, Failure::Step { source: HostError::StillRunning { .. }, .. });
                 list.push(failure);
-                false
+                if is_unfinished { StepResult::Unfinished } else { StepResult::Failed }
             }
         }
     }

@@ -18,6 +18,8 @@ pub enum Failure {
         target: Target,
         /// Step, in one line.
         step: String,
+        /// The step may be possible only while the node is drained.
+        needs_drain: bool,
         /// Error of the step.
         source: HostError,
     },
@@ -37,6 +39,8 @@ pub enum Failure {
         target: Target,
         /// Step and its reason, in one line.
         step: String,
+        /// The step may be possible only while the node is drained.
+        needs_drain: bool,
     },
     /// The external drainer cannot be notified that the drain is over.
     #[error("{0}")]
@@ -92,10 +96,8 @@ impl Failure {
     pub fn keeps_node_drained(&self) -> bool {
         match self {
             Self::Problem(problem) => problem.is_in_progress(),
-            Self::Step { .. }
-            | Self::Unreadable(_)
-            | Self::RebootPostponed { .. }
-            | Self::NotVerified { .. } => true,
+            Self::Step { needs_drain, .. } | Self::NotVerified { needs_drain, .. } => *needs_drain,
+            Self::Unreadable(_) | Self::RebootPostponed { .. } => true,
             Self::DrainerNotNotified(_) => false,
         }
     }

@@ -1,3 +1,5 @@
+mod bridges;
+
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 

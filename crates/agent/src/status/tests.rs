@@ -26,6 +26,7 @@ fn failure() -> Failure {
     Failure::Step {
         target: Target::Pf("0000:01:00.0".parse().unwrap()),
         step: "bind 0000:01:00.0 vf 0 to vfio-pci".to_owned(),
+        needs_drain: true,
         source: HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() },
     }
 }

@@ -206,7 +206,7 @@ fn rule_of(fault: &PolicyFault) -> &'static str {
         PolicyFault::BridgeWithoutSwitchdev => "P28",
         PolicyFault::BridgeExternallyManaged => "P29",
         PolicyFault::FeatureGateOff => "P30",
-        PolicyFault::InvalidPortSetting(_) => "P35",
+        PolicyFault::InvalidPortSetting(_) | PolicyFault::InvalidMtuRequest { .. } => "P35",
         // A fault of several policies.
         PolicyFault::BlockedByInvalidPolicy { .. } => "D13",
     }

@@ -39,6 +39,10 @@ pub enum PolicyFault {
     FeatureGateOff,
     #[error("{0}")]
     InvalidPortSetting(PortSettingFault),
+    #[error(
+        "mtuRequest is {requested}, but the kernel accepts 1 to {MAX_MTU}: correct mtuRequest, or remove it"
+    )]
+    InvalidMtuRequest { requested: i64 },
     #[error("switchdev mode supports Ethernet only: remove linkType, or set it to eth")]
     SwitchdevNotEthernet,
     #[error("isRdma needs VFs with a kernel driver: set deviceType to netdevice, or isRdma to false")]
@@ -67,7 +71,8 @@ impl PolicyFault {
             Self::TwoBridges
             | Self::BridgeWithoutSwitchdev
             | Self::BridgeExternallyManaged
-            | Self::InvalidPortSetting(_) => "InvalidBridge",
+            | Self::InvalidPortSetting(_)
+            | Self::InvalidMtuRequest { .. } => "InvalidBridge",
             Self::FeatureGateOff => "FeatureGateDisabled",
             Self::SwitchdevNotEthernet => "LinkTypeNotSupported",
             Self::RdmaWithoutKernelDriver | Self::RdmaWithVdpa => "RdmaNotSupported",
@@ -115,16 +120,23 @@ pub(super) fn find_faults(
     mtu.into_iter().chain(combinations)
 }
 
-/// Returns the settings of the uplink of a Linux bridge that are unknown or invalid, each with its field. They do not
-/// keep a policy from being used: the node that cannot set them reports it.
-pub(super) fn find_port_faults(
+/// Returns the settings of the uplink of a bridge that are unknown or invalid, each with its field. They do not keep a
+/// policy from being used: the node that cannot set them reports it.
+pub(super) fn find_uplink_faults(
     spec: &SriovNetworkNodePolicySpec,
 ) -> impl Iterator<Item = (String, PolicyFault)> {
-    let linux = spec.bridge.as_ref().and_then(|bridge| bridge.linux.as_ref());
-    let settings = linux.and_then(|linux| linux.uplink.as_ref());
-    let faults = settings.into_iter().flat_map(bridge_port::find_faults);
-    faults
-        .map(|(name, fault)| (format!("bridge.linux.uplink[{name}]"), PolicyFault::InvalidPortSetting(fault)))
+    let bridge = spec.bridge.as_ref();
+    let interface = bridge.and_then(|bridge| bridge.ovs.as_ref()?.uplink.as_ref()?.interface.as_ref());
+    let request = interface.and_then(|interface| read_mtu(interface.mtu_request).err()).map(|requested| {
+        let field = "bridge.ovs.uplink.interface.mtuRequest".to_owned();
+        (field, PolicyFault::InvalidMtuRequest { requested })
+    });
+    let settings = bridge.and_then(|bridge| bridge.linux.as_ref()?.uplink.as_ref());
+    let settings = settings.into_iter().flat_map(bridge_port::find_faults);
+    let settings = settings.map(|(name, fault)| {
+        (format!("bridge.linux.uplink[{name}]"), PolicyFault::InvalidPortSetting(fault))
+    });
+    request.into_iter().chain(settings)
 }
 
 /// Checks the settings of the policy that do not depend on the PF.

@@ -107,7 +107,12 @@ fn a_missing_bridge_is_reported_with_its_cause() {
 #[test]
 fn a_bridge_that_another_problem_prevents_is_not_configured_and_names_itself_its_pf_and_the_cause() {
     let driver = HostError::DriverNotLoaded { driver: "vfio-pci".to_owned() };
-    let step = |target, step: &str, source| Failure::Step { target, step: step.to_owned(), source };
+    let step = |target, step: &str, source| Failure::Step {
+        target,
+        step: step.to_owned(),
+        needs_drain: true,
+        source,
+    };
     let pf = Target::Pf(PF.parse().unwrap());
     let of_pf = step(pf, &format!("set {PF} numvfs 2"), driver);
     let of_node = Failure::RebootPostponed { why: "kernel arguments".to_owned() };
@@ -222,6 +227,7 @@ fn a_bridge_without_its_uplink_is_not_ready_although_its_pf_failed_for_another_r
     let failures = [Failure::Step {
         target: Target::Pf(PF.parse().unwrap()),
         step: "set it up".to_owned(),
+        needs_drain: true,
         source: HostError::NoInterface { device: PF.to_owned() },
     }];
     let found = bridges_of(&desired(), &facts(vec![bridge]), &CONTEXT, &AttemptPhase::Done(&failures));

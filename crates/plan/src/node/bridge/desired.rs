@@ -8,6 +8,7 @@ use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 use super::{BridgeFault, BridgePf, linux};
 use crate::bridge_port;
 use crate::facts::{BridgeKind, RecordedBridge};
+use crate::mtu::{MAX_MTU, read_mtu};
 use crate::prelude::*;
 
 /// Maximum length of an interface name.
@@ -92,7 +93,7 @@ pub(crate) fn read_desired_bridges(
     for bridge in bridges.ovs.iter().flatten() {
         let uplinks = bridge.uplinks.as_deref().unwrap_or_default();
         for pf in uplinks.iter().filter_map(|uplink| uplink.pci_address.value().ok()) {
-            all.insert(*pf, check_name(&bridge.name, uplinks.len()).map(|()| read_ovs(bridge)));
+            all.insert(*pf, check_name(&bridge.name, uplinks.len()).and_then(|()| read_ovs(bridge)));
         }
     }
     for bridge in bridges.linux.iter().flatten() {
@@ -115,12 +116,16 @@ fn check_name(name: &str, uplinks: usize) -> Result<(), BridgeFault> {
     }
 }
 
-fn read_ovs(bridge: &OvsConfigExt) -> DesiredBridge {
+fn read_ovs(bridge: &OvsConfigExt) -> Result<DesiredBridge, BridgeFault> {
     let mut uplinks = bridge.uplinks.iter().flatten();
     let interface = uplinks.next().and_then(|uplink| uplink.interface.clone()).unwrap_or_default();
+    let to_fault =
+        |requested| BridgeFault::MtuRequest { bridge: bridge.name.clone(), requested, max: MAX_MTU };
+    let mtu_request = read_mtu(interface.mtu_request).map_err(to_fault)?.map(i64::from);
+    let interface = OvsInterfaceConfig { mtu_request, ..interface };
     let spec = OvsConfigExt { conditions: None, ..bridge.clone() };
     let settings = OvsSettings { bridge: bridge.bridge.clone().unwrap_or_default(), interface, spec };
-    DesiredBridge { name: bridge.name.clone(), settings: DesiredSettings::Ovs(settings) }
+    Ok(DesiredBridge { name: bridge.name.clone(), settings: DesiredSettings::Ovs(settings) })
 }
 
 fn read_linux(bridge: &LinuxBridgeConfigExt) -> Result<DesiredBridge, BridgeFault> {

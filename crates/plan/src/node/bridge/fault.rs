@@ -15,6 +15,10 @@ pub enum BridgeFault {
     #[error("bridge {bridge}: {fault}")]
     PortSetting { bridge: String, fault: PortSettingFault },
     #[error(
+        "bridge {bridge}: mtuRequest {requested} of the uplink is not supported, the PF accepts 1 to {max}: correct mtuRequest in the policy, or remove it"
+    )]
+    MtuRequest { bridge: String, requested: i64, max: u32 },
+    #[error(
         "bridge {bridge} is not created, since its uplink has no network interface: check that the driver of the PF is loaded"
     )]
     NoUplink { bridge: String },
@@ -90,7 +94,10 @@ impl BridgeFault {
     /// Returns the reason for conditions, Events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::InvalidName { .. } | Self::UplinkCount { .. } | Self::PortSetting { .. } => "InvalidSpec",
+            Self::InvalidName { .. }
+            | Self::UplinkCount { .. }
+            | Self::PortSetting { .. }
+            | Self::MtuRequest { .. } => "InvalidSpec",
             Self::NoUplink { .. } | Self::UplinkNotNamed { .. } => "NoInterface",
             Self::UplinkInUse { .. } | Self::BridgeUsedByNode { .. } => "PfInUse",
             Self::HasMaster { .. } | Self::StaleDatapath { .. } | Self::PortOfOther { .. } => {
@@ -127,7 +134,13 @@ impl BridgeFault {
 
     /// Returns whether only another spec solves the problem.
     pub(crate) const fn is_invalid_spec(&self) -> bool {
-        matches!(self, Self::InvalidName { .. } | Self::UplinkCount { .. } | Self::PortSetting { .. })
+        matches!(
+            self,
+            Self::InvalidName { .. }
+                | Self::UplinkCount { .. }
+                | Self::PortSetting { .. }
+                | Self::MtuRequest { .. }
+        )
     }
 
     /// Returns whether a retry can help although nothing changed.

@@ -118,10 +118,7 @@ pub(super) fn plan(
 }
 
 /// Returns the interface of a PF that is attached to our bridge, and its port.
-pub(super) fn find_uplink<'a>(
-    name: &str,
-    pf: &BridgePf<'a>,
-) -> Option<(&'a LinkFacts, &'a LinuxPortFacts)> {
+pub(super) fn find_uplink<'a>(name: &str, pf: &BridgePf<'a>) -> Option<(&'a LinkFacts, &'a LinuxPortFacts)> {
     let link = pf.link()?;
     let bridge = pf.facts.bridges.linux_bridge(name).filter(|bridge| is_ours(bridge, pf.address))?;
     Some((link, bridge.ports.iter().find(|port| port.name == link.name)?))

@@ -160,6 +160,12 @@ pub(super) fn plan(
         let (bridge, interface) = (name.to_owned(), link.name.clone());
         return Err(BridgeFault::UplinkNotNamed { bridge, interface });
     }
+    let max_mtu = pf.link().and_then(|link| link.max_mtu);
+    if let (Some(requested), Some(max)) = (settings.interface.mtu_request, max_mtu)
+        && requested > i64::from(max)
+    {
+        return Err(BridgeFault::MtuRequest { bridge: name.to_owned(), requested, max });
+    }
     let existing = find_existing(name, settings, pf);
     let attached = pf.link().and_then(|link| find_uplink(existing?, &link.name));
     let link_name = match (attached, pf.link()) {

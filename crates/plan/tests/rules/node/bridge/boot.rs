@@ -94,13 +94,21 @@ fn a_bridge_that_is_not_refused_is_created_at_boot() {
         assert!(steps_at_boot(&spec, &switch(None))[0].starts_with("create"));
     }
     let facts = in_use(with_ovs_bridge(&ovs_spec("", "")));
-    assert_eq!(accepted_spec(&ovs_spec("", ""), &facts, None), ovs_spec("", ""), "the node uses a configured one");
+    assert_eq!(
+        accepted_spec(&ovs_spec("", ""), &facts, None),
+        ovs_spec("", ""),
+        "the node uses a configured one"
+    );
     let facts = in_use(with_linux_bridge(&["ens1f0"]));
     assert_eq!(accepted_spec(&linux_spec("", ""), &facts, None), linux_spec("", ""));
     let mut unreadable = in_use(with_ovs_bridge(&ovs_spec("", "")));
     set_master(&mut unreadable, "ovs-system", "openvswitch");
     unreadable.bridges.ovs = OvsFacts::NotRead;
-    assert_eq!(accepted_spec(&ovs_spec("", ""), &unreadable, None), ovs_spec("", ""), "unknown is not absent");
+    assert_eq!(
+        accepted_spec(&ovs_spec("", ""), &unreadable, None),
+        ovs_spec("", ""),
+        "unknown is not absent"
+    );
 }
 
 /// The node uses the bridge, so the agent neither removes nor replaces it, and it must be there after a reboot.
@@ -170,7 +178,8 @@ fn a_bridge_is_repaired_while_another_pf_waits() {
     database(&mut facts).bridges[0].ports.retain(|port| port.name == BRIDGE);
     facts.pfs.push(vfleet_plan::PfFacts { address: address(OTHER), ..pf(0) });
     let mut desired = ovs_spec("", "");
-    let other = serde_saphyr::from_str(&format!("{{pciAddress: '{OTHER}', name: ens2f0, numVfs: 2}}")).unwrap();
+    let other =
+        serde_saphyr::from_str(&format!("{{pciAddress: '{OTHER}', name: ens2f0, numVfs: 2}}")).unwrap();
     desired.interfaces.as_mut().unwrap().push(other);
     let config = config_text(&BootConfig { spec: desired.clone(), ..Default::default() });
     facts.files.insert(vfleet_plan::files::BOOT_CONFIG.to_owned(), config.clone());
@@ -185,7 +194,8 @@ fn a_bridge_is_repaired_while_another_pf_waits() {
     let plan: Plan = plan_boot(&request, &facts);
     assert_eq!(reasons(&plan), ["ChangedSinceBoot"]);
     assert!(
-        bridge_steps(&plan).contains(&"configure Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0".to_owned()),
+        bridge_steps(&plan)
+            .contains(&"configure Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0".to_owned()),
         "{plan:#?}"
     );
     assert!(plan.steps.iter().all(|planned| planned.step.pf() != Some(address(OTHER))), "{plan:#?}");

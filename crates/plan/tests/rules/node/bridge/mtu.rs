@@ -2,7 +2,9 @@
 
 use vfleet_plan::{HostUse, OvsFacts, Plan, Step};
 
-use super::{database, foreign_bridge_of_our_name, no_bridge, ovs_spec, plan, switch, with_ovs_bridge};
+use super::{
+    bridge_steps, database, foreign_bridge_of_our_name, no_bridge, ovs_spec, plan, switch, with_ovs_bridge,
+};
 use crate::node::machine::{reasons, steps};
 
 /// Another policy requests a higher MTU for its VFs.
@@ -46,4 +48,25 @@ fn a_pf_is_not_raised_above_the_mtu_that_open_vswitch_keeps_it_at() {
     assert_eq!((steps(&held), reasons(&held)), (vec![], vec!["MtuHeldByBridge"]));
     database(&mut facts).bridges[0].ports[1].interfaces[0].mtu_request = None;
     assert_eq!(steps(&plan(&spec, &facts))[0], "set 0000:3b:00.0 mtu 9000");
+}
+
+/// `ovs-vswitchd` ignores a value that the PF does not accept, and the database refuses one that is not positive.
+#[test]
+fn an_mtu_request_that_the_pf_does_not_accept_is_a_problem_of_the_bridge() {
+    let mut facts = switch(None);
+    facts.pfs[0].link.as_mut().unwrap().max_mtu = Some(9600);
+    for (request, max) in
+        [("-1", "1 to 2147483647"), ("9000000000", "1 to 2147483647"), ("9601", "1 to 9600")]
+    {
+        let refused = plan(&ovs_spec("", &format!("mtuRequest: {request}")), &facts);
+        assert_eq!((bridge_steps(&refused), reasons(&refused)), (vec![], vec!["InvalidSpec"]), "{request}");
+        let text = refused.problems[0].to_string();
+        assert!(text.contains(&format!("mtuRequest {request}")) && text.contains(max), "{text}");
+    }
+    let accepted = plan(&ovs_spec("", "mtuRequest: 9600"), &facts);
+    assert_eq!((bridge_steps(&accepted).len(), reasons(&accepted)), (1, vec![]));
+    let change =
+        |plan: &Plan| plan.steps.iter().map(|planned| planned.step.clone()).find(Step::sets_up_bridge);
+    let none = plan(&ovs_spec("", "mtuRequest: 0"), &facts);
+    assert_eq!(change(&none), change(&plan(&ovs_spec("", ""), &facts)), "0 requests none");
 }

@@ -1,0 +1,126 @@
+//! Bridges that cannot be set up or removed: what else is configured, and whether the node stays drained.
+
+use serde_json::{Value, json};
+use vfleet_api::SriovNetworkNodeStateSpec;
+use vfleet_host::sim::{HexId, Machine};
+use vfleet_host::{Host, SimHost};
+use vfleet_plan::firmware::MELLANOX;
+use vfleet_plan::{
+    BridgeKind, EswitchMode, HostFacts, LaneProgress, NodeOptions, RecordedBridge, plan_node_with,
+};
+
+use super::super::*;
+use super::{cards, planned};
+
+const BRIDGE: &str = "br-x";
+
+/// Returns a machine with Open vSwitch, whose first card supports switchdev mode.
+fn machine() -> SimHost {
+    let mut machine = Machine::lab();
+    machine.open_vswitch.installed = true;
+    machine.open_vswitch.running = true;
+    let card = &mut machine.pfs[0];
+    (card.eswitch, card.vendor) = (Some(EswitchMode::Legacy), HexId(MELLANOX));
+    SimHost::new(&machine, "agent").unwrap()
+}
+
+fn spec(bridges: &Value) -> SriovNetworkNodeStateSpec {
+    let groups = json!([{ "vfRange": "0-1", "deviceType": "netdevice" }]);
+    let card =
+        json!({ "pciAddress": cards()[0], "numVfs": 2, "eSwitchMode": "switchdev", "vfGroups": groups });
+    serde_json::from_value(json!({ "interfaces": [card], "bridges": bridges })).unwrap()
+}
+
+fn ovs() -> SriovNetworkNodeStateSpec {
+    spec(&json!({ "ovs": [{ "name": BRIDGE, "uplinks": [{ "pciAddress": cards()[0] }] }] }))
+}
+
+fn linux(port: &Value) -> SriovNetworkNodeStateSpec {
+    spec(&json!({ "linux": [{ "name": BRIDGE, "uplinks": [{ "pciAddress": cards()[0], "uplink": port }] }] }))
+}
+
+fn plan(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
+    plan_node_with(spec, facts, &NodeOptions { manage_bridges: true, ..NodeOptions::default() })
+}
+
+fn apply(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> ApplyOutcome {
+    let planner = |facts: &HostFacts| plan(spec, facts);
+    let context =
+        ApplyContext { host, node: "node", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let (facts, plan) = survey(host, &planner).unwrap();
+    apply_plan(&context, facts, plan)
+}
+
+fn reasons(outcome: &ApplyOutcome) -> Vec<&'static str> {
+    outcome.failures.iter().map(Failure::reason).collect()
+}
+
+fn recorded(outcome: &ApplyOutcome) -> Option<&RecordedBridge> {
+    outcome.facts.as_ref().unwrap().record(cards()[0]).unwrap().bridge.as_ref()
+}
+
+#[test]
+fn vfs_are_configured_although_their_bridge_is_refused_and_the_node_does_not_stay_drained() {
+    let host = machine();
+    host.modify_kernel(|kernel| kernel.ovs.refusal = Some("constraint violation".to_owned()));
+    // Udev scripts follow in the second attempt.
+    for other in [Some("NotVerified"), None] {
+        let outcome = apply(&host, &ovs());
+        let expected: Vec<_> = Some("OvsRefused").into_iter().chain(other).collect();
+        assert_eq!(reasons(&outcome), expected, "{:?}", outcome.failures);
+        assert!(!outcome.failures[0].keeps_node_drained() && outcome.failures[0].needs_retry());
+        let facts = outcome.facts.unwrap();
+        let pf = facts.pf(cards()[0]).unwrap();
+        assert!(pf.vfs.len() == 2 && pf.vfs.iter().all(|vf| vf.driver.is_some()), "{:?}", pf.vfs);
+        assert!(!facts.record(cards()[0]).unwrap().creating_vfs, "VF creation is complete");
+    }
+    host.modify_kernel(|kernel| kernel.ovs.refusal = None);
+    let outcome = apply(&host, &ovs());
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!(recorded(&outcome).unwrap().kind, BridgeKind::Ovs);
+    assert_eq!(apply(&host, &ovs()).executed, 0);
+}
+
+/// The kernel has `isolated` until the step succeeds.
+#[test]
+fn a_setting_that_could_not_be_taken_back_stays_recorded() {
+    let host = machine();
+    let before = apply(&host, &linux(&json!({ "isolated": "on", "learning": "off" })));
+    assert!(before.failures.is_empty(), "{:?}", before.failures);
+    let given_up = linux(&json!({ "learning": "off" }));
+    let steps = plan(&given_up, &host.facts().unwrap()).steps;
+    host.fail_at(steps.iter().position(|planned| planned.step.sets_up_bridge()).unwrap());
+    let failed = apply(&host, &given_up);
+    assert_eq!(failed.failures.len(), 1, "{:?}", failed.failures);
+    assert!(recorded(&failed).unwrap().port_settings.contains("isolated"), "{:?}", recorded(&failed));
+    let healed = apply(&host, &given_up);
+    assert!(healed.failures.is_empty(), "{:?}", healed.failures);
+    assert!(!recorded(&healed).unwrap().port_settings.contains("isolated"));
+}
+
+/// What follows might need that the bridge is gone, and the removal that the node is drained.
+#[test]
+fn a_bridge_that_is_not_removed_ends_the_lane_and_keeps_the_node_drained() {
+    let host = machine();
+    assert!(apply(&host, &ovs()).failures.is_empty());
+    host.modify_kernel(|kernel| kernel.ovs.refusal = Some("not now".to_owned()));
+    let mut more = spec(&Value::Null);
+    more.interfaces.as_mut().unwrap()[0].num_vfs = Some(3);
+    let outcome = apply(&host, &more);
+    assert_eq!(reasons(&outcome), ["OvsRefused"], "{:?}", outcome.failures);
+    assert!(outcome.failures[0].keeps_node_drained());
+    assert_eq!(outcome.facts.as_ref().unwrap().pf(cards()[0]).unwrap().vfs.len(), 2);
+    assert!(recorded(&outcome).is_some());
+}
+
+#[test]
+fn no_step_of_a_pf_follows_one_that_the_kernel_still_executes() {
+    let pf = cards()[0];
+    let create = Step::CreateLinuxBridge { pf, name: BRIDGE.to_owned(), alias: String::new() };
+    let mut progress = LaneProgress::new(Target::Pf(pf), &HostFacts::default());
+    let next = planned(Step::SetLinkUp { pf });
+    progress.record_failure(&create, false);
+    assert!(progress.next_step(&next).is_some());
+    progress.record_failure(&create, true);
+    assert!(progress.next_step(&next).is_none());
+}
