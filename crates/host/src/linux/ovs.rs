@@ -73,11 +73,15 @@ fn try_read(root: &HostRoot) -> Result<OvsFacts, HostError> {
     let cache = &root.cache().ovs;
     let mut rows = rows::read(&mut client, ATTEMPT)?;
     let configuration = rows.configuration();
-    if configuration.is_behind() && cache.unapplied() != Some(configuration.next) {
+    let is_known_to_wait = || cache.unapplied().is_some_and(|number| configuration.lacks(number));
+    if configuration.is_behind() && !is_known_to_wait() {
         // Usually ovs-vswitchd is just applying the change, and its errors are not in the database yet.
         follow::wait(&mut client, root, configuration.next, ATTEMPT)?;
         let earlier = std::mem::replace(&mut rows, rows::read(&mut client, ATTEMPT)?);
         rows.confirm(&earlier);
+    }
+    if !rows.configuration().is_behind() {
+        follow::wait_for_datapaths(&mut client, root, &mut rows, ATTEMPT)?;
     }
     let configuration = rows.configuration();
     let mut database = rows.database;

@@ -1,5 +1,6 @@
 //! State of Open vSwitch that the reader of facts, steps and watches share.
 
+use std::collections::BTreeSet;
 use std::io::{PipeWriter, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ pub(in crate::linux) struct OvsCache(Mutex<State>);
 struct State {
     /// Latest configuration that ovs-vswitchd did not apply in time.
     unapplied: Option<i64>,
+    /// Rows of bridges whose datapath ovs-vswitchd did not create in time.
+    without_datapath: BTreeSet<String>,
     /// Socket, time and result of a read that the server did not answer.
     unanswered: Option<(String, Instant, OvsFacts)>,
     /// Socket of the database that facts are read from.
@@ -37,6 +40,16 @@ impl OvsCache {
     /// Returns the configuration that ovs-vswitchd did not apply in time.
     pub(super) fn unapplied(&self) -> Option<i64> {
         lock(&self.0).unapplied
+    }
+
+    /// Stores the rows of the bridges whose datapath ovs-vswitchd did not create in time.
+    pub(in crate::linux) fn set_without_datapath(&self, bridges: BTreeSet<String>) {
+        lock(&self.0).without_datapath = bridges;
+    }
+
+    /// Returns the rows of the bridges whose datapath ovs-vswitchd did not create in time.
+    pub(super) fn without_datapath(&self) -> BTreeSet<String> {
+        lock(&self.0).without_datapath.clone()
     }
 
     /// Returns the facts of a recent read through this socket that the server did not answer.

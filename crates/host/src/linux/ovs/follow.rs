@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::ovsdb::OvsdbClient;
 use super::super::root::HostRoot;
-use super::rows::Configuration;
+use super::rows::{Configuration, Rows};
 use crate::HostError;
 
 /// Waits until ovs-vswitchd has applied the configuration with this number. Returns false at the deadline, which is
@@ -41,6 +41,31 @@ pub(in crate::linux) fn wait(
         root.cache().ovs.set_unapplied(None);
     }
     Ok(has_reached)
+}
+
+/// Waits until ovs-vswitchd has created the datapaths of the bridges that vfleet made. A server that was restarted has
+/// forgotten the datapaths until ovs-vswitchd connects again, although the configuration counts as applied. At the
+/// deadline the bridges without a datapath are remembered: later reads do not wait for them again.
+pub(super) fn wait_for_datapaths(
+    client: &mut OvsdbClient,
+    root: &HostRoot,
+    rows: &mut Rows,
+    attempt: &str,
+) -> Result<(), HostError> {
+    let cache = &root.cache().ovs;
+    if rows.without_datapath().is_subset(&cache.without_datapath()) {
+        cache.set_without_datapath(rows.without_datapath());
+        return Ok(());
+    }
+    let deadline = Instant::now() + root.ovs_limits().apply;
+    client.monitor(json!({"Bridge": {"columns": ["datapath_id"]}}), attempt)?;
+    loop {
+        *rows = super::rows::read(client, attempt)?;
+        if rows.without_datapath().is_empty() || client.next_update(deadline, attempt)?.is_none() {
+            cache.set_without_datapath(rows.without_datapath());
+            return Ok(());
+        }
+    }
 }
 
 /// Returns the new configurations in an update of tables.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use vfleet_api::keys::OVS_UPLINK;
 use vfleet_plan::{OvsBridgeFacts, OvsDatabase, OvsInterfaceFacts, OvsPortFacts};
 
 use super::super::ovsdb::{Operation, OvsdbClient, value};
@@ -22,6 +23,12 @@ impl Rows {
     /// Returns the numbers of the configuration; 0 in a database that nobody initialized.
     pub(super) fn configuration(&self) -> Configuration {
         self.root.as_ref().map(|row| row.configuration).unwrap_or_default()
+    }
+
+    /// Returns the rows of bridges that vfleet created and that have no datapath.
+    pub(in crate::linux) fn without_datapath(&self) -> BTreeSet<String> {
+        let ours = self.database.bridges.iter().filter(|bridge| bridge.external_ids.contains_key(OVS_UPLINK));
+        ours.filter(|bridge| bridge.lacks_datapath).map(|bridge| bridge.uuid.clone()).collect()
     }
 
     /// Keeps only those bridges without a datapath that `earlier` has too: ovs-vswitchd has applied the configuration of

@@ -108,9 +108,11 @@ impl TestSwitch {
         let mut command = Command::new("ovs-vswitchd");
         command.arg(format!("unix:{}", self.socket().display())).arg("--disable-system").args(options);
         command.arg(format!("--unixctl={}", self.directory.path().join("vswitchd.ctl").display()));
-        self.switch = Some(self.spawn(command));
-        // Without --no-wait it waits for cur_cfg.
-        self.vsctl(&["set", "Open_vSwitch", ".", "external_ids:test=1"]);
+        let switch = self.spawn(command);
+        // Without --no-wait it waits for cur_cfg, if the value is a new one.
+        let value = format!("external_ids:test={}", switch.id());
+        self.switch = Some(switch);
+        self.vsctl(&["set", "Open_vSwitch", ".", &value]);
     }
 
     fn spawn(&self, mut command: Command) -> Child {

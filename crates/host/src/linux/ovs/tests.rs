@@ -157,6 +157,54 @@ fn a_bridge_that_ovs_vswitchd_does_not_create_is_a_fact() {
     assert!(lacks("good"));
 }
 
+/// The server forgets datapaths, and has the number of the applied configuration on disk.
+#[test]
+fn a_bridge_has_its_datapath_while_ovs_vswitchd_connects_to_a_new_server() {
+    let mut switch = TestSwitch::started();
+    let mark = "external_ids:vfleet.io/uplink=\"0000:01:00.0\"";
+    switch.vsctl(&["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=dummy", mark]);
+    switch.signal_switch(Signal::SIGSTOP);
+    switch.kill_server();
+    switch.start_server();
+    let root = switch.root().clone();
+    let lacks_datapath = |root: &HostRoot| {
+        let found = database(root);
+        assert!(!found.is_behind, "{found:?}");
+        found.bridge("br0").unwrap().lacks_datapath
+    };
+    thread::scope(|scope| {
+        let read = scope.spawn(|| lacks_datapath(&root));
+        switch.vsctl(&["--retry", "--no-wait", "show"]);
+        switch.signal_switch(Signal::SIGCONT);
+        assert!(!read.join().unwrap());
+    });
+    // Without ovs-vswitchd, that is found out once.
+    switch.kill_switch();
+    switch.kill_server();
+    switch.start_server();
+    let root = switch.impatient_root();
+    assert!(lacks_datapath(&root));
+    let started = Instant::now();
+    assert!(lacks_datapath(&root) && started.elapsed() < root.ovs_limits().apply);
+    switch.start_switch();
+    assert!(!lacks_datapath(&root));
+}
+
+#[test]
+fn a_dead_ovs_vswitchd_is_waited_for_once_whoever_makes_more_changes() {
+    let mut switch = TestSwitch::started();
+    let root = switch.impatient_root();
+    switch.kill_switch();
+    for next in 50..53 {
+        switch.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", &format!("next_cfg={next}")]);
+        let started = Instant::now();
+        assert!(database(&root).is_behind);
+        assert_eq!(started.elapsed() < root.ovs_limits().apply, next > 50, "change {next}");
+    }
+    switch.start_switch();
+    assert!(!database(&root).is_behind);
+}
+
 #[test]
 fn a_watch_reports_drift_and_no_statistics() {
     let switch = TestSwitch::started();

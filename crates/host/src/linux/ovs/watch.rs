@@ -86,9 +86,11 @@ impl WatchThread {
                 "the watch of Open vSwitch failed: starting it again"
             );
             (self.callback)();
-            if !matches!(self.wait(None::<&PipeReader>, Some(LAST_DELAY)), Ok(Cause::Deadline | Cause::Woken))
-            {
-                return;
+            match self.wait(None::<&PipeReader>, Some(LAST_DELAY)) {
+                Ok(Cause::End) => return,
+                Ok(_) => {}
+                // Nothing can be waited for at the moment.
+                Err(_) => thread::sleep(LAST_DELAY),
             }
         }
     }

@@ -46,6 +46,8 @@ pub(in crate::linux::steps) fn set_bridge(
         _ => return Err(step.changed(&change.name)),
     }
     let rows = step.read()?;
+    // ovs-vswitchd has applied the change, so reads do not wait for datapaths.
+    root.cache().ovs.set_without_datapath(rows.without_datapath());
     let found = rows.database.bridge(&change.name);
     let is_there = found.is_some_and(|bridge| is_done(change, bridge));
     let texts = ("the requested settings", if found.is_some() { "other settings" } else { "no bridge" });
