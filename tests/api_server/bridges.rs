@@ -108,16 +108,21 @@ async fn bridges_of_both_kinds_are_reported_with_the_representors_and_go_with_th
         described.contains(&format!("bridge {OVS_BRIDGE} is configured, with PF 0000:01:00.0")),
         "{described}"
     );
+    let table = cluster.kubectl(&["get", "sriovnetworknodestates", node, "--output=wide"]);
+    assert!(table.contains("BRIDGES") && table.contains("2/2"), "{table}");
 
-    // A policy must not request a bridge while the gate is off.
-    for (name, pf) in [("ovs", "enp1s0"), ("linux", "enp2s0")] {
-        cluster.apply("SriovNetworkNodePolicy", "sriovnetworknodepolicies", name, &policy(node, pf)).await;
-    }
     set_gate(&cluster, false).await;
     let has_vfs = |state: &NodeStateView| {
         state.is_synced() && ["enp1s0", "enp2s0"].iter().all(|pf| state.vfs(pf).len() == 2)
     };
     let is_gone = |state: &NodeStateView| has_vfs(state) && state.status().bridges.is_none();
+    cluster.wait(node, "no bridges, but VFs", is_gone).await;
+    set_gate(&cluster, true).await;
+    cluster.wait(node, "two bridges again", |state| state.is_synced() && ready(state).len() == 2).await;
+
+    for (name, pf) in [("ovs", "enp1s0"), ("linux", "enp2s0")] {
+        cluster.apply("SriovNetworkNodePolicy", "sriovnetworknodepolicies", name, &policy(node, pf)).await;
+    }
     cluster.wait(node, "no bridges, but VFs", is_gone).await;
     drop(agent);
 }

@@ -55,6 +55,8 @@ pub struct Config {
     pub mode: Mode,
     /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, if it exists.
     pub follows_nic_ids: bool,
+    /// The external Go device plugin announces VFs on the node.
+    pub has_go_plugin: bool,
     /// Hold back the external Go device plugin while VFs are created and removed.
     pub holds_go_plugin_back: bool,
     /// Request drains from an external drainer, by annotations.
@@ -79,6 +81,7 @@ impl Config {
             settings: NodeSettings::default(),
             mode: Mode::Daemon,
             follows_nic_ids: false,
+            has_go_plugin: false,
             holds_go_plugin_back: false,
             uses_external_drainer: false,
             metrics: Arc::new(Metrics::new(snapshots.subscribe())),

@@ -31,6 +31,10 @@ const RECONCILED: &str = "Reconciled";
 const PLATFORM_UNKNOWN: &str = "PlatformUnknown";
 /// The node must be drained first.
 const WAITING_FOR_DRAIN: &str = "WaitingForDrain";
+/// A bridge is not configured because of another problem.
+const NOT_CONFIGURED: &str = "NotConfigured";
+/// A bridge still exists and is not desired anymore.
+const NOT_DESIRED: &str = "NotDesired";
 
 /// Types of conditions that do not come from attempts. Those that are not set are removed.
 pub(crate) const PROCESS_CONDITION_TYPES: [&str; 1] = [METRICS];
@@ -100,6 +104,7 @@ pub(crate) fn build_status(
                 devices::build_interfaces(facts, &report_context, &offered, state, phase)
             })
             .or_else(|| old.and_then(|old| old.interfaces.clone())),
+        ready_bridges: bridges.as_ref().map(bridges::count_ready),
         bridges,
         system: match facts {
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),

@@ -170,6 +170,8 @@ pub mod agent_environment {
     pub const HOST_PROTECTION_SECONDS: &str = "HOST_PROTECTION_SECONDS";
     /// `true`: keep the Go device plugin on the node from starting while VFs change.
     pub const HOLD_BACK_DEVICE_PLUGIN: &str = "HOLD_BACK_DEVICE_PLUGIN";
+    /// `true`: the Go device plugin announces the VFs of the node.
+    pub const GO_DEVICE_PLUGIN: &str = "GO_DEVICE_PLUGIN";
     /// Address at which metrics are served.
     pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
     /// Socket of the Open vSwitch database on the host.

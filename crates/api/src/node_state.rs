@@ -51,6 +51,13 @@ use crate::vf::VfRange;
             description = "Progress of the external drainer"
         ),
         printcolumn(
+            name = "Bridges",
+            type_ = "string",
+            json_path = ".status.readyBridges",
+            priority = 1,
+            description = "Number of software bridges that are ready, and of all"
+        ),
+        printcolumn(
             name = "Error",
             type_ = "string",
             json_path = ".status.lastSyncError",
@@ -143,6 +150,8 @@ pub struct SriovNetworkNodeStateStatus {
     pub interfaces: Option<Vec<InterfaceExt>>,
     /// Software bridges that vfleet manages on the node.
     pub bridges: Option<Bridges>,
+    /// Number of bridges that are ready and of all in `bridges`, for example 1/2. Absent without bridges.
+    pub ready_bridges: Option<String>,
     /// Observed settings of the whole node.
     pub system: Option<System>,
     /// Progress of the drain. The agent writes Drain_Required when a change removes VFs from pods or reboots the node,

@@ -137,7 +137,7 @@ fn reasons_of(source: &str, words: &[&str]) -> Vec<String> {
     arms.filter_map(|arm| Some(arm[1].split_once('"')?.0.to_owned())).collect()
 }
 
-/// Returns the reasons that the agent writes itself: constants, and texts of one capitalized word.
+/// Returns the reasons that the agent writes itself, which are constants.
 fn reasons_of_progress() -> Vec<String> {
     let constants = include_str!("../../agent/src/status.rs");
     let bridges = include_str!("../../agent/src/status/bridges.rs");
@@ -146,12 +146,8 @@ fn reasons_of_progress() -> Vec<String> {
         let (name, value) = line.trim_end_matches("\";").split_once(": &str = \"")?;
         Some((name.rsplit(' ').next()?, value))
     });
-    let used = constants.filter(|(name, _)| users.contains(name)).map(|(_, value)| value);
-    let is_reason = |text: &&str| {
-        text.starts_with(char::is_uppercase) && text.chars().all(|character| character.is_ascii_alphabetic())
-    };
-    let texts = bridges.split('"').skip(1).step_by(2).filter(is_reason);
-    let reasons: Vec<_> = used.chain(texts).map(str::to_owned).collect();
+    let used = constants.filter(|(name, _)| users.contains(name)).map(|(_, value)| value.to_owned());
+    let reasons: Vec<_> = used.collect();
     assert!(reasons.len() >= 5, "{reasons:?}");
     reasons
 }

@@ -79,7 +79,7 @@ impl Agent {
         let context = StatusContext {
             nic_filter: self.nic_filter.as_ref(),
             manages_bridges: self.config.settings.options.manage_bridges,
-            has_go_plugin: self.go_plugin.is_some(),
+            has_go_plugin: self.config.has_go_plugin,
         };
         let new = build_status(&base, facts, &context, phase);
         let conditions = &self.config.process_conditions;

@@ -11,7 +11,7 @@ use vfleet_api::{PciAddress, SriovNetworkNodeState};
 use vfleet_plan::{BridgeFault, BridgeKind, Cause, HostFacts, Problem, Target, report, verified_bridges};
 
 use super::devices::{progress_condition, waiting_condition};
-use super::{AttemptPhase, RECONCILED, StatusContext, join_failures};
+use super::{AttemptPhase, NOT_CONFIGURED, NOT_DESIRED, RECONCILED, StatusContext, join_failures};
 use crate::apply::Failure;
 use crate::progress::PartProgress;
 
@@ -81,6 +81,12 @@ pub(super) fn build_bridges(
         linux: Some(linux).filter(|bridges| !bridges.is_empty()),
     };
     Some(bridges).filter(|bridges| *bridges != Bridges::default())
+}
+
+/// Returns the number of ready bridges and of all.
+pub(super) fn count_ready(bridges: &Bridges) -> String {
+    let is_ready: Vec<_> = entries(Some(bridges)).map(|entry| entry.is_ready() == Some(true)).collect();
+    format!("{}/{}", is_ready.iter().filter(|is_ready| **is_ready).count(), is_ready.len())
 }
 
 /// Returns the bridges that vfleet created, with their PFs.
@@ -233,14 +239,14 @@ impl BridgeReport<'_> {
             return ConditionUpdate { type_: READY, status: true, reason: RECONCILED, message };
         }
         let (reason, message) = if self.is_desired {
-            ("NotConfigured", format!("{self} is not configured yet"))
+            (NOT_CONFIGURED, format!("{self} is not configured yet"))
         } else if self.is_requested {
             (
-                "NotDesired",
+                NOT_DESIRED,
                 format!("{self} has to be removed, since feature gate manageSoftwareBridges is disabled"),
             )
         } else {
-            ("NotDesired", format!("no policy requests {self} anymore"))
+            (NOT_DESIRED, format!("no policy requests {self} anymore"))
         };
         let of_pf = failures.iter().filter(|failure| failure.pf().is_none() || failure.pf() == self.pf);
         match join_failures(of_pf) {

@@ -6,8 +6,19 @@ use vfleet_api::node_policy::{EswitchMode, LinkType};
 /// Setting of a PF for which two policies request different values. `applied` is the value of the winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PfSetting {
-    EswitchMode { requested: EswitchMode, applied: EswitchMode },
-    LinkType { requested: LinkType, applied: LinkType },
+    EswitchMode {
+        requested: EswitchMode,
+        applied: EswitchMode,
+    },
+    LinkType {
+        requested: LinkType,
+        applied: LinkType,
+    },
+    /// Software bridge, by its kind.
+    Bridge {
+        requested: &'static str,
+        applied: &'static str,
+    },
 }
 
 impl PfSetting {
@@ -16,6 +27,7 @@ impl PfSetting {
         match self {
             Self::EswitchMode { .. } => "eSwitchMode",
             Self::LinkType { .. } => "linkType",
+            Self::Bridge { .. } => "bridge",
         }
     }
 
@@ -24,12 +36,13 @@ impl PfSetting {
         match self {
             Self::EswitchMode { requested, applied } => (requested.as_str(), applied.as_str()),
             Self::LinkType { requested, applied } => (requested.upper(), applied.upper()),
+            Self::Bridge { requested, applied } => (requested, applied),
         }
     }
 }
 
-/// Returns the settings for which the loser requests another value than the winner. An absent eSwitchMode means legacy;
-/// an absent linkType accepts any.
+/// Returns the settings for which the loser requests another value than the winner. An absent eSwitchMode means legacy, and
+/// an absent linkType or bridge accepts any.
 pub(super) fn differing_settings(
     loser: &SriovNetworkNodePolicySpec,
     winner: &SriovNetworkNodePolicySpec,
@@ -37,10 +50,31 @@ pub(super) fn differing_settings(
     let modes = PfSetting::EswitchMode { requested: mode(loser), applied: mode(winner) };
     let link_types = loser.link_type.zip(winner.link_type);
     let link_types = link_types.map(|(requested, applied)| PfSetting::LinkType { requested, applied });
-    [Some(modes), link_types].into_iter().flatten().filter(|setting| {
+    [Some(modes), link_types, differing_bridge(loser, winner)].into_iter().flatten().filter(|setting| {
         let (requested, applied) = setting.values();
         requested != applied
     })
+}
+
+fn differing_bridge(
+    loser: &SriovNetworkNodePolicySpec,
+    winner: &SriovNetworkNodePolicySpec,
+) -> Option<PfSetting> {
+    let requested = bridge_kind(loser)?;
+    let applied = match bridge_kind(winner) {
+        None => "absent",
+        Some("ovs") if requested == "ovs" && loser.bridge != winner.bridge => "ovs with other settings",
+        Some("linux") if requested == "linux" && loser.bridge != winner.bridge => "linux with other settings",
+        Some(kind) => kind,
+    };
+    Some(PfSetting::Bridge { requested, applied })
+}
+
+/// Returns the kind of the requested bridge as a field of `bridge`; `None` if none is requested.
+fn bridge_kind(spec: &SriovNetworkNodePolicySpec) -> Option<&'static str> {
+    let bridge = spec.bridge.as_ref()?;
+    let ovs = bridge.ovs.as_ref().map(|_| "ovs");
+    ovs.or_else(|| bridge.linux.as_ref().map(|_| "linux"))
 }
 
 /// Returns whether the loser requests vDPA devices and the winner a mode other than switchdev.

@@ -327,11 +327,11 @@ proptest! {
         let differ = candidate.priority.unwrap_or(99) != other.priority.unwrap_or(99);
         if differ && names_pf(&candidate) && names_pf(other) {
             // Priorities do not resolve an overlap of two policies that name the PF.
-            prop_assert!(!has_any(&["D14", "D15", "D21", "D23"]));
-            prop_assert_eq!(has_any(&["D13", "D16", "D17", "D22", "D24"]), is_conflict || is_outranked);
+            prop_assert!(!has_any(&["D14", "D15", "D21", "D23", "D25"]));
+            prop_assert_eq!(has_any(&["D13", "D16", "D17", "D22", "D24", "D26"]), is_conflict || is_outranked);
         } else {
-            prop_assert_eq!(has_any(&["D13", "D15", "D17", "D21", "D23"]), is_conflict);
-            prop_assert_eq!(has_any(&["D14", "D16", "D22", "D24"]), is_outranked);
+            prop_assert_eq!(has_any(&["D13", "D15", "D17", "D21", "D23", "D25"]), is_conflict);
+            prop_assert_eq!(has_any(&["D14", "D16", "D22", "D24", "D26"]), is_outranked);
         }
     }
 }

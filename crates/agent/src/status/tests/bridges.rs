@@ -93,6 +93,18 @@ fn a_bridge_is_reported_as_found_and_ready() {
 }
 
 #[test]
+fn ready_bridges_are_counted() {
+    let count = |found: Vec<OvsBridgeFacts>| {
+        build_status(&desired(), Some(&facts(found)), &CONTEXT, &AttemptPhase::Done(&[])).ready_bridges
+    };
+    assert_eq!(count(Vec::new()).as_deref(), Some("0/1"));
+    assert_eq!(count(vec![our_bridge()]).as_deref(), Some("1/1"));
+    let context = StatusContext { manages_bridges: false, ..CONTEXT };
+    let none = build_status(&state(3), Some(&HostFacts::default()), &context, &AttemptPhase::Done(&[]));
+    assert_eq!(none.ready_bridges, None);
+}
+
+#[test]
 fn a_missing_bridge_is_reported_with_its_cause() {
     let mut machine = facts(Vec::new());
     machine.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };

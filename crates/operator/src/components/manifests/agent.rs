@@ -70,6 +70,9 @@ fn build_container(config: &SriovOperatorConfig, settings: &DeploySettings<'_>, 
 /// Builds the environment variables. Each name occurs once, because the API server rejects duplicates.
 fn build_variables(config: &SriovOperatorConfig, settings: &DeploySettings<'_>) -> Vec<EnvVar> {
     let mut values: BTreeMap<&str, String> = collect_settings(&config.spec, settings);
+    if settings.deploy.device_plugin_image.is_some() {
+        values.insert(name::GO_DEVICE_PLUGIN, "true".to_owned());
+    }
     if go_device_plugin::waits_for_agent(config, settings) {
         values.insert(name::HOLD_BACK_DEVICE_PLUGIN, "true".to_owned());
     }

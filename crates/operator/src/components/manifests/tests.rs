@@ -176,6 +176,12 @@ fn the_device_plugin_waits_for_the_agent_unless_the_gate_is_off() {
     let init_containers = |spec: Value| {
         let manifests = build(spec, &deploy);
         let [agent, plugin] = manifests.daemon_sets.as_slice() else { panic!("{manifests:?}") };
+        let announces = variables(&pod(agent)).get("GO_DEVICE_PLUGIN").cloned().flatten();
+        assert_eq!(
+            announces.as_deref(),
+            Some("true"),
+            "the agent warns that the plugin does not know bridges"
+        );
         let held_back = variables(&pod(agent)).get("HOLD_BACK_DEVICE_PLUGIN").cloned().flatten();
         (held_back, pod(plugin).init_containers)
     };
@@ -187,5 +193,7 @@ fn the_device_plugin_waits_for_the_agent_unless_the_gate_is_off() {
 
     let off = json!({ "featureGates": { "blockDevicePluginUntilConfigured": false } });
     assert_eq!(init_containers(off), (None, None));
-    assert!(!variables(&agent(json!({}))).contains_key("HOLD_BACK_DEVICE_PLUGIN"), "there is no plugin");
+    let without = variables(&agent(json!({})));
+    let names = ["HOLD_BACK_DEVICE_PLUGIN", "GO_DEVICE_PLUGIN"];
+    assert!(!names.iter().any(|name| without.contains_key(*name)), "there is no plugin");
 }

@@ -162,6 +162,7 @@ fn describe_conflict(
             let ((rule, reason, severity), field) = match setting {
                 PfSetting::EswitchMode { .. } => (rule_for_mode(is_equal), "spec.eSwitchMode"),
                 PfSetting::LinkType { .. } => (rule_for_link_type(is_equal), "spec.linkType"),
+                PfSetting::Bridge { .. } => (rule_for_bridge(is_equal), "spec.bridge"),
             };
             (rule, reason, severity, field, (format!("on {pf} of "), describe_setting(&pair, *setting)))
         }
@@ -183,6 +184,10 @@ const fn rule_for_mode(equal_priority: bool) -> (&'static str, &'static str, Sev
 
 const fn rule_for_link_type(equal_priority: bool) -> (&'static str, &'static str, Severity) {
     if equal_priority { ("D23", CONFLICT, Severity::Error) } else { ("D24", OUTRANKED, Severity::Warning) }
+}
+
+const fn rule_for_bridge(equal_priority: bool) -> (&'static str, &'static str, Severity) {
+    if equal_priority { ("D25", CONFLICT, Severity::Error) } else { ("D26", OUTRANKED, Severity::Warning) }
 }
 
 fn describe_setting(pair: &PolicyPair<'_>, setting: PfSetting) -> String {

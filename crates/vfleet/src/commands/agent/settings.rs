@@ -56,6 +56,16 @@ pub(super) struct SettingsArguments {
         value_parser = parse_bool
     )]
     dev_mode: bool,
+    /// The external Go device plugin announces the VFs of the node
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::GO_DEVICE_PLUGIN,
+        default_value = "false",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
+    go_device_plugin: bool,
     /// Stop the external Go device plugin on the node while VFs are created and removed
     #[arg(
         long,
@@ -123,6 +133,7 @@ impl SettingsArguments {
     pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
         config.mode = parse_mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
+        config.has_go_plugin = self.go_device_plugin || self.hold_back_device_plugin;
         config.holds_go_plugin_back = self.hold_back_device_plugin;
         config.uses_external_drainer = self.use_external_drainer;
     }
