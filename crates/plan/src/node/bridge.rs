@@ -116,6 +116,15 @@ impl BridgeSteps {
         self.causes.is_empty() && !self.remove.iter().chain(&self.set_up).any(is_of_bridge)
     }
 
+    /// Returns the MTU to which Open vSwitch sets the PF by the steps.
+    pub(super) fn requested_mtu(&self) -> Option<u32> {
+        let requested = self.set_up.iter().find_map(|planned| match &planned.step {
+            Step::SetOvsBridge { bridge, .. } => bridge.uplink.mtu_request,
+            _ => None,
+        });
+        u32::try_from(requested?).ok()
+    }
+
     /// Returns the fault if Open vSwitch keeps the PF below this MTU after the steps: another program, or a bridge that
     /// cannot be changed, requests a lower one.
     pub(super) fn check_mtu(&self, mtu: u32, link: &LinkFacts, facts: &HostFacts) -> Result<(), BridgeFault> {

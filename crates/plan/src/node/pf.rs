@@ -158,8 +158,13 @@ fn plan_managed(
     let guids = check::check_guids(desired, observed, link, guids).map_err(|cause| vec![cause])?;
 
     let unfinished = previous.is_some_and(|record| record.creating_vfs);
-    let finished =
-        Record { refused_orders: orders.refused, ..record::build_record(desired, observed, previous) };
+    let finished = record::build_record(desired, observed, previous);
+    let raised_by_bridge = bridge.requested_mtu().filter(|mtu| *mtu > link.mtu);
+    let finished = Record {
+        refused_orders: orders.refused,
+        raised_mtu: raised_by_bridge.max(finished.raised_mtu),
+        ..finished
+    };
     let finished = match &creation {
         Some(_) => record::with_vf_macs(finished, observed, unfinished),
         None => finished,

@@ -30,13 +30,19 @@ pub(crate) struct BridgeArguments {
         env = name::OVSDB_SOCKET_PATH,
         default_value = OVSDB_SOCKET
     )]
-    pub(crate) ovsdb_socket_path: String,
+    ovsdb_socket_path: String,
     /// Cluster type: kubernetes or openshift, where pools enable hardware offload of Open vSwitch
     #[arg(long, value_name = "TYPE", env = name::CLUSTER_TYPE, default_value = "kubernetes")]
     cluster_type: String,
 }
 
 impl BridgeArguments {
+    /// Returns the socket of the Open vSwitch database. An empty path is the default one.
+    pub(crate) fn ovsdb_socket(&self) -> &str {
+        let path = self.ovsdb_socket_path.trim();
+        if path.is_empty() { OVSDB_SOCKET } else { path }
+    }
+
     /// Returns whether hardware offload of Open vSwitch is enabled for PFs in switchdev mode.
     pub(crate) fn enables_offload(&self) -> bool {
         !self.cluster_type.trim().eq_ignore_ascii_case("openshift")

@@ -105,6 +105,15 @@ fn feature_gates_are_passed_to_the_agent_with_their_defaults() {
 }
 
 #[test]
+fn the_socket_of_open_vswitch_is_passed_to_the_agent() {
+    let socket = |path: Option<&str>| {
+        let deploy = DeployConfig { ovsdb_socket_path: path.map(str::to_owned), ..deploy() };
+        variables(&pod(&build(json!({}), &deploy).daemon_sets[0])).get("OVSDB_SOCKET_PATH").cloned().flatten()
+    };
+    assert_eq!((socket(None), socket(Some("unix:/x")).as_deref()), (None, Some("unix:/x")));
+}
+
+#[test]
 fn variables_of_the_config_take_precedence_except_for_fixed_ones() {
     let vars = json!({ "NODE_NAME": "other", "CLUSTER_TYPE": "mine", "EMPTY": "", "MORE": "1" });
     let variables = variables(&agent(json!({ "configDaemonEnvVars": vars })));

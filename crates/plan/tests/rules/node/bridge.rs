@@ -480,6 +480,10 @@ fn port_settings_that_the_policy_gave_up_get_the_default_of_the_kernel() {
         bridge_steps(&plan(&linux_spec("", ""), &facts)),
         ["configure 0000:3b:00.0 as port of Linux bridge br-0000_3b_00.0: learning on"]
     );
+    facts.bridges.linux[0].ports[0].settings.clear();
+    let unknown = plan(&linux_spec("", ""), &facts);
+    assert_eq!(bridge_steps(&unknown), Vec::<String>::new(), "this kernel does not have the setting");
+    assert_eq!(unknown.problems, []);
 }
 
 #[test]

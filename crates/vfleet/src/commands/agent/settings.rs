@@ -120,7 +120,7 @@ impl SettingsArguments {
             one_card_at_a_time: !self.parallel_nic_config,
             has_lone_vfs: false,
             node_addresses: parse_node_addresses(&self.host_ips),
-            ovsdb_socket: self.bridges.ovsdb_socket_path.clone(),
+            ovsdb_socket: self.bridges.ovsdb_socket().to_owned(),
         }
     }
 
@@ -222,6 +222,7 @@ mod tests {
             assert_eq!(bridges(&[line]).options.manage_bridges, expected);
         }
         assert_eq!(bridges(&["--ovs-socket-path", "unix:///x"]).ovsdb_socket, "unix:///x");
+        assert_eq!(bridges(&["--ovsdb-socket-path="]).ovsdb_socket, bridges(&[]).ovsdb_socket, "a default");
         assert!(!bridges(&["--cluster-type=openshift"]).options.ovs_offload);
         assert_eq!(parse_mode(&defaults.configuration_mode), Mode::Daemon);
         assert_eq!(["systemd", "x", ""].map(parse_mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);

@@ -102,7 +102,7 @@ impl MachineArguments {
         LinuxHost::new(HostRoot::new(&self.host_root))
             .with_node_addresses(self.host_ips.0.clone())
             .with_protection(Duration::from_secs(self.host_protection_seconds))
-            .with_ovsdb_socket(self.bridges.ovsdb_socket_path.clone())
+            .with_ovsdb_socket(self.bridges.ovsdb_socket().to_owned())
             .with_ovs(self.bridges.manage_software_bridges)
     }
 }

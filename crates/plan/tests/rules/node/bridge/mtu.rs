@@ -5,7 +5,7 @@ use vfleet_plan::{HostUse, OvsFacts, Plan, Step};
 use super::{
     bridge_steps, database, foreign_bridge_of_our_name, no_bridge, ovs_spec, plan, switch, with_ovs_bridge,
 };
-use crate::node::machine::{reasons, steps};
+use crate::node::machine::{nothing, reasons, steps};
 
 /// Another policy requests a higher MTU for its VFs.
 #[test]
@@ -69,4 +69,20 @@ fn an_mtu_request_that_the_pf_does_not_accept_is_a_problem_of_the_bridge() {
         |plan: &Plan| plan.steps.iter().map(|planned| planned.step.clone()).find(Step::sets_up_bridge);
     let none = plan(&ovs_spec("", "mtuRequest: 0"), &facts);
     assert_eq!(change(&none), change(&plan(&ovs_spec("", ""), &facts)), "0 requests none");
+}
+
+#[test]
+fn the_mtu_that_open_vswitch_raised_is_restored_when_the_pf_is_reset() {
+    let spec = ovs_spec("", "mtuRequest: 9000");
+    let facts = switch(None);
+    let plan_of_spec = plan(&spec, &facts);
+    let recorded = plan_of_spec.steps.iter().rev().find_map(|planned| match &planned.step {
+        Step::WriteRecord { record } => Some(record.clone()),
+        _ => None,
+    });
+    let mut configured = with_ovs_bridge(&spec);
+    configured.records = vec![recorded.unwrap()];
+    configured.pfs[0].link.as_mut().unwrap().mtu = 9000;
+    let reset = plan(&nothing(), &configured);
+    assert!(steps(&reset).contains(&"set 0000:3b:00.0 mtu 1500".to_owned()), "{:?}", steps(&reset));
 }

@@ -135,3 +135,17 @@ fn our_bridge_of_the_other_kind_is_replaced_whatever_the_record_says() {
         Some("create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0")
     );
 }
+
+/// The port of a bridge that the Go operator made has no mark until vfleet has configured it.
+#[test]
+fn the_port_with_the_recorded_name_is_the_uplink_of_a_pf_that_is_missing() {
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    let plan_of_spec = plan(&ovs_spec("", ""), &facts);
+    write_records(&mut facts, &plan_of_spec);
+    facts.pfs.clear();
+    for port in &mut database(&mut facts).bridges[0].ports {
+        port.external_ids.clear();
+    }
+    let reset = plan(&nothing(), &facts);
+    assert_eq!(bridge_steps(&reset), ["remove Open vSwitch bridge br-0000_3b_00.0"], "{:?}", steps(&reset));
+}
