@@ -259,6 +259,7 @@ pub(crate) fn needs_write(state: &SriovNetworkNodeState, new: &SriovNetworkNodeS
     let conditions = old.conditions.as_deref().map(own_conditions);
     old.interfaces != new.interfaces
         || old.bridges != new.bridges
+        || old.ready_bridges != new.ready_bridges
         || rdma_mode(old) != rdma_mode(new)
         || sync_result(old) != sync_result(new)
         || conditions.as_deref() != new.conditions.as_deref()

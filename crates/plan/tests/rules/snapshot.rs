@@ -5,8 +5,8 @@ use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::files::BOOT_CONFIG;
 use vfleet_plan::{
-    BootRequest, BootResult, HostFacts, HostUse, NodeOptions, NodeSnapshot, Plan, UnreadableCard,
-    VfConfiguration, VfHolder, plan_boot, plan_node,
+    BootRequest, BootResult, Disruption, HostFacts, HostUse, NodeOptions, NodeSnapshot, Plan, PlannedStep,
+    Step, UnreadableCard, VfConfiguration, VfHolder, plan_boot, plan_node,
 };
 
 use VfConfiguration::{Pending, Unknown, Unmanaged, Verified};
@@ -63,6 +63,18 @@ fn vfs_of_a_pf_with_a_problem_are_not_verified() {
     let mut facts = configured().facts().unwrap();
     facts.pfs[0].link = None;
     let snapshot = next(&NodeSnapshot::default(), &facts);
+    assert_eq!(configurations(&snapshot), [Pending, Pending, Pending, Unmanaged]);
+}
+
+/// A device plugin announces the VFs of such a PF only while its bridge is verified.
+#[test]
+fn vfs_are_pending_while_a_step_of_the_bridge_is_left() {
+    let facts = configured().facts().unwrap();
+    let pf = Machine::lab().pfs[0].address;
+    let step = Step::AttachUplink { pf, bridge: "br-x".to_owned() };
+    let left = PlannedStep { step, disruption: Disruption::Pf, why: "a test".to_owned() };
+    let plan = Plan { steps: vec![left], problems: Vec::new() };
+    let snapshot = NodeSnapshot::default().next(&facts, &spec(), &plan);
     assert_eq!(configurations(&snapshot), [Pending, Pending, Pending, Unmanaged]);
 }
 

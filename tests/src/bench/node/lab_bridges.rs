@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Deserializer, Value, json};
-use vfleet_agent::apply::{ApplyContext, apply_plan, survey};
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 use vfleet_host::{HostRoot, LinuxHost};
-use vfleet_plan::{HostFacts, NodeOptions, plan_node_with};
+use vfleet_plan::{NodeOptions, plan_node_with};
 
-use super::lab_program::Times;
+use super::lab_program::{Times, configure};
 
 /// Cards, with the names of their interfaces.
 const CARDS: [(&str, &str); 4] = [
@@ -65,7 +64,7 @@ fn bridge_name(pf: &str) -> String {
     format!("br-{}", pf.replace(':', "_"))
 }
 
-/// Surveys, plans, executes and verifies, as the agent does.
+/// Configures all cards, with bridges or without.
 fn apply(has_bridges: bool) -> Result<()> {
     let interface = |(pf, name): (&str, &str)| json!({ "pciAddress": pf, "name": name, "numVfs": 1, "eSwitchMode": "switchdev" });
     let bridge = |(pf, name): (&str, &str)| json!({ "name": bridge_name(pf), "uplinks": [{ "pciAddress": pf, "name": name }] });
@@ -74,18 +73,7 @@ fn apply(has_bridges: bool) -> Result<()> {
         "interfaces": CARDS.map(interface), "bridges": { "ovs": bridges },
     }))?;
     let host = LinuxHost::new(HostRoot::default()).with_ovs(true);
-    let planner = |facts: &HostFacts| plan_node_with(&spec, facts, &OPTIONS);
-    let context = ApplyContext {
-        host: &host,
-        node: "lab",
-        planner: &planner,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
-    let (facts, plan) = survey(context.host, context.planner)?;
-    let outcome = apply_plan(&context, facts, plan);
-    ensure!(outcome.failures.is_empty(), "{:?}", outcome.failures);
-    Ok(())
+    configure(&host, &|facts| plan_node_with(&spec, facts, &OPTIONS))
 }
 
 /// Sends only the same transactions, one after the other, and waits until ovs-vswitchd has applied each.

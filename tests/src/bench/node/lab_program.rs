@@ -11,10 +11,10 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use vfleet_agent::apply::{ApplyContext, apply_plan, survey};
+use vfleet_agent::apply::{ApplyContext, Planner, apply_plan, survey};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
-use vfleet_host::{HostRoot, LinuxHost};
-use vfleet_plan::{HostFacts, plan_node};
+use vfleet_host::{Host, HostRoot, LinuxHost};
+use vfleet_plan::plan_node;
 
 const CARDS: [&str; 2] = ["0000:01:00.0", "0000:02:00.0"];
 const VFS: usize = 7;
@@ -95,7 +95,7 @@ fn measure(create: impl FnOnce() -> Result<()>) -> Result<Duration> {
     Ok(duration)
 }
 
-/// Surveys, plans, executes and verifies, as the agent does.
+/// Configures both cards with this number of VFs.
 fn create_by_vfleet(vfs: usize) -> Result<()> {
     let host = LinuxHost::new(HostRoot::default());
     let interface = |card: &&str| {
@@ -109,14 +109,12 @@ fn create_by_vfleet(vfs: usize) -> Result<()> {
     };
     let interfaces: Vec<_> = CARDS.iter().filter(|_| vfs > 0).map(interface).collect();
     let spec: SriovNetworkNodeStateSpec = serde_json::from_value(json!({ "interfaces": interfaces }))?;
-    let planner = |facts: &HostFacts| plan_node(&spec, facts);
-    let context = ApplyContext {
-        host: &host,
-        node: "lab",
-        planner: &planner,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
+    configure(&host, &|facts| plan_node(&spec, facts))
+}
+
+/// Surveys, plans, executes and verifies, as the agent does.
+pub(super) fn configure(host: &dyn Host, planner: Planner<'_>) -> Result<()> {
+    let context = ApplyContext { host, node: "lab", planner, one_card_at_a_time: false, listener: &|_| {} };
     let (facts, plan) = survey(context.host, context.planner)?;
     let outcome = apply_plan(&context, facts, plan);
     ensure!(outcome.failures.is_empty(), "{:?}", outcome.failures);

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
+mod bridges;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
