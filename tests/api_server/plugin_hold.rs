@@ -61,7 +61,7 @@ async fn the_device_plugin_is_held_back_while_vfs_change() {
     create_plugin_pod(&cluster, "held-1", "first", &waiting);
     create_plugin_pod(&cluster, "held-2", "elsewhere", &waiting);
     let agent = Agent::start(&cluster, "held-1", Arc::clone(&host), |config| {
-        config.holds_go_plugin_back = true;
+        config.go_plugin = vfleet_agent::GoPlugin::HeldBack;
     })
     .await;
     // Without a policy there is nothing to wait for.
@@ -106,7 +106,7 @@ async fn the_device_plugin_is_held_back_while_vfs_change() {
     // A pod that waited while no agent ran is released by the next agent.
     create_plugin_pod(&cluster, "held-1", "third", &waiting);
     let agent = Agent::start(&cluster, "held-1", Arc::new(host.new_process()), |config| {
-        config.holds_go_plugin_back = true;
+        config.go_plugin = vfleet_agent::GoPlugin::HeldBack;
     })
     .await;
     cluster.wait_for("third", "released", is_released).await;
@@ -249,7 +249,7 @@ async fn change_vfs(cluster: &Cluster, kubelet: &Arc<Kubelet>) {
             }
         }
     });
-    let hold_plugin = |config: &mut vfleet_agent::Config| config.holds_go_plugin_back = true;
+    let hold_plugin = |config: &mut vfleet_agent::Config| config.go_plugin = vfleet_agent::GoPlugin::HeldBack;
     let agent = Agent::start(cluster, NODE, Arc::clone(&host), hold_plugin).await;
     apply_policy(cluster, 3, 1500).await;
     wait_for_vfs(cluster, 3, 1500).await;

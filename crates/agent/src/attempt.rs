@@ -23,13 +23,13 @@ use vfleet_host::{NodeContext, format_error_chain};
 use vfleet_plan::release_delay::{DueSteps, ReleasedVfs};
 use vfleet_plan::{HostFacts, NicIds, Plan, Step, reread_after};
 
-use crate::Config;
 use crate::apply::{ApplyOutcome, survey};
 use crate::cluster_writer::{ClusterWriteError, ClusterWriter};
 use crate::detached::DetachedSteps;
 use crate::go_device_plugin::GoDevicePlugin;
 use crate::status::{AttemptPhase, ready_pfs};
 use crate::wake_timer::recheck_pause;
+use crate::{Config, GoPlugin};
 
 use digest::NodeStateDigest;
 use drain::DrainEffects;
@@ -170,8 +170,7 @@ impl Agent {
     /// Creates an agent without a node state. `wake` is notified when the machine is to be read again.
     pub(crate) fn new(client: &Client, config: Config, wake: &Arc<Notify>) -> Self {
         let wake = Arc::clone(wake);
-        let go_plugin = config
-            .holds_go_plugin_back
+        let go_plugin = (config.go_plugin == GoPlugin::HeldBack)
             .then(|| GoDevicePlugin::watch(client, &config.namespace, &config.node));
         let context = config.node_context.as_ref().map(|context| context.borrow().clone());
         let mut agent = Self {

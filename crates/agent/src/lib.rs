@@ -55,10 +55,8 @@ pub struct Config {
     pub mode: Mode,
     /// Report only the kinds of cards that the ConfigMap `supported-nic-ids` lists, if it exists.
     pub follows_nic_ids: bool,
-    /// The external Go device plugin announces VFs on the node.
-    pub has_go_plugin: bool,
-    /// Hold back the external Go device plugin while VFs are created and removed.
-    pub holds_go_plugin_back: bool,
+    /// External Go device plugin on the node.
+    pub go_plugin: GoPlugin,
     /// Request drains from an external drainer, by annotations.
     pub uses_external_drainer: bool,
     /// Metrics of the agent.
@@ -67,6 +65,17 @@ pub struct Config {
     pub process_conditions: watch::Sender<ProcessConditions>,
     /// Latest snapshot of the machine, for other parts of the process.
     pub snapshots: watch::Sender<Arc<NodeSnapshot>>,
+}
+
+/// External Go device plugin on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoPlugin {
+    /// There is none.
+    Absent,
+    /// It announces the VFs of the node.
+    Present,
+    /// It announces the VFs of the node, and is held back while VFs are created and removed.
+    HeldBack,
 }
 
 impl Config {
@@ -81,8 +90,7 @@ impl Config {
             settings: NodeSettings::default(),
             mode: Mode::Daemon,
             follows_nic_ids: false,
-            has_go_plugin: false,
-            holds_go_plugin_back: false,
+            go_plugin: GoPlugin::Absent,
             uses_external_drainer: false,
             metrics: Arc::new(Metrics::new(snapshots.subscribe())),
             process_conditions: watch::Sender::default(),

@@ -10,6 +10,7 @@ use vfleet_plan::summary::{count_steps, summarize_plan};
 use vfleet_plan::{HostFacts, Plan};
 
 use super::Agent;
+use crate::GoPlugin;
 use crate::apply::ApplyOutcome;
 use crate::cluster_writer::ClusterWriteError;
 use crate::progress::ExecutionProgress;
@@ -79,7 +80,7 @@ impl Agent {
         let context = StatusContext {
             nic_filter: self.nic_filter.as_ref(),
             manages_bridges: self.config.settings.options.manage_bridges,
-            has_go_plugin: self.config.has_go_plugin,
+            has_go_plugin: self.config.go_plugin != GoPlugin::Absent,
         };
         let new = build_status(&base, facts, &context, phase);
         let conditions = &self.config.process_conditions;

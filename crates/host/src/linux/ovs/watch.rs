@@ -90,7 +90,7 @@ impl WatchThread {
                 Ok(Cause::End) => return,
                 Ok(_) => {}
                 // Nothing can be waited for at the moment.
-                Err(_) => thread::sleep(LAST_DELAY),
+                Err(_) => thread::park_timeout(LAST_DELAY),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::ArgAction;
-use vfleet_agent::Mode;
+use vfleet_agent::{GoPlugin, Mode};
 use vfleet_api::keys::agent_environment as name;
 use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions, NodeSettings};
 
@@ -133,8 +133,11 @@ impl SettingsArguments {
     pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
         config.mode = parse_mode(&self.configuration_mode);
         config.follows_nic_ids = !self.dev_mode;
-        config.has_go_plugin = self.go_device_plugin || self.hold_back_device_plugin;
-        config.holds_go_plugin_back = self.hold_back_device_plugin;
+        config.go_plugin = match (self.go_device_plugin, self.hold_back_device_plugin) {
+            (_, true) => GoPlugin::HeldBack,
+            (true, false) => GoPlugin::Present,
+            (false, false) => GoPlugin::Absent,
+        };
         config.uses_external_drainer = self.use_external_drainer;
     }
 }
