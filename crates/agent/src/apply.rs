@@ -100,19 +100,20 @@ pub fn survey(host: &dyn Host, planner: Planner<'_>) -> Result<(HostFacts, Plan)
 }
 
 /// Executes `plan` on the machine that `facts` describe, and reads the machine again to verify the result. A failed
-/// step ends its lane, unless it sets up a bridge; other lanes continue. A trial that the kernel refuses is no failure if another plan follows from
-/// that.
+/// step ends its lane, unless it sets up a bridge; other lanes continue. A trial that the kernel refuses is no failure if
+/// another plan follows from that.
 pub fn apply_plan(context: &ApplyContext<'_>, mut facts: HostFacts, mut plan: Plan) -> ApplyOutcome {
     let (mut outcome, mut round) = (ApplyOutcome::default(), 1);
+    let mut failures: Vec<Failure> = Vec::new();
     loop {
         outcome.has_changed_machine |= !only_writes_records(&plan);
-        let done = execute::execute(context, &facts, &plan.steps);
+        let done = execute::execute(context, &facts, &plan.steps, &lanes_without_bridge(&failures));
         outcome.executed += done.count;
         outcome.failed_optional_steps.extend(done.failed_optional_steps);
+        failures.extend(done.failures);
         if done.reboots {
-            return ApplyOutcome { facts: Some(facts), failures: done.failures, reboots: true, ..outcome };
+            return ApplyOutcome { facts: Some(facts), failures, reboots: true, ..outcome };
         }
-        let mut failures = done.failures;
         let (now, mut left) = match survey(context.host, context.planner) {
             Ok(survey) => survey,
             Err(error) => {
@@ -122,14 +123,29 @@ pub fn apply_plan(context: &ApplyContext<'_>, mut facts: HostFacts, mut plan: Pl
             }
         };
         left.steps.retain(|planned| !outcome.failed_optional_steps.contains(&planned.step));
-        if round == MAX_ROUNDS || !failures.is_empty() || !may_follow(&plan, &left) {
+        let next = without_bridges(&left, &lanes_without_bridge(&failures));
+        let has_ended = failures.iter().any(Failure::ends_lane);
+        if round == MAX_ROUNDS || has_ended || only_writes_records(&next) || !may_follow(&plan, &next) {
             failures.extend(unexplained_refusals(done.refusals, &left));
             let failures = collect_failures(failures, left, &now);
             return ApplyOutcome { facts: Some(now), failures, ..outcome };
         }
-        (context.listener)(ExecutionEvent::PlanExtended(&left));
-        (facts, plan, round) = (now, left, round + 1);
+        (context.listener)(ExecutionEvent::PlanExtended(&next));
+        (facts, plan, round) = (now, next, round + 1);
     }
+}
+
+/// Returns the lanes in which a bridge could not be set up and other steps were executed nevertheless.
+fn lanes_without_bridge(failures: &[Failure]) -> BTreeSet<Target> {
+    failures.iter().filter(|failure| !failure.ends_lane()).map(lane).collect()
+}
+
+/// Returns the plan without the steps that set up the bridges of these lanes.
+fn without_bridges(plan: &Plan, lanes: &BTreeSet<Target>) -> Plan {
+    let mut plan = plan.clone();
+    let is_skipped = |step: &Step| step.sets_up_bridge() && lanes.contains(&step.target().lane());
+    plan.steps.retain(|planned| !is_skipped(&planned.step));
+    plan
 }
 
 /// Returns the refusals of PFs for which `left` has no problem.
@@ -138,20 +154,36 @@ fn unexplained_refusals(refusals: Vec<Failure>, left: &Plan) -> impl Iterator<It
     refusals.into_iter().filter(move |refusal| refusal.pf().is_none_or(|pf| !explained.contains(&pf)))
 }
 
+fn lane(failure: &Failure) -> Target {
+    failure.target().lane()
+}
+
+/// Returns whether a step is left because the bridge of its PF could not be set up.
+fn belongs_to_bridge(step: &Step) -> bool {
+    step.sets_up_bridge() || matches!(step, Step::WriteRecord { .. })
+}
+
 /// Returns the failures, the steps that are left although nothing failed, and the problems, of the machine that `facts`
 /// describe and on which `left` is still to be done.
 fn collect_failures(mut failures: Vec<Failure>, mut left: Plan, facts: &HostFacts) -> Vec<Failure> {
     let postponed = (!failures.is_empty()).then(|| remove_reboot(&mut left)).flatten();
     let postponed = postponed.map(|why| Failure::RebootPostponed { why });
-    let failed_lanes: BTreeSet<Target> = failures.iter().map(|failure| failure.target().lane()).collect();
+    let ended_lanes: BTreeSet<_> = failures.iter().filter(|failure| failure.ends_lane()).map(lane).collect();
+    let lanes_without_bridge = lanes_without_bridge(&failures);
     left.steps.retain(|planned| !is_identity_update(&planned.step, facts));
-    let unexplained =
-        left.steps.iter().filter(|planned| !failed_lanes.contains(&planned.step.target().lane()));
-    let left_steps = unexplained.map(|planned| Failure::NotVerified {
-        target: planned.step.target(),
-        step: planned.to_string(),
-        needs_drain: !planned.step.sets_up_bridge(),
-    });
+    // After a failed step of a bridge, other steps of its PF must not be left.
+    let is_explained = |step: &Step| {
+        let lane = step.target().lane();
+        ended_lanes.contains(&lane) || lanes_without_bridge.contains(&lane) && belongs_to_bridge(step)
+    };
+    let unexplained = left.steps.iter().filter(|planned| !is_explained(&planned.step));
+    let left_steps: Vec<_> = unexplained
+        .map(|planned| Failure::NotVerified {
+            target: planned.step.target(),
+            step: planned.to_string(),
+            needs_drain: !planned.step.sets_up_bridge(),
+        })
+        .collect();
     failures.extend(left_steps);
     failures.extend(left.problems.into_iter().map(Failure::Problem));
     failures.extend(postponed);

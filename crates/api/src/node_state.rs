@@ -55,7 +55,7 @@ use crate::vf::VfRange;
             type_ = "string",
             json_path = ".status.readyBridges",
             priority = 1,
-            description = "Number of software bridges that are ready, and of all"
+            description = "Number of ready software bridges, and the total"
         ),
         printcolumn(
             name = "Error",
@@ -150,7 +150,7 @@ pub struct SriovNetworkNodeStateStatus {
     pub interfaces: Option<Vec<InterfaceExt>>,
     /// Software bridges that vfleet manages on the node.
     pub bridges: Option<Bridges>,
-    /// Number of bridges that are ready and of all in `bridges`, for example 1/2. Absent without bridges.
+    /// Number of ready bridges and the total of `bridges`, for example 1/2. Absent without bridges.
     pub ready_bridges: Option<String>,
     /// Observed settings of the whole node.
     pub system: Option<System>,

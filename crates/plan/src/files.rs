@@ -59,6 +59,15 @@ pub fn unit_path(unit: &str) -> String {
     format!("{UNIT_DIRECTORY}/{unit}")
 }
 
+/// Start of the names of udev rules that hide bridges from NetworkManager.
+pub(crate) const BRIDGE_RULE: &str = "10-nm-bridge-";
+
+/// Returns whether vfleet writes the file at `path` only for bridges.
+pub(crate) fn is_for_bridges(path: &str) -> bool {
+    let rule = path.strip_prefix(UDEV_RULES).and_then(|rest| rest.strip_prefix('/'));
+    path == MANAGED_OVS_BRIDGES || rule.is_some_and(|rule| rule.starts_with(BRIDGE_RULE))
+}
+
 /// Returns whether vfleet or the Go daemon writes a file of this name in [`UDEV_RULES`].
 pub fn is_our_rule(name: &str) -> bool {
     let has_prefix = |prefix: &str| {
@@ -67,7 +76,7 @@ pub fn is_our_rule(name: &str) -> bool {
             .is_some_and(|pf| !pf.is_empty())
     };
     name == "10-nm-unmanaged.rules"
-        || ["10-nm-bridge-", "10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(has_prefix)
+        || [BRIDGE_RULE, "10-nm-disable-", "10-pf-name-", "20-switchdev-"].into_iter().any(has_prefix)
 }
 
 /// Returns whether the file at `path` is a udev rule that hides new interfaces from NetworkManager, and has to be

@@ -78,15 +78,33 @@ pub fn needs_ovs(spec: &SriovNetworkNodeStateSpec, options: &NodeOptions) -> boo
 
 /// Returns the plan of [`plan_node`] with these options.
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
+    plan_in_phase(spec, facts, *options, BridgePhase::All)
+}
+
+/// Returns the plan of [`plan_node_with`] without steps for bridges, which are left to the agent.
+pub(crate) fn plan_without_bridges(
+    spec: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+    options: NodeOptions,
+) -> Plan {
+    plan_in_phase(spec, facts, options, BridgePhase::None)
+}
+
+fn plan_in_phase(
+    spec: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+    options: NodeOptions,
+    phase: BridgePhase,
+) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
     let (desired, invalid) = read_desired(interfaces);
     plan.problems.extend(invalid);
-    let desired_bridges = desired_bridges(spec, *options);
+    let desired_bridges = desired_bridges(spec, options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
+    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase };
     let rdma_mode = spec.system.as_ref().and_then(|system| system.rdma_mode);
-    let system = system::plan_system(&desired, rdma_mode, facts, *options);
+    let system = system::plan_system(&desired, rdma_mode, facts, options);
     plan.problems.extend(system.problems);
     plan.steps.extend(system.before);
     let pfs = if system.reboots {
@@ -100,7 +118,7 @@ pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, optio
         plan_pfs(&desired, &system.pf_causes, facts, &guids, &bridges)
     };
     plan.steps.extend(load_modules(&pfs, facts));
-    plan.steps.extend(enable_offload(&desired, facts, *options));
+    plan.steps.extend(enable_offload(&desired, facts, options));
     plan.steps.extend(system.pfs);
     let mut planned_bridges = BTreeMap::new();
     for (desired, pf) in pfs {
@@ -165,10 +183,14 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
         let is_configured = record.is_some() && creation::has_desired_mode(desired, observed, record);
         let pf = pf::bridge_pf(desired, observed, facts);
         let steps = bridges.plan(&BridgePf { can_create: is_configured && pf.can_create, ..pf });
-        let recorded = record.and_then(|record| record.bridge.as_ref());
-        plan.steps.extend(record::note_bridge(record, recorded, steps.removing.clone()));
+        if !is_configured && !steps.remove.is_empty() {
+            continue;
+        }
+        let notes = record.map(|record| record::note_bridge(record, &steps, observed.link.as_ref()));
+        let [removing, begun, _] = notes.unwrap_or_default();
+        plan.steps.extend(removing);
         plan.steps.extend(steps.remove);
-        plan.steps.extend(record::note_bridge(record, steps.removing.as_ref(), steps.begun));
+        plan.steps.extend(begun);
         plan.steps.extend(steps.set_up);
         plan.problems.extend(steps.causes.into_iter().map(|cause| desired.problem(cause)));
     }

@@ -105,6 +105,12 @@ impl LaneProgress {
         Self { recorded: record.and_then(|record| record.bridge.clone()), failure: None }
     }
 
+    /// Returns the progress after the bridge of the PF could not be set up.
+    #[must_use]
+    pub fn without_bridge(self) -> Self {
+        Self { failure: Some(LaneFailure::Bridge), ..self }
+    }
+
     /// Returns the step to execute for a planned one; `None` if none is, because of an earlier failure. After a failure
     /// of the bridge the record keeps the bridge of the last one.
     pub fn next_step<'a>(&self, planned: &'a PlannedStep) -> Option<Cow<'a, PlannedStep>> {

@@ -11,6 +11,7 @@ use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
 use crate::facts::{BootLoader, EswitchMode, ModeTrial, OvsBridgeFacts, Reboots, Record, VdpaKind};
+use crate::files;
 use crate::firmware::FirmwareSettings;
 use crate::prelude::*;
 
@@ -305,16 +306,20 @@ impl Step {
         }
     }
 
-    /// Returns whether the step creates, configures or repairs a bridge. The VFs of the PF do not need the bridge.
-    pub const fn sets_up_bridge(&self) -> bool {
-        matches!(
-            self,
+    /// Returns whether the step helps to create, configure or repair a bridge. VFs do not need it.
+    pub fn sets_up_bridge(&self) -> bool {
+        match self {
             Self::SetOvsBridge { .. }
-                | Self::CreateLinuxBridge { .. }
-                | Self::SetLinuxBridge { .. }
-                | Self::AttachUplink { .. }
-                | Self::SetBridgePort { .. }
-        )
+            | Self::CreateLinuxBridge { .. }
+            | Self::SetLinuxBridge { .. }
+            | Self::AttachUplink { .. }
+            | Self::SetBridgePort { .. }
+            | Self::EnableOvsOffload => true,
+            Self::WriteFile { file: HostFile { path, .. }, .. } | Self::RemoveFile { path, .. } => {
+                files::is_for_bridges(path)
+            }
+            _ => false,
+        }
     }
 
     /// Returns whether a new plan follows if the kernel refuses the step.

@@ -1,5 +1,6 @@
 //! Execution of the steps of a plan, in parallel as far as `vfleet_plan::schedule` allows.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -31,14 +32,16 @@ pub(super) struct ExecutionResult {
     pub(super) reboots: bool,
 }
 
-/// Executes `steps` on the machine that `facts` describe.
+/// Executes `steps` on the machine that `facts` describe. In `lanes_without_bridge` the bridge could not be set up
+/// before.
 pub(super) fn execute(
     context: &ApplyContext<'_>,
     facts: &HostFacts,
     steps: &[PlannedStep],
+    lanes_without_bridge: &BTreeSet<Target>,
 ) -> ExecutionResult {
     let schedule = schedule(steps);
-    let run = PlanExecution { context, facts, result: Mutex::default() };
+    let run = PlanExecution { context, facts, lanes_without_bridge, result: Mutex::default() };
     for planned in &schedule.before {
         run.execute_step(planned);
     }
@@ -65,6 +68,7 @@ enum StepResult {
 struct PlanExecution<'a> {
     context: &'a ApplyContext<'a>,
     facts: &'a HostFacts,
+    lanes_without_bridge: &'a BTreeSet<Target>,
     result: Mutex<ExecutionResult>,
 }
 
@@ -72,6 +76,9 @@ impl PlanExecution<'_> {
     /// Executes the steps of one lane.
     fn execute_lane(&self, lane: &Lane<'_>) {
         let mut progress = LaneProgress::new(lane.target, self.facts);
+        if self.lanes_without_bridge.contains(&lane.target) {
+            progress = progress.without_bridge();
+        }
         for stage in &lane.stages {
             match stage {
                 Stage::Whole(planned) => {
@@ -136,7 +143,8 @@ impl PlanExecution<'_> {
         let to_failure = |source| Failure::Step {
             target: step.target(),
             step: step.to_string(),
-            needs_drain: !step.sets_up_bridge(),
+            // The steps after an unfinished one are not executed.
+            needs_drain: !step.sets_up_bridge() || matches!(source, HostError::StillRunning { .. }),
             source,
         };
         self.record_result(planned, result.map_err(to_failure))

@@ -102,6 +102,11 @@ impl Failure {
         }
     }
 
+    /// Returns whether no other step of the lane was executed after the failed one.
+    pub fn ends_lane(&self) -> bool {
+        !matches!(self, Self::Step { needs_drain: false, .. })
+    }
+
     /// Returns whether the machine is read again from time to time, because an administrator may have fixed the cause.
     pub fn needs_recheck(&self) -> bool {
         matches!(self, Self::Problem(problem) if problem.may_be_solved_on_host())

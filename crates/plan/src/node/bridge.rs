@@ -39,6 +39,8 @@ pub(super) enum BridgePhase {
     All,
     /// Linux bridges only: Open vSwitch starts later.
     LinuxOnly,
+    /// No bridge.
+    None,
 }
 
 /// Desired bridges of a node, and what is known about existing ones.
@@ -171,6 +173,9 @@ impl BridgeContext<'_> {
             Some(Err(fault)) => return keep(pf, fault.clone()),
         };
         let pf = &pf.with_desired_bridge(desired);
+        if self.phase == BridgePhase::None {
+            return self.leave(desired, pf);
+        }
         let recorded = pf.recorded();
         let Removal { steps: mut remove, mut faults, is_left } = self.plan_removal(desired, pf);
         // The record names another bridge only if that is created or exists. A bridge that is left stays in the record:
@@ -217,6 +222,19 @@ impl BridgeContext<'_> {
         BridgeSteps { remove, set_up, removing, begun, finished, is_left, is_reached, causes }
     }
 
+    /// Returns the steps of a PF whose bridges are left as they are.
+    fn leave(&self, desired: Option<&DesiredBridge>, pf: &BridgePf<'_>) -> BridgeSteps {
+        let removal = BridgeContext { phase: BridgePhase::All, ..*self }.plan_removal(desired, pf);
+        let recorded = pf.recorded().cloned();
+        BridgeSteps {
+            removing: recorded.clone(),
+            begun: recorded.clone(),
+            finished: recorded,
+            is_left: removal.is_left || !removal.steps.is_empty(),
+            ..BridgeSteps::default()
+        }
+    }
+
     /// Returns whether the change of the PF's bridge is refused because of what only a running machine shows: addresses
     /// and routes, bonds, and bridges of others. The uplink of a bridge is not refused.
     pub(super) fn is_refused(&self, pf: &BridgePf<'_>) -> bool {
@@ -232,10 +250,9 @@ impl BridgeContext<'_> {
     }
 
     fn is_attachment_refused(&self, desired: &DesiredBridge, pf: &BridgePf<'_>) -> bool {
-        // Nothing is known about a bridge that cannot be read, or about its uplink without an interface.
-        let is_unknown = pf.link().is_none()
-            || desired.kind() == BridgeKind::Ovs && pf.facts.bridges.ovs.database().is_none();
-        if is_unknown && pf.has_recorded(desired) {
+        // Nothing shows a use by others without the interface, or in a bridge that cannot be read.
+        let is_unread = desired.kind() == BridgeKind::Ovs && pf.facts.bridges.ovs.database().is_none();
+        if pf.link().is_none() || is_unread && pf.has_recorded(desired) {
             return false;
         }
         if self.has_uplink(desired, pf) {
@@ -260,7 +277,11 @@ impl BridgeContext<'_> {
 
     /// Returns whether bridges of this kind can be changed now.
     fn changes(&self, kind: BridgeKind) -> bool {
-        self.phase == BridgePhase::All || kind == BridgeKind::Linux
+        match self.phase {
+            BridgePhase::All => true,
+            BridgePhase::LinuxOnly => kind == BridgeKind::Linux,
+            BridgePhase::None => false,
+        }
     }
 
     /// Returns whether the desired bridge exists, is ours, and is not recreated.

@@ -9,7 +9,7 @@ use super::problem::{Cause, Problem};
 use super::protection::HostProtection;
 use super::vf::{VfPhase, VfPlanner, VfSteps, is_free};
 use super::{lone, modules, planned, record, udev};
-use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record, RecordedBridge};
+use crate::facts::{EswitchMode, HostFacts, LinkFacts, ModeOrder, PfFacts, Record};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver};
@@ -48,13 +48,11 @@ impl PfSteps {
         let Some(record) = record.filter(|record| !record.is_external()) else { return self };
         let bridge = bridges.plan(&BridgePf { can_create: false, ..bridge_pf(desired, observed, facts) });
         self.planned_bridge = Some(PlannedBridge::of(&bridge));
-        let note = |before: &Option<RecordedBridge>, after: &Option<RecordedBridge>| {
-            record::note_bridge(Some(&record), before.as_ref(), after.clone())
-        };
-        self.create.extend(note(&record.bridge, &bridge.removing));
+        let [removing, begun, finished] = record::note_bridge(&record, &bridge, observed.link.as_ref());
+        self.create.extend(removing);
         self.create.extend(bridge.remove);
-        self.create.extend(note(&bridge.removing, &bridge.begun));
-        self.set_up.extend(note(&bridge.begun, &bridge.finished));
+        self.create.extend(begun);
+        self.set_up.extend(finished);
         self.problems.extend(bridge.causes.into_iter().map(|cause| desired.problem(cause)));
         self.bridge = bridge.set_up;
         self
@@ -158,13 +156,11 @@ fn plan_managed(
     let guids = check::check_guids(desired, observed, link, guids).map_err(|cause| vec![cause])?;
 
     let unfinished = previous.is_some_and(|record| record.creating_vfs);
-    let finished = record::build_record(desired, observed, previous);
-    let raised_by_bridge = bridge.requested_mtu().filter(|mtu| *mtu > link.mtu);
-    let finished = Record {
-        refused_orders: orders.refused,
-        raised_mtu: raised_by_bridge.max(finished.raised_mtu),
-        ..finished
-    };
+    let finished = record::with_bridge_mtu(
+        Record { refused_orders: orders.refused, ..record::build_record(desired, observed, previous) },
+        bridge.requested_mtu(),
+        link,
+    );
     let finished = match &creation {
         Some(_) => record::with_vf_macs(finished, observed, unfinished),
         None => finished,

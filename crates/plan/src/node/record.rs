@@ -1,8 +1,9 @@
 //! Records of PFs, from which any later process knows what vfleet changed.
 
+use super::bridge::BridgeSteps;
 use super::desired::DesiredPf;
 use super::planned;
-use crate::facts::{CardIdentity, OriginalState, PfFacts, Record, RecordedBridge};
+use crate::facts::{CardIdentity, LinkFacts, OriginalState, PfFacts, Record};
 use crate::mac::own_mac;
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step};
@@ -59,15 +60,33 @@ pub(super) fn with_vf_macs(mut record: Record, observed: &PfFacts, is_creating: 
     record
 }
 
-/// Returns the step that stores the bridge of a PF in its record, if `before` is another one.
+/// Returns the record of a PF whose MTU Open vSwitch sets to `requested`: a higher one, or another one than it was
+/// raised to before.
+pub(super) fn with_bridge_mtu(record: Record, requested: Option<u32>, link: &LinkFacts) -> Record {
+    let was_raised = record.raised_mtu == Some(link.mtu);
+    let raised = requested.filter(|mtu| *mtu > link.mtu || was_raised);
+    Record { raised_mtu: raised.or(record.raised_mtu), ..record }
+}
+
+/// Returns the steps that write only the bridge of a PF to its record: before bridges are removed, before the desired
+/// one is set up, and after that.
 pub(super) fn note_bridge(
-    record: Option<&Record>,
-    before: Option<&RecordedBridge>,
-    bridge: Option<RecordedBridge>,
-) -> Option<PlannedStep> {
-    let record = record?;
-    let before = Record { bridge: before.cloned(), ..record.clone() };
-    write_record(Some(&before), &Record { bridge, ..record.clone() })
+    record: &Record,
+    bridge: &BridgeSteps,
+    link: Option<&LinkFacts>,
+) -> [Option<PlannedStep>; 3] {
+    let removing = Record { bridge: bridge.removing.clone(), ..record.clone() };
+    let raised = match link {
+        Some(link) => with_bridge_mtu(record.clone(), bridge.requested_mtu(), link),
+        None => record.clone(),
+    };
+    let begun = Record { bridge: bridge.begun.clone(), ..raised };
+    let finished = Record { bridge: bridge.finished.clone(), ..begun.clone() };
+    [
+        write_record(Some(record), &removing),
+        write_record(Some(&removing), &begun),
+        write_record(Some(&begun), &finished),
+    ]
 }
 
 /// Returns the step that writes the record, if it changed.

@@ -8,12 +8,11 @@ use vfleet_api::PciAddress;
 use super::desired::DesiredPf;
 use super::planned;
 use crate::facts::{EswitchMode, Fact, HostFacts, PfFacts, Record};
-use crate::files::{DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, UDEV_RULES};
+use crate::files::{BRIDGE_RULE, DISABLE_NM_SCRIPT, REPRESENTOR_SCRIPT, UDEV_RULES};
 use crate::prelude::*;
 use crate::step::{Disruption, HostFile, PlannedStep, Step};
 
 const NM: &str = "10-nm-disable-";
-const NM_BRIDGE: &str = "10-nm-bridge-";
 const PF_NAME: &str = "10-pf-name-";
 const REPRESENTORS: &str = "20-switchdev-";
 
@@ -113,12 +112,12 @@ pub(super) fn write_bridge_rule(pf: PciAddress, bridge: &str, facts: &HostFacts)
     let rule = format!(
         "SUBSYSTEM==\"net\", ACTION==\"add|change|move\", KERNEL==\"{bridge}\", ENV{{NM_UNMANAGED}}=\"1\"\n"
     );
-    write(pf, NM_BRIDGE, &rule, facts)
+    write(pf, BRIDGE_RULE, &rule, facts)
 }
 
 /// Returns the step that removes the rule of a bridge.
 pub(super) fn remove_bridge_rule(pf: PciAddress, facts: &HostFacts) -> Option<PlannedStep> {
-    remove(pf, NM_BRIDGE, facts)
+    remove(pf, BRIDGE_RULE, facts)
 }
 
 /// Returns the step that removes a rule of old versions of the Go daemon, which hid all VFs from NetworkManager.

@@ -2,12 +2,14 @@
 
 use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::bridge::{
-    Bridges, LinuxBridgeConfig, LinuxBridgeConfigExt, LinuxBridgeUplinkConfigExt, OvsConfig, OvsConfigExt,
-    OvsInterfaceConfig, OvsUplinkConfigExt,
+    Bridge, BridgeVlanProtocol, Bridges, LinuxBridgeConfig, LinuxBridgeConfigExt, LinuxBridgeSettings,
+    LinuxBridgeUplinkConfigExt, OvsBridgeConfig, OvsConfig, OvsConfigExt, OvsInterfaceConfig,
+    OvsUplinkConfig, OvsUplinkConfigExt,
 };
 use vfleet_api::node_state::InterfaceExt;
 
 use super::NodeInput;
+use crate::bridge_port;
 use crate::prelude::*;
 
 /// Bridges collected from the PFs of a node.
@@ -83,6 +85,55 @@ fn build_linux(config: &LinuxBridgeConfig, card: &InterfaceExt) -> LinuxBridgeCo
         }]),
         conditions: None,
     }
+}
+
+/// Returns whether two policies request the same bridge, however they spell its settings.
+pub(super) fn have_same_bridge(one: &SriovNetworkNodePolicySpec, other: &SriovNetworkNodePolicySpec) -> bool {
+    normalize(one) == normalize(other)
+}
+
+/// Returns the requested bridge with default values in place of absent ones. `mtu` of the policy replaces `mtuRequest`
+/// and is no setting of the bridge: the PF gets the highest one of all policies.
+fn normalize(spec: &SriovNetworkNodePolicySpec) -> Bridge {
+    let bridge = spec.bridge.clone().unwrap_or_default();
+    let has_mtu = spec.mtu.is_some_and(|mtu| mtu > 0);
+    Bridge {
+        ovs: bridge.ovs.map(|config| normalize_ovs(config, has_mtu)),
+        linux: bridge.linux.map(normalize_linux),
+    }
+}
+
+fn normalize_ovs(config: OvsConfig, has_mtu: bool) -> OvsConfig {
+    let or_system = |kind: Option<String>| kind.filter(|kind| !kind.is_empty()).or(Some("system".to_owned()));
+    let bridge = config.bridge.unwrap_or_default();
+    let interface = config.uplink.and_then(|uplink| uplink.interface).unwrap_or_default();
+    let bridge = OvsBridgeConfig {
+        datapath_type: or_system(bridge.datapath_type),
+        external_ids: bridge.external_ids.or_else(|| Some(BTreeMap::new())),
+        other_config: bridge.other_config.or_else(|| Some(BTreeMap::new())),
+        fail_mode: bridge.fail_mode,
+    };
+    let interface = OvsInterfaceConfig {
+        type_: or_system(interface.type_),
+        options: interface.options.or_else(|| Some(BTreeMap::new())),
+        external_ids: interface.external_ids.or_else(|| Some(BTreeMap::new())),
+        other_config: interface.other_config.or_else(|| Some(BTreeMap::new())),
+        mtu_request: interface.mtu_request.filter(|mtu| *mtu != 0 && !has_mtu),
+    };
+    OvsConfig { bridge: Some(bridge), uplink: Some(OvsUplinkConfig { interface: Some(interface) }) }
+}
+
+fn normalize_linux(config: LinuxBridgeConfig) -> LinuxBridgeConfig {
+    let bridge = config.bridge.unwrap_or_default();
+    let bridge = LinuxBridgeSettings {
+        vlan_filtering: bridge.vlan_filtering.or(Some(false)),
+        vlan_protocol: bridge.vlan_protocol.or(Some(BridgeVlanProtocol::Ieee8021Q)),
+    };
+    let uplink = config.uplink.unwrap_or_default().into_iter().map(|(name, value)| {
+        let value = bridge_port::normalize(&name, &value).unwrap_or(value);
+        (name, value)
+    });
+    LinuxBridgeConfig { bridge: Some(bridge), uplink: Some(uplink.collect()) }
 }
 
 /// Returns the name of the bridge of the PF at `address`: `br-` and the address with `_` instead of `:`. A longer PCI

@@ -209,9 +209,13 @@ impl fmt::Display for OverruledSetting {
         let Self { setting, by, equal_priority } = self;
         let (field, (requested, applied)) = (setting.field(), setting.values());
         let rank = describe_rank(*equal_priority);
+        match setting {
+            PfSetting::Bridge { .. } => write!(f, "the PF gets {applied} instead of {requested}")?,
+            _ => write!(f, "{field} is {applied} instead of {requested}")?,
+        }
         write!(
             f,
-            "{field} is {applied} instead of {requested}, because policy {by} decides it for the whole PF{rank}: use the same {field} in both policies"
+            ", because policy {by} decides it for the whole PF{rank}: use the same {field} in both policies"
         )
     }
 }

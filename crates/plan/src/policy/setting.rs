@@ -3,6 +3,9 @@
 use vfleet_api::SriovNetworkNodePolicySpec;
 use vfleet_api::node_policy::{EswitchMode, LinkType};
 
+use super::bridges::have_same_bridge;
+use crate::facts::BridgeKind;
+
 /// Setting of a PF for which two policies request different values. `applied` is the value of the winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PfSetting {
@@ -14,7 +17,7 @@ pub enum PfSetting {
         requested: LinkType,
         applied: LinkType,
     },
-    /// Software bridge, by its kind.
+    /// Software bridge, as the object of a sentence.
     Bridge {
         requested: &'static str,
         applied: &'static str,
@@ -60,21 +63,25 @@ fn differing_bridge(
     loser: &SriovNetworkNodePolicySpec,
     winner: &SriovNetworkNodePolicySpec,
 ) -> Option<PfSetting> {
-    let requested = bridge_kind(loser)?;
+    let (requested, other) = match bridge_kind(loser)? {
+        BridgeKind::Ovs => ("an ovs bridge", "an ovs bridge with other settings"),
+        BridgeKind::Linux => ("a linux bridge", "a linux bridge with other settings"),
+    };
     let applied = match bridge_kind(winner) {
-        None => "absent",
-        Some("ovs") if requested == "ovs" && loser.bridge != winner.bridge => "ovs with other settings",
-        Some("linux") if requested == "linux" && loser.bridge != winner.bridge => "linux with other settings",
-        Some(kind) => kind,
+        None => "no bridge",
+        Some(_) if have_same_bridge(loser, winner) => requested,
+        kind if kind == bridge_kind(loser) => other,
+        Some(BridgeKind::Ovs) => "an ovs bridge",
+        Some(BridgeKind::Linux) => "a linux bridge",
     };
     Some(PfSetting::Bridge { requested, applied })
 }
 
-/// Returns the kind of the requested bridge as a field of `bridge`; `None` if none is requested.
-fn bridge_kind(spec: &SriovNetworkNodePolicySpec) -> Option<&'static str> {
+/// Returns the kind of the requested bridge; `None` if none is requested.
+fn bridge_kind(spec: &SriovNetworkNodePolicySpec) -> Option<BridgeKind> {
     let bridge = spec.bridge.as_ref()?;
-    let ovs = bridge.ovs.as_ref().map(|_| "ovs");
-    ovs.or_else(|| bridge.linux.as_ref().map(|_| "linux"))
+    let ovs = bridge.ovs.as_ref().map(|_| BridgeKind::Ovs);
+    ovs.or_else(|| bridge.linux.as_ref().map(|_| BridgeKind::Linux))
 }
 
 /// Returns whether the loser requests vDPA devices and the winner a mode other than switchdev.

@@ -40,7 +40,8 @@ fn linux(port: &Value) -> SriovNetworkNodeStateSpec {
 }
 
 fn plan(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
-    plan_node_with(spec, facts, &NodeOptions { manage_bridges: true, ..NodeOptions::default() })
+    let options = NodeOptions { manage_bridges: true, ovs_offload: true, ..NodeOptions::default() };
+    plan_node_with(spec, facts, &options)
 }
 
 fn apply(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> ApplyOutcome {
@@ -63,12 +64,12 @@ fn recorded(outcome: &ApplyOutcome) -> Option<&RecordedBridge> {
 fn vfs_are_configured_although_their_bridge_is_refused_and_the_node_does_not_stay_drained() {
     let host = machine();
     host.modify_kernel(|kernel| kernel.ovs.refusal = Some("constraint violation".to_owned()));
-    // Udev scripts follow in the second attempt.
-    for other in [Some("NotVerified"), None] {
+    for _ in 0..2 {
         let outcome = apply(&host, &ovs());
-        let expected: Vec<_> = Some("OvsRefused").into_iter().chain(other).collect();
-        assert_eq!(reasons(&outcome), expected, "{:?}", outcome.failures);
-        assert!(!outcome.failures[0].keeps_node_drained() && outcome.failures[0].needs_retry());
+        // Hardware offload is refused, too.
+        assert_eq!(reasons(&outcome), ["OvsRefused"; 2], "{:?}", outcome.failures);
+        let keeps_nothing = |failure: &Failure| !failure.keeps_node_drained() && failure.needs_retry();
+        assert!(outcome.failures.iter().all(keeps_nothing));
         let facts = outcome.facts.unwrap();
         let pf = facts.pf(cards()[0]).unwrap();
         assert!(pf.vfs.len() == 2 && pf.vfs.iter().all(|vf| vf.driver.is_some()), "{:?}", pf.vfs);
@@ -111,6 +112,36 @@ fn a_bridge_that_is_not_removed_ends_the_lane_and_keeps_the_node_drained() {
     assert!(outcome.failures[0].keeps_node_drained());
     assert_eq!(outcome.facts.as_ref().unwrap().pf(cards()[0]).unwrap().vfs.len(), 2);
     assert!(recorded(&outcome).is_some());
+}
+
+/// `ovs-vswitchd` sets the PF back to the MTU that the bridge requested before, so the PF would need another drain.
+#[test]
+fn the_node_stays_drained_while_more_than_the_bridge_is_left() {
+    let host = machine();
+    let with_mtu = |mtu: u32| {
+        let uplink = json!({ "pciAddress": cards()[0], "interface": { "mtuRequest": mtu } });
+        let mut spec = spec(&json!({ "ovs": [{ "name": BRIDGE, "uplinks": [uplink] }] }));
+        spec.interfaces.as_mut().unwrap()[0].mtu = Some(mtu.into());
+        spec
+    };
+    assert!(apply(&host, &with_mtu(2000)).failures.is_empty());
+    host.modify_kernel(|kernel| kernel.ovs.refusal = Some("read-only".to_owned()));
+    let outcome = apply(&host, &with_mtu(9000));
+    assert_eq!(reasons(&outcome), ["OvsRefused", "NotVerified"], "{:?}", outcome.failures);
+    assert!(outcome.failures[1].keeps_node_drained() && outcome.failures[1].to_string().contains("mtu 9000"));
+}
+
+#[test]
+fn vfs_are_configured_although_the_udev_rule_of_their_bridge_cannot_be_written() {
+    let host = machine();
+    let is_rule = |step: &Step| step.sets_up_bridge() && matches!(step, Step::WriteFile { pf: Some(_), .. });
+    let steps = plan(&linux(&json!({})), &host.facts().unwrap()).steps;
+    host.fail_at(steps.iter().position(|planned| is_rule(&planned.step)).unwrap());
+    let outcome = apply(&host, &linux(&json!({})));
+    assert!(!outcome.failures[0].keeps_node_drained(), "{:?}", outcome.failures);
+    let facts = outcome.facts.unwrap();
+    assert!(facts.pf(cards()[0]).unwrap().vfs.iter().all(|vf| vf.driver.is_some()));
+    assert!(facts.bridges.linux_bridge(BRIDGE).is_none(), "NetworkManager would take it over");
 }
 
 #[test]

@@ -61,7 +61,8 @@ pub(super) fn wait_for_datapaths(
     client.monitor(json!({"Bridge": {"columns": ["datapath_id"]}}), attempt)?;
     loop {
         *rows = super::rows::read(client, attempt)?;
-        if rows.without_datapath().is_empty() || client.next_update(deadline, attempt)?.is_none() {
+        let is_over = rows.without_datapath().is_empty() || Instant::now() >= deadline;
+        if is_over || client.next_update(deadline, attempt)?.is_none() {
             cache.set_without_datapath(rows.without_datapath());
             return Ok(());
         }

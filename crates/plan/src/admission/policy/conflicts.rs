@@ -193,6 +193,17 @@ const fn rule_for_bridge(equal_priority: bool) -> (&'static str, &'static str, S
 fn describe_setting(pair: &PolicyPair<'_>, setting: PfSetting) -> String {
     let (field, (requested, effective)) = (setting.field(), setting.values());
     let (loser, winner) = (pair.describe(pair.conflict.loser), pair.describe(pair.conflict.winner));
+    if let PfSetting::Bridge { .. } = setting {
+        return if pair.conflict.equal_priority {
+            format!(
+                ": {loser} requests {requested} and {winner}, of the same priority, {effective}, but a PF has only one: set bridge alike in both"
+            )
+        } else {
+            format!(
+                ": the PF gets {effective}, because {winner} has a lower priority number, and not {requested} as in {loser}: set bridge alike in both"
+            )
+        };
+    }
     if pair.conflict.equal_priority {
         format!(
             ": {loser} sets {field} {requested} and {winner}, of the same priority, {effective}, but a PF has only one: set {field} alike in both"

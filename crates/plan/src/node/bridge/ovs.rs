@@ -160,7 +160,9 @@ pub(super) fn plan(
         let (bridge, interface) = (name.to_owned(), link.name.clone());
         return Err(BridgeFault::UplinkNotNamed { bridge, interface });
     }
+    // A higher mtu of the policies, which is the mtuRequest too, is a problem of the PF.
     let max_mtu = pf.link().and_then(|link| link.max_mtu);
+    let max_mtu = max_mtu.filter(|max| pf.mtu.is_none_or(|mtu| mtu <= *max));
     if let (Some(requested), Some(max)) = (settings.interface.mtu_request, max_mtu)
         && requested > i64::from(max)
     {

@@ -27,9 +27,10 @@ pub(in crate::linux::steps) fn set_bridge(
     let mut step = OvsStep::connect(root, attempt)?;
     let rows = step.read()?;
     let mut transaction = Transaction::new(rows.root.as_ref(), attempt);
+    let has_changed = !rows.database.bridge(&change.name).is_some_and(|found| is_done(change, found));
     match (rows.database.bridge(&change.name), observed) {
         // Also the result of an interrupted step.
-        (Some(found), _) if is_done(change, found) => step.wait_for_latest(&rows)?,
+        _ if !has_changed => step.wait_for_latest(&rows)?,
         (None, None) => {
             create(&mut transaction, change);
             step.execute(transaction).map_err(|error| step.name_bridge(&change.name, error))?;
@@ -46,8 +47,10 @@ pub(in crate::linux::steps) fn set_bridge(
         _ => return Err(step.changed(&change.name)),
     }
     let rows = step.read()?;
-    // ovs-vswitchd has applied the change, so reads do not wait for datapaths.
-    root.cache().ovs.set_without_datapath(rows.without_datapath());
+    if has_changed {
+        // ovs-vswitchd has applied the change, so reads do not wait for datapaths.
+        root.cache().ovs.set_without_datapath(rows.without_datapath());
+    }
     let found = rows.database.bridge(&change.name);
     let is_there = found.is_some_and(|bridge| is_done(change, bridge));
     let texts = ("the requested settings", if found.is_some() { "other settings" } else { "no bridge" });

@@ -3,8 +3,9 @@
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::boot::{accepted_spec, config_text};
 use vfleet_plan::{
-    BootConfig, BootRequest, BootResult, BridgeKind, EswitchMode, Fact, HostFacts, HostUse, LingeringUse,
-    OvsBridgeFacts, OvsDatabase, OvsFacts, Plan, plan_before_network, plan_boot, plan_ovs_at_boot,
+    BootConfig, BootPhase, BootRequest, BootResult, BridgeKind, EswitchMode, Fact, HostFacts, HostUse,
+    LingeringUse, OvsBridgeFacts, OvsDatabase, OvsFacts, Plan, PlannedStep, Step, Target,
+    plan_before_network, plan_boot, plan_ovs_at_boot, plan_phase,
 };
 
 use super::{
@@ -215,14 +216,35 @@ fn no_bridge_is_created_at_boot_for_a_pf_that_was_not_configured() {
     detached.pfs[0].eswitch = Fact::Value(EswitchMode::Legacy);
     database(&mut detached).bridges[0].ports.retain(|port| port.name == BRIDGE);
     assert_eq!(steps(&detached).len(), 1, "an existing one is repaired");
+    let recreated = ovs_spec("datapathType: netdev", "");
+    let of_unit = plan_ovs_at_boot(&recreated, &detached, &OPTIONS);
+    assert_eq!(bridge_steps(&of_unit), Vec::<String>::new(), "and not removed to create none");
 }
 
 /// At boot nothing shows that the node uses the bridge.
 #[test]
 fn no_bridge_is_removed_at_boot() {
-    let facts = with_ovs_bridge(&ovs_spec("", ""));
+    let mut facts = with_ovs_bridge(&ovs_spec("", ""));
+    facts.records[0].bridge = Some(record(BridgeKind::Ovs));
+    let mut used = facts.clone();
+    database(&mut used).bridges[0].ports.push(port("eth7"));
     for spec in [no_bridge(), linux_spec("", ""), nothing()] {
-        assert_eq!(plan_ovs_at_boot(&spec, &facts, &OPTIONS).steps, []);
+        let mut config = BootConfig { spec: spec.clone(), ..Default::default() };
+        config.settings.options = OPTIONS;
+        for facts in [&facts, &used] {
+            for phase in [BootPhase::Bridges, BootPhase::AfterNetwork] {
+                let of_unit = plan_phase(phase, &config, facts);
+                let has_bridge_step =
+                    |planned: &PlannedStep| matches!(planned.step.target(), Target::Bridge(_));
+                assert!(!of_unit.steps.iter().any(has_bridge_step), "{phase:?}: {of_unit:#?}");
+                assert_eq!(of_unit.problems, [], "{phase:?}");
+                let keeps_bridge = |planned: &PlannedStep| match &planned.step {
+                    Step::WriteRecord { record } => record.bridge.is_some(),
+                    step => !matches!(step, Step::RemoveRecord { .. }),
+                };
+                assert!(of_unit.steps.iter().all(keeps_bridge), "{phase:?}: {of_unit:#?}");
+            }
+        }
         assert_ne!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new(), "the agent does");
     }
 }

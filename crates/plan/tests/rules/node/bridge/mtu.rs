@@ -1,9 +1,10 @@
 //! MTU that Open vSwitch is requested to set on the uplink, and that of the PF.
 
-use vfleet_plan::{HostUse, OvsFacts, Plan, Step};
+use vfleet_plan::{HostUse, OvsFacts, Plan, Step, plan_ovs_at_boot};
 
 use super::{
-    bridge_steps, database, foreign_bridge_of_our_name, no_bridge, ovs_spec, plan, switch, with_ovs_bridge,
+    OPTIONS, apply, bridge_steps, database, foreign_bridge_of_our_name, no_bridge, ovs_spec, plan, switch,
+    with_ovs_bridge, write_records,
 };
 use crate::node::machine::{nothing, reasons, steps};
 
@@ -71,18 +72,44 @@ fn an_mtu_request_that_the_pf_does_not_accept_is_a_problem_of_the_bridge() {
     assert_eq!(change(&none), change(&plan(&ovs_spec("", ""), &facts)), "0 requests none");
 }
 
+/// Follows the requests one after the other, as `ovs-vswitchd` does, and resets the PF.
+#[track_caller]
+fn expect_restored_after(requests: &[u32]) {
+    let mut facts = switch(None);
+    for request in requests {
+        let planned = plan(&ovs_spec("", &format!("mtuRequest: {request}")), &facts);
+        apply(&mut facts, &planned);
+        write_records(&mut facts, &planned);
+        facts.pfs[0].link.as_mut().unwrap().mtu = *request;
+    }
+    let reset = steps(&plan(&nothing(), &facts));
+    assert!(reset.contains(&"set 0000:3b:00.0 mtu 1500".to_owned()), "{requests:?}: {reset:?}");
+}
+
 #[test]
 fn the_mtu_that_open_vswitch_raised_is_restored_when_the_pf_is_reset() {
-    let spec = ovs_spec("", "mtuRequest: 9000");
+    expect_restored_after(&[9000]);
+    expect_restored_after(&[9000, 4000]);
+    expect_restored_after(&[4000, 9000]);
+}
+
+#[test]
+fn the_mtu_that_open_vswitch_raises_at_boot_is_recorded() {
     let facts = switch(None);
-    let plan_of_spec = plan(&spec, &facts);
-    let recorded = plan_of_spec.steps.iter().rev().find_map(|planned| match &planned.step {
-        Step::WriteRecord { record } => Some(record.clone()),
+    let at_boot = plan_ovs_at_boot(&ovs_spec("", "mtuRequest: 9000"), &facts, &OPTIONS);
+    let raised = at_boot.steps.iter().find_map(|planned| match &planned.step {
+        Step::WriteRecord { record } => record.raised_mtu,
         _ => None,
     });
-    let mut configured = with_ovs_bridge(&spec);
-    configured.records = vec![recorded.unwrap()];
-    configured.pfs[0].link.as_mut().unwrap().mtu = 9000;
-    let reset = plan(&nothing(), &configured);
-    assert!(steps(&reset).contains(&"set 0000:3b:00.0 mtu 1500".to_owned()), "{:?}", steps(&reset));
+    assert_eq!(raised, Some(9000), "{:?}", steps(&at_boot));
+}
+
+/// The operator writes `mtu` of the policy as `mtuRequest`.
+#[test]
+fn an_mtu_of_the_policy_that_the_pf_does_not_accept_is_a_problem_of_the_pf() {
+    let mut spec = ovs_spec("", "mtuRequest: 9800");
+    spec.interfaces.as_mut().unwrap()[0].mtu = Some(9800);
+    let mut facts = switch(None);
+    facts.pfs[0].link.as_mut().unwrap().max_mtu = Some(9600);
+    assert_eq!(reasons(&plan(&spec, &facts)), ["MtuNotSupported"]);
 }
