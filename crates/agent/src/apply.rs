@@ -123,9 +123,14 @@ pub fn apply_plan(context: &ApplyContext<'_>, mut facts: HostFacts, mut plan: Pl
             }
         };
         left.steps.retain(|planned| !outcome.failed_optional_steps.contains(&planned.step));
-        let next = without_bridges(&left, &lanes_without_bridge(&failures));
+        let lanes = lanes_without_bridge(&failures);
+        let mut next = without_bridges(&left, &lanes);
+        if !failures.is_empty() {
+            remove_reboot(&mut next);
+        }
         let has_ended = failures.iter().any(Failure::ends_lane);
-        if round == MAX_ROUNDS || has_ended || only_writes_records(&next) || !may_follow(&plan, &next) {
+        let is_tried = !lanes.is_empty() && !has_other_steps(&next, &plan, &lanes);
+        if round == MAX_ROUNDS || has_ended || is_tried || !may_follow(&plan, &next) {
             failures.extend(unexplained_refusals(done.refusals, &left));
             let failures = collect_failures(failures, left, &now);
             return ApplyOutcome { facts: Some(now), failures, ..outcome };
@@ -138,6 +143,14 @@ pub fn apply_plan(context: &ApplyContext<'_>, mut facts: HostFacts, mut plan: Pl
 /// Returns the lanes in which a bridge could not be set up and other steps were executed nevertheless.
 fn lanes_without_bridge(failures: &[Failure]) -> BTreeSet<Target> {
     failures.iter().filter(|failure| !failure.ends_lane()).map(lane).collect()
+}
+
+/// Returns whether `next` has steps that `plan` did not have, and that are not records of these lanes.
+fn has_other_steps(next: &Plan, plan: &Plan, lanes: &BTreeSet<Target>) -> bool {
+    let is_record =
+        |step: &Step| matches!(step, Step::WriteRecord { .. }) && lanes.contains(&step.target().lane());
+    let is_tried = |planned: &PlannedStep| plan.steps.iter().any(|tried| tried.step == planned.step);
+    next.steps.iter().any(|planned| !is_record(&planned.step) && !is_tried(planned))
 }
 
 /// Returns the plan without the steps that set up the bridges of these lanes.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::boot::{accepted_spec, config_text};
+use vfleet_plan::boot::{accepted_spec, config_text, kept_bridges};
 use vfleet_plan::files::BOOT_CONFIG;
 use vfleet_plan::{
     BootConfig, BootRequest, HostFacts, NodeSettings, Plan, plan_boot, plan_node_with,
@@ -51,8 +51,12 @@ impl Mode {
                 let last = facts.files.get(BOOT_CONFIG).and_then(|text| parse_config(text).ok());
                 let accepted = accepted_spec(spec, facts, last.as_ref().map(|last| &last.spec));
                 let (spec_at_boot, settings_at_boot) = (accepted.clone(), settings.clone());
-                let config =
-                    BootConfig { spec: spec_at_boot, settings: settings_at_boot, in_use: BTreeMap::new() };
+                let config = BootConfig {
+                    spec: spec_at_boot,
+                    settings: settings_at_boot,
+                    in_use: BTreeMap::new(),
+                    kept_bridges: kept_bridges(spec, &accepted, facts),
+                };
                 let (text, result) = (text_to_write(&config, facts, last.as_ref()), read_result(facts));
                 let options = settings.options;
                 let request = BootRequest {

@@ -8,6 +8,7 @@ mod in_use;
 mod reboots;
 mod units;
 
+pub use bridges::kept_bridges;
 pub use config::{BootConfig, NodeSettings, config_text, read_config};
 pub use fault::BootFault;
 pub use in_use::accepted_spec;
@@ -19,7 +20,7 @@ use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 use crate::facts::HostFacts;
 use crate::files::{BOOT_CONFIG, BOOT_NIC_IDS, BOOT_PROGRAM, BOOT_RESULT, GO_BOOT_PROGRAM, UNITS, unit_path};
 use crate::node::{
-    NodeOptions, Problem, plan_before_network, plan_node_with, plan_ovs_at_boot, plan_without_bridges,
+    NodeOptions, Problem, plan_before_network, plan_node_with, plan_ovs_at_boot, plan_with_kept_bridges,
     planned,
 };
 use crate::prelude::*;
@@ -184,7 +185,7 @@ pub enum BootPhase {
     BeforeNetwork,
     /// Before the network and after Open vSwitch: its bridges are created.
     Bridges,
-    /// After the network: everything else, except for bridges, which are left to the agent.
+    /// After the network: everything else.
     AfterNetwork,
 }
 
@@ -196,8 +197,9 @@ pub fn plan_phase(phase: BootPhase, config: &BootConfig, facts: &HostFacts) -> P
     let mut plan = match phase {
         BootPhase::BeforeNetwork => plan_before_network(&config.spec, &facts, &config.settings.options),
         BootPhase::Bridges => plan_ovs_at_boot(&config.spec, &facts, &options),
-        // Of a bridge that the agent refused, the config does not show whether it is desired.
-        BootPhase::AfterNetwork => plan_without_bridges(&config.spec, &facts, options),
+        BootPhase::AfterNetwork => {
+            plan_with_kept_bridges(&config.spec, &facts, options, &config.kept_bridges)
+        }
     };
     if let Some(at) = plan.steps.iter().position(|planned| planned.step == Step::Reboot) {
         let why = plan.steps.swap_remove(at).why;

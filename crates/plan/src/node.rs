@@ -19,7 +19,7 @@ mod vf;
 
 pub use bridge::BridgeFault;
 pub(crate) use bridge::recorded_bridges;
-use bridge::{BridgeContext, BridgePf, BridgePhase, BridgeSteps, DesiredBridge, GoStore};
+use bridge::{BridgeContext, BridgePf, BridgePhase, BridgeSteps, DesiredBridge, GoStore, NONE_KEPT};
 pub(crate) use desired::DesiredPf;
 use pf::{PfSteps, PlannedBridge};
 pub(crate) use problem::ProtectedPart;
@@ -78,23 +78,15 @@ pub fn needs_ovs(spec: &SriovNetworkNodeStateSpec, options: &NodeOptions) -> boo
 
 /// Returns the plan of [`plan_node`] with these options.
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
-    plan_in_phase(spec, facts, *options, BridgePhase::All)
+    plan_with_kept_bridges(spec, facts, *options, &NONE_KEPT)
 }
 
-/// Returns the plan of [`plan_node_with`] without steps for bridges, which are left to the agent.
-pub(crate) fn plan_without_bridges(
+/// Returns the plan of [`plan_node_with`], in which bridges of the PFs in `kept` are not removed.
+pub(crate) fn plan_with_kept_bridges(
     spec: &SriovNetworkNodeStateSpec,
     facts: &HostFacts,
     options: NodeOptions,
-) -> Plan {
-    plan_in_phase(spec, facts, options, BridgePhase::None)
-}
-
-fn plan_in_phase(
-    spec: &SriovNetworkNodeStateSpec,
-    facts: &HostFacts,
-    options: NodeOptions,
-    phase: BridgePhase,
+    kept: &BTreeSet<PciAddress>,
 ) -> Plan {
     let mut plan = Plan::default();
     let Some(interfaces) = &spec.interfaces else { return plan };
@@ -102,7 +94,8 @@ fn plan_in_phase(
     plan.problems.extend(invalid);
     let desired_bridges = desired_bridges(spec, options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase };
+    let bridges =
+        BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All, kept };
     let rdma_mode = spec.system.as_ref().and_then(|system| system.rdma_mode);
     let system = system::plan_system(&desired, rdma_mode, facts, options);
     plan.problems.extend(system.problems);
@@ -152,8 +145,12 @@ pub fn plan_before_network(
     desired.retain(|desired| !desired.external);
     let desired_bridges = desired_bridges(spec, *options);
     let go_store = GoStore::read(facts);
-    let bridges =
-        BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::LinuxOnly };
+    let bridges = BridgeContext {
+        desired: &desired_bridges,
+        go_store: &go_store,
+        phase: BridgePhase::LinuxOnly,
+        kept: &NONE_KEPT,
+    };
     let pfs = plan_pfs(&desired, &BTreeMap::new(), facts, &guids, &bridges);
     let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
     plan.problems.extend(check::guid_problems(&desired, facts, &guids));
@@ -175,7 +172,12 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
     desired.retain(|desired| !desired.external);
     let desired_bridges = desired_bridges(spec, *options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
+    let bridges = BridgeContext {
+        desired: &desired_bridges,
+        go_store: &go_store,
+        phase: BridgePhase::All,
+        kept: &NONE_KEPT,
+    };
     plan.steps.extend(enable_offload(&desired, facts, *options));
     for desired in desired.iter().filter(|desired| bridges.wants_ovs(desired.address)) {
         let Some(observed) = facts.pf(desired.address) else { continue };
@@ -204,7 +206,12 @@ pub fn verified_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> 
     let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
     let desired_bridges = desired_bridges(spec, options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
+    let bridges = BridgeContext {
+        desired: &desired_bridges,
+        go_store: &go_store,
+        phase: BridgePhase::All,
+        kept: &NONE_KEPT,
+    };
     let is_verified = |desired: &&DesiredPf| {
         let Some(observed) = facts.pf(desired.address) else { return false };
         creation::has_desired_mode(desired, observed, facts.record(desired.address))
@@ -254,6 +261,7 @@ pub(crate) fn refused_parts(
         desired: &BTreeMap::new(),
         go_store: &GoStore::default(),
         phase: BridgePhase::LinuxOnly,
+        kept: &NONE_KEPT,
     };
     reset_pfs(&mut reset, interfaces, facts, &bridges);
     let reset = reset.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
@@ -268,7 +276,12 @@ pub(crate) fn refused_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFact
     let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
     let desired_bridges = desired_bridges(spec, options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All };
+    let bridges = BridgeContext {
+        desired: &desired_bridges,
+        go_store: &go_store,
+        phase: BridgePhase::All,
+        kept: &NONE_KEPT,
+    };
     let is_refused = |desired: &&DesiredPf| {
         let observed = facts.pf(desired.address).filter(|_| !desired.external);
         observed.is_some_and(|observed| bridges.is_refused(&pf::bridge_pf(desired, observed, facts)))

@@ -315,9 +315,7 @@ impl Step {
             | Self::AttachUplink { .. }
             | Self::SetBridgePort { .. }
             | Self::EnableOvsOffload => true,
-            Self::WriteFile { file: HostFile { path, .. }, .. } | Self::RemoveFile { path, .. } => {
-                files::is_for_bridges(path)
-            }
+            Self::WriteFile { file, .. } => files::is_for_bridges(&file.path),
             _ => false,
         }
     }

@@ -4,6 +4,7 @@
 use vfleet_api::bridge::Bridges;
 use vfleet_api::{Parsed, PciAddress, SriovNetworkNodeStateSpec};
 
+use super::in_use::differing_pfs;
 use crate::facts::{BridgeKind, HostFacts};
 use crate::node::refused_bridges;
 use crate::prelude::*;
@@ -30,6 +31,23 @@ pub(super) fn accepted_bridges(
         append(&mut accepted, candidates.into_iter().find(is_acceptable).unwrap_or_default());
     }
     sorted(accepted)
+}
+
+/// Returns the PFs with a recorded bridge that `accepted` does not have although the agent would neither remove nor
+/// replace it: the units leave such a bridge as it is.
+pub fn kept_bridges(
+    spec: &SriovNetworkNodeStateSpec,
+    accepted: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+) -> BTreeSet<PciAddress> {
+    let bridges = accepted.bridges.clone().unwrap_or_default();
+    let is_left_out = |pf: &PciAddress| {
+        let of_pf = retain_pfs(bridges.clone(), |one| one == *pf);
+        of_pf.ovs.iter().flatten().count() == 0 && of_pf.linux.iter().flatten().count() == 0
+    };
+    let is_recorded = |pf: &PciAddress| facts.record(*pf).is_some_and(|record| record.bridge.is_some());
+    let refused = refused_bridges(spec, facts).into_iter().chain(differing_pfs(spec, accepted));
+    refused.filter(|pf| is_recorded(pf) && is_left_out(pf)).collect()
 }
 
 /// Returns the bridges with which the agent plans while the state of the `refused` PFs is not the desired one: no

@@ -50,6 +50,8 @@ pub struct BootConfig {
     /// PFs that are not changed, because the node uses them. Agents of earlier versions wrote refused PFs into the spec
     /// and listed them here.
     pub in_use: BTreeMap<PciAddress, HostUse>,
+    /// PFs whose bridges are left to the agent: [`kept_bridges`](super::kept_bridges).
+    pub kept_bridges: BTreeSet<PciAddress>,
 }
 
 /// Fields of the file that the Go daemon does not have.
@@ -63,6 +65,8 @@ struct VfleetSettings {
     node_addresses: Vec<IpAddr>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     in_use: BTreeMap<PciAddress, HostUse>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    kept_bridges: BTreeSet<PciAddress>,
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     ovs_offload: bool,
 }
@@ -143,7 +147,7 @@ pub fn read_config(mut config: Value) -> Result<BootConfig, serde_json::Error> {
         node_addresses: vfleet.node_addresses,
         ovsdb_socket: socket.unwrap_or_else(|| OVSDB_SOCKET.to_owned()),
     };
-    Ok(BootConfig { spec, settings, in_use: vfleet.in_use })
+    Ok(BootConfig { spec, settings, in_use: vfleet.in_use, kept_bridges: vfleet.kept_bridges })
 }
 
 impl From<&BootConfig> for VfleetSettings {
@@ -156,6 +160,7 @@ impl From<&BootConfig> for VfleetSettings {
             one_card_at_a_time,
             node_addresses,
             in_use: config.in_use.clone(),
+            kept_bridges: config.kept_bridges.clone(),
             ovs_offload: manage_bridges && ovs_offload,
         }
     }

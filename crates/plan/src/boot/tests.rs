@@ -416,7 +416,12 @@ fn settings_of_the_agent_are_in_the_config() {
         node_addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         ..NodeSettings::default()
     };
-    let config = BootConfig { spec, settings, in_use: [(address(), HostUse::DefaultRoute)].into() };
+    let config = BootConfig {
+        spec,
+        settings,
+        in_use: [(address(), HostUse::DefaultRoute)].into(),
+        ..Default::default()
+    };
     let text = config_text(&config);
     let in_use = format!("      \"{PF}\": \"defaultRoute\"");
     for line in [

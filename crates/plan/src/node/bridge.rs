@@ -39,8 +39,6 @@ pub(super) enum BridgePhase {
     All,
     /// Linux bridges only: Open vSwitch starts later.
     LinuxOnly,
-    /// No bridge.
-    None,
 }
 
 /// Desired bridges of a node, and what is known about existing ones.
@@ -52,7 +50,12 @@ pub(super) struct BridgeContext<'a> {
     pub(super) go_store: &'a GoStore,
     /// Bridges that can be changed now.
     pub(super) phase: BridgePhase,
+    /// PFs whose bridges are left as they are if none is desired.
+    pub(super) kept: &'a BTreeSet<PciAddress>,
 }
+
+/// No PF whose bridges are left as they are.
+pub(super) static NONE_KEPT: BTreeSet<PciAddress> = BTreeSet::new();
 
 /// PF whose bridge is planned.
 #[derive(Clone, Copy, Debug)]
@@ -173,8 +176,8 @@ impl BridgeContext<'_> {
             Some(Err(fault)) => return keep(pf, fault.clone()),
         };
         let pf = &pf.with_desired_bridge(desired);
-        if self.phase == BridgePhase::None {
-            return self.leave(desired, pf);
+        if desired.is_none() && self.kept.contains(&pf.address) {
+            return self.leave(pf);
         }
         let recorded = pf.recorded();
         let Removal { steps: mut remove, mut faults, is_left } = self.plan_removal(desired, pf);
@@ -223,8 +226,8 @@ impl BridgeContext<'_> {
     }
 
     /// Returns the steps of a PF whose bridges are left as they are.
-    fn leave(&self, desired: Option<&DesiredBridge>, pf: &BridgePf<'_>) -> BridgeSteps {
-        let removal = BridgeContext { phase: BridgePhase::All, ..*self }.plan_removal(desired, pf);
+    fn leave(&self, pf: &BridgePf<'_>) -> BridgeSteps {
+        let removal = self.plan_removal(None, pf);
         let recorded = pf.recorded().cloned();
         BridgeSteps {
             removing: recorded.clone(),
@@ -250,9 +253,10 @@ impl BridgeContext<'_> {
     }
 
     fn is_attachment_refused(&self, desired: &DesiredBridge, pf: &BridgePf<'_>) -> bool {
-        // Nothing shows a use by others without the interface, or in a bridge that cannot be read.
-        let is_unread = desired.kind() == BridgeKind::Ovs && pf.facts.bridges.ovs.database().is_none();
-        if pf.link().is_none() || is_unread && pf.has_recorded(desired) {
+        // Nothing is known about a bridge that cannot be read, or about its uplink without an interface.
+        let is_unknown = pf.link().is_none()
+            || desired.kind() == BridgeKind::Ovs && pf.facts.bridges.ovs.database().is_none();
+        if is_unknown && pf.has_recorded(desired) {
             return false;
         }
         if self.has_uplink(desired, pf) {
@@ -277,11 +281,7 @@ impl BridgeContext<'_> {
 
     /// Returns whether bridges of this kind can be changed now.
     fn changes(&self, kind: BridgeKind) -> bool {
-        match self.phase {
-            BridgePhase::All => true,
-            BridgePhase::LinuxOnly => kind == BridgeKind::Linux,
-            BridgePhase::None => false,
-        }
+        self.phase == BridgePhase::All || kind == BridgeKind::Linux
     }
 
     /// Returns whether the desired bridge exists, is ours, and is not recreated.

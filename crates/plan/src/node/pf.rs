@@ -146,7 +146,8 @@ fn plan_managed(
     let creation = VfCreation::needed(desired, observed, previous, order.unwrap_or(ModeOrder::VfsFirst));
     let bridge = bridges.plan(&bridge_pf(desired, observed, facts));
     let mut causes = check_managed(desired, observed, link, creation, facts);
-    let raised_mtu = desired.highest_mtu().filter(|mtu| *mtu > link.mtu);
+    let is_accepted = |mtu: u32| link.max_mtu.is_none_or(|max| mtu <= max);
+    let raised_mtu = desired.highest_mtu().filter(|mtu| *mtu > link.mtu && is_accepted(*mtu));
     causes.extend(raised_mtu.and_then(|mtu| Some(bridge.check_mtu(mtu, link, facts).err()?.into())));
     fail_if_any(causes)?;
     if order.is_none() && creation.is_some_and(VfCreation::enters_switchdev) {

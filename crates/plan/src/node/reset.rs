@@ -127,7 +127,7 @@ fn original_mtu(record: &Record, observed: &PfFacts) -> Option<u32> {
     let link = observed.link.as_ref()?;
     let default = default_mtu(link.kind);
     match (record.original.mtu, record.raised_mtu) {
-        (Some(before), Some(raised)) => (raised == link.mtu).then_some(before),
+        (Some(before), Some(raised)) => (raised == link.mtu && before != raised).then_some(before),
         (Some(_), None) => None,
         // Records of the Go daemon do not have the original MTU.
         (None, raised) => {

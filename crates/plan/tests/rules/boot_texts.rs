@@ -131,7 +131,8 @@ proptest! {
     #[test]
     fn a_config_is_read_back(spec in spec(), settings in settings(), is_in_use: bool) {
         let in_use = is_in_use.then(|| ("0000:3b:00.0".parse().unwrap(), HostUse::NodeAddress));
-        let config = BootConfig { spec, settings, in_use: in_use.into_iter().collect() };
+        let kept_bridges = in_use.iter().map(|(pf, _)| *pf).collect();
+        let config = BootConfig { spec, settings, in_use: in_use.into_iter().collect(), kept_bridges };
         let text = config_text(&config);
         prop_assert_eq!(&text, &config_text(&config), "always the same");
         let read: Value = serde_saphyr::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;

@@ -6,7 +6,7 @@ use vfleet_host::sim::{HexId, Machine};
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::firmware::MELLANOX;
 use vfleet_plan::{
-    BridgeKind, EswitchMode, HostFacts, LaneProgress, NodeOptions, RecordedBridge, plan_node_with,
+    BridgeKind, EswitchMode, HostFacts, LaneProgress, NodeOptions, Record, RecordedBridge, plan_node_with,
 };
 
 use super::super::*;
@@ -129,6 +129,8 @@ fn the_node_stays_drained_while_more_than_the_bridge_is_left() {
     let outcome = apply(&host, &with_mtu(9000));
     assert_eq!(reasons(&outcome), ["OvsRefused", "NotVerified"], "{:?}", outcome.failures);
     assert!(outcome.failures[1].keeps_node_drained() && outcome.failures[1].to_string().contains("mtu 9000"));
+    let is_mtu = |step: &&String| step.ends_with("mtu 9000");
+    assert_eq!(host.executed_steps().iter().filter(is_mtu).count(), 1, "not again in this attempt");
 }
 
 #[test]
@@ -142,6 +144,48 @@ fn vfs_are_configured_although_the_udev_rule_of_their_bridge_cannot_be_written()
     let facts = outcome.facts.unwrap();
     assert!(facts.pf(cards()[0]).unwrap().vfs.iter().all(|vf| vf.driver.is_some()));
     assert!(facts.bridges.linux_bridge(BRIDGE).is_none(), "NetworkManager would take it over");
+}
+
+#[test]
+fn the_machine_does_not_reboot_after_a_failed_step_of_a_bridge() {
+    let host = machine();
+    host.modify_kernel(|kernel| kernel.ovs.refusal = Some("read-only".to_owned()));
+    let reboot =
+        Plan { steps: [Step::EnableOvsOffload, Step::Reboot].map(planned).into(), problems: Vec::new() };
+    let planner = |_: &HostFacts| reboot.clone();
+    let context = ApplyContext {
+        host: &host,
+        node: "node",
+        planner: &planner,
+        one_card_at_a_time: false,
+        listener: &|_| {},
+    };
+    let outcome = apply_plan(&context, host.facts().unwrap(), reboot.clone());
+    assert!(!outcome.reboots);
+    assert_eq!(reasons(&outcome), ["OvsRefused", "RebootPostponed"]);
+}
+
+/// An interrupted attempt did not record that udev was triggered.
+#[test]
+fn a_record_that_is_left_is_written_in_the_same_attempt() {
+    let host = machine();
+    let facts = apply(&host, &linux(&json!({}))).facts.unwrap();
+    let written = facts.record(cards()[0]).unwrap().clone();
+    let record = Record { representors_replayed: true, ..written.clone() };
+    host.execute(&Step::WriteRecord { record }).unwrap();
+    let spec = linux(&json!({}));
+    let plan_of = |facts: &HostFacts| plan(&spec, facts);
+    let first = Plan { steps: vec![planned(Step::SetLinkUp { pf: cards()[0] })], problems: Vec::new() };
+    let context = ApplyContext {
+        host: &host,
+        node: "node",
+        planner: &plan_of,
+        one_card_at_a_time: false,
+        listener: &|_| {},
+    };
+    let outcome = apply_plan(&context, host.facts().unwrap(), first);
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    assert_eq!(outcome.facts.unwrap().record(cards()[0]), Some(&written));
 }
 
 #[test]

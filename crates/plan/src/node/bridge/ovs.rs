@@ -237,7 +237,14 @@ fn build_change(
     } else {
         let requested =
             interface.mtu_request.or(found_mtu.filter(|_| !earlier.columns.contains(MTU_REQUEST)));
-        requested.map(|mtu| mtu.max(pf.mtu.map_or(mtu, i64::from)))
+        let highest = requested.map(|mtu| mtu.max(pf.mtu.map_or(mtu, i64::from)));
+        // One that the PF does not accept has no effect.
+        let max = pf.link().and_then(|link| link.max_mtu);
+        if highest.is_some_and(|mtu| max.is_some_and(|max| mtu > i64::from(max))) {
+            found_mtu
+        } else {
+            highest
+        }
     };
     let is_stale = |port: &&OvsPortFacts| is_marked(&port.external_ids, pf.address) && port.name != link;
     let stale = existing.into_iter().flat_map(|existing| &existing.ports).filter(is_stale);

@@ -1,7 +1,7 @@
 //! Bridges in systemd mode: what the units create, and what the agent keeps out of their config.
 
 use vfleet_api::SriovNetworkNodeStateSpec;
-use vfleet_plan::boot::{accepted_spec, config_text};
+use vfleet_plan::boot::{accepted_spec, config_text, kept_bridges};
 use vfleet_plan::{
     BootConfig, BootPhase, BootRequest, BootResult, BridgeKind, EswitchMode, Fact, HostFacts, HostUse,
     LingeringUse, OvsBridgeFacts, OvsDatabase, OvsFacts, Plan, PlannedStep, Step, Target,
@@ -221,31 +221,61 @@ fn no_bridge_is_created_at_boot_for_a_pf_that_was_not_configured() {
     assert_eq!(bridge_steps(&of_unit), Vec::<String>::new(), "and not removed to create none");
 }
 
-/// At boot nothing shows that the node uses the bridge.
+/// Before the network starts nothing shows that the node uses the bridge.
 #[test]
-fn no_bridge_is_removed_at_boot() {
+fn no_ovs_bridge_is_removed_before_the_network() {
+    let facts = with_ovs_bridge(&ovs_spec("", ""));
+    for spec in [no_bridge(), linux_spec("", ""), nothing()] {
+        assert_eq!(plan_ovs_at_boot(&spec, &facts, &OPTIONS).steps, []);
+        assert_ne!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new(), "the agent does");
+    }
+}
+
+/// The config does not have such a bridge, and the second unit must not take it for one that the policy gave up.
+#[test]
+fn the_units_leave_a_bridge_that_the_agent_does_not_change() {
+    let mut configured = with_ovs_bridge(&ovs_spec("", ""));
+    configured.records[0].bridge = Some(record(BridgeKind::Ovs));
+    let mut bond = configured.clone();
+    set_master(&mut bond, "bond0", "bond");
+    database(&mut bond).bridges[0].ports.retain(|port| port.name == BRIDGE);
+    for (facts, spec) in [
+        (in_use(configured.clone()), no_bridge()),
+        (in_use(configured.clone()), linux_spec("", "")),
+        (bond, ovs_spec("", "")),
+    ] {
+        let accepted = accepted_spec(&spec, &facts, None);
+        assert_eq!(accepted.bridges, None);
+        let kept = kept_bridges(&spec, &accepted, &facts);
+        assert_eq!(kept, [address(PF)].into());
+        let mut config = BootConfig { spec: accepted, kept_bridges: kept, ..Default::default() };
+        config.settings.options = OPTIONS;
+        let mut started = facts.clone();
+        let link = started.pfs[0].link.as_mut().unwrap();
+        (link.master, link.host_use) = (None, None);
+        let of_unit = plan_phase(BootPhase::AfterNetwork, &config, &started);
+        let forgets = |planned: &PlannedStep| match &planned.step {
+            Step::WriteRecord { record } => record.bridge.is_none(),
+            step => matches!(step.target(), Target::Bridge(_)),
+        };
+        assert!(!of_unit.steps.iter().any(forgets), "{of_unit:#?}");
+        assert_eq!(of_unit.problems, []);
+        config.kept_bridges.clear();
+        assert!(plan_phase(BootPhase::AfterNetwork, &config, &started).steps.iter().any(forgets));
+    }
+}
+
+#[test]
+fn the_units_remove_a_bridge_that_the_policy_gave_up() {
     let mut facts = with_ovs_bridge(&ovs_spec("", ""));
     facts.records[0].bridge = Some(record(BridgeKind::Ovs));
-    let mut used = facts.clone();
-    database(&mut used).bridges[0].ports.push(port("eth7"));
     for spec in [no_bridge(), linux_spec("", ""), nothing()] {
-        let mut config = BootConfig { spec: spec.clone(), ..Default::default() };
+        let accepted = accepted_spec(&spec, &facts, Some(&ovs_spec("", "")));
+        assert_eq!(kept_bridges(&spec, &accepted, &facts), [].into());
+        let mut config = BootConfig { spec: accepted, ..Default::default() };
         config.settings.options = OPTIONS;
-        for facts in [&facts, &used] {
-            for phase in [BootPhase::Bridges, BootPhase::AfterNetwork] {
-                let of_unit = plan_phase(phase, &config, facts);
-                let has_bridge_step =
-                    |planned: &PlannedStep| matches!(planned.step.target(), Target::Bridge(_));
-                assert!(!of_unit.steps.iter().any(has_bridge_step), "{phase:?}: {of_unit:#?}");
-                assert_eq!(of_unit.problems, [], "{phase:?}");
-                let keeps_bridge = |planned: &PlannedStep| match &planned.step {
-                    Step::WriteRecord { record } => record.bridge.is_some(),
-                    step => !matches!(step, Step::RemoveRecord { .. }),
-                };
-                assert!(of_unit.steps.iter().all(keeps_bridge), "{phase:?}: {of_unit:#?}");
-            }
-        }
-        assert_ne!(bridge_steps(&plan(&spec, &facts)), Vec::<String>::new(), "the agent does");
+        let of_unit = plan_phase(BootPhase::AfterNetwork, &config, &facts);
+        assert_eq!(bridge_steps(&of_unit)[0], "remove Open vSwitch bridge br-0000_3b_00.0");
     }
 }
 

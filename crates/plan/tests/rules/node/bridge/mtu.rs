@@ -94,6 +94,14 @@ fn the_mtu_that_open_vswitch_raised_is_restored_when_the_pf_is_reset() {
 }
 
 #[test]
+fn an_mtu_that_is_the_original_one_is_not_restored() {
+    let mut facts = switch(None);
+    facts.records[0].raised_mtu = Some(1500);
+    let reset = steps(&plan(&nothing(), &facts));
+    assert!(!reset.iter().any(|step| step.contains("mtu")), "{reset:?}");
+}
+
+#[test]
 fn the_mtu_that_open_vswitch_raises_at_boot_is_recorded() {
     let facts = switch(None);
     let at_boot = plan_ovs_at_boot(&ovs_spec("", "mtuRequest: 9000"), &facts, &OPTIONS);
@@ -112,4 +120,8 @@ fn an_mtu_of_the_policy_that_the_pf_does_not_accept_is_a_problem_of_the_pf() {
     let mut facts = switch(None);
     facts.pfs[0].link.as_mut().unwrap().max_mtu = Some(9600);
     assert_eq!(reasons(&plan(&spec, &facts)), ["MtuNotSupported"]);
+    let mut configured = with_ovs_bridge(&ovs_spec("", "mtuRequest: 9000"));
+    configured.pfs[0].link.as_mut().unwrap().max_mtu = Some(9600);
+    let kept = plan(&spec, &configured);
+    assert_eq!((bridge_steps(&kept), reasons(&kept)), (vec![], vec!["MtuNotSupported"]));
 }
