@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fixture_kube::ControlPlane;
 use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -25,6 +26,7 @@ const TIME: Duration = Duration::from_secs(20);
 pub(super) async fn rows(plane: &ControlPlane, machine: &Machine) -> Result<Vec<Row>> {
     let client = plane.client().await?;
     fleet::create_namespace(&client, NAMESPACE).await?;
+    create_node(&client).await?;
     create_state(&client).await?;
     let _agent = machine.start_agent(NAMESPACE, NODE)?;
     wait_for_vfs(&client).await.with_context(|| machine.log("agent"))?;
@@ -47,6 +49,13 @@ pub(super) async fn rows(plane: &ControlPlane, machine: &Machine) -> Result<Vec<
         row("idle agent, 14 VFs: private memory", Unit::Memory, watch.memory, agent.memory, memory),
         row("  wake-ups in 20 s", Unit::Count, watch.wake_ups, agent.wake_ups, wake_ups),
     ])
+}
+
+/// Creates the Node object, from which the agent reads the platform and the addresses.
+async fn create_node(client: &Client) -> Result<()> {
+    let node = serde_json::from_value(fleet::object("v1", "Node", NODE))?;
+    Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await?;
+    Ok(())
 }
 
 /// Creates the node state, as the operator does.
