@@ -55,7 +55,7 @@ impl Mode {
                     spec: spec_at_boot,
                     settings: settings_at_boot,
                     in_use: BTreeMap::new(),
-                    kept_bridges: kept_bridges(spec, &accepted, facts),
+                    kept_bridges: kept_bridges(spec, &accepted, facts, settings.options.manage_bridges),
                 };
                 let (text, result) = (text_to_write(&config, facts, last.as_ref()), read_result(facts));
                 let options = settings.options;

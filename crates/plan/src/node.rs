@@ -289,6 +289,17 @@ pub(crate) fn refused_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFact
     desired.iter().filter(is_refused).map(|desired| desired.address).collect()
 }
 
+/// Returns the recorded PFs that have a bridge of ours, each with whether its removal is refused in a reset, because the
+/// node uses the bridge.
+pub(crate) fn existing_bridges(facts: &HostFacts) -> BTreeMap<PciAddress, bool> {
+    let go_store = GoStore::read(facts);
+    let (desired, phase) = (BTreeMap::new(), BridgePhase::All);
+    let bridges = BridgeContext { desired: &desired, go_store: &go_store, phase, kept: &NONE_KEPT };
+    let records = facts.records.iter().filter(|record| !record.is_external());
+    let pfs = records.map(|record| reset::bridge_pf(record, facts));
+    pfs.filter(|pf| bridges.has_any(pf)).map(|pf| (pf.address, bridges.is_refused(&pf))).collect()
+}
+
 /// Returns the PFs of the spec, and the problems of those with invalid values.
 fn read_desired(interfaces: &[Interface]) -> (Vec<DesiredPf>, Vec<Problem>) {
     let mut pfs = Vec::new();

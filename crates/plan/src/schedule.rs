@@ -17,8 +17,9 @@ pub struct Schedule<'a> {
     pub before: Vec<&'a PlannedStep>,
     /// Lanes, which run in parallel.
     pub lanes: Vec<Lane<'a>>,
-    /// Steps of the machine after all lanes, in order. A failure stops the next ones, and any earlier failure prevents
-    /// steps that lead to a reboot: a machine with a fault is not rebooted for something else.
+    /// Steps of the machine after all lanes, in order. A failure stops the next ones, except for a step that sets up
+    /// bridges, and any earlier failure prevents steps that lead to a reboot: a machine with a fault is not rebooted for
+    /// something else.
     pub after: Vec<&'a PlannedStep>,
 }
 

@@ -48,10 +48,12 @@ pub(super) fn execute(
     let max_lanes = if context.one_card_at_a_time { 1 } else { usize::MAX };
     run_parallel(&schedule.lanes, max_lanes, |lane| run.execute_lane(lane));
     let may_follow = |planned: &PlannedStep| !planned.step.leads_to_reboot() || run.has_no_failure();
-    let _ = schedule
-        .after
-        .iter()
-        .all(|planned| may_follow(planned) && run.execute_step(planned) == StepResult::Done);
+    let may_continue = |planned: &PlannedStep| match run.execute_step(planned) {
+        StepResult::Done => true,
+        StepResult::Failed => planned.step.sets_up_bridge(),
+        StepResult::Unfinished => false,
+    };
+    let _ = schedule.after.iter().all(|planned| may_follow(planned) && may_continue(planned));
     run.result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,7 +6,7 @@ use vfleet_api::{Parsed, PciAddress, SriovNetworkNodeStateSpec};
 
 use super::in_use::differing_pfs;
 use crate::facts::{BridgeKind, HostFacts};
-use crate::node::refused_bridges;
+use crate::node::{existing_bridges, refused_bridges};
 use crate::prelude::*;
 
 /// Returns the bridges of `spec` that the units create. The PFs in `held` keep their state at boot, and so do those
@@ -23,6 +23,12 @@ pub(super) fn accepted_bridges(
     let of_last = last.and_then(|last| last.bridges.clone()).unwrap_or_default();
     let mut accepted = retain_pfs(desired.clone(), |pf| !held.contains(&pf));
     for pf in held {
+        let has_interface = facts.pf(pf).is_some_and(|observed| observed.link.is_some());
+        if !has_interface && has_bridge(&of_last, pf) {
+            // It was accepted when the uses of the PF were known.
+            append(&mut accepted, retain_pfs(of_last.clone(), |one| one == pf));
+            continue;
+        }
         let candidates = [&of_last, &desired].map(|bridges| retain_pfs(bridges.clone(), |one| one == pf));
         let is_acceptable = |bridges: &Bridges| {
             let candidate = SriovNetworkNodeStateSpec { bridges: Some(bridges.clone()), ..spec.clone() };
@@ -33,21 +39,19 @@ pub(super) fn accepted_bridges(
     sorted(accepted)
 }
 
-/// Returns the PFs with a recorded bridge that `accepted` does not have although the agent would neither remove nor
-/// replace it: the units leave such a bridge as it is.
+/// Returns the PFs with a bridge of ours that the units do not have in `accepted`, or not while bridges are not managed,
+/// although the agent would neither remove nor replace it: the units leave such a bridge as it is.
 pub fn kept_bridges(
     spec: &SriovNetworkNodeStateSpec,
     accepted: &SriovNetworkNodeStateSpec,
     facts: &HostFacts,
+    is_managed: bool,
 ) -> BTreeSet<PciAddress> {
-    let bridges = accepted.bridges.clone().unwrap_or_default();
-    let is_left_out = |pf: &PciAddress| {
-        let of_pf = retain_pfs(bridges.clone(), |one| one == *pf);
-        of_pf.ovs.iter().flatten().count() == 0 && of_pf.linux.iter().flatten().count() == 0
-    };
-    let is_recorded = |pf: &PciAddress| facts.record(*pf).is_some_and(|record| record.bridge.is_some());
-    let refused = refused_bridges(spec, facts).into_iter().chain(differing_pfs(spec, accepted));
-    refused.filter(|pf| is_recorded(pf) && is_left_out(pf)).collect()
+    let bridges = accepted.bridges.clone().filter(|_| is_managed).unwrap_or_default();
+    let existing = existing_bridges(facts);
+    let in_use = existing.iter().filter(|(_, is_refused)| **is_refused).map(|(pf, _)| *pf);
+    let refused = refused_bridges(spec, facts).into_iter().chain(differing_pfs(spec, accepted)).chain(in_use);
+    refused.filter(|pf| existing.contains_key(pf) && !has_bridge(&bridges, *pf)).collect()
 }
 
 /// Returns the bridges with which the agent plans while the state of the `refused` PFs is not the desired one: no
@@ -73,6 +77,11 @@ fn is_recorded(bridges: &Bridges, pf: PciAddress, facts: &HostFacts) -> bool {
         BridgeKind::Ovs => of_pf.ovs.iter().flatten().any(|bridge| bridge.name == recorded.name),
         BridgeKind::Linux => of_pf.linux.iter().flatten().any(|bridge| bridge.name == recorded.name),
     }
+}
+
+fn has_bridge(bridges: &Bridges, pf: PciAddress) -> bool {
+    let of_pf = retain_pfs(bridges.clone(), |one| one == pf);
+    of_pf.ovs.iter().flatten().count() + of_pf.linux.iter().flatten().count() > 0
 }
 
 /// Returns the bridges whose uplinks are retained.

@@ -215,7 +215,7 @@ impl BridgeContext<'_> {
                 }
                 None => {}
             }
-        } else if !is_left {
+        } else if !is_left && recorded.is_none_or(|recorded| self.changes(recorded.kind)) {
             remove.extend(udev::remove_bridge_rule(pf.address, pf.facts));
         }
         let removing = if remove.is_empty() { begun.clone() } else { recorded.cloned() };
@@ -236,6 +236,12 @@ impl BridgeContext<'_> {
             is_left: removal.is_left || !removal.steps.is_empty(),
             ..BridgeSteps::default()
         }
+    }
+
+    /// Returns whether the PF has a bridge of ours, recorded or found.
+    pub(super) fn has_any(&self, pf: &BridgePf<'_>) -> bool {
+        let removal = self.plan_removal(None, pf);
+        pf.recorded().is_some() || removal.is_left || !removal.steps.is_empty()
     }
 
     /// Returns whether the change of the PF's bridge is refused because of what only a running machine shows: addresses

@@ -165,6 +165,26 @@ fn the_machine_does_not_reboot_after_a_failed_step_of_a_bridge() {
     assert_eq!(reasons(&outcome), ["OvsRefused", "RebootPostponed"]);
 }
 
+#[test]
+fn steps_of_the_machine_are_executed_although_offload_is_refused() {
+    let host = machine();
+    host.modify_kernel(|kernel| kernel.ovs.refusal = Some("read-only".to_owned()));
+    let first = [Step::EnableOvsOffload, Step::ForgetReboots].map(planned);
+    let left = Plan { steps: vec![first[0].clone()], problems: Vec::new() };
+    let planner = |_: &HostFacts| left.clone();
+    let context = ApplyContext {
+        host: &host,
+        node: "node",
+        planner: &planner,
+        one_card_at_a_time: false,
+        listener: &|_| {},
+    };
+    let plan = Plan { steps: first.into(), problems: Vec::new() };
+    let outcome = apply_plan(&context, host.facts().unwrap(), plan);
+    assert_eq!(reasons(&outcome), ["OvsRefused"]);
+    assert_eq!(host.executed_steps().len(), 2, "{:?}", host.executed_steps());
+}
+
 /// An interrupted attempt did not record that udev was triggered.
 #[test]
 fn a_record_that_is_left_is_written_in_the_same_attempt() {

@@ -4,7 +4,7 @@ use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_plan::boot::{accepted_spec, config_text, kept_bridges};
 use vfleet_plan::{
     BootConfig, BootPhase, BootRequest, BootResult, BridgeKind, EswitchMode, Fact, HostFacts, HostUse,
-    LingeringUse, OvsBridgeFacts, OvsDatabase, OvsFacts, Plan, PlannedStep, Step, Target,
+    LingeringUse, NodeOptions, OvsBridgeFacts, OvsDatabase, OvsFacts, Plan, PlannedStep, Step, Target,
     plan_before_network, plan_boot, plan_ovs_at_boot, plan_phase,
 };
 
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::node::machine::{PF, address, nothing, pf, reasons, use_vf};
 
+const RULE: &str = "/etc/udev/rules.d/10-nm-bridge-0000:3b:00.0.rules";
 const CREATE_OVS: &str = "create Open vSwitch bridge br-0000_3b_00.0 with uplink ens1f0";
 
 /// Returns the steps on bridges of both units, on a machine that has just started: there are no addresses, bonds and
@@ -239,29 +240,50 @@ fn the_units_leave_a_bridge_that_the_agent_does_not_change() {
     let mut bond = configured.clone();
     set_master(&mut bond, "bond0", "bond");
     database(&mut bond).bridges[0].ports.retain(|port| port.name == BRIDGE);
-    for (facts, spec) in [
-        (in_use(configured.clone()), no_bridge()),
-        (in_use(configured.clone()), linux_spec("", "")),
-        (bond, ovs_spec("", "")),
+    let gate_off = NodeOptions { manage_bridges: false, ..OPTIONS };
+    let last = ovs_spec("", "");
+    for (facts, spec, last, options) in [
+        (in_use(configured.clone()), no_bridge(), None, OPTIONS),
+        (in_use(configured.clone()), linux_spec("", ""), None, OPTIONS),
+        (bond, ovs_spec("", ""), None, OPTIONS),
+        (in_use(configured.clone()), nothing(), None, OPTIONS),
+        (in_use(configured.clone()), no_bridge(), Some(&last), gate_off),
     ] {
-        let accepted = accepted_spec(&spec, &facts, None);
-        assert_eq!(accepted.bridges, None);
-        let kept = kept_bridges(&spec, &accepted, &facts);
+        let accepted = accepted_spec(&spec, &facts, last);
+        assert_eq!(accepted.bridges.is_some(), last.is_some());
+        let kept = kept_bridges(&spec, &accepted, &facts, options.manage_bridges);
         assert_eq!(kept, [address(PF)].into());
         let mut config = BootConfig { spec: accepted, kept_bridges: kept, ..Default::default() };
-        config.settings.options = OPTIONS;
+        config.settings.options = options;
         let mut started = facts.clone();
         let link = started.pfs[0].link.as_mut().unwrap();
         (link.master, link.host_use) = (None, None);
-        let of_unit = plan_phase(BootPhase::AfterNetwork, &config, &started);
+        started.files.insert(RULE.to_owned(), String::new());
         let forgets = |planned: &PlannedStep| match &planned.step {
             Step::WriteRecord { record } => record.bridge.is_none(),
-            step => matches!(step.target(), Target::Bridge(_)),
+            Step::RemoveFile { path, .. } => path == RULE,
+            step => matches!(step, Step::RemoveRecord { .. }) || matches!(step.target(), Target::Bridge(_)),
         };
-        assert!(!of_unit.steps.iter().any(forgets), "{of_unit:#?}");
-        assert_eq!(of_unit.problems, []);
+        for phase in [BootPhase::BeforeNetwork, BootPhase::Bridges, BootPhase::AfterNetwork] {
+            let of_unit = plan_phase(phase, &config, &started);
+            assert!(!of_unit.steps.iter().any(forgets), "{phase:?}: {of_unit:#?}");
+            assert_eq!(of_unit.problems, []);
+        }
         config.kept_bridges.clear();
         assert!(plan_phase(BootPhase::AfterNetwork, &config, &started).steps.iter().any(forgets));
+    }
+}
+
+/// The driver of the PF is loaded again, for example. A new text would count reboots anew.
+#[test]
+fn the_config_does_not_change_while_the_interface_of_a_pf_is_missing() {
+    for spec in [ovs_spec("", ""), linux_spec("", "")] {
+        let mut facts = switch(None);
+        facts.bridges.ovs = not_running();
+        assert_eq!(accepted_spec(&spec, &facts, None), spec);
+        facts.pfs[0].link = None;
+        assert_eq!(accepted_spec(&spec, &facts, Some(&spec)), spec);
+        assert_eq!(accepted_spec(&spec, &facts, Some(&no_bridge())).bridges, None, "no new bridge");
     }
 }
 
@@ -271,7 +293,7 @@ fn the_units_remove_a_bridge_that_the_policy_gave_up() {
     facts.records[0].bridge = Some(record(BridgeKind::Ovs));
     for spec in [no_bridge(), linux_spec("", ""), nothing()] {
         let accepted = accepted_spec(&spec, &facts, Some(&ovs_spec("", "")));
-        assert_eq!(kept_bridges(&spec, &accepted, &facts), [].into());
+        assert_eq!(kept_bridges(&spec, &accepted, &facts, true), [].into());
         let mut config = BootConfig { spec: accepted, ..Default::default() };
         config.settings.options = OPTIONS;
         let of_unit = plan_phase(BootPhase::AfterNetwork, &config, &facts);
