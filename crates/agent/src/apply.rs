@@ -190,13 +190,11 @@ fn collect_failures(mut failures: Vec<Failure>, mut left: Plan, facts: &HostFact
         ended_lanes.contains(&lane) || lanes_without_bridge.contains(&lane) && belongs_to_bridge(step)
     };
     let unexplained = left.steps.iter().filter(|planned| !is_explained(&planned.step));
-    let left_steps: Vec<_> = unexplained
-        .map(|planned| Failure::NotVerified {
-            target: planned.step.target(),
-            step: planned.to_string(),
-            needs_drain: !planned.step.sets_up_bridge(),
-        })
-        .collect();
+    let left_steps = unexplained.map(|planned| Failure::NotVerified {
+        target: planned.step.target(),
+        step: planned.to_string(),
+        needs_drain: !planned.step.sets_up_bridge(),
+    });
     failures.extend(left_steps);
     failures.extend(left.problems.into_iter().map(Failure::Problem));
     failures.extend(postponed);

@@ -150,6 +150,17 @@ pub struct Bridges {
     pub linux: Option<Vec<LinuxBridgeConfigExt>>,
 }
 
+impl Bridges {
+    /// Returns the bridges sorted by name; `None` if there are none.
+    pub fn into_sorted(mut self) -> Option<Self> {
+        self.ovs = self.ovs.filter(|bridges| !bridges.is_empty());
+        self.linux = self.linux.filter(|bridges| !bridges.is_empty());
+        self.ovs.iter_mut().for_each(|bridges| bridges.sort_by(|a, b| a.name.cmp(&b.name)));
+        self.linux.iter_mut().for_each(|bridges| bridges.sort_by(|a, b| a.name.cmp(&b.name)));
+        (self.ovs.is_some() || self.linux.is_some()).then_some(self)
+    }
+}
+
 /// Open vSwitch bridge of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

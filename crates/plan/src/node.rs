@@ -30,7 +30,7 @@ pub(crate) use system::reboot_for;
 use vfleet_api::node_state::Interface;
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec};
 
-use crate::facts::{EswitchMode, HostFacts};
+use crate::facts::{EswitchMode, HostFacts, PfFacts};
 use crate::guids::GuidSource;
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, PlannedStep, Step};
@@ -202,9 +202,22 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
 /// Returns the PFs whose desired bridge is verified: the PF is in the desired eswitch mode, the bridge exists with the PF
 /// as its uplink, nothing is left to be done for it, and no other bridge of the PF has to be removed.
 pub fn verified_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> BTreeSet<PciAddress> {
-    let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
+    select_bridges(spec, facts, |desired, observed, bridges| {
+        bridges.desired.contains_key(&desired.address)
+            && creation::has_desired_mode(desired, observed, facts.record(desired.address))
+            && bridges.plan(&pf::bridge_pf(desired, observed, facts)).is_verified()
+    })
+}
+
+/// Returns the PFs of the spec, other than external and missing ones, whose bridges satisfy `is_selected` while bridges
+/// are managed.
+fn select_bridges(
+    spec: &SriovNetworkNodeStateSpec,
+    facts: &HostFacts,
+    is_selected: impl Fn(&DesiredPf, &PfFacts, &BridgeContext<'_>) -> bool,
+) -> BTreeSet<PciAddress> {
     let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
-    let desired_bridges = desired_bridges(spec, options);
+    let desired_bridges = bridge::read_desired_bridges(spec);
     let go_store = GoStore::read(facts);
     let bridges = BridgeContext {
         desired: &desired_bridges,
@@ -212,13 +225,11 @@ pub fn verified_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> 
         phase: BridgePhase::All,
         kept: &NONE_KEPT,
     };
-    let is_verified = |desired: &&DesiredPf| {
-        let Some(observed) = facts.pf(desired.address) else { return false };
-        creation::has_desired_mode(desired, observed, facts.record(desired.address))
-            && bridges.plan(&pf::bridge_pf(desired, observed, facts)).is_verified()
+    let is_selected = |desired: &&DesiredPf| {
+        facts.pf(desired.address).is_some_and(|observed| is_selected(desired, observed, &bridges))
     };
-    let with_bridge = desired.iter().filter(|pf| !pf.external && desired_bridges.contains_key(&pf.address));
-    with_bridge.filter(is_verified).map(|desired| desired.address).collect()
+    let own = desired.iter().filter(|desired| !desired.external);
+    own.filter(is_selected).map(|desired| desired.address).collect()
 }
 
 /// Returns the desired bridges of a spec: none if bridges are not managed.
@@ -272,21 +283,9 @@ pub(crate) fn refused_parts(
 /// Returns the PFs of the spec whose bridge is not changed because of what only a running machine shows: the node uses
 /// the PF or the bridge, or it belongs to a bond or a bridge of others.
 pub(crate) fn refused_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> BTreeSet<PciAddress> {
-    let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
-    let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
-    let desired_bridges = desired_bridges(spec, options);
-    let go_store = GoStore::read(facts);
-    let bridges = BridgeContext {
-        desired: &desired_bridges,
-        go_store: &go_store,
-        phase: BridgePhase::All,
-        kept: &NONE_KEPT,
-    };
-    let is_refused = |desired: &&DesiredPf| {
-        let observed = facts.pf(desired.address).filter(|_| !desired.external);
-        observed.is_some_and(|observed| bridges.is_refused(&pf::bridge_pf(desired, observed, facts)))
-    };
-    desired.iter().filter(is_refused).map(|desired| desired.address).collect()
+    select_bridges(spec, facts, |desired, observed, bridges| {
+        bridges.is_refused(&pf::bridge_pf(desired, observed, facts))
+    })
 }
 
 /// Returns the recorded PFs that have a bridge of ours, each with whether its removal is refused in a reset, because the

@@ -146,8 +146,8 @@ fn reasons_of_progress() -> Vec<String> {
         let (name, value) = line.trim_end_matches("\";").split_once(": &str = \"")?;
         Some((name.rsplit(' ').next()?, value))
     });
-    let used = constants.filter(|(name, _)| users.contains(name)).map(|(_, value)| value.to_owned());
-    let reasons: Vec<_> = used.collect();
+    let used = constants.filter(|(name, _)| users.contains(name));
+    let reasons: Vec<_> = used.map(|(_, value)| value.to_owned()).collect();
     assert!(reasons.len() >= 5, "{reasons:?}");
     reasons
 }

@@ -28,6 +28,10 @@ fn desired() -> SriovNetworkNodeStateSpec {
     serde_json::from_value(json!({ "interfaces": cards().map(card) })).unwrap()
 }
 
+fn context<'a>(host: &'a SimHost, planner: Planner<'a>) -> ApplyContext<'a> {
+    ApplyContext { host, node: "node", planner, one_card_at_a_time: false, listener: &|_| {} }
+}
+
 fn apply(host: &SimHost, listener: &(dyn Fn(ExecutionEvent<'_>) + Sync)) -> ApplyOutcome {
     let planner = |facts: &HostFacts| plan_node(&desired(), facts);
     let context = ApplyContext { host, node: "node", planner: &planner, one_card_at_a_time: false, listener };
@@ -55,8 +59,7 @@ fn apply_switchdev(host: &SimHost) -> ApplyOutcome {
     let card = json!({ "pciAddress": cards()[0], "numVfs": 2, "eSwitchMode": "switchdev", "vfGroups": [{ "vfRange": "0-1" }] });
     let spec: SriovNetworkNodeStateSpec = serde_json::from_value(json!({ "interfaces": [card] })).unwrap();
     let planner = |facts: &HostFacts| plan_node(&spec, facts);
-    let context =
-        ApplyContext { host, node: "node", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let context = context(host, &planner);
     let (facts, plan) = survey(host, &planner).unwrap();
     apply_plan(&context, facts, plan)
 }
@@ -104,13 +107,7 @@ fn a_record_that_cannot_be_read_is_a_failure_and_the_other_card_is_reset() {
     });
     let nothing = SriovNetworkNodeStateSpec { interfaces: Some(Vec::new()), ..Default::default() };
     let planner = |facts: &HostFacts| plan_node(&nothing, facts);
-    let context = ApplyContext {
-        host: &host,
-        node: "node",
-        planner: &planner,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
+    let context = context(&host, &planner);
     let (facts, plan) = survey(&host, &planner).unwrap();
     let outcome = apply_plan(&context, facts, plan);
     let failures: Vec<_> = outcome.failures.iter().map(|failure| (failure.pf(), failure.reason())).collect();

@@ -74,13 +74,7 @@ pub(super) fn build_bridges(
         let entry = BridgeEntry::Linux(bridge);
         bridge.conditions = conditions(&entry.key(), entry.uplink());
     }
-    ovs.sort_by(|one, other| one.name.cmp(&other.name));
-    linux.sort_by(|one, other| one.name.cmp(&other.name));
-    let bridges = Bridges {
-        ovs: Some(ovs).filter(|bridges| !bridges.is_empty()),
-        linux: Some(linux).filter(|bridges| !bridges.is_empty()),
-    };
-    Some(bridges).filter(|bridges| *bridges != Bridges::default())
+    Bridges { ovs: Some(ovs), linux: Some(linux) }.into_sorted()
 }
 
 /// Returns the number of ready bridges and of all.

@@ -36,7 +36,7 @@ pub(super) fn accepted_bridges(
         };
         append(&mut accepted, candidates.into_iter().find(is_acceptable).unwrap_or_default());
     }
-    sorted(accepted)
+    accepted.into_sorted()
 }
 
 /// Returns the PFs with a bridge of ours that the units do not have in `accepted`, or not while bridges are not managed,
@@ -66,7 +66,7 @@ pub(super) fn bridges_beside_refused_pfs(
     let is_kept = |pf| !refused.contains(&pf) || is_recorded(&desired, pf, facts);
     let mut bridges = retain_pfs(desired.clone(), is_kept);
     append(&mut bridges, retain_pfs(accepted.bridges.clone().unwrap_or_default(), |pf| !is_kept(pf)));
-    sorted(bridges)
+    bridges.into_sorted()
 }
 
 /// Returns whether the record of the PF has its bridge of `bridges`.
@@ -99,13 +99,4 @@ fn retain_pfs(mut bridges: Bridges, is_retained: impl Fn(PciAddress) -> bool) ->
 fn append(bridges: &mut Bridges, more: Bridges) {
     bridges.ovs.get_or_insert_default().extend(more.ovs.into_iter().flatten());
     bridges.linux.get_or_insert_default().extend(more.linux.into_iter().flatten());
-}
-
-/// Returns the bridges in the order in which the operator writes them; `None` if there are none.
-fn sorted(mut bridges: Bridges) -> Option<Bridges> {
-    bridges.ovs.iter_mut().for_each(|list| list.sort_by(|a, b| a.name.cmp(&b.name)));
-    bridges.linux.iter_mut().for_each(|list| list.sort_by(|a, b| a.name.cmp(&b.name)));
-    bridges.ovs = bridges.ovs.filter(|list| !list.is_empty());
-    bridges.linux = bridges.linux.filter(|list| !list.is_empty());
-    (bridges.ovs.is_some() || bridges.linux.is_some()).then_some(bridges)
 }

@@ -48,12 +48,8 @@ impl<'a> BridgeCollector<'a> {
     }
 
     /// Returns all bridges sorted by name; `None` if there are none.
-    pub(super) fn into_sorted(mut self) -> Option<Bridges> {
-        self.ovs.sort_by(|a, b| a.name.cmp(&b.name));
-        self.linux.sort_by(|a, b| a.name.cmp(&b.name));
-        let ovs = Some(self.ovs).filter(|list| !list.is_empty());
-        let linux = Some(self.linux).filter(|list| !list.is_empty());
-        (ovs.is_some() || linux.is_some()).then_some(Bridges { ovs, linux })
+    pub(super) fn into_sorted(self) -> Option<Bridges> {
+        Bridges { ovs: Some(self.ovs), linux: Some(self.linux) }.into_sorted()
     }
 }
 
@@ -104,20 +100,21 @@ fn normalize(spec: &SriovNetworkNodePolicySpec) -> Bridge {
 }
 
 fn normalize_ovs(config: OvsConfig, has_mtu: bool) -> OvsConfig {
+    let or_empty = |map: Option<BTreeMap<String, String>>| map.or_else(|| Some(BTreeMap::new()));
     let or_system = |kind: Option<String>| kind.filter(|kind| !kind.is_empty()).or(Some("system".to_owned()));
     let bridge = config.bridge.unwrap_or_default();
     let interface = config.uplink.and_then(|uplink| uplink.interface).unwrap_or_default();
     let bridge = OvsBridgeConfig {
         datapath_type: or_system(bridge.datapath_type),
-        external_ids: bridge.external_ids.or_else(|| Some(BTreeMap::new())),
-        other_config: bridge.other_config.or_else(|| Some(BTreeMap::new())),
+        external_ids: or_empty(bridge.external_ids),
+        other_config: or_empty(bridge.other_config),
         fail_mode: bridge.fail_mode,
     };
     let interface = OvsInterfaceConfig {
         type_: or_system(interface.type_),
-        options: interface.options.or_else(|| Some(BTreeMap::new())),
-        external_ids: interface.external_ids.or_else(|| Some(BTreeMap::new())),
-        other_config: interface.other_config.or_else(|| Some(BTreeMap::new())),
+        options: or_empty(interface.options),
+        external_ids: or_empty(interface.external_ids),
+        other_config: or_empty(interface.other_config),
         mtu_request: interface.mtu_request.filter(|mtu| *mtu != 0 && !has_mtu),
     };
     OvsConfig { bridge: Some(bridge), uplink: Some(OvsUplinkConfig { interface: Some(interface) }) }

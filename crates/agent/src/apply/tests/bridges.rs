@@ -10,7 +10,7 @@ use vfleet_plan::{
 };
 
 use super::super::*;
-use super::{cards, planned};
+use super::{cards, context, planned};
 
 const BRIDGE: &str = "br-x";
 
@@ -46,8 +46,7 @@ fn plan(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> Plan {
 
 fn apply(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> ApplyOutcome {
     let planner = |facts: &HostFacts| plan(spec, facts);
-    let context =
-        ApplyContext { host, node: "node", planner: &planner, one_card_at_a_time: false, listener: &|_| {} };
+    let context = context(host, &planner);
     let (facts, plan) = survey(host, &planner).unwrap();
     apply_plan(&context, facts, plan)
 }
@@ -153,13 +152,7 @@ fn the_machine_does_not_reboot_after_a_failed_step_of_a_bridge() {
     let reboot =
         Plan { steps: [Step::EnableOvsOffload, Step::Reboot].map(planned).into(), problems: Vec::new() };
     let planner = |_: &HostFacts| reboot.clone();
-    let context = ApplyContext {
-        host: &host,
-        node: "node",
-        planner: &planner,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
+    let context = context(&host, &planner);
     let outcome = apply_plan(&context, host.facts().unwrap(), reboot.clone());
     assert!(!outcome.reboots);
     assert_eq!(reasons(&outcome), ["OvsRefused", "RebootPostponed"]);
@@ -172,13 +165,7 @@ fn steps_of_the_machine_are_executed_although_offload_is_refused() {
     let first = [Step::EnableOvsOffload, Step::ForgetReboots].map(planned);
     let left = Plan { steps: vec![first[0].clone()], problems: Vec::new() };
     let planner = |_: &HostFacts| left.clone();
-    let context = ApplyContext {
-        host: &host,
-        node: "node",
-        planner: &planner,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
+    let context = context(&host, &planner);
     let plan = Plan { steps: first.into(), problems: Vec::new() };
     let outcome = apply_plan(&context, host.facts().unwrap(), plan);
     assert_eq!(reasons(&outcome), ["OvsRefused"]);
@@ -196,13 +183,7 @@ fn a_record_that_is_left_is_written_in_the_same_attempt() {
     let spec = linux(&json!({}));
     let plan_of = |facts: &HostFacts| plan(&spec, facts);
     let first = Plan { steps: vec![planned(Step::SetLinkUp { pf: cards()[0] })], problems: Vec::new() };
-    let context = ApplyContext {
-        host: &host,
-        node: "node",
-        planner: &plan_of,
-        one_card_at_a_time: false,
-        listener: &|_| {},
-    };
+    let context = context(&host, &plan_of);
     let outcome = apply_plan(&context, host.facts().unwrap(), first);
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     assert_eq!(outcome.facts.unwrap().record(cards()[0]), Some(&written));

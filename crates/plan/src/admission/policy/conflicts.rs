@@ -155,14 +155,14 @@ fn describe_conflict(
             let after = format!(
                 ": {loser} creates vDPA devices, which need switchdev, but {winner}, {rank}, uses legacy mode: set eSwitchMode to switchdev in both, or use another PF for the vDPA devices"
             );
-            let (rule, reason, severity) = rule_for_mode(is_equal);
+            let (rule, reason, severity) = select_rule(is_equal, "D21", "D22");
             (rule, reason, severity, "spec.eSwitchMode", (format!("on {pf} of "), after))
         }
         (ConflictKind::Setting(setting), is_equal) => {
             let ((rule, reason, severity), field) = match setting {
-                PfSetting::EswitchMode { .. } => (rule_for_mode(is_equal), "spec.eSwitchMode"),
-                PfSetting::LinkType { .. } => (rule_for_link_type(is_equal), "spec.linkType"),
-                PfSetting::Bridge { .. } => (rule_for_bridge(is_equal), "spec.bridge"),
+                PfSetting::EswitchMode { .. } => (select_rule(is_equal, "D21", "D22"), "spec.eSwitchMode"),
+                PfSetting::LinkType { .. } => (select_rule(is_equal, "D23", "D24"), "spec.linkType"),
+                PfSetting::Bridge { .. } => (select_rule(is_equal, "D25", "D26"), "spec.bridge"),
             };
             (rule, reason, severity, field, (format!("on {pf} of "), describe_setting(&pair, *setting)))
         }
@@ -178,16 +178,18 @@ fn describe_conflict(
     )
 }
 
-const fn rule_for_mode(equal_priority: bool) -> (&'static str, &'static str, Severity) {
-    if equal_priority { ("D21", CONFLICT, Severity::Error) } else { ("D22", OUTRANKED, Severity::Warning) }
-}
-
-const fn rule_for_link_type(equal_priority: bool) -> (&'static str, &'static str, Severity) {
-    if equal_priority { ("D23", CONFLICT, Severity::Error) } else { ("D24", OUTRANKED, Severity::Warning) }
-}
-
-const fn rule_for_bridge(equal_priority: bool) -> (&'static str, &'static str, Severity) {
-    if equal_priority { ("D25", CONFLICT, Severity::Error) } else { ("D26", OUTRANKED, Severity::Warning) }
+/// Returns the rule about a setting of the whole PF: the first one is an error, and the second one applies if priorities
+/// decide.
+const fn select_rule(
+    equal_priority: bool,
+    conflict: &'static str,
+    outranked: &'static str,
+) -> (&'static str, &'static str, Severity) {
+    if equal_priority {
+        (conflict, CONFLICT, Severity::Error)
+    } else {
+        (outranked, OUTRANKED, Severity::Warning)
+    }
 }
 
 fn describe_setting(pair: &PolicyPair<'_>, setting: PfSetting) -> String {
