@@ -14,6 +14,7 @@ use super::host_use::CachedUses;
 use super::modules::ModuleLists;
 use super::ovs::OvsCache;
 use super::platform::Networks;
+use super::udev::ReloadRequests;
 use crate::{HostError, format_error_chain};
 
 /// Time after which a failed query is repeated. Until then the failure is cached, so that not every read waits for it.
@@ -38,6 +39,8 @@ pub(super) struct HostCache {
     pub(super) networks_by_card: Mutex<BTreeMap<PciAddress, String>>,
     /// Interface indexes that udev has not named yet, and when they were observed first.
     pub(super) unnamed: Mutex<BTreeMap<u32, Instant>>,
+    /// Requests to reload the rules of udev.
+    pub(super) reload_requests: ReloadRequests,
     /// State of Open vSwitch.
     pub(super) ovs: OvsCache,
 }
