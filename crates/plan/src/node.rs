@@ -19,7 +19,7 @@ mod vf;
 
 pub use bridge::BridgeFault;
 pub(crate) use bridge::recorded_bridges;
-use bridge::{BridgeContext, BridgePf, BridgePhase, BridgeSteps, DesiredBridge, GoStore, NONE_KEPT};
+use bridge::{BridgeContext, BridgePf, BridgePhase, BridgeSteps, DesiredBridge, GoStore};
 pub(crate) use desired::DesiredPf;
 use pf::{PfSteps, PlannedBridge};
 pub(crate) use problem::ProtectedPart;
@@ -78,7 +78,7 @@ pub fn needs_ovs(spec: &SriovNetworkNodeStateSpec, options: &NodeOptions) -> boo
 
 /// Returns the plan of [`plan_node`] with these options.
 pub fn plan_node_with(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, options: &NodeOptions) -> Plan {
-    plan_with_kept_bridges(spec, facts, *options, &NONE_KEPT)
+    plan_with_kept_bridges(spec, facts, *options, &BTreeSet::new())
 }
 
 /// Returns the plan of [`plan_node_with`], in which bridges of the PFs in `kept` are not removed.
@@ -94,8 +94,7 @@ pub(crate) fn plan_with_kept_bridges(
     plan.problems.extend(invalid);
     let desired_bridges = desired_bridges(spec, options);
     let go_store = GoStore::read(facts);
-    let bridges =
-        BridgeContext { desired: &desired_bridges, go_store: &go_store, phase: BridgePhase::All, kept };
+    let bridges = BridgeContext::new(&desired_bridges, &go_store, BridgePhase::All).with_kept(kept);
     let rdma_mode = spec.system.as_ref().and_then(|system| system.rdma_mode);
     let system = system::plan_system(&desired, rdma_mode, facts, options);
     plan.problems.extend(system.problems);
@@ -145,12 +144,7 @@ pub fn plan_before_network(
     desired.retain(|desired| !desired.external);
     let desired_bridges = desired_bridges(spec, *options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext {
-        desired: &desired_bridges,
-        go_store: &go_store,
-        phase: BridgePhase::LinuxOnly,
-        kept: &NONE_KEPT,
-    };
+    let bridges = BridgeContext::new(&desired_bridges, &go_store, BridgePhase::LinuxOnly);
     let pfs = plan_pfs(&desired, &BTreeMap::new(), facts, &guids, &bridges);
     let mut plan = Plan { steps: load_modules(&pfs, facts), problems };
     plan.problems.extend(check::guid_problems(&desired, facts, &guids));
@@ -172,12 +166,7 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
     desired.retain(|desired| !desired.external);
     let desired_bridges = desired_bridges(spec, *options);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext {
-        desired: &desired_bridges,
-        go_store: &go_store,
-        phase: BridgePhase::All,
-        kept: &NONE_KEPT,
-    };
+    let bridges = BridgeContext::new(&desired_bridges, &go_store, BridgePhase::All);
     plan.steps.extend(enable_offload(&desired, facts, *options));
     for desired in desired.iter().filter(|desired| bridges.wants_ovs(desired.address)) {
         let Some(observed) = facts.pf(desired.address) else { continue };
@@ -203,7 +192,7 @@ pub fn plan_ovs_at_boot(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts, opt
 /// as its uplink, nothing is left to be done for it, and no other bridge of the PF has to be removed.
 pub fn verified_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFacts) -> BTreeSet<PciAddress> {
     select_bridges(spec, facts, |desired, observed, bridges| {
-        bridges.desired.contains_key(&desired.address)
+        bridges.has_desired(desired.address)
             && creation::has_desired_mode(desired, observed, facts.record(desired.address))
             && bridges.plan(&pf::bridge_pf(desired, observed, facts)).is_verified()
     })
@@ -219,12 +208,7 @@ fn select_bridges(
     let (desired, _) = read_desired(spec.interfaces.as_deref().unwrap_or_default());
     let desired_bridges = bridge::read_desired_bridges(spec);
     let go_store = GoStore::read(facts);
-    let bridges = BridgeContext {
-        desired: &desired_bridges,
-        go_store: &go_store,
-        phase: BridgePhase::All,
-        kept: &NONE_KEPT,
-    };
+    let bridges = BridgeContext::new(&desired_bridges, &go_store, BridgePhase::All);
     let is_selected = |desired: &&DesiredPf| {
         facts.pf(desired.address).is_some_and(|observed| is_selected(desired, observed, &bridges))
     };
@@ -268,12 +252,8 @@ pub(crate) fn refused_parts(
     let (desired, _) = read_desired(interfaces);
     let desired = desired.iter().map(|desired| (desired.address, pf::refused_causes(desired, facts)));
     let mut reset = Plan::default();
-    let bridges = BridgeContext {
-        desired: &BTreeMap::new(),
-        go_store: &GoStore::default(),
-        phase: BridgePhase::LinuxOnly,
-        kept: &NONE_KEPT,
-    };
+    let (no_bridges, go_store) = (BTreeMap::new(), GoStore::default());
+    let bridges = BridgeContext::new(&no_bridges, &go_store, BridgePhase::LinuxOnly);
     reset_pfs(&mut reset, interfaces, facts, &bridges);
     let reset = reset.problems.into_iter().filter_map(|problem| Some((problem.pf?, vec![problem.cause])));
     let all = desired.chain(reset).flat_map(|(pf, causes)| causes.into_iter().map(move |cause| (pf, cause)));
@@ -292,8 +272,8 @@ pub(crate) fn refused_bridges(spec: &SriovNetworkNodeStateSpec, facts: &HostFact
 /// node uses the bridge.
 pub(crate) fn existing_bridges(facts: &HostFacts) -> BTreeMap<PciAddress, bool> {
     let go_store = GoStore::read(facts);
-    let (desired, phase) = (BTreeMap::new(), BridgePhase::All);
-    let bridges = BridgeContext { desired: &desired, go_store: &go_store, phase, kept: &NONE_KEPT };
+    let no_bridges = BTreeMap::new();
+    let bridges = BridgeContext::new(&no_bridges, &go_store, BridgePhase::All);
     let records = facts.records.iter().filter(|record| !record.is_external());
     let pfs = records.map(|record| reset::bridge_pf(record, facts));
     pfs.filter(|pf| bridges.has_any(pf)).map(|pf| (pf.address, bridges.is_refused(&pf))).collect()

@@ -45,17 +45,14 @@ pub(super) enum BridgePhase {
 #[derive(Debug)]
 pub(super) struct BridgeContext<'a> {
     /// Desired bridge of each PF. Invalid ones have a fault.
-    pub(super) desired: &'a BTreeMap<PciAddress, Result<DesiredBridge, BridgeFault>>,
+    desired: &'a BTreeMap<PciAddress, Result<DesiredBridge, BridgeFault>>,
     /// Bridges that the Go daemon created.
-    pub(super) go_store: &'a GoStore,
+    go_store: &'a GoStore,
     /// Bridges that can be changed now.
-    pub(super) phase: BridgePhase,
+    phase: BridgePhase,
     /// PFs whose bridges are left as they are if none is desired.
-    pub(super) kept: &'a BTreeSet<PciAddress>,
+    kept: &'a BTreeSet<PciAddress>,
 }
-
-/// No PF whose bridges are left as they are.
-pub(super) static NONE_KEPT: BTreeSet<PciAddress> = BTreeSet::new();
 
 /// PF whose bridge is planned.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +163,27 @@ struct Removal {
     is_left: bool,
 }
 
-impl BridgeContext<'_> {
+impl<'a> BridgeContext<'a> {
+    /// Returns the context in which no bridge is left as it is.
+    pub(super) fn new(
+        desired: &'a BTreeMap<PciAddress, Result<DesiredBridge, BridgeFault>>,
+        go_store: &'a GoStore,
+        phase: BridgePhase,
+    ) -> Self {
+        static NONE: BTreeSet<PciAddress> = BTreeSet::new();
+        Self { desired, go_store, phase, kept: &NONE }
+    }
+
+    /// Returns the context in which bridges of the PFs in `kept` are left as they are if none is desired.
+    pub(super) fn with_kept(self, kept: &'a BTreeSet<PciAddress>) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Returns whether a bridge is desired for the PF, possibly an invalid one.
+    pub(super) fn has_desired(&self, pf: PciAddress) -> bool {
+        self.desired.contains_key(&pf)
+    }
+
     /// Returns the steps for the bridge of a PF.
     pub(super) fn plan(&self, pf: &BridgePf<'_>) -> BridgeSteps {
         let desired = match self.desired.get(&pf.address) {
