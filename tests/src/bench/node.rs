@@ -40,7 +40,7 @@ pub(crate) async fn rows(
     let machine = tokio::task::block_in_place(|| lab::Machine::boot(plane, programs))?;
     rows.push(tokio::task::block_in_place(|| machine.measure_creating_vfs())?);
     log("4 real cards in switchdev mode: bridges by vfleet and by a bare client (usually 90 s)");
-    rows.push(tokio::task::block_in_place(|| lab::measure_creating_bridges(programs))?);
+    rows.extend(tokio::task::block_in_place(|| lab::measure_creating_bridges(programs))?);
     log("2 real cards: idle agent (usually 90 s)");
     rows.extend(idle::rows(plane, &machine).await?);
     Ok(rows)

@@ -7,6 +7,7 @@ use fixture_kube::ControlPlane;
 use fixture_lab::{Job, Options, RunningJob, Vm};
 
 use super::LabPrograms;
+use super::lab_bridges::BridgeTimes;
 use super::lab_program::Times;
 use crate::bench::operator::median;
 use crate::bench::report::{Figure, Limit, Row, Unit};
@@ -22,23 +23,27 @@ const PREPARE_BRIDGES: &str = "set -e
     systemctl start openvswitch-switch";
 
 /// Measures creating bridges, in a machine of its own: the others have two cards.
-pub(super) fn measure_creating_bridges(programs: LabPrograms<'_>) -> Result<Row> {
+pub(super) fn measure_creating_bridges(programs: LabPrograms<'_>) -> Result<[Row; 2]> {
     let vm = Vm::boot(&Options { pfs: 4, ..Options::default() })?;
     let in_lab = vm.put(programs.in_lab)?;
     vm.run(&Job::shell(PREPARE_BRIDGES))?.success()?;
     let job = Job::new(&in_lab).args(["create-bridges", "--rounds", &BRIDGE_ROUNDS.to_string()]);
     let output = vm.run(&job)?.success()?;
-    let times: Times = serde_json::from_str(&output).with_context(|| output.clone())?;
+    let times: BridgeTimes = serde_json::from_str(&output).with_context(|| output.clone())?;
     let bare = median(times.bare);
-    Ok(Row {
-        what: "4 cards in switchdev mode: bridges created and verified",
+    let row = |what, times| Row {
+        what,
         nodes: 1,
         unit: Unit::Time,
         bare: Some(bare),
-        vfleet: Some(Figure::Is(median(times.vfleet))),
+        vfleet: Some(Figure::Is(median(times))),
         go: None,
         limit: Some(Limit { text: "1.3x bare transactions".to_owned(), maximum: 1.3 * bare }),
-    })
+    };
+    Ok([
+        row("4 cards in switchdev mode: bridges created and verified", times.first),
+        row("  created again after they were deleted", times.again),
+    ])
 }
 
 pub(super) struct Machine {

@@ -3,16 +3,17 @@
 use std::io::{BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Value, json};
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_api::keys::{OVS_KEYS, OVS_UPLINK};
 use vfleet_host::{HostRoot, LinuxHost};
 use vfleet_plan::{NodeOptions, plan_node_with};
 
-use super::lab_program::{Times, configure};
+use super::lab_program::configure;
 
 /// Cards, with the names of their interfaces.
 const CARDS: [(&str, &str); 4] = [
@@ -25,26 +26,45 @@ const SOCKET: &str = "/run/openvswitch/db.sock";
 const OPTIONS: NodeOptions =
     NodeOptions { firmware_reset: false, mellanox: true, manage_bridges: true, ovs_offload: false };
 
+/// Times in seconds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct BridgeTimes {
+    /// Transactions of the bare client.
+    pub(super) bare: Vec<f64>,
+    /// First creation, with records and rules of udev.
+    pub(super) first: Vec<f64>,
+    /// Creation of bridges that were deleted by hand.
+    pub(super) again: Vec<f64>,
+}
+
 /// Measures creating one bridge for each card. The cards are in switchdev mode before.
-pub(super) fn create_bridges(rounds: usize) -> Result<Times> {
-    apply(false)?;
-    let mut times = Times::default();
+pub(super) fn create_bridges(rounds: usize) -> Result<BridgeTimes> {
+    // One host, as in an agent, which runs for long.
+    let host = LinuxHost::new(HostRoot::default()).with_ovs(true);
+    apply(&host, false)?;
+    let mut times = BridgeTimes::default();
     for _ in 0..rounds {
-        times.vfleet.push(measure(|| apply(true))?.as_secs_f64());
-        apply(false)?;
-        times.bare.push(measure(create_by_bare_client)?.as_secs_f64());
-        for (pf, _) in CARDS {
-            run("ovs-vsctl", &["del-br", &bridge_name(pf)])?;
-        }
+        times.first.push(measure(|| apply(&host, true))?);
+        delete_bridges()?;
+        times.again.push(measure(|| apply(&host, true))?);
+        apply(&host, false)?;
+        times.bare.push(measure(create_by_bare_client)?);
+        delete_bridges()?;
     }
     Ok(times)
 }
 
-fn measure(create: impl FnOnce() -> Result<()>) -> Result<Duration> {
+/// Deletes the bridges of all cards, as an administrator would.
+fn delete_bridges() -> Result<()> {
+    CARDS.iter().try_for_each(|(pf, _)| run("ovs-vsctl", &["del-br", &bridge_name(pf)]).map(drop))
+}
+
+/// Returns the duration of `create` in seconds.
+fn measure(create: impl FnOnce() -> Result<()>) -> Result<f64> {
     ensure!(run("ovs-vsctl", &["list-br"])?.is_empty(), "bridges are left");
     let started = Instant::now();
     create()?;
-    let duration = started.elapsed();
+    let duration = started.elapsed().as_secs_f64();
     // The datapath has the PFs, not only the database.
     let datapath = run("ovs-dpctl", &["show"])?;
     for (pf, interface) in CARDS {
@@ -65,15 +85,14 @@ fn bridge_name(pf: &str) -> String {
 }
 
 /// Configures all cards, with bridges or without.
-fn apply(has_bridges: bool) -> Result<()> {
+fn apply(host: &LinuxHost, has_bridges: bool) -> Result<()> {
     let interface = |(pf, name): (&str, &str)| json!({ "pciAddress": pf, "name": name, "numVfs": 1, "eSwitchMode": "switchdev" });
     let bridge = |(pf, name): (&str, &str)| json!({ "name": bridge_name(pf), "uplinks": [{ "pciAddress": pf, "name": name }] });
     let bridges: Vec<Value> = CARDS.into_iter().filter(|_| has_bridges).map(bridge).collect();
     let spec: SriovNetworkNodeStateSpec = serde_json::from_value(json!({
         "interfaces": CARDS.map(interface), "bridges": { "ovs": bridges },
     }))?;
-    let host = LinuxHost::new(HostRoot::default()).with_ovs(true);
-    configure(&host, &|facts| plan_node_with(&spec, facts, &OPTIONS))
+    configure(host, &|facts| plan_node_with(&spec, facts, &OPTIONS))
 }
 
 /// Sends only the same transactions, one after the other, and waits until ovs-vswitchd has applied each.
