@@ -33,10 +33,14 @@ pub(super) fn ports(guest: &Guest<'_>, bridge: &str) -> Vec<String> {
 
 /// Returns all columns of these rows except those that the schema marks as ephemeral. Each row is a table with a name.
 pub(super) fn snapshot(guest: &Guest<'_>, rows: &[(&str, &str)]) -> String {
-    let columns = r#"schema=$(ovsdb-client get-schema unix:/run/openvswitch/db.sock Open_vSwitch)
-        list() {
-            columns=$(jq -r ".tables.$1.columns | to_entries | map(select(.value.ephemeral != true).key) | join(\",\")" <<<"$schema")
-            ovs-vsctl --format=json --columns=_uuid,$columns list $1 $2 | jq -c '[.headings, .data[0]] | transpose[]'
+    // The schema is long, and the same in every database of the machine.
+    let columns = r#"list() {
+            columns=/run/columns-of-$1
+            if [ ! -e $columns ]; then
+                ovsdb-client get-schema unix:/run/openvswitch/db.sock Open_vSwitch |
+                    jq -r ".tables.$1.columns | to_entries | map(select(.value.ephemeral != true).key) | join(\",\")" >$columns
+            fi
+            ovs-vsctl --format=json --columns=_uuid,$(<$columns) list $1 $2 | jq -c '[.headings, .data[0]] | transpose[]'
         }"#;
     let lists: Vec<_> =
         rows.iter().map(|(table, name)| format!("echo {table} {name}; list {table} {name}")).collect();

@@ -78,7 +78,7 @@ pub(super) fn wait_until_reached(guest: &Guest<'_>, when: &str) {
 
 /// Checks that the pods do not reach each other. One packet takes milliseconds.
 pub(super) fn assert_not_reached(guest: &Guest<'_>, when: &str) {
-    let answer = guest.run(&format!("{PING} -c 4 -i 0.2 -W 1 {PEER} || true"));
+    let answer = guest.run(&format!("{PING} -c 3 -i 0.1 -W 0.5 {PEER} || true"));
     assert!(answer.contains(" 0 received"), "the pods reach each other {when}: {answer}");
 }
 
