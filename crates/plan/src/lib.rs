@@ -35,6 +35,7 @@ pub mod admission;
 pub mod boot;
 pub mod bridge_port;
 pub mod certificates;
+pub mod cni;
 pub mod drain;
 pub mod external;
 pub mod facts;

@@ -1,0 +1,19 @@
+//! CNI plugins: network configuration and facts => steps for ADD, DEL, CHECK and GC.
+//!
+//! - [`protocol`]: environment, versions and errors of the CNI specification
+//! - [`config`]: network configuration of each plugin, from the JSON on standard input
+//! - [`facts`]: one device, one namespace of a pod, and the holders of the device
+//! - [`step`]: changes that the plugins make
+//! - [`journal`]: attachment on disk, from before its first step until after its last
+//! - [`go_cache`]: the same of the Go plugins
+//! - [`sriov`], [`infiniband`], [`rdma`]: decisions of the plugins
+
+pub mod config;
+pub mod facts;
+pub mod go_cache;
+pub mod infiniband;
+pub mod journal;
+pub mod protocol;
+pub mod rdma;
+pub mod sriov;
+pub mod step;

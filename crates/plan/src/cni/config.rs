@@ -1,0 +1,1 @@
+//! Network configuration of the plugins.

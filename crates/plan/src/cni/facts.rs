@@ -1,0 +1,179 @@
+//! Facts for one attachment: the device, the namespace of the pod, and who holds the device.
+
+mod settings;
+
+use serde::{Deserialize, Serialize};
+use vfleet_api::{MacAddr, PciAddress, VfRef};
+
+pub use settings::{LinkState, VfSettings, VfVlan, VlanProtocol};
+
+use super::journal::Journal;
+use crate::prelude::*;
+
+/// Facts that an ADD, DEL or CHECK for one device is decided on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttachmentFacts {
+    /// The device.
+    pub device: DeviceFacts,
+    /// The namespace of the pod.
+    pub namespace: NamespaceFacts,
+    /// Mode of namespaces of the RDMA subsystem: RDMA devices belong to single namespaces. False without RDMA.
+    pub has_exclusive_rdma: bool,
+    /// Other attachments of the device: of our journals, and of the Go plugin.
+    pub holders: Vec<HolderFacts>,
+    /// Interfaces of the host's namespace by name and by alternative name, except those of the device itself.
+    pub host_names: BTreeSet<String>,
+}
+
+/// Facts of the PCI function of an attachment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceFacts {
+    /// PCI address.
+    pub address: PciAddress,
+    /// The device exists.
+    pub exists: bool,
+    /// Driver.
+    pub driver: Option<String>,
+    /// PF of the device; `None` if the device is no VF.
+    pub pf: Option<ParentPf>,
+    /// Interface of the device in the namespace of the host.
+    pub link: Option<InterfaceFacts>,
+    /// Names of the RDMA devices of the device that the namespace of the host shows.
+    pub rdma: Vec<String>,
+}
+
+impl DeviceFacts {
+    /// Returns whether the driver of the device is for userspace programs, so that there is no interface.
+    pub fn is_for_userspace(&self) -> bool {
+        self.driver.as_deref().is_some_and(crate::is_userspace_driver)
+    }
+}
+
+/// PF of a VF, with the settings that it stores for the VF.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentPf {
+    /// The VF as the PF counts it.
+    pub vf: VfRef,
+    /// Name of the PF's interface.
+    pub name: String,
+    /// Index of the PF's interface.
+    pub index: u32,
+    /// MTU of the PF's interface.
+    pub mtu: u32,
+    /// The PF's interface is administratively up.
+    pub is_up: bool,
+    /// Settings of the VF; `None` if the driver reports none for it.
+    pub settings: Option<VfSettings>,
+}
+
+/// Interface in some namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceFacts {
+    /// Index.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// Alternative names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alt_names: Vec<String>,
+    /// Hardware address: 6 bytes of Ethernet, 20 bytes of InfiniBand.
+    pub address: Vec<u8>,
+    /// MTU.
+    pub mtu: u32,
+    /// The interface is administratively up.
+    pub is_up: bool,
+    /// PCI function of the interface; `None` for a virtual one, and if the kernel does not report it (before 5.14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PciAddress>,
+    /// IP addresses with the length of their prefix, as `192.0.2.7/24`, without link-local ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ips: Vec<String>,
+}
+
+impl InterfaceFacts {
+    /// Returns whether the interface has `name` as its name or an alternative name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.alt_names.iter().any(|alt_name| alt_name == name)
+    }
+
+    /// Returns the MAC address of an Ethernet interface.
+    pub fn mac(&self) -> Option<MacAddr> {
+        self.address.as_slice().try_into().ok().map(MacAddr)
+    }
+}
+
+/// Identity of a network namespace, which distinguishes it from a later one at the same path during one boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceId {
+    /// Device of the namespace file.
+    pub device: u64,
+    /// Inode of the namespace file.
+    pub inode: u64,
+}
+
+/// Network namespace of a pod that is open or was open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Namespace {
+    /// Path, as the runtime gave it.
+    pub path: String,
+    /// Identity.
+    pub id: NamespaceId,
+}
+
+/// Facts of the namespace of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NamespaceFacts {
+    /// The runtime named none.
+    NotGiven,
+    /// There is no namespace at the path, or another one than the attachment had, or the machine was booted since.
+    Gone,
+    /// The path exists, but it could not be determined whether it still is the namespace.
+    Unknown {
+        /// Reason.
+        reason: String,
+    },
+    /// The namespace exists.
+    Present {
+        /// The namespace.
+        namespace: Namespace,
+        /// It is the namespace of this process, which no container may have.
+        is_own: bool,
+        /// All its interfaces.
+        links: Vec<InterfaceFacts>,
+        /// RDMA devices that it shows.
+        rdma: Vec<String>,
+    },
+}
+
+/// Attachment that holds a device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HolderFacts {
+    /// Attachment of ours.
+    Journal {
+        /// Journal.
+        journal: Journal,
+        /// State of its namespace.
+        namespace: HolderNamespace,
+    },
+    /// Allocation of the Go plugin, which names only the path of a namespace.
+    GoAllocation {
+        /// Path of the namespace.
+        path: String,
+        /// State of the namespace.
+        namespace: HolderNamespace,
+    },
+}
+
+/// State of the namespace of a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderNamespace {
+    /// It still exists.
+    Alive,
+    /// It does not exist any more.
+    Gone,
+    /// It could not be determined.
+    Unknown,
+}

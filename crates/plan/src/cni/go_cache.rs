@@ -1,0 +1,1 @@
+//! Attachments of the Go plugins.

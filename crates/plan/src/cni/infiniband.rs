@@ -1,0 +1,1 @@
+//! Decisions of the plugin `ib-sriov`.

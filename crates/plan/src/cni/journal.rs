@@ -1,0 +1,147 @@
+//! Journal of an attachment: written before the first step, removed after the last. It has all that is needed to undo the
+//! attachment without the configuration, the namespace or the device.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use vfleet_api::{Guid, PciAddress, VfRef};
+
+use super::facts::{Namespace, VfSettings};
+use super::step::OriginalInterface;
+use crate::prelude::*;
+
+/// Version of the format.
+pub const JOURNAL_VERSION: u32 = 1;
+
+/// Attachment on disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Journal {
+    /// Version of the format.
+    pub version: u32,
+    /// Attachment.
+    pub key: AttachmentKey,
+    /// Name of the network.
+    pub network: String,
+    /// Namespace of the pod.
+    pub namespace: Namespace,
+    /// Boot of the machine in which the namespace exists.
+    pub boot_id: String,
+    /// Progress.
+    pub phase: Phase,
+    /// Pod, if the runtime named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodIdentity>,
+    /// Network configuration, as the runtime gave it: for the plugins that it delegates to.
+    pub config: Value,
+    /// Search path of delegated plugins.
+    pub cni_path: String,
+    /// Changes that have to be undone.
+    pub changes: DeviceChanges,
+    /// Result of ADD, for CHECK.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+}
+
+/// Identity of an attachment on its node. The file of its journal is named after it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachmentKey {
+    /// Plugin.
+    pub plugin: Plugin,
+    /// ID of the container.
+    pub container_id: String,
+    /// Name of the interface in the container.
+    pub interface: String,
+    /// Device.
+    pub device: PciAddress,
+}
+
+/// Plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Plugin {
+    /// VFs of Ethernet cards.
+    #[serde(rename = "sriov")]
+    Sriov,
+    /// VFs of InfiniBand cards.
+    #[serde(rename = "ib-sriov")]
+    Infiniband,
+    /// RDMA devices of VFs that another plugin has attached.
+    #[serde(rename = "rdma")]
+    Rdma,
+}
+
+/// Progress of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// ADD is running, or was interrupted.
+    Attaching,
+    /// ADD has succeeded.
+    Attached,
+    /// DEL is running, was interrupted, or waits for the kernel to return the device.
+    Releasing,
+}
+
+/// Pod of an attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodIdentity {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+/// Changes of an attachment, with the state before them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum DeviceChanges {
+    /// Changes of the plugin `sriov`.
+    Sriov(VfChanges),
+    /// Changes of the plugin `ib-sriov`.
+    Infiniband(InfinibandChanges),
+    /// Changes of the plugin `rdma`.
+    Rdma(RdmaChanges),
+}
+
+/// Changes of an Ethernet VF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VfChanges {
+    /// The VF.
+    pub vf: VfRef,
+    /// Settings that ADD changes.
+    pub changed: VfSettings,
+    /// All settings before ADD.
+    pub original: VfSettings,
+    /// Interface before ADD; `None` for a VF with a driver for userspace.
+    pub interface: Option<OriginalInterface>,
+}
+
+/// Changes of an InfiniBand VF, or of a PF for userspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InfinibandChanges {
+    /// The VF; `None` for a PF.
+    pub vf: Option<VfRef>,
+    /// GUID that ADD sets.
+    pub guid: Option<Guid>,
+    /// All settings before ADD.
+    pub original: VfSettings,
+    /// ADD sets the link state.
+    pub has_link_state: bool,
+    /// Interface before ADD; `None` for a device with a driver for userspace.
+    pub interface: Option<OriginalInterface>,
+    /// RDMA device that ADD moves to the pod.
+    pub rdma: Option<String>,
+}
+
+/// Changes of the RDMA device of a VF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RdmaChanges {
+    /// RDMA device that ADD moves to the pod.
+    pub rdma: String,
+}

@@ -1,0 +1,5 @@
+//! Protocol of CNI: errors, commands and the environment of a plugin.
+
+mod error;
+
+pub use error::{CniError, ErrorCode};
