@@ -27,6 +27,12 @@ pub trait AttachmentHost: Send + Sync {
     /// Executes a step and verifies its effect. Steps are idempotent.
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError>;
 
+    /// Reads whether RDMA devices belong to single namespaces. False without RDMA.
+    fn has_exclusive_rdma(&self) -> Result<bool, HostError>;
+
+    /// Checks that journals can be written.
+    fn check_storage(&self) -> Result<(), HostError>;
+
     /// Lists the attachments that have a journal, sorted. Only names of files are read.
     fn attachment_keys(&self) -> Result<Vec<AttachmentKey>, HostError>;
 
