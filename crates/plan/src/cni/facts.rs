@@ -182,6 +182,7 @@ impl NamespaceFacts {
 }
 
 /// Attachment that holds a device.
+#[expect(clippy::large_enum_variant, reason = "a device has at most a few holders")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum HolderFacts {

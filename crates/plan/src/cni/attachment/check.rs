@@ -137,11 +137,7 @@ pub(in crate::cni) fn expect<T: PartialEq + Display>(
 }
 
 /// Returns the error of a difference.
-fn difference(
-    subject: impl Display,
-    expected: impl Display,
-    found: impl Display,
-) -> CniError {
+fn difference(subject: impl Display, expected: impl Display, found: impl Display) -> CniError {
     CniError::new(ErrorCode::CheckFailed, format!("{subject}: expected {expected}, found {found}"))
 }
 

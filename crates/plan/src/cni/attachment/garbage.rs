@@ -1,19 +1,17 @@
 //! Attachments that nobody needs any more.
 
+use crate::cni::config::ValidAttachment;
 use crate::cni::facts::HolderNamespace;
 use crate::cni::journal::{AttachmentKey, Journal, Plugin};
-use crate::cni::protocol::result::ValidAttachment;
 use crate::prelude::*;
 
-/// Returns the attachments that GC of a plugin releases: those of the same network and plugin that are not valid. Without a
-/// list of valid attachments it is unknown which ones are, and none is released.
+/// Returns the attachments that GC of a plugin releases: those of the same network and plugin that are not valid.
 pub fn plan_gc<'a>(
     attachments: impl IntoIterator<Item = (&'a AttachmentKey, &'a str)>,
     network: &str,
     plugin: Plugin,
-    valid: Option<&[ValidAttachment]>,
+    valid: &[ValidAttachment],
 ) -> Vec<AttachmentKey> {
-    let Some(valid) = valid else { return Vec::new() };
     let is_valid = |key: &AttachmentKey| {
         valid.iter().any(|entry| entry.container_id == key.container_id && entry.interface == key.interface)
     };

@@ -119,7 +119,7 @@ impl fmt::Display for LinkState {
     }
 }
 
-fn differing<T: PartialEq>(requested: Option<T>, current: Option<T>) -> Option<T> {
+fn differing<T: PartialEq + Copy>(requested: Option<T>, current: Option<T>) -> Option<T> {
     if requested == current { None } else { requested }
 }
 

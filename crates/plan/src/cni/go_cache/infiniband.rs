@@ -14,8 +14,9 @@ const NO_GUID: Guid = Guid([0xff; 8]);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Restored {
     pub(super) guid: Option<Guid>,
+    pub(super) original_guid: Option<Guid>,
     pub(super) original: VfSettings,
-    pub(super) has_link_state: bool,
+    pub(super) link_state: Option<LinkState>,
     pub(super) interface: Option<OriginalInterface>,
     pub(super) rdma: Option<String>,
 }
@@ -29,13 +30,12 @@ pub(super) fn read(root: &Section<'_>) -> Result<Restored, KeyFault> {
         None => None,
         Some(original) => Some(read_guid(root)?.unwrap_or(original)),
     };
-    let has_link_state = root.text("link_state")?.is_some();
-    let original = VfSettings {
-        link_state: has_link_state.then_some(LinkState::Auto),
-        node_guid: original_guid,
-        port_guid: original_guid,
-        ..VfSettings::default()
-    };
+    let link_state = root.text("link_state")?.map(|text| match text {
+        "enable" => LinkState::Enable,
+        "disable" => LinkState::Disable,
+        _ => LinkState::Auto,
+    });
+    let original = VfSettings { link_state: link_state.map(|_| LinkState::Auto), ..VfSettings::default() };
     let interface = root.text("HostIFNames")?;
     let is_isolated = root.flag("rdmaIsolation")?.unwrap_or_default();
     let rdma = match root.section("RdmaNetState")?.filter(|_| is_isolated) {
@@ -44,8 +44,9 @@ pub(super) fn read(root: &Section<'_>) -> Result<Restored, KeyFault> {
     };
     Ok(Restored {
         guid,
+        original_guid,
         original,
-        has_link_state,
+        link_state,
         interface: interface
             .map(|name| OriginalInterface { name: name.to_owned(), ..OriginalInterface::default() }),
         rdma,

@@ -57,7 +57,7 @@ fn check_driver(config: &InfinibandConfig, facts: &AttachmentFacts) -> Result<()
     if driver == VFIO {
         return Ok(());
     }
-    if config.vfio_pci_mode {
+    if config.vfio {
         let problem = format!("the driver of device {} is {driver}, not {VFIO}", device.address);
         return Err(CniError::invalid_config("vfioPciMode", problem)
             .with_details(format!("bind the device to {VFIO}, or remove vfioPciMode")));

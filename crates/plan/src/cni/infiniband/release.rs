@@ -1,12 +1,14 @@
 //! Release of the plugin `ib-sriov`.
 
-use vfleet_api::VfRef;
+use vfleet_api::{Guid, VfRef};
 
 use crate::cni::attachment::{ReleasePlan, find_in_pod, open_pod, return_interface};
 use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState};
 use crate::cni::journal::{InfinibandChanges, Journal};
 use crate::cni::step::CniStep;
 use crate::prelude::*;
+
+use super::UNSET_GUID;
 
 /// Plans the release of a device: settings of the VF, its RDMA device, its driver, and at last its interface, which the steps
 /// before may create again.
@@ -41,7 +43,7 @@ pub(in crate::cni) fn plan_release(
     let Some(original) = &changes.interface else { return plan };
     // An interruption while ADD bound the driver again leaves the VF without one.
     let needs_driver = changes.guid.is_some() && device.driver.is_none();
-    if needs_driver || has_guid_of_pod(changes, effective) {
+    if needs_driver || has_other_guid(changes, effective) {
         plan.steps.push(CniStep::Rebind { device: device.address });
         is_created_again = true;
     }
@@ -52,16 +54,21 @@ pub(in crate::cni) fn plan_release(
     plan
 }
 
-/// Returns whether the interface still has the GUID that it got for the pod.
-fn has_guid_of_pod(changes: &InfinibandChanges, effective: Option<vfleet_api::Guid>) -> bool {
-    changes.guid.is_some() && effective == changes.guid && changes.guid != changes.original_guid
+/// Returns whether the driver has to be bound again, so that the original GUID takes effect. An interface without a GUID
+/// does not show that one is unset.
+fn has_other_guid(changes: &InfinibandChanges, effective: Option<Guid>) -> bool {
+    match (effective, changes.original_guid) {
+        (Some(effective), Some(UNSET_GUID)) => changes.guid == Some(effective) && effective != UNSET_GUID,
+        (Some(effective), Some(original)) => effective != original,
+        _ => false,
+    }
 }
 
 /// Restores the settings that ADD changed.
 fn restore_settings(
     changes: &InfinibandChanges,
     vf: VfRef,
-    effective: Option<vfleet_api::Guid>,
+    effective: Option<Guid>,
     facts: &AttachmentFacts,
     steps: &mut Vec<CniStep>,
 ) {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{CniStep, InterfaceAddresses, InterfaceRoute, IpPrefix, OriginalInterface};
+use super::{CniStep, InterfaceAddresses, InterfaceRoute, OriginalInterface};
 use crate::prelude::*;
 
 macro_rules! kinds {
@@ -91,12 +91,6 @@ impl fmt::Display for InterfaceAddresses {
         let ips = self.ips.iter().map(ToString::to_string);
         let routes = self.routes.iter().map(|route| format!("route {route}"));
         f.write_str(&ips.chain(routes).collect::<Vec<_>>().join(", "))
-    }
-}
-
-impl fmt::Display for IpPrefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
     }
 }
 
