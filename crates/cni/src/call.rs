@@ -29,7 +29,11 @@ pub struct PluginCall {
 
 impl PluginCall {
     /// Parses the environment and standard input.
-    pub fn parse(plugin: Plugin, variables: &BTreeMap<String, String>, stdin: &[u8]) -> Result<Self, CniError> {
+    pub fn parse(
+        plugin: Plugin,
+        variables: &BTreeMap<String, String>,
+        stdin: &[u8],
+    ) -> Result<Self, CniError> {
         let invocation = Invocation::parse(variables)?;
         let network = NetworkConfig::parse(invocation.command, stdin)?;
         Ok(Self { plugin, invocation, variables: variables.clone(), network, stdin: stdin.to_vec() })
@@ -40,7 +44,9 @@ impl PluginCall {
         let Self { network, invocation, .. } = self;
         Ok(match self.plugin {
             Plugin::Sriov => PluginSettings::Sriov(SriovConfig::parse(network, &invocation.args)?),
-            Plugin::Infiniband => PluginSettings::Infiniband(InfinibandConfig::parse(network, &invocation.args)?),
+            Plugin::Infiniband => {
+                PluginSettings::Infiniband(InfinibandConfig::parse(network, &invocation.args)?)
+            }
             Plugin::Rdma => PluginSettings::Rdma(RdmaConfig::parse(network, &invocation.args)?),
         })
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vfleet_api::PciAddress;
-use vfleet_host::{AttachmentHost, DeviceLock};
+use vfleet_host::attachment::{AttachmentHost, DeviceLock};
 use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::cni::protocol::{CniError, Command, version_output};
 
@@ -41,7 +41,11 @@ pub fn execute<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Resul
 }
 
 /// Locks the device of an attachment for one operation.
-fn lock<H: AttachmentHost + ?Sized>(host: &H, key: &AttachmentKey, operation: &str) -> Result<DeviceLock, CniError> {
+fn lock<H: AttachmentHost + ?Sized>(
+    host: &H,
+    key: &AttachmentKey,
+    operation: &str,
+) -> Result<DeviceLock, CniError> {
     lock_within(host, key.device, &describe_operation(key, operation), LOCK_LIMIT)
 }
 

@@ -2,13 +2,16 @@
 
 use std::error::Error;
 
-use vfleet_host::{DeviceLockError, HostError, format_error_chain};
+use vfleet_host::attachment::DeviceLockError;
+use vfleet_host::{HostError, format_error_chain};
 use vfleet_plan::cni::protocol::{CniError, ErrorCode};
 
 /// Returns the error of CNI for an error of the machine.
 pub(crate) fn host_failure(error: HostError) -> CniError {
     let code = match &error {
-        HostError::Io { .. } | HostError::InvalidContent { .. } | HostError::DamagedRecord { .. } => ErrorCode::Io,
+        HostError::Io { .. } | HostError::InvalidContent { .. } | HostError::DamagedRecord { .. } => {
+            ErrorCode::Io
+        }
         _ => ErrorCode::DeviceFailed,
     };
     with_causes(code, &error)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use vfleet_host::{AttachmentHost, DelegateCall, DelegateOutput};
+use vfleet_host::attachment::{AttachmentHost, DelegateCall, DelegateOutput};
 use vfleet_plan::cni::journal::Journal;
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
@@ -56,7 +56,12 @@ impl Ipam {
         ];
         Some(Self {
             plugin,
-            search_path: journal.cni_path.split(':').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+            search_path: journal
+                .cni_path
+                .split(':')
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect(),
             environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             stdin: journal.config.to_string().into_bytes(),
             version: version.unwrap_or(CniVersion::LATEST),
@@ -88,11 +93,19 @@ impl Ipam {
     }
 
     /// Runs a command that has no result.
-    pub(crate) fn forward<H: AttachmentHost + ?Sized>(&self, host: &H, command: Command) -> Result<(), CniError> {
+    pub(crate) fn forward<H: AttachmentHost + ?Sized>(
+        &self,
+        host: &H,
+        command: Command,
+    ) -> Result<(), CniError> {
         self.run(host, command).map(drop)
     }
 
-    fn run<H: AttachmentHost + ?Sized>(&self, host: &H, command: Command) -> Result<DelegateOutput, CniError> {
+    fn run<H: AttachmentHost + ?Sized>(
+        &self,
+        host: &H,
+        command: Command,
+    ) -> Result<DelegateOutput, CniError> {
         self.check_installed(host)?;
         let mut environment = self.environment.clone();
         environment.insert("CNI_COMMAND".to_owned(), command.name().to_owned());

@@ -36,8 +36,7 @@ impl Log {
             None => (Box::new(std::io::stderr()), None),
         };
         let invocation = &call.invocation;
-        let subject =
-            format!("{} {} {}", call.plugin.name(), invocation.container_id, invocation.interface);
+        let subject = format!("{} {} {}", call.plugin.name(), invocation.container_id, invocation.interface);
         let log = Self { level: level(settings.level), subject, output: Mutex::new(output) };
         // A second call in one process keeps the first log.
         let _ = subscriber::set_global_default(log);

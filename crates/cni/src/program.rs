@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use vfleet_host::AttachmentHost;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_plan::cni::journal::Plugin;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode, error_output, version_output};
 
@@ -58,8 +58,10 @@ pub fn answer<H: AttachmentHost + ?Sized>(
             Log::start(&call);
             engine::execute(host, &call).map(|output| output.map(|value| value.to_string()))
         }),
-        Err(error) => Err(CniError::new(ErrorCode::Io, "cannot read the network configuration from standard input")
-            .with_details(error.to_string())),
+        Err(error) => {
+            Err(CniError::new(ErrorCode::Io, "cannot read the network configuration from standard input")
+                .with_details(error.to_string()))
+        }
     };
     result.map_err(|error| error_output(&error, &requested_version(&stdin)).to_string())
 }
@@ -74,7 +76,8 @@ fn requested_version(stdin: &[u8]) -> String {
 /// Returns the variables of the environment that belong to CNI. Values that are not UTF-8 keep their valid part.
 fn read_variables() -> BTreeMap<String, String> {
     let cni = env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CNI_"));
-    cni.map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())).collect()
+    cni.map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .collect()
 }
 
 /// Request of the caller.
@@ -94,7 +97,9 @@ impl Request {
         let executable = executable.to_string_lossy();
         let argument = arguments.get(1).map(|argument| argument.to_string_lossy());
         match argument.as_deref() {
-            Some("--version" | "-V" | "-v") => Self::Print(format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"))),
+            Some("--version" | "-V" | "-v") => {
+                Self::Print(format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")))
+            }
             Some("--help" | "-h") => Self::Print(help()),
             Some(name) => Self::select(name, has_command),
             None => Self::select(&executable, has_command),
@@ -120,7 +125,8 @@ fn unknown_plugin(name: &str) -> CniError {
 }
 
 fn help() -> String {
-    let plugins = Plugin::ALL.map(|plugin| format!("  {:<10} {}", plugin.name(), plugin.description())).join("\n");
+    let plugins =
+        Plugin::ALL.map(|plugin| format!("  {:<10} {}", plugin.name(), plugin.description())).join("\n");
     format!(
         "CNI plugins of vfleet in one program\n\n\
          Container runtimes call it with CNI_COMMAND in the environment and the network configuration on standard input.\n\

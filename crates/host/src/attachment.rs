@@ -45,7 +45,7 @@ pub trait AttachmentHost: Send + Sync {
     /// Removes a journal, if there is one.
     fn remove_journal(&self, key: &AttachmentKey) -> Result<(), HostError>;
 
-    /// Lists the names of the caches of a Go plugin, sorted. See [`go_cache_name`].
+    /// Lists the names of the caches of a Go plugin, sorted. See [`vfleet_plan::cni::go_cache::go_cache_name`].
     fn go_caches(&self, plugin: Plugin) -> Result<Vec<String>, HostError>;
 
     /// Reads the cache of a Go plugin with this name; `None` if there is none.
@@ -167,12 +167,4 @@ pub enum DeviceLockError {
     Busy { device: PciAddress, holder: String, after: Duration },
     #[error("cannot lock {}", path.display())]
     Failed { path: PathBuf, source: io::Error },
-}
-
-/// Returns the name of the cache that the Go plugin keeps for an attachment.
-pub fn go_cache_name(plugin: Plugin, network: &str, container_id: &str, interface: &str) -> String {
-    match plugin {
-        Plugin::Sriov | Plugin::Infiniband => format!("{container_id}-{interface}"),
-        Plugin::Rdma => format!("{network}-{container_id}-{interface}"),
-    }
 }

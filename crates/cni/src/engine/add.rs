@@ -1,7 +1,7 @@
 //! ADD.
 
 use serde_json::Value;
-use vfleet_host::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::attachment::{AddContext, AddPlan, describe_holder, plan_addresses};
 use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, HolderNamespace};
 use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
@@ -67,7 +67,8 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
         with_addresses: false,
     };
     let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
-    let stale: Vec<Journal> = facts.holders.iter().filter_map(|holder| find_stale(holder, &facts)).cloned().collect();
+    let stale: Vec<Journal> =
+        facts.holders.iter().filter_map(|holder| find_stale(holder, &facts)).cloned().collect();
     for journal in &stale {
         match repair(host, journal)? {
             ReleaseOutcome::Released => {}
@@ -82,8 +83,13 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
         facts = host.attachment_facts(&query).map_err(host_failure)?;
     }
     // Of these only the addresses of the IPAM plugin are left.
-    facts.holders.retain(|holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned));
-    let own = facts.holders.iter().find(|holder| matches!(holder, HolderFacts::Journal { journal, .. } if journal.key == *key));
+    facts.holders.retain(
+        |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
+    );
+    let own = facts
+        .holders
+        .iter()
+        .find(|holder| matches!(holder, HolderFacts::Journal { journal, .. } if journal.key == *key));
     match own {
         None => Ok(facts),
         Some(own) => Err(CniError::new(
@@ -132,11 +138,17 @@ fn attach<H: AttachmentHost + ?Sized>(
         let addresses = plan_addresses(&result, 0)?;
         if plan.configures_addresses {
             let namespace = journal.namespace.clone();
-            execute(host, &CniStep::AddAddresses { namespace, name: journal.key.interface.clone(), addresses })?;
+            execute(
+                host,
+                &CniStep::AddAddresses { namespace, name: journal.key.interface.clone(), addresses },
+            )?;
         }
     }
     if journal.key.plugin == Plugin::Sriov {
-        execute(host, &CniStep::WriteGoAllocation { device: journal.key.device, path: journal.namespace.path.clone() })?;
+        execute(
+            host,
+            &CniStep::WriteGoAllocation { device: journal.key.device, path: journal.namespace.path.clone() },
+        )?;
     }
     Ok(result)
 }
@@ -156,14 +168,20 @@ fn announce<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal, result: &Cn
         return;
     }
     let ips = result.ips.iter().map(|ip| ip.address.address).collect();
-    let step = CniStep::Announce { namespace: journal.namespace.clone(), name: journal.key.interface.clone(), ips };
+    let step =
+        CniStep::Announce { namespace: journal.namespace.clone(), name: journal.key.interface.clone(), ips };
     if let Err(error) = host.execute_cni(&step) {
         tracing::warn!(%error, "the addresses were not announced");
     }
 }
 
 /// Undoes an ADD that failed. Returns its error, with everything that could not be undone in the details.
-fn undo<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal, ipam: Option<&Ipam>, error: CniError) -> CniError {
+fn undo<H: AttachmentHost + ?Sized>(
+    host: &H,
+    journal: &Journal,
+    ipam: Option<&Ipam>,
+    error: CniError,
+) -> CniError {
     let mut faults = Vec::new();
     match super::release::release_device(host, journal) {
         Ok(ReleaseOutcome::Released) => {}

@@ -1,6 +1,6 @@
 //! CHECK and STATUS.
 
-use vfleet_host::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::attachment::{plan_check, plan_status};
 use vfleet_plan::cni::journal::Plugin;
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};

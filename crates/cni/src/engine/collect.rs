@@ -1,8 +1,9 @@
 //! GC.
 
-use vfleet_host::{AttachmentHost, AttachmentQuery, NamespaceQuery, go_cache_name};
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::attachment::plan_gc;
 use vfleet_plan::cni::facts::HolderFacts;
+use vfleet_plan::cni::go_cache::go_cache_name;
 use vfleet_plan::cni::go_cache::parse_go_cache;
 use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
 use vfleet_plan::cni::protocol::{CniError, Command};
@@ -49,13 +50,17 @@ fn plan<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<Vec<A
     }
     let valid = &call.network.valid_attachments;
     let attachments = attachments.iter().map(|(key, network)| (key, network.as_str()));
-    Ok(plan_gc(attachments, &call.network.name, call.plugin, Some(valid)))
+    Ok(plan_gc(attachments, &call.network.name, call.plugin, valid))
 }
 
 fn collect_attachment<H: AttachmentHost + ?Sized>(host: &H, key: &AttachmentKey) -> Result<(), CniError> {
     let _lock = super::lock(host, key, "GC")?;
     let Some(journal) = host.read_journal(key).map_err(host_failure)? else { return Ok(()) };
-    tracing::info!(container = key.container_id, interface = key.interface, "releasing an attachment that is not valid");
+    tracing::info!(
+        container = key.container_id,
+        interface = key.interface,
+        "releasing an attachment that is not valid"
+    );
     if let Some(ipam) = runs_ipam(&journal).then(|| Ipam::of_journal(&journal)).flatten() {
         ipam.forward(host, Command::Del)?;
     }
@@ -63,7 +68,10 @@ fn collect_attachment<H: AttachmentHost + ?Sized>(host: &H, key: &AttachmentKey)
 }
 
 /// Lists the caches of the Go plugin that no valid attachment has. Those of other networks are among them.
-fn invalid_go_caches<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<Vec<String>, CniError> {
+fn invalid_go_caches<H: AttachmentHost + ?Sized>(
+    host: &H,
+    call: &PluginCall,
+) -> Result<Vec<String>, CniError> {
     let network = &call.network.name;
     let name_of = |valid: &vfleet_plan::cni::config::ValidAttachment| {
         go_cache_name(call.plugin, network, &valid.container_id, &valid.interface)
@@ -75,7 +83,11 @@ fn invalid_go_caches<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) ->
 
 /// Releases an attachment of the Go plugin, if it belongs to this network. The namespace is known only from the allocation of
 /// the plugin `sriov`.
-fn collect_go_cache<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall, name: &str) -> Result<(), CniError> {
+fn collect_go_cache<H: AttachmentHost + ?Sized>(
+    host: &H,
+    call: &PluginCall,
+    name: &str,
+) -> Result<(), CniError> {
     let Some(text) = host.read_go_cache(call.plugin, name).map_err(host_failure)? else { return Ok(()) };
     let Ok(cache) = parse_go_cache(call.plugin, &text) else { return Ok(()) };
     let (network, rest) = match &cache.network {

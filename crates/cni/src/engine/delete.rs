@@ -1,8 +1,9 @@
 //! DEL.
 
 use vfleet_api::PciAddress;
-use vfleet_host::{AttachmentHost, AttachmentQuery, NamespaceQuery, go_cache_name};
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::facts::{Namespace, NamespaceFacts, NamespaceId};
+use vfleet_plan::cni::go_cache::go_cache_name;
 use vfleet_plan::cni::go_cache::{GoAttachment, GoCache, parse_go_cache};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
@@ -51,7 +52,9 @@ pub(super) fn delete_attachment<H: AttachmentHost + ?Sized>(
     match release_device(host, &journal) {
         Ok(ReleaseOutcome::Released) => host.remove_journal(&journal.key).map_err(host_failure),
         Ok(ReleaseOutcome::Waiting) => {
-            tracing::warn!("the kernel has not returned the device yet: the next ADD or the agent finishes the release");
+            tracing::warn!(
+                "the kernel has not returned the device yet: the next ADD or the agent finishes the release"
+            );
             Ok(())
         }
         // A pod must not stay for ever because of a setting that cannot be restored. The journal stays: nobody gets the
@@ -143,10 +146,9 @@ pub(super) fn to_journal<H: AttachmentHost + ?Sized>(
     let namespace = match &facts.namespace {
         NamespaceFacts::Present { namespace, .. } => namespace.clone(),
         // No namespace has this identity.
-        _ => Namespace {
-            path: netns.unwrap_or_default().to_owned(),
-            id: NamespaceId { device: 0, inode: 0 },
-        },
+        _ => {
+            Namespace { path: netns.unwrap_or_default().to_owned(), id: NamespaceId { device: 0, inode: 0 } }
+        }
     };
     let attachment = GoAttachment {
         container_id: &key.container_id,
@@ -160,9 +162,7 @@ pub(super) fn to_journal<H: AttachmentHost + ?Sized>(
     };
     match cache.to_journal(&attachment) {
         Ok(journal) => Ok(Some(journal)),
-        Err(error) if facts.device.exists => {
-            Err(CniError::new(ErrorCode::DeviceFailed, error.to_string()))
-        }
+        Err(error) if facts.device.exists => Err(CniError::new(ErrorCode::DeviceFailed, error.to_string())),
         Err(_) => Ok(None),
     }
 }

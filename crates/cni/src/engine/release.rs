@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use vfleet_host::{AttachmentHost, AttachmentQuery, NamespaceQuery, format_error_chain};
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_host::format_error_chain;
 use vfleet_plan::cni::attachment::{ReleasePlan, plan_release};
 use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts};
 use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
@@ -61,8 +62,7 @@ pub(super) fn read_facts<H: AttachmentHost + ?Sized>(
     host: &H,
     journal: &Journal,
 ) -> Result<AttachmentFacts, CniError> {
-    let namespace =
-        NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &journal.boot_id };
+    let namespace = NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &journal.boot_id };
     let query = AttachmentQuery {
         device: journal.key.device,
         namespace,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfleet_host::AttachmentHost;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_plan::cni::attachment::is_abandoned;
 use vfleet_plan::cni::facts::{HolderNamespace, NamespaceFacts};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase};
@@ -40,7 +40,8 @@ fn sweep_attachment<H: AttachmentHost + ?Sized>(
     host: &H,
     key: &AttachmentKey,
 ) -> Result<Option<ReleaseOutcome>, CniError> {
-    if !host.read_journal(key).map_err(host_failure)?.is_some_and(|journal| is_abandoned_now(host, &journal)) {
+    if !host.read_journal(key).map_err(host_failure)?.is_some_and(|journal| is_abandoned_now(host, &journal))
+    {
         return Ok(None);
     }
     let holder = super::describe_operation(key, "sweep");
