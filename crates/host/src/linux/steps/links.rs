@@ -52,7 +52,7 @@ pub(super) fn set_vf_mac(root: &HostRoot, vf: VfRef, mac: MacAddr, attempt: &str
 }
 
 /// Sets node and port GUID to the same value, as on a card with one port.
-pub(super) fn set_vf_guid(root: &HostRoot, vf: VfRef, guid: Guid, attempt: &str) -> Result<(), HostError> {
+pub(in crate::linux) fn set_vf_guid(root: &HostRoot, vf: VfRef, guid: Guid, attempt: &str) -> Result<(), HostError> {
     pci::read_vf_address(root, vf)?;
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
     rtnl.set_vf_guid(index, vf.index, guid, attempt)?;
@@ -79,7 +79,7 @@ pub(super) fn set_tc_offload(
 }
 
 /// Returns the index of the interface of a PF.
-pub(super) fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
+pub(in crate::linux) fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
     pci::require_pf(root, pf)?;
     let netdev = read_stable(|| netdev::of_device(&root.device(pf)))?;
     netdev.map(|netdev| netdev.index).ok_or_else(|| HostError::NoInterface { device: pf.to_string() })
