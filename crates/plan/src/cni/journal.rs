@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vfleet_api::{Guid, PciAddress, VfRef};
 
-use super::facts::{Namespace, VfSettings};
+use super::facts::{LinkState, Namespace, VfSettings};
 use super::step::OriginalInterface;
 use crate::prelude::*;
 
@@ -70,6 +70,17 @@ pub enum Plugin {
     Rdma,
 }
 
+impl Plugin {
+    /// Returns the name in network configurations, which is the name of the program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sriov => "sriov",
+            Self::Infiniband => "ib-sriov",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
 /// Progress of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -128,10 +139,10 @@ pub struct InfinibandChanges {
     pub vf: Option<VfRef>,
     /// GUID that ADD sets.
     pub guid: Option<Guid>,
-    /// All settings before ADD.
+    /// All settings before ADD. The GUIDs are those to restore: of the interface, or all ones if there was none.
     pub original: VfSettings,
-    /// ADD sets the link state.
-    pub has_link_state: bool,
+    /// Link state that ADD sets.
+    pub link_state: Option<LinkState>,
     /// Interface before ADD; `None` for a device with a driver for userspace.
     pub interface: Option<OriginalInterface>,
     /// RDMA device that ADD moves to the pod.

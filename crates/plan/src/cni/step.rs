@@ -10,7 +10,8 @@ use crate::prelude::*;
 /// One change for an attachment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CniStep {
-    /// Applies settings of a VF through the interface of its PF, all in as few requests as the kernel accepts.
+    /// Applies settings of a VF through the interface of its PF, all in as few requests as the kernel accepts, the MAC
+    /// before trust. Both rates are given, or none.
     SetVf {
         /// The VF.
         vf: VfRef,
@@ -44,9 +45,9 @@ pub enum CniStep {
         namespace: Namespace,
         /// Name of the interface in the pod.
         name: String,
-        /// MTU to set.
+        /// MTU to set, if the interface has another one.
         mtu: Option<u32>,
-        /// MAC to set.
+        /// MAC to set, if the interface has another one: some drivers take an administrative MAC over later.
         mac: Option<MacAddr>,
     },
     /// Adds addresses and routes to an interface in the namespace of a pod, and waits until IPv6 addresses are usable.
@@ -69,8 +70,9 @@ pub enum CniStep {
         ips: Vec<core::net::IpAddr>,
     },
     /// Moves the interface of a device from the namespace of a pod to the host's namespace, with the name, MAC and MTU
-    /// that it had there. An interface that is in the host's namespace already only gets these. A name that another
-    /// interface has meanwhile is left to it.
+    /// that it had there. An interface that is in the host's namespace already only gets these: it is searched there
+    /// first, by its device. A name that another interface has meanwhile is left to it. The name in the pod does not
+    /// remain as an alternative name, unless it was one before.
     ReturnToHost {
         /// The device.
         device: PciAddress,
@@ -100,8 +102,12 @@ pub enum CniStep {
         /// The device.
         device: PciAddress,
     },
-    /// Moves an RDMA device to the namespace of a pod.
+    /// Moves the RDMA device of a device to the namespace of a pod. If it got another name when the device was bound to its
+    /// driver again, it gets this one back before: containers were promised its files, and only the name is visible in the
+    /// namespace.
     MoveRdmaToPod {
+        /// The device.
+        device: PciAddress,
         /// Name of the RDMA device.
         rdma: String,
         /// Namespace of the pod.
@@ -109,6 +115,8 @@ pub enum CniStep {
     },
     /// Moves an RDMA device from the namespace of a pod to the host's.
     ReturnRdmaToHost {
+        /// The device.
+        device: PciAddress,
         /// Name of the RDMA device.
         rdma: String,
         /// Namespace of the pod.
