@@ -171,7 +171,18 @@ pub enum NamespaceFacts {
     },
 }
 
+impl NamespaceFacts {
+    /// Returns the path of a namespace that exists.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Present { namespace, .. } => Some(&namespace.path),
+            Self::NotGiven | Self::Gone | Self::Unknown { .. } => None,
+        }
+    }
+}
+
 /// Attachment that holds a device.
+#[expect(clippy::large_enum_variant, reason = "a device has at most a few holders")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum HolderFacts {

@@ -1,6 +1,8 @@
 //! Steps of an attachment. A step contains every value that its execution needs, and executing it twice has the same
 //! result as executing it once. After a step the effect is verified by reading back.
 
+mod text;
+
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
@@ -97,7 +99,8 @@ pub enum CniStep {
         /// State.
         state: LinkState,
     },
-    /// Binds a device to its driver again and waits until its interface is named.
+    /// Binds a device to its driver again and waits until its interface is named. A device without a driver, as an
+    /// interruption leaves it, is bound to the one that the kernel chooses.
     Rebind {
         /// The device.
         device: PciAddress,
@@ -113,7 +116,7 @@ pub enum CniStep {
         /// Namespace of the pod.
         namespace: Namespace,
     },
-    /// Moves an RDMA device from the namespace of a pod to the host's.
+    /// Moves an RDMA device from the namespace of a pod to the host's. An InfiniBand interface goes with it.
     ReturnRdmaToHost {
         /// The device.
         device: PciAddress,
