@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
+use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::cni::facts::AttachmentFacts;
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
@@ -45,6 +46,14 @@ impl AttachmentHost for SimHost {
 
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError> {
         steps::execute(self, step)
+    }
+
+    fn has_exclusive_rdma(&self) -> Result<bool, HostError> {
+        self.read_machine("read the RDMA mode", |kernel| Ok(kernel.rdma_mode == Some(RdmaMode::Exclusive)))
+    }
+
+    fn check_storage(&self) -> Result<(), HostError> {
+        self.read_machine("check the directory of journals", |kernel| kernel.cni.check_storage())
     }
 
     fn attachment_keys(&self) -> Result<Vec<AttachmentKey>, HostError> {

@@ -69,13 +69,15 @@ impl Kernel {
         self.namespaces =
             SimNamespaces { paths: host, hides_devices, returns_late, ..SimNamespaces::default() };
         let pfs: Vec<PciAddress> = self.links_in(None).collect();
-        pfs.into_iter().for_each(|pf| self.assign_index(pf));
+        for pf in pfs {
+            self.assign_index(pf);
+        }
     }
 
     /// Creates a network namespace at `path` with a loopback interface and `eth0`. Returns its inode.
     pub fn create_namespace(&mut self, path: &str) -> u64 {
         let used = &self.namespaces.by_inode;
-        let inode = (FIRST_INODE..).find(|inode| !used.contains_key(inode)).unwrap_or(u64::MAX);
+        let inode = (FIRST_INODE..u64::MAX).find(|inode| !used.contains_key(inode)).unwrap_or(u64::MAX);
         let virtual_link = |index| SimVirtualLink { index, alt_names: BTreeSet::new() };
         let links = [("lo", LOOPBACK), ("eth0", LOOPBACK + 1)];
         let links = links.map(|(name, index)| (name.to_owned(), virtual_link(index))).into();
@@ -114,7 +116,7 @@ impl Kernel {
 
     /// Returns the lowest index that no interface in a namespace has; `None` is the host's.
     pub(super) fn free_index(&self, namespace: Option<u64>) -> u32 {
-        (LOOPBACK + 1..).find(|index| self.is_index_free(namespace, *index)).unwrap_or(u32::MAX)
+        (LOOPBACK + 1..u32::MAX).find(|index| self.is_index_free(namespace, *index)).unwrap_or(u32::MAX)
     }
 
     /// Returns whether no interface in a namespace has this index; `None` is the host's.

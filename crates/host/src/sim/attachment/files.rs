@@ -9,6 +9,8 @@ use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 
 use crate::HostError;
 
+/// Directory of journals.
+const DIRECTORY: &str = "/var/lib/cni/vfleet";
 const ENOSPC: i32 = 28;
 
 /// Files of CNI plugins.
@@ -54,6 +56,10 @@ impl SimCniFiles {
         Ok(())
     }
 
+    pub(super) fn check_storage(&self) -> Result<(), HostError> {
+        self.check_space(DIRECTORY.into())
+    }
+
     fn check_space(&self, path: PathBuf) -> Result<(), HostError> {
         if self.is_full {
             return Err(HostError::Io {
@@ -67,11 +73,6 @@ impl SimCniFiles {
 }
 
 fn path(key: &AttachmentKey) -> PathBuf {
-    let plugin = match key.plugin {
-        Plugin::Sriov => "sriov",
-        Plugin::Infiniband => "ib-sriov",
-        Plugin::Rdma => "rdma",
-    };
-    let AttachmentKey { container_id, interface, device, .. } = key;
-    format!("/var/lib/cni/vfleet/{plugin}:{container_id}:{interface}:{device}").into()
+    let AttachmentKey { plugin, container_id, interface, device } = key;
+    format!("{DIRECTORY}/{}:{container_id}:{interface}:{device}", plugin.name()).into()
 }

@@ -119,15 +119,7 @@ fn run_ipam(run: &DelegateRecord, addresses: &mut BTreeMap<IpamKey, u8>) -> Dele
             let is_free = |number: &u8| !addresses.values().any(|used| used == number);
             let Some(number) = (2..=254).find(is_free) else { return failure(102, "no address is free") };
             addresses.insert(key, number);
-            success(&json!({
-                "cniVersion": config["cniVersion"].as_str().unwrap_or("0.2.0"),
-                "ips": [
-                    {"version": "4", "address": format!("192.0.2.{number}/24"), "gateway": "192.0.2.1"},
-                    {"version": "6", "address": format!("2001:db8::{number:x}/64")},
-                ],
-                "routes": [{"dst": "198.51.100.0/24"}],
-                "dns": {},
-            }))
+            success(&ipam_result(config["cniVersion"].as_str().unwrap_or("0.2.0"), number))
         }
         "DEL" => {
             addresses.remove(&key);
@@ -137,6 +129,19 @@ fn run_ipam(run: &DelegateRecord, addresses: &mut BTreeMap<IpamKey, u8>) -> Dele
         "CHECK" | "GC" | "STATUS" => output(true, String::new()),
         command => failure(4, &format!("unknown command {command}")),
     }
+}
+
+/// Returns the result of ADD in a version of CNI, for an address with this number.
+fn ipam_result(version: &str, number: u8) -> Value {
+    let (ipv4, ipv6) = (format!("192.0.2.{number}/24"), format!("2001:db8::{number:x}/64"));
+    let (gateway, route) = ("192.0.2.1", json!({"dst": "198.51.100.0/24"}));
+    if matches!(version, "0.1.0" | "0.2.0") {
+        let ipv4 = json!({"ip": ipv4, "gateway": gateway, "routes": [route]});
+        return json!({"cniVersion": version, "ip4": ipv4, "ip6": {"ip": ipv6}, "dns": {}});
+    }
+    let ipv4 = json!({"version": "4", "address": ipv4, "gateway": gateway});
+    let ips = [ipv4, json!({"version": "6", "address": ipv6})];
+    json!({"cniVersion": version, "ips": ips, "routes": [route], "dns": {}})
 }
 
 fn success(result: &Value) -> DelegateOutput {
