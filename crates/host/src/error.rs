@@ -156,6 +156,15 @@ pub enum HostError {
         "cannot {attempt}: the rows of Open vSwitch changed meanwhile: check which other program changes them"
     )]
     OvsChanged { attempt: String },
+    #[error(
+        "{} is {found}, not vfleet-cni {version}: put vfleet and vfleet-cni of the same release beside each other, or name \
+         the file with --program", path.display()
+    )]
+    NotCniProgram { path: PathBuf, found: String, version: &'static str },
+    #[error(
+        "another program is installing CNI plugins into {directory}: run this command again when it has ended"
+    )]
+    InstallationRunning { directory: String },
     #[error("injected fault: cannot {attempt}")]
     InjectedFault { attempt: String },
     #[error("the simulated process was killed before it could {attempt}")]
@@ -214,6 +223,8 @@ impl HostError {
             Self::OvsConnection { .. } => "OvsUnreachable",
             Self::OvsInvalidReply { .. } => "OvsReplyInvalid",
             Self::OvsChanged { .. } => "OvsChanged",
+            Self::NotCniProgram { .. } => "CniProgramInvalid",
+            Self::InstallationRunning { .. } => "InstallationRunning",
             Self::InjectedFault { .. } => "InjectedFault",
             Self::ProcessKilled { .. } => "ProcessKilled",
         }

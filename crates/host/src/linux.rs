@@ -8,6 +8,7 @@ mod bridge_events;
 mod bridge_tests;
 mod cache;
 mod card;
+mod cni_programs;
 mod command;
 mod devlink;
 mod driver;
@@ -51,6 +52,7 @@ mod udev;
 mod uevent;
 mod vdpa;
 
+pub use cni_programs::{CniDirectory, ProgramChange, ProgramOutcome, ProgramRemoval};
 pub use lock::{LockError, MachineLock};
 pub use root::HostRoot;
 
@@ -58,6 +60,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use vfleet_plan::cni::programs::InstalledProgram;
 use vfleet_plan::{DEFAULT_PROTECTION_TIME, HostFacts, Platform, Step};
 
 use crate::supervisor::{Supervisor, TaskHandle};
@@ -85,6 +88,8 @@ struct HostSettings {
     protection: Duration,
     /// The Open vSwitch database is read.
     reads_ovs: bool,
+    /// Directory of CNI plugins; `None` if it is not read.
+    cni_directory: Option<String>,
 }
 
 impl LinuxHost {
@@ -96,6 +101,7 @@ impl LinuxHost {
             node_addresses: Vec::new(),
             protection: DEFAULT_PROTECTION_TIME,
             reads_ovs: false,
+            cni_directory: None,
         };
         Self {
             settings: RwLock::new(Arc::new(settings)),
@@ -153,6 +159,13 @@ impl LinuxHost {
         self
     }
 
+    /// Returns the same machine with the directory of its CNI plugins, which are reported.
+    #[must_use]
+    pub fn with_cni_directory(self, path: String) -> Self {
+        self.update(|settings| settings.cni_directory = Some(path));
+        self
+    }
+
     fn update(&self, update: impl FnOnce(&mut HostSettings)) {
         update(Arc::make_mut(&mut self.settings.write().unwrap_or_else(PoisonError::into_inner)));
     }
@@ -176,6 +189,12 @@ impl Host for LinuxHost {
     fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError> {
         let settings = self.settings();
         events::watch(&settings.root, &settings.node_addresses, callback)
+    }
+
+    fn cni_programs(&self) -> Result<Vec<InstalledProgram>, HostError> {
+        let settings = self.settings();
+        let directory = settings.cni_directory.as_ref();
+        directory.map_or_else(|| Ok(Vec::new()), |path| CniDirectory::new(settings.root.clone(), path).read())
     }
 
     fn set_node_context(&self, node: &NodeContext) {

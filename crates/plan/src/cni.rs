@@ -6,6 +6,7 @@
 //! - [`step`]: changes that the plugins make
 //! - [`journal`]: attachment on disk, from before its first step until after its last
 //! - [`go_cache`]: the same of the Go plugins
+//! - [`programs`]: files of the plugins on a node
 //! - [`sriov`], [`infiniband`], [`rdma`]: decisions of the plugins
 
 pub mod config;
@@ -13,6 +14,7 @@ pub mod facts;
 pub mod go_cache;
 pub mod infiniband;
 pub mod journal;
+pub mod programs;
 pub mod protocol;
 pub mod rdma;
 pub mod sriov;

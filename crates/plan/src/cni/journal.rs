@@ -70,6 +70,17 @@ pub enum Plugin {
     Rdma,
 }
 
+impl Plugin {
+    /// Returns the name in network configurations, which is the name of the program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sriov => "sriov",
+            Self::Infiniband => "ib-sriov",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
 /// Progress of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
