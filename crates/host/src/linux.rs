@@ -88,8 +88,8 @@ struct HostSettings {
     protection: Duration,
     /// The Open vSwitch database is read.
     reads_ovs: bool,
-    /// Directory of CNI plugins; `None` if it is not read.
-    cni_directory: Option<String>,
+    /// Directory of CNI plugins, and names in it that other programs provide; `None` if it is not read.
+    cni_directory: Option<(String, Vec<String>)>,
 }
 
 impl LinuxHost {
@@ -159,10 +159,11 @@ impl LinuxHost {
         self
     }
 
-    /// Returns the same machine with the directory of its CNI plugins, which are reported.
+    /// Returns the same machine with the directory of its CNI plugins. They are reported, except for those of `others`,
+    /// which other programs provide.
     #[must_use]
-    pub fn with_cni_directory(self, path: String) -> Self {
-        self.update(|settings| settings.cni_directory = Some(path));
+    pub fn with_cni_directory(self, path: String, others: Vec<String>) -> Self {
+        self.update(|settings| settings.cni_directory = Some((path, others)));
         self
     }
 
@@ -193,8 +194,8 @@ impl Host for LinuxHost {
 
     fn cni_programs(&self) -> Result<Vec<InstalledProgram>, HostError> {
         let settings = self.settings();
-        let directory = settings.cni_directory.as_ref();
-        directory.map_or_else(|| Ok(Vec::new()), |path| CniDirectory::new(settings.root.clone(), path).read())
+        let Some((path, others)) = &settings.cni_directory else { return Ok(Vec::new()) };
+        CniDirectory::new(settings.root.clone(), path).read(others)
     }
 
     fn set_node_context(&self, node: &NodeContext) {

@@ -79,9 +79,8 @@ impl CniDirectory {
         atomic_file::create_directory(&directory)
             .map_err(|source| sysfs::failed("create", &directory, source))?;
         let _lock = self.lock(&directory)?;
-        let names = PLUGIN_NAMES.into_iter().chain([PROGRAM]);
-        let installed = names.filter(|name| !skipped.iter().any(|skipped| skipped == name));
-        let outcomes = installed.map(|name| self.outcome(name, install_file(program, &directory.join(name))));
+        let names = without(skipped).chain([PROGRAM]);
+        let outcomes = names.map(|name| self.outcome(name, install_file(program, &directory.join(name))));
         Ok(outcomes.collect())
     }
 
@@ -114,11 +113,11 @@ impl CniDirectory {
         Ok(ProgramRemoval::Removed(outcomes))
     }
 
-    /// Reads which files have the names of plugins, and where they come from. A file is searched again only after a
-    /// change.
-    pub(super) fn read(&self) -> Result<Vec<InstalledProgram>, HostError> {
+    /// Reads which files have the names of plugins, except for those of `others`, and where they come from. A file is
+    /// searched again only after a change.
+    pub(super) fn read(&self, others: &[String]) -> Result<Vec<InstalledProgram>, HostError> {
         let mut programs = Vec::new();
-        for name in PLUGIN_NAMES {
+        for name in without(others) {
             let path = format!("{}/{name}", self.path);
             let file = self.root.at(&path);
             let version = cache::file_version(&file).filter(|_| !file.is_symlink());
@@ -159,6 +158,11 @@ impl CniDirectory {
     fn outcome(&self, name: &str, result: Result<ProgramChange, HostError>) -> ProgramOutcome {
         ProgramOutcome { path: format!("{}/{name}", self.path), result }
     }
+}
+
+/// Returns the names of plugins except `others`.
+fn without(others: &[String]) -> impl Iterator<Item = &'static str> {
+    PLUGIN_NAMES.into_iter().filter(move |name| !others.iter().any(|other| other == name))
 }
 
 fn install_file(program: &Path, file: &Path) -> Result<ProgramChange, HostError> {
