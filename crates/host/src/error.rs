@@ -171,6 +171,15 @@ pub enum HostError {
     PluginNotFound { plugin: String, search_path: String },
     #[error("CNI plugin {plugin} cannot be run from a container: run vfleet-cni on the node itself")]
     PluginNotRunnable { plugin: String },
+    #[error(
+        "{} is {found}, not vfleet-cni {version}: put vfleet and vfleet-cni of the same release beside each other, or name \
+         the file with --program", path.display()
+    )]
+    NotCniProgram { path: PathBuf, found: String, version: &'static str },
+    #[error(
+        "another program is installing CNI plugins into {directory}: run this command again when it has ended"
+    )]
+    InstallationRunning { directory: String },
     #[error("injected fault: cannot {attempt}")]
     InjectedFault { attempt: String },
     #[error("the simulated process was killed before it could {attempt}")]
@@ -235,6 +244,8 @@ impl HostError {
             Self::AddressInUse { .. } => "AddressInUse",
             Self::RdmaDeviceNotFound { .. } => "NoRdmaDevice",
             Self::PluginNotFound { .. } | Self::PluginNotRunnable { .. } => "PluginMissing",
+            Self::NotCniProgram { .. } => "CniProgramInvalid",
+            Self::InstallationRunning { .. } => "InstallationRunning",
             Self::InjectedFault { .. } => "InjectedFault",
             Self::ProcessKilled { .. } => "ProcessKilled",
         }

@@ -19,7 +19,9 @@ mod watch;
 pub use linux::fuzzing;
 
 pub use error::{HostError, format_error_chain};
-pub use linux::{HostRoot, LinuxHost, LockError, MachineLock};
+pub use linux::{
+    CniDirectory, HostRoot, LinuxHost, LockError, MachineLock, ProgramChange, ProgramOutcome, ProgramRemoval,
+};
 #[cfg(feature = "sim")]
 pub use sim::SimHost;
 pub use supervisor::TaskHandle;
@@ -27,6 +29,7 @@ pub use watch::{ChangeCallback, WatchGuard};
 
 use std::net::IpAddr;
 
+use vfleet_plan::cni::programs::InstalledProgram;
 use vfleet_plan::{HostFacts, Platform, Step};
 
 /// Machine that can be read and configured.
@@ -54,6 +57,11 @@ pub trait Host: Send + Sync {
     /// reported, because the kernel does not announce them: changes of `sriov_drivers_autoprobe`, and of the MAC
     /// address of a VF whose PF is down. Changes of records are not reported either.
     fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError>;
+
+    /// Reads the programs that have the names of our CNI plugins. A simulated machine has none.
+    fn cni_programs(&self) -> Result<Vec<InstalledProgram>, HostError> {
+        Ok(Vec::new())
+    }
 
     /// Sets the facts that only the cluster knows. Later reads use them. A simulated machine ignores them: its
     /// description contains them.

@@ -76,6 +76,11 @@ pub(super) fn remove(path: &Path) -> Result<(), HostError> {
     }
 }
 
+/// Removes the draft of the file at `path` that a killed writer left, if there is one.
+pub(super) fn remove_draft(path: &Path) -> Result<(), HostError> {
+    remove(&draft_path(path))
+}
+
 /// Reads a file; `None` if it does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, HostError> {
     match fs::read(path) {
