@@ -3,8 +3,11 @@
 //! - [`LinuxHost`]: the machine that this process runs on, through sysfs and netlink
 //! - `SimHost` (feature `sim`): a simulated machine in memory that passes the same contract suite (`tests/src/contract`)
 //!
+//! Attachments of pods to devices have a trait of their own, [`attachment::AttachmentHost`].
+//!
 //! All calls block. This crate decides nothing: the planner (`vfleet-plan`) does.
 
+pub mod attachment;
 mod error;
 mod linux;
 #[cfg(feature = "sim")]
