@@ -74,8 +74,12 @@ fn scenario_trials(all_seconds: &Arc<ScenarioSeconds>) -> Vec<Trial> {
                 return skip(&reason);
             }
             let vm = vfleet_tests::lab::machine()?;
-            let crashing_agent = Path::new(env!("CARGO_BIN_EXE_crashing_agent"));
-            let programs = Programs { vfleet: vfleet(), vfleet_cni: vfleet_cni(), crashing_agent };
+            let programs = Programs {
+                vfleet: vfleet(),
+                vfleet_cni: vfleet_cni(),
+                crashing_agent: Path::new(env!("CARGO_BIN_EXE_crashing_agent")),
+                crashing_cni: Path::new(env!("CARGO_BIN_EXE_crashing_cni")),
+            };
             let start = Instant::now();
             tokio::runtime::Runtime::new()?.block_on(scenario.run(&vm, programs));
             let seconds = start.elapsed().as_secs_f64();

@@ -54,10 +54,12 @@ pub struct Programs {
     pub vfleet_cni: &'static Path,
     /// Agent that crashes at some kinds of steps.
     pub crashing_agent: &'static Path,
+    /// `vfleet-cni` that crashes at one moment.
+    pub crashing_cni: &'static Path,
 }
 
 /// All scenarios. Those that reboot the machine come last, in an order that needs the fewest reboots.
-pub const SCENARIOS: [Scenario; 20] = [
+pub const SCENARIOS: [Scenario; 21] = [
     Scenario {
         name: "agent::a_policy_creates_vfs_on_a_real_kernel",
         play: Play::InCluster(|lab| Box::pin(policy::creates_vfs(lab))),
@@ -109,6 +111,10 @@ pub const SCENARIOS: [Scenario; 20] = [
     Scenario {
         name: "cni::vfs_are_restored_after_a_pf_or_vf_has_changed",
         play: Play::OnPodNode(cni::survives_changes_of_the_machine),
+    },
+    Scenario {
+        name: "cni::plugins_that_are_killed_leave_nothing",
+        play: Play::OnPodNode(cni::leaves_nothing_when_killed),
     },
     Scenario {
         name: "cni::attachments_at_the_same_time_do_not_disturb_each_other",

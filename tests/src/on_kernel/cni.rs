@@ -3,6 +3,7 @@
 mod changed_machine;
 mod connectivity;
 mod contention;
+mod crashes;
 mod garbage;
 mod go_plugin;
 mod options;
@@ -14,6 +15,7 @@ mod refusals;
 pub(super) use self::changed_machine::{survives_changes_of_the_machine, survives_lost_namespaces};
 pub(super) use self::connectivity::connects_pods;
 pub(super) use self::contention::attaches_at_the_same_time;
+pub(super) use self::crashes::leaves_nothing_when_killed;
 pub(super) use self::garbage::collects_garbage;
 pub(super) use self::go_plugin::works_beside_the_go_plugin;
 pub(super) use self::options::applies_all_options;

@@ -57,8 +57,7 @@ fn assert_result(node: &PodNode<'_>, pod: &str, vf: LabVf, result: &Value) -> [S
     assert_eq!(link["parentdev"], vf.to_string());
     assert_eq!(result["cniVersion"], "1.1.0");
     let interface = json!({
-        "name": INTERFACE, "mac": link["address"], "mtu": link["mtu"],
-        "sandbox": format!("/run/netns/{pod}"), "pciID": vf.to_string(),
+        "name": INTERFACE, "mac": link["address"], "mtu": link["mtu"], "sandbox": format!("/run/netns/{pod}"),
     });
     assert_eq!(result["interfaces"], json!([interface]));
     [0, 1].map(|number| {

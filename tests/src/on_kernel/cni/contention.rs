@@ -70,7 +70,7 @@ fn attaches_all_vfs_in_turns(node: &PodNode<'_>) {
         {}
         wait
         if [ -e /run/cni/failed ]; then cat /run/cni/failed /run/cni/lane*; fi
-        cat /run/cni/lane* | grep -c pciID",
+        cat /run/cni/lane* | grep -c sandbox",
         lanes.join("\n")
     ));
     assert_eq!(output, ATTACHMENTS.to_string(), "attachments failed");

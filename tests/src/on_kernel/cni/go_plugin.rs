@@ -85,7 +85,7 @@ fn waits_for_lock(node: &PodNode<'_>) {
         test ! -s /run/cni/locked
         exec {{lock}}>&-
         wait $!
-        grep -q pciID /run/cni/locked"
+        grep -q sandbox /run/cni/locked"
     ));
     node.call("DEL", "ours", &config).assert_silent_success();
     node.assert_restored("after waiting for a lock");

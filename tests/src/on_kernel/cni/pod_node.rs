@@ -67,6 +67,7 @@ impl fmt::Display for LabVf {
 /// Node with seven VFs on each of its two cards, and a container runtime. The scenarios share the VFs.
 pub(in super::super) struct PodNode<'a> {
     pub(super) guest: Guest<'a>,
+    pub(super) programs: Programs,
     before: String,
 }
 
@@ -87,7 +88,7 @@ impl<'a> PodNode<'a> {
             }
         }
         let before = read_cards(&guest);
-        Self { guest, before }
+        Self { guest, programs, before }
     }
 
     /// Checks that nothing is left of the pods, and removes their namespaces.
