@@ -7,6 +7,7 @@ use vfleet_host::{HostError, format_error_chain};
 use vfleet_plan::cni::protocol::{CniError, ErrorCode};
 
 /// Returns the error of CNI for an error of the machine.
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 pub(crate) fn host_failure(error: HostError) -> CniError {
     let code = match &error {
         HostError::Io { .. } | HostError::InvalidContent { .. } | HostError::DamagedRecord { .. } => {
@@ -18,6 +19,7 @@ pub(crate) fn host_failure(error: HostError) -> CniError {
 }
 
 /// Returns the error of CNI for a device that cannot be locked.
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 pub(crate) fn lock_failure(error: DeviceLockError) -> CniError {
     let code = match &error {
         DeviceLockError::Busy { .. } => ErrorCode::TryAgainLater,

@@ -191,10 +191,10 @@ fn undo<H: AttachmentHost + ?Sized>(
     if let Some(Err(fault)) = ipam.map(|ipam| ipam.forward(host, Command::Del)) {
         faults.push(fault.to_string());
     }
-    if faults.is_empty() {
-        if let Err(fault) = host.remove_journal(&journal.key) {
-            faults.push(fault.to_string());
-        }
+    if faults.is_empty()
+        && let Err(fault) = host.remove_journal(&journal.key)
+    {
+        faults.push(fault.to_string());
     }
     if faults.is_empty() {
         return error;
