@@ -47,10 +47,9 @@ fn any_of<T: Clone + std::fmt::Debug + Into<Value> + 'static>(values: &[T]) -> B
     select(values.to_vec()).prop_map(Into::into).boxed()
 }
 
-fn merged(base: Value, with: Value) -> Value {
-    let mut value = base;
-    json_patch::merge(&mut value, &with);
-    value
+fn merged(mut base: Value, with: &Value) -> Value {
+    json_patch::merge(&mut base, with);
+    base
 }
 
 fn sriov_config() -> BoxedStrategy<Value> {
@@ -67,7 +66,7 @@ fn sriov_config() -> BoxedStrategy<Value> {
     .prop_map(|fields| {
         merged(
             json!({"cniVersion": "1.0.0", "name": "net", "type": "sriov", "deviceID": "0000:01:10.0"}),
-            fields,
+            &fields,
         )
     })
     .boxed()
@@ -118,7 +117,7 @@ fn ib_config() -> BoxedStrategy<Value> {
     .prop_map(|fields| {
         merged(
             json!({"cniVersion": "1.0.0", "name": "net", "type": "ib-sriov", "deviceID": "0000:03:00.1"}),
-            fields,
+            &fields,
         )
     })
     .boxed()

@@ -145,7 +145,7 @@ pub(in crate::cni) fn return_interface(
             }
         }
         (InterfaceOrigin::Attached, None, Some(_)) if !device.is_for_userspace() => {
-            plan.waits_for_device = true
+            plan.waits_for_device = true;
         }
         (InterfaceOrigin::Attached, None, driver) => plan.notes.push(format!(
             "device {} has no interface any more: its driver is {}",
