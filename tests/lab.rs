@@ -18,7 +18,7 @@ use vfleet_tests::contract::{
 };
 use vfleet_tests::lab::kernel_suite::{KernelSuite, Selection};
 use vfleet_tests::on_kernel::{Programs, SCENARIOS, Scenario};
-use vfleet_tests::programs::vfleet;
+use vfleet_tests::programs::{vfleet, vfleet_cni};
 
 const CONTRACT: &str = env!("CARGO_BIN_EXE_contract");
 /// Environment variable: if set, all defects run on the kernel, not only one of each kind.
@@ -35,37 +35,55 @@ fn main() -> ExitCode {
     if !arguments.list {
         run.start();
     }
-    let bridge_seconds = Arc::new(Mutex::new(0.0));
-    let mut trials = scenario_trials(&bridge_seconds);
+    let seconds = Arc::new(ScenarioSeconds::default());
+    let mut trials = scenario_trials(&seconds);
     trials.extend(suite_names().into_iter().map(|name| kernel_trial(&run, name)));
     trials.push(host_tests_trial(&run));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Err(error) = run.print_table() {
         eprintln!("could not print the table: {error}");
     }
-    let seconds = *bridge_seconds.lock().unwrap_or_else(PoisonError::into_inner) + run.bridge_seconds();
-    eprintln!("{seconds:.0} s of tests are about bridges"); // tools/steps checks the budget
+    // tools/steps checks the budgets.
+    eprintln!("{:.0} s of tests are about bridges", seconds.about("bridges::") + run.bridge_seconds());
+    eprintln!("{:.0} s of tests are about cni", seconds.about("cni::"));
     conclusion.exit_code()
 }
 
-/// Returns the trials of the scenarios, which run on `vfleet_tests::lab::machine()`. They add to the seconds of tests about
-/// bridges.
-fn scenario_trials(bridge_seconds: &Arc<Mutex<f64>>) -> Vec<Trial> {
+/// Seconds of the scenarios that have ended, by name.
+#[derive(Default)]
+struct ScenarioSeconds(Mutex<Vec<(&'static str, f64)>>);
+
+impl ScenarioSeconds {
+    fn note(&self, name: &'static str, seconds: f64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, seconds));
+    }
+
+    /// Returns the sum of the scenarios whose names begin with `prefix`.
+    fn about(&self, prefix: &str) -> f64 {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|(name, _)| name.starts_with(prefix)).fold(0.0, |sum, (_, seconds)| sum + seconds)
+    }
+}
+
+/// Returns the trials of the scenarios, which run on `vfleet_tests::lab::machine()`. They note their seconds.
+fn scenario_trials(all_seconds: &Arc<ScenarioSeconds>) -> Vec<Trial> {
     let trial = |scenario: &'static Scenario| {
-        let bridge_seconds = Arc::clone(bridge_seconds);
+        let all_seconds = Arc::clone(all_seconds);
         Trial::ignorable_test(scenario.name, move || {
             if let Some(reason) = fixture_lab::unavailable() {
                 return skip(&reason);
             }
             let vm = vfleet_tests::lab::machine()?;
-            let crashing_agent = Path::new(env!("CARGO_BIN_EXE_crashing_agent"));
-            let programs = Programs { vfleet: vfleet(), crashing_agent };
+            let programs = Programs {
+                vfleet: vfleet(),
+                vfleet_cni: vfleet_cni(),
+                crashing_agent: Path::new(env!("CARGO_BIN_EXE_crashing_agent")),
+                crashing_cni: Path::new(env!("CARGO_BIN_EXE_crashing_cni")),
+            };
             let start = Instant::now();
             tokio::runtime::Runtime::new()?.block_on(scenario.run(&vm, programs));
             let seconds = start.elapsed().as_secs_f64();
-            if scenario.name.starts_with("bridges::") {
-                *bridge_seconds.lock().unwrap_or_else(PoisonError::into_inner) += seconds;
-            }
+            all_seconds.note(scenario.name, seconds);
             eprintln!("{} took {seconds:.1} s", scenario.name);
             Ok(Completion::Completed)
         })

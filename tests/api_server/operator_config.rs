@@ -96,6 +96,10 @@ fn image(pod: &PodSpec) -> &str {
     pod.containers[0].image.as_deref().unwrap()
 }
 
+fn init_containers(pod: &PodSpec) -> Vec<String> {
+    pod.init_containers.iter().flatten().map(|container| container.name.clone()).collect()
+}
+
 fn variable(pod: &PodSpec, name: &str) -> Option<String> {
     let variables = pod.containers[0].env.iter().flatten();
     variables.clone().find(|variable| variable.name == name).and_then(|variable| variable.value.clone())
@@ -177,7 +181,7 @@ async fn the_agent_is_deployed_according_to_config_and_environment() {
     let operator = deployment.0.start_operator_with(&environment);
     let daemon_set = deployment.daemon_set(AGENT, "there", |pod| image(pod) == "vfleet:test").await;
     let default_pod = pod(&daemon_set);
-    assert_eq!(default_pod.init_containers.clone().unwrap().len(), 1);
+    assert_eq!(init_containers(&default_pod), ["vfleet-cni", "sriov-cni"]);
     assert_eq!(default_pod.image_pull_secrets.clone().unwrap().len(), 2);
     assert_eq!(default_pod.node_selector, None);
     assert_eq!(variable(&default_pod, "PARALLEL_NIC_CONFIG").as_deref(), Some("true"));
@@ -206,7 +210,7 @@ async fn the_agent_is_deployed_according_to_config_and_environment() {
     let other = [NAME, ("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE", "vfleet:next")];
     let _operator = deployment.0.start_operator_with(&other);
     let next = pod(&deployment.daemon_set(AGENT, "the next image", |pod| image(pod) == "vfleet:next").await);
-    assert_eq!((next.init_containers, next.image_pull_secrets), (None, None));
+    assert_eq!((init_containers(&next), next.image_pull_secrets), (vec!["vfleet-cni".to_owned()], None));
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@
 //! | generic netlink: families | `host/src/linux/netlink/generic.rs` | `genl_family` |
 //! | devlink: eswitch, parameters | `host/src/linux/netlink/devlink.rs` | `devlink_eswitch`, `devlink_parameter` |
 //! | ethtool: features | `host/src/linux/netlink/ethtool.rs` | `ethtool_features` |
-//! | RDMA: mode of namespaces | `host/src/linux/netlink/rdma.rs` | `rdma_mode` |
+//! | RDMA: mode of namespaces, devices | `host/src/linux/netlink/rdma.rs` | `rdma_mode`, `rdma_device` |
 //! | OVSDB: framing, answers, rows, updates | `host/src/linux/ovsdb/{framing,client}.rs`, `ovs/rows.rs`, `ovs/watch/columns.rs` | `ovsdb` |
 //! | uevents | `host/src/linux/uevent.rs` | `uevent` |
 //! | words of sysfs | `host/src/linux/parse.rs` | `sysfs_word` |

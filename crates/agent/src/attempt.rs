@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use vfleet_api::node_state::DrainScope;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
-use vfleet_host::{NodeContext, format_error_chain};
+use vfleet_host::{HostError, NodeContext, format_error_chain};
+use vfleet_plan::cni::programs::InstalledProgram;
 use vfleet_plan::release_delay::{DueSteps, ReleasedVfs};
 use vfleet_plan::{HostFacts, NicIds, Plan, Step, reread_after};
 
@@ -108,6 +109,8 @@ pub(crate) struct Agent {
     node_unknown_reason: Option<String>,
     /// Platform and addresses of the node, once they are known.
     node_context: Option<NodeContext>,
+    /// Programs with the names of our CNI plugins; `None` while they cannot be read.
+    cni_programs: Option<Vec<InstalledProgram>>,
     failures: u32,
     repairs: RepairCounter,
     /// Origin of the times in `released_vfs`.
@@ -182,6 +185,7 @@ impl Agent {
             nic_filter_known: !config.follows_nic_ids,
             node_unknown_reason: None,
             node_context: None,
+            cni_programs: None,
             failures: 0,
             repairs: RepairCounter::default(),
             started: Instant::now(),
@@ -250,7 +254,13 @@ impl Agent {
         self.pass_node_context(&state.spec);
         let host = Arc::clone(&self.config.host);
         let planner = self.planner(&state.spec, DueSteps::default());
-        let survey = tokio::task::spawn_blocking(move || survey(&*host, &planner)).await?;
+        let read = move || (survey(&*host, &planner), host.cni_programs());
+        let (survey, cni_programs) = tokio::task::spawn_blocking(read).await?;
+        let warn = |error: &HostError| {
+            let error = format_error_chain(error);
+            tracing::warn!(node = self.config.node, error, "cannot read the CNI plugins of the node");
+        };
+        self.cni_programs = cni_programs.inspect_err(warn).ok();
         let (facts, plan) = match survey {
             Ok(survey) => survey,
             Err(error) => {

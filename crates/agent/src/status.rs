@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{
-    CLOUD_METADATA, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING, READY, update_conditions,
+    CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING, READY,
+    update_conditions,
 };
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{PciAddress, SriovNetworkNodeState, SriovNetworkNodeStateStatus};
+use vfleet_plan::cni::programs::{InstalledProgram, foreign_programs, installed_version};
 use vfleet_plan::report::ReportContext;
 use vfleet_plan::{ExternalQuery, HostFacts, NicIds};
 
@@ -68,6 +70,8 @@ pub(crate) struct StatusContext<'a> {
     pub(crate) manages_bridges: bool,
     /// The external Go device plugin offers the VFs of the node.
     pub(crate) has_go_plugin: bool,
+    /// Programs with the names of our CNI plugins; `None` while they cannot be read.
+    pub(crate) cni_programs: Option<&'a [InstalledProgram]>,
 }
 
 /// Returns the part of the status that the agent owns. `facts` is `None` when the machine cannot be read.
@@ -110,10 +114,14 @@ pub(crate) fn build_status(
             Some(facts) => facts.kernel.rdma_mode.map(|mode| System { rdma_mode: Some(mode) }),
             None => old.and_then(|old| old.system.clone()),
         },
+        cni_version: match context.cni_programs {
+            Some(programs) => installed_version(programs),
+            None => old.and_then(|old| old.cni_version.clone()),
+        },
         sync_status: sync_status.map(str::to_owned),
         // Always written, to clear an error of an earlier program.
         last_sync_error: Some(error.unwrap_or_default()),
-        conditions: Some(build_conditions(conditions, facts, phase, state.metadata.generation)),
+        conditions: Some(build_conditions(conditions, facts, context, phase, state.metadata.generation)),
         ..Default::default()
     }
 }
@@ -142,10 +150,11 @@ pub(crate) fn join_failures<'a>(failures: impl IntoIterator<Item = &'a Failure>)
     failures.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the agent's conditions. The condition about the cloud exists only while its metadata service fails.
+/// Returns the agent's conditions. Those about the cloud and about CNI plugins exist only while they are false.
 fn build_conditions(
     conditions: &[Condition],
     facts: Option<&HostFacts>,
+    context: &StatusContext<'_>,
     phase: &AttemptPhase<'_>,
     generation: Option<i64>,
 ) -> Vec<Condition> {
@@ -154,7 +163,11 @@ fn build_conditions(
     if facts.is_some() && cloud.is_none() {
         last.retain(|condition| condition.type_ != CLOUD_METADATA);
     }
-    let updates: Vec<_> = phase_conditions(phase).into_iter().chain(cloud).collect();
+    let cni_plugins = context.cni_programs.and_then(cni_plugins_condition);
+    if context.cni_programs.is_some() && cni_plugins.is_none() {
+        last.retain(|condition| condition.type_ != CNI_PLUGINS);
+    }
+    let updates: Vec<_> = phase_conditions(phase).into_iter().chain(cloud).chain(cni_plugins).collect();
     update_conditions(&last, &updates, generation, Timestamp::now())
 }
 
@@ -169,9 +182,15 @@ fn cloud_metadata_condition(facts: &HostFacts) -> Option<ConditionUpdate> {
     Some(ConditionUpdate { type_: CLOUD_METADATA, status: false, reason: failed.reason, message })
 }
 
+/// Returns the condition about CNI plugins, if other programs have their names.
+fn cni_plugins_condition(programs: &[InstalledProgram]) -> Option<ConditionUpdate> {
+    let message = foreign_programs(programs)?;
+    Some(ConditionUpdate { type_: CNI_PLUGINS, status: false, reason: "ForeignProgram", message })
+}
+
 /// Returns the conditions that the agent writes. Server-side apply keeps those of other writers if they are not sent.
 fn own_conditions(conditions: &[Condition]) -> Vec<Condition> {
-    let attempt_types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA];
+    let attempt_types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA, CNI_PLUGINS];
     let is_ours = |condition: &&Condition| {
         attempt_types.iter().chain(&PROCESS_CONDITION_TYPES).any(|type_| *type_ == condition.type_)
     };
@@ -260,6 +279,7 @@ pub(crate) fn needs_write(state: &SriovNetworkNodeState, new: &SriovNetworkNodeS
     old.interfaces != new.interfaces
         || old.bridges != new.bridges
         || old.ready_bridges != new.ready_bridges
+        || old.cni_version != new.cni_version
         || rdma_mode(old) != rdma_mode(new)
         || sync_result(old) != sync_result(new)
         || conditions.as_deref() != new.conditions.as_deref()

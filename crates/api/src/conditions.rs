@@ -21,6 +21,8 @@ pub const ADMISSION: &str = "Admission";
 pub const BLOCKED: &str = "Blocked";
 /// Condition of a node state in a cloud; false while the metadata service does not report the networks of cards.
 pub const CLOUD_METADATA: &str = "CloudMetadata";
+/// Condition of a node state, present only while it is false: no other program has the name of a CNI plugin of vfleet.
+pub const CNI_PLUGINS: &str = "CniPlugins";
 /// Condition of a node state, present only while it is false: the agent of the node serves its metrics.
 pub const METRICS: &str = "Metrics";
 /// Condition of a pool: a limit for parallel drains is set.

@@ -174,6 +174,10 @@ pub mod agent_environment {
     pub const GO_DEVICE_PLUGIN: &str = "GO_DEVICE_PLUGIN";
     /// Address at which metrics are served.
     pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
+    /// Directory of CNI plugins on the host.
+    pub const CNI_BIN_PATH: &str = "SRIOV_CNI_BIN_PATH";
+    /// Names of plugins that other programs provide, separated by commas.
+    pub const OTHER_CNI_PLUGINS: &str = "OTHER_CNI_PLUGINS";
     /// Socket of the Open vSwitch database on the host.
     pub const OVSDB_SOCKET_PATH: &str = "OVSDB_SOCKET_PATH";
 }

@@ -154,6 +154,9 @@ pub struct SriovNetworkNodeStateStatus {
     pub ready_bridges: Option<String>,
     /// Observed settings of the whole node.
     pub system: Option<System>,
+    /// Version of the CNI plugins of vfleet in the directory of the container runtime; several after an interrupted
+    /// installation. Absent if none is installed. The condition CniPlugins reports programs that were not replaced.
+    pub cni_version: Option<String>,
     /// Progress of the drain. The agent writes Drain_Required when a change removes VFs from pods or reboots the node,
     /// and Idle when no drain is needed. The operator writes the other values: Draining_MCP_Pausing and
     /// Draining_MCP_Paused (OpenShift: the MachineConfigPool is paused), Draining (the node is cordoned, pods are

@@ -3,8 +3,11 @@
 //! - [`LinuxHost`]: the machine that this process runs on, through sysfs and netlink
 //! - `SimHost` (feature `sim`): a simulated machine in memory that passes the same contract suite (`tests/src/contract`)
 //!
+//! Attachments of pods to devices have a trait of their own, [`attachment::AttachmentHost`].
+//!
 //! All calls block. This crate decides nothing: the planner (`vfleet-plan`) does.
 
+pub mod attachment;
 mod error;
 mod linux;
 #[cfg(feature = "sim")]
@@ -16,7 +19,9 @@ mod watch;
 pub use linux::fuzzing;
 
 pub use error::{HostError, format_error_chain};
-pub use linux::{HostRoot, LinuxHost, LockError, MachineLock};
+pub use linux::{
+    CniDirectory, HostRoot, LinuxHost, LockError, MachineLock, ProgramChange, ProgramOutcome, ProgramRemoval,
+};
 #[cfg(feature = "sim")]
 pub use sim::SimHost;
 pub use supervisor::TaskHandle;
@@ -24,6 +29,7 @@ pub use watch::{ChangeCallback, WatchGuard};
 
 use std::net::IpAddr;
 
+use vfleet_plan::cni::programs::InstalledProgram;
 use vfleet_plan::{HostFacts, Platform, Step};
 
 /// Machine that can be read and configured.
@@ -51,6 +57,11 @@ pub trait Host: Send + Sync {
     /// reported, because the kernel does not announce them: changes of `sriov_drivers_autoprobe`, and of the MAC
     /// address of a VF whose PF is down. Changes of records are not reported either.
     fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError>;
+
+    /// Reads the programs that have the names of our CNI plugins. A simulated machine has none.
+    fn cni_programs(&self) -> Result<Vec<InstalledProgram>, HostError> {
+        Ok(Vec::new())
+    }
 
     /// Sets the facts that only the cluster knows. Later reads use them. A simulated machine ignores them: its
     /// description contains them.

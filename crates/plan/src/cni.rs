@@ -7,6 +7,7 @@
 //! - [`journal`]: attachment on disk, from before its first step until after its last
 //! - [`go_cache`]: the same of the Go plugins
 //! - [`attachment`]: frame of all plugins: plans for ADD, DEL, CHECK and GC
+//! - [`programs`]: files of the plugins on a node
 //! - [`sriov`], [`infiniband`], [`rdma`]: decisions of the plugins
 
 pub mod attachment;
@@ -15,6 +16,7 @@ pub mod facts;
 pub mod go_cache;
 pub mod infiniband;
 pub mod journal;
+pub mod programs;
 pub mod protocol;
 pub mod rdma;
 pub mod sriov;

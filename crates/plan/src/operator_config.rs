@@ -8,6 +8,7 @@ use vfleet_api::operator_config::SriovOperatorConfigSpec;
 use crate::admission::{
     ConfigFacts, Findings, Installation, Request, check_operator_config, valid_condition,
 };
+use crate::gates::FeatureGate;
 use crate::prelude::*;
 
 /// Status of the admission webhooks, for the condition `Admission`.
@@ -44,8 +45,8 @@ pub struct OperatorConfigFacts<'a> {
     pub deploys_agents: bool,
     /// The separate device plugin is deployed.
     pub deploys_device_plugin: bool,
-    /// Environment variables with images of CNI plugins, if none of them is set.
-    pub missing_cni_variables: Option<&'a [&'a str]>,
+    /// Environment variables with images of CNI plugins for software bridges, if none of them is set.
+    pub missing_cni_variables: Vec<&'static str>,
     /// Error of the last attempt to deploy the components.
     pub failure: Option<String>,
     /// Reason why the ConfigMap of the separate device plugin cannot be written.
@@ -70,7 +71,7 @@ pub fn operator_config_conditions(
     } else {
         (true, "OperatorConfigReady", describe_components(facts))
     };
-    let message = [vec![message], notes(facts)].concat().join("; ");
+    let message = [vec![message], notes(spec, facts)].concat().join("; ");
     let ready = ConditionUpdate { type_: READY, status, reason, message };
     let degraded = ConditionUpdate {
         type_: DEGRADED,
@@ -101,7 +102,7 @@ fn describe_components(facts: &OperatorConfigFacts<'_>) -> String {
 }
 
 /// Returns notes that are no failures.
-fn notes(facts: &OperatorConfigFacts<'_>) -> Vec<String> {
+fn notes(spec: &SriovOperatorConfigSpec, facts: &OperatorConfigFacts<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if !facts.deploys_agents {
         notes.push(
@@ -110,10 +111,10 @@ fn notes(facts: &OperatorConfigFacts<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if let Some(variables) = facts.missing_cni_variables {
+    if FeatureGate::ManageSoftwareBridges.is_enabled(spec) && !facts.missing_cni_variables.is_empty() {
         notes.push(format!(
-            "CNI plugins are not installed on hosts, because no image is configured: set {}",
-            variables.join(", ")
+            "CNI plugins that attach pods to software bridges are not installed on hosts, because this version has none: set {}",
+            facts.missing_cni_variables.join(" or ")
         ));
     }
     if !facts.deploys_device_plugin && !facts.foreign_device_plugin {
@@ -178,14 +179,12 @@ mod tests {
 
     use super::*;
 
-    const VARIABLES: &[&str] = &["SRIOV_CNI_IMAGE", "OVS_CNI_IMAGE"];
-
     fn facts(admission: &AdmissionStatus) -> OperatorConfigFacts<'_> {
         OperatorConfigFacts {
             installation: Installation { namespace: "ns", dev_mode: false },
             deploys_agents: true,
             deploys_device_plugin: false,
-            missing_cni_variables: Some(VARIABLES),
+            missing_cni_variables: vec!["ONE_CNI_IMAGE", "OTHER_CNI_IMAGE"],
             failure: None,
             plugin_problem: None,
             foreign_device_plugin: false,
@@ -208,16 +207,21 @@ mod tests {
     fn components_that_are_not_configured_are_reported() {
         let facts = facts(&AdmissionStatus::Disabled);
         let [message, valid] = messages(&SriovOperatorConfigSpec::default(), &facts);
-        assert!(
-            message.contains("CNI plugins are not installed") && message.contains("SRIOV_CNI_IMAGE, "),
-            "{message}"
-        );
+        assert!(!message.contains("CNI"), "the built-in plugins are installed: {message}");
         assert!(message.contains("SRIOV_DEVICE_PLUGIN_IMAGE"), "{message}");
         assert!(!valid.contains("disableDrain"), "{valid}");
 
+        let gates = BTreeMap::from([("manageSoftwareBridges".to_owned(), true)]);
+        let bridges = SriovOperatorConfigSpec { feature_gates: Some(gates), ..Default::default() };
+        let [message, _] = messages(&bridges, &facts);
+        assert!(
+            message.contains("software bridges") && message.contains("set ONE_CNI_IMAGE or OTHER"),
+            "{message}"
+        );
+
         let complete =
-            OperatorConfigFacts { deploys_device_plugin: true, missing_cni_variables: None, ..facts };
-        let spec = SriovOperatorConfigSpec { disable_drain: Some(true), ..Default::default() };
+            OperatorConfigFacts { deploys_device_plugin: true, missing_cni_variables: Vec::new(), ..facts };
+        let spec = SriovOperatorConfigSpec { disable_drain: Some(true), ..bridges };
         let [message, valid] = messages(&spec, &complete);
         assert!(!message.contains("CNI") && !message.contains("IMAGE"), "{message}");
         assert!(valid.contains("spec.disableDrain"), "{valid}");

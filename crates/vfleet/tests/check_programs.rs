@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
+use vfleet_plan::cni::programs::MARKER;
 
 const PACKAGES: &str = "serde_json 1.0.1 default,std\nvfleet-host 0.1.0\nvfleet-plan 0.1.0\n";
 const TRACE: &str = "/registry/src/index/tokio-1.54.1/src/runtime/mod.rs";
@@ -15,6 +16,10 @@ const TRACE: &str = "/registry/src/index/tokio-1.54.1/src/runtime/mod.rs";
 /// Returns the faults that the tool finds in a script with this name, text and list of packages. The fault that a
 /// script is not a static program is omitted.
 fn faults(name: &str, words: &str, packages: Option<&str>) -> Vec<String> {
+    faults_without_marker(name, &format!("{words} {MARKER}"), packages)
+}
+
+fn faults_without_marker(name: &str, words: &str, packages: Option<&str>) -> Vec<String> {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join(name);
     let script = format!(
@@ -71,6 +76,11 @@ fn an_incomplete_list_of_packages_is_found() {
     }
     let without_host = PACKAGES.replace("vfleet-host", "other");
     assert_one(&faults("vfleet-cni", "", Some(&without_host)), "is built without vfleet-host");
+}
+
+#[test]
+fn a_missing_marker_is_found() {
+    assert_one(&faults_without_marker("vfleet-cni", "", Some(PACKAGES)), "vfleet-cni has no marker");
 }
 
 /// vfleet contains all forbidden packages. If their traces are not found in vfleet, the check has no effect.

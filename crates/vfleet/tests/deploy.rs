@@ -90,6 +90,17 @@ fn network_policies_allow_webhooks_and_metrics_of_the_operators_pods() {
 }
 
 #[test]
+fn the_directory_of_cni_plugins_depends_on_the_type_of_cluster() {
+    for (cluster_type, directory) in [("kubernetes", "/opt/cni/bin"), ("openshift", "/var/lib/cni/bin")] {
+        let (_, container) = operator(&generated_with("manifests", &["--cluster-type", cluster_type]));
+        let variables = container["env"].as_array().unwrap();
+        for (name, value) in [("CLUSTER_TYPE", cluster_type), ("SRIOV_CNI_BIN_PATH", directory)] {
+            assert!(variables.contains(&json!({ "name": name, "value": value })), "{variables:?}");
+        }
+    }
+}
+
+#[test]
 fn metrics_can_be_restricted_to_monitoring_namespaces() {
     let named = ["--monitoring-namespace", "monitoring", "--monitoring-namespace", "more"];
     let files = generated_with("manifests", &named);

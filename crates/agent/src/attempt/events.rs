@@ -81,6 +81,7 @@ impl Agent {
             nic_filter: self.nic_filter.as_ref(),
             manages_bridges: self.config.settings.options.manage_bridges,
             has_go_plugin: self.config.go_plugin != GoPlugin::Absent,
+            cni_programs: self.cni_programs.as_deref(),
         };
         let new = build_status(&base, facts, &context, phase);
         let conditions = &self.config.process_conditions;

@@ -2,6 +2,7 @@ use serde_json::json;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostError, SimHost};
+use vfleet_plan::cni::programs::ProgramOrigin;
 use vfleet_plan::{
     Disruption, FailedQuery, PfFacts, Plan, PlannedStep, Step, Target, UnreadableCard, plan_node,
 };
@@ -381,4 +382,31 @@ fn a_process_condition_exists_until_it_is_removed() {
     let free = with(&done, &ProcessConditions::new());
     assert!(needs_write(&done, &free));
     assert!(free.conditions.unwrap().iter().all(|condition| condition.type_ != METRICS));
+}
+
+#[test]
+fn installed_cni_plugins_are_reported_and_programs_that_were_not_replaced() {
+    let program = |name, origin| InstalledProgram { name, path: format!("/opt/cni/bin/{name}"), origin };
+    let ours = program("sriov", ProgramOrigin::Vfleet { version: "1.2.3".to_owned() });
+    let foreign = [ours.clone(), program("rdma", ProgramOrigin::Foreign)];
+    let report = |state: &SriovNetworkNodeState, cni_programs: Option<&[InstalledProgram]>| {
+        let context = StatusContext { cni_programs, ..StatusContext::default() };
+        let status = build_status(state, Some(&HostFacts::default()), &context, &AttemptPhase::Done(&[]));
+        let is_new = needs_write(state, &status);
+        (SriovNetworkNodeState { status: Some(status), ..state.clone() }, is_new)
+    };
+    let version = |state: &SriovNetworkNodeState| state.status.as_ref().unwrap().cni_version.clone();
+    let (none, _) = report(&state(3), Some(&[]));
+    assert_eq!(version(&none), None);
+    let (bad, is_new) = report(&none, Some(&foreign));
+    assert_eq!((version(&bad).as_deref(), is_new), (Some("1.2.3"), true));
+    let found = condition(&bad, CNI_PLUGINS);
+    assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "ForeignProgram"));
+    assert!(found.message.contains("/opt/cni/bin/rdma"), "{}", found.message);
+    let (unreadable, is_new) = report(&bad, None);
+    assert!(!is_new && unreadable.status == bad.status, "the last report stays");
+    let (good, is_new) = report(&bad, Some(&[ours]));
+    let conditions = good.status.clone().unwrap().conditions.unwrap();
+    assert!(is_new && conditions.iter().all(|condition| condition.type_ != CNI_PLUGINS));
+    assert!(is_ready(&good) && is_ready(&bad));
 }

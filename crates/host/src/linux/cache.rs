@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use vfleet_api::PciAddress;
 use vfleet_plan::FirmwareFacts;
+use vfleet_plan::cni::programs::ProgramOrigin;
 
 use super::host_use::CachedUses;
 use super::modules::ModuleLists;
@@ -27,6 +28,8 @@ pub(super) struct HostCache {
     pub(super) modules: Mutex<Option<ModuleLists>>,
     /// Version of the program that units start at boot, and whether it is this program.
     pub(super) boot_program: Mutex<Option<(FileVersion, bool)>>,
+    /// Files in the directory of CNI plugins, with their versions and origins.
+    pub(super) cni_programs: Mutex<BTreeMap<PathBuf, (FileVersion, ProgramOrigin)>>,
     /// Uses of cards by the node.
     pub(super) uses: Mutex<Option<CachedUses>>,
     /// Firmware settings by card.

@@ -78,6 +78,23 @@ pub enum Plugin {
 }
 
 impl Plugin {
+    /// All plugins.
+    pub const ALL: [Self; 3] = [Self::Sriov, Self::Infiniband, Self::Rdma];
+
+    /// Returns the plugin with this name.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == name)
+    }
+
+    /// Returns what the plugin is for, in one line.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Sriov => "VFs of Ethernet cards",
+            Self::Infiniband => "VFs of InfiniBand cards",
+            Self::Rdma => "RDMA devices of VFs that another plugin has attached",
+        }
+    }
+
     /// Returns the name in network configurations, which is the name of the program.
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,6 +115,9 @@ pub enum Phase {
     Attached,
     /// DEL is running, was interrupted, or waits for the kernel to return the device.
     Releasing,
+    /// The device was released without the runtime, since the namespace is gone. Only the addresses of the IPAM plugin are
+    /// left, for DEL or GC.
+    Returned,
 }
 
 impl Phase {
@@ -107,6 +127,7 @@ impl Phase {
             Self::Attaching => "attaching",
             Self::Attached => "attached",
             Self::Releasing => "releasing",
+            Self::Returned => "returned",
         }
     }
 }

@@ -97,8 +97,12 @@ fn config(arguments: AgentArguments, client: Client) -> anyhow::Result<vfleet_ag
     let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
         Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
     } else {
-        let machine = this_machine(&arguments.host_root, &settings);
-        Arc::new(machine.with_protection(arguments.settings.protection_time()))
+        let (directory, others) =
+            (arguments.settings.cni_directory(), arguments.settings.other_cni_plugins());
+        let machine = this_machine(&arguments.host_root, &settings)
+            .with_protection(arguments.settings.protection_time())
+            .with_cni_directory(directory, others);
+        Arc::new(machine)
     };
     let is_simulated = arguments.sim.is_some();
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);

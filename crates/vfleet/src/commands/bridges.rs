@@ -45,6 +45,11 @@ impl BridgeArguments {
 
     /// Returns whether hardware offload of Open vSwitch is enabled for PFs in switchdev mode.
     pub(crate) fn enables_offload(&self) -> bool {
-        !self.cluster_type.trim().eq_ignore_ascii_case("openshift")
+        !self.is_on_openshift()
+    }
+
+    /// Returns whether the cluster is OpenShift.
+    pub(crate) fn is_on_openshift(&self) -> bool {
+        self.cluster_type.trim().eq_ignore_ascii_case("openshift")
     }
 }

@@ -13,7 +13,10 @@ use anyhow::Context;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use vfleet_api::keys::DEFAULT_NAMESPACE;
+use vfleet_operator::ClusterType;
 use vfleet_operator::permissions::Account;
+
+use crate::commands::operator::parse_cluster_type;
 
 /// Print the manifests that install vfleet, or write them to files
 ///
@@ -32,9 +35,12 @@ pub(crate) struct ManifestsArguments {
     namespace: String,
     /// Image of the operator and of the agents
     ///
-    /// It must contain /usr/bin/vfleet.
+    /// It must contain /usr/bin/vfleet and /usr/bin/vfleet-cni.
     #[arg(long, value_name = "IMAGE", default_value = concat!("vfleet:", env!("CARGO_PKG_VERSION")))]
     image: String,
+    /// Type of cluster: kubernetes or openshift, whose CNI plugins are in another directory
+    #[arg(long, value_name = "TYPE", default_value = "kubernetes", value_parser = parse_cluster_type)]
+    cluster_type: ClusterType,
     /// Omit the network policies, which allow access only to the webhooks and the metrics of the operator
     #[arg(long, help_heading = "Network policies")]
     no_network_policies: bool,
@@ -76,7 +82,7 @@ pub(crate) fn run(arguments: &ManifestsArguments) -> anyhow::Result<()> {
         ManifestFile {
             name: "operator.yaml",
             purpose: "Deployment of the operator: two replicas, of which one leads. It deploys the agents.",
-            objects: operator::deployment(namespace, &arguments.image)?,
+            objects: operator::deployment(namespace, &arguments.image, arguments.cluster_type)?,
         },
     ];
     if !arguments.no_network_policies {

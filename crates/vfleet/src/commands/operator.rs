@@ -11,6 +11,7 @@ use vfleet_api::keys::{DEFAULT_NAMESPACE, DEFAULT_RESOURCE_PREFIX};
 use vfleet_cluster::server::BindAddress;
 
 pub(crate) use self::admission::parse_lifetime;
+pub(crate) use self::environment::parse_cluster_type;
 use crate::{client, log, log_level, stop};
 
 /// Run the operator: it derives the desired state of each node from the policies

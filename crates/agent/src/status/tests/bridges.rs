@@ -14,7 +14,7 @@ const PF: &str = "0000:01:00.0";
 const BRIDGE: &str = "br-0000_01_00.0";
 
 const CONTEXT: StatusContext<'_> =
-    StatusContext { nic_filter: None, manages_bridges: true, has_go_plugin: false };
+    StatusContext { nic_filter: None, manages_bridges: true, has_go_plugin: false, cni_programs: None };
 
 /// Returns a node state that requests an Open vSwitch bridge.
 fn desired() -> SriovNetworkNodeState {

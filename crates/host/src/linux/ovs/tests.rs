@@ -18,7 +18,14 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn settings(root: HostRoot, reads_ovs: bool) -> HostSettings {
     let (has_lone_vfs, node_addresses) = (false, Vec::new());
-    HostSettings { root, has_lone_vfs, node_addresses, protection: DEFAULT_PROTECTION_TIME, reads_ovs }
+    HostSettings {
+        root,
+        has_lone_vfs,
+        node_addresses,
+        protection: DEFAULT_PROTECTION_TIME,
+        reads_ovs,
+        cni_directory: None,
+    }
 }
 
 fn read_facts(root: &HostRoot) -> OvsFacts {

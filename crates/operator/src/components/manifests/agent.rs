@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    PodSpec,
+    PodSpec, VolumeMount,
 };
 use vfleet_api::SriovOperatorConfig;
 use vfleet_api::keys::agent_environment as name;
@@ -31,7 +31,7 @@ pub(super) fn build_daemon_set(
     settings: &DeploySettings<'_>,
     image: &str,
 ) -> DaemonSet {
-    let init_containers = cni::build_init_containers(settings.deploy);
+    let init_containers = cni::build_init_containers(settings.deploy, image);
     let mut volumes = vec![host_path("host", "/", None)];
     if !init_containers.is_empty() {
         volumes.extend(cni::build_volumes(settings.deploy));
@@ -62,7 +62,11 @@ fn build_container(config: &SriovOperatorConfig, settings: &DeploySettings<'_>, 
         env: Some(build_variables(config, settings)),
         security_context: Some(privileged()),
         resources: Some(requests("50m", "64Mi")),
-        volume_mounts: Some(vec![mount("host", HOST_ROOT)]),
+        // Namespaces of pods that start later are mounts, too.
+        volume_mounts: Some(vec![VolumeMount {
+            mount_propagation: Some("HostToContainer".to_owned()),
+            ..mount("host", HOST_ROOT)
+        }]),
         ..Default::default()
     }
 }
@@ -105,6 +109,7 @@ fn collect_settings(
     let disabled: Vec<_> = disabled.collect();
     let gate = |gate: FeatureGate| gate.is_enabled(spec).to_string();
     let mut values = BTreeMap::from([
+        (name::CNI_BIN_PATH, deploy.cni_bin_path.clone()),
         (name::CLUSTER_TYPE, deploy.cluster_type.name().to_owned()),
         (name::CONFIGURATION_MODE, mode.to_owned()),
         (name::LOG_FORMAT, deploy.log_format.clone()),
@@ -122,6 +127,10 @@ fn collect_settings(
     }
     if let Some(path) = &deploy.ovsdb_socket_path {
         values.insert(name::OVSDB_SOCKET_PATH, path.clone());
+    }
+    let replaced_plugins = cni::replaced_plugins(deploy);
+    if !replaced_plugins.is_empty() {
+        values.insert(name::OTHER_CNI_PLUGINS, replaced_plugins.join(","));
     }
     if !disabled.is_empty() {
         values.insert(name::DISABLE_PLUGINS, disabled.join(","));

@@ -1,17 +1,30 @@
-//! Init containers of the agent that install CNI plugins on hosts.
+//! Init containers of the agent that install CNI plugins on hosts: those of vfleet, and those of other projects whose image
+//! is configured.
 
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+use vfleet_plan::cni::programs::{PLUGIN_NAMES, PROGRAM};
 
 use super::{DeployConfig, host_path, mount, privileged, requests, strings};
 
 /// Mount point of the host's directory of CNI plugins.
 const TARGET: &str = "/host/opt/cni/bin";
 
-/// CNI plugin image of another project.
+/// CNI plugin of another project.
 struct CniPlugin<'a> {
     container: &'static str,
+    /// Names of its programs.
+    names: &'static [&'static str],
+    /// Environment variable of the operator with its image.
+    variable: &'static str,
     image: Option<&'a String>,
     install: InstallMethod,
+}
+
+impl CniPlugin<'_> {
+    /// Returns whether vfleet has a plugin of this name.
+    fn is_built_in(&self) -> bool {
+        self.names.iter().any(|name| PLUGIN_NAMES.contains(name))
+    }
 }
 
 /// Method to copy the plugins of an image to the host.
@@ -22,17 +35,39 @@ enum InstallMethod {
     Shell(&'static [&'static str]),
 }
 
-/// Builds the init containers. A plugin without an image is not installed.
-pub(super) fn build_init_containers(deploy: &DeployConfig) -> Vec<Container> {
-    cni_plugins(deploy).iter().filter_map(build_container).collect()
+/// Builds the init containers. A plugin whose image is configured is installed instead of the one of vfleet, which is in
+/// the image of the agent.
+pub(super) fn build_init_containers(deploy: &DeployConfig, agent_image: &str) -> Vec<Container> {
+    let others = cni_plugins(deploy);
+    build_own_container(deploy, agent_image)
+        .into_iter()
+        .chain(others.iter().filter_map(build_container))
+        .collect()
 }
 
 /// Builds the volumes of the init containers.
 pub(super) fn build_volumes(deploy: &DeployConfig) -> Vec<Volume> {
-    vec![
-        host_path("cnibin", &deploy.cni_bin_path, Some("DirectoryOrCreate")),
-        host_path("os-release", "/etc/os-release", Some("File")),
-    ]
+    let bin = host_path("cnibin", &deploy.cni_bin_path, Some("DirectoryOrCreate"));
+    let has_others = cni_plugins(deploy).iter().any(|plugin| plugin.image.is_some());
+    let release = has_others.then(|| host_path("os-release", "/etc/os-release", Some("File")));
+    [bin].into_iter().chain(release).collect()
+}
+
+/// Returns the plugins of vfleet that are not installed, because an image with another one is configured.
+pub(super) fn replaced_plugins(deploy: &DeployConfig) -> Vec<&'static str> {
+    let plugins = cni_plugins(deploy);
+    let configured = plugins.iter().filter(|plugin| plugin.image.is_some());
+    configured.flat_map(|plugin| plugin.names).copied().filter(|name| PLUGIN_NAMES.contains(name)).collect()
+}
+
+/// Returns the environment variables with images of plugins that vfleet does not have, if none of them is set.
+pub(crate) fn missing_variables(deploy: &DeployConfig) -> Vec<&'static str> {
+    let plugins = cni_plugins(deploy);
+    let not_built_in = || plugins.iter().filter(|plugin| !plugin.is_built_in());
+    if not_built_in().any(|plugin| plugin.image.is_some()) {
+        return Vec::new();
+    }
+    not_built_in().map(|plugin| plugin.variable).collect()
 }
 
 fn cni_plugins(deploy: &DeployConfig) -> [CniPlugin<'_>; 5] {
@@ -40,27 +75,58 @@ fn cni_plugins(deploy: &DeployConfig) -> [CniPlugin<'_>; 5] {
     [
         CniPlugin {
             container: "sriov-cni",
+            names: &["sriov"],
+            variable: "SRIOV_CNI_IMAGE",
             image: images.sriov.as_ref(),
             install: InstallMethod::EntryPoint,
         },
         CniPlugin {
             container: "sriov-infiniband-cni",
+            names: &["ib-sriov"],
+            variable: "SRIOV_INFINIBAND_CNI_IMAGE",
             image: images.infiniband.as_ref(),
             install: InstallMethod::EntryPoint,
         },
         CniPlugin {
             container: "ovs-cni",
+            names: &["ovs", "ovs-mirror-producer", "ovs-mirror-consumer"],
+            variable: "OVS_CNI_IMAGE",
             image: images.ovs.as_ref(),
             install: InstallMethod::Shell(&["/ovs", "/ovs-mirror-producer", "/ovs-mirror-consumer"]),
         },
         CniPlugin {
             container: "accelerated-bridge-cni",
+            names: &["accelerated-bridge"],
+            variable: "ACCELERATED_BRIDGE_CNI_IMAGE",
             image: images.accelerated_bridge.as_ref(),
             // Its entry point never exits.
             install: InstallMethod::Shell(&["/usr/bin/accelerated-bridge"]),
         },
-        CniPlugin { container: "rdma-cni", image: images.rdma.as_ref(), install: InstallMethod::EntryPoint },
+        CniPlugin {
+            container: "rdma-cni",
+            names: &["rdma"],
+            variable: "RDMA_CNI_IMAGE",
+            image: images.rdma.as_ref(),
+            install: InstallMethod::EntryPoint,
+        },
     ]
+}
+
+/// Builds the init container that installs the plugins of vfleet; `None` if all of them are replaced. A program that is
+/// neither ours nor replaceable does not keep the agent from starting: the agent reports it.
+fn build_own_container(deploy: &DeployConfig, image: &str) -> Option<Container> {
+    let replaced = replaced_plugins(deploy);
+    if PLUGIN_NAMES.iter().all(|name| replaced.contains(name)) {
+        return None;
+    }
+    let mut args = strings(&["install-cni", "--dir", TARGET, "--tolerate-foreign"]);
+    args.extend(replaced.iter().flat_map(|name| strings(&["--skip", name])));
+    Some(Container {
+        command: Some(strings(&["/usr/bin/vfleet"])),
+        args: Some(args),
+        volume_mounts: Some(vec![mount("cnibin", TARGET)]),
+        ..init_container(PROGRAM, image)
+    })
 }
 
 fn build_container(plugin: &CniPlugin<'_>) -> Option<Container> {

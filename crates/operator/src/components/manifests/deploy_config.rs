@@ -1,5 +1,7 @@
 //! Settings of the deployed components from the environment of the operator.
 
+use vfleet_plan::cni::programs::default_directory;
+
 /// Settings of the deployed components. A component whose image is `None` is not deployed.
 #[derive(Clone, Debug, Default)]
 pub struct DeployConfig {
@@ -25,7 +27,7 @@ pub struct DeployConfig {
     pub log_format: String,
 }
 
-/// Images of CNI plugins of other projects.
+/// Images of CNI plugins of other projects, which are installed instead of those of vfleet.
 #[derive(Clone, Debug, Default)]
 pub struct CniImages {
     /// `sriov`.
@@ -38,22 +40,6 @@ pub struct CniImages {
     pub accelerated_bridge: Option<String>,
     /// `rdma`.
     pub rdma: Option<String>,
-}
-
-impl CniImages {
-    /// Environment variables of the operator that contain the images.
-    pub(crate) const VARIABLES: [&str; 5] = [
-        "SRIOV_CNI_IMAGE",
-        "SRIOV_INFINIBAND_CNI_IMAGE",
-        "OVS_CNI_IMAGE",
-        "ACCELERATED_BRIDGE_CNI_IMAGE",
-        "RDMA_CNI_IMAGE",
-    ];
-
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { sriov, infiniband, ovs, accelerated_bridge, rdma } = self;
-        [sriov, infiniband, ovs, accelerated_bridge, rdma].iter().all(|image| image.is_none())
-    }
 }
 
 /// Type of the cluster.
@@ -73,5 +59,10 @@ impl ClusterType {
             Self::Kubernetes => "kubernetes",
             Self::OpenShift => "openshift",
         }
+    }
+
+    /// Returns the directory of CNI plugins that the container runtimes of such a cluster read.
+    pub fn default_cni_directory(self) -> &'static str {
+        default_directory(self == Self::OpenShift)
     }
 }

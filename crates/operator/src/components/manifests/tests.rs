@@ -58,7 +58,9 @@ fn the_agent_has_the_names_of_existing_clusters() {
     assert_eq!((pod.host_network, pod.host_pid), (Some(true), Some(true)));
     assert_eq!(pod.service_account_name.as_deref(), Some("sriov-network-config-daemon"));
     assert_eq!(pod.containers[0].args, Some(strings(&["agent", "--host-root", "/host"])));
-    assert_eq!(pod.containers[0].volume_mounts, Some(vec![mount("host", "/host")]));
+    let propagation = Some("HostToContainer".to_owned());
+    let host = VolumeMount { mount_propagation: propagation, ..mount("host", "/host") };
+    assert_eq!(pod.containers[0].volume_mounts, Some(vec![host]), "it sees namespaces of later pods");
 }
 
 #[test]
@@ -124,20 +126,56 @@ fn variables_of_the_config_take_precedence_except_for_fixed_ones() {
 }
 
 #[test]
-fn configured_images_install_their_cni_plugins_on_the_host() {
-    assert_eq!(agent(json!({})).init_containers, None);
-    assert_eq!(agent(json!({})).volumes.unwrap().len(), 1);
+fn the_cni_plugins_of_vfleet_are_installed_from_the_image_of_the_agent() {
+    let pod = agent(json!({}));
+    let [own] = pod.init_containers.clone().unwrap().try_into().unwrap();
+    assert_eq!((own.name.as_str(), own.image.as_deref()), ("vfleet-cni", Some("vfleet:1")));
+    assert_eq!(own.command, Some(strings(&["/usr/bin/vfleet"])));
+    let arguments = ["install-cni", "--dir", "/host/opt/cni/bin", "--tolerate-foreign"];
+    assert_eq!(own.args, Some(strings(&arguments)));
+    let volumes: Vec<_> = pod.volumes.clone().unwrap().into_iter().map(|volume| volume.name).collect();
+    assert_eq!(volumes, ["host", "cnibin"]);
+    let variables = variables(&pod);
+    assert_eq!(variables["SRIOV_CNI_BIN_PATH"].as_deref(), Some("/opt/cni/bin"));
+    assert!(!variables.contains_key("OTHER_CNI_PLUGINS"));
+}
 
+#[test]
+fn plugins_of_configured_images_replace_those_of_vfleet() {
+    let image = || Some("image".to_owned());
+    let pod_with = |cni_images: CniImages| {
+        pod(&build(json!({}), &DeployConfig { cni_images, ..deploy() }).daemon_sets[0])
+    };
+    let some = pod_with(CniImages { sriov: image(), ovs: image(), rdma: image(), ..Default::default() });
+    let own = &some.init_containers.clone().unwrap()[0];
+    assert_eq!(own.args.as_ref().unwrap()[4..], strings(&["--skip", "sriov", "--skip", "rdma"]));
+    assert_eq!(variables(&some)["OTHER_CNI_PLUGINS"].as_deref(), Some("sriov,rdma"));
+
+    let all =
+        pod_with(CniImages { sriov: image(), infiniband: image(), rdma: image(), ..Default::default() });
+    let names: Vec<_> = all.init_containers.unwrap().into_iter().map(|container| container.name).collect();
+    assert_eq!(names, ["sriov-cni", "sriov-infiniband-cni", "rdma-cni"], "nothing is left for vfleet");
+}
+
+#[test]
+fn images_of_plugins_that_vfleet_does_not_have_are_missed() {
+    let missing = |cni_images| missing_variables(&DeployConfig { cni_images, ..deploy() });
+    assert_eq!(missing(CniImages::default()), ["OVS_CNI_IMAGE", "ACCELERATED_BRIDGE_CNI_IMAGE"]);
+    assert!(missing(CniImages { ovs: Some("image".to_owned()), ..Default::default() }).is_empty());
+}
+
+#[test]
+fn configured_images_install_their_cni_plugins_on_the_host() {
     let mut deploy = deploy();
     deploy.cni_images.sriov = Some("sriov-cni:2".to_owned());
     deploy.cni_images.accelerated_bridge = Some("bridge:1".to_owned());
     let pod = pod(&build(json!({}), &deploy).daemon_sets[0]);
     let containers = pod.init_containers.unwrap();
     let names: Vec<_> = containers.iter().map(|container| container.name.as_str()).collect();
-    assert_eq!(names, ["sriov-cni", "accelerated-bridge-cni"]);
-    assert_eq!(containers[0].image.as_deref(), Some("sriov-cni:2"));
-    assert_eq!(containers[0].args, Some(strings(&["--no-sleep"])));
-    assert_eq!(containers[1].args, Some(strings(&["cp -f /usr/bin/accelerated-bridge /host/opt/cni/bin/"])));
+    assert_eq!(names, ["vfleet-cni", "sriov-cni", "accelerated-bridge-cni"]);
+    assert_eq!(containers[1].image.as_deref(), Some("sriov-cni:2"));
+    assert_eq!(containers[1].args, Some(strings(&["--no-sleep"])));
+    assert_eq!(containers[2].args, Some(strings(&["cp -f /usr/bin/accelerated-bridge /host/opt/cni/bin/"])));
     let bin = pod.volumes.unwrap().into_iter().find(|volume| volume.name == "cnibin").unwrap();
     assert_eq!(bin.host_path.unwrap().path, "/opt/cni/bin");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::ArgAction;
 use vfleet_agent::{GoPlugin, Mode};
 use vfleet_api::keys::agent_environment as name;
+use vfleet_plan::cni::programs::default_directory;
 use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions, NodeSettings};
 
 use crate::commands::bridges::BridgeArguments;
@@ -103,6 +104,18 @@ pub(super) struct SettingsArguments {
         value_parser = parse_seconds
     )]
     host_protection_seconds: Duration,
+    /// Directory of CNI plugins on the host [default: /opt/cni/bin, on OpenShift /var/lib/cni/bin]
+    #[arg(long, value_name = "DIRECTORY", env = name::CNI_BIN_PATH, default_value = "", hide_default_value = true)]
+    cni_bin_path: String,
+    /// CNI plugins that other programs provide, separated by commas; the agent does not report them
+    #[arg(
+        long,
+        value_name = "PLUGINS",
+        env = name::OTHER_CNI_PLUGINS,
+        default_value = "",
+        hide_default_value = true
+    )]
+    other_cni_plugins: String,
     #[command(flatten)]
     bridges: BridgeArguments,
 }
@@ -127,6 +140,19 @@ impl SettingsArguments {
     /// Returns the time that a card stays protected after the node last used it.
     pub(super) const fn protection_time(&self) -> Duration {
         self.host_protection_seconds
+    }
+
+    /// Returns the directory of CNI plugins on the host.
+    pub(super) fn cni_directory(&self) -> String {
+        match self.cni_bin_path.trim() {
+            "" => default_directory(self.bridges.is_on_openshift()).to_owned(),
+            path => path.to_owned(),
+        }
+    }
+
+    /// Returns the names of CNI plugins that other programs provide.
+    pub(super) fn other_cni_plugins(&self) -> Vec<String> {
+        words(&self.other_cni_plugins).map(str::to_owned).collect()
     }
 
     /// Applies the other settings to `config`.
@@ -227,6 +253,11 @@ mod tests {
         assert_eq!(bridges(&["--ovs-socket-path", "unix:///x"]).ovsdb_socket, "unix:///x");
         assert_eq!(bridges(&["--ovsdb-socket-path="]).ovsdb_socket, bridges(&[]).ovsdb_socket, "a default");
         assert!(!bridges(&["--cluster-type=openshift"]).options.ovs_offload);
+        let directory = |line: &[&str]| settings(line).cni_directory();
+        assert_eq!(directory(&["--cni-bin-path="]), "/opt/cni/bin");
+        assert_eq!(directory(&["--cluster-type=openshift"]), "/var/lib/cni/bin");
+        assert_eq!(directory(&["--cluster-type=openshift", "--cni-bin-path=/x"]), "/x");
+        assert_eq!(settings(&["--other-cni-plugins=sriov, rdma"]).other_cni_plugins(), ["sriov", "rdma"]);
         assert_eq!(parse_mode(&defaults.configuration_mode), Mode::Daemon);
         assert_eq!(["systemd", "x", ""].map(parse_mode), [Mode::Systemd, Mode::Daemon, Mode::Daemon]);
     }

@@ -13,6 +13,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
+use vfleet_api::keys::agent_environment::{CLUSTER_TYPE, CNI_BIN_PATH};
+use vfleet_operator::ClusterType;
 use vfleet_operator::permissions::Account;
 
 use super::rbac::object;
@@ -27,7 +29,11 @@ pub(super) const WEBHOOK_PORT_NAME: &str = "webhook";
 const NOBODY: i64 = 65532;
 
 /// Returns the Deployment, and a disruption budget that keeps one replica during drains.
-pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Value>> {
+pub(super) fn deployment(
+    namespace: &str,
+    image: &str,
+    cluster_type: ClusterType,
+) -> anyhow::Result<Vec<Value>> {
     let metadata = named(Account::Operator.name(), namespace);
     let deployment = Deployment {
         metadata: ObjectMeta { labels: Some(labels()), ..metadata.clone() },
@@ -37,7 +43,7 @@ pub(super) fn deployment(namespace: &str, image: &str) -> anyhow::Result<Vec<Val
             strategy: Some(update_strategy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta { labels: Some(labels()), ..Default::default() }),
-                spec: Some(pod(image)),
+                spec: Some(pod(image, cluster_type)),
             },
             ..Default::default()
         }),
@@ -79,7 +85,7 @@ fn update_strategy() -> DeploymentStrategy {
     }
 }
 
-fn pod(image: &str) -> PodSpec {
+fn pod(image: &str, cluster_type: ClusterType) -> PodSpec {
     PodSpec {
         service_account_name: Some(Account::Operator.name().to_owned()),
         priority_class_name: Some("system-cluster-critical".to_owned()),
@@ -104,7 +110,7 @@ fn pod(image: &str) -> PodSpec {
             label_selector: Some(selector()),
             ..Default::default()
         }]),
-        containers: vec![container(image)],
+        containers: vec![container(image, cluster_type)],
         ..Default::default()
     }
 }
@@ -113,13 +119,18 @@ fn tolerate(taint: &str) -> Toleration {
     Toleration { key: Some(taint.to_owned()), operator: Some("Exists".to_owned()), ..Default::default() }
 }
 
-fn container(image: &str) -> Container {
+fn container(image: &str, cluster_type: ClusterType) -> Container {
     Container {
         name: Account::Operator.name().to_owned(),
         image: Some(image.to_owned()),
         command: Some(to_strings(&["/usr/bin/vfleet"])),
         args: Some(to_strings(&["operator"])),
-        env: Some(vec![field("NAMESPACE", "metadata.namespace"), field("POD_NAME", "metadata.name")]),
+        env: Some(vec![
+            field("NAMESPACE", "metadata.namespace"),
+            field("POD_NAME", "metadata.name"),
+            value(CLUSTER_TYPE, cluster_type.name()),
+            value(CNI_BIN_PATH, cluster_type.default_cni_directory()),
+        ]),
         ports: Some(vec![
             port("metrics", METRICS_PORT),
             port("health", HEALTH_PORT),
@@ -142,6 +153,10 @@ fn container(image: &str) -> Container {
         }),
         ..Default::default()
     }
+}
+
+fn value(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), ..Default::default() }
 }
 
 fn field(variable: &str, path: &str) -> EnvVar {

@@ -1,5 +1,6 @@
 //! Options of the deployed components. Environment variables have the names of the Go operator.
 
+use vfleet_api::keys::agent_environment::CNI_BIN_PATH;
 use vfleet_operator::{ClusterType, CniImages, DeployConfig};
 
 use crate::log::LogFormat;
@@ -18,9 +19,6 @@ Environment variables of the Go operator that are ignored:
   RELEASE_VERSION, RELEASEVERSION
       informational only";
 
-/// Default directory of CNI plugins on hosts.
-const DEFAULT_CNI_DIRECTORY: &str = "/var/lib/cni/bin";
-
 /// Options of the deployed components. An empty value counts as unset.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Deployed components")]
@@ -31,10 +29,10 @@ pub(super) struct DeployArguments {
     /// Image of the external Go device plugin; not deployed if unset
     #[arg(long, value_name = "IMAGE", env = "SRIOV_DEVICE_PLUGIN_IMAGE")]
     device_plugin_image: Option<String>,
-    /// Image that installs the CNI plugin sriov on hosts; not installed if unset
+    /// Image that installs the CNI plugin sriov on hosts; if unset, agents install that of vfleet
     #[arg(long, value_name = "IMAGE", env = "SRIOV_CNI_IMAGE")]
     sriov_cni_image: Option<String>,
-    /// Image that installs the CNI plugin ib-sriov; not installed if unset
+    /// Image that installs the CNI plugin ib-sriov; if unset, agents install that of vfleet
     #[arg(long, value_name = "IMAGE", env = "SRIOV_INFINIBAND_CNI_IMAGE")]
     infiniband_cni_image: Option<String>,
     /// Image that installs the CNI plugin ovs; not installed if unset
@@ -43,12 +41,12 @@ pub(super) struct DeployArguments {
     /// Image that installs the CNI plugin accelerated-bridge; not installed if unset
     #[arg(long, value_name = "IMAGE", env = "ACCELERATED_BRIDGE_CNI_IMAGE")]
     accelerated_bridge_cni_image: Option<String>,
-    /// Image that installs the CNI plugin rdma; not installed if unset
+    /// Image that installs the CNI plugin rdma; if unset, agents install that of vfleet
     #[arg(long, value_name = "IMAGE", env = "RDMA_CNI_IMAGE")]
     rdma_cni_image: Option<String>,
-    /// Directory of CNI plugins on hosts
-    #[arg(long, value_name = "DIRECTORY", env = "SRIOV_CNI_BIN_PATH", default_value = DEFAULT_CNI_DIRECTORY)]
-    cni_bin_path: String,
+    /// Directory of CNI plugins on hosts [default: /opt/cni/bin, on OpenShift /var/lib/cni/bin]
+    #[arg(long, value_name = "DIRECTORY", env = CNI_BIN_PATH)]
+    cni_bin_path: Option<String>,
     /// Image pull Secrets, separated by commas
     #[arg(long, value_name = "NAMES", env = "IMAGE_PULL_SECRETS", value_delimiter = ',')]
     image_pull_secrets: Vec<String>,
@@ -72,7 +70,8 @@ pub(super) struct DeployArguments {
     ovsdb_socket_path: Option<String>,
 }
 
-fn parse_cluster_type(word: &str) -> Result<ClusterType, String> {
+/// Parses the type of a cluster. An empty value counts as unset.
+pub(crate) fn parse_cluster_type(word: &str) -> Result<ClusterType, String> {
     match word {
         "" | "kubernetes" => Ok(ClusterType::Kubernetes),
         "openshift" => Ok(ClusterType::OpenShift),
@@ -94,8 +93,8 @@ impl DeployArguments {
                 accelerated_bridge: non_empty(self.accelerated_bridge_cni_image),
                 rdma: non_empty(self.rdma_cni_image),
             },
-            cni_bin_path: non_empty(Some(self.cni_bin_path))
-                .unwrap_or_else(|| DEFAULT_CNI_DIRECTORY.to_owned()),
+            cni_bin_path: non_empty(self.cni_bin_path)
+                .unwrap_or_else(|| self.cluster_type.default_cni_directory().to_owned()),
             image_pull_secrets: self.image_pull_secrets.into_iter().filter(|name| !name.is_empty()).collect(),
             cluster_type: self.cluster_type,
             dev_mode: is_true(&self.dev_mode),
