@@ -18,12 +18,13 @@ pub(super) fn read(
     rtnl: &mut Rtnl,
 ) -> Result<DeviceFacts, HostError> {
     let path = root.device(address);
-    let link = match netdev::of_device(&path)? {
-        None => None,
-        Some(own) => Some(links.iter().find(|link| link.index == own.index).ok_or_else(|| {
-            HostError::ConcurrentChange { subject: format!("the interface of {address}") }
-        })?),
-    };
+    let link =
+        match netdev::of_device(&path)? {
+            None => None,
+            Some(own) => Some(links.iter().find(|link| link.index == own.index).ok_or_else(|| {
+                HostError::ConcurrentChange { subject: format!("the interface of {address}") }
+            })?),
+        };
     Ok(DeviceFacts {
         address,
         exists: path.exists(),

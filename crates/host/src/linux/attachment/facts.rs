@@ -67,8 +67,7 @@ fn read_present(
     let (links, rdma) = namespace.run(|| {
         let mut rtnl = Rtnl::open()?;
         let links = read_stable(|| rtnl.links())?;
-        let addresses =
-            if query.with_addresses { read_stable(|| rtnl.addresses())? } else { Vec::new() };
+        let addresses = if query.with_addresses { read_stable(|| rtnl.addresses())? } else { Vec::new() };
         let links = links.iter().map(|link| device::interface(link, &addresses)).collect();
         Ok((links, rdma::list_names(root)?))
     })?;

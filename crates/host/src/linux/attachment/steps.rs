@@ -37,9 +37,7 @@ pub(super) fn execute(root: &HostRoot, step: &CniStep) -> Result<(), HostError> 
         CniStep::ReturnToHost { device, namespace, pod_name, original } => {
             transfer::return_to_host(root, *device, namespace.as_ref(), pod_name, original)
         }
-        CniStep::SetUpInPod { namespace, name, mtu, mac } => {
-            pod::set_up(root, namespace, name, *mtu, *mac)
-        }
+        CniStep::SetUpInPod { namespace, name, mtu, mac } => pod::set_up(root, namespace, name, *mtu, *mac),
         CniStep::AddAddresses { namespace, name, addresses } => {
             addresses::add(root, namespace, name, addresses)
         }

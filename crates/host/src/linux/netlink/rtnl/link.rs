@@ -258,13 +258,13 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use netlink_bindings::rt_link::{Ifinfomsg, IflaVfGuid, OpGetlinkDo, OpSetlinkDo, PushLinkAttrs};
-    use vfleet_api::Guid;
     use netlink_packet_core::{Emitable, Parseable};
     use netlink_packet_route::link::{
         InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkPhysId, LinkVfInfo,
         Prop, VfInfo, VfInfoMac,
     };
     use proptest::prelude::*;
+    use vfleet_api::Guid;
 
     use super::*;
 
@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn parses_a_pf_with_its_vfs() {
-        let bytes = Attributes::default().with_text(IFLA_PARENT_DEV_NAME, "0000:01:00.0").after(&emit(a_pf()));
+        let bytes =
+            Attributes::default().with_text(IFLA_PARENT_DEV_NAME, "0000:01:00.0").after(&emit(a_pf()));
         let link = Link::parse(&bytes).unwrap();
         let vf = |mac| VfSettings { mac: Some(mac), ..VfSettings::default() };
         let vfs = [(0, vf(MacAddr::ZERO)), (1, vf(MacAddr([2, 0, 0, 0, 0, 9])))];
