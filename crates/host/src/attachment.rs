@@ -27,6 +27,12 @@ pub trait AttachmentHost: Send + Sync {
     /// Executes a step and verifies its effect. Steps are idempotent.
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError>;
 
+    /// Reads whether RDMA devices belong to single namespaces. False without RDMA.
+    fn has_exclusive_rdma(&self) -> Result<bool, HostError>;
+
+    /// Checks that journals can be written.
+    fn check_storage(&self) -> Result<(), HostError>;
+
     /// Lists the attachments that have a journal, sorted. Only names of files are read.
     fn attachment_keys(&self) -> Result<Vec<AttachmentKey>, HostError>;
 
@@ -39,7 +45,7 @@ pub trait AttachmentHost: Send + Sync {
     /// Removes a journal, if there is one.
     fn remove_journal(&self, key: &AttachmentKey) -> Result<(), HostError>;
 
-    /// Lists the names of the caches of a Go plugin, sorted. See [`go_cache_name`].
+    /// Lists the names of the caches of a Go plugin, sorted. See [`vfleet_plan::cni::go_cache::go_cache_name`].
     fn go_caches(&self, plugin: Plugin) -> Result<Vec<String>, HostError>;
 
     /// Reads the cache of a Go plugin with this name; `None` if there is none.
@@ -161,12 +167,4 @@ pub enum DeviceLockError {
     Busy { device: PciAddress, holder: String, after: Duration },
     #[error("cannot lock {}", path.display())]
     Failed { path: PathBuf, source: io::Error },
-}
-
-/// Returns the name of the cache that the Go plugin keeps for an attachment.
-pub fn go_cache_name(plugin: Plugin, network: &str, container_id: &str, interface: &str) -> String {
-    match plugin {
-        Plugin::Sriov | Plugin::Infiniband => format!("{container_id}-{interface}"),
-        Plugin::Rdma => format!("{network}-{container_id}-{interface}"),
-    }
 }

@@ -6,8 +6,10 @@
 //! - [`step`]: changes that the plugins make
 //! - [`journal`]: attachment on disk, from before its first step until after its last
 //! - [`go_cache`]: the same of the Go plugins
+//! - [`attachment`]: frame of all plugins: plans for ADD, DEL, CHECK and GC
 //! - [`sriov`], [`infiniband`], [`rdma`]: decisions of the plugins
 
+pub mod attachment;
 pub mod config;
 pub mod facts;
 pub mod go_cache;

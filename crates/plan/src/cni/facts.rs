@@ -3,7 +3,7 @@
 mod settings;
 
 use serde::{Deserialize, Serialize};
-use vfleet_api::{MacAddr, PciAddress, VfRef};
+use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
 pub use settings::{LinkState, VfSettings, VfVlan, VlanProtocol};
 
@@ -11,7 +11,8 @@ use super::journal::Journal;
 use crate::prelude::*;
 
 /// Facts that an ADD, DEL or CHECK for one device is decided on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AttachmentFacts {
     /// The device.
     pub device: DeviceFacts,
@@ -23,10 +24,13 @@ pub struct AttachmentFacts {
     pub holders: Vec<HolderFacts>,
     /// Interfaces of the host's namespace by name and by alternative name, except those of the device itself.
     pub host_names: BTreeSet<String>,
+    /// Current boot of the machine. Settings of a VF and names of interfaces do not survive a boot.
+    pub boot_id: String,
 }
 
 /// Facts of the PCI function of an attachment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DeviceFacts {
     /// PCI address.
     pub address: PciAddress,
@@ -50,7 +54,8 @@ impl DeviceFacts {
 }
 
 /// PF of a VF, with the settings that it stores for the VF.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ParentPf {
     /// The VF as the PF counts it.
     pub vf: VfRef,
@@ -81,6 +86,12 @@ pub struct InterfaceFacts {
     pub address: Vec<u8>,
     /// MTU.
     pub mtu: u32,
+    /// Lowest MTU that the driver accepts, if the kernel reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_mtu: Option<u32>,
+    /// Highest MTU that the driver accepts, if the kernel reports it (0 is no limit, and is `None` here).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_mtu: Option<u32>,
     /// The interface is administratively up.
     pub is_up: bool,
     /// PCI function of the interface; `None` for a virtual one, and if the kernel does not report it (before 5.14).
@@ -100,6 +111,17 @@ impl InterfaceFacts {
     /// Returns the MAC address of an Ethernet interface.
     pub fn mac(&self) -> Option<MacAddr> {
         self.address.as_slice().try_into().ok().map(MacAddr)
+    }
+
+    /// Returns the GUID of an InfiniBand interface: the last 8 bytes of its hardware address.
+    pub fn guid(&self) -> Option<Guid> {
+        let (_, guid) = self.address.split_last_chunk().filter(|_| self.is_infiniband())?;
+        Some(Guid(*guid))
+    }
+
+    /// Returns whether this is an InfiniBand interface.
+    pub fn is_infiniband(&self) -> bool {
+        self.address.len() == 20
     }
 }
 
@@ -124,7 +146,8 @@ pub struct Namespace {
 }
 
 /// Facts of the namespace of a pod.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "state")]
 pub enum NamespaceFacts {
     /// The runtime named none.
     NotGiven,
@@ -148,8 +171,20 @@ pub enum NamespaceFacts {
     },
 }
 
+impl NamespaceFacts {
+    /// Returns the path of a namespace that exists.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Present { namespace, .. } => Some(&namespace.path),
+            Self::NotGiven | Self::Gone | Self::Unknown { .. } => None,
+        }
+    }
+}
+
 /// Attachment that holds a device.
-#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a device has at most a few holders")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum HolderFacts {
     /// Attachment of ours.
     Journal {
@@ -168,7 +203,8 @@ pub enum HolderFacts {
 }
 
 /// State of the namespace of a holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum HolderNamespace {
     /// It still exists.
     Alive,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vfleet_api::{Guid, PciAddress, VfRef};
 
-use super::facts::{Namespace, VfSettings};
+use super::facts::{LinkState, Namespace, VfSettings};
 use super::step::OriginalInterface;
 use crate::prelude::*;
 
@@ -24,7 +24,7 @@ pub struct Journal {
     pub network: String,
     /// Namespace of the pod.
     pub namespace: Namespace,
-    /// Boot of the machine in which the namespace exists.
+    /// Boot of the machine in which the namespace exists; empty if unknown, for an attachment of a Go plugin.
     pub boot_id: String,
     /// Progress.
     pub phase: Phase,
@@ -40,6 +40,13 @@ pub struct Journal {
     /// Result of ADD, for CHECK.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
+}
+
+impl Journal {
+    /// Returns whether the machine was booted since. Then neither the namespace nor any change of the device exists.
+    pub fn is_of_earlier_boot(&self, boot_id: &str) -> bool {
+        !self.boot_id.is_empty() && self.boot_id != boot_id
+    }
 }
 
 /// Identity of an attachment on its node. The file of its journal is named after it.
@@ -70,6 +77,34 @@ pub enum Plugin {
     Rdma,
 }
 
+impl Plugin {
+    /// All plugins.
+    pub const ALL: [Self; 3] = [Self::Sriov, Self::Infiniband, Self::Rdma];
+
+    /// Returns the plugin with this name.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == name)
+    }
+
+    /// Returns what the plugin is for, in one line.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Sriov => "VFs of Ethernet cards",
+            Self::Infiniband => "VFs of InfiniBand cards",
+            Self::Rdma => "RDMA devices of VFs that another plugin has attached",
+        }
+    }
+
+    /// Returns the name in network configurations, which is the name of the program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sriov => "sriov",
+            Self::Infiniband => "ib-sriov",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
 /// Progress of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,6 +115,21 @@ pub enum Phase {
     Attached,
     /// DEL is running, was interrupted, or waits for the kernel to return the device.
     Releasing,
+    /// The device was released without the runtime, since the namespace is gone. Only the addresses of the IPAM plugin are
+    /// left, for DEL or GC.
+    Returned,
+}
+
+impl Phase {
+    /// Returns the name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Attaching => "attaching",
+            Self::Attached => "attached",
+            Self::Releasing => "releasing",
+            Self::Returned => "returned",
+        }
+    }
 }
 
 /// Pod of an attachment.
@@ -121,17 +171,19 @@ pub struct VfChanges {
 }
 
 /// Changes of an InfiniBand VF, or of a PF for userspace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InfinibandChanges {
     /// The VF; `None` for a PF.
     pub vf: Option<VfRef>,
     /// GUID that ADD sets.
     pub guid: Option<Guid>,
+    /// GUID to restore instead: that of the interface before ADD, or all ones, which the driver takes for none.
+    pub original_guid: Option<Guid>,
     /// All settings before ADD.
     pub original: VfSettings,
-    /// ADD sets the link state.
-    pub has_link_state: bool,
+    /// Link state that ADD sets.
+    pub link_state: Option<LinkState>,
     /// Interface before ADD; `None` for a device with a driver for userspace.
     pub interface: Option<OriginalInterface>,
     /// RDMA device that ADD moves to the pod.

@@ -1,6 +1,8 @@
 //! Steps of an attachment. A step contains every value that its execution needs, and executing it twice has the same
 //! result as executing it once. After a step the effect is verified by reading back.
 
+mod text;
+
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
@@ -10,7 +12,8 @@ use crate::prelude::*;
 /// One change for an attachment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CniStep {
-    /// Applies settings of a VF through the interface of its PF, all in as few requests as the kernel accepts.
+    /// Applies settings of a VF through the interface of its PF, all in as few requests as the kernel accepts, the MAC
+    /// before trust. Both rates are given, or none.
     SetVf {
         /// The VF.
         vf: VfRef,
@@ -44,9 +47,9 @@ pub enum CniStep {
         namespace: Namespace,
         /// Name of the interface in the pod.
         name: String,
-        /// MTU to set.
+        /// MTU to set, if the interface has another one.
         mtu: Option<u32>,
-        /// MAC to set.
+        /// MAC to set, if the interface has another one: some drivers take an administrative MAC over later.
         mac: Option<MacAddr>,
     },
     /// Adds addresses and routes to an interface in the namespace of a pod, and waits until IPv6 addresses are usable.
@@ -69,8 +72,9 @@ pub enum CniStep {
         ips: Vec<core::net::IpAddr>,
     },
     /// Moves the interface of a device from the namespace of a pod to the host's namespace, with the name, MAC and MTU
-    /// that it had there. An interface that is in the host's namespace already only gets these. A name that another
-    /// interface has meanwhile is left to it.
+    /// that it had there. An interface that is in the host's namespace already only gets these: it is searched there
+    /// first, by its device. A name that another interface has meanwhile is left to it. The name in the pod does not
+    /// remain as an alternative name, unless it was one before.
     ReturnToHost {
         /// The device.
         device: PciAddress,
@@ -95,20 +99,27 @@ pub enum CniStep {
         /// State.
         state: LinkState,
     },
-    /// Binds a device to its driver again and waits until its interface is named.
+    /// Binds a device to its driver again and waits until its interface is named. A device without a driver, as an
+    /// interruption leaves it, is bound to the one that the kernel chooses.
     Rebind {
         /// The device.
         device: PciAddress,
     },
-    /// Moves an RDMA device to the namespace of a pod.
+    /// Moves the RDMA device of a device to the namespace of a pod. If it got another name when the device was bound to its
+    /// driver again, it gets this one back before: containers were promised its files, and only the name is visible in the
+    /// namespace.
     MoveRdmaToPod {
+        /// The device.
+        device: PciAddress,
         /// Name of the RDMA device.
         rdma: String,
         /// Namespace of the pod.
         namespace: Namespace,
     },
-    /// Moves an RDMA device from the namespace of a pod to the host's.
+    /// Moves an RDMA device from the namespace of a pod to the host's. An InfiniBand interface goes with it.
     ReturnRdmaToHost {
+        /// The device.
+        device: PciAddress,
         /// Name of the RDMA device.
         rdma: String,
         /// Namespace of the pod.

@@ -64,6 +64,8 @@ pub(super) fn interface(link: &Link, addresses: &[InterfaceAddress]) -> Interfac
         alt_names: link.alt_names.clone(),
         address: link.address.clone(),
         mtu: link.mtu,
+        min_mtu: link.min_mtu,
+        max_mtu: link.max_mtu,
         is_up: link.is_up,
         device: link.device,
         ips,

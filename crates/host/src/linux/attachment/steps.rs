@@ -45,8 +45,10 @@ pub(super) fn execute(root: &HostRoot, step: &CniStep) -> Result<(), HostError> 
             announce::announce(root, namespace, name, ips);
             Ok(())
         }
-        CniStep::MoveRdmaToPod { rdma, namespace } => rdma::move_to_pod(root, rdma, namespace),
-        CniStep::ReturnRdmaToHost { rdma, namespace } => rdma::return_to_host(root, rdma, namespace),
+        CniStep::MoveRdmaToPod { device, rdma, namespace } => {
+            rdma::move_to_pod(root, *device, rdma, namespace)
+        }
+        CniStep::ReturnRdmaToHost { rdma, namespace, .. } => rdma::return_to_host(root, rdma, namespace),
         CniStep::WriteGoAllocation { device, path } => go_files::write_allocation(root, *device, path),
         CniStep::RemoveGoAllocation { device, path } => go_files::remove_allocation(root, *device, path),
     }

@@ -235,4 +235,5 @@ fn requests_of_rdma() {
     assert_bytes(&rdma::get_system(), 5126, "");
     assert_bytes(&rdma::list_devices(), 5121, "");
     assert_bytes(&rdma::move_to(3, 5), 5122, "08000100030000000800440005000000");
+    assert_bytes(&rdma::rename(3, "mlx5_2"), 5122, "08000100030000000b0002006d6c78355f320000");
 }

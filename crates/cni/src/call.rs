@@ -1,0 +1,108 @@
+//! One call of a plugin by a container runtime.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use vfleet_api::PciAddress;
+use vfleet_plan::cni::attachment::{AddContext, AddPlan};
+use vfleet_plan::cni::config::{InfinibandConfig, NetworkConfig, RdmaConfig, SriovConfig};
+use vfleet_plan::cni::facts::AttachmentFacts;
+use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
+use vfleet_plan::cni::protocol::{CniError, Invocation};
+use vfleet_plan::cni::{infiniband, rdma, sriov};
+
+/// Call of a plugin, as far as all commands share it. The keys of the plugin are not parsed yet, so that nothing in them can
+/// prevent a DEL.
+#[derive(Clone, Debug)]
+pub struct PluginCall {
+    /// Plugin.
+    pub plugin: Plugin,
+    /// Environment.
+    pub invocation: Invocation,
+    /// Variables of the environment, for delegated plugins.
+    pub variables: BTreeMap<String, String>,
+    /// Network configuration.
+    pub network: NetworkConfig,
+    /// Standard input, for delegated plugins.
+    pub stdin: Vec<u8>,
+}
+
+impl PluginCall {
+    /// Parses the environment and standard input.
+    pub fn parse(
+        plugin: Plugin,
+        variables: &BTreeMap<String, String>,
+        stdin: &[u8],
+    ) -> Result<Self, CniError> {
+        let invocation = Invocation::parse(variables)?;
+        let network = NetworkConfig::parse(invocation.command, stdin)?;
+        Ok(Self { plugin, invocation, variables: variables.clone(), network, stdin: stdin.to_vec() })
+    }
+
+    /// Parses the keys of the plugin.
+    pub fn settings(&self) -> Result<PluginSettings, CniError> {
+        let Self { network, invocation, .. } = self;
+        Ok(match self.plugin {
+            Plugin::Sriov => PluginSettings::Sriov(SriovConfig::parse(network, &invocation.args)?),
+            Plugin::Infiniband => {
+                PluginSettings::Infiniband(InfinibandConfig::parse(network, &invocation.args)?)
+            }
+            Plugin::Rdma => PluginSettings::Rdma(RdmaConfig::parse(network, &invocation.args)?),
+        })
+    }
+
+    /// Returns the attachment of this call to a device.
+    pub fn key(&self, device: PciAddress) -> AttachmentKey {
+        AttachmentKey {
+            plugin: self.plugin,
+            container_id: self.invocation.container_id.clone(),
+            interface: self.invocation.interface.clone(),
+            device,
+        }
+    }
+
+    /// Returns whether `key` is an attachment of this call, to whichever device.
+    pub fn is_own(&self, key: &AttachmentKey) -> bool {
+        *key == self.key(key.device)
+    }
+
+    /// Returns the configuration for the journal: without the result of the previous plugin, which DEL does not need.
+    pub fn recorded_config(&self) -> Value {
+        let mut config = self.network.object.clone();
+        if let Some(object) = config.as_object_mut() {
+            object.retain(|key, _| !key.eq_ignore_ascii_case("prevResult"));
+        }
+        config
+    }
+}
+
+/// Settings of one of the plugins.
+#[derive(Clone, Debug)]
+pub enum PluginSettings {
+    /// Settings of `sriov`.
+    Sriov(SriovConfig),
+    /// Settings of `ib-sriov`.
+    Infiniband(InfinibandConfig),
+    /// Settings of `rdma`.
+    Rdma(RdmaConfig),
+}
+
+impl PluginSettings {
+    /// Returns the device of the attachment.
+    pub const fn device(&self) -> PciAddress {
+        match self {
+            Self::Sriov(config) => config.device,
+            Self::Infiniband(config) => config.device,
+            Self::Rdma(config) => config.device,
+        }
+    }
+
+    /// Plans an ADD.
+    pub fn plan_add(&self, context: AddContext<'_>, facts: &AttachmentFacts) -> Result<AddPlan, CniError> {
+        match self {
+            Self::Sriov(config) => sriov::plan_add(config, context, facts),
+            Self::Infiniband(config) => infiniband::plan_add(config, context, facts),
+            Self::Rdma(config) => rdma::plan_add(config, context, facts),
+        }
+    }
+}

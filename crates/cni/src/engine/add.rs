@@ -1,0 +1,205 @@
+//! ADD.
+
+use serde_json::Value;
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_plan::cni::attachment::{AddContext, AddPlan, describe_holder, plan_addresses};
+use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, HolderNamespace};
+use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
+use vfleet_plan::cni::protocol::result::CniResult;
+use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
+use vfleet_plan::cni::step::CniStep;
+
+use super::release::{ReleaseOutcome, repair};
+use crate::call::PluginCall;
+use crate::failure::host_failure;
+use crate::ipam::Ipam;
+
+/// Attaches a pod.
+pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<Value, CniError> {
+    let settings = call.settings()?;
+    let key = call.key(settings.device());
+    let ipam = Ipam::of_call(call);
+    if let Some(ipam) = &ipam {
+        ipam.check_installed(host)?;
+    }
+    let _lock = super::lock(host, &key, "ADD")?;
+    let facts = read_after_repairs(host, call, &key)?;
+    let context = AddContext {
+        key,
+        network: &call.network.name,
+        boot_id: &facts.boot_id,
+        cni_path: &call.invocation.path_text,
+        config: &call.recorded_config(),
+        pod: call.invocation.args.pod_identity(),
+    };
+    let plan = settings.plan_add(context, &facts)?;
+    let ipam = ipam.filter(|_| plan.runs_ipam);
+    host.write_journal(&plan.journal).map_err(host_failure)?;
+    let mut journal = plan.journal.clone();
+    let mut is_ipam_started = false;
+    let result = attach(host, call, &plan, ipam.as_ref(), &mut is_ipam_started).and_then(|result| {
+        journal.phase = Phase::Attached;
+        journal.result = Some(result.to_json(CniVersion::LATEST));
+        host.write_journal(&journal).map_err(host_failure)?;
+        Ok(result)
+    });
+    match result {
+        Ok(result) => {
+            announce(host, &journal, &result);
+            Ok(result.to_json(call.network.version))
+        }
+        Err(error) => Err(undo(host, &journal, ipam.as_ref().filter(|_| is_ipam_started), error)),
+    }
+}
+
+/// Reads the facts of an ADD. Attachments of the device that were interrupted, or whose namespace is gone, are released
+/// first: a VF is never attached half released.
+fn read_after_repairs<H: AttachmentHost + ?Sized>(
+    host: &H,
+    call: &PluginCall,
+    key: &vfleet_plan::cni::journal::AttachmentKey,
+) -> Result<AttachmentFacts, CniError> {
+    let netns = call.invocation.netns.as_deref();
+    let query = AttachmentQuery {
+        device: key.device,
+        namespace: netns.map_or(NamespaceQuery::NotGiven, NamespaceQuery::Path),
+        key: None,
+        with_addresses: false,
+    };
+    let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
+    let stale: Vec<Journal> =
+        facts.holders.iter().filter_map(|holder| find_stale(holder, &facts)).cloned().collect();
+    for journal in &stale {
+        match repair(host, journal)? {
+            ReleaseOutcome::Released => {}
+            ReleaseOutcome::Waiting => {
+                let message = format!("the kernel has not returned device {} yet", key.device);
+                return Err(CniError::new(ErrorCode::TryAgainLater, message)
+                    .with_details("the namespace of the pod that had it is being deleted"));
+            }
+        }
+    }
+    if !stale.is_empty() {
+        facts = host.attachment_facts(&query).map_err(host_failure)?;
+    }
+    // Of these only the addresses of the IPAM plugin are left.
+    facts.holders.retain(
+        |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
+    );
+    let own = facts
+        .holders
+        .iter()
+        .find(|holder| matches!(holder, HolderFacts::Journal { journal, .. } if journal.key == *key));
+    match own {
+        None => Ok(facts),
+        Some(own) => Err(CniError::new(
+            ErrorCode::TryAgainLater,
+            format!("device {} is attached already: {}", key.device, describe_holder(own)),
+        )
+        .with_details("delete that attachment first")),
+    }
+}
+
+/// Returns the journal of an attachment that nobody works on and that no pod has: its process was killed, or its namespace
+/// is gone. The lock of the device is held, so no other process is in the middle of an operation.
+fn find_stale<'a>(holder: &'a HolderFacts, facts: &AttachmentFacts) -> Option<&'a Journal> {
+    let HolderFacts::Journal { journal, namespace } = holder else { return None };
+    let is_abandoned = vfleet_plan::cni::attachment::is_abandoned(journal, *namespace, &facts.boot_id);
+    match journal.phase {
+        Phase::Attaching | Phase::Releasing => Some(journal),
+        Phase::Attached => Some(journal).filter(|_| is_abandoned),
+        Phase::Returned => None,
+    }
+    // Unknown is not gone.
+    .filter(|_| is_abandoned || *namespace != HolderNamespace::Unknown)
+}
+
+/// Executes the plan, and runs the IPAM plugin.
+fn attach<H: AttachmentHost + ?Sized>(
+    host: &H,
+    call: &PluginCall,
+    plan: &AddPlan,
+    ipam: Option<&Ipam>,
+    is_ipam_started: &mut bool,
+) -> Result<CniResult, CniError> {
+    for step in &plan.steps {
+        execute(host, step)?;
+    }
+    let journal = &plan.journal;
+    let mut result = match &plan.interface {
+        Some(interface) => CniResult { interfaces: vec![interface.clone()], ..CniResult::default() },
+        None => call.network.previous.clone().unwrap_or_default(),
+    };
+    if let Some(ipam) = ipam {
+        *is_ipam_started = true;
+        let assigned = ipam.add(host)?;
+        (result.ips, result.routes, result.dns) = (assigned.ips, assigned.routes, assigned.dns);
+        result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+        let addresses = plan_addresses(&result, 0)?;
+        if plan.configures_addresses {
+            let namespace = journal.namespace.clone();
+            execute(
+                host,
+                &CniStep::AddAddresses { namespace, name: journal.key.interface.clone(), addresses },
+            )?;
+        }
+    }
+    if journal.key.plugin == Plugin::Sriov {
+        execute(
+            host,
+            &CniStep::WriteGoAllocation { device: journal.key.device, path: journal.namespace.path.clone() },
+        )?;
+    }
+    Ok(result)
+}
+
+fn execute<H: AttachmentHost + ?Sized>(host: &H, step: &CniStep) -> Result<(), CniError> {
+    tracing::debug!(%step, "executing");
+    host.execute_cni(step).map_err(host_failure)
+}
+
+/// Announces the addresses of the interface. The attachment is complete without it.
+fn announce<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal, result: &CniResult) {
+    let has_interface = match &journal.changes {
+        vfleet_plan::cni::journal::DeviceChanges::Sriov(changes) => changes.interface.is_some(),
+        _ => false,
+    };
+    if !has_interface || result.ips.is_empty() {
+        return;
+    }
+    let ips = result.ips.iter().map(|ip| ip.address.address).collect();
+    let step =
+        CniStep::Announce { namespace: journal.namespace.clone(), name: journal.key.interface.clone(), ips };
+    if let Err(error) = host.execute_cni(&step) {
+        tracing::warn!(%error, "the addresses were not announced");
+    }
+}
+
+/// Undoes an ADD that failed. Returns its error, with everything that could not be undone in the details.
+fn undo<H: AttachmentHost + ?Sized>(
+    host: &H,
+    journal: &Journal,
+    ipam: Option<&Ipam>,
+    error: CniError,
+) -> CniError {
+    let mut faults = Vec::new();
+    match super::release::release_device(host, journal) {
+        Ok(ReleaseOutcome::Released) => {}
+        Ok(ReleaseOutcome::Waiting) => faults.push("the device is not back yet".to_owned()),
+        Err(fault) => faults.push(fault.to_string()),
+    }
+    if let Some(Err(fault)) = ipam.map(|ipam| ipam.forward(host, Command::Del)) {
+        faults.push(fault.to_string());
+    }
+    if faults.is_empty()
+        && let Err(fault) = host.remove_journal(&journal.key)
+    {
+        faults.push(fault.to_string());
+    }
+    if faults.is_empty() {
+        return error;
+    }
+    let undone = format!("not undone completely, the next DEL or ADD does it: {}", faults.join("; "));
+    let details = if error.details.is_empty() { undone } else { format!("{}; {undone}", error.details) };
+    error.with_details(details)
+}

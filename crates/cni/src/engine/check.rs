@@ -1,0 +1,47 @@
+//! CHECK and STATUS.
+
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_plan::cni::attachment::{plan_check, plan_status};
+use vfleet_plan::cni::journal::Plugin;
+use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
+
+use crate::call::PluginCall;
+use crate::call::PluginSettings;
+use crate::failure::host_failure;
+use crate::ipam::Ipam;
+
+/// Compares an attachment with what ADD left.
+pub(super) fn check<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<(), CniError> {
+    let settings = call.settings()?;
+    let key = call.key(settings.device());
+    let netns = call.invocation.netns.as_deref();
+    let query = AttachmentQuery {
+        device: key.device,
+        namespace: netns.map_or(NamespaceQuery::NotGiven, NamespaceQuery::Path),
+        key: Some(&key),
+        with_addresses: true,
+    };
+    let facts = host.attachment_facts(&query).map_err(host_failure)?;
+    let journal = host.read_journal(&key).map_err(host_failure)?;
+    plan_check(journal.as_ref(), &key, call.network.previous.as_ref(), &facts)?;
+    let ipam = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma);
+    ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Check))
+}
+
+/// Checks whether an ADD can succeed at all.
+pub(super) fn status<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<(), CniError> {
+    let isolates_rdma = match call.settings() {
+        Ok(PluginSettings::Infiniband(config)) => config.rdma_isolation,
+        // A runtime may leave out the keys of a single pod.
+        _ => false,
+    };
+    let has_exclusive_rdma = host.has_exclusive_rdma().map_err(not_available)?;
+    plan_status(call.plugin, isolates_rdma, has_exclusive_rdma)?;
+    host.check_storage().map_err(not_available)?;
+    let ipam = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma);
+    ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Status))
+}
+
+fn not_available(error: vfleet_host::HostError) -> CniError {
+    CniError { code: ErrorCode::NotAvailable, ..host_failure(error) }
+}

@@ -1,0 +1,117 @@
+//! Release of a device: the common end of DEL, GC, an ADD that failed, and repairs.
+
+use std::time::Duration;
+
+use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_host::format_error_chain;
+use vfleet_plan::cni::attachment::{ReleasePlan, plan_release};
+use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts};
+use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
+use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
+use vfleet_plan::cni::step::CniStep;
+
+use crate::failure::host_failure;
+use crate::ipam::Ipam;
+
+/// Limit for the kernel to return the interface of a namespace that was deleted.
+const RETURN_LIMIT: Duration = Duration::from_secs(3);
+
+/// Outcome of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The device is as it was before the attachment.
+    Released,
+    /// The kernel has not returned the interface yet. The journal stays, so that a later operation finishes the release.
+    Waiting,
+}
+
+/// Releases the device of an attachment. The caller holds the lock of the device.
+pub(super) fn release_device<H: AttachmentHost + ?Sized>(
+    host: &H,
+    journal: &Journal,
+) -> Result<ReleaseOutcome, CniError> {
+    let mut plan = plan_from_facts(host, journal)?;
+    execute_all(host, &plan)?;
+    if plan.waits_for_device
+        && host.wait_for_device(journal.key.device, RETURN_LIMIT).map_err(host_failure)?
+    {
+        plan = plan_from_facts(host, journal)?;
+        execute_all(host, &plan)?;
+    }
+    if plan.waits_for_device {
+        return Ok(ReleaseOutcome::Waiting);
+    }
+    if journal.key.plugin == Plugin::Sriov {
+        let path = journal.namespace.path.clone();
+        let step = CniStep::RemoveGoAllocation { device: journal.key.device, path };
+        host.execute_cni(&step).map_err(host_failure)?;
+    }
+    Ok(ReleaseOutcome::Released)
+}
+
+fn plan_from_facts<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<ReleasePlan, CniError> {
+    let plan = plan_release(journal, &read_facts(host, journal)?);
+    for note in &plan.notes {
+        tracing::info!(note, "not restored");
+    }
+    Ok(plan)
+}
+
+/// Reads the facts of an attachment.
+pub(super) fn read_facts<H: AttachmentHost + ?Sized>(
+    host: &H,
+    journal: &Journal,
+) -> Result<AttachmentFacts, CniError> {
+    let namespace = NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &journal.boot_id };
+    let query = AttachmentQuery {
+        device: journal.key.device,
+        namespace,
+        key: Some(&journal.key),
+        with_addresses: false,
+    };
+    let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
+    facts.holders.retain(
+        |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
+    );
+    Ok(facts)
+}
+
+/// Executes all steps, also after one that failed: each of them gives something back.
+fn execute_all<H: AttachmentHost + ?Sized>(host: &H, plan: &ReleasePlan) -> Result<(), CniError> {
+    let mut faults = Vec::new();
+    for step in &plan.steps {
+        tracing::debug!(%step, "executing");
+        if let Err(error) = host.execute_cni(step) {
+            faults.push(format_error_chain(&error));
+        }
+    }
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(CniError::new(ErrorCode::DeviceFailed, faults.join("; ")))
+}
+
+/// Releases an attachment without its runtime: the device, and the addresses of the IPAM plugin. The caller holds the lock of
+/// the device.
+pub fn repair<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<ReleaseOutcome, CniError> {
+    tracing::info!(
+        plugin = journal.key.plugin.name(),
+        container = journal.key.container_id,
+        interface = journal.key.interface,
+        phase = journal.phase.as_str(),
+        "releasing an attachment that was interrupted or whose namespace is gone"
+    );
+    let outcome = release_device(host, journal)?;
+    if outcome == ReleaseOutcome::Released {
+        if let Some(ipam) = runs_ipam(journal).then(|| Ipam::of_journal(journal)).flatten() {
+            ipam.forward(host, Command::Del)?;
+        }
+        host.remove_journal(&journal.key).map_err(host_failure)?;
+    }
+    Ok(outcome)
+}
+
+/// Returns whether the plugin of an attachment runs the IPAM plugin of its network.
+pub(super) fn runs_ipam(journal: &Journal) -> bool {
+    journal.key.plugin != Plugin::Rdma
+}

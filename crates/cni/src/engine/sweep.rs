@@ -1,0 +1,78 @@
+//! Sweep: release of attachments whose namespace is gone, by a program other than the runtime.
+
+use std::time::Duration;
+
+use vfleet_host::attachment::AttachmentHost;
+use vfleet_plan::cni::attachment::is_abandoned;
+use vfleet_plan::cni::facts::{HolderNamespace, NamespaceFacts};
+use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase};
+use vfleet_plan::cni::protocol::CniError;
+
+use super::release::{ReleaseOutcome, read_facts, release_device, runs_ipam};
+use crate::failure::host_failure;
+use crate::ipam::Ipam;
+
+/// Limit for the lock of a device. An operation of a plugin that is running releases the device itself.
+const LOCK_LIMIT: Duration = Duration::from_millis(100);
+
+/// Attachment that a sweep has looked at and found abandoned.
+#[derive(Clone, Debug)]
+pub struct SweptAttachment {
+    /// Attachment.
+    pub key: AttachmentKey,
+    /// Outcome of its release.
+    pub outcome: Result<ReleaseOutcome, CniError>,
+}
+
+/// Releases the devices of all attachments whose namespace is really gone. IPAM plugins are not run, because only a runtime
+/// knows where they are: an attachment with addresses keeps its journal for DEL or GC, which free them.
+pub fn sweep<H: AttachmentHost + ?Sized>(host: &H) -> Result<Vec<SweptAttachment>, CniError> {
+    let keys = host.attachment_keys().map_err(host_failure)?;
+    let sweep = |key: AttachmentKey| {
+        let outcome = sweep_attachment(host, &key).transpose()?;
+        Some(SweptAttachment { key, outcome })
+    };
+    Ok(keys.into_iter().filter_map(sweep).collect())
+}
+
+/// Releases the device of an attachment; `None` if its pod may still have it.
+fn sweep_attachment<H: AttachmentHost + ?Sized>(
+    host: &H,
+    key: &AttachmentKey,
+) -> Result<Option<ReleaseOutcome>, CniError> {
+    if !host.read_journal(key).map_err(host_failure)?.is_some_and(|journal| is_abandoned_now(host, &journal))
+    {
+        return Ok(None);
+    }
+    let holder = super::describe_operation(key, "sweep");
+    let _lock = super::lock_within(host, key.device, &holder, LOCK_LIMIT)?;
+    // The runtime may have been faster.
+    let Some(mut journal) = host.read_journal(key).map_err(host_failure)? else { return Ok(None) };
+    if !is_abandoned_now(host, &journal) {
+        return Ok(None);
+    }
+    let outcome = release_device(host, &journal)?;
+    if outcome == ReleaseOutcome::Released {
+        if runs_ipam(&journal) && Ipam::of_journal(&journal).is_some() {
+            journal.phase = Phase::Returned;
+            host.write_journal(&journal).map_err(host_failure)?;
+        } else {
+            host.remove_journal(key).map_err(host_failure)?;
+        }
+    }
+    Ok(Some(outcome))
+}
+
+/// Returns whether an attachment still has its device although its namespace is gone. What cannot be read is not gone.
+fn is_abandoned_now<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> bool {
+    if journal.phase == Phase::Returned {
+        return false;
+    }
+    let Ok(facts) = read_facts(host, journal) else { return false };
+    let namespace = match facts.namespace {
+        NamespaceFacts::Gone => HolderNamespace::Gone,
+        NamespaceFacts::Present { .. } => HolderNamespace::Alive,
+        NamespaceFacts::NotGiven | NamespaceFacts::Unknown { .. } => HolderNamespace::Unknown,
+    };
+    is_abandoned(journal, namespace, &facts.boot_id)
+}

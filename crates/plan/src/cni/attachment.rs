@@ -1,0 +1,100 @@
+//! Frame of all plugins: plans for ADD, DEL, CHECK and GC.
+//!
+//! Everything is validated before anything is changed. A release is planned from the journal and fresh facts only, so that
+//! it continues from wherever an ADD or an earlier release ended.
+
+mod addresses;
+mod check;
+mod garbage;
+mod holder;
+mod interface;
+mod pod;
+mod release;
+mod status;
+
+use serde_json::Value;
+
+use super::journal::{AttachmentKey, DeviceChanges, JOURNAL_VERSION, Journal, Phase, PodIdentity};
+use super::protocol::result::ResultInterface;
+use super::step::CniStep;
+use crate::prelude::*;
+
+pub use addresses::plan_addresses;
+pub use check::plan_check;
+pub(super) use check::{CheckedAttachment, expect};
+pub use garbage::{is_abandoned, plan_gc};
+pub use holder::describe_holder;
+pub(super) use holder::refuse_holders;
+pub(super) use interface::{
+    find_clashing_alt_names, find_in_pod, require_device, require_interface, require_rdma, require_settings,
+    return_interface,
+};
+pub(super) use pod::{PodNamespace, open_pod};
+pub use release::plan_release;
+pub use status::plan_status;
+
+/// Remedy of everything that needs RDMA devices in single namespaces.
+pub(super) const EXCLUSIVE_MODE_REMEDY: &str = "set rdmaMode: exclusive in the SriovNetworkPoolConfig of the node, or run `rdma system set netns exclusive`";
+
+/// Attachment that is added, apart from the configuration of its plugin.
+#[derive(Clone, Debug)]
+pub struct AddContext<'a> {
+    /// Attachment.
+    pub key: AttachmentKey,
+    /// Name of the network.
+    pub network: &'a str,
+    /// Current boot.
+    pub boot_id: &'a str,
+    /// Search path of delegated plugins.
+    pub cni_path: &'a str,
+    /// Network configuration, as the runtime gave it.
+    pub config: &'a Value,
+    /// Pod, if the runtime named it.
+    pub pod: Option<PodIdentity>,
+}
+
+impl AddContext<'_> {
+    /// Returns the journal of the attachment before its first step.
+    pub(super) fn journal(self, pod: &PodNamespace<'_>, changes: DeviceChanges) -> Journal {
+        Journal {
+            version: JOURNAL_VERSION,
+            key: self.key,
+            network: self.network.to_owned(),
+            namespace: pod.namespace.clone(),
+            boot_id: self.boot_id.to_owned(),
+            phase: Phase::Attaching,
+            pod: self.pod,
+            config: self.config.clone(),
+            cni_path: self.cni_path.to_owned(),
+            changes,
+            result: None,
+        }
+    }
+}
+
+/// Plan of an ADD.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AddPlan {
+    /// Journal to write before the first step.
+    pub journal: Journal,
+    /// Steps up to the addresses.
+    pub steps: Vec<CniStep>,
+    /// Interface of the result; `None` if the plugin passes the result of the previous one on.
+    pub interface: Option<ResultInterface>,
+    /// The IPAM plugin of the configuration is run.
+    pub runs_ipam: bool,
+    /// The addresses of the IPAM plugin are added to the interface. Otherwise they are only reported.
+    pub configures_addresses: bool,
+}
+
+/// Plan of a release: of a DEL, of the undo of an ADD, or of a sweep. Files (the journal, those of the Go plugin) are not
+/// part of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReleasePlan {
+    /// Steps.
+    pub steps: Vec<CniStep>,
+    /// The interface of the device is neither in the pod nor on the host: the kernel has not returned it yet.
+    pub waits_for_device: bool,
+    /// Reasons why something is left as it is.
+    pub notes: Vec<String>,
+}

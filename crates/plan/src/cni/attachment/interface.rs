@@ -1,0 +1,167 @@
+//! Interface of a device: on the host, in a pod, or on its way between them.
+
+use crate::cni::facts::{AttachmentFacts, InterfaceFacts, ParentPf, VfSettings};
+use crate::cni::journal::Journal;
+use crate::cni::protocol::{CniError, ErrorCode};
+use crate::cni::step::{CniStep, OriginalInterface};
+use crate::prelude::*;
+
+use super::pod::{PodNamespace, open_pod};
+
+/// Returns the interface of the device on the host, which a device with a driver of the kernel must have.
+pub(in crate::cni) fn require_interface(facts: &AttachmentFacts) -> Result<&InterfaceFacts, CniError> {
+    let device = &facts.device;
+    let try_later = |problem, remedy: &str| {
+        CniError::new(ErrorCode::TryAgainLater, format!("device {} {problem}", device.address))
+            .with_details(remedy)
+    };
+    match (&device.link, &device.driver) {
+        (Some(link), _) => Ok(link),
+        (None, Some(driver)) => Err(try_later(
+            format!("has driver {driver}, but no interface on the host"),
+            "another namespace has the interface, or the driver has not created it yet",
+        )),
+        (None, None) => Err(try_later(
+            "has neither an interface nor a driver".to_owned(),
+            "bind it to its driver, or to vfio-pci, uio_pci_generic or igb_uio",
+        )),
+    }
+}
+
+/// Checks that the device exists.
+pub(in crate::cni) fn require_device(facts: &AttachmentFacts) -> Result<(), CniError> {
+    let device = &facts.device;
+    if device.exists {
+        return Ok(());
+    }
+    Err(CniError::invalid_config("deviceID", format!("device {} does not exist", device.address))
+        .with_details("the number of VFs was changed since the device plugin assigned it"))
+}
+
+/// Returns the RDMA device of the device, which must be the only one, on the host.
+pub(in crate::cni) fn require_rdma(facts: &AttachmentFacts) -> Result<&str, CniError> {
+    let device = facts.device.address;
+    let failed =
+        |problem: String| CniError::new(ErrorCode::DeviceFailed, format!("device {device} {problem}"));
+    match facts.device.rdma.as_slice() {
+        [rdma] => Ok(rdma),
+        [] => Err(failed("has no RDMA device on the host".to_owned()).with_details(
+            "load the RDMA module of its driver, or check whether another pod has the RDMA device",
+        )),
+        several => Err(failed(format!("has {} RDMA devices: {}", several.len(), several.join(", ")))
+            .with_details("only a device with one RDMA device can be isolated")),
+    }
+}
+
+/// Returns the settings that the PF stores for a VF, some of which are to be changed.
+pub(in crate::cni) fn require_settings(pf: &ParentPf) -> Result<VfSettings, CniError> {
+    pf.settings.ok_or_else(|| {
+        CniError::new(
+            ErrorCode::DeviceFailed,
+            format!("PF {} reports no settings of VF {}", pf.name, pf.vf.index),
+        )
+        .with_details("remove the settings from the network if the driver of the PF does not support them")
+    })
+}
+
+/// Returns the alternative names that an interface cannot keep when it gets the name `name` in the pod.
+pub(in crate::cni) fn find_clashing_alt_names(
+    link: &InterfaceFacts,
+    name: &str,
+    pod: &PodNamespace<'_>,
+) -> Vec<String> {
+    link.alt_names.iter().filter(|alt_name| *alt_name == name || pod.has_name(alt_name)).cloned().collect()
+}
+
+/// Returns the interface of the device in the pod. Kernels that do not report the device of an interface leave only the
+/// name, which is reliable as long as the host does not have the interface: ADD refuses names that the pod has already.
+pub(in crate::cni) fn find_in_pod<'a>(
+    facts: &AttachmentFacts,
+    pod: PodNamespace<'a>,
+    name: &str,
+) -> Option<&'a InterfaceFacts> {
+    pod.links.iter().find(|link| link.device == Some(facts.device.address)).or_else(|| {
+        let is_on_host = facts.device.link.is_some();
+        pod.links.iter().find(|link| link.device.is_none() && link.name == name && !is_on_host)
+    })
+}
+
+/// Return of an interface to the host.
+#[derive(Debug, Default)]
+pub(in crate::cni) struct InterfaceReturn {
+    /// Step, if the interface is not yet as it was.
+    pub(in crate::cni) step: Option<CniStep>,
+    /// The interface is neither in the pod nor on the host.
+    pub(in crate::cni) waits_for_device: bool,
+    /// Reason why something is left as it is.
+    pub(in crate::cni) note: Option<String>,
+}
+
+/// Plans the return of the interface of a device, from wherever it is. `is_created_again` says that the steps before create
+/// the interface again on the host.
+pub(in crate::cni) fn return_interface(
+    original: &OriginalInterface,
+    journal: &Journal,
+    facts: &AttachmentFacts,
+    is_created_again: bool,
+) -> InterfaceReturn {
+    let device = &facts.device;
+    let name = &journal.key.interface;
+    let step = |namespace, pod_name: &str| CniStep::ReturnToHost {
+        device: device.address,
+        namespace,
+        pod_name: pod_name.to_owned(),
+        original: original.clone(),
+    };
+    let pod = open_pod(facts).ok();
+    if let Some((pod, link)) = pod.and_then(|pod| Some((pod, find_in_pod(facts, pod, name)?))) {
+        let step = step(Some(pod.namespace.clone()), &link.name);
+        return InterfaceReturn { step: Some(step), ..InterfaceReturn::default() };
+    }
+    if let Some(link) = &device.link {
+        return InterfaceReturn {
+            step: (is_created_again || differs(link, original, name, facts)).then(|| step(None, name)),
+            note: (link.name != original.name && facts.host_names.contains(&original.name)).then(|| {
+                format!(
+                    "interface {} keeps its name: another interface is called {}",
+                    link.name, original.name
+                )
+            }),
+            waits_for_device: false,
+        };
+    }
+    if is_created_again {
+        return InterfaceReturn { step: Some(step(None, name)), ..InterfaceReturn::default() };
+    }
+    match &device.driver {
+        Some(_) if !device.is_for_userspace() => {
+            InterfaceReturn { waits_for_device: true, ..InterfaceReturn::default() }
+        }
+        driver => InterfaceReturn {
+            note: Some(format!(
+                "device {} has no interface any more: its driver is {}",
+                device.address,
+                driver.as_deref().unwrap_or("none")
+            )),
+            ..InterfaceReturn::default()
+        },
+    }
+}
+
+/// Returns whether an interface on the host differs from the original in something that can be restored.
+fn differs(
+    link: &InterfaceFacts,
+    original: &OriginalInterface,
+    pod_name: &str,
+    facts: &AttachmentFacts,
+) -> bool {
+    let is_free = |name: &String| !facts.host_names.contains(name);
+    let lacks = |name: &&String| !link.is_called(name) && is_free(name);
+    let has_name_of_pod = link.alt_names.iter().any(|name| name == pod_name)
+        && !original.alt_names.iter().any(|name| name == pod_name);
+    (link.name != original.name && is_free(&original.name))
+        || original.alt_names.iter().any(|name| lacks(&name))
+        || has_name_of_pod
+        || original.mac.is_some_and(|mac| link.mac() != Some(mac))
+        || original.mtu.is_some_and(|mtu| link.mtu != mtu)
+}

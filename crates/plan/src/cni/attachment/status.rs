@@ -1,0 +1,18 @@
+//! Readiness of a plugin.
+
+use crate::cni::journal::Plugin;
+use crate::cni::protocol::{CniError, ErrorCode};
+
+/// Decides STATUS: an error only if every ADD of the network would fail. `isolates_rdma` is `rdmaIsolation` of the plugin
+/// `ib-sriov`.
+pub fn plan_status(plugin: Plugin, isolates_rdma: bool, has_exclusive_rdma: bool) -> Result<(), CniError> {
+    let needs_exclusive = plugin == Plugin::Rdma || plugin == Plugin::Infiniband && isolates_rdma;
+    if needs_exclusive && !has_exclusive_rdma {
+        return Err(CniError::new(
+            ErrorCode::NotAvailable,
+            "the RDMA subsystem is in shared mode, in which pods cannot have RDMA devices of their own",
+        )
+        .with_details(super::EXCLUSIVE_MODE_REMEDY));
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Release of the plugin `ib-sriov`.
+
+use vfleet_api::{Guid, VfRef};
+
+use crate::cni::attachment::{ReleasePlan, find_in_pod, open_pod, return_interface};
+use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState, VfSettings};
+use crate::cni::journal::{InfinibandChanges, Journal};
+use crate::cni::step::CniStep;
+use crate::prelude::*;
+
+use super::UNSET_GUID;
+
+/// Plans the release of a device: settings of the VF, its RDMA device, its driver, and at last its interface, which the steps
+/// before may create again.
+pub(in crate::cni) fn plan_release(
+    changes: &InfinibandChanges,
+    journal: &Journal,
+    facts: &AttachmentFacts,
+) -> ReleasePlan {
+    let mut plan = ReleasePlan::default();
+    let Some(vf) = changes.vf else { return plan };
+    let device = &facts.device;
+    let pod = open_pod(facts).ok();
+    let effective = pod
+        .and_then(|pod| find_in_pod(facts, pod, &journal.key.interface))
+        .or(device.link.as_ref())
+        .and_then(InterfaceFacts::guid);
+    // An interruption while ADD bound the driver again leaves the VF without one.
+    let needs_driver = changes.guid.is_some() && device.driver.is_none();
+    let is_bound_again = changes.interface.is_some() && (needs_driver || has_other_guid(changes, effective));
+    match &device.pf {
+        None => plan.notes.push(format!("device {} is not a VF any more", device.address)),
+        Some(pf) if pf.vf != vf => {
+            plan.notes.push(format!("device {} is a new VF: {}, no longer {vf}", device.address, pf.vf));
+        }
+        Some(pf) => {
+            let current = pf.settings.unwrap_or_default();
+            restore_link_state(changes, vf, &current, &mut plan.steps);
+            if let Some(guid) = find_guid_to_restore(changes, effective, &current, is_bound_again) {
+                plan.steps.push(CniStep::SetVfGuid { vf, guid });
+            }
+        }
+    }
+    let mut is_created_again = false;
+    if let (Some(rdma), Some(pod)) = (&changes.rdma, pod)
+        && pod.rdma.contains(rdma)
+    {
+        let namespace = pod.namespace.clone();
+        plan.steps.push(CniStep::ReturnRdmaToHost { device: device.address, rdma: rdma.clone(), namespace });
+        is_created_again = true;
+    }
+    let Some(original) = &changes.interface else { return plan };
+    if is_bound_again {
+        plan.steps.push(CniStep::Rebind { device: device.address });
+        is_created_again = true;
+    }
+    let returned = return_interface(original, journal, facts, is_created_again);
+    plan.steps.extend(returned.step);
+    plan.notes.extend(returned.note);
+    plan.waits_for_device = returned.waits_for_device;
+    plan
+}
+
+/// Returns whether the driver has to be bound again, so that the original GUID takes effect. An interface without a GUID
+/// does not show that one is unset.
+fn has_other_guid(changes: &InfinibandChanges, effective: Option<Guid>) -> bool {
+    match (effective, changes.original_guid) {
+        (Some(effective), Some(UNSET_GUID)) => changes.guid == Some(effective) && effective != UNSET_GUID,
+        (Some(effective), Some(original)) => effective != original,
+        _ => false,
+    }
+}
+
+fn restore_link_state(
+    changes: &InfinibandChanges,
+    vf: VfRef,
+    current: &VfSettings,
+    steps: &mut Vec<CniStep>,
+) {
+    if changes.link_state.is_some() {
+        let state = changes.original.link_state.unwrap_or(LinkState::Auto);
+        if current.link_state != Some(state) {
+            steps.push(CniStep::SetVfLinkState { vf, state });
+        }
+    }
+}
+
+/// Returns the GUID that the PF has to store. What it stored before is good enough if the driver is not bound again.
+fn find_guid_to_restore(
+    changes: &InfinibandChanges,
+    effective: Option<Guid>,
+    current: &VfSettings,
+    is_bound_again: bool,
+) -> Option<Guid> {
+    let (set, original) = (changes.guid?, changes.original_guid?);
+    let is_restored = |stored, before| stored == Some(original) || (!is_bound_again && stored == before);
+    let is_changed = match (current.node_guid, current.port_guid) {
+        // Not reported: the interface shows it.
+        (None, None) => is_bound_again || (effective.is_none_or(|guid| guid == set) && set != original),
+        (node, port) => {
+            !is_restored(node, changes.original.node_guid) || !is_restored(port, changes.original.port_guid)
+        }
+    };
+    is_changed.then_some(original)
+}
