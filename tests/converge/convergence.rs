@@ -71,7 +71,7 @@ fn is_stale_datapath(problem: &Problem) -> bool {
 fn evict_pods(kernel: &mut Kernel) {
     let vfs = kernel.pfs.iter_mut().flat_map(|pf| &mut pf.vfs);
     for vf in vfs {
-        vf.is_in_other_namespace = false;
+        vf.namespace = None;
     }
     let is_of_pod = |name: &String| name.starts_with(POD_INTERFACE);
     let ovs_ports = kernel.ovs.bridges.iter().flat_map(|bridge| &bridge.ports).map(|port| port.name.clone());

@@ -8,6 +8,7 @@
 //! - [`SimHost`]: process on such a machine, which can be made to fail, hang or die at any step
 
 mod arguments;
+mod attachment;
 mod bridges;
 mod devices;
 mod facts;
@@ -15,18 +16,21 @@ mod faults;
 mod host;
 mod kernel;
 mod machine;
+mod namespaces;
 mod ovs;
 mod random;
 mod requests;
 mod steps;
 
+pub use attachment::{DelegateRecord, EffectFault, SimCniFiles};
 pub use bridges::SimBridge;
-pub use devices::{SimLink, SimPf, SimRdmaDevice, SimVf};
+pub use devices::{SimLink, SimPf, SimRdmaDevice, SimVf, SimVfSettings};
 pub use host::SimHost;
 pub use kernel::Kernel;
 pub use machine::{
     CardFirmware, CardLinkKind, EswitchRule, HexId, Machine, MachineBridge, MachineError, MachineKernel,
-    MachineOvs, MachinePf,
+    MachineOvs, MachinePf, VfRules, VfSetting,
 };
+pub use namespaces::{NamespacePath, SimNamespace, SimNamespaces, SimVirtualLink};
 pub use ovs::{OVS_SOCKET, SimOvs};
 pub use requests::Refusal;

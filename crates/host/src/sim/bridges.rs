@@ -129,7 +129,7 @@ impl Kernel {
     pub(super) fn link(&self, name: &str) -> Option<&SimLink> {
         let of_vfs = |pf: &super::devices::SimPf| {
             pf.vfs.iter().position(|vf| {
-                !vf.is_in_other_namespace && vf.link.as_ref().is_some_and(|link| link.name == name)
+                vf.namespace.is_none() && vf.link.as_ref().is_some_and(|link| link.name == name)
             })
         };
         self.pfs.iter().find_map(|pf| {

@@ -1,6 +1,7 @@
 //! Devices of a running simulated machine. Tests may read and change the fields directly.
 
 use vfleet_api::{Guid, MacAddr, PciAddress};
+use vfleet_plan::cni::facts::{LinkState, VfVlan};
 use vfleet_plan::{EswitchMode, FirmwareFacts, HostUse, LinkKind, Master, VdpaKind};
 
 use super::machine::MachinePf;
@@ -65,16 +66,37 @@ pub struct SimVf {
     pub admin_mac_is_set: bool,
     /// GUID of the VF that an InfiniBand PF stores.
     pub admin_guid: Guid,
+    /// Other settings of the VF that the PF stores.
+    pub settings: SimVfSettings,
     /// RDMA device.
     pub rdma: Option<SimRdmaDevice>,
+    /// Inode of the network namespace of the RDMA device; `None` is the host's.
+    pub rdma_namespace: Option<u64>,
     /// Kind of its vDPA device.
     pub vdpa: Option<VdpaKind>,
     /// Name of its representor.
     pub representor: Option<String>,
     /// Interface.
     pub link: Option<SimLink>,
-    /// The interface is in another network namespace, as that of a VF in a pod.
-    pub is_in_other_namespace: bool,
+    /// Inode of the network namespace of the interface, as that of a VF in a pod; `None` is the host's.
+    pub namespace: Option<u64>,
+}
+
+/// Settings of a VF that its PF stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimVfSettings {
+    /// VLAN.
+    pub vlan: VfVlan,
+    /// Spoof checking.
+    pub spoof_check: bool,
+    /// Trust.
+    pub trust: bool,
+    /// Minimum rate in Mbit/s; 0 for none.
+    pub min_tx_rate: u32,
+    /// Maximum rate in Mbit/s; 0 for none.
+    pub max_tx_rate: u32,
+    /// Link state.
+    pub link_state: LinkState,
 }
 
 /// RDMA device of a simulated machine.
@@ -111,6 +133,8 @@ pub struct SimLink {
     pub up: bool,
     /// Speed in Mbit/s while the interface is up.
     pub speed: Option<u32>,
+    /// IP addresses with the length of their prefix, which the interface has in the namespace of a pod.
+    pub ips: Vec<String>,
     /// Use by the node.
     pub host_use: Option<HostUse>,
     /// Bond or other interface that this one is a member of; for bridges see [`Kernel::bridges`](super::Kernel::bridges)
@@ -185,11 +209,26 @@ impl SimVf {
             admin_mac: MacAddr::ZERO,
             admin_mac_is_set: false,
             admin_guid: Guid([0; 8]),
+            settings: SimVfSettings::default(),
             rdma: None,
+            rdma_namespace: None,
             vdpa: None,
             representor: None,
             link: None,
-            is_in_other_namespace: false,
+            namespace: None,
+        }
+    }
+}
+
+impl Default for SimVfSettings {
+    fn default() -> Self {
+        Self {
+            vlan: VfVlan::default(),
+            spoof_check: true,
+            trust: false,
+            min_tx_rate: 0,
+            max_tx_rate: 0,
+            link_state: LinkState::Auto,
         }
     }
 }
@@ -217,6 +256,7 @@ impl SimLink {
             max_mtu: card.max_mtu,
             up: card.up,
             speed: card.speed,
+            ips: Vec::new(),
             host_use: card.host_use,
             master: None,
         }

@@ -145,7 +145,7 @@ fn vf_facts(kernel: &Kernel, index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
         driver: vf.driver.clone(),
         admin_mac: is_stored(LinkKind::Ethernet).then_some(vf.admin_mac),
         admin_guid: is_stored(LinkKind::Infiniband).then_some(vf.admin_guid),
-        rdma: vf.rdma.as_ref().map(rdma_facts),
+        rdma: vf.rdma.as_ref().filter(|_| vf.rdma_namespace.is_none()).map(rdma_facts),
         vdpa: vf.vdpa,
         representor: vf.representor.clone(),
         link: visible_link(vf).map(|link| link_facts(kernel, link)),
@@ -154,7 +154,7 @@ fn vf_facts(kernel: &Kernel, index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
 
 /// Returns the interface of a VF, if it is in the network namespace of the host.
 fn visible_link(vf: &SimVf) -> Option<&SimLink> {
-    vf.link.as_ref().filter(|_| !vf.is_in_other_namespace)
+    vf.link.as_ref().filter(|_| vf.namespace.is_none())
 }
 
 fn rdma_facts(rdma: &SimRdmaDevice) -> RdmaFacts {

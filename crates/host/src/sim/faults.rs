@@ -18,6 +18,8 @@ pub(super) struct Faults {
 pub(super) enum Fault {
     /// The step fails.
     Fail,
+    /// The step takes effect, and fails then.
+    FailAfter,
     /// The process is killed before the step.
     Kill,
     /// The process is killed within the step.
@@ -32,9 +34,9 @@ impl Faults {
         *self = Self { steps: 0, fault: Some((at, fault)), is_dead: self.is_dead };
     }
 
-    /// Counts the next step, `attempt`, and fails if a fault is injected there. Returns whether the process is killed
-    /// within the step.
-    pub(super) fn check_step(&mut self, attempt: &str) -> Result<bool, HostError> {
+    /// Counts the next step, `attempt`, and fails if a fault is injected there. Returns a fault that happens within the step
+    /// or after it.
+    pub(super) fn check_step(&mut self, attempt: &str) -> Result<Option<Fault>, HostError> {
         let fault = self.fault.filter(|(at, _)| *at == self.steps).map(|(_, fault)| fault);
         self.steps += 1;
         self.is_dead |= fault == Some(Fault::Kill);
@@ -45,9 +47,9 @@ impl Faults {
             Some(Fault::Hang) => Err(HostError::DeadlineExceeded { attempt, after: Duration::from_mins(2) }),
             Some(Fault::KillWithin) => {
                 self.is_dead = true;
-                Ok(true)
+                Ok(fault)
             }
-            Some(Fault::Kill) | None => Ok(false),
+            Some(Fault::FailAfter | Fault::Kill) | None => Ok(fault),
         }
     }
 

@@ -10,6 +10,7 @@ use vfleet_api::PciAddress;
 use vfleet_plan::drain::Moment;
 use vfleet_plan::{ClockReading, DEFAULT_PROTECTION_TIME, HostFacts, Step, UseHistory};
 
+use super::attachment::{AttachmentEffects, DeviceLocks, SimPlugins};
 use super::faults::{Fault, Faults};
 use super::kernel::Kernel;
 use super::machine::{Machine, MachineError};
@@ -27,14 +28,18 @@ const STEP_DEADLINE: Duration = Duration::from_mins(5);
 
 /// Process on a simulated machine. Several processes can share a machine: see [`SimHost::new_process`].
 pub struct SimHost {
-    machine: Arc<SharedMachine>,
-    process: Arc<Mutex<Process>>,
+    pub(super) machine: Arc<SharedMachine>,
+    pub(super) process: Arc<Mutex<Process>>,
     supervisor: Supervisor,
 }
 
 /// State of the machine, shared by all its processes.
-struct SharedMachine {
-    kernel: Mutex<Kernel>,
+pub(super) struct SharedMachine {
+    pub(super) kernel: Mutex<Kernel>,
+    /// Locks of devices.
+    pub(super) device_locks: Arc<DeviceLocks>,
+    /// Installed plugins that others delegate to.
+    pub(super) plugins: SimPlugins,
     /// Recent uses of cards by the node, as in the file of a real host; and the time by which the clock was advanced.
     uses: Mutex<(UseHistory, Duration)>,
     started: Instant,
@@ -49,7 +54,7 @@ struct Watches {
 }
 
 /// State of one process.
-struct Process {
+pub(super) struct Process {
     /// Number of the boot in which the process started. A reboot ends the process.
     boot: u32,
     delay: Option<StepDelay>,
@@ -58,6 +63,8 @@ struct Process {
     executed_steps: Vec<String>,
     before_step: Option<StepHook>,
     reads_ovs: bool,
+    /// Changes for attachments.
+    pub(super) effects: AttachmentEffects,
 }
 
 impl SimHost {
@@ -66,6 +73,8 @@ impl SimHost {
         let kernel = Mutex::new(Kernel::boot(machine, seed)?);
         Ok(Self::on(Arc::new(SharedMachine {
             kernel,
+            device_locks: Arc::default(),
+            plugins: SimPlugins::default(),
             uses: Mutex::default(),
             started: Instant::now(),
             watches: Mutex::default(),
@@ -92,6 +101,7 @@ impl SimHost {
             executed_steps: Vec::new(),
             before_step: None,
             reads_ovs: true,
+            effects: AttachmentEffects::default(),
         };
         Self { machine, process: Arc::new(Mutex::new(process)), supervisor: Supervisor::default() }
     }
@@ -157,6 +167,7 @@ impl SimHost {
         let mut process = lock(&self.process);
         process.boot = boot;
         process.faults = Faults::default();
+        process.effects.faults = Faults::default();
     }
 
     /// Makes the driver of a card hang, so that the card can be neither read nor changed. Other cards are not affected.
@@ -227,7 +238,7 @@ fn execute(machine: &SharedMachine, process: &Mutex<Process>, step: &Step) -> Re
     let is_cut = {
         let mut process = lock(process);
         process.check_alive(&attempt, boots)?;
-        let is_cut = process.faults.check_step(&attempt)?;
+        let is_cut = process.faults.check_step(&attempt)?.is_some();
         process.executed_steps.push(attempt.clone());
         is_cut
     };
@@ -256,11 +267,11 @@ fn delay_step(process: &Mutex<Process>, step: &Step) {
 
 impl Process {
     /// Fails if the process was killed, or its machine was rebooted.
-    fn check_alive(&self, attempt: &str, boots: u32) -> Result<(), HostError> {
+    pub(super) fn check_alive(&self, attempt: &str, boots: u32) -> Result<(), HostError> {
         if self.boot != boots {
             return Err(HostError::ProcessKilled { attempt: attempt.to_owned() });
         }
-        self.faults.check_alive(attempt)
+        self.faults.check_alive(attempt).and_then(|()| self.effects.faults.check_alive(attempt))
     }
 }
 
@@ -279,10 +290,15 @@ impl SharedMachine {
     }
 
     fn execute(&self, step: &Step, execute: StepExecution) -> Result<(), HostError> {
+        self.request(|kernel| execute(kernel, step))
+    }
+
+    /// Executes one request of a process on the kernel.
+    pub(super) fn request<T>(&self, request: impl FnOnce(&mut Kernel) -> T) -> T {
         let (result, has_events) = {
             let mut kernel = lock(&self.kernel);
             let before = kernel.event_count;
-            let result = execute(&mut kernel, step);
+            let result = request(&mut kernel);
             kernel.run_switch();
             (result, kernel.event_count != before)
         };
@@ -320,6 +336,6 @@ impl fmt::Debug for SimHost {
 }
 
 /// Locks `mutex`, also after a panic: a panic fails one test and must not affect others.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,9 +8,11 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::modules::of_driver;
 use vfleet_plan::{BootLoader, EswitchMode, FirmwareSettings, ModuleState, Reboots, Record};
 
+use super::attachment::SimCniFiles;
 use super::bridges::SimBridge;
 use super::devices::SimPf;
 use super::machine::{Machine, MachineError, MachinePf};
+use super::namespaces::SimNamespaces;
 use super::ovs::SimOvs;
 use super::{arguments, random};
 
@@ -64,6 +66,10 @@ pub struct Kernel {
     pub other_links: BTreeSet<String>,
     /// Open vSwitch.
     pub ovs: SimOvs,
+    /// Network namespaces of pods.
+    pub namespaces: SimNamespaces,
+    /// Files of CNI plugins.
+    pub cni: SimCniFiles,
     /// Number of events of the kernel.
     pub(super) event_count: u64,
     /// Seed of generated addresses.
@@ -98,6 +104,8 @@ impl Kernel {
             bridges: Vec::new(),
             other_links: BTreeSet::new(),
             ovs: SimOvs::new(&machine.open_vswitch, seed),
+            namespaces: SimNamespaces::default(),
+            cni: SimCniFiles::default(),
             event_count: 0,
             seed: seed.to_owned(),
         };
@@ -141,6 +149,7 @@ impl Kernel {
         self.has_iommu = kernel.iommu || arguments::enables_iommu(kernel.processor, &self.command_line);
         self.pfs = self.machine.pfs.iter().map(|card| SimPf::at_boot(card, &self.seed)).collect();
         self.pfs.sort_by_key(|pf| pf.address);
+        self.start_namespaces();
         self.rdma_mode = self.initial_rdma_mode();
         self.register_module_drivers();
         self.probe_lone_vfs();

@@ -4,10 +4,12 @@ mod bridge;
 mod card;
 mod lab;
 mod system;
+mod vf_rules;
 
 pub use bridge::{MachineBridge, MachineOvs};
 pub use card::{CardFirmware, CardLinkKind, EswitchRule, HexId, MachinePf};
 pub use system::MachineKernel;
+pub use vf_rules::{VfRules, VfSetting};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +59,12 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///     loneVf: false              # default false
 ///     netFilter: openstack/NetworkID:5e9b # default: none
 ///     hostUse: defaultRoute      # or nodeAddress, storage, address: use by the node; default: none
+///     vfRules:                   # rules for settings of VFs; default: igb has its own, other drivers support everything
+///       refuses: [minTxRate, ieee8021ad, linkState] # also mac, vlan, maxTxRate, spoofCheck, trust
+///       takesMacAtOnce: false    # bound VFs take the administrative MAC over at once, not at the next bind
+///       keepsAdminMac: false     # VFs that are not trusted cannot change a MAC that the PF has set
+///       ratesNeedLink: false     # rates are refused while the PF has no link, and above its speed
+///     numbersRdma: false         # RDMA devices of VFs have the lowest free number as their name at each bind
 /// userspaceDrivers: [vfio-pci]   # loaded userspace drivers; default: none
 /// kernel:                        # default: as below, but without modules, boot loader and RDMA
 ///   commandLine: ""

@@ -10,7 +10,9 @@ mod eswitch;
 mod firmware;
 mod links;
 mod modules;
+mod namespaces;
 mod vdpa;
+mod vf_settings;
 mod vfs;
 
 use std::io;
@@ -23,6 +25,7 @@ use super::kernel::Kernel;
 
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 const ERANGE: i32 = 34;

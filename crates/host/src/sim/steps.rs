@@ -213,7 +213,7 @@ fn require_vf(kernel: &Kernel, vf: VfRef) -> Result<&SimVf, HostError> {
 
 fn require_vf_link(kernel: &Kernel, vf: VfRef) -> Result<(), HostError> {
     let found = require_vf(kernel, vf)?;
-    let is_visible = found.link.is_some() && !found.is_in_other_namespace;
+    let is_visible = found.link.is_some() && found.namespace.is_none();
     if is_visible { Ok(()) } else { Err(HostError::NoInterface { device: vf.to_string() }) }
 }
 

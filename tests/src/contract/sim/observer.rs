@@ -32,7 +32,7 @@ impl Observer for SimTestBed {
                         driver: vf.driver.clone(),
                         driver_override: vf.driver_override.clone(),
                         admin_mac: pf.link.as_ref().map(|_| vf.admin_mac),
-                        link: vf.link.as_ref().filter(|_| !vf.is_in_other_namespace).map(observe_link),
+                        link: vf.link.as_ref().filter(|_| vf.namespace.is_none()).map(observe_link),
                     })
                     .collect(),
             })

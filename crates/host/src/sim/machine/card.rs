@@ -5,6 +5,8 @@ use vfleet_api::{Guid, MacAddr, PciAddress};
 use vfleet_plan::firmware::{FirmwareLinkType, FirmwareSettings};
 use vfleet_plan::{EswitchMode, HostUse, LinkKind};
 
+use super::VfRules;
+
 /// Description of a network card that supports VFs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -100,6 +102,12 @@ pub struct MachinePf {
     /// Use by the node.
     #[serde(default)]
     pub host_use: Option<HostUse>,
+    /// Rules for the settings of VFs; default: those of the driver.
+    #[serde(default)]
+    pub vf_rules: Option<VfRules>,
+    /// RDMA devices of VFs have the lowest free number as their name, which may be another one after each bind.
+    #[serde(default)]
+    pub numbers_rdma: bool,
 }
 
 impl MachinePf {
@@ -112,6 +120,11 @@ impl MachinePf {
     /// Returns whether the PF and its VFs have RDMA devices, as InfiniBand cards always do.
     pub fn has_rdma(&self) -> bool {
         self.rdma || self.link_kind == CardLinkKind::Infiniband
+    }
+
+    /// Returns the rules for the settings of its VFs.
+    pub fn vf_rules(&self) -> VfRules {
+        self.vf_rules.clone().unwrap_or_else(|| VfRules::of_driver(self.driver.as_deref()))
     }
 
     /// Returns the first contradiction in the description of this card.

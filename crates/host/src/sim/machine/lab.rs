@@ -39,5 +39,7 @@ pub(super) fn card(number: u8) -> Option<MachinePf> {
         lone_vf: false,
         net_filter: None,
         host_use: None,
+        vf_rules: None,
+        numbers_rdma: false,
     })
 }

@@ -1,8 +1,9 @@
 //! Requests that bind VFs to drivers.
 
-use vfleet_api::{Guid, MacAddr, VfRef};
+use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 use vfleet_plan::{LinkKind, is_userspace_driver};
 
+use super::namespaces::vf_name;
 use super::{ENODEV, Refusal, refuse};
 use crate::sim::devices::{SimLink, SimPf, SimRdmaDevice, SimVf};
 use crate::sim::kernel::Kernel;
@@ -25,7 +26,7 @@ impl Kernel {
         found.link = None;
         found.rdma = None;
         found.vdpa = None;
-        found.is_in_other_namespace = false;
+        (found.namespace, found.rdma_namespace) = (None, None);
         self.event_count += 1;
         Ok(())
     }
@@ -72,13 +73,14 @@ impl Kernel {
             .card(vf.pf)
             .filter(|card| card.lone_vf)
             .map(|card| SimLink::from_machine_pf(card, &self.seed));
+        let rdma_name = self.new_rdma_name(vf);
         let pf = self.expect_pf(vf.pf)?;
         let (pf_link, has_rdma) = (pf.link.clone(), pf.rdma.is_some());
         let pf_is_up = pf_link.as_ref().is_some_and(|link| link.up);
         let found = self.expect_vf(vf)?;
         if let Some(pf_link) = pf_link {
             let stored = Some(found.admin_mac).filter(|_| pf_is_up && found.admin_mac_is_set);
-            found.rdma = has_rdma.then(|| vf_rdma(&pf_link, vf.index, found));
+            found.rdma = has_rdma.then(|| vf_rdma(rdma_name, &pf_link, found));
             if pf_is_up {
                 found.admin_mac = stored.unwrap_or(generated);
             }
@@ -87,14 +89,45 @@ impl Kernel {
             found.link = lone;
         }
         found.driver = Some(driver);
+        let address = found.address;
+        self.assign_index(address);
         self.event_count += 1;
         Ok(())
+    }
+
+    /// Creates the IPoIB interface of an InfiniBand VF again, in the host's namespace, as after its RDMA device was moved.
+    pub(super) fn recreate_link(&mut self, device: PciAddress) {
+        let Some(vf) = self.vf_at(device) else { return };
+        let Some(pf_link) = self.pf(vf.pf).and_then(|pf| pf.link.clone()) else { return };
+        if let Some(found) = self.device_vf_mut(device) {
+            let mac = found.link.as_ref().map_or(found.admin_mac, |link| link.mac);
+            found.link = Some(vf_link(&pf_link, vf.index, None, mac));
+            found.namespace = None;
+        }
+        self.assign_index(device);
+        self.count_event();
+    }
+
+    /// Returns the name of a new RDMA device of a VF.
+    fn new_rdma_name(&self, vf: VfRef) -> String {
+        if !self.card(vf.pf).is_some_and(|card| card.numbers_rdma) {
+            let name = self.pf(vf.pf).and_then(|pf| Some(pf.link.as_ref()?.name.as_str()));
+            return format!("rdma-{}v{}", name.unwrap_or_default(), vf.index);
+        }
+        let names: Vec<&str> = self
+            .pfs
+            .iter()
+            .flat_map(|pf| &pf.vfs)
+            .filter_map(|vf| Some(vf.rdma.as_ref()?.device.as_str()))
+            .collect();
+        let mut numbered = (0..).map(|number| format!("mlx5_{number}"));
+        numbered.find(|name| !names.contains(&name.as_str())).unwrap_or_default()
     }
 }
 
 fn vf_link(pf: &SimLink, index: u16, stored: Option<MacAddr>, generated: MacAddr) -> SimLink {
     SimLink {
-        name: format!("{}v{index}", pf.name),
+        name: vf_name(&pf.name, index),
         alt_names: Vec::new(),
         is_named: true,
         kind: pf.kind,
@@ -104,6 +137,7 @@ fn vf_link(pf: &SimLink, index: u16, stored: Option<MacAddr>, generated: MacAddr
         max_mtu: pf.max_mtu,
         up: false,
         speed: None,
+        ips: Vec::new(),
         host_use: None,
         master: None,
     }
@@ -111,12 +145,12 @@ fn vf_link(pf: &SimLink, index: u16, stored: Option<MacAddr>, generated: MacAddr
 
 /// Returns the RDMA device of a VF. On InfiniBand its GUID is the one that the PF stores; on Ethernet it is derived
 /// from the MAC address that the PF stores. The GUID is zero if the PF stores none.
-fn vf_rdma(pf: &SimLink, index: u16, vf: &SimVf) -> SimRdmaDevice {
+fn vf_rdma(device: String, pf: &SimLink, vf: &SimVf) -> SimRdmaDevice {
     let [first, second, third, rest @ ..] = vf.admin_mac.0;
     let node_guid = match pf.kind {
         LinkKind::Infiniband => vf.admin_guid,
         _ if vf.admin_mac == MacAddr::ZERO => Guid([0; 8]),
         _ => Guid([first ^ 2, second, third, 0xff, 0xfe, rest[0], rest[1], rest[2]]),
     };
-    SimRdmaDevice { device: format!("rdma-{}v{index}", pf.name), node_guid, port_guid: node_guid }
+    SimRdmaDevice { device, node_guid, port_guid: node_guid }
 }

@@ -6,6 +6,7 @@ use vfleet_plan::{HostUse, LinkKind};
 use super::{EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
 use crate::sim::devices::SimLink;
 use crate::sim::kernel::Kernel;
+use crate::sim::namespaces::OTHER_NAMESPACE;
 
 const MIN_MTU: u32 = 68;
 
@@ -62,20 +63,22 @@ impl Kernel {
     /// Sets the MTU of the interface of a VF.
     pub fn set_vf_mtu(&mut self, vf: VfRef, mtu: u32) -> Result<(), Refusal> {
         let found = self.expect_vf(vf)?;
-        set_mtu(found.link.as_mut().filter(|_| !found.is_in_other_namespace), mtu)?;
+        set_mtu(found.link.as_mut().filter(|_| found.namespace.is_none()), mtu)?;
         self.event_count += 1;
         Ok(())
     }
 
-    /// Moves the interface of a VF into another network namespace, or back.
+    /// Moves the interface of a VF into a network namespace of another program, or back.
     pub fn set_in_other_namespace(&mut self, vf: VfRef, in_other: bool) -> Result<(), Refusal> {
         let found = self.expect_vf(vf)?;
         if found.link.is_none() {
             return Err(refuse(ENODEV));
         }
-        found.is_in_other_namespace = in_other;
-        self.event_count += 1;
-        Ok(())
+        let device = found.address;
+        if in_other {
+            self.namespaces.by_inode.entry(OTHER_NAMESPACE).or_default();
+        }
+        self.move_link(device, in_other.then_some(OTHER_NAMESPACE), None)
     }
 
     /// Sets the use of the interface of a PF by the node.
@@ -93,7 +96,7 @@ impl Kernel {
     }
 }
 
-fn set_mtu(link: Option<&mut SimLink>, mtu: u32) -> Result<(), Refusal> {
+pub(super) fn set_mtu(link: Option<&mut SimLink>, mtu: u32) -> Result<(), Refusal> {
     let link = link.ok_or(refuse(ENODEV))?;
     let message = if mtu < MIN_MTU {
         "mtu less than device minimum"
