@@ -24,12 +24,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
+use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::cni::facts::AttachmentFacts;
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
 use super::stable_read::read_stable;
-use super::{LinuxHost, events, netdev, system};
+use super::{LinuxHost, events, netdev, rdma, system};
 use crate::HostError;
 use crate::attachment::{
     AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError,
@@ -46,6 +47,14 @@ impl AttachmentHost for LinuxHost {
 
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError> {
         steps::execute(&self.settings().root, step)
+    }
+
+    fn has_exclusive_rdma(&self) -> Result<bool, HostError> {
+        Ok(rdma::read_mode(&self.settings().root)? == Some(RdmaMode::Exclusive))
+    }
+
+    fn check_storage(&self) -> Result<(), HostError> {
+        journals::check_storage(&self.settings().root)
     }
 
     fn attachment_keys(&self) -> Result<Vec<AttachmentKey>, HostError> {

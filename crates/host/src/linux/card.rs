@@ -141,8 +141,7 @@ impl CardReader<'_> {
             device: id,
             driver: pci::bus_device(self.root, address).driver()?,
             admin_mac: pf_of_kind(LinkKind::Ethernet).and_then(|pf| pf.vfs.get(&index.into())?.mac),
-            admin_guid: pf_of_kind(LinkKind::Infiniband)
-                .and_then(|pf| pf.vfs.get(&index.into())?.node_guid),
+            admin_guid: pf_of_kind(LinkKind::Infiniband).and_then(|pf| pf.vfs.get(&index.into())?.node_guid),
             rdma: rdma::of_device(&device)?,
             vdpa: vdpa::read_kind(self.root, address)?,
             representor: pf.representors.get(&index).cloned(),

@@ -165,7 +165,9 @@ pub(super) fn read_parent(root: &HostRoot, address: PciAddress) -> Result<Option
             return Ok(Some(VfRef { pf, index }));
         }
     }
-    Err(HostError::ConcurrentChange { subject: format!("{} (no virtfn link to {address})", device.display()) })
+    Err(HostError::ConcurrentChange {
+        subject: format!("{} (no virtfn link to {address})", device.display()),
+    })
 }
 
 /// Reads the address of a VF. A lone VF is its own and only VF.

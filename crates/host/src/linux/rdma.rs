@@ -47,6 +47,11 @@ pub(super) fn move_to(index: u32, namespace: &impl AsRawFd, attempt: &str) -> Re
     NetlinkConnection::open(wire::PROTOCOL)?.change(&wire::move_to(index, descriptor), attempt)
 }
 
+/// Renames an RDMA device of this namespace.
+pub(super) fn rename(index: u32, name: &str, attempt: &str) -> Result<(), HostError> {
+    NetlinkConnection::open(wire::PROTOCOL)?.change(&wire::rename(index, name), attempt)
+}
+
 /// Reads the RDMA device of the PCI function at `device`.
 pub(super) fn of_device(device: &Path) -> Result<Option<RdmaFacts>, HostError> {
     let directory = device.join("infiniband");

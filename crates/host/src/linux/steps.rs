@@ -141,7 +141,11 @@ fn set_software_steering(root: &HostRoot, pf: PciAddress, attempt: &str) -> Resu
 }
 
 /// Fails if the value that was found differs from the expected one.
-pub(super) fn verify<T: PartialEq + fmt::Display>(attempt: &str, expected: &T, found: &T) -> Result<(), HostError> {
+pub(super) fn verify<T: PartialEq + fmt::Display>(
+    attempt: &str,
+    expected: &T,
+    found: &T,
+) -> Result<(), HostError> {
     if expected == found {
         return Ok(());
     }

@@ -132,6 +132,14 @@ pub fn parse_go_cache(plugin: Plugin, text: &[u8]) -> Result<GoCache, GoCacheErr
     })
 }
 
+/// Returns the name of the cache file of an attachment. Only that of `rdma` has the name of the network.
+pub fn go_cache_name(plugin: Plugin, network: &str, container_id: &str, interface: &str) -> String {
+    match plugin {
+        Plugin::Sriov | Plugin::Infiniband => format!("{container_id}-{interface}"),
+        Plugin::Rdma => format!("{network}-{container_id}-{interface}"),
+    }
+}
+
 impl GoCache {
     /// Returns the journal that the same attachment has if it is ours.
     pub fn to_journal(&self, attachment: &GoAttachment<'_>) -> Result<Journal, GoCacheError> {

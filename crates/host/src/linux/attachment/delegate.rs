@@ -76,7 +76,10 @@ mod tests {
         let environment: BTreeMap<_, _> = [("CNI_COMMAND".to_owned(), "ADD".to_owned())].into();
         let search_path: Vec<String> = directories.iter().map(|text| (*text).to_owned()).collect();
         let (search_path, environment) = (&search_path[..], &environment);
-        run(tree.root(), &DelegateCall { plugin: "ipam", search_path, environment, stdin: b"{\"x\":1}", limit })
+        run(
+            tree.root(),
+            &DelegateCall { plugin: "ipam", search_path, environment, stdin: b"{\"x\":1}", limit },
+        )
     }
 
     const LONG: Duration = Duration::from_secs(60);

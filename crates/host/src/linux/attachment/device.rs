@@ -18,12 +18,13 @@ pub(super) fn read(
     rtnl: &mut Rtnl,
 ) -> Result<DeviceFacts, HostError> {
     let path = root.device(address);
-    let link = match netdev::of_device(&path)? {
-        None => None,
-        Some(own) => Some(links.iter().find(|link| link.index == own.index).ok_or_else(|| {
-            HostError::ConcurrentChange { subject: format!("the interface of {address}") }
-        })?),
-    };
+    let link =
+        match netdev::of_device(&path)? {
+            None => None,
+            Some(own) => Some(links.iter().find(|link| link.index == own.index).ok_or_else(|| {
+                HostError::ConcurrentChange { subject: format!("the interface of {address}") }
+            })?),
+        };
     Ok(DeviceFacts {
         address,
         exists: path.exists(),
@@ -63,6 +64,8 @@ pub(super) fn interface(link: &Link, addresses: &[InterfaceAddress]) -> Interfac
         alt_names: link.alt_names.clone(),
         address: link.address.clone(),
         mtu: link.mtu,
+        min_mtu: link.min_mtu,
+        max_mtu: link.max_mtu,
         is_up: link.is_up,
         device: link.device,
         ips,

@@ -30,6 +30,7 @@ pub(super) fn read(root: &HostRoot, query: &AttachmentQuery<'_>) -> Result<Attac
         has_exclusive_rdma: rdma::read_mode(root)? == Some(RdmaMode::Exclusive),
         holders: holders::read(root, query, &boot_id)?,
         host_names,
+        boot_id,
     })
 }
 
@@ -47,7 +48,10 @@ fn read_namespace(
 ) -> Result<NamespaceFacts, HostError> {
     let opened = match query.namespace {
         NamespaceQuery::NotGiven => return Ok(NamespaceFacts::NotGiven),
-        NamespaceQuery::Recorded { boot_id: recorded, .. } if recorded != boot_id => OpenedPath::Missing,
+        // The boot of an attachment of a Go plugin is unknown.
+        NamespaceQuery::Recorded { boot_id: recorded, .. } if !recorded.is_empty() && recorded != boot_id => {
+            OpenedPath::Missing
+        }
         NamespaceQuery::Recorded { namespace, .. } => OpenedPath::open_recorded(root, namespace),
         NamespaceQuery::Path(path) => OpenedPath::open(root, path),
     };
@@ -67,8 +71,7 @@ fn read_present(
     let (links, rdma) = namespace.run(|| {
         let mut rtnl = Rtnl::open()?;
         let links = read_stable(|| rtnl.links())?;
-        let addresses =
-            if query.with_addresses { read_stable(|| rtnl.addresses())? } else { Vec::new() };
+        let addresses = if query.with_addresses { read_stable(|| rtnl.addresses())? } else { Vec::new() };
         let links = links.iter().map(|link| device::interface(link, &addresses)).collect();
         Ok((links, rdma::list_names(root)?))
     })?;

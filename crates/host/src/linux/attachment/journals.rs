@@ -99,6 +99,14 @@ pub(super) fn write(root: &HostRoot, journal: &Journal) -> Result<(), HostError>
     atomic_file::replace(&path, &bytes, atomic_file::PRIVATE)
 }
 
+/// Checks that journals can be written, with a file that is no journal.
+pub(super) fn check_storage(root: &HostRoot) -> Result<(), HostError> {
+    let path = root.journals().join(".check");
+    atomic_file::create_private_directory(&root.journals())?;
+    atomic_file::replace(&path, b"check", atomic_file::PRIVATE)?;
+    atomic_file::remove(&path)
+}
+
 /// Removes a journal, if there is one.
 pub(super) fn remove(root: &HostRoot, key: &AttachmentKey) -> Result<(), HostError> {
     atomic_file::remove(&path(root, key)?)

@@ -129,6 +129,8 @@ mod tests {
         let tree = TestTree::new();
         tree.write("/var/lib/cni/sriov", "a file in place of the directory");
         let error = lock(tree.root(), device(), "x", LIMIT).unwrap_err();
-        assert!(matches!(&error, DeviceLockError::Failed { path, .. } if path.ends_with("0000:01:10.0.lock")));
+        assert!(
+            matches!(&error, DeviceLockError::Failed { path, .. } if path.ends_with("0000:01:10.0.lock"))
+        );
     }
 }

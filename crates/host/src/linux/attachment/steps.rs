@@ -37,9 +37,7 @@ pub(super) fn execute(root: &HostRoot, step: &CniStep) -> Result<(), HostError> 
         CniStep::ReturnToHost { device, namespace, pod_name, original } => {
             transfer::return_to_host(root, *device, namespace.as_ref(), pod_name, original)
         }
-        CniStep::SetUpInPod { namespace, name, mtu, mac } => {
-            pod::set_up(root, namespace, name, *mtu, *mac)
-        }
+        CniStep::SetUpInPod { namespace, name, mtu, mac } => pod::set_up(root, namespace, name, *mtu, *mac),
         CniStep::AddAddresses { namespace, name, addresses } => {
             addresses::add(root, namespace, name, addresses)
         }
@@ -47,8 +45,10 @@ pub(super) fn execute(root: &HostRoot, step: &CniStep) -> Result<(), HostError> 
             announce::announce(root, namespace, name, ips);
             Ok(())
         }
-        CniStep::MoveRdmaToPod { rdma, namespace } => rdma::move_to_pod(root, rdma, namespace),
-        CniStep::ReturnRdmaToHost { rdma, namespace } => rdma::return_to_host(root, rdma, namespace),
+        CniStep::MoveRdmaToPod { device, rdma, namespace } => {
+            rdma::move_to_pod(root, *device, rdma, namespace)
+        }
+        CniStep::ReturnRdmaToHost { rdma, namespace, .. } => rdma::return_to_host(root, rdma, namespace),
         CniStep::WriteGoAllocation { device, path } => go_files::write_allocation(root, *device, path),
         CniStep::RemoveGoAllocation { device, path } => go_files::remove_allocation(root, *device, path),
     }

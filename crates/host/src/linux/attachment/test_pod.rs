@@ -60,7 +60,9 @@ impl TestPod {
         let tree = TestTree::new();
         fs::create_dir_all(tree.path("/run/netns")).unwrap();
         symlink(path.recv().unwrap(), tree.path(PATH)).unwrap();
-        let OpenedPath::Namespace(opened) = OpenedPath::open(tree.root(), PATH) else { panic!("no namespace") };
+        let OpenedPath::Namespace(opened) = OpenedPath::open(tree.root(), PATH) else {
+            panic!("no namespace")
+        };
         let namespace = Namespace { path: PATH.to_owned(), id: opened.id };
         Self { tree, namespace, thread: Some((end, thread)) }
     }
@@ -86,7 +88,9 @@ impl TestPod {
 
     /// Runs a script in the namespace of the pod.
     pub(super) fn shell(&self, script: &str) -> String {
-        let OpenedPath::Namespace(opened) = OpenedPath::open(self.tree.root(), PATH) else { panic!("no namespace") };
+        let OpenedPath::Namespace(opened) = OpenedPath::open(self.tree.root(), PATH) else {
+            panic!("no namespace")
+        };
         opened.run(|| Ok(shell(script))).unwrap()
     }
 

@@ -46,6 +46,14 @@ pub(in crate::linux) fn move_to(index: u32, namespace: u32) -> NetlinkRequest {
     NetlinkRequest { kind: kind(RDMA_NLDEV_CMD_SET), body: attributes.after(&[]) }
 }
 
+/// Returns the request that renames an RDMA device.
+pub(in crate::linux) fn rename(index: u32, name: &str) -> NetlinkRequest {
+    let attributes = Attributes::default()
+        .with_u32(RDMA_NLDEV_ATTR_DEV_INDEX, index)
+        .with_text(RDMA_NLDEV_ATTR_DEV_NAME, name);
+    NetlinkRequest { kind: kind(RDMA_NLDEV_CMD_SET), body: attributes.after(&[]) }
+}
+
 /// Returns the type of the messages of a command.
 const fn kind(command: u16) -> u16 {
     (RDMA_NL_NLDEV << 10) + command

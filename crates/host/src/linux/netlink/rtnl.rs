@@ -54,11 +54,13 @@ pub(super) mod requests {
         create_bridge, remove, set_alias, set_bridge, set_master, set_port,
     };
     pub(in crate::linux::netlink) use super::link::{
-        add_alt_name, get, get_by_name, list, move_to, remove_alt_name, rename, set_address, set_down, set_mtu,
-        set_up,
+        add_alt_name, get, get_by_name, list, move_to, remove_alt_name, rename, set_address, set_down,
+        set_mtu, set_up,
     };
     pub(in crate::linux::netlink) use super::next_hop::list as list_next_hops;
-    pub(in crate::linux::netlink) use super::route::{add as add_route, get as get_route, list as list_routes};
+    pub(in crate::linux::netlink) use super::route::{
+        add as add_route, get as get_route, list as list_routes,
+    };
     pub(in crate::linux::netlink) use super::vf::{set as set_vf, set_guid};
 }
 

@@ -52,7 +52,12 @@ pub(super) fn set_vf_mac(root: &HostRoot, vf: VfRef, mac: MacAddr, attempt: &str
 }
 
 /// Sets node and port GUID to the same value, as on a card with one port.
-pub(in crate::linux) fn set_vf_guid(root: &HostRoot, vf: VfRef, guid: Guid, attempt: &str) -> Result<(), HostError> {
+pub(in crate::linux) fn set_vf_guid(
+    root: &HostRoot,
+    vf: VfRef,
+    guid: Guid,
+    attempt: &str,
+) -> Result<(), HostError> {
     pci::read_vf_address(root, vf)?;
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
     rtnl.set_vf_guid(index, vf.index, guid, attempt)?;

@@ -36,8 +36,7 @@ fn arp_request(mac: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     let ethernet_and_ipv4 = [0, 1, 0x08, 0, 6, 4];
     let request = [0, 1];
     let octets = ip.octets();
-    let payload =
-        [&ethernet_and_ipv4[..], &request, &mac.0, &octets, &BROADCAST.0, &octets].concat();
+    let payload = [&ethernet_and_ipv4[..], &request, &mac.0, &octets, &BROADCAST.0, &octets].concat();
     ethernet(BROADCAST, mac, ETHERTYPE_ARP, &payload)
 }
 
@@ -50,8 +49,13 @@ fn neighbor_advertisement(mac: MacAddr, ip: Ipv6Addr) -> Vec<u8> {
         [&head[..], &checksum.to_be_bytes(), &flags, &address, &option, &mac.0].concat()
     };
     let length = u16::try_from(message(0).len()).unwrap_or(u16::MAX);
-    let checked =
-        [&address[..], &ALL_NODES.octets(), &u32::from(length).to_be_bytes(), &[0, 0, 0, ICMPV6], &message(0)];
+    let checked = [
+        &address[..],
+        &ALL_NODES.octets(),
+        &u32::from(length).to_be_bytes(),
+        &[0, 0, 0, ICMPV6],
+        &message(0),
+    ];
     let message = message(checksum(&checked.concat()));
     let header = [&[0x60, 0, 0, 0][..], &length.to_be_bytes(), &[ICMPV6, HOP_LIMIT]].concat();
     let packet = [&header[..], &address, &ALL_NODES.octets(), &message].concat();

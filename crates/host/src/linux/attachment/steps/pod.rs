@@ -13,7 +13,8 @@ use crate::linux::steps::verify;
 use crate::linux::sysfs;
 
 /// Settings with which the kernel announces addresses when the link comes up, and lets programs use IPv6 addresses early.
-const ANNOUNCING: [(&str, &str); 3] = [("ipv4", "arp_notify"), ("ipv6", "ndisc_notify"), ("ipv6", "optimistic_dad")];
+const ANNOUNCING: [(&str, &str); 3] =
+    [("ipv4", "arp_notify"), ("ipv6", "ndisc_notify"), ("ipv6", "optimistic_dad")];
 
 /// Sets MTU and MAC address of an interface of a pod, and sets it up.
 pub(super) fn set_up(

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
+use vfleet_api::PciAddress;
 use vfleet_plan::cni::facts::Namespace;
 
 use crate::HostError;
@@ -9,14 +10,25 @@ use crate::linux::attachment::namespace::OpenNamespace;
 use crate::linux::netlink::rdma::RdmaDevice;
 use crate::linux::rdma;
 use crate::linux::root::HostRoot;
+use crate::linux::sysfs;
 
-/// Moves an RDMA device of this namespace to that of a pod.
-pub(super) fn move_to_pod(root: &HostRoot, name: &str, namespace: &Namespace) -> Result<(), HostError> {
+/// Moves the RDMA device of a device from this namespace to that of a pod, under this name.
+pub(super) fn move_to_pod(
+    root: &HostRoot,
+    device: PciAddress,
+    name: &str,
+    namespace: &Namespace,
+) -> Result<(), HostError> {
     let attempt = format!("move RDMA device {name} to {}", namespace.path);
     let pod = OpenNamespace::require(root, namespace, &attempt)?;
     let in_pod = || pod.run(|| find(root, name));
-    match find(root, name)? {
-        Some(device) => transfer(&device, &pod, &attempt)?,
+    match find_of_device(root, device, name)? {
+        Some(found) => {
+            if found.name != name {
+                rdma::rename(found.index, name, &format!("rename RDMA device {} to {name}", found.name))?;
+            }
+            transfer(&found, &pod, &attempt)?;
+        }
         // An earlier attempt has moved it.
         None if in_pod()?.is_some() => return Ok(()),
         None => return Err(not_found(name, attempt)),
@@ -38,6 +50,15 @@ pub(super) fn return_to_host(root: &HostRoot, name: &str, namespace: &Namespace)
         (Some(_), _) => Ok(()),
         (None, None) => Err(not_found(name, attempt)),
         (None, Some(())) => verify_moved(None, name, attempt),
+    }
+}
+
+/// Finds the RDMA device of a PCI function, which may have another name since its driver was bound again.
+fn find_of_device(root: &HostRoot, device: PciAddress, name: &str) -> Result<Option<RdmaDevice>, HostError> {
+    let own = sysfs::list_names_if_exists(&root.device(device).join("infiniband"))?;
+    match own.as_slice() {
+        [other] if other != name => find(root, other),
+        _ => Ok(find(root, name)?.filter(|found| own.contains(&found.name))),
     }
 }
 

@@ -10,13 +10,13 @@ use vfleet_plan::cni::facts::Namespace;
 
 use super::mac::require_index;
 use crate::HostError;
+use crate::format_error_chain;
 use crate::linux::attachment::namespace::OpenNamespace;
 use crate::linux::netdev;
 use crate::linux::netlink::rtnl::{Link, Rtnl};
 use crate::linux::pci;
 use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
-use crate::format_error_chain;
 
 pub(super) use back::return_to_host;
 
@@ -74,7 +74,11 @@ fn undo_move(host: &mut Rtnl, pod: &mut Rtnl, link: &Link, device: PciAddress) {
     };
     if let Err(error) = undo() {
         let (error, device) = (format_error_chain(&error), device.to_string());
-        tracing::warn!(error, device, "the interface of a device stays in the namespace of a pod: delete the pod");
+        tracing::warn!(
+            error,
+            device,
+            "the interface of a device stays in the namespace of a pod: delete the pod"
+        );
     }
 }
 

@@ -154,7 +154,11 @@ mod tests {
             message.attributes = attributes.iter().map(attribute).collect();
             let mut bytes = vec![0; message.buffer_len()];
             message.emit(&mut bytes);
-            assert_eq!(add(3, IpPrefix { address: ip, length }), NetlinkRequest { kind: 20, body: bytes }, "{text}");
+            assert_eq!(
+                add(3, IpPrefix { address: ip, length }),
+                NetlinkRequest { kind: 20, body: bytes },
+                "{text}"
+            );
         };
         let both = |ip| [(IFA_LOCAL, ip), (IFA_ADDRESS, ip)];
         let with = |ip, broadcast| [&both(ip)[..], &[(IFA_BROADCAST, broadcast)]].concat();

@@ -31,6 +31,7 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PHYS_SWITCH_ID: u16 = 36;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PHYS_PORT_NAME: u16 = 38;
+const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
@@ -58,6 +59,7 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) address: Vec<u8>,
     pub(in crate::linux) permanent_mac: Option<MacAddr>,
     pub(in crate::linux) mtu: u32,
+    pub(in crate::linux) min_mtu: Option<u32>,
     pub(in crate::linux) max_mtu: Option<u32>,
     pub(in crate::linux) is_up: bool,
     pub(in crate::linux) has_carrier: bool,
@@ -97,6 +99,7 @@ impl Link {
             address: attributes.get(IFLA_ADDRESS).unwrap_or_default().to_vec(),
             permanent_mac: attributes.array(IFLA_PERM_ADDRESS).map(MacAddr),
             mtu: attributes.u32(IFLA_MTU)?,
+            min_mtu: attributes.u32(IFLA_MIN_MTU).filter(|min| *min > 0),
             // Drivers that report no maximum set 0.
             max_mtu: attributes.u32(IFLA_MAX_MTU).filter(|max| *max > 0),
             is_up: word(8) & IFF_UP != 0,
@@ -217,6 +220,7 @@ impl Link {
             address: Vec::new(),
             permanent_mac: None,
             mtu: 1500,
+            min_mtu: None,
             max_mtu: None,
             is_up: true,
             has_carrier: true,
@@ -258,13 +262,13 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use netlink_bindings::rt_link::{Ifinfomsg, IflaVfGuid, OpGetlinkDo, OpSetlinkDo, PushLinkAttrs};
-    use vfleet_api::Guid;
     use netlink_packet_core::{Emitable, Parseable};
     use netlink_packet_route::link::{
         InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkPhysId, LinkVfInfo,
         Prop, VfInfo, VfInfoMac,
     };
     use proptest::prelude::*;
+    use vfleet_api::Guid;
 
     use super::*;
 
@@ -284,6 +288,7 @@ mod tests {
         vec![
             LinkAttribute::IfName("enp1s0".to_owned()),
             LinkAttribute::Mtu(1500),
+            LinkAttribute::MinMtu(68),
             LinkAttribute::MaxMtu(9216),
             LinkAttribute::Address(vec![2, 0, 0, 0, 1, 0]),
             LinkAttribute::PermAddress(vec![2, 0, 0, 0, 1, 1]),
@@ -297,7 +302,8 @@ mod tests {
 
     #[test]
     fn parses_a_pf_with_its_vfs() {
-        let bytes = Attributes::default().with_text(IFLA_PARENT_DEV_NAME, "0000:01:00.0").after(&emit(a_pf()));
+        let bytes =
+            Attributes::default().with_text(IFLA_PARENT_DEV_NAME, "0000:01:00.0").after(&emit(a_pf()));
         let link = Link::parse(&bytes).unwrap();
         let vf = |mac| VfSettings { mac: Some(mac), ..VfSettings::default() };
         let vfs = [(0, vf(MacAddr::ZERO)), (1, vf(MacAddr([2, 0, 0, 0, 0, 9])))];
@@ -318,6 +324,7 @@ mod tests {
             kind: LinkKind::Ethernet,
             address: vec![2, 0, 0, 0, 1, 0],
             mtu: 1500,
+            min_mtu: Some(68),
             max_mtu: Some(9216),
             is_up: true,
             has_carrier: false,
@@ -373,7 +380,7 @@ mod tests {
 
     #[test]
     fn attributes_that_are_not_needed_may_have_any_value() {
-        const NEEDED: [u16; 16] = [1, 3, 4, 5, 10, 18, 20, 22, 27, 36, 37, 38, 51, 52, 54, 56];
+        const NEEDED: [u16; 17] = [1, 3, 4, 5, 10, 18, 20, 22, 27, 36, 37, 38, 50, 51, 52, 54, 56];
         let plain = emit(a_pf());
         for kind in (0..200).filter(|kind| !NEEDED.contains(kind)) {
             for value in [&[][..], &[0xff], &[0xff; 9]] {
@@ -396,7 +403,7 @@ mod tests {
     #[test]
     fn an_address_of_another_length_is_no_mac() {
         let mut attributes = a_pf();
-        attributes[3] = LinkAttribute::Address(vec![0; 20]);
+        attributes[4] = LinkAttribute::Address(vec![0; 20]);
         assert_eq!(Link::parse(&emit(attributes)).unwrap().mac(), None);
     }
 

@@ -106,7 +106,8 @@ pub(in crate::linux::netlink) fn add(index: u32, route: &InterfaceRoute) -> Netl
             Some(value) => all.with_u32(kind, value),
             None => all,
         };
-        attributes = attributes.with_nested(RTA_METRICS, &metrics.into_iter().fold(Attributes::default(), add));
+        attributes =
+            attributes.with_nested(RTA_METRICS, &metrics.into_iter().fold(Attributes::default(), add));
     }
     // Numbers of tables above 255 fit only into the attribute.
     let table = match route.table {

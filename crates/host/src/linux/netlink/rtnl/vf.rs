@@ -126,9 +126,9 @@ fn word(value: &[u8], at: usize) -> Option<u32> {
 /// the first one that it refuses.
 pub(in crate::linux::netlink) fn set(pf_index: u32, vf: u16, settings: &[VfSetting]) -> NetlinkRequest {
     // An entry for each setting: within one entry the kernel has its own order.
-    let entries = settings.iter().fold(Attributes::default(), |list, setting| {
-        list.with_nested(IFLA_VF_INFO, &setting.encode(vf))
-    });
+    let entries = settings
+        .iter()
+        .fold(Attributes::default(), |list, setting| list.with_nested(IFLA_VF_INFO, &setting.encode(vf)));
     set_list(pf_index, &entries)
 }
 

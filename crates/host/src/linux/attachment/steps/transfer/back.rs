@@ -94,7 +94,10 @@ fn restore(index: u32, device: PciAddress, original: &OriginalInterface) -> Resu
         let attempt = format!("add alternative name {alt_name} to {device}");
         if let Err(error) = rtnl.add_alt_name(index, alt_name, &attempt) {
             let error = format_error_chain(&error);
-            tracing::warn!(error, "an interface lost an alternative name: add it again with ip link property");
+            tracing::warn!(
+                error,
+                "an interface lost an alternative name: add it again with ip link property"
+            );
         }
     }
     Ok(())

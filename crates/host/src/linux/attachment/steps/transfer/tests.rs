@@ -64,7 +64,8 @@ fn an_interface_moves_to_the_pod_and_back() {
 #[ignore = "needs the privilege to create network namespaces: for the lab"]
 fn a_name_that_is_taken_in_the_pod_leaves_the_interface_on_the_host_and_the_other_one_untouched() {
     run_with_pod(|pod| {
-        for other in ["ip link add net1 type veth peer name other", "ip link property add dev net1 altname x"] {
+        for other in ["ip link add net1 type veth peer name other", "ip link property add dev net1 altname x"]
+        {
             pod.shell(other);
         }
         for renamed in ["true", "ip link set net1 name net9; ip link property add dev net9 altname net1"] {
@@ -117,7 +118,9 @@ fn a_name_that_another_interface_of_the_host_has_stays_with_it() {
 #[ignore = "needs the privilege to create network namespaces: for the lab"]
 fn an_interface_that_the_kernel_has_returned_gets_its_name_back() {
     run_with_pod(|pod| {
-        shell("ip link set port down; ip link set port name net1 mtu 9000; ip link property add dev net1 altname port");
+        shell(
+            "ip link set port down; ip link set port name net1 mtu 9000; ip link property add dev net1 altname port",
+        );
         shell("ip link set net1 address 02:00:00:00:00:aa up");
         pod.show_in_sysfs("net1");
         pod.delete();

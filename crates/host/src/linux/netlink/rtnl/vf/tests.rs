@@ -144,7 +144,9 @@ fn settings_are_entries_of_their_own_in_the_given_order() {
     let list = link.nested(IFLA_VFINFO_LIST).unwrap();
     let kinds: Vec<u16> = list
         .all(IFLA_VF_INFO)
-        .flat_map(|info| ReceivedAttributes::parse(info).unwrap().iter().map(|(kind, _)| kind).collect::<Vec<_>>())
+        .flat_map(|info| {
+            ReceivedAttributes::parse(info).unwrap().iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+        })
         .collect();
     assert_eq!(kinds, [IFLA_VF_SPOOFCHK, IFLA_VF_MAC, IFLA_VF_TRUST]);
 }
