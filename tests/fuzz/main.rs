@@ -28,7 +28,7 @@
 //! | generic netlink: families | `host/src/linux/netlink/generic.rs` | `genl_family` |
 //! | devlink: eswitch, parameters | `host/src/linux/netlink/devlink.rs` | `devlink_eswitch`, `devlink_parameter` |
 //! | ethtool: features | `host/src/linux/netlink/ethtool.rs` | `ethtool_features` |
-//! | RDMA: mode of namespaces | `host/src/linux/netlink/rdma.rs` | `rdma_mode` |
+//! | RDMA: mode of namespaces, devices | `host/src/linux/netlink/rdma.rs` | `rdma_mode`, `rdma_device` |
 //! | OVSDB: framing, answers, rows, updates | `host/src/linux/ovsdb/{framing,client}.rs`, `ovs/rows.rs`, `ovs/watch/columns.rs` | `ovsdb` |
 //! | uevents | `host/src/linux/uevent.rs` | `uevent` |
 //! | words of sysfs | `host/src/linux/parse.rs` | `sysfs_word` |
@@ -48,6 +48,8 @@
 //! | drain annotations of nodes, status and annotations of node states, of vfleet and of the Go operator | `plan/src/drain/{facts,external,moment}.rs` | `drain_annotations`, `node_state` |
 //! | ConfigMap of NIC ids | `plan/src/resources/nic_ids.rs` | `nic_ids` |
 //! | PCI addresses, VF ranges `pf#0-7`, MACs, GUIDs | `api/src/{pci,vf,hardware}.rs` | `api_words` |
+//! | CNI: network configuration, `CNI_ARGS`, results of other plugins | `plan/src/cni/{config,protocol,protocol/result}.rs` | `cni_stdin`, `cni_args`, `cni_result` |
+//! | CNI: caches of the Go plugins, journals | `plan/src/cni/{go_cache,journal}.rs` | `go_cni_cache`, `cni_journal` |
 //! | objects of the API, as the Go operator wrote them | `api/src/` | `api_objects` |
 //! | objects of watches, also unreadable ones | `cluster/src/guarded.rs`, `operator/src/admission/index.rs` | `watched_objects` |
 //! | AdmissionReview with its response | `operator/src/admission/{review,object}.rs`, `plan/src/admission/` | `admission_validate`, `admission_mutate`, `admission_pod` |
@@ -73,6 +75,7 @@ mod api;
 mod boot;
 mod certificates;
 mod cloud;
+mod cni;
 mod driver;
 mod mutate;
 mod netlink;

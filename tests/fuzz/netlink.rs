@@ -63,8 +63,8 @@ fn link() {
         if let Some(link) = fuzzing::link(payload) {
             assert!(link.max_mtu != Some(0), "{link:?}");
             assert!(!link.name.contains('\0') && !link.alt_names.iter().any(|name| name.contains('\0')));
-            // With its header a MAC takes at least 8 bytes, and a GUID 20.
-            assert!(link.vf_macs.len() * 8 + link.vf_guids.len() * 20 <= payload.len(), "{link:?}");
+            // A VF has at least its index, after two headers.
+            assert!(link.vfs.len() * 12 <= payload.len(), "{link:?}");
             assert!(link.alias.as_ref().is_none_or(|alias| !alias.is_empty() && !alias.contains('\0')));
             // With its header a setting takes at least 5 bytes.
             assert!(link.port.len() * 5 <= payload.len(), "{link:?}");
@@ -151,6 +151,16 @@ fn ethtool_features() {
 #[test]
 fn rdma_mode() {
     Target::new("rdma_mode").run(|answer| check_unknown_attributes(fuzzing::rdma_mode, answer));
+}
+
+#[test]
+fn rdma_device() {
+    Target::new("rdma_device").run(|answer| {
+        if let Some((_, name)) = fuzzing::rdma_device(answer) {
+            assert!(!name.contains('\0'), "{name:?}");
+        }
+        check_unknown_attributes(fuzzing::rdma_device, answer)
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -156,6 +157,20 @@ pub enum HostError {
         "cannot {attempt}: the rows of Open vSwitch changed meanwhile: check which other program changes them"
     )]
     OvsChanged { attempt: String },
+    #[error("cannot {attempt}: network namespace {path} does not exist any more: the pod was deleted")]
+    NamespaceGone { attempt: String, path: String },
+    #[error("cannot {attempt}: {path} is no network namespace ({found}): check the container runtime")]
+    NotANamespace { attempt: String, path: String, found: String },
+    #[error("journal {} is damaged: {remedy}", path.display())]
+    DamagedJournal { path: PathBuf, remedy: String, source: Box<dyn Error + Send + Sync> },
+    #[error("cannot {attempt}: another machine on the network has {address}: use another address")]
+    AddressInUse { attempt: String, address: IpAddr },
+    #[error("cannot {attempt}: RDMA device {device} does not exist: check the driver of the VF")]
+    RdmaDeviceNotFound { attempt: String, device: String },
+    #[error("CNI plugin {plugin} not found in {search_path}: install it")]
+    PluginNotFound { plugin: String, search_path: String },
+    #[error("CNI plugin {plugin} cannot be run from a container: run vfleet-cni on the node itself")]
+    PluginNotRunnable { plugin: String },
     #[error("injected fault: cannot {attempt}")]
     InjectedFault { attempt: String },
     #[error("the simulated process was killed before it could {attempt}")]
@@ -214,6 +229,12 @@ impl HostError {
             Self::OvsConnection { .. } => "OvsUnreachable",
             Self::OvsInvalidReply { .. } => "OvsReplyInvalid",
             Self::OvsChanged { .. } => "OvsChanged",
+            Self::NamespaceGone { .. } => "NamespaceGone",
+            Self::NotANamespace { .. } => "NotANamespace",
+            Self::DamagedJournal { .. } => "JournalDamaged",
+            Self::AddressInUse { .. } => "AddressInUse",
+            Self::RdmaDeviceNotFound { .. } => "NoRdmaDevice",
+            Self::PluginNotFound { .. } | Self::PluginNotRunnable { .. } => "PluginMissing",
             Self::InjectedFault { .. } => "InjectedFault",
             Self::ProcessKilled { .. } => "ProcessKilled",
         }

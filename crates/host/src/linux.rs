@@ -1,6 +1,7 @@
 //! Linux machine that this process runs on, through sysfs, netlink and systemd.
 
 mod atomic_file;
+mod attachment;
 mod boot_loader;
 mod bridge;
 mod bridge_events;

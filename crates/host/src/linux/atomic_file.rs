@@ -18,6 +18,8 @@ pub(super) const PRIVATE: u32 = 0o600;
 const CHUNK: usize = 1 << 16;
 /// Mode of directories.
 const DIRECTORY: u32 = 0o755;
+/// Mode of a directory that only root may read.
+const PRIVATE_DIRECTORY: u32 = 0o700;
 
 /// Writes `bytes` to the file at `path` and verifies the result. A file that is up to date is left alone.
 pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), HostError> {
@@ -55,7 +57,11 @@ fn write_if_needed(
         fill(&mut written)?;
         written.sync_all()
     };
-    write().map_err(|source| sysfs::failed("write to", &draft, source))?;
+    if let Err(source) = write() {
+        // A full disk has no space for parts of files.
+        let _ = fs::remove_file(&draft);
+        return Err(sysfs::failed("write to", &draft, source));
+    }
     fs::rename(&draft, path).map_err(|source| sysfs::failed("rename a file to", path, source))?;
     sync(&directory)?;
     if is_up_to_date()? { Ok(()) } else { Err(not_verified(path, mode)) }
@@ -133,12 +139,22 @@ fn draft_path(path: &Path) -> PathBuf {
 /// Creates a directory and its missing parents. Everybody may read them, regardless of the umask; files restrict access
 /// by their own mode. Existing directories are left alone.
 pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
+    create_directory_with(directory, DIRECTORY)
+}
+
+/// Like [`create_directory`], for a directory that only root may read.
+pub(super) fn create_private_directory(directory: &Path) -> Result<(), HostError> {
+    create_directory_with(directory, PRIVATE_DIRECTORY)
+        .map_err(|source| sysfs::failed("create", directory, source))
+}
+
+fn create_directory_with(directory: &Path, mode: u32) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
     create_directory(&directory_of(directory))?;
     match fs::create_dir(directory) {
-        Ok(()) => fs::set_permissions(directory, Permissions::from_mode(DIRECTORY)),
+        Ok(()) => fs::set_permissions(directory, Permissions::from_mode(mode)),
         // Another process created it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
         Err(error) => Err(error),

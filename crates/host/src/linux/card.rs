@@ -82,7 +82,7 @@ impl CardReader<'_> {
             representors: self.find_representors(address, link.as_ref(), &netdevs),
         };
         let is_pf = kind != CardKind::LoneVf;
-        let mac = link.as_ref().and_then(|link| link.permanent_mac.or(link.mac));
+        let mac = link.as_ref().and_then(|link| link.permanent_mac.or_else(|| link.mac()));
         let (vendor, id) = self.read_ids(address)?;
         let mut failed = Vec::new();
         let mut queries = ExternalQueries { pf: address, failed: &mut failed };
@@ -140,9 +140,8 @@ impl CardReader<'_> {
             vendor,
             device: id,
             driver: pci::bus_device(self.root, address).driver()?,
-            admin_mac: pf_of_kind(LinkKind::Ethernet).and_then(|pf| pf.vf_macs.get(&index.into()).copied()),
-            admin_guid: pf_of_kind(LinkKind::Infiniband)
-                .and_then(|pf| pf.vf_guids.get(&index.into()).copied()),
+            admin_mac: pf_of_kind(LinkKind::Ethernet).and_then(|pf| pf.vfs.get(&index.into())?.mac),
+            admin_guid: pf_of_kind(LinkKind::Infiniband).and_then(|pf| pf.vfs.get(&index.into())?.node_guid),
             rdma: rdma::of_device(&device)?,
             vdpa: vdpa::read_kind(self.root, address)?,
             representor: pf.representors.get(&index).cloned(),
@@ -203,7 +202,7 @@ impl CardReader<'_> {
             // Policies do not select VFs by name.
             is_named: true,
             kind: link.kind,
-            mac: link.mac,
+            mac: link.mac(),
             permanent_mac: link.permanent_mac,
             mtu: link.mtu,
             max_mtu: link.max_mtu,

@@ -5,7 +5,7 @@
 //! the host. There systemd of the host starts them as transient units.
 
 mod capture;
-mod direct;
+pub(super) mod direct;
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(super) fn candidate_paths(program: &str) -> impl Iterator<Item = String> {
 }
 
 /// Returns the end of `text` in one line.
-fn tail(text: &str) -> String {
+pub(super) fn tail(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let start = line.char_indices().rev().nth(OUTPUT_LIMIT - 1).map_or(0, |(index, _)| index);
     line[start..].to_owned()

@@ -46,6 +46,20 @@ impl BusDevice {
         self.set_override(None).and(result)
     }
 
+    /// Binds the device to its driver again, or without a driver to the one that the kernel chooses. The caller has to
+    /// verify the binding.
+    pub(super) fn rebind(&self) -> Result<(), HostError> {
+        let Some(driver) = self.driver()? else { return self.probe() };
+        let bind = || {
+            // The kernel would not bind VFs while sriov_drivers_autoprobe is 0.
+            self.set_override(Some(&driver))?;
+            self.unbind()?;
+            self.probe()
+        };
+        let result = bind();
+        self.set_override(None).and(result)
+    }
+
     /// Unbinds the device from its driver, if it has one.
     pub(super) fn unbind(&self) -> Result<(), HostError> {
         let Some(driver) = self.driver()? else { return Ok(()) };

@@ -33,8 +33,14 @@ use crate::{ChangeCallback, HostError, WatchGuard, format_error_chain};
 
 /// Multicast group of uevents of the kernel; udev has another one.
 const KERNEL_UEVENT_GROUP: u32 = 1;
+/// Multicast group of udev, which sends a message after it has processed a device.
+const UDEV_GROUP: u32 = 2;
 /// `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`.
 const NETWORK_GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
+/// `RTNLGRP_LINK`, `_IPV6_IFADDR`.
+const LINK_GROUPS: [u32; 2] = [1, 9];
+/// Interval in which values of an interface are read again while its driver changes them: not every change is announced.
+const LINK_INTERVAL: Duration = Duration::from_millis(50);
 /// Buffer for the events of some hundred VFs. The kernel reports an overflow.
 const RECEIVE_BUFFER: usize = 1 << 20;
 const ENOBUFS: i32 = 105;
@@ -50,6 +56,8 @@ type Filter = Box<dyn Fn(Option<&[u8]>) -> bool + Send>;
 struct EventSubscription {
     socket: Socket,
     is_relevant: Filter,
+    /// Also reads messages of programs.
+    has_programs: bool,
 }
 
 impl EventSubscription {
@@ -95,7 +103,19 @@ impl EventSubscription {
             Ok(socket)
         };
         let socket = open().map_err(|source| failed("subscribe to kernel events", source))?;
-        Ok(Self { socket, is_relevant: Box::new(is_relevant) })
+        Ok(Self { socket, is_relevant: Box::new(is_relevant), has_programs: false })
+    }
+
+    /// Subscribes to changes of interfaces and addresses in the network namespace of this thread.
+    fn links() -> Result<Self, HostError> {
+        let groups = LINK_GROUPS.iter().map(|group| 1 << (group - 1)).sum();
+        Self::open(NETLINK_ROUTE, groups, |_| true)
+    }
+
+    /// Subscribes to changes of devices, and to the messages of udev about devices that it has processed.
+    fn naming() -> Result<Self, HostError> {
+        let groups = KERNEL_UEVENT_GROUP | UDEV_GROUP;
+        Ok(Self { has_programs: true, ..Self::open(NETLINK_KOBJECT_UEVENT, groups, |_| true)? })
     }
 
     /// Receives all pending messages. Returns whether a relevant one was among them, or among messages that the kernel
@@ -104,9 +124,10 @@ impl EventSubscription {
         let mut has_relevant = false;
         loop {
             match self.socket.recv_from_full() {
-                // Port 0 is the kernel. Messages of programs are ignored.
+                // Port 0 is the kernel. Messages of programs are ignored, unless udev is one of them.
                 Ok((bytes, from)) => {
-                    has_relevant |= from.port_number() == 0 && (self.is_relevant)(Some(&bytes));
+                    let is_from_kernel = from.port_number() == 0;
+                    has_relevant |= (is_from_kernel || self.has_programs) && (self.is_relevant)(Some(&bytes));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(has_relevant),
                 Err(error) if error.raw_os_error() == Some(ENOBUFS) => {
@@ -137,6 +158,31 @@ fn is_relevant(message: &NetlinkMessage<'_>, node_addresses: &[IpAddr], bridges:
 /// at the end.
 pub(super) fn wait_for<T>(
     limit: Duration,
+    check: impl FnMut() -> Result<Option<T>, HostError>,
+) -> Result<Option<T>, HostError> {
+    wait_with(EventSubscription::devices, limit, None, check)
+}
+
+/// Like [`wait_for`], with messages of udev in addition to those of the kernel.
+pub(super) fn wait_for_naming<T>(
+    limit: Duration,
+    check: impl FnMut() -> Result<Option<T>, HostError>,
+) -> Result<Option<T>, HostError> {
+    wait_with(EventSubscription::naming, limit, None, check)
+}
+
+/// Like [`wait_for`], for changes of interfaces and IPv6 addresses in the network namespace of this thread.
+pub(super) fn wait_for_link<T>(
+    limit: Duration,
+    check: impl FnMut() -> Result<Option<T>, HostError>,
+) -> Result<Option<T>, HostError> {
+    wait_with(EventSubscription::links, limit, Some(LINK_INTERVAL), check)
+}
+
+fn wait_with<T>(
+    subscribe: impl FnOnce() -> Result<EventSubscription, HostError>,
+    limit: Duration,
+    interval: Option<Duration>,
     mut check: impl FnMut() -> Result<Option<T>, HostError>,
 ) -> Result<Option<T>, HostError> {
     // Usually the first check succeeds, and a subscription is more expensive than a check.
@@ -144,16 +190,20 @@ pub(super) fn wait_for<T>(
         return Ok(Some(value));
     }
     let deadline = Instant::now() + limit;
-    let devices = EventSubscription::devices()?;
+    let events = subscribe()?;
     loop {
         if let Some(value) = check()? {
             return Ok(Some(value));
         }
+        let next_check = interval.map_or(deadline, |interval| deadline.min(Instant::now() + interval));
         loop {
-            if !is_readable(&devices.socket, deadline)? {
-                return check();
+            if !is_readable(&events.socket, next_check)? {
+                if next_check == deadline {
+                    return check();
+                }
+                break;
             }
-            if devices.drain()? {
+            if events.drain()? {
                 break;
             }
         }

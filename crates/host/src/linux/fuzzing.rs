@@ -5,7 +5,8 @@ use std::iter;
 
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_api::{Guid, MacAddr, PciAddress};
+use vfleet_api::{MacAddr, PciAddress};
+use vfleet_plan::cni::facts::VfSettings;
 use vfleet_plan::{EswitchMode, Fact, LinuxBridgeFacts, OvsDatabase, Processor, Record};
 
 use super::boot_loader::arguments::{self, DropIn};
@@ -37,10 +38,8 @@ pub struct ParsedLink {
     pub mtu: u32,
     /// Maximum MTU.
     pub max_mtu: Option<u32>,
-    /// MAC addresses of its VFs.
-    pub vf_macs: BTreeMap<u32, MacAddr>,
-    /// GUIDs of its VFs.
-    pub vf_guids: BTreeMap<u32, Guid>,
+    /// Settings of its VFs.
+    pub vfs: BTreeMap<u32, VfSettings>,
     /// Alias.
     pub alias: Option<String>,
     /// Settings as a port of a Linux bridge.
@@ -54,9 +53,9 @@ pub fn link(payload: &[u8]) -> Option<ParsedLink> {
     let _ = rtnl::is_virtual(payload);
     let link = rtnl::Link::parse(payload)?;
     let bridge = bridge::list(&iter::once(&link), |_| Ok(false)).ok().and_then(|mut bridges| bridges.pop());
-    let rtnl::Link { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, alias, port, .. } = link;
+    let rtnl::Link { index, name, alt_names, mtu, max_mtu, vfs, alias, port, .. } = link;
     let port = port.map(|port| port.settings).unwrap_or_default();
-    Some(ParsedLink { index, name, alt_names, mtu, max_mtu, vf_macs, vf_guids, alias, port, bridge })
+    Some(ParsedLink { index, name, alt_names, mtu, max_mtu, vfs, alias, port, bridge })
 }
 
 /// Returns whether an `RTM_NEWLINK` is relevant for bridges, the first and the second time; `None` if it is not about
@@ -133,6 +132,11 @@ pub fn feature(answer: &[u8], name: &str) -> Option<(bool, bool)> {
 /// Parses the answer to `RDMA_NLDEV_CMD_SYS_GET`.
 pub fn rdma_mode(answer: &[u8]) -> Option<RdmaMode> {
     rdma::parse_netns_mode(answer)
+}
+
+/// Parses an answer to `RDMA_NLDEV_CMD_GET`; returns index and name of the device.
+pub fn rdma_device(answer: &[u8]) -> Option<(u32, String)> {
+    rdma::RdmaDevice::parse(answer).map(|device| (device.index, device.name))
 }
 
 /// Parses a uevent; returns its device and subsystem.

@@ -2,7 +2,7 @@
 //! ends, also after a crash.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,8 @@ use super::root::HostRoot;
 const RUN: &str = "/run/vfleet/node.lock";
 /// Lock file of an agent, locked as long as it runs. Runs that exclude an agent take a shared lock.
 const AGENT: &str = "/run/vfleet/agent.lock";
+/// Holder that has locked a file, but not written its name yet.
+const UNNAMED: &str = "another vfleet";
 /// Maximum length of the line that names the holder.
 const HOLDER_LIMIT: u64 = 200;
 
@@ -56,7 +58,7 @@ impl MachineLock {
         match agent.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(LockError::Agent { holder: read_holder(&mut agent) });
+                return Err(LockError::Agent { holder: read_holder(&mut agent, UNNAMED) });
             }
             Err(TryLockError::Error(source)) => return Err(LockError::Failed { path, source }),
         }
@@ -78,16 +80,22 @@ fn lock_exclusive(path: &Path, holder: &str) -> Result<Result<File, String>, Loc
     let mut file = open(path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(Err(read_holder(&mut file))),
+        Err(TryLockError::WouldBlock) => return Ok(Err(read_holder(&mut file, UNNAMED))),
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    file.set_len(0).map_err(failed)?;
-    writeln!(file, "{holder} (process {})", std::process::id()).map_err(failed)?;
+    write_holder(&mut file, holder).map_err(failed)?;
     Ok(Ok(file))
 }
 
+/// Writes the line that names the holder of a lock.
+pub(super) fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{holder} (process {})", std::process::id())
+}
+
 /// Opens a lock file. Lock files are never removed, because the lock of a removed file excludes nobody.
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     if let Some(directory) = path.parent() {
         atomic_file::create_directory(directory)?;
     }
@@ -100,14 +108,15 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn read_holder(file: &mut File) -> String {
+/// Reads the line that names the holder of a lock. Returns `unnamed` for a holder that has not written it yet, or never
+/// does.
+pub(super) fn read_holder(file: &mut File, unnamed: &str) -> String {
     let mut text = String::new();
     let read = file.take(HOLDER_LIMIT).read_to_string(&mut text);
     match text.trim() {
-        // The holder has locked the file, but not written its name yet.
-        "" => "another vfleet".to_owned(),
+        "" => unnamed.to_owned(),
         holder if read.is_ok() => holder.to_owned(),
-        _ => "another vfleet".to_owned(),
+        _ => unnamed.to_owned(),
     }
 }
 

@@ -368,10 +368,11 @@ mod tests {
     #[test]
     fn any_address_that_is_not_link_local_is_a_use() {
         let of = |is_global, ip: [u8; 4]| {
-            address_use(
-                &super::InterfaceAddress { index: 2, is_global, ip: Some(ip.into()) },
-                &[[10, 0, 0, 1].into()],
-            )
+            let (index, prefix_length, is_tentative, is_duplicate) = (2, 24, false, false);
+            let ip = Some(ip.into());
+            let address =
+                super::InterfaceAddress { index, is_global, ip, prefix_length, is_tentative, is_duplicate };
+            address_use(&address, &[[10, 0, 0, 1].into()])
         };
         assert_eq!(of(true, [10, 0, 0, 1]), Some(HostUse::NodeAddress));
         assert_eq!(of(false, [10, 0, 0, 1]), Some(HostUse::NodeAddress));

@@ -152,6 +152,24 @@ fn read_virtfn(link: &Path) -> Result<PciAddress, HostError> {
     parse_address(link, &sysfs::target_name(link)?.ok_or_else(missing)?)
 }
 
+/// Reads the PF of a VF, and its index; `None` if the function is no VF. The links of a PF need not be contiguous.
+pub(super) fn read_parent(root: &HostRoot, address: PciAddress) -> Result<Option<VfRef>, HostError> {
+    let physfn = root.device(address).join("physfn");
+    let Some(name) = sysfs::target_name(&physfn)? else { return Ok(None) };
+    let pf = parse_address(&physfn, &name)?;
+    let (device, own) = (root.device(pf), Some(address.to_string()));
+    for name in sysfs::list_names(&device)? {
+        if let Some(index) = parse::virtfn(&name)
+            && sysfs::target_name(&device.join(&name))? == own
+        {
+            return Ok(Some(VfRef { pf, index }));
+        }
+    }
+    Err(HostError::ConcurrentChange {
+        subject: format!("{} (no virtfn link to {address})", device.display()),
+    })
+}
+
 /// Reads the address of a VF. A lone VF is its own and only VF.
 pub(super) fn read_vf_address(root: &HostRoot, vf: VfRef) -> Result<PciAddress, HostError> {
     match card_kind(root, vf.pf)? {

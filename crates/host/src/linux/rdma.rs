@@ -1,12 +1,14 @@
 //! RDMA devices.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use vfleet_api::Guid;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_plan::RdmaFacts;
 
-use super::netlink::{NetlinkConnection, invalid_answer, rdma as wire};
+use super::netlink::rdma::{self as wire, RdmaDevice};
+use super::netlink::{NetlinkConnection, invalid_answer};
 use super::root::HostRoot;
 use super::sysfs;
 use crate::HostError;
@@ -23,6 +25,31 @@ pub(super) fn read_mode(root: &HostRoot) -> Result<Option<RdmaMode>, HostError> 
     let attempt = "read the RDMA mode of network namespaces";
     let answer = NetlinkConnection::open(wire::PROTOCOL)?.get(&wire::get_system(), attempt)?;
     wire::parse_netns_mode(&answer).map(Some).ok_or_else(|| invalid_answer(attempt))
+}
+
+/// Lists the names of the RDMA devices that the network namespace of this thread shows.
+pub(super) fn list_names(root: &HostRoot) -> Result<Vec<String>, HostError> {
+    Ok(list(root)?.into_iter().map(|device| device.name).collect())
+}
+
+/// Lists the RDMA devices that the network namespace of this thread shows; none if the kernel has no RDMA.
+pub(super) fn list(root: &HostRoot) -> Result<Vec<RdmaDevice>, HostError> {
+    if !root.rdma_class().exists() {
+        return Ok(Vec::new());
+    }
+    let mut connection = NetlinkConnection::open(wire::PROTOCOL)?;
+    connection.dump(&wire::list_devices(), "list the RDMA devices", RdmaDevice::parse)
+}
+
+/// Moves an RDMA device from the network namespace of this thread to another one.
+pub(super) fn move_to(index: u32, namespace: &impl AsRawFd, attempt: &str) -> Result<(), HostError> {
+    let descriptor = namespace.as_raw_fd().cast_unsigned();
+    NetlinkConnection::open(wire::PROTOCOL)?.change(&wire::move_to(index, descriptor), attempt)
+}
+
+/// Renames an RDMA device of this namespace.
+pub(super) fn rename(index: u32, name: &str, attempt: &str) -> Result<(), HostError> {
+    NetlinkConnection::open(wire::PROTOCOL)?.change(&wire::rename(index, name), attempt)
 }
 
 /// Reads the RDMA device of the PCI function at `device`.

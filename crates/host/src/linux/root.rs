@@ -96,6 +96,25 @@ impl HostRoot {
         if proc.join("cmdline").exists() { proc.join(path) } else { Path::new("/proc").join(path) }
     }
 
+    /// Returns where this process finds the network namespace at `path`, as the container runtime gave it. `/var/run` is
+    /// an absolute link to `/run`, which would lead out of a mounted tree.
+    pub(super) fn namespace(&self, path: &str) -> PathBuf {
+        match path.strip_prefix("/var/run/") {
+            Some(rest) if self.path != Path::new("/") => self.at(&format!("/run/{rest}")),
+            _ => self.at(path),
+        }
+    }
+
+    /// Returns the directory of the journals of attachments.
+    pub(super) fn journals(&self) -> PathBuf {
+        self.at("var/lib/cni/vfleet")
+    }
+
+    /// Returns the directory of the state of a Go CNI plugin.
+    pub(super) fn go_cni(&self, plugin: &str) -> PathBuf {
+        self.at("var/lib/cni").join(plugin)
+    }
+
     /// Returns the socket of the D-Bus system bus of the host.
     pub(super) fn system_bus(&self) -> PathBuf {
         self.at("run/dbus/system_bus_socket")

@@ -1,8 +1,8 @@
 //! Execution of steps. The effect of every step is verified by reading it back.
 
-mod bind;
+pub(super) mod bind;
 mod bridge_port;
-mod links;
+pub(super) mod links;
 mod linux_bridge;
 mod num_vfs;
 mod ovs;
@@ -141,7 +141,11 @@ fn set_software_steering(root: &HostRoot, pf: PciAddress, attempt: &str) -> Resu
 }
 
 /// Fails if the value that was found differs from the expected one.
-fn verify<T: PartialEq + fmt::Display>(attempt: &str, expected: &T, found: &T) -> Result<(), HostError> {
+pub(super) fn verify<T: PartialEq + fmt::Display>(
+    attempt: &str,
+    expected: &T,
+    found: &T,
+) -> Result<(), HostError> {
     if expected == found {
         return Ok(());
     }

@@ -13,7 +13,7 @@ pub(super) fn read_kernel_facts(root: &HostRoot) -> Result<KernelFacts, HostErro
     Ok(KernelFacts {
         command_line: read_proc(root, "cmdline")?,
         boot_loader: boot_loader::find(root),
-        boot_id: read_proc(root, "sys/kernel/random/boot_id")?,
+        boot_id: read_boot_id(root)?,
         reboots: read_reboots(root)?,
         processor: parse_processor(&read_proc(root, "cpuinfo")?),
         has_iommu: !sysfs::list_names_if_exists(&root.at("/sys/kernel/iommu_groups"))?.is_empty(),
@@ -21,6 +21,11 @@ pub(super) fn read_kernel_facts(root: &HostRoot) -> Result<KernelFacts, HostErro
         modules: modules::read_states(root)?,
         rdma_mode: None,
     })
+}
+
+/// Reads the ID of the current boot.
+pub(super) fn read_boot_id(root: &HostRoot) -> Result<String, HostError> {
+    read_proc(root, "sys/kernel/random/boot_id")
 }
 
 fn read_proc(root: &HostRoot, name: &str) -> Result<String, HostError> {

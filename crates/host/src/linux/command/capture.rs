@@ -28,6 +28,16 @@ impl Capture {
         read_text(&self.stdout)
     }
 
+    /// Returns the standard output, which may be no text.
+    pub(in crate::linux) fn output_bytes(&self) -> Vec<u8> {
+        read(&self.stdout)
+    }
+
+    /// Returns the standard error.
+    pub(in crate::linux) fn standard_error(&self) -> String {
+        read_text(&self.stderr)
+    }
+
     /// Returns the standard error, or the standard output if that is empty: some programs print errors there.
     pub(super) fn errors(&self) -> String {
         let errors = read_text(&self.stderr);
@@ -35,11 +45,15 @@ impl Capture {
     }
 }
 
-/// Reads a memory file, which cannot fail.
 fn read_text(file: &File) -> String {
+    String::from_utf8_lossy(&read(file)).into_owned()
+}
+
+/// Reads a memory file, which cannot fail.
+fn read(file: &File) -> Vec<u8> {
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(OUTPUT_LIMIT).min(OUTPUT_LIMIT)];
     let read = file.read_at(&mut bytes, 0).unwrap_or(0);
     bytes.truncate(read);
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes
 }

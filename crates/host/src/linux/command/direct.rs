@@ -23,14 +23,21 @@ pub(super) fn run(
     capture: &Capture,
     limit: Duration,
 ) -> io::Result<CommandOutcome> {
-    let mut child = Command::new(path)
-        .args(arguments)
-        .env_clear()
-        .envs(ENVIRONMENT)
+    let mut command = Command::new(path);
+    command.args(arguments).env_clear().envs(ENVIRONMENT).stdin(Stdio::null());
+    run_command(&mut command, capture, limit)
+}
+
+/// Like [`run`], for a program with its arguments, environment and standard input.
+pub(in crate::linux) fn run_command(
+    command: &mut Command,
+    capture: &Capture,
+    limit: Duration,
+) -> io::Result<CommandOutcome> {
+    let mut child = command
         .current_dir("/")
         // A separate process group, so that its children are killed with it.
         .process_group(0)
-        .stdin(Stdio::null())
         .stdout(capture.stdout.try_clone()?)
         .stderr(capture.stderr.try_clone()?)
         .spawn()?;

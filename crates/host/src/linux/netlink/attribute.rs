@@ -68,16 +68,26 @@ pub(in crate::linux) struct ReceivedAttributes<'a>(Vec<(u16, &'a [u8])>);
 
 impl<'a> ReceivedAttributes<'a> {
     /// Splits `bytes` into attributes; `None` if a length is invalid.
-    pub(in crate::linux) fn parse(mut bytes: &'a [u8]) -> Option<Self> {
-        let mut found = Vec::new();
-        while let Some((header, _)) = bytes.split_first_chunk::<HEADER>() {
+    pub(in crate::linux) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        Self::parse_with(bytes, |_, _, _| None)
+    }
+
+    /// Like [`Self::parse`]. `value_length` returns the length of a value that is longer than its attribute can say,
+    /// from the attributes before it, its kind, and all bytes after its header.
+    pub(in crate::linux) fn parse_with(
+        mut bytes: &'a [u8],
+        value_length: impl Fn(&Self, u16, &[u8]) -> Option<usize>,
+    ) -> Option<Self> {
+        let mut found = Self(Vec::new());
+        while let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() {
             let [low, high, kind_low, kind_high] = *header;
-            let length = usize::from(u16::from_ne_bytes([low, high]));
             let kind = u16::from_ne_bytes([kind_low, kind_high]) & KIND;
-            found.push((kind, bytes.get(HEADER..length)?));
+            let length = value_length(&found, kind, rest)
+                .map_or_else(|| usize::from(u16::from_ne_bytes([low, high])), |length| HEADER + length);
+            found.0.push((kind, bytes.get(HEADER..length)?));
             bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         }
-        Some(Self(found))
+        Some(found)
     }
 
     /// Returns all kinds and values in order.

@@ -4,9 +4,11 @@
 use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::EswitchMode;
+use vfleet_plan::cni::facts::{LinkState, VfVlan, VlanProtocol};
+use vfleet_plan::cni::step::{InterfaceRoute, IpPrefix};
 
 use super::devlink::{self, DevlinkHandle};
-use super::rtnl::{BridgeChange, requests as rtnl};
+use super::rtnl::{BridgeChange, VfSetting, requests as rtnl};
 use super::{NetlinkRequest, ethtool, generic, rdma, vdpa};
 
 /// Arbitrary index of an interface.
@@ -36,7 +38,7 @@ fn requests_of_rtnetlink() {
     assert_bytes(&rtnl::set_up(INDEX), 19, "00000000611e00000100000001000000");
     assert_bytes(&rtnl::set_mtu(INDEX, 9000), 19, "00000000611e000000000000000000000800040028230000");
     assert_bytes(
-        &rtnl::set_mac(INDEX, 3, MacAddr([2, 0, 0, 0, 0, 9])),
+        &rtnl::set_vf(INDEX, 3, &[VfSetting::Mac(MacAddr([2, 0, 0, 0, 0, 9]))]),
         19,
         "00000000611e00000000000000000000300016802c000180280001000300000002000000000900000000000000000000\
          00000000000000000000000000000000",
@@ -46,6 +48,84 @@ fn requests_of_rtnetlink() {
         19,
         "00000000611e00000000000000000000300016802c00018014000a0003000000000000000f00aa000000000214000b00\
          03000000000000000f00aa0000000002",
+    );
+}
+
+#[test]
+fn requests_for_settings_of_vfs() {
+    let vlan = VfVlan { id: 100, qos: 5, protocol: VlanProtocol::Ieee8021ad };
+    let settings = [
+        VfSetting::Vlan(vlan),
+        VfSetting::Rates { min: 10, max: 200 },
+        VfSetting::SpoofCheck(true),
+        VfSetting::Trust(false),
+        VfSetting::LinkState(LinkState::Disable),
+    ];
+    assert_bytes(
+        &rtnl::set_vf(INDEX, 3, &settings),
+        19,
+        "00000000611e00000000000000000000640016801c00018018000c801400010003000000640000000500000088a800001400018010000600030000000a000000c8000000100001800c0004000300000001000000100001800c0009000300000000000000100001800c0005000300000002000000",
+    );
+    let older = [VfSetting::PlainVlan(vlan), VfSetting::MaxRate(200)];
+    assert_bytes(
+        &rtnl::set_vf(INDEX, 3, &older),
+        19,
+        "00000000611e00000000000000000000280016801400018010000200030000006400000005000000100001800c00030003000000c8000000",
+    );
+}
+
+#[test]
+fn requests_for_interfaces_of_pods() {
+    assert_bytes(&rtnl::set_down(INDEX), 19, "00000000611e00000000000001000000");
+    assert_bytes(
+        &rtnl::set_address(INDEX, MacAddr([2, 0, 0, 0, 0, 9])),
+        19,
+        "00000000611e000000000000000000000a0001000200000000090000",
+    );
+    assert_bytes(
+        &rtnl::rename(INDEX, "dev%d"),
+        19,
+        "00000000611e000000000000000000000a0003006465762564000000",
+    );
+    assert_bytes(
+        &rtnl::move_to(INDEX, 5, "net1"),
+        19,
+        "00000000611e0000000000000000000008001c0005000000090003006e65743100000000",
+    );
+    assert_bytes(
+        &rtnl::add_alt_name(INDEX, "enp1s0v0"),
+        108,
+        "00000000611e00000000000000000000140034800d003500656e70317330763000000000",
+    );
+    assert_bytes(
+        &rtnl::remove_alt_name(INDEX, "enp1s0v0"),
+        109,
+        "00000000611e00000000000000000000140034800d003500656e70317330763000000000",
+    );
+    let address = |text: &str, length| IpPrefix { address: text.parse().unwrap(), length };
+    assert_bytes(
+        &rtnl::add_address(INDEX, address("192.0.2.7", 24)),
+        20,
+        "02180000611e000008000200c000020708000100c000020708000400c00002ff",
+    );
+    assert_bytes(
+        &rtnl::add_address(INDEX, address("2001:db8::7", 64)),
+        20,
+        "0a400000611e00001400020020010db80000000000000000000000071400010020010db8000000000000000000000007",
+    );
+    let route = InterfaceRoute {
+        destination: address("0.0.0.0", 0),
+        gateway: Some("192.0.2.1".parse().unwrap()),
+        mtu: Some(1400),
+        advmss: Some(1300),
+        priority: Some(100),
+        table: Some(1000),
+        scope: None,
+    };
+    assert_bytes(
+        &rtnl::add_route(INDEX, &route),
+        24,
+        "02000000000300010000000008000400611e000008000500c00002010800060064000000140008800800020078050000080008001405000008000f00e8030000",
     );
 }
 
@@ -153,4 +233,7 @@ fn requests_of_vdpa() {
 #[test]
 fn requests_of_rdma() {
     assert_bytes(&rdma::get_system(), 5126, "");
+    assert_bytes(&rdma::list_devices(), 5121, "");
+    assert_bytes(&rdma::move_to(3, 5), 5122, "08000100030000000800440005000000");
+    assert_bytes(&rdma::rename(3, "mlx5_2"), 5122, "08000100030000000b0002006d6c78355f320000");
 }

@@ -13,12 +13,15 @@ pub(in crate::linux) use bridge::{BRIDGE, BridgeChange, BridgeEvent, BridgeInfo,
 pub(in crate::linux) use link::{Link, is_virtual};
 pub(in crate::linux) use next_hop::NextHop;
 pub(in crate::linux) use route::Route;
+pub(in crate::linux) use vf::VfSetting;
 
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use vfleet_api::{Guid, MacAddr};
+use vfleet_plan::cni::step::{InterfaceRoute, IpPrefix};
 
 use super::{NetlinkConnection, invalid_answer};
 use crate::HostError;
@@ -34,7 +37,11 @@ pub(in crate::linux) const RTM_NEWROUTE: u16 = 24;
 pub(in crate::linux) const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEXTHOP: u16 = 106;
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_DELLINKPROP: u16 = 109;
 
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 const ENODEV: i32 = 19;
 /// Errors if there is no route: EACCES, EINVAL, ENODEV, ENETUNREACH, EHOSTUNREACH.
 const NO_ROUTE: [i32; 5] = [13, 22, 19, 101, 113];
@@ -42,14 +49,19 @@ const NO_ROUTE: [i32; 5] = [13, 22, 19, 101, 113];
 /// Requests for the tests of their bytes.
 #[cfg(test)]
 pub(super) mod requests {
-    pub(in crate::linux::netlink) use super::address::list as list_addresses;
+    pub(in crate::linux::netlink) use super::address::{add as add_address, list as list_addresses};
     pub(in crate::linux::netlink) use super::bridge::{
         create_bridge, remove, set_alias, set_bridge, set_master, set_port,
     };
-    pub(in crate::linux::netlink) use super::link::{get, get_by_name, list, set_mtu, set_up};
+    pub(in crate::linux::netlink) use super::link::{
+        add_alt_name, get, get_by_name, list, move_to, remove_alt_name, rename, set_address, set_down,
+        set_mtu, set_up,
+    };
     pub(in crate::linux::netlink) use super::next_hop::list as list_next_hops;
-    pub(in crate::linux::netlink) use super::route::{get as get_route, list as list_routes};
-    pub(in crate::linux::netlink) use super::vf::{set_guid, set_mac};
+    pub(in crate::linux::netlink) use super::route::{
+        add as add_route, get as get_route, list as list_routes,
+    };
+    pub(in crate::linux::netlink) use super::vf::{set as set_vf, set_guid};
 }
 
 /// Connection to rtnetlink.
@@ -118,14 +130,90 @@ impl Rtnl {
         self.0.change(&link::set_mtu(index, mtu), attempt)
     }
 
-    pub(in crate::linux) fn set_vf_mac(
+    pub(in crate::linux) fn set_down(&mut self, index: u32, attempt: &str) -> Result<(), HostError> {
+        self.0.change(&link::set_down(index), attempt)
+    }
+
+    /// Sets the MAC address of an interface.
+    pub(in crate::linux) fn set_mac(
         &mut self,
-        pf_index: u32,
-        vf: u16,
+        index: u32,
         mac: MacAddr,
         attempt: &str,
     ) -> Result<(), HostError> {
-        self.0.change(&vf::set_mac(pf_index, vf, mac), attempt)
+        self.0.change(&link::set_address(index, mac), attempt)
+    }
+
+    /// Renames an interface. In a pattern such as `dev%d` the kernel replaces `%d` with the first free number.
+    pub(in crate::linux) fn rename(
+        &mut self,
+        index: u32,
+        name: &str,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&link::rename(index, name), attempt)
+    }
+
+    /// Moves an interface to another network namespace, where it gets this name. If the name is not free there, the
+    /// kernel fails after it has moved the interface.
+    pub(in crate::linux) fn move_to(
+        &mut self,
+        index: u32,
+        namespace: &impl AsRawFd,
+        name: &str,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        let descriptor = namespace.as_raw_fd().cast_unsigned();
+        self.0.change(&link::move_to(index, descriptor, name), attempt)
+    }
+
+    pub(in crate::linux) fn add_alt_name(
+        &mut self,
+        index: u32,
+        name: &str,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.create(&link::add_alt_name(index, name), attempt)
+    }
+
+    pub(in crate::linux) fn remove_alt_name(
+        &mut self,
+        index: u32,
+        name: &str,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&link::remove_alt_name(index, name), attempt)
+    }
+
+    /// Adds an address to an interface. An address that exists is an error.
+    pub(in crate::linux) fn add_address(
+        &mut self,
+        index: u32,
+        address: IpPrefix,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.create(&address::add(index, address), attempt)
+    }
+
+    /// Adds a route through an interface. A route to the same destination that exists is an error.
+    pub(in crate::linux) fn add_route(
+        &mut self,
+        index: u32,
+        route: &InterfaceRoute,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.create(&route::add(index, route), attempt)
+    }
+
+    /// Changes settings of a VF, in this order. The kernel stops at the first one that it refuses.
+    pub(in crate::linux) fn set_vf(
+        &mut self,
+        pf_index: u32,
+        vf: u16,
+        settings: &[VfSetting],
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&vf::set(pf_index, vf, settings), attempt)
     }
 
     /// Creates a Linux bridge in a device group. Fails if an interface has this name.
@@ -202,11 +290,12 @@ mod tests {
     fn the_loopback_interface_is_read() {
         let mut rtnl = Rtnl::open().unwrap();
         let link = rtnl.link(1).unwrap();
-        assert_eq!((link.index, link.name.as_str(), link.mac), (1, "lo", Some(MacAddr::ZERO)));
-        assert!(link.mtu > 0 && link.vf_macs.is_empty());
+        assert_eq!((link.index, link.name.as_str(), link.mac()), (1, "lo", Some(MacAddr::ZERO)));
+        assert!(link.mtu > 0 && link.vfs.is_empty());
         assert!(rtnl.links().unwrap().contains(&link));
-        let loopback = InterfaceAddress { index: 1, is_global: false, ip: Some([127, 0, 0, 1].into()) };
-        assert!(rtnl.addresses().unwrap().contains(&loopback));
+        let is_loopback = |address: &InterfaceAddress| address.ip == Some([127, 0, 0, 1].into());
+        let loopback = rtnl.addresses().unwrap().into_iter().find(is_loopback).unwrap();
+        assert_eq!((loopback.index, loopback.is_global, loopback.prefix_length), (1, false, 8));
         rtnl.routes().unwrap();
         assert_eq!(rtnl.interfaces_of_route_to([127, 0, 0, 1].into()).unwrap(), [1]);
     }

@@ -10,7 +10,7 @@ use crate::HostError;
 use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
-use crate::linux::{events, netdev, pci};
+use crate::linux::{events, netdev, pci, udev};
 
 /// Limit for loading the module of the driver of a VF.
 const MODULE_DEADLINE: Duration = Duration::from_secs(10);
@@ -50,6 +50,31 @@ fn bind_to_kernel_driver(
             found: found.unwrap_or_else(|| "no driver: check whether its module is loaded".to_owned()),
         }),
     }
+}
+
+/// Binds a function to its driver again, and waits until its interface, if it had one, exists and is named.
+pub(in crate::linux) fn rebind(root: &HostRoot, address: PciAddress, attempt: &str) -> Result<(), HostError> {
+    let device = pci::bus_device(root, address);
+    let read_interface = || read_stable(|| netdev::of_device(&root.device(address)));
+    let needs_interface = match device.driver()? {
+        Some(driver) if is_userspace_driver(&driver) => false,
+        Some(_) => read_interface()?.is_some(),
+        // An earlier attempt was interrupted.
+        None => true,
+    };
+    device.rebind()?;
+    if events::wait_for(MODULE_DEADLINE, || device.driver())?.is_none() {
+        return verify(attempt, &"a driver", &"none: check the kernel log for errors of the driver");
+    }
+    if !needs_interface {
+        return Ok(());
+    }
+    let named = || Ok(read_interface()?.filter(|netdev| udev::has_named(root, netdev.index)));
+    // The names do not matter: steps find interfaces by their device. A machine may name them late.
+    if events::wait_for_naming(INTERFACE_DEADLINE, named)?.is_some() || read_interface()?.is_some() {
+        return Ok(());
+    }
+    verify(attempt, &"an interface", &"none: check the kernel log for errors of the driver")
 }
 
 /// Waits for the interface of a VF of an Ethernet card.

@@ -8,7 +8,7 @@ use vfleet_plan::is_userspace_driver;
 use super::verify;
 use crate::HostError;
 use crate::linux::netdev::{self, Netdev};
-use crate::linux::netlink::rtnl::Rtnl;
+use crate::linux::netlink::rtnl::{Rtnl, VfSetting};
 use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
 use crate::linux::{ethtool, events, pci};
@@ -45,20 +45,25 @@ pub(super) fn set_vf_mac(root: &HostRoot, vf: VfRef, mac: MacAddr, attempt: &str
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
     // Also if the PF already stores this address: the VF may have chosen it and could choose another one. An address
     // that is set through the PF stays.
-    rtnl.set_vf_mac(index, vf.index, mac, attempt)?;
-    let link = rtnl.link(index)?;
-    let found = link.vf_macs.get(&vf.index.into()).map_or_else(|| "none".to_owned(), ToString::to_string);
+    rtnl.set_vf(index, vf.index, &[VfSetting::Mac(mac)], attempt)?;
+    let found = rtnl.link(index)?.vfs.get(&vf.index.into()).and_then(|vf| vf.mac);
+    let found = found.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
     verify(attempt, &mac.to_string(), &found)
 }
 
 /// Sets node and port GUID to the same value, as on a card with one port.
-pub(super) fn set_vf_guid(root: &HostRoot, vf: VfRef, guid: Guid, attempt: &str) -> Result<(), HostError> {
+pub(in crate::linux) fn set_vf_guid(
+    root: &HostRoot,
+    vf: VfRef,
+    guid: Guid,
+    attempt: &str,
+) -> Result<(), HostError> {
     pci::read_vf_address(root, vf)?;
     let (index, mut rtnl) = (pf_index(root, vf.pf)?, Rtnl::open()?);
     rtnl.set_vf_guid(index, vf.index, guid, attempt)?;
     // Kernels before 5.6 do not report the GUID.
-    match rtnl.link(index)?.vf_guids.get(&vf.index.into()) {
-        Some(found) => verify(attempt, &guid, found),
+    match rtnl.link(index)?.vfs.get(&vf.index.into()).and_then(|vf| vf.node_guid) {
+        Some(found) => verify(attempt, &guid, &found),
         None => Ok(()),
     }
 }
@@ -79,7 +84,7 @@ pub(super) fn set_tc_offload(
 }
 
 /// Returns the index of the interface of a PF.
-pub(super) fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
+pub(in crate::linux) fn pf_index(root: &HostRoot, pf: PciAddress) -> Result<u32, HostError> {
     pci::require_pf(root, pf)?;
     let netdev = read_stable(|| netdev::of_device(&root.device(pf)))?;
     netdev.map(|netdev| netdev.index).ok_or_else(|| HostError::NoInterface { device: pf.to_string() })

@@ -22,7 +22,8 @@ const GUID_LENGTH: usize = 23;
 pub struct InfinibandConfig {
     /// PCI address of the VF, or of a PF for userspace, `deviceID`.
     pub device: PciAddress,
-    /// GUID: `runtimeConfig.infinibandGUID`, else `args.cni.guid`, else `guid`.
+    /// GUID: `runtimeConfig.infinibandGUID`, else `args.cni.guid`, else `guid`, which the Go plugin documents but does not
+    /// read.
     pub guid: Option<Guid>,
     /// Partition key, which the daemon ib-kubernetes reads.
     pub pkey: Option<String>,

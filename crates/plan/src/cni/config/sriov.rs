@@ -23,7 +23,7 @@ pub struct SriovConfig {
     pub device: PciAddress,
     /// Settings to change, the administrative MAC included. Only what is configured is set.
     pub settings: VfSettings,
-    /// Whether `min_tx_rate` and `max_tx_rate` are configured. The kernel sets both at once: the other one is read.
+    /// Presence of `min_tx_rate` and of `max_tx_rate`. The kernel sets both at once: the other one has to be read.
     pub has_rate: (bool, bool),
     /// MAC: `runtimeConfig.mac`, else `MAC` of `CNI_ARGS`, else `mac`.
     pub mac: Option<MacAddr>,

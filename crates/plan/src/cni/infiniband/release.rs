@@ -3,7 +3,7 @@
 use vfleet_api::{Guid, VfRef};
 
 use crate::cni::attachment::{ReleasePlan, find_in_pod, open_pod, return_interface};
-use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState};
+use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState, VfSettings};
 use crate::cni::journal::{InfinibandChanges, Journal};
 use crate::cni::step::CniStep;
 use crate::prelude::*;
@@ -25,12 +25,21 @@ pub(in crate::cni) fn plan_release(
         .and_then(|pod| find_in_pod(facts, pod, &journal.key.interface))
         .or(device.link.as_ref())
         .and_then(InterfaceFacts::guid);
+    // An interruption while ADD bound the driver again leaves the VF without one.
+    let needs_driver = changes.guid.is_some() && device.driver.is_none();
+    let is_bound_again = changes.interface.is_some() && (needs_driver || has_other_guid(changes, effective));
     match &device.pf {
         None => plan.notes.push(format!("device {} is not a VF any more", device.address)),
         Some(pf) if pf.vf != vf => {
             plan.notes.push(format!("device {} is a new VF: {}, no longer {vf}", device.address, pf.vf));
         }
-        Some(_) => restore_settings(changes, vf, effective, facts, &mut plan.steps),
+        Some(pf) => {
+            let current = pf.settings.unwrap_or_default();
+            restore_link_state(changes, vf, &current, &mut plan.steps);
+            if let Some(guid) = find_guid_to_restore(changes, effective, &current, is_bound_again) {
+                plan.steps.push(CniStep::SetVfGuid { vf, guid });
+            }
+        }
     }
     let mut is_created_again = false;
     if let (Some(rdma), Some(pod)) = (&changes.rdma, pod)
@@ -41,9 +50,7 @@ pub(in crate::cni) fn plan_release(
         is_created_again = true;
     }
     let Some(original) = &changes.interface else { return plan };
-    // An interruption while ADD bound the driver again leaves the VF without one.
-    let needs_driver = changes.guid.is_some() && device.driver.is_none();
-    if needs_driver || has_other_guid(changes, effective) {
+    if is_bound_again {
         plan.steps.push(CniStep::Rebind { device: device.address });
         is_created_again = true;
     }
@@ -64,29 +71,35 @@ fn has_other_guid(changes: &InfinibandChanges, effective: Option<Guid>) -> bool 
     }
 }
 
-/// Restores the settings that ADD changed.
-fn restore_settings(
+fn restore_link_state(
     changes: &InfinibandChanges,
     vf: VfRef,
-    effective: Option<Guid>,
-    facts: &AttachmentFacts,
+    current: &VfSettings,
     steps: &mut Vec<CniStep>,
 ) {
-    let current = facts.device.pf.as_ref().and_then(|pf| pf.settings).unwrap_or_default();
-    let original = &changes.original;
     if changes.link_state.is_some() {
-        let state = original.link_state.unwrap_or(LinkState::Auto);
+        let state = changes.original.link_state.unwrap_or(LinkState::Auto);
         if current.link_state != Some(state) {
             steps.push(CniStep::SetVfLinkState { vf, state });
         }
     }
-    let (Some(guid), Some(original_guid)) = (changes.guid, changes.original_guid) else { return };
-    let is_restored = |stored, before| stored == Some(original_guid) || stored == before;
-    let is_set = match (current.node_guid, current.port_guid) {
-        (None, None) => effective.is_none_or(|effective| effective == guid) && guid != original_guid,
-        (node, port) => !is_restored(node, original.node_guid) || !is_restored(port, original.port_guid),
+}
+
+/// Returns the GUID that the PF has to store. What it stored before is good enough if the driver is not bound again.
+fn find_guid_to_restore(
+    changes: &InfinibandChanges,
+    effective: Option<Guid>,
+    current: &VfSettings,
+    is_bound_again: bool,
+) -> Option<Guid> {
+    let (set, original) = (changes.guid?, changes.original_guid?);
+    let is_restored = |stored, before| stored == Some(original) || (!is_bound_again && stored == before);
+    let is_changed = match (current.node_guid, current.port_guid) {
+        // Not reported: the interface shows it.
+        (None, None) => is_bound_again || (effective.is_none_or(|guid| guid == set) && set != original),
+        (node, port) => {
+            !is_restored(node, changes.original.node_guid) || !is_restored(port, changes.original.port_guid)
+        }
     };
-    if is_set {
-        steps.push(CniStep::SetVfGuid { vf, guid: original_guid });
-    }
+    is_changed.then_some(original)
 }

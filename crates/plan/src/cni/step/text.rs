@@ -34,12 +34,12 @@ impl fmt::Display for CniStep {
             Self::SetInterfaceMac { device, mac } => write!(f, "set interface of {device} mac {mac}"),
             Self::MoveToPod { device, namespace, name, drop_alt_names } => {
                 write!(f, "move interface of {device} to {} as {name}", namespace.path)?;
-                write_list(f, " without alternative name", drop_alt_names)
+                write_list(f, " without altname", drop_alt_names)
             }
             Self::SetUpInPod { namespace, name, mtu, mac } => {
                 write!(f, "set {name} in {} up", namespace.path)?;
-                write_option(f, " with mtu", mtu.as_ref())?;
-                write_option(f, " with mac", mac.as_ref())
+                write_option(f, ", mtu", mtu.as_ref())?;
+                write_option(f, ", mac", mac.as_ref())
             }
             Self::AddAddresses { namespace, name, addresses } => {
                 write!(f, "add to {name} in {}: {addresses}", namespace.path)

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use vfleet_api::{Guid, MacAddr};
+use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::LinkKind;
+use vfleet_plan::cni::facts::VfSettings;
 
 use super::bridge::{BridgeInfo, PortInfo};
-use super::vf::VfInfo;
-use super::{RTM_GETLINK, RTM_SETLINK};
+use super::{RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINKPROP, RTM_SETLINK, vf};
 use crate::linux::netlink::NetlinkRequest;
 use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes, text};
 
@@ -23,16 +23,20 @@ pub(super) const IFLA_MASTER: u16 = 10;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
 pub(super) const IFLA_IFALIAS: u16 = 20;
+pub(super) const IFLA_NUM_VF: u16 = 21;
 pub(super) const IFLA_VFINFO_LIST: u16 = 22;
 pub(super) const IFLA_GROUP: u16 = 27;
+const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PHYS_SWITCH_ID: u16 = 36;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PHYS_PORT_NAME: u16 = 38;
+const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_PERM_ADDRESS: u16 = 54;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
 const RTEXT_FILTER_VF: u32 = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 const ARPHRD_ETHER: u16 = 1;
@@ -51,9 +55,11 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) alias: Option<String>,
     /// Device group.
     pub(in crate::linux) group: Option<u32>,
-    pub(in crate::linux) mac: Option<MacAddr>,
+    /// Hardware address: 6 bytes of Ethernet, 20 bytes of InfiniBand.
+    pub(in crate::linux) address: Vec<u8>,
     pub(in crate::linux) permanent_mac: Option<MacAddr>,
     pub(in crate::linux) mtu: u32,
+    pub(in crate::linux) min_mtu: Option<u32>,
     pub(in crate::linux) max_mtu: Option<u32>,
     pub(in crate::linux) is_up: bool,
     pub(in crate::linux) has_carrier: bool,
@@ -67,10 +73,10 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) lower: Option<u32>,
     /// ID of the switch, and name of the port.
     pub(in crate::linux) switch_port: Option<(String, String)>,
-    /// MAC addresses of its VFs by VF index.
-    pub(in crate::linux) vf_macs: BTreeMap<u32, MacAddr>,
-    /// Node GUIDs of its VFs by VF index.
-    pub(in crate::linux) vf_guids: BTreeMap<u32, Guid>,
+    /// PCI function of the interface; `None` for a virtual one, and before Linux 5.14.
+    pub(in crate::linux) device: Option<PciAddress>,
+    /// Settings of its VFs by VF index.
+    pub(in crate::linux) vfs: BTreeMap<u32, VfSettings>,
 }
 
 impl Link {
@@ -79,8 +85,7 @@ impl Link {
         let (header, rest) = payload.split_first_chunk::<HEADER>()?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let attributes = ReceivedAttributes::parse(rest)?;
-        let vfs = VfInfo::parse_all(&attributes)?;
+        let attributes = ReceivedAttributes::parse_with(rest, vf::list_length)?;
         let info = attributes.nested(IFLA_LINKINFO)?;
         let switch = attributes.get(IFLA_PHYS_SWITCH_ID).zip(attributes.text(IFLA_PHYS_PORT_NAME));
         Some(Self {
@@ -91,9 +96,10 @@ impl Link {
             kind_name: info.text(IFLA_INFO_KIND),
             alias: attributes.text(IFLA_IFALIAS).filter(|alias| !alias.is_empty()),
             group: attributes.u32(IFLA_GROUP),
-            mac: attributes.array(IFLA_ADDRESS).map(MacAddr),
+            address: attributes.get(IFLA_ADDRESS).unwrap_or_default().to_vec(),
             permanent_mac: attributes.array(IFLA_PERM_ADDRESS).map(MacAddr),
             mtu: attributes.u32(IFLA_MTU)?,
+            min_mtu: attributes.u32(IFLA_MIN_MTU).filter(|min| *min > 0),
             // Drivers that report no maximum set 0.
             max_mtu: attributes.u32(IFLA_MAX_MTU).filter(|max| *max > 0),
             is_up: word(8) & IFF_UP != 0,
@@ -103,9 +109,19 @@ impl Link {
             port: PortInfo::parse(&info),
             lower: attributes.u32(IFLA_LINK).filter(|_| !attributes.has(IFLA_LINK_NETNSID)),
             switch_port: switch.map(|(switch, port)| (hex(switch), port)),
-            vf_macs: vfs.iter().filter_map(VfInfo::mac).collect(),
-            vf_guids: vfs.iter().filter_map(VfInfo::guid).collect(),
+            device: attributes.text(IFLA_PARENT_DEV_NAME).and_then(|name| name.parse().ok()),
+            vfs: vf::parse_all(&attributes)?,
         })
+    }
+
+    /// Returns the MAC address of an Ethernet interface.
+    pub(in crate::linux) fn mac(&self) -> Option<MacAddr> {
+        self.address.as_slice().try_into().ok().map(MacAddr)
+    }
+
+    /// Returns whether the interface has `name` as its name or an alternative name.
+    pub(in crate::linux) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.alt_names.iter().any(|alt_name| alt_name == name)
     }
 }
 
@@ -133,6 +149,47 @@ pub(in crate::linux::netlink) fn set_up(index: u32) -> NetlinkRequest {
     NetlinkRequest { kind: RTM_SETLINK, body: body(index, IFF_UP, &Attributes::default()) }
 }
 
+pub(in crate::linux::netlink) fn set_down(index: u32) -> NetlinkRequest {
+    // Without a flag, of those that change.
+    let body = Attributes::default().after(&header(index, 0, IFF_UP));
+    NetlinkRequest { kind: RTM_SETLINK, body }
+}
+
+/// Returns the request that sets the hardware address of an interface.
+pub(in crate::linux::netlink) fn set_address(index: u32, mac: MacAddr) -> NetlinkRequest {
+    let attributes = Attributes::default().with(IFLA_ADDRESS, &mac.0);
+    NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
+}
+
+/// Returns the request that renames an interface. In a pattern such as `dev%d` the kernel replaces `%d` with the first
+/// free number.
+pub(in crate::linux::netlink) fn rename(index: u32, name: &str) -> NetlinkRequest {
+    let attributes = Attributes::default().with_text(IFLA_IFNAME, name);
+    NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
+}
+
+/// Returns the request that moves an interface to the network namespace of an open file, where it gets this name. It
+/// keeps its index if that is free there, and is down.
+pub(in crate::linux::netlink) fn move_to(index: u32, namespace: u32, name: &str) -> NetlinkRequest {
+    let attributes = Attributes::default().with_u32(IFLA_NET_NS_FD, namespace).with_text(IFLA_IFNAME, name);
+    NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
+}
+
+/// Returns the request that adds an alternative name to an interface.
+pub(in crate::linux::netlink) fn add_alt_name(index: u32, name: &str) -> NetlinkRequest {
+    NetlinkRequest { kind: RTM_NEWLINKPROP, body: alt_name(index, name) }
+}
+
+/// Returns the request that removes an alternative name of an interface.
+pub(in crate::linux::netlink) fn remove_alt_name(index: u32, name: &str) -> NetlinkRequest {
+    NetlinkRequest { kind: RTM_DELLINKPROP, body: alt_name(index, name) }
+}
+
+fn alt_name(index: u32, name: &str) -> Vec<u8> {
+    let list = Attributes::default().with_text(IFLA_ALT_IFNAME, name);
+    body(index, 0, &Attributes::default().with_nested(IFLA_PROP_LIST, &list))
+}
+
 pub(in crate::linux::netlink) fn set_mtu(index: u32, mtu: u32) -> NetlinkRequest {
     let attributes = Attributes::default().with_u32(IFLA_MTU, mtu);
     NetlinkRequest { kind: RTM_SETLINK, body: body(index, 0, &attributes) }
@@ -140,9 +197,12 @@ pub(in crate::linux::netlink) fn set_mtu(index: u32, mtu: u32) -> NetlinkRequest
 
 /// Returns the body of a message for an interface, which sets these flags.
 pub(super) fn body(index: u32, flags: u32, attributes: &Attributes) -> Vec<u8> {
-    let flags = flags.to_ne_bytes();
+    attributes.after(&header(index, flags, flags))
+}
+
+fn header(index: u32, flags: u32, changed: u32) -> Vec<u8> {
     let any_family_and_type = [0; 4];
-    attributes.after(&[any_family_and_type, index.to_ne_bytes(), flags, flags].concat())
+    [any_family_and_type, index.to_ne_bytes(), flags.to_ne_bytes(), changed.to_ne_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -157,9 +217,10 @@ impl Link {
             kind_name: None,
             alias: None,
             group: Some(0),
-            mac: None,
+            address: Vec::new(),
             permanent_mac: None,
             mtu: 1500,
+            min_mtu: None,
             max_mtu: None,
             is_up: true,
             has_carrier: true,
@@ -168,8 +229,8 @@ impl Link {
             port: None,
             lower: None,
             switch_port: None,
-            vf_macs: BTreeMap::new(),
-            vf_guids: BTreeMap::new(),
+            device: None,
+            vfs: BTreeMap::new(),
         }
     }
 }
@@ -207,6 +268,7 @@ mod tests {
         Prop, VfInfo, VfInfoMac,
     };
     use proptest::prelude::*;
+    use vfleet_api::Guid;
 
     use super::*;
 
@@ -226,6 +288,7 @@ mod tests {
         vec![
             LinkAttribute::IfName("enp1s0".to_owned()),
             LinkAttribute::Mtu(1500),
+            LinkAttribute::MinMtu(68),
             LinkAttribute::MaxMtu(9216),
             LinkAttribute::Address(vec![2, 0, 0, 0, 1, 0]),
             LinkAttribute::PermAddress(vec![2, 0, 0, 0, 1, 1]),
@@ -239,8 +302,11 @@ mod tests {
 
     #[test]
     fn parses_a_pf_with_its_vfs() {
-        let link = Link::parse(&emit(a_pf())).unwrap();
-        let vf_macs = [(0, MacAddr::ZERO), (1, MacAddr([2, 0, 0, 0, 0, 9]))];
+        let bytes =
+            Attributes::default().with_text(IFLA_PARENT_DEV_NAME, "0000:01:00.0").after(&emit(a_pf()));
+        let link = Link::parse(&bytes).unwrap();
+        let vf = |mac| VfSettings { mac: Some(mac), ..VfSettings::default() };
+        let vfs = [(0, vf(MacAddr::ZERO)), (1, vf(MacAddr([2, 0, 0, 0, 0, 9])))];
         let expected = Link {
             index: 2,
             kind_name: None,
@@ -252,16 +318,17 @@ mod tests {
             master: Some(9),
             lower: None,
             switch_port: Some(("0aff".to_owned(), "p0".to_owned())),
-            vf_guids: BTreeMap::new(),
+            device: Some("0000:01:00.0".parse().unwrap()),
             name: "enp1s0".to_owned(),
             alt_names: vec!["enx020000000100".to_owned()],
             kind: LinkKind::Ethernet,
-            mac: Some(MacAddr([2, 0, 0, 0, 1, 0])),
+            address: vec![2, 0, 0, 0, 1, 0],
             mtu: 1500,
+            min_mtu: Some(68),
             max_mtu: Some(9216),
             is_up: true,
             has_carrier: false,
-            vf_macs: vf_macs.into(),
+            vfs: vfs.into(),
         };
         assert_eq!(link, expected);
     }
@@ -273,7 +340,7 @@ mod tests {
         (value.vf, value.guid) = (3, 0x0200_0000_00aa_000f);
         drop(PushLinkAttrs::new(&mut bytes).nested_vfinfo_list().nested_info().push_ib_node_guid(value));
         let guid = Guid([0x02, 0, 0, 0, 0, 0xaa, 0, 0x0f]);
-        assert_eq!(Link::parse(&bytes).unwrap().vf_guids, [(3, guid)].into());
+        assert_eq!(Link::parse(&bytes).unwrap().vfs[&3].node_guid, Some(guid));
     }
 
     #[test]
@@ -288,11 +355,32 @@ mod tests {
         drop(OpSetlinkDo::encode_request(&mut mtu, &header(0)).push_mtu(9000));
         drop(OpGetlinkDo::encode_request(&mut question, &header(0)).push_ext_mask(9));
         assert_eq!((set_up(7).body, set_mtu(7, 9000).body, get(7).body), (up, mtu, question));
+
+        // The other encoder does not pad the last attribute.
+        let padded = |mut bytes: Vec<u8>| {
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let (mut address, mut moved, mut named) = (Vec::new(), Vec::new(), Vec::new());
+        drop(OpSetlinkDo::encode_request(&mut address, &header(0)).push_address(&[2, 0, 0, 0, 0, 9]));
+        drop(OpSetlinkDo::encode_request(&mut moved, &header(0)).push_net_ns_fd(5).push_ifname(c"net1"));
+        drop(OpSetlinkDo::encode_request(&mut named, &header(0)).push_ifname(c"dev%d"));
+        assert_eq!(set_address(7, MacAddr([2, 0, 0, 0, 0, 9])).body, padded(address));
+        assert_eq!((move_to(7, 5, "net1").body, rename(7, "dev%d").body), (padded(moved), padded(named)));
+
+        let (mut down, mut other_name) = (Vec::new(), Vec::new());
+        let mut to_down = header(0);
+        to_down.ifi_change = 1;
+        drop(OpSetlinkDo::encode_request(&mut down, &to_down));
+        let list = OpSetlinkDo::encode_request(&mut other_name, &header(0)).nested_prop_list();
+        drop(list.push_alt_ifname(c"vf0.pod"));
+        assert_eq!((set_down(7).body, add_alt_name(7, "vf0.pod").body), (down, other_name));
+        assert_eq!(remove_alt_name(7, "vf0.pod").body, add_alt_name(7, "vf0.pod").body);
     }
 
     #[test]
     fn attributes_that_are_not_needed_may_have_any_value() {
-        const NEEDED: [u16; 15] = [1, 3, 4, 5, 10, 18, 20, 22, 27, 36, 37, 38, 51, 52, 54];
+        const NEEDED: [u16; 17] = [1, 3, 4, 5, 10, 18, 20, 22, 27, 36, 37, 38, 50, 51, 52, 54, 56];
         let plain = emit(a_pf());
         for kind in (0..200).filter(|kind| !NEEDED.contains(kind)) {
             for value in [&[][..], &[0xff], &[0xff; 9]] {
@@ -315,8 +403,8 @@ mod tests {
     #[test]
     fn an_address_of_another_length_is_no_mac() {
         let mut attributes = a_pf();
-        attributes[3] = LinkAttribute::Address(vec![0; 20]);
-        assert_eq!(Link::parse(&emit(attributes)).unwrap().mac, None);
+        attributes[4] = LinkAttribute::Address(vec![0; 20]);
+        assert_eq!(Link::parse(&emit(attributes)).unwrap().mac(), None);
     }
 
     #[test]

@@ -31,7 +31,8 @@ fn the_last_of_equal_keys_counts() {
         (r#"{"vlan": 1, "vlan": 2}"#, Some(2)),
         (r#"{"vlan": 1, "VLAN": 2}"#, Some(2)),
         (r#"{"VLAN": 1, "vlan": 2}"#, Some(2)),
-        (r#"{"vlan": 1, "VLAN": null}"#, Some(1)),
+        (r#"{"vlan": 1, "VLAN": null}"#, None),
+        (r#"{"vlan": null, "VLAN": 2}"#, Some(2)),
         (r#"{"vlan": null}"#, None),
         ("{}", None),
     ] {

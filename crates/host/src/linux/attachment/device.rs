@@ -1,0 +1,73 @@
+//! Facts of the PCI function of an attachment.
+
+use vfleet_api::PciAddress;
+use vfleet_plan::LinkKind;
+use vfleet_plan::cni::facts::{DeviceFacts, InterfaceFacts, ParentPf, VfSettings};
+
+use crate::HostError;
+use crate::linux::netlink::rtnl::{InterfaceAddress, Link, Rtnl};
+use crate::linux::root::HostRoot;
+use crate::linux::{netdev, pci, sysfs};
+
+/// Reads a function whose interface, if it is in this namespace, is among `links`. If something vanishes meanwhile, this
+/// is an error: see [`crate::linux::stable_read`].
+pub(super) fn read(
+    root: &HostRoot,
+    address: PciAddress,
+    links: &[Link],
+    rtnl: &mut Rtnl,
+) -> Result<DeviceFacts, HostError> {
+    let path = root.device(address);
+    let link =
+        match netdev::of_device(&path)? {
+            None => None,
+            Some(own) => Some(links.iter().find(|link| link.index == own.index).ok_or_else(|| {
+                HostError::ConcurrentChange { subject: format!("the interface of {address}") }
+            })?),
+        };
+    Ok(DeviceFacts {
+        address,
+        exists: path.exists(),
+        driver: pci::bus_device(root, address).driver()?,
+        pf: read_parent(root, address, rtnl)?,
+        link: link.map(|link| interface(link, &[])),
+        rdma: sysfs::list_names_if_exists(&path.join("infiniband"))?,
+    })
+}
+
+/// Reads the PF of a VF with the settings of the VF. A PF without an interface stores none.
+fn read_parent(root: &HostRoot, address: PciAddress, rtnl: &mut Rtnl) -> Result<Option<ParentPf>, HostError> {
+    let Some(vf) = pci::read_parent(root, address)? else { return Ok(None) };
+    let Some(netdev) = netdev::of_device(&root.device(vf.pf))? else {
+        let name = String::new();
+        return Ok(Some(ParentPf { vf, name, index: 0, mtu: 0, is_up: false, settings: None }));
+    };
+    let pf = rtnl.link(netdev.index)?;
+    let settings = pf.vfs.get(&vf.index.into()).map(|settings| match pf.kind {
+        // The field of the MAC address is meaningless.
+        LinkKind::Infiniband => VfSettings { mac: None, ..*settings },
+        _ => *settings,
+    });
+    let Link { name, index, mtu, is_up, .. } = pf;
+    Ok(Some(ParentPf { vf, name, index, mtu, is_up, settings }))
+}
+
+/// Returns the facts of an interface, with its IP addresses among those of its namespace.
+pub(super) fn interface(link: &Link, addresses: &[InterfaceAddress]) -> InterfaceFacts {
+    let own = addresses.iter().filter(|address| address.index == link.index && address.is_global);
+    let mut ips: Vec<String> =
+        own.filter_map(|address| Some(format!("{}/{}", address.ip?, address.prefix_length))).collect();
+    ips.sort();
+    InterfaceFacts {
+        index: link.index,
+        name: link.name.clone(),
+        alt_names: link.alt_names.clone(),
+        address: link.address.clone(),
+        mtu: link.mtu,
+        min_mtu: link.min_mtu,
+        max_mtu: link.max_mtu,
+        is_up: link.is_up,
+        device: link.device,
+        ips,
+    }
+}

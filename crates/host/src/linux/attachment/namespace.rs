@@ -1,0 +1,152 @@
+//! Network namespaces of pods.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::panic;
+use std::path::Path;
+use std::thread;
+
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
+use vfleet_plan::cni::facts::{HolderNamespace, Namespace, NamespaceId};
+
+use crate::HostError;
+use crate::linux::netlink::failed;
+use crate::linux::root::HostRoot;
+
+/// Network namespace of this thread, which is not that of the process in tests.
+const OWN: &str = "/proc/thread-self/ns/net";
+/// Errors if there is no file: ENOENT, ENOTDIR, and ESRCH for a process that has ended.
+const MISSING: [i32; 3] = [2, 20, 3];
+/// Error of a namespace of another kind.
+const EINVAL: i32 = 22;
+
+/// Open network namespace, which exists as long as it is open.
+#[derive(Debug)]
+pub(in crate::linux) struct OpenNamespace {
+    file: File,
+    path: String,
+    pub(super) id: NamespaceId,
+}
+
+/// Result of opening a path as a network namespace.
+#[derive(Debug)]
+pub(super) enum OpenedPath {
+    Namespace(OpenNamespace),
+    /// There is no file.
+    Missing,
+    /// There is a file, but it could not be opened, or is no namespace: this process may not see what is mounted there.
+    Unknown(String),
+}
+
+impl OpenedPath {
+    /// Opens the namespace at a path of the host.
+    pub(super) fn open(root: &HostRoot, path: &str) -> Self {
+        match open(&root.namespace(path), path) {
+            Ok(Some(namespace)) => Self::Namespace(namespace),
+            Ok(None) => Self::Unknown("a file that is no namespace".to_owned()),
+            Err(error) if error.raw_os_error().is_some_and(|errno| MISSING.contains(&errno)) => Self::Missing,
+            Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+
+    /// Opens a namespace that was recorded. Another one at the same path counts as missing.
+    pub(super) fn open_recorded(root: &HostRoot, namespace: &Namespace) -> Self {
+        match Self::open(root, &namespace.path) {
+            Self::Namespace(found) if found.id != namespace.id => Self::Missing,
+            opened => opened,
+        }
+    }
+}
+
+/// Opens a namespace; `None` if the file is something else.
+fn open(path: &Path, name: &str) -> io::Result<Option<OpenNamespace>> {
+    // A pipe in this place must not block.
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if fstatfs(&file)?.filesystem_type() != NSFS_MAGIC {
+        return Ok(None);
+    }
+    let metadata = file.metadata()?;
+    let id = NamespaceId { device: metadata.dev(), inode: metadata.ino() };
+    Ok(Some(OpenNamespace { file, path: name.to_owned(), id }))
+}
+
+impl OpenNamespace {
+    /// Opens the namespace of this thread.
+    pub(super) fn own() -> Result<Self, HostError> {
+        let failed = |source| HostError::Io { attempt: "open", path: OWN.into(), source };
+        open(Path::new(OWN), OWN).map_err(failed)?.ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Opens the namespace of a pod for a change.
+    pub(super) fn require(root: &HostRoot, namespace: &Namespace, attempt: &str) -> Result<Self, HostError> {
+        let (attempt, path) = (attempt.to_owned(), namespace.path.clone());
+        match OpenedPath::open_recorded(root, namespace) {
+            OpenedPath::Namespace(found) => Ok(found),
+            OpenedPath::Missing => Err(HostError::NamespaceGone { attempt, path }),
+            OpenedPath::Unknown(found) => Err(HostError::NotANamespace { attempt, path, found }),
+        }
+    }
+
+    /// Runs `work` in a thread that is in this namespace. Sockets that it opens stay in the namespace.
+    pub(super) fn run<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, HostError> + Send,
+    ) -> Result<T, HostError> {
+        let enter_and_work = || {
+            setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| self.not_entered(errno.into()))?;
+            work()
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new()
+                .name("namespace".to_owned())
+                .spawn_scoped(scope, enter_and_work)
+                .map_err(|source| HostError::SystemResource { resource: "thread", source })?;
+            thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+        })
+    }
+
+    fn not_entered(&self, error: io::Error) -> HostError {
+        let attempt = format!("enter network namespace {}", self.path);
+        if error.raw_os_error() == Some(EINVAL) {
+            let found = "a namespace of another kind".to_owned();
+            return HostError::NotANamespace { attempt, path: self.path.clone(), found };
+        }
+        failed(&attempt, error)
+    }
+}
+
+impl AsRawFd for OpenNamespace {
+    fn as_raw_fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Returns the state of the namespace of an attachment that was recorded in the boot `recorded_boot`.
+pub(super) fn state_of(
+    root: &HostRoot,
+    namespace: &Namespace,
+    recorded_boot: &str,
+    boot_id: &str,
+) -> HolderNamespace {
+    if recorded_boot != boot_id {
+        return HolderNamespace::Gone;
+    }
+    state(&OpenedPath::open_recorded(root, namespace))
+}
+
+/// Returns the state of the namespace at a path, which is empty in a file that was cut off.
+pub(super) fn state_at(root: &HostRoot, path: &str) -> HolderNamespace {
+    if path.is_empty() { HolderNamespace::Gone } else { state(&OpenedPath::open(root, path)) }
+}
+
+fn state(opened: &OpenedPath) -> HolderNamespace {
+    match opened {
+        OpenedPath::Namespace(_) => HolderNamespace::Alive,
+        OpenedPath::Missing => HolderNamespace::Gone,
+        OpenedPath::Unknown(_) => HolderNamespace::Unknown,
+    }
+}

@@ -1,0 +1,138 @@
+//! Return of an interface from the namespace of a pod to that of the host.
+
+use vfleet_api::PciAddress;
+use vfleet_plan::cni::facts::Namespace;
+use vfleet_plan::cni::step::OriginalInterface;
+
+use super::{find_in_pod, is_same};
+use crate::HostError;
+use crate::format_error_chain;
+use crate::linux::attachment::namespace::OpenNamespace;
+use crate::linux::attachment::settle::settle;
+use crate::linux::attachment::steps::mac::{self, require_index};
+use crate::linux::netlink::rtnl::Rtnl;
+use crate::linux::root::HostRoot;
+use crate::linux::stable_read::read_stable;
+use crate::linux::steps::verify;
+
+/// Pattern of the name of an interface whose name another interface has: the one that the kernel uses itself.
+const FREE_NAME: &str = "dev%d";
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+
+/// Moves the interface of a device from the namespace of a pod to this one, and restores its name, MAC address, MTU and
+/// alternative names. An interface that is here already only gets these.
+pub(in crate::linux::attachment::steps) fn return_to_host(
+    root: &HostRoot,
+    device: PciAddress,
+    namespace: Option<&Namespace>,
+    pod_name: &str,
+    original: &OriginalInterface,
+) -> Result<(), HostError> {
+    let index = match (require_index(root, device), namespace) {
+        (Err(HostError::NoInterface { .. }), Some(namespace)) => {
+            move_back(root, device, namespace, pod_name, &original.name)?
+        }
+        (index, _) => index?,
+    };
+    // A driver that is bound again creates another interface: therefore the address is the first.
+    let index = match original.mac {
+        Some(mac) => mac::set_or_rebind(root, device, index, mac)?,
+        None => index,
+    };
+    restore(index, device, original)
+}
+
+/// Moves the interface to this namespace, where it gets the name `name`, or a free one. Returns its index.
+fn move_back(
+    root: &HostRoot,
+    device: PciAddress,
+    namespace: &Namespace,
+    pod_name: &str,
+    name: &str,
+) -> Result<u32, HostError> {
+    let attempt = format!("move the interface of {device} from {} back", namespace.path);
+    let source = OpenNamespace::require(root, namespace, &attempt)?;
+    let mut pod = source.run(Rtnl::open)?;
+    let link = find_in_pod(root, &mut pod, device, pod_name)?;
+    let Some(link) = link else { return Err(HostError::NoInterface { device: device.to_string() }) };
+    if link.alt_names.iter().any(|alt| alt == name) {
+        // An interface cannot have a name twice.
+        pod.remove_alt_name(link.index, name, &attempt)?;
+    }
+    let mut host = Rtnl::open()?;
+    let is_free = !name.is_empty() && host.link_by_name(name)?.is_none();
+    let name = if is_free { name } else { FREE_NAME };
+    let result = pod.move_to(link.index, &OpenNamespace::own()?, name, &attempt);
+    // The kernel changes the index if another interface has it.
+    let moved = read_stable(|| host.links())?.into_iter().find(|found| is_same(found, &link, device));
+    match (moved, result) {
+        (Some(moved), Ok(())) => Ok(moved.index),
+        // It was moved and has another name: the name was taken in this moment.
+        (Some(moved), Err(error)) if error.errno() == Some(EEXIST) => Ok(moved.index),
+        (_, Err(error)) => Err(error),
+        (None, Ok(())) => Err(HostError::NoInterface { device: device.to_string() }),
+    }
+}
+
+/// Restores name, MTU and alternative names of the interface of a device in this namespace.
+fn restore(index: u32, device: PciAddress, original: &OriginalInterface) -> Result<(), HostError> {
+    let mut rtnl = Rtnl::open()?;
+    restore_name(&mut rtnl, index, device, &original.name)?;
+    if let Some(mtu) = original.mtu {
+        let attempt = format!("set the MTU of {device} to {mtu}");
+        if rtnl.link(index)?.mtu != mtu {
+            settle(|| rtnl.set_mtu(index, mtu, &attempt))?;
+        }
+        verify(&attempt, &mtu, &rtnl.link(index)?.mtu)?;
+    }
+    for alt_name in &original.alt_names {
+        if rtnl.link(index)?.is_called(alt_name) {
+            continue;
+        }
+        // Nothing but convenience depends on it, and kernels before 5.5 have none.
+        let attempt = format!("add alternative name {alt_name} to {device}");
+        if let Err(error) = rtnl.add_alt_name(index, alt_name, &attempt) {
+            let error = format_error_chain(&error);
+            tracing::warn!(
+                error,
+                "an interface lost an alternative name: add it again with ip link property"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Renames an interface, unless another one has the name.
+fn restore_name(rtnl: &mut Rtnl, index: u32, device: PciAddress, name: &str) -> Result<(), HostError> {
+    let link = rtnl.link(index)?;
+    if link.name == name || name.is_empty() {
+        return Ok(());
+    }
+    let attempt = format!("rename interface {} of {device} to {name}", link.name);
+    if let Some(other) = rtnl.link_by_name(name)?.filter(|other| other.index != index) {
+        let (device, kept, other) = (device.to_string(), link.name, other.name);
+        tracing::warn!(
+            device,
+            kept,
+            name,
+            other,
+            "an interface returned from a pod cannot get its name back, which another interface has: rename that one"
+        );
+        return Ok(());
+    }
+    if link.alt_names.iter().any(|alt| alt == name) {
+        rtnl.remove_alt_name(index, name, &attempt)?;
+    }
+    match rtnl.rename(index, name, &attempt) {
+        // Kernels before 6.2 rename only an interface that is down.
+        Err(error) if error.errno() == Some(EBUSY) && link.is_up => {
+            rtnl.set_down(index, &attempt)?;
+            let renamed = rtnl.rename(index, name, &attempt);
+            rtnl.set_up(index, &attempt)?;
+            renamed
+        }
+        result => result,
+    }?;
+    verify(&attempt, &name, &rtnl.link(index)?.name.as_str())
+}

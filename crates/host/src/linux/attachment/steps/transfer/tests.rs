@@ -1,0 +1,167 @@
+use serde_json::json;
+use vfleet_plan::cni::step::{CniStep, OriginalInterface};
+
+use super::*;
+use crate::linux::attachment::test_pod::{TestPod, run_with_pod, vf};
+use crate::linux::test_namespace::{iproute, shell};
+
+fn to_pod(pod: &TestPod, drop_alt_names: &[&str]) -> CniStep {
+    CniStep::MoveToPod {
+        device: vf(),
+        namespace: pod.namespace.clone(),
+        name: "net1".to_owned(),
+        drop_alt_names: drop_alt_names.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+fn to_host(pod: &TestPod, alt_names: &[&str]) -> CniStep {
+    CniStep::ReturnToHost {
+        device: vf(),
+        namespace: Some(pod.namespace.clone()),
+        pod_name: "net1".to_owned(),
+        original: OriginalInterface {
+            name: "port".to_owned(),
+            alt_names: alt_names.iter().map(|name| (*name).to_owned()).collect(),
+            mac: Some("02:00:00:00:00:09".parse().unwrap()),
+            mtu: Some(1400),
+        },
+    }
+}
+
+/// Moves the interface to the pod, from where sysfs of the host does not show it.
+fn move_away(pod: &TestPod, drop_alt_names: &[&str]) {
+    pod.execute(&to_pod(pod, drop_alt_names));
+    pod.hide_in_sysfs();
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn an_interface_moves_to_the_pod_and_back() {
+    run_with_pod(|pod| {
+        shell("ip link property add dev port altname first altname second; ip link set port mtu 1400");
+        let before = iproute("port").unwrap();
+        move_away(pod, &["second"]);
+        let moved = pod.iproute("net1").unwrap();
+        assert_eq!((&moved["ifindex"], &moved["altnames"]), (&before["ifindex"], &json!(["first"])));
+        assert_eq!(moved["operstate"], "DOWN");
+        assert!(iproute("port").is_none());
+        pod.execute(&to_pod(pod, &[]));
+
+        pod.shell("ip link set net1 address 02:00:00:00:00:aa mtu 9000");
+        pod.execute(&to_host(pod, &["first", "second"]));
+        pod.show_in_sysfs("port");
+        pod.execute(&to_host(pod, &["first", "second"]));
+        let back = iproute("port").unwrap();
+        for field in ["ifindex", "altnames", "address"] {
+            assert_eq!(back[field], before[field], "{field}");
+        }
+        assert_eq!(back["mtu"], 1400);
+        assert!(pod.iproute("net1").is_none());
+    });
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn a_name_that_is_taken_in_the_pod_leaves_the_interface_on_the_host_and_the_other_one_untouched() {
+    run_with_pod(|pod| {
+        for other in ["ip link add net1 type veth peer name other", "ip link property add dev net1 altname x"]
+        {
+            pod.shell(other);
+        }
+        for renamed in ["true", "ip link set net1 name net9; ip link property add dev net9 altname net1"] {
+            pod.shell(renamed);
+            let before = (iproute("port").unwrap(), pod.shell("ip -d -o link"));
+            let (reason, text) = pod.refusal(&to_pod(pod, &[]));
+            assert!(reason == "NetlinkRefused" && text.contains("File exists"), "{text}");
+            let after = (iproute("port").unwrap(), pod.shell("ip -d -o link"));
+            assert_eq!((&after.0["ifindex"], &after.0["flags"]), (&before.0["ifindex"], &before.0["flags"]));
+            assert_eq!(after.1, before.1);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn alternative_names_that_equal_the_new_name_are_removed() {
+    run_with_pod(|pod| {
+        shell("ip link property add dev port altname net1");
+        move_away(pod, &[]);
+        let moved = pod.iproute("net1").unwrap();
+        assert!(moved["altnames"].is_null(), "{moved}");
+        pod.shell("ip link property add dev net1 altname port");
+        pod.execute(&to_host(pod, &[]));
+        assert!(iproute("port").unwrap()["altnames"].is_null());
+    });
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn a_name_that_another_interface_of_the_host_has_stays_with_it() {
+    run_with_pod(|pod| {
+        move_away(pod, &[]);
+        shell("ip link add port type veth peer name port-peer");
+        let other = iproute("port").unwrap()["ifindex"].clone();
+        pod.execute(&to_host(pod, &[]));
+        let back = iproute("dev0").unwrap();
+        assert_eq!((&back["address"], &back["mtu"]), (&json!("02:00:00:00:00:09"), &json!(1400)));
+        assert_eq!(iproute("port").unwrap()["ifindex"], other);
+        pod.show_in_sysfs("dev0");
+        pod.execute(&to_host(pod, &[]));
+        shell("ip link del port");
+        pod.execute(&to_host(pod, &[]));
+        assert_eq!(iproute("port").unwrap()["ifindex"], back["ifindex"], "its name was free again");
+    });
+}
+
+/// The kernel moves the interface of a card itself, with the name that it had in the pod.
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn an_interface_that_the_kernel_has_returned_gets_its_name_back() {
+    run_with_pod(|pod| {
+        shell(
+            "ip link set port down; ip link set port name net1 mtu 9000; ip link property add dev net1 altname port",
+        );
+        shell("ip link set net1 address 02:00:00:00:00:aa up");
+        pod.show_in_sysfs("net1");
+        pod.delete();
+        let step = to_host(pod, &["x"]);
+        let CniStep::ReturnToHost { device, pod_name, original, .. } = step else { panic!() };
+        pod.execute(&CniStep::ReturnToHost { device, namespace: None, pod_name, original });
+        let back = iproute("port").unwrap();
+        assert_eq!((&back["address"], &back["mtu"]), (&json!("02:00:00:00:00:09"), &json!(1400)));
+        assert_eq!(back["altnames"], json!(["x"]));
+        assert!(back["flags"].as_array().unwrap().contains(&json!("UP")), "{back}");
+    });
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn a_namespace_that_is_gone_or_another_one_is_an_error_before_anything_is_changed() {
+    run_with_pod(|pod| {
+        let before = iproute("port").unwrap();
+        pod.namespace.id.inode += 1;
+        let (reason, text) = pod.refusal(&to_pod(pod, &[]));
+        assert_eq!(reason, "NamespaceGone", "{text}");
+        pod.namespace.id.inode -= 1;
+        pod.delete();
+        assert_eq!(pod.refusal(&to_pod(pod, &[])).0, "NamespaceGone");
+        pod.hide_in_sysfs();
+        assert_eq!(pod.refusal(&to_host(pod, &[])).0, "NamespaceGone");
+        assert_eq!(iproute("port").unwrap(), before);
+    });
+}
+
+#[test]
+fn an_interface_of_a_pod_is_recognized_by_its_device_and_on_older_kernels_by_its_name() {
+    let (own, other): (PciAddress, PciAddress) = (vf(), "0000:01:10.2".parse().unwrap());
+    let link = |index, name: &str, device| Link { name: name.to_owned(), device, ..Link::plain(index) };
+    let find = |links: &[Link], reports_devices: bool| {
+        choose(links.to_vec(), own, "net1", || reports_devices).map(|link| link.index)
+    };
+    let renamed = [link(2, "net1", Some(other)), link(3, "eth7", Some(own))];
+    assert_eq!((find(&renamed, true), find(&renamed, false)), (Some(3), Some(3)));
+    let foreign = [link(2, "net1", Some(other)), link(3, "net2", None)];
+    assert_eq!((find(&foreign, true), find(&foreign, false)), (None, None));
+    let unknown = [link(2, "net1", None)];
+    assert_eq!((find(&unknown, true), find(&unknown, false)), (None, Some(2)));
+}

@@ -1,0 +1,184 @@
+//! Step that applies settings of a VF through its PF.
+
+use vfleet_api::VfRef;
+use vfleet_plan::cni::facts::VfSettings;
+
+use crate::HostError;
+use crate::linux::attachment::settle::settle;
+use crate::linux::netlink::rtnl::{Rtnl, VfSetting};
+use crate::linux::pci;
+use crate::linux::root::HostRoot;
+use crate::linux::steps::links;
+
+/// Errors of a busy driver: EAGAIN, EBUSY.
+const BUSY: [i32; 2] = [11, 16];
+
+/// Applies settings of a VF, in one request if the kernel accepts it. If not, the error names the refused setting.
+pub(super) fn set(root: &HostRoot, vf: VfRef, settings: &VfSettings) -> Result<(), HostError> {
+    pci::read_vf_address(root, vf)?;
+    let mut pf = PfInterface { index: links::pf_index(root, vf.pf)?, rtnl: Rtnl::open()?, vf };
+    let changes = pf.complete(settings)?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut is_sent = false;
+    let result = settle(|| {
+        if !is_sent {
+            pf.send(&changes)?;
+            is_sent = true;
+        }
+        pf.verify(&changes)
+    });
+    match result {
+        Err(HostError::NotVerified { .. }) => pf.send_in_older_form(&changes),
+        result => result,
+    }
+}
+
+/// Interface of the PF of a VF.
+struct PfInterface {
+    index: u32,
+    rtnl: Rtnl,
+    vf: VfRef,
+}
+
+impl PfInterface {
+    fn read(&mut self) -> Result<VfSettings, HostError> {
+        let link = self.rtnl.link(self.index)?;
+        let count = link.vfs.len();
+        let found = link.vfs.get(&self.vf.index.into()).copied();
+        found.ok_or(HostError::VfNotFound { vf: self.vf, count })
+    }
+
+    /// Returns the settings in the order in which they are applied. The kernel takes both rates only together, so that
+    /// one that does not change is read.
+    fn complete(&mut self, settings: &VfSettings) -> Result<Vec<VfSetting>, HostError> {
+        let rates = match (settings.min_tx_rate, settings.max_tx_rate) {
+            (None, None) => None,
+            (Some(min), Some(max)) => Some((min, max)),
+            (min, max) => {
+                let found = self.read()?;
+                let rate = |rate: Option<u32>, found: Option<u32>| rate.or(found).unwrap_or(0);
+                Some((rate(min, found.min_tx_rate), rate(max, found.max_tx_rate)))
+            }
+        };
+        Ok(in_order(settings, rates))
+    }
+
+    fn change(&mut self, settings: &[VfSetting]) -> Result<(), HostError> {
+        let text: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        let attempt = format!("set {} of {}", text.join(", "), self.vf);
+        self.rtnl.set_vf(self.index, self.vf.index, settings, &attempt)
+    }
+
+    /// Sends all settings in one request. If it is refused, sends them one by one: the first error names its setting.
+    fn send(&mut self, settings: &[VfSetting]) -> Result<(), HostError> {
+        match self.change(settings) {
+            Err(error) if settings.len() > 1 && !is_busy(&error) => {
+                settings.iter().try_for_each(|setting| self.change(&[*setting]))
+            }
+            result => result,
+        }
+    }
+
+    fn verify(&mut self, settings: &[VfSetting]) -> Result<(), HostError> {
+        let found = self.read()?;
+        settings.iter().try_for_each(|setting| match counterpart(setting, &found) {
+            Some(other) if other != *setting => Err(HostError::NotVerified {
+                attempt: format!("set {setting} of {}", self.vf),
+                expected: setting.to_string(),
+                found: other.to_string(),
+            }),
+            _ => Ok(()),
+        })
+    }
+
+    /// Sends those settings again that were not applied, in the form that older kernels take: these ignore other forms.
+    fn send_in_older_form(&mut self, settings: &[VfSetting]) -> Result<(), HostError> {
+        let found = self.read()?;
+        let missing = settings.iter().filter(|setting| !is_applied(setting, &found));
+        let older: Vec<VfSetting> = missing.filter_map(|setting| setting.for_older_kernels()).collect();
+        older.iter().try_for_each(|setting| self.change(&[*setting]))?;
+        settle(|| self.verify(settings))
+    }
+}
+
+fn is_busy(error: &HostError) -> bool {
+    error.errno().is_some_and(|errno| BUSY.contains(&errno))
+}
+
+/// Returns the settings that change, in the order in which drivers accept them.
+fn in_order(settings: &VfSettings, rates: Option<(u32, u32)>) -> Vec<VfSetting> {
+    let all = [
+        settings.vlan.map(VfSetting::Vlan),
+        settings.mac.map(VfSetting::Mac),
+        rates.map(|(min, max)| VfSetting::Rates { min, max }),
+        settings.spoof_check.map(VfSetting::SpoofCheck),
+        settings.trust.map(VfSetting::Trust),
+        settings.link_state.map(VfSetting::LinkState),
+        settings.node_guid.map(VfSetting::NodeGuid),
+        settings.port_guid.map(VfSetting::PortGuid),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Returns the setting of the same kind that a VF has; `None` if the driver does not report it.
+fn counterpart(setting: &VfSetting, found: &VfSettings) -> Option<VfSetting> {
+    match *setting {
+        VfSetting::Vlan(_) => found.vlan.map(VfSetting::Vlan),
+        VfSetting::PlainVlan(_) => found.vlan.map(VfSetting::PlainVlan),
+        VfSetting::Mac(_) => found.mac.map(VfSetting::Mac),
+        VfSetting::Rates { min, max } => {
+            let (min, max) = (found.min_tx_rate.unwrap_or(min), found.max_tx_rate.unwrap_or(max));
+            Some(VfSetting::Rates { min, max })
+        }
+        VfSetting::MaxRate(_) => found.max_tx_rate.map(VfSetting::MaxRate),
+        VfSetting::SpoofCheck(_) => found.spoof_check.map(VfSetting::SpoofCheck),
+        VfSetting::Trust(_) => found.trust.map(VfSetting::Trust),
+        VfSetting::LinkState(_) => found.link_state.map(VfSetting::LinkState),
+        VfSetting::NodeGuid(_) => found.node_guid.map(VfSetting::NodeGuid),
+        VfSetting::PortGuid(_) => found.port_guid.map(VfSetting::PortGuid),
+    }
+}
+
+/// Returns whether a VF has a setting. A setting that the driver does not report counts as applied.
+fn is_applied(setting: &VfSetting, found: &VfSettings) -> bool {
+    counterpart(setting, found).is_none_or(|found| found == *setting)
+}
+
+#[cfg(test)]
+mod tests {
+    use vfleet_plan::cni::facts::{LinkState, VfVlan};
+
+    use super::*;
+
+    #[test]
+    fn settings_have_one_order_and_unreported_ones_count_as_applied() {
+        let settings = VfSettings {
+            mac: Some("02:00:00:00:00:09".parse().unwrap()),
+            vlan: Some(VfVlan { id: 100, ..VfVlan::default() }),
+            spoof_check: Some(false),
+            trust: Some(true),
+            link_state: Some(LinkState::Enable),
+            ..VfSettings::default()
+        };
+        let changes = in_order(&settings, Some((0, 200)));
+        let order: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let expected = [
+            "VLAN 100 with priority 0 and protocol 802.1q",
+            "MAC address 02:00:00:00:00:09",
+            "rates from 0 to 200 Mbit/s",
+            "spoof checking off",
+            "trust on",
+            "link state enable",
+        ];
+        assert_eq!(order, expected);
+        assert!(changes.iter().all(|change| is_applied(change, &VfSettings::default())));
+        assert!(changes.iter().all(|change| {
+            is_applied(change, &VfSettings { min_tx_rate: Some(0), max_tx_rate: Some(200), ..settings })
+        }));
+        let other = VfSettings { trust: Some(false), max_tx_rate: Some(100), ..settings };
+        let missing: Vec<_> = changes.iter().filter(|change| !is_applied(change, &other)).collect();
+        assert_eq!(missing, [&VfSetting::Rates { min: 0, max: 200 }, &VfSetting::Trust(true)]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Namespaces of a host and of a pod, for tests with the kernel. One end of a veth pair is the interface of a VF, the
+//! other one, `wire`, the network.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use serde_json::Value;
+use vfleet_api::PciAddress;
+use vfleet_plan::cni::facts::Namespace;
+use vfleet_plan::cni::step::CniStep;
+
+use super::namespace::OpenedPath;
+use super::steps;
+use crate::format_error_chain;
+use crate::linux::test_namespace::{iproute, run_in_namespace, shell};
+use crate::linux::test_tree::TestTree;
+
+/// Address of the VF.
+const VF: &str = "0000:01:10.0";
+/// Path of the namespace of the pod.
+pub(super) const PATH: &str = "/run/netns/pod";
+
+/// Host with a VF, and a pod.
+pub(super) struct TestPod {
+    pub(super) tree: TestTree,
+    pub(super) namespace: Namespace,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// Runs a test in the namespace of a host with an interface `port` and a pod.
+pub(super) fn run_with_pod(test: impl FnOnce(&mut TestPod) + Send) {
+    run_in_namespace(|| {
+        shell(
+            "ip link set lo up; ip link add port type veth peer name wire; ip link set wire up; \
+             ip link set port address 02:00:00:00:00:09; ip link set port up",
+        );
+        let mut pod = TestPod::new();
+        pod.show_in_sysfs("port");
+        test(&mut pod);
+    });
+}
+
+pub(super) fn vf() -> PciAddress {
+    VF.parse().unwrap()
+}
+
+impl TestPod {
+    fn new() -> Self {
+        let (ready, path) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            ready.send(format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid())).unwrap();
+            let _ = ended.recv();
+        });
+        let tree = TestTree::new();
+        fs::create_dir_all(tree.path("/run/netns")).unwrap();
+        symlink(path.recv().unwrap(), tree.path(PATH)).unwrap();
+        let OpenedPath::Namespace(opened) = OpenedPath::open(tree.root(), PATH) else {
+            panic!("no namespace")
+        };
+        let namespace = Namespace { path: PATH.to_owned(), id: opened.id };
+        Self { tree, namespace, thread: Some((end, thread)) }
+    }
+
+    /// Ends the namespace of the pod.
+    pub(super) fn delete(&mut self) {
+        let (end, thread) = self.thread.take().unwrap();
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    /// Shows an interface of the host as that of the VF in sysfs.
+    pub(super) fn show_in_sysfs(&self, name: &str) {
+        let index = iproute(name).unwrap()["ifindex"].to_string();
+        self.hide_in_sysfs();
+        self.tree.write(&format!("/sys/bus/pci/devices/{VF}/net/{name}/ifindex"), &index);
+    }
+
+    /// Shows no interface of the VF in sysfs, as for one in another namespace.
+    pub(super) fn hide_in_sysfs(&self) {
+        let _ = fs::remove_dir_all(self.tree.path(&format!("/sys/bus/pci/devices/{VF}/net")));
+    }
+
+    /// Runs a script in the namespace of the pod.
+    pub(super) fn shell(&self, script: &str) -> String {
+        let OpenedPath::Namespace(opened) = OpenedPath::open(self.tree.root(), PATH) else {
+            panic!("no namespace")
+        };
+        opened.run(|| Ok(shell(script))).unwrap()
+    }
+
+    /// Returns what iproute2 says about an interface of the pod.
+    pub(super) fn iproute(&self, name: &str) -> Option<Value> {
+        let links: Vec<Value> = serde_json::from_str(&self.shell("ip -d -j link")).unwrap();
+        links.into_iter().find(|link| link["ifname"] == name)
+    }
+
+    #[track_caller]
+    pub(super) fn execute(&self, step: &CniStep) {
+        if let Err(error) = steps::execute(self.tree.root(), step) {
+            panic!("{step:?}: {}", format_error_chain(&error));
+        }
+    }
+
+    /// Executes a step that fails; returns the reason and the text of the error.
+    pub(super) fn refusal(&self, step: &CniStep) -> (&'static str, String) {
+        let error = steps::execute(self.tree.root(), step).unwrap_err();
+        (error.reason(), format_error_chain(&error))
+    }
+}
+
+impl Drop for TestPod {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.delete();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Cases of the CNI plugins: a network configuration and facts with the expected steps, or the exact error. Add a folder to
+//! `cni/cases/` to add a test:
+//!
+//! - `config.json`: network configuration, as a runtime writes it to standard input
+//! - `facts.yaml`: differences from the facts in `cni/base/` (JSON Merge Patch, optional)
+//! - `environment.yaml`: differences from the usual environment (optional)
+//! - `ipam.json`: result of the IPAM plugin (optional)
+//! - `release.yaml`: release afterwards (optional, see [`ReleaseCase`])
+//! - `check.yaml`: CHECK afterwards (optional, see [`CheckCase`])
+//! - `expected.txt`: expected result; written by `UPDATE_CASES=1 cargo test -p vfleet-plan --test cni`
+//!
+//! Review a changed `expected.txt` before committing it: it is the decision. `cni/README.md` lists the cases of known traps.
+
+#[path = "cni/attach.rs"]
+mod attach;
+#[path = "cni/model.rs"]
+mod model;
+#[path = "cni/settle.rs"]
+mod settle;
+
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use vfleet_plan::cni::attachment::{AddPlan, ReleasePlan, plan_addresses, plan_check, plan_release};
+use vfleet_plan::cni::facts::AttachmentFacts;
+use vfleet_plan::cni::journal::{DeviceChanges, Journal, Phase};
+use vfleet_plan::cni::protocol::result::{CniResult, ResultInterface};
+use vfleet_plan::cni::protocol::{CniError, CniVersion};
+
+use attach::Attempt;
+use model::VfDriver;
+
+type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Release after the ADD.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct ReleaseCase {
+    /// Number of steps after which the ADD was interrupted; all of them if absent.
+    after: Option<usize>,
+    /// The namespace was deleted before.
+    namespace_deleted: bool,
+    /// Differences from the facts after the ADD.
+    facts: Value,
+}
+
+/// CHECK after the ADD.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct CheckCase {
+    /// Differences from the facts after the ADD.
+    facts: Value,
+    /// Differences of the interface in the pod.
+    interface: Value,
+    /// Differences from the result of the ADD, which is the previous result of the CHECK.
+    previous: Value,
+    /// The runtime gave no previous result.
+    without_previous: bool,
+    /// There is no journal.
+    without_journal: bool,
+    /// Phase in the journal.
+    phase: Option<Phase>,
+}
+
+fn case(config_file: &Path) -> TestResult {
+    let folder = config_file.parent().ok_or("a case is a folder")?;
+    let found = outcome(folder)?;
+    let expected = folder.join("expected.txt");
+    if std::env::var_os("UPDATE_CASES").is_some() {
+        std::fs::write(&expected, &found)?;
+    }
+    let expected_text = std::fs::read_to_string(&expected)?;
+    if found == expected_text {
+        return Ok(());
+    }
+    Err(format!("{} does not match:\n--- expected\n{expected_text}\n--- found\n{found}", expected.display())
+        .into())
+}
+
+fn outcome(folder: &Path) -> TestResult<String> {
+    let attempt = Attempt {
+        config: std::fs::read(folder.join("config.json"))?,
+        environment: optional(folder, "environment.yaml")?.unwrap_or_default(),
+        facts: optional(folder, "facts.yaml")?.unwrap_or_default(),
+    };
+    let facts = attempt.facts()?;
+    let mut text = String::new();
+    let plan = match attempt.plan(&facts) {
+        Ok(plan) => plan,
+        Err(error) => {
+            write_error(&mut text, &error)?;
+            return Ok(text);
+        }
+    };
+    write_plan(&mut text, &plan)?;
+    let ipam = folder.join("ipam.json");
+    if ipam.exists() {
+        let result = CniResult::parse(&serde_json::from_slice(&std::fs::read(ipam)?)?, CniVersion::V1_0_0);
+        match result.and_then(|result| plan_addresses(&result, 0)) {
+            Ok(addresses) => writeln!(text, "addresses: {addresses}")?,
+            Err(error) => write_error(&mut text, &error)?,
+        }
+    }
+    settle::restores_everything(&plan, &facts)?;
+
+    let journal = Journal { phase: Phase::Attached, ..plan.journal.clone() };
+    if let Some(case) = optional::<ReleaseCase>(folder, "release.yaml")? {
+        let after = facts_after(&plan, &facts, case.after.unwrap_or(plan.steps.len()));
+        write_release(&mut text, &plan_release(&journal, &released_facts(after, &case)?))?;
+    }
+    if let Some(case) = optional::<CheckCase>(folder, "check.yaml")? {
+        let after = facts_after(&plan, &facts, plan.steps.len());
+        writeln!(text, "\n# check")?;
+        match check(&case, &plan, journal, after)? {
+            Ok(()) => writeln!(text, "no difference")?,
+            Err(error) => write_error(&mut text, &error)?,
+        }
+    }
+    Ok(text)
+}
+
+fn facts_after(plan: &AddPlan, facts: &AttachmentFacts, steps: usize) -> AttachmentFacts {
+    let mut facts = facts.clone();
+    for step in plan.steps.iter().take(steps) {
+        model::execute(&mut facts, step, VfDriver::AcceptsMac);
+    }
+    facts
+}
+
+fn released_facts(mut facts: AttachmentFacts, case: &ReleaseCase) -> TestResult<AttachmentFacts> {
+    if case.namespace_deleted {
+        model::delete_namespace(&mut facts);
+    }
+    attach::patched(&facts, &case.facts)
+}
+
+fn check(
+    case: &CheckCase,
+    plan: &AddPlan,
+    mut journal: Journal,
+    facts: AttachmentFacts,
+) -> TestResult<Result<(), CniError>> {
+    journal.phase = case.phase.unwrap_or(journal.phase);
+    let mut facts = serde_json::to_value(facts)?;
+    let address = facts["device"]["address"].clone();
+    let links = facts["namespace"]["links"].as_array_mut().ok_or("the pod has interfaces")?;
+    for link in links.iter_mut().filter(|link| link["device"] == address) {
+        json_patch::merge(link, &object(&case.interface));
+    }
+    json_patch::merge(&mut facts, &object(&case.facts));
+    let previous = CniResult { interfaces: plan.interface.iter().cloned().collect(), ..CniResult::default() };
+    let mut previous = previous.to_json(CniVersion::V1_1_0);
+    json_patch::merge(&mut previous, &object(&case.previous));
+    let previous = CniResult::parse(&previous, CniVersion::V1_1_0).map_err(|error| error.to_string())?;
+    let previous = Some(&previous).filter(|_| !case.without_previous);
+    let journal_on_disk = Some(&journal).filter(|_| !case.without_journal);
+    Ok(plan_check(journal_on_disk, &journal.key, previous, &serde_json::from_value(facts)?))
+}
+
+/// Returns a patch, of which none is an empty one.
+fn object(patch: &Value) -> Value {
+    if patch.is_null() { Value::Object(serde_json::Map::new()) } else { patch.clone() }
+}
+
+fn write_error(text: &mut String, error: &CniError) -> TestResult {
+    writeln!(text, "code {}: {}", error.code.number(), error.message)?;
+    if !error.details.is_empty() {
+        writeln!(text, "details: {}", error.details)?;
+    }
+    Ok(())
+}
+
+fn write_plan(text: &mut String, plan: &AddPlan) -> TestResult {
+    writeln!(text, "# steps")?;
+    for step in &plan.steps {
+        writeln!(text, "{step}")?;
+    }
+    writeln!(text, "\n# result")?;
+    match &plan.interface {
+        Some(interface) => write_interface(text, interface)?,
+        None => writeln!(text, "previous result")?,
+    }
+    writeln!(
+        text,
+        "addresses: {}",
+        match (plan.runs_ipam, plan.configures_addresses) {
+            (true, true) => "configured",
+            (true, false) => "only reported",
+            (false, _) => "none",
+        }
+    )?;
+    writeln!(text, "\n# journal")?;
+    match &plan.journal.changes {
+        DeviceChanges::Sriov(changes) => {
+            writeln!(text, "changed: {}", changes.changed)?;
+            writeln!(text, "original: {}", changes.original)?;
+            write_option(text, "interface", changes.interface.as_ref())?;
+        }
+        DeviceChanges::Infiniband(changes) => {
+            write_option(text, "GUID", changes.guid)?;
+            write_option(text, "GUID to restore", changes.original_guid)?;
+            write_option(text, "link_state", changes.link_state)?;
+            writeln!(text, "original: {}", changes.original)?;
+            write_option(text, "interface", changes.interface.as_ref())?;
+            write_option(text, "RDMA device", changes.rdma.as_ref())?;
+        }
+        DeviceChanges::Rdma(changes) => writeln!(text, "RDMA device: {}", changes.rdma)?,
+    }
+    Ok(())
+}
+
+fn write_interface(text: &mut String, interface: &ResultInterface) -> TestResult {
+    write!(text, "{}", interface.name)?;
+    let fields = [("mac", &interface.mac), ("sandbox", &interface.sandbox), ("pciID", &interface.pci_id)];
+    for (key, value) in fields {
+        if let Some(value) = value {
+            write!(text, " {key} {value}")?;
+        }
+    }
+    if let Some(mtu) = interface.mtu {
+        write!(text, " mtu {mtu}")?;
+    }
+    Ok(writeln!(text)?)
+}
+
+fn write_option(text: &mut String, key: &str, value: Option<impl std::fmt::Display>) -> TestResult {
+    if let Some(value) = value {
+        writeln!(text, "{key}: {value}")?;
+    }
+    Ok(())
+}
+
+fn write_release(text: &mut String, plan: &ReleasePlan) -> TestResult {
+    writeln!(text, "\n# release")?;
+    for step in &plan.steps {
+        writeln!(text, "{step}")?;
+    }
+    for note in &plan.notes {
+        writeln!(text, "note: {note}")?;
+    }
+    if plan.waits_for_device {
+        writeln!(text, "waits for the device")?;
+    }
+    Ok(())
+}
+
+fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
+    let path = folder.join(file);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let value = serde_saphyr::from_str(&std::fs::read_to_string(&path)?);
+    Ok(Some(value.map_err(|error| format!("{}: {error}", path.display()))?))
+}
+
+datatest_stable::harness! {
+    { test = case, root = "tests/cni/cases", pattern = r"config\.json$" },
+}
