@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vfleet_api::VfRef;
+use vfleet_api::{MacAddr, VfRef};
 use vfleet_plan::cni::config::{InfinibandConfig, NetworkConfig, RdmaConfig, SriovConfig};
 use vfleet_plan::cni::facts::{Namespace, NamespaceId};
 use vfleet_plan::cni::go_cache::{GoAttachment, parse_go_cache};
@@ -58,7 +58,7 @@ fn check_settings(network: &NetworkConfig) -> bool {
     if let Ok(config) = &sriov {
         let settings = &config.settings;
         assert_eq!(settings.mac, config.mac);
-        assert!(config.mac.is_none_or(|mac| mac.is_usable()));
+        assert!(config.mac.is_none_or(MacAddr::is_usable));
         assert!(settings.vlan.is_none_or(|vlan| vlan.id <= 4094 && vlan.qos <= 7));
         assert_eq!(config.has_rate, (settings.min_tx_rate.is_some(), settings.max_tx_rate.is_some()));
     }
