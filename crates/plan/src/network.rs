@@ -15,8 +15,8 @@ use crate::prelude::*;
 
 pub(crate) use check::has_ipam_without_type;
 pub use decide::{
-    NadFacts, NamespaceFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkStep,
-    OwnerReferenceFacts, decide, last_nad_namespace, reasons,
+    NadFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkStep, OwnerReferenceFacts,
+    TargetNamespace, decide, last_nad_namespace, reasons,
 };
 pub use fault::NetworkFault;
 pub(crate) use vlans::{find_bad_ranges, is_vlan_unused};

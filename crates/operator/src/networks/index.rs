@@ -13,7 +13,7 @@ use vfleet_cluster::store::ObjectStore;
 use vfleet_plan::NamedPolicy;
 use vfleet_plan::admission::{Installation, ResourceFacts, check_network, valid_condition};
 use vfleet_plan::network::{
-    NadFacts, NamespaceFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkId, NetworkKind,
+    NadFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkId, NetworkKind, TargetNamespace,
     decide, last_nad_namespace, plan_nad, target_namespace,
 };
 
@@ -298,11 +298,11 @@ impl NetworkIndex {
         has_conditions(current) || written.is_some_and(|written| has_conditions(&written.conditions))
     }
 
-    fn namespace_facts(&self, name: &str) -> NamespaceFacts {
+    fn namespace_facts(&self, name: &str) -> TargetNamespace {
         match self.namespaces.get(&name.to_owned()) {
-            None => NamespaceFacts::Missing,
-            Some(namespace) if namespace.is_terminating => NamespaceFacts::Terminating,
-            Some(_) => NamespaceFacts::Active,
+            None => TargetNamespace::Missing,
+            Some(namespace) if namespace.is_terminating => TargetNamespace::Terminating,
+            Some(_) => TargetNamespace::Active,
         }
     }
 }

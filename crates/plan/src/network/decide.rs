@@ -79,7 +79,7 @@ pub struct OwnerReferenceFacts {
 
 /// State of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceFacts {
+pub enum TargetNamespace {
     /// The namespace does not exist.
     Missing,
     /// The namespace is being deleted: nothing can be created in it.
@@ -94,7 +94,7 @@ pub struct NetworkEnvironment<'a> {
     /// Namespace of the operator.
     pub operator_namespace: &'a str,
     /// State of the desired namespace of the NAD.
-    pub target: NamespaceFacts,
+    pub target: TargetNamespace,
     /// NADs with the name of the network, in the desired and in the last namespace. `None` if the cluster has no CRD
     /// for NADs.
     pub nads: Option<&'a [&'a NadFacts]>,
@@ -240,7 +240,7 @@ fn reconcile_nad(
         Some(nad) if is_up_to_date(network, nad, desired) => None,
         Some(_) => Some(NetworkStep::Update(desired.clone())),
         None => match environment.target {
-            NamespaceFacts::Active => Some(NetworkStep::Create(desired.clone())),
+            TargetNamespace::Active => Some(NetworkStep::Create(desired.clone())),
             missing => {
                 return NetworkDecision::without_steps(no_namespace(
                     network,
@@ -272,10 +272,10 @@ fn reconcile_nad(
 fn no_namespace(
     network: &NetworkFacts<'_>,
     namespace: &str,
-    facts: NamespaceFacts,
+    facts: TargetNamespace,
     nads: &[&NadFacts],
 ) -> ConditionUpdate {
-    let state = if facts == NamespaceFacts::Terminating { "is being deleted" } else { "does not exist" };
+    let state = if facts == TargetNamespace::Terminating { "is being deleted" } else { "does not exist" };
     let message = format!("namespace {namespace} {state}: create it, or correct networkNamespace");
     let message = add_kept_nad(message, network, nads);
     not_ready(reasons::NAMESPACE_NOT_FOUND, message)
