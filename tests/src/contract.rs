@@ -16,6 +16,7 @@ pub mod check;
 pub mod coverage;
 pub mod linux;
 pub mod observed;
+pub mod pods;
 pub mod sim;
 pub mod specs;
 pub mod suite;

@@ -8,6 +8,7 @@ mod steps;
 use std::sync::{Mutex, PoisonError};
 
 use vfleet_api::PciAddress;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::{ChangeCallback, Host, HostError, TaskHandle, WatchGuard};
 use vfleet_plan::{HostFacts, Step};
 
@@ -95,6 +96,10 @@ impl<'a> BrokenTestBed<'a> {
 impl TestBed for BrokenTestBed<'_> {
     fn host(&self) -> &dyn Host {
         &self.host
+    }
+
+    fn attachments(&self) -> &dyn AttachmentHost {
+        self.testbed.attachments()
     }
 
     fn new_host(&self) -> Box<dyn Host + '_> {

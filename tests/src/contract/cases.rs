@@ -1,5 +1,6 @@
 //! Cases of the contract.
 
+mod attachments;
 mod autoprobe;
 mod bind;
 mod bridge_plans;
@@ -101,6 +102,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         host_use::CASES,
         watch::CASES,
         other_netns::CASES,
+        attachments::CASES,
         foreign_changes::CASES,
         externally_managed::CASES,
         plans::CASES,

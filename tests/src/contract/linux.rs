@@ -9,12 +9,14 @@ mod labswitch;
 mod leftovers;
 mod observer;
 mod ovs;
+mod pods;
 mod routes;
 mod tools;
 
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::{Host, HostRoot, LinuxHost};
 
 use self::administrator::LinuxAdministrator;
@@ -115,6 +117,10 @@ fn new_host() -> LinuxHost {
 
 impl TestBed for LinuxTestBed {
     fn host(&self) -> &dyn Host {
+        &self.host
+    }
+
+    fn attachments(&self) -> &dyn AttachmentHost {
         &self.host
     }
 

@@ -4,8 +4,10 @@ mod administrator;
 mod bridges;
 mod machines;
 mod observer;
+mod pods;
 
 use vfleet_api::PciAddress;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::sim::{Kernel, MachineError, Refusal};
 use vfleet_host::{Host, SimHost};
 
@@ -35,6 +37,10 @@ impl SimTestBed {
 
 impl TestBed for SimTestBed {
     fn host(&self) -> &dyn Host {
+        &self.host
+    }
+
+    fn attachments(&self) -> &dyn AttachmentHost {
         &self.host
     }
 

@@ -3,18 +3,22 @@
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::{Host, HostError, format_error_chain};
 use vfleet_plan::{FirmwareFacts, VdpaKind};
 
 use super::bridges::{BridgeObserver, LinuxBridgeAdministrator, OvsAdministrator};
 use super::coverage::Environment;
 use super::observed::{ObservedEswitch, ObservedGuids, ObservedPf};
+use super::pods::{PodAdministrator, PodObserver};
 
 /// Machine on which a case runs. It has two cards with MTU 1500, autoprobe on, link down, no records, no VFs and no
 /// software bridges, unless the setup of the case (`Case::setup`) says otherwise: then [`TestBed::pf`] is set up accordingly.
 pub trait TestBed {
     /// Returns the host under test.
     fn host(&self) -> &dyn Host;
+    /// Returns the host under test, as CNI plugins use it.
+    fn attachments(&self) -> &dyn AttachmentHost;
     /// Creates a host for the same machine, as another process would.
     fn new_host(&self) -> Box<dyn Host + '_>;
     /// Returns the card that the case configures.
@@ -35,7 +39,7 @@ pub trait TestBed {
 }
 
 /// Independent reader of the machine, which never uses the facts of a host.
-pub trait Observer: BridgeObserver + Send + Sync {
+pub trait Observer: BridgeObserver + PodObserver + Send + Sync {
     /// Reads all cards that can have VFs.
     fn pfs(&self) -> Result<Vec<ObservedPf>, CaseError>;
     /// Reads the record of a PF.
@@ -111,7 +115,9 @@ pub enum RoutePath {
 /// daemon.
 ///
 /// All effects are visible when a call returns.
-pub trait Administrator: LinuxBridgeAdministrator + OvsAdministrator + Send + Sync {
+pub trait Administrator:
+    LinuxBridgeAdministrator + OvsAdministrator + PodAdministrator + Send + Sync
+{
     fn set_num_vfs(&self, pf: PciAddress, count: u16) -> CaseResult;
     fn set_autoprobe(&self, pf: PciAddress, on: bool) -> CaseResult;
     fn set_up(&self, pf: PciAddress, up: bool) -> CaseResult;

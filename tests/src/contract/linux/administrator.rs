@@ -225,7 +225,7 @@ fn vf_device(vf: VfRef) -> PathBuf {
     device(vf.pf).join(format!("virtfn{}", vf.index))
 }
 
-fn vf_address(vf: VfRef) -> Result<PciAddress, CaseError> {
+pub(super) fn vf_address(vf: VfRef) -> Result<PciAddress, CaseError> {
     let name = link_target(&vf_device(vf)).ok_or_else(|| failed(&vf.to_string(), &"VF not found"))?;
     name.parse().map_err(|error| failed(&name, &error))
 }

@@ -9,7 +9,7 @@ use vfleet_plan::files::{
 
 use super::observer::{GO_RECORDS, RECORDS};
 use super::tools::{failed, run};
-use super::{bridges, ovs, routes};
+use super::{bridges, ovs, pods, routes};
 use crate::contract::testbed::CaseResult;
 
 /// Network namespace to which VFs are moved.
@@ -28,6 +28,7 @@ pub(super) fn clear() -> CaseResult {
     if Path::new("/run/netns").join(NAMESPACE).exists() {
         run("ip", &["netns", "delete", NAMESPACE])?;
     }
+    pods::clear()?;
     for directory in [RECORDS, GO_RECORDS] {
         remove(Path::new(directory))?;
     }

@@ -238,7 +238,7 @@ fn read_vf(
     })
 }
 
-fn to_observed_link(link: &IpLink) -> ObservedLink {
+pub(super) fn to_observed_link(link: &IpLink) -> ObservedLink {
     ObservedLink {
         name: link.ifname.clone(),
         alt_names: link.altnames.clone(),

@@ -132,7 +132,7 @@ fn to_json_file<T: serde::Serialize>(content: Option<&T>) -> Result<Option<Obser
     Ok(text.map(|text| ObservedFile { text, mode: None }))
 }
 
-fn observe_link(link: &SimLink) -> ObservedLink {
+pub(super) fn observe_link(link: &SimLink) -> ObservedLink {
     ObservedLink {
         name: link.name.clone(),
         alt_names: link.alt_names.clone(),
