@@ -6,10 +6,12 @@
 //! - no step changes a PF that is neither desired nor recorded, nor a VF that is not desired or that the node uses
 //! - no step restarts a PF that the node uses
 //! - software bridges, ports and keys of others are not changed (`bridges`)
+//! - attachments of pods leave nothing behind (`cni`)
 
 #![allow(clippy::expect_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
 mod bridges;
+mod cni;
 mod convergence;
 mod desired_spec;
 mod disturbance;

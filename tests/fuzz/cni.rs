@@ -154,8 +154,7 @@ fn go_cni_cache() {
             };
             let journal = cache.to_journal(&attachment).unwrap();
             assert_eq!((journal.key.plugin, journal.key.device), (plugin, cache.device));
-            let written = serde_json::to_vec(&journal).unwrap();
-            assert_eq!(serde_json::from_slice::<Journal>(&written).unwrap(), journal);
+            check_journal(journal);
             is_accepted = true;
         }
         Verdict::of(is_accepted)
@@ -166,8 +165,15 @@ fn go_cni_cache() {
 fn cni_journal() {
     Target::new("cni_journal").run(|bytes| {
         let Ok(journal) = serde_json::from_slice::<Journal>(bytes) else { return Verdict::Refused };
-        let written = serde_json::to_vec(&journal).unwrap();
-        assert_eq!(serde_json::from_slice::<Journal>(&written).unwrap(), journal);
+        check_journal(journal);
         Verdict::Accepted
     });
+}
+
+/// Asserts that a journal is read as it was written, but for what it only hands on to other plugins: its numbers may be
+/// larger than those of Rust, and then lose digits.
+fn check_journal(journal: Journal) {
+    let journal = Journal { config: serde_json::Value::Null, result: None, ..journal };
+    let written = serde_json::to_vec(&journal).unwrap();
+    assert_eq!(serde_json::from_slice::<Journal>(&written).unwrap(), journal);
 }

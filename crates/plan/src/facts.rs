@@ -1,6 +1,7 @@
 //! Host facts: everything that was read from one machine. Nothing is derived or guessed. A value that could not be read
 //! is an error of the reader, an [`UnreadableCard`] or an unknown [`Fact`], never an empty value.
 
+mod attachment;
 mod bridge;
 mod fact;
 mod host_use;
@@ -9,6 +10,7 @@ mod link;
 mod record;
 mod system;
 
+pub use attachment::VfAttachment;
 pub use bridge::{
     BridgeFacts, BridgeKind, LinuxBridgeFacts, LinuxPortFacts, OvsBridgeFacts, OvsDatabase, OvsFacts,
     OvsInterfaceFacts, OvsPortFacts, RecordedBridge,
@@ -179,6 +181,15 @@ pub struct VfFacts {
     /// Interface of the VF, if a kernel driver created one and it is in the host's network namespace, not in that of a
     /// pod.
     pub link: Option<LinkFacts>,
+    /// Attachment of the VF to a pod, from the files of CNI plugins. Unknown if they cannot be read.
+    pub attachment: Fact<VfAttachment>,
+}
+
+impl VfFacts {
+    /// Returns whether a CNI plugin has attached the VF to a pod, also while it is attaching or releasing it.
+    pub const fn is_attached(&self) -> bool {
+        matches!(self.attachment, Fact::Value(_))
+    }
 }
 
 /// Facts of an RDMA device.

@@ -5,7 +5,7 @@
 
 use vfleet_api::{PciAddress, SriovNetworkNodeStateSpec, VfRef};
 
-use crate::facts::{HostFacts, HostUse, VfFacts};
+use crate::facts::{Fact, HostFacts, HostUse, VfFacts};
 use crate::node::{Cause, DesiredPf, Problem};
 use crate::prelude::*;
 use crate::step::{Disruption, Plan, Target, is_userspace_driver};
@@ -50,22 +50,26 @@ pub enum VfHolder {
     None,
     /// The node itself.
     Node(HostUse),
-    /// A pod: the interface is in another network namespace.
+    /// A pod: a CNI plugin has attached the VF, or the interface is in another network namespace.
     Pod,
     /// Unknown: a program may use a VF with a userspace driver, and a card that hangs cannot be read.
     Unknown,
 }
 
 impl VfHolder {
-    /// Returns the holder of a VF, as far as the kernel reports it. A remembered use by the node counts too.
+    /// Returns the holder of a VF, as far as the kernel and the files of CNI plugins report it. A remembered use by the
+    /// node counts too.
     pub fn of(vf: &VfFacts, facts: &HostFacts) -> Self {
-        match (vf.driver.as_deref(), &vf.link) {
-            (_, link @ Some(_)) => {
-                facts.in_use(vf.address, link.as_ref()).map_or(Self::None, |used| Self::Node(used.host_use))
-            }
-            (None, None) => Self::None,
-            (Some(driver), None) if is_userspace_driver(driver) => Self::Unknown,
-            (Some(_), None) => Self::Pod,
+        if let Some(link) = &vf.link
+            && let Some(used) = facts.in_use(vf.address, Some(link))
+        {
+            return Self::Node(used.host_use);
+        }
+        let driver = vf.driver.as_deref().filter(|_| vf.link.is_none());
+        match (driver.map(is_userspace_driver), vf.attachment) {
+            (Some(false), _) | (_, Fact::Value(_)) => Self::Pod,
+            (Some(true), _) | (None, Fact::Unknown) => Self::Unknown,
+            (None, Fact::None) => Self::None,
         }
     }
 }

@@ -11,6 +11,8 @@
 //!
 //! Review a changed `expected.txt` before committing it: it is the decision. `cni/README.md` lists the cases of known traps.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panics")]
+
 #[path = "cni/attach.rs"]
 mod attach;
 #[path = "cni/model.rs"]

@@ -481,6 +481,7 @@ fn with_vf_in_use(count: u16) -> HostFacts {
             vdpa: None,
             representor: None,
             link: Some(link.clone()),
+            attachment: Fact::None,
         })
         .collect();
     facts.pfs[0].vfs[0].link.as_mut().unwrap().host_use = Some(HostUse::NodeAddress);

@@ -26,11 +26,12 @@ pub use garbage::{is_abandoned, plan_gc};
 pub use holder::describe_holder;
 pub(super) use holder::refuse_holders;
 pub(super) use interface::{
-    find_clashing_alt_names, find_in_pod, require_device, require_interface, require_rdma, require_settings,
-    return_interface,
+    InterfaceOrigin, find_clashing_alt_names, find_in_pod, require_device, require_interface, require_rdma,
+    require_settings, return_interface,
 };
 pub(super) use pod::{PodNamespace, open_pod};
 pub use release::plan_release;
+pub(super) use release::{ReleasedVf, find_vf};
 pub use status::plan_status;
 
 /// Remedy of everything that needs RDMA devices in single namespaces.

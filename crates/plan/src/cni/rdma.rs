@@ -20,7 +20,7 @@ pub fn plan_add(
     let pod = open_pod(facts)?;
     require_device(facts)?;
     if !facts.has_exclusive_rdma {
-        return Err(CniError::invalid_config("type", "rdma: the RDMA subsystem is in shared mode")
+        return Err(CniError::invalid_config("rdma", "the RDMA subsystem is in shared mode")
             .with_details(EXCLUSIVE_MODE_REMEDY));
     }
     refuse_holders(facts, &context.key)?;
@@ -31,8 +31,8 @@ pub fn plan_add(
     });
     if is_infiniband || follows_infiniband {
         return Err(CniError::invalid_config(
-            "type",
-            "rdma: it cannot follow the plugin ib-sriov, whose interface would be lost",
+            "rdma",
+            "it cannot follow the plugin ib-sriov, whose interface would be lost",
         )
         .with_details("remove rdma from the network, and set rdmaIsolation of ib-sriov"));
     }

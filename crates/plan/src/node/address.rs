@@ -55,7 +55,8 @@ fn missing_mac(planner: &VfPlanner<'_>, observed: &VfFacts, stays_bound: bool) -
     if observed.admin_mac != Some(MacAddr::ZERO) {
         return None;
     }
-    match &observed.link {
+    // The interface of an attached VF has the MAC of the pod.
+    match observed.link.as_ref().filter(|_| !observed.is_attached()) {
         Some(link) => link.mac.filter(|mac| mac.is_usable()).or_else(|| planner.mac(observed.index)),
         None if stays_bound => None,
         None => planner.mac(observed.index),

@@ -6,9 +6,9 @@ use super::desired::DesiredPf;
 use super::pf::{PfSteps, last_desired};
 use super::problem::Cause;
 use super::protection::HostProtection;
-use super::vf::is_desired_driver;
+use super::vf::{is_desired_driver, is_free};
 use super::{modules, planned, record};
-use crate::facts::{EswitchMode, HostFacts, PfFacts};
+use crate::facts::{EswitchMode, HostFacts, PfFacts, VfFacts};
 use crate::prelude::*;
 use crate::step::{Disruption, PlannedStep, Step, VfDriver, is_userspace_driver};
 
@@ -49,14 +49,16 @@ pub(super) fn refused_cause(desired: &DesiredPf, observed: &PfFacts, facts: &Hos
 }
 
 fn bind(observed: &PfFacts, driver: &VfDriver, is_repair: bool) -> Option<PlannedStep> {
-    let (disruption, why) = match &observed.driver {
+    let vf = observed.vfs.first();
+    if is_repair && vf.is_some_and(VfFacts::is_attached) {
+        return None;
+    }
+    let (is_small, why) = match &observed.driver {
         Some(bound) if is_desired_driver(bound, driver) => return None,
-        Some(bound) => {
-            let is_free = is_repair && observed.link.is_some();
-            (if is_free { Disruption::Vf } else { Disruption::Drain }, format!("the VF is bound to {bound}"))
-        }
-        None => (Disruption::Vf, "the VF has no driver".to_owned()),
+        Some(bound) => (is_repair, format!("the VF is bound to {bound}")),
+        None => (true, "the VF has no driver".to_owned()),
     };
+    let disruption = if is_small && vf.is_none_or(is_free) { Disruption::Vf } else { Disruption::Drain };
     let step = Step::BindVf { vf: VfRef { pf: observed.address, index: 0 }, driver: driver.clone() };
     Some(planned(step, disruption, why))
 }

@@ -9,7 +9,7 @@ use super::pf::{is_bound_by_kernel, last_desired};
 use super::planned;
 use super::problem::Cause;
 use super::protection::HostProtection;
-use crate::facts::{HostFacts, PfFacts, Record, VdpaKind, VfFacts};
+use crate::facts::{Fact, HostFacts, PfFacts, Record, VdpaKind, VfFacts};
 use crate::guids::GuidSource;
 use crate::mtu::default_mtu;
 use crate::prelude::*;
@@ -137,6 +137,10 @@ impl<'a> VfPlanner<'a> {
         let disruption = self.disruption(settings, observed);
         let stays_bound =
             observed.driver.as_ref().is_some_and(|driver| is_desired_driver(driver, &settings.driver));
+        let is_repaired_later = self.is_repaired_later(settings, observed);
+        if is_repaired_later && !stays_bound {
+            return VfSteps::default();
+        }
         let address = address::plan_existing_vf(self, settings, observed, stays_bound);
         // A new address disturbs only the holder of the VF.
         let address_disruption = if is_free(observed) { Disruption::Vf } else { Disruption::Drain };
@@ -151,6 +155,7 @@ impl<'a> VfPlanner<'a> {
                 steps.extend(bind(vf, group, disruption, why));
                 steps
             }
+            None if is_repaired_later => Vec::new(),
             None => self.plan_changes(vf, group, observed, disruption),
         };
         VfSteps { addresses: address.step.into_iter().collect(), set_up }
@@ -159,13 +164,23 @@ impl<'a> VfPlanner<'a> {
     /// Returns the disruption of changing driver or settings of the VF. It is low without a driver, and for a repair:
     /// the desired state did not change, and no pod holds an interface that is in the host's network namespace.
     fn disruption(&self, settings: &VfSettings, observed: &VfFacts) -> Disruption {
+        let is_small = observed.driver.is_none() || self.is_repair(settings, observed);
+        if is_small && is_free(observed) { Disruption::Vf } else { Disruption::Drain }
+    }
+
+    /// Returns whether the desired state of the VF did not change.
+    fn is_repair(&self, settings: &VfSettings, observed: &VfFacts) -> bool {
         let last = self.last.as_ref().and_then(|last| last.vf(observed.index));
-        let is_repair = last.is_some_and(|last| last.settings == *settings);
-        if observed.driver.is_none() || is_repair && is_free(observed) {
-            Disruption::Vf
-        } else {
-            Disruption::Drain
-        }
+        last.is_some_and(|last| last.settings == *settings)
+    }
+
+    /// Returns whether a repair of the VF has to wait until its pod releases it: the CNI plugin changes driver and settings
+    /// for the pod, and restores them afterwards.
+    fn is_repaired_later(&self, settings: &VfSettings, observed: &VfFacts) -> bool {
+        observed.is_attached()
+            && self.phase == VfPhase::Settled
+            && !self.mtu_changes.contains(&observed.index)
+            && self.is_repair(settings, observed)
     }
 
     /// Returns VFs whose MTU is changed without the kernel reporting the result, in case this process is interrupted.
@@ -252,7 +267,7 @@ impl<'a> VfPlanner<'a> {
 
 /// Returns whether no pod and no program holds the VF.
 pub(super) fn is_free(observed: &VfFacts) -> bool {
-    observed.driver.is_none() || observed.link.is_some()
+    observed.attachment == Fact::None && (observed.driver.is_none() || observed.link.is_some())
 }
 
 /// Returns whether `driver` is the desired one.

@@ -1,6 +1,7 @@
 //! Plans for states that no machine file can describe: VFs in use, VFs that something else changed, and cards that
 //! cannot be read.
 
+mod attachment;
 mod before_network;
 mod bridge;
 mod disruption;

@@ -329,6 +329,7 @@ fn machine_with_vf() -> HostFacts {
         vdpa: None,
         representor: None,
         link: None,
+        attachment: vfleet_plan::Fact::None,
     };
     machine.pfs[0].vfs = vec![vf];
     machine

@@ -91,21 +91,22 @@ impl Kernel {
     }
 
     /// Sets the MAC of the interface of a VF, in whatever namespace it is. A PF that has set one refuses another one, unless
-    /// it trusts the VF; else it stores the new one.
+    /// it trusts the VF; else it stores the new one. A PF that is down does not notice it.
     pub fn set_own_mac(&mut self, device: PciAddress, mac: MacAddr) -> Result<(), Refusal> {
         let Some(vf) = self.vf_at(device) else { return Err(refuse(EOPNOTSUPP)) };
         let keeps_admin_mac = self.card(vf.pf).is_some_and(|card| card.vf_rules().keeps_admin_mac);
+        let pf_is_up = self.expect_pf(vf.pf)?.link.as_ref().is_some_and(|link| link.up);
         let found = self.expect_vf(vf)?;
         let link = found.link.as_mut().ok_or(refuse(ENODEV))?;
         if !mac.is_usable() {
             return Err(refuse(EADDRNOTAVAIL));
         }
-        let is_kept = keeps_admin_mac && found.admin_mac_is_set && !found.settings.trust;
+        let is_kept = keeps_admin_mac && pf_is_up && found.admin_mac_is_set && !found.settings.trust;
         if is_kept && link.mac != mac && link.permanent_mac != Some(mac) {
             return Err(refuse(EADDRNOTAVAIL));
         }
         link.mac = mac;
-        if !found.admin_mac_is_set {
+        if !found.admin_mac_is_set && pf_is_up {
             found.admin_mac = mac;
         }
         self.event_count += 1;

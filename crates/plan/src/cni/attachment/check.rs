@@ -92,6 +92,9 @@ impl CheckedAttachment<'_> {
         expect(&format!("name of device {}", self.facts.device.address), name, Some(&link.name))?;
         expect(&format!("state of {name}"), "up", Some(if link.is_up { "up" } else { "down" }))?;
         let index = self.previous.interfaces.iter().position(|interface| is_in_pod(interface, name));
+        if index.is_none() && !self.previous.interfaces.is_empty() {
+            return Err(difference("prevResult", format!("interface {name}"), "none"));
+        }
         if let Some(reported) = index.and_then(|index| self.previous.interfaces.get(index)) {
             if let Some(mac) = &reported.mac {
                 expect(&format!("MAC of {name}"), mac.to_lowercase(), Some(format_address(&link.address)))?;

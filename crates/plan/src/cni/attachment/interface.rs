@@ -6,7 +6,9 @@ use crate::cni::protocol::{CniError, ErrorCode};
 use crate::cni::step::{CniStep, OriginalInterface};
 use crate::prelude::*;
 
+use super::ReleasePlan;
 use super::pod::{PodNamespace, open_pod};
+use super::release::ReleasedVf;
 
 /// Returns the interface of the device on the host, which a device with a driver of the kernel must have.
 pub(in crate::cni) fn require_interface(facts: &AttachmentFacts) -> Result<&InterfaceFacts, CniError> {
@@ -86,25 +88,36 @@ pub(in crate::cni) fn find_in_pod<'a>(
     })
 }
 
-/// Return of an interface to the host.
-#[derive(Debug, Default)]
-pub(in crate::cni) struct InterfaceReturn {
-    /// Step, if the interface is not yet as it was.
-    pub(in crate::cni) step: Option<CniStep>,
-    /// The interface is neither in the pod nor on the host.
-    pub(in crate::cni) waits_for_device: bool,
-    /// Reason why something is left as it is.
-    pub(in crate::cni) note: Option<String>,
+/// Origin of the interface that a device has at its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cni) enum InterfaceOrigin {
+    /// It is the one that was attached.
+    Attached,
+    /// The steps before create it again on the host.
+    CreatedAgain,
+    /// It belongs to a new VF.
+    NewVf,
 }
 
-/// Plans the return of the interface of a device, from wherever it is. `is_created_again` says that the steps before create
-/// the interface again on the host.
+impl InterfaceOrigin {
+    /// Returns the origin of the interface of a VF, which steps before create again, or not.
+    pub(in crate::cni) const fn new(vf: ReleasedVf<'_>, is_created_again: bool) -> Self {
+        match vf {
+            ReleasedVf::Replaced => Self::NewVf,
+            ReleasedVf::Same(_) | ReleasedVf::Orphan if is_created_again => Self::CreatedAgain,
+            ReleasedVf::Same(_) | ReleasedVf::Orphan => Self::Attached,
+        }
+    }
+}
+
+/// Adds the return of the interface of a device to a plan, from wherever it is.
 pub(in crate::cni) fn return_interface(
     original: &OriginalInterface,
     journal: &Journal,
     facts: &AttachmentFacts,
-    is_created_again: bool,
-) -> InterfaceReturn {
+    origin: InterfaceOrigin,
+    plan: &mut ReleasePlan,
+) {
     let device = &facts.device;
     let name = &journal.key.interface;
     let step = |namespace, pod_name: &str| CniStep::ReturnToHost {
@@ -115,36 +128,30 @@ pub(in crate::cni) fn return_interface(
     };
     let pod = open_pod(facts).ok();
     if let Some((pod, link)) = pod.and_then(|pod| Some((pod, find_in_pod(facts, pod, name)?))) {
-        let step = step(Some(pod.namespace.clone()), &link.name);
-        return InterfaceReturn { step: Some(step), ..InterfaceReturn::default() };
+        return plan.steps.push(step(Some(pod.namespace.clone()), &link.name));
     }
-    if let Some(link) = &device.link {
-        return InterfaceReturn {
-            step: (is_created_again || differs(link, original, name, facts)).then(|| step(None, name)),
-            note: (link.name != original.name && facts.host_names.contains(&original.name)).then(|| {
-                format!(
+    match (origin, &device.link, &device.driver) {
+        (InterfaceOrigin::NewVf, ..) => {}
+        (InterfaceOrigin::CreatedAgain, ..) => plan.steps.push(step(None, name)),
+        (InterfaceOrigin::Attached, Some(link), _) => {
+            if differs(link, original, name, facts) {
+                plan.steps.push(step(None, name));
+            }
+            if link.name != original.name && facts.host_names.contains(&original.name) {
+                plan.notes.push(format!(
                     "interface {} keeps its name: another interface is called {}",
                     link.name, original.name
-                )
-            }),
-            waits_for_device: false,
-        };
-    }
-    if is_created_again {
-        return InterfaceReturn { step: Some(step(None, name)), ..InterfaceReturn::default() };
-    }
-    match &device.driver {
-        Some(_) if !device.is_for_userspace() => {
-            InterfaceReturn { waits_for_device: true, ..InterfaceReturn::default() }
+                ));
+            }
         }
-        driver => InterfaceReturn {
-            note: Some(format!(
-                "device {} has no interface any more: its driver is {}",
-                device.address,
-                driver.as_deref().unwrap_or("none")
-            )),
-            ..InterfaceReturn::default()
-        },
+        (InterfaceOrigin::Attached, None, Some(_)) if !device.is_for_userspace() => {
+            plan.waits_for_device = true;
+        }
+        (InterfaceOrigin::Attached, None, driver) => plan.notes.push(format!(
+            "device {} has no interface any more: its driver is {}",
+            device.address,
+            driver.as_deref().unwrap_or("none")
+        )),
     }
 }
 

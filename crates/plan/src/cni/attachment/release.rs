@@ -1,6 +1,8 @@
 //! Releases: the device as it was before the attachment.
 
-use crate::cni::facts::AttachmentFacts;
+use vfleet_api::VfRef;
+
+use crate::cni::facts::{AttachmentFacts, ParentPf};
 use crate::cni::journal::{DeviceChanges, Journal};
 use crate::cni::{infiniband, rdma, sriov};
 use crate::prelude::*;
@@ -25,6 +27,37 @@ pub fn plan_release(journal: &Journal, facts: &AttachmentFacts) -> ReleasePlan {
         DeviceChanges::Sriov(changes) => sriov::plan_release(changes, journal, facts),
         DeviceChanges::Infiniband(changes) => infiniband::plan_release(changes, journal, facts),
         DeviceChanges::Rdma(changes) => rdma::plan_release(changes, journal, facts),
+    }
+}
+
+/// VF of an attachment at its release.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cni) enum ReleasedVf<'a> {
+    /// It is the same as at ADD.
+    Same(&'a ParentPf),
+    /// The PF does not have it, or has no interface.
+    Orphan,
+    /// The device is another VF: VFs were removed and created again.
+    Replaced,
+}
+
+/// Returns the VF of an attachment, and notes why its settings are left as they are.
+pub(in crate::cni) fn find_vf<'a>(
+    vf: VfRef,
+    facts: &'a AttachmentFacts,
+    plan: &mut ReleasePlan,
+) -> ReleasedVf<'a> {
+    let device = facts.device.address;
+    match &facts.device.pf {
+        Some(pf) if pf.vf == vf => ReleasedVf::Same(pf),
+        Some(pf) => {
+            plan.notes.push(format!("device {device} is a new VF: {}, no longer {vf}", pf.vf));
+            ReleasedVf::Replaced
+        }
+        None => {
+            plan.notes.push(format!("device {device} has no PF with an interface any more"));
+            ReleasedVf::Orphan
+        }
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) struct Restored {
 /// Reads the changes. The original GUID is present only if ADD set one. The original link state is not recorded: it is
 /// reset to `auto` if the configuration has one.
 pub(super) fn read(root: &Section<'_>) -> Result<Restored, KeyFault> {
+    // The plugin writes this key always, also for a device without an interface.
+    if !root.has("HostIFNames") {
+        return Err(KeyFault::new("HostIFNames", "is missing"));
+    }
     let original_guid = root.text("HostIFGUID")?.map(|text| parse_guid("HostIFGUID", text)).transpose()?;
     let original_guid = original_guid.map(|guid| if guid.0 == [0; 8] { NO_GUID } else { guid });
     let guid = match original_guid {

@@ -199,6 +199,8 @@ fn files_of_others_are_typed_errors() {
         (Plugin::Sriov, state(json!({ "Vlan": "x" })), "OrigVfState.Vlan"),
         (Plugin::Sriov, sriov(&json!({ "vlan": 5000 }), &json!({})), "vlan"),
         (Plugin::Infiniband, infiniband(&json!({ "HostIFGUID": "x" })), "HostIFGUID"),
+        (Plugin::Infiniband, sriov(&json!({}), &json!({})), "HostIFNames"),
+        (Plugin::Rdma, infiniband(&json!({})), "version"),
         (Plugin::Rdma, json!({ "deviceID": "0000:3b:02.1" }), "version"),
         (Plugin::Rdma, rdma, "version"),
         (Plugin::Rdma, json!({ "deviceID": "0000:3b:02.1", "version": "1.0" }), "containerRdmaDevName"),

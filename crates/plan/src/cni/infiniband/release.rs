@@ -2,7 +2,9 @@
 
 use vfleet_api::{Guid, VfRef};
 
-use crate::cni::attachment::{ReleasePlan, find_in_pod, open_pod, return_interface};
+use crate::cni::attachment::{
+    InterfaceOrigin, ReleasePlan, ReleasedVf, find_in_pod, find_vf, open_pod, return_interface,
+};
 use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState, VfSettings};
 use crate::cni::journal::{InfinibandChanges, Journal};
 use crate::cni::step::CniStep;
@@ -27,18 +29,15 @@ pub(in crate::cni) fn plan_release(
         .and_then(InterfaceFacts::guid);
     // An interruption while ADD bound the driver again leaves the VF without one.
     let needs_driver = changes.guid.is_some() && device.driver.is_none();
-    let is_bound_again = changes.interface.is_some() && (needs_driver || has_other_guid(changes, effective));
-    match &device.pf {
-        None => plan.notes.push(format!("device {} is not a VF any more", device.address)),
-        Some(pf) if pf.vf != vf => {
-            plan.notes.push(format!("device {} is a new VF: {}, no longer {vf}", device.address, pf.vf));
-        }
-        Some(pf) => {
-            let current = pf.settings.unwrap_or_default();
-            restore_link_state(changes, vf, &current, &mut plan.steps);
-            if let Some(guid) = find_guid_to_restore(changes, effective, &current, is_bound_again) {
-                plan.steps.push(CniStep::SetVfGuid { vf, guid });
-            }
+    let found = find_vf(vf, facts, &mut plan);
+    let is_bound_again = matches!(found, ReleasedVf::Same(_))
+        && changes.interface.is_some()
+        && (needs_driver || has_other_guid(changes, effective));
+    if let ReleasedVf::Same(pf) = found {
+        let current = pf.settings.unwrap_or_default();
+        restore_link_state(changes, vf, &current, &mut plan.steps);
+        if let Some(guid) = find_guid_to_restore(changes, effective, &current, is_bound_again) {
+            plan.steps.push(CniStep::SetVfGuid { vf, guid });
         }
     }
     let mut is_created_again = false;
@@ -54,10 +53,7 @@ pub(in crate::cni) fn plan_release(
         plan.steps.push(CniStep::Rebind { device: device.address });
         is_created_again = true;
     }
-    let returned = return_interface(original, journal, facts, is_created_again);
-    plan.steps.extend(returned.step);
-    plan.notes.extend(returned.note);
-    plan.waits_for_device = returned.waits_for_device;
+    return_interface(original, journal, facts, InterfaceOrigin::new(found, is_created_again), &mut plan);
     plan
 }
 

@@ -2,8 +2,8 @@
 
 use vfleet_api::MacAddr;
 
-use crate::cni::attachment::{ReleasePlan, return_interface};
-use crate::cni::facts::{AttachmentFacts, LinkState, VfSettings, VfVlan};
+use crate::cni::attachment::{InterfaceOrigin, ReleasePlan, ReleasedVf, find_vf, return_interface};
+use crate::cni::facts::{AttachmentFacts, LinkState, ParentPf, VfSettings, VfVlan};
 use crate::cni::journal::{Journal, VfChanges};
 use crate::cni::step::CniStep;
 use crate::prelude::*;
@@ -15,32 +15,25 @@ pub(in crate::cni) fn plan_release(
     facts: &AttachmentFacts,
 ) -> ReleasePlan {
     let mut plan = ReleasePlan::default();
-    restore_settings(changes, facts, &mut plan);
-    if let Some(original) = &changes.interface {
-        let device = &facts.device;
-        // An interruption while ADD bound the driver again for the MAC leaves the VF without one.
-        let needs_driver = device.driver.is_none() && changes.changed.mac.is_some();
-        if needs_driver {
-            plan.steps.push(CniStep::Rebind { device: device.address });
-        }
-        let returned = return_interface(original, journal, facts, needs_driver);
-        plan.steps.extend(returned.step);
-        plan.notes.extend(returned.note);
-        plan.waits_for_device = returned.waits_for_device;
+    let vf = find_vf(changes.vf, facts, &mut plan);
+    if let ReleasedVf::Same(pf) = vf {
+        restore_settings(changes, pf, &mut plan.steps);
     }
+    let Some(original) = &changes.interface else { return plan };
+    let device = &facts.device;
+    // An interruption while ADD bound the driver again for the MAC leaves the VF without one.
+    let needs_driver =
+        matches!(vf, ReleasedVf::Same(_)) && device.driver.is_none() && changes.changed.mac.is_some();
+    if needs_driver {
+        plan.steps.push(CniStep::Rebind { device: device.address });
+    }
+    return_interface(original, journal, facts, InterfaceOrigin::new(vf, needs_driver), &mut plan);
     plan
 }
 
 /// Restores the settings that ADD changed, and the administrative MAC, which other programs may have changed while the pod
 /// ran.
-fn restore_settings(changes: &VfChanges, facts: &AttachmentFacts, plan: &mut ReleasePlan) {
-    let device = facts.device.address;
-    let Some(pf) = &facts.device.pf else {
-        return plan.notes.push(format!("device {device} is not a VF any more"));
-    };
-    if pf.vf != changes.vf {
-        return plan.notes.push(format!("device {device} is a new VF: {}, no longer {}", pf.vf, changes.vf));
-    }
+fn restore_settings(changes: &VfChanges, pf: &ParentPf, steps: &mut Vec<CniStep>) {
     let current = pf.settings.unwrap_or_default();
     let settings = original_settings(changes).differing_from(&current);
     // Some drivers refuse the MAC as long as spoof checking is not restored, and the kernel, which applies the settings of
@@ -54,7 +47,7 @@ fn restore_settings(changes: &VfChanges, facts: &AttachmentFacts, plan: &mut Rel
         (settings, VfSettings::default())
     };
     let requests = [first, second].into_iter().filter(|settings| !settings.is_empty());
-    plan.steps.extend(requests.map(|settings| CniStep::SetVf { vf: pf.vf, settings }));
+    steps.extend(requests.map(|settings| CniStep::SetVf { vf: pf.vf, settings }));
 }
 
 /// Returns the settings to restore. One that the driver did not report gets the value of a new VF.

@@ -45,6 +45,7 @@ fn machine(pf_use: Option<HostUse>, vf_use: Option<HostUse>) -> HostFacts {
         vdpa: None,
         representor: None,
         link: Some(link(vf_use)),
+        attachment: Fact::None,
     };
     let pf = PfFacts {
         address: pf(),

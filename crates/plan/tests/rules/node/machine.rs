@@ -82,6 +82,7 @@ pub(crate) fn vf(index: u16) -> VfFacts {
         vdpa: None,
         representor: None,
         link: Some(link),
+        attachment: vfleet_plan::Fact::None,
     }
 }
 

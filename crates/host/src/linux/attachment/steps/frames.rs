@@ -82,7 +82,6 @@ mod tests {
         bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     }
 
-    /// The bytes were compared with those that arping and ndsend create.
     #[test]
     fn announcements_have_these_bytes() {
         assert_eq!(

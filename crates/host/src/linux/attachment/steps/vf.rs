@@ -151,6 +151,39 @@ mod tests {
     use vfleet_plan::cni::facts::{LinkState, VfVlan};
 
     use super::*;
+    use crate::format_error_chain;
+    use crate::linux::test_namespace::{iproute, run_in_namespace, shell};
+    use crate::linux::test_tree::TestTree;
+
+    /// A veth interface has no VFs: the kernel checks the form of the request and refuses its first setting.
+    #[test]
+    #[ignore = "needs the privilege to create network namespaces: for the lab"]
+    fn a_refused_setting_is_named() {
+        run_in_namespace(|| {
+            shell("ip link add pf type veth peer name wire");
+            let tree = TestTree::new();
+            let pf = "0000:01:00.0";
+            tree.add_card(pf, "0x8086\n");
+            let device = format!("/sys/bus/pci/devices/{pf}");
+            let index = iproute("pf").unwrap()["ifindex"].to_string();
+            tree.write(&format!("{device}/net/pf/ifindex"), &index);
+            std::os::unix::fs::symlink("../0000:01:10.2", tree.path(&format!("{device}/virtfn1"))).unwrap();
+            let vf = VfRef { pf: pf.parse().unwrap(), index: 1 };
+            set(tree.root(), vf, &VfSettings::default()).unwrap();
+            let trust = VfSettings { trust: Some(true), spoof_check: Some(false), ..VfSettings::default() };
+            let error = set(tree.root(), vf, &trust).unwrap_err();
+            assert_eq!(error.errno(), Some(95), "{error:?}");
+            assert!(
+                error.to_string().starts_with("cannot set spoof checking off of 0000:01:00.0 vf 1"),
+                "{error}"
+            );
+            let vlan = VfVlan { id: 100, ..VfVlan::default() };
+            let error = set(tree.root(), vf, &VfSettings { vlan: Some(vlan), ..trust }).unwrap_err();
+            assert!(error.to_string().contains("set VLAN 100 "), "{}", format_error_chain(&error));
+            let rate = VfSettings { max_tx_rate: Some(100), ..VfSettings::default() };
+            assert_eq!(set(tree.root(), vf, &rate).unwrap_err().reason(), "NoSuchVf");
+        });
+    }
 
     #[test]
     fn settings_have_one_order_and_unreported_ones_count_as_applied() {

@@ -1,0 +1,26 @@
+use crate::cni::facts::HolderNamespace;
+use crate::cni::journal::{Journal, Phase};
+
+/// File of a CNI plugin that says that a pod holds a VF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VfAttachment {
+    /// Journal of an attachment of vfleet.
+    Journal,
+    /// Allocation of the Go plugin.
+    GoAllocation,
+}
+
+impl VfAttachment {
+    /// Returns whether the attachment of a journal holds its device. One of an earlier boot does not, and neither does one
+    /// of which only IP addresses are left.
+    pub fn of_journal(journal: &Journal, boot_id: &str) -> Option<Self> {
+        let holds = journal.phase != Phase::Returned && !journal.is_of_earlier_boot(boot_id);
+        holds.then_some(Self::Journal)
+    }
+
+    /// Returns whether an allocation of the Go plugin holds its device: the plugin leaves it behind if the namespace is
+    /// deleted before DEL.
+    pub fn of_go_allocation(namespace: HolderNamespace) -> Option<Self> {
+        (namespace != HolderNamespace::Gone).then_some(Self::GoAllocation)
+    }
+}

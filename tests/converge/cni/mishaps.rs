@@ -1,0 +1,185 @@
+//! Mishaps of a node: a full disk, drivers and names that others change, allocations of the Go plugin.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use serde_json::{Value, json};
+use vfleet_api::PciAddress;
+use vfleet_host::SimHost;
+use vfleet_host::sim::Machine;
+use vfleet_plan::cni::protocol::ErrorCode;
+
+use super::runtime::{Pod, state};
+use super::scenario::{IPAM, device};
+
+/// Machine of the lab with VFs, a pod, and a network with many settings.
+fn machine() -> (SimHost, Pod) {
+    let mut machine = Machine::lab();
+    (machine.pfs[0].num_vfs, machine.pfs[0].up) = (7, true);
+    let host = SimHost::new(&machine, "mishaps").expect("a possible machine");
+    host.install_ipam(IPAM);
+    let pod = Pod::new(0, &[network(device())]);
+    pod.start(&host);
+    (host, pod)
+}
+
+fn network(device: PciAddress) -> Value {
+    json!({
+        "cniVersion": "1.0.0", "name": "net-a", "type": "sriov", "deviceID": device.to_string(),
+        "vlan": 100, "spoofchk": "off", "trust": "on", "max_tx_rate": 200, "mac": "02:00:00:aa:00:01",
+        "ipam": {"type": IPAM},
+    })
+}
+
+#[test]
+fn an_add_on_a_full_disk_touches_nothing() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    host.modify_kernel(|kernel| kernel.cni.is_full = true);
+    let process = host.new_process();
+    let error = pod.add(&process).expect_err("the disk is full");
+    assert_eq!((error.code, process.executed_effects().len()), (ErrorCode::Io, 1), "{error}");
+    assert_eq!(state(&host), before);
+    pod.del_once(&host.new_process()).expect("DEL");
+    host.modify_kernel(|kernel| kernel.cni.is_full = false);
+    pod.add(&host.new_process()).expect("ADD");
+}
+
+#[test]
+fn a_disk_that_becomes_full_during_an_add_leaves_nothing_behind() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    let (process, machine) = (host.new_process(), host.new_process());
+    process.set_effect_hook(move |number, _| machine.modify_kernel(|kernel| kernel.cni.is_full = number > 0));
+    let error = pod.add(&process).expect_err("the disk is full");
+    assert_eq!(error.code, ErrorCode::Io, "{error}");
+    assert_eq!(state(&host), before);
+}
+
+#[test]
+fn a_pod_on_a_full_disk_is_deleted_at_last_when_there_is_space() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    pod.add(&host.new_process()).expect("ADD");
+    host.modify_kernel(|kernel| kernel.cni.is_full = true);
+    if let Err(error) = pod.del(&host.new_process()) {
+        assert_eq!(error.code, ErrorCode::Io, "{error}");
+        host.modify_kernel(|kernel| kernel.cni.is_full = false);
+        pod.del(&host.new_process()).expect("DEL");
+    }
+    assert_eq!(state(&host), before);
+}
+
+#[test]
+fn a_missing_ipam_plugin_is_found_before_anything_is_touched() {
+    let (host, pod) = machine();
+    host.remove_plugin(IPAM);
+    let process = host.new_process();
+    let error = pod.add(&process).expect_err("the plugin is missing");
+    assert_eq!(error.code, ErrorCode::InvalidConfig, "{error}");
+    assert_eq!(process.executed_effects(), Vec::<String>::new());
+}
+
+#[test]
+fn a_pf_may_be_renamed_while_a_pod_has_its_vf() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    pod.add(&host.new_process()).expect("ADD");
+    let pf = Machine::lab().pfs[0].address;
+    host.modify_kernel(|kernel| {
+        let link = kernel.pf_mut(pf).and_then(|pf| pf.link.as_mut()).expect("an interface");
+        link.name = "uplink".to_owned();
+    });
+    pod.del_once(&host.new_process()).expect("DEL");
+    assert_eq!(state(&host), before);
+}
+
+#[test]
+fn a_driver_may_be_unbound_while_a_pod_has_the_vf() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    pod.add(&host.new_process()).expect("ADD");
+    let vf = host.kernel().vf_at(device()).expect("a VF");
+    host.modify_kernel(|kernel| kernel.unbind(vf)).expect("a driver");
+    pod.del(&host.new_process()).expect("DEL");
+    assert_eq!(state(&host), before);
+}
+
+#[test]
+fn removed_vfs_do_not_keep_a_pod_from_being_deleted() {
+    let (host, pod) = machine();
+    pod.add(&host.new_process()).expect("ADD");
+    let pf = Machine::lab().pfs[0].address;
+    host.modify_kernel(|kernel| kernel.set_num_vfs(pf, 0)).expect("no VFs");
+    pod.del_once(&host.new_process()).expect("DEL");
+    assert_eq!(state(&host), Vec::<String>::new());
+}
+
+/// The rates of igb cannot be restored while the PF is down. Nobody gets the VF before that.
+#[test]
+fn a_setting_that_cannot_be_restored_keeps_the_vf_and_not_the_pod() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    pod.add(&host.new_process()).expect("ADD");
+    let pf = Machine::lab().pfs[0].address;
+    host.modify_kernel(|kernel| kernel.set_link_up(pf, false)).expect("a PF");
+    pod.del_once(&host.new_process()).expect_err("the rate cannot be set");
+    pod.del_once(&host.new_process()).expect("the second DEL");
+    let other = Pod::new(1, &pod.chain);
+    other.start(&host);
+    other.add(&host.new_process()).expect_err("the VF is not restored");
+    host.modify_kernel(|kernel| kernel.set_link_up(pf, true)).expect("a PF");
+    other.add(&host.new_process()).expect("ADD");
+    other.del_once(&host.new_process()).expect("DEL");
+    assert_eq!(state(&host), before);
+}
+
+#[test]
+fn a_vf_of_the_go_plugin_is_not_given_out() {
+    let (host, pod) = machine();
+    let path = "/run/netns/of-go";
+    host.modify_kernel(|kernel| {
+        kernel.create_namespace(path);
+        kernel.cni.go_allocations.insert(device(), path.to_owned());
+    });
+    let error = pod.add(&host.new_process()).expect_err("the VF is held");
+    assert_eq!(error.code, ErrorCode::TryAgainLater);
+    assert!(error.message.contains(path), "{error}");
+    host.modify_kernel(|kernel| kernel.delete_namespace(path));
+    pod.add(&host.new_process()).expect("ADD");
+    let allocation = host.kernel().cni.go_allocations.get(&device()).cloned();
+    assert_eq!(allocation.as_deref(), Some(pod.netns));
+    pod.del_once(&host.new_process()).expect("DEL");
+    assert!(host.kernel().cni.go_allocations.is_empty());
+}
+
+#[test]
+fn pods_with_different_vfs_do_not_wait_for_each_other() {
+    let (host, _) = machine();
+    let before = state(&host);
+    let pf = Machine::lab().pfs[0].clone();
+    let host = Arc::new(host);
+    let in_the_middle = Arc::new(Barrier::new(3));
+    let threads = [0, 1, 2].map(|number: usize| {
+        let device = pf.vf_address(u16::try_from(number).expect("a number")).expect("a VF");
+        let pod = Pod::new(number, &[network(device)]);
+        let (host, barrier) = (Arc::clone(&host), Arc::clone(&in_the_middle));
+        if number > 0 {
+            pod.start(&host);
+        }
+        thread::spawn(move || {
+            let process = host.new_process();
+            process.set_effect_hook(move |number, _| {
+                if number == 1 {
+                    barrier.wait();
+                }
+            });
+            pod.add(&process).expect("ADD");
+            pod.del_once(&host.new_process()).expect("DEL");
+        })
+    });
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    assert_eq!(state(&host), before);
+}
