@@ -69,7 +69,7 @@ fn attaches_all_vfs_in_turns(node: &PodNode<'_>) {
         "rm -f /run/cni/lane* /run/cni/failed
         {}
         wait
-        if [ -e /run/cni/failed ]; then cat /run/cni/failed /run/cni/lane*; fi
+        if [ -e /run/cni/failed ]; then cat /run/cni/failed; grep -h msg /run/cni/lane*; fi
         cat /run/cni/lane* | grep -c sandbox",
         lanes.join("\n")
     ));

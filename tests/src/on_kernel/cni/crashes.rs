@@ -45,7 +45,7 @@ crash() { # pod, card, index of the VF, configurations
     ip netns add $pod-next
     export CONFIG=$first
     if [ $command = DEL ]; then must ADD $pod; fi
-    PLUGIN=/opt/cni/crashing/sriov CRASH=$moment /run/cni/call $command $pod >/run/cni/$pod.out 2>&1 || status=$?
+    { PLUGIN=/opt/cni/crashing/sriov CRASH=$moment /run/cni/call $command $pod >/run/cni/$pod.out 2>&1 || status=$?; } 2>/dev/null
     [ $status = 137 ] || report "not killed: $(cat /run/cni/$pod.out)"
     case $moment in
         before*) must DEL $pod ;;
@@ -53,7 +53,7 @@ crash() { # pod, card, index of the VF, configurations
     esac
     export CONFIG=$next
     must ADD $pod-next
-    after=$(ip -n $pod-next -o link show net1)
+    after=$(ip -n $pod-next -o link show net1 2>&1) || true
     [[ $after == *" mtu 1500 "*" link/ether $mac "* ]] || report "the next pod has another interface than $mac: $after"
     after=$(ip -j link show $card | jq -c ".[0].vfinfo_list[$index] | [.vlan_list, .trust]")
     [[ $after == '[[{}],false]' ]] || report "the next pod has other settings: $after"

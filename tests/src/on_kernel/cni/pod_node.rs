@@ -250,11 +250,23 @@ fn read_cards(guest: &Guest<'_>) -> String {
     for (mut link, addresses) in links.into_iter().zip(addresses) {
         if link["ifname"] != "api0" {
             link["addr_info"] = addresses["addr_info"].clone();
+            remove_name_of_mac(&mut link);
             let function = link["parentdev"].as_str().unwrap_or("virtual").to_owned();
             flatten(&function, &link, &mut properties);
         }
     }
     properties.into_iter().chain(lines.map(str::to_owned)).collect::<Vec<_>>().join("\n")
+}
+
+/// Removes the alternative name that udev gives every interface whose MAC the driver does not call random: a VF that was bound
+/// again has it.
+fn remove_name_of_mac(link: &mut Value) {
+    let mac = link["address"].as_str().unwrap_or_default().replace(':', "");
+    let Some(names) = link["altnames"].as_array_mut() else { return };
+    names.retain(|name| *name != format!("enx{mac}"));
+    if names.is_empty() {
+        link.as_object_mut().map(|link| link.remove("altnames"));
+    }
 }
 
 /// Adds a line for each value in a JSON value, except values that change by themselves.

@@ -26,7 +26,7 @@ pub(in super::super) fn undoes_what_is_refused(node: &PodNode<'_>) {
             keys[first] = json!(value);
         }
         keys[key] = value;
-        refused(&keys, 100, &[word, &VF.to_string()]);
+        refused(&keys, 100, &[word, "0000:02:00.0 vf 2"]);
     }
     refused(&json!({ "vlan": 42, "spoofchk": "true" }), 7, &["spoofchk"]);
     refused(&json!({ "vlan": 42, "ipam": { "type": "missing-ipam" } }), 7, &["missing-ipam"]);

@@ -102,8 +102,10 @@ impl NetlinkConnection {
         self.socket.send(&bytes, 0).map(drop).map_err(|source| failed(attempt, source))
     }
 
-    /// Receives messages until the kernel is done, or `take` returns false.
+    /// Receives messages until the kernel is done, or `take` returns false. An incomplete list is received to its end, because
+    /// until then the kernel refuses another list on the same socket (EBUSY).
     fn receive(&mut self, attempt: &str, mut take: impl FnMut(&[u8]) -> bool) -> Result<(), HostError> {
+        let mut is_complete = true;
         loop {
             let (bytes, _) = self.socket.recv_from_full().map_err(|source| failed(attempt, source))?;
             let messages = all_messages(&bytes).ok_or_else(|| invalid_answer(attempt))?;
@@ -111,9 +113,10 @@ impl NetlinkConnection {
             for message in messages.into_iter().filter(|message| message.sequence == self.sequence) {
                 match Reply::from_message(&message) {
                     Reply::Empty => {}
-                    Reply::Data(payload) if take(payload) => {}
-                    Reply::Data(_) | Reply::Done => return Ok(()),
-                    Reply::Incomplete => {
+                    Reply::Incomplete if !message.is_last() => is_complete = false,
+                    Reply::Data(payload) if !is_complete || take(payload) => {}
+                    Reply::Data(_) | Reply::Done if is_complete => return Ok(()),
+                    Reply::Incomplete | Reply::Data(_) | Reply::Done => {
                         return Err(HostError::ConcurrentChange {
                             subject: format!("the kernel list that is needed to {attempt}"),
                         });

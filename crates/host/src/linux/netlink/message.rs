@@ -47,6 +47,13 @@ fn first_message(bytes: &[u8]) -> Option<(NetlinkMessage<'_>, usize)> {
     Some((NetlinkMessage { kind: half(4), flags: half(6), sequence: word(8), payload }, length))
 }
 
+impl NetlinkMessage<'_> {
+    /// Returns whether no other message of the same reply follows.
+    pub(in crate::linux) fn is_last(&self) -> bool {
+        matches!(self.kind, NLMSG_ERROR | NLMSG_DONE | NLMSG_OVERRUN)
+    }
+}
+
 /// Reply of the kernel to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::linux) enum Reply<'a> {

@@ -86,6 +86,7 @@ fn restore(index: u32, device: PciAddress, original: &OriginalInterface) -> Resu
         }
         verify(&attempt, &mtu, &rtnl.link(index)?.mtu)?;
     }
+    remove_names_of_other_macs(&mut rtnl, index, original)?;
     for alt_name in &original.alt_names {
         if rtnl.link(index)?.is_called(alt_name) {
             continue;
@@ -101,6 +102,32 @@ fn restore(index: u32, device: PciAddress, original: &OriginalInterface) -> Resu
         }
     }
     Ok(())
+}
+
+/// Removes alternative names that udev derived from a MAC that the interface had in the meantime.
+fn remove_names_of_other_macs(
+    rtnl: &mut Rtnl,
+    index: u32,
+    original: &OriginalInterface,
+) -> Result<(), HostError> {
+    let link = rtnl.link(index)?;
+    let own_name = name_of_mac(&link.address);
+    for alt_name in link.alt_names.iter().filter(|name| is_name_of_mac(name) && **name != own_name) {
+        if !original.alt_names.contains(alt_name) {
+            rtnl.remove_alt_name(index, alt_name, &format!("remove alternative name {alt_name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the name that udev derives from a MAC.
+fn name_of_mac(mac: &[u8]) -> String {
+    mac.iter().fold("enx".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+fn is_name_of_mac(name: &str) -> bool {
+    let digits = name.strip_prefix("enx").unwrap_or_default();
+    digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Renames an interface, unless another one has the name.
