@@ -82,6 +82,7 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
     if !stale.is_empty() {
         facts = host.attachment_facts(&query).map_err(host_failure)?;
     }
+    super::allow_own_namespace(&mut facts, call);
     // Of these only the addresses of the IPAM plugin are left.
     facts.holders.retain(
         |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
