@@ -1,6 +1,7 @@
 //! Linux machine that this process runs on, through sysfs, netlink and systemd.
 
 mod atomic_file;
+mod attached;
 mod attachment;
 mod boot_loader;
 mod bridge;
@@ -24,6 +25,7 @@ mod host_use;
 mod kernel_tests;
 mod lock;
 mod modules;
+mod namespace_watch;
 mod netdev;
 mod netlink;
 mod network;
@@ -177,6 +179,10 @@ impl Host for LinuxHost {
     fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError> {
         let settings = self.settings();
         events::watch(&settings.root, &settings.node_addresses, callback)
+    }
+
+    fn on_namespace_end(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError> {
+        namespace_watch::watch(&self.settings().root, callback)
     }
 
     fn set_node_context(&self, node: &NodeContext) {

@@ -78,7 +78,13 @@ fn a_change_of_an_attached_vfio_vf_asks_for_a_drain() {
 #[test]
 fn a_change_of_an_attached_vf_asks_for_a_drain_wherever_its_interface_is() {
     // Between the journal and the move of the interface, and after the namespace was deleted.
-    expect(machine(attached(|vf| vf.link.as_mut().unwrap().mtu = 1500)), Some(&vfio()), &kernel(), &[MTU_0], Disruption::Drain);
+    expect(
+        machine(attached(|vf| vf.link.as_mut().unwrap().mtu = 1500)),
+        Some(&vfio()),
+        &kernel(),
+        &[MTU_0],
+        Disruption::Drain,
+    );
     let unbound = attached(|vf| (vf.driver, vf.link) = (None, None));
     expect(machine(unbound), Some(&vfio()), &kernel(), &[BIND_0, MTU_0], Disruption::Drain);
 }
@@ -135,7 +141,8 @@ fn an_attached_lone_vf_is_changed_only_after_a_drain_and_never_repaired() {
         vfs: vec![vf],
         ..pf(0)
     };
-    let group = |driver: &str| spec(&format!("numVfs: 1, vfGroups: [{{vfRange: 0-0, deviceType: {driver}}}]"));
+    let group =
+        |driver: &str| spec(&format!("numVfs: 1, vfGroups: [{{vfRange: 0-0, deviceType: {driver}}}]"));
     let (kernel, vfio) = (group("netdevice"), group("vfio-pci"));
     let unbound = attached(|vf| (vf.driver, vf.link) = (None, None)).vfs.remove(0);
     expect(machine(lone(unbound.clone())), Some(&kernel), &kernel, &[], Disruption::None);
