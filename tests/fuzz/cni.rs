@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::{MacAddr, VfRef};
+use vfleet_host::fuzzing;
 use vfleet_plan::cni::config::{InfinibandConfig, NetworkConfig, RdmaConfig, SriovConfig};
 use vfleet_plan::cni::facts::{Namespace, NamespaceId};
 use vfleet_plan::cni::go_cache::{GoAttachment, parse_go_cache};
@@ -23,6 +24,19 @@ fn check_error(error: &CniError, codes: &[ErrorCode]) {
     let output = error_output(error, CniVersion::LATEST.as_str());
     assert_eq!(output["code"], error.code.number());
     assert!(output.to_string().parse::<serde_json::Value>().is_ok());
+}
+
+#[test]
+fn cni_journal_name() {
+    const WORDS: &[&str] = &["sriov:", "ib-sriov:", "rdma:", ":net1:", "0000:01:10.0", ".tmp", ".."];
+    Target::new("cni_journal_name").with_words(WORDS).run(|bytes| {
+        let name = String::from_utf8_lossy(bytes);
+        let Some((key, written)) = fuzzing::journal_name(&name) else { return Verdict::Refused };
+        assert_eq!(written, name);
+        assert!(!name.contains('/') && !name.starts_with('.'), "{name:?}");
+        assert!(!key.container_id.contains(':') && !key.interface.contains(':'), "{key:?}");
+        Verdict::Accepted
+    });
 }
 
 #[test]

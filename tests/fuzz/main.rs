@@ -49,6 +49,7 @@
 //! | ConfigMap of NIC ids | `plan/src/resources/nic_ids.rs` | `nic_ids` |
 //! | PCI addresses, VF ranges `pf#0-7`, MACs, GUIDs | `api/src/{pci,vf,hardware}.rs` | `api_words` |
 //! | CNI: network configuration, `CNI_ARGS`, results of other plugins | `plan/src/cni/{config,protocol,protocol/result}.rs` | `cni_stdin`, `cni_args`, `cni_result` |
+//! | CNI: names of journals | `host/src/linux/attachment/journals.rs` | `cni_journal_name` |
 //! | CNI: caches of the Go plugins, journals | `plan/src/cni/{go_cache,journal}.rs` | `go_cni_cache`, `cni_journal` |
 //! | objects of the API, as the Go operator wrote them | `api/src/` | `api_objects` |
 //! | objects of watches, also unreadable ones | `cluster/src/guarded.rs`, `operator/src/admission/index.rs` | `watched_objects` |

@@ -7,6 +7,7 @@ use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::cni::facts::VfSettings;
+use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::{EswitchMode, Fact, LinuxBridgeFacts, OvsDatabase, Processor, Record};
 
 use super::boot_loader::arguments::{self, DropIn};
@@ -22,7 +23,7 @@ use super::ovsdb::{Message, MessageBuffer, Operation, check_results};
 use super::platform::{aws, http, openstack};
 use super::records::Damage;
 use super::uevent::Uevent;
-use super::{bridge, host_use, modules, parse, records, storage, system};
+use super::{attachment, bridge, host_use, modules, parse, records, storage, system};
 use crate::HostError;
 
 /// Fields of an interface that the tests check.
@@ -199,6 +200,11 @@ pub fn known_modules(text: &str) -> Vec<&'static str> {
 /// Parses `/proc/1/mounts`.
 pub fn mount_point<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
     openstack::find_mount_point(mounts, device)
+}
+
+/// Parses the name of the journal of an attachment; returns the key, and the name that is written for it.
+pub fn journal_name(name: &str) -> Option<(AttachmentKey, String)> {
+    attachment::parse_file_name(name).map(|key| (key.clone(), attachment::file_name(&key)))
 }
 
 /// Parses the record of the PF `name`.

@@ -2,7 +2,7 @@
 
 use vfleet_api::network::SriovNetworkSpec;
 use vfleet_plan::network::{
-    DesiredNad, NadFacts, NamespaceFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkFault,
+    DesiredNad, NadFacts, TargetNamespace, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkFault,
     NetworkId, NetworkKind, NetworkSpec, NetworkStep, OwnerReferenceFacts, decide, last_nad_namespace,
     plan_nad, reasons, target_namespace,
 };
@@ -17,7 +17,7 @@ struct NetworkCase {
     deleting: bool,
     has_finalizer: bool,
     last_namespace: Option<&'static str>,
-    target: NamespaceFacts,
+    target: TargetNamespace,
     nads: Option<Vec<NadFacts>>,
 }
 
@@ -34,7 +34,7 @@ fn network_for(target: &str) -> NetworkCase {
         deleting: false,
         has_finalizer: false,
         last_namespace: None,
-        target: NamespaceFacts::Active,
+        target: TargetNamespace::Active,
         nads: Some(Vec::new()),
     }
 }
@@ -277,7 +277,7 @@ fn an_old_nad_that_another_network_adopted_stays() {
 #[test]
 fn a_move_to_a_missing_namespace_waits_and_keeps_the_old_nad() {
     for (target, text) in
-        [(NamespaceFacts::Missing, "does not exist"), (NamespaceFacts::Terminating, "deleted")]
+        [(TargetNamespace::Missing, "does not exist"), (TargetNamespace::Terminating, "deleted")]
     {
         let mut case = reconciled_in("old");
         case.spec = network_for("new").spec;
@@ -358,7 +358,7 @@ fn a_deleted_network_deletes_its_nad_even_if_it_is_faulty_or_its_namespace_is_mi
     case.break_ipam();
     assert_eq!(case.decide().steps, [delete("apps")]);
     case.nads = Some(Vec::new());
-    case.target = NamespaceFacts::Missing;
+    case.target = TargetNamespace::Missing;
     assert_eq!(case.decide().steps, [NetworkStep::RemoveFinalizer]);
 }
 

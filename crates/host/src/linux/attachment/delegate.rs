@@ -82,7 +82,7 @@ mod tests {
         )
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[test]
     fn a_plugin_gets_its_input_its_variables_and_the_path() {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use vfleet_api::PciAddress;
 use vfleet_plan::cni::journal::Plugin;
 
-use super::journals::{is_file_name, plugin_name};
+use super::journals::is_file_name;
 use crate::HostError;
 use crate::linux::root::HostRoot;
 use crate::linux::{atomic_file, sysfs};
@@ -23,13 +23,13 @@ pub(super) fn lock_path(root: &HostRoot, device: PciAddress) -> PathBuf {
 }
 
 fn allocations(root: &HostRoot) -> PathBuf {
-    root.go_cni(plugin_name(Plugin::Sriov)).join(ALLOCATIONS)
+    root.go_cni(Plugin::Sriov.name()).join(ALLOCATIONS)
 }
 
 /// Creates the directories of allocations and locks, which only root may read.
 pub(super) fn create_directories(root: &HostRoot) -> Result<(), HostError> {
     let allocations = allocations(root);
-    for directory in [&root.go_cni(plugin_name(Plugin::Sriov)), &allocations, &allocations.join(LOCKS)] {
+    for directory in [&root.go_cni(Plugin::Sriov.name()), &allocations, &allocations.join(LOCKS)] {
         atomic_file::create_private_directory(directory)?;
     }
     Ok(())
@@ -67,13 +67,13 @@ pub(super) fn remove_allocation(
 }
 
 fn cache_path(root: &HostRoot, plugin: Plugin, name: &str) -> Result<PathBuf, HostError> {
-    let path = root.go_cni(plugin_name(plugin)).join(name);
+    let path = root.go_cni(plugin.name()).join(name);
     if is_file_name(name) { Ok(path) } else { Err(HostError::PathNotAllowed { path }) }
 }
 
 /// Lists the names of the caches of a plugin, sorted.
 pub(super) fn list_caches(root: &HostRoot, plugin: Plugin) -> Result<Vec<String>, HostError> {
-    let directory = root.go_cni(plugin_name(plugin));
+    let directory = root.go_cni(plugin.name());
     let mut names = sysfs::list_names_if_exists(&directory)?;
     names.retain(|name| is_file_name(name) && directory.join(name).is_file());
     Ok(names)

@@ -22,7 +22,7 @@ pub(super) fn read(
         }
         // Another process may have removed it meanwhile.
         let Some(journal) = journals::read(root, &key)? else { continue };
-        let state = namespace::state_of(root, &journal.namespace, &journal.boot_id, boot_id);
+        let state = namespace::state_of(root, &journal, boot_id);
         paths.push(journal.namespace.path.clone());
         holders.push(HolderFacts::Journal { journal, namespace: state });
     }

@@ -14,19 +14,10 @@ const SEPARATOR: char = ':';
 const PLUGINS: [Plugin; 3] = [Plugin::Sriov, Plugin::Infiniband, Plugin::Rdma];
 const REMEDY: &str = "delete the pod that uses the device, then remove the file";
 
-/// Returns the name of a plugin in the names of files, which is the type in its configuration.
-pub(super) const fn plugin_name(plugin: Plugin) -> &'static str {
-    match plugin {
-        Plugin::Sriov => "sriov",
-        Plugin::Infiniband => "ib-sriov",
-        Plugin::Rdma => "rdma",
-    }
-}
-
 /// Returns the name of the journal of an attachment.
-fn file_name(key: &AttachmentKey) -> String {
+pub(in crate::linux) fn file_name(key: &AttachmentKey) -> String {
     let AttachmentKey { plugin, container_id, interface, device } = key;
-    format!("{}{SEPARATOR}{container_id}{SEPARATOR}{interface}{SEPARATOR}{device}", plugin_name(*plugin))
+    format!("{}{SEPARATOR}{container_id}{SEPARATOR}{interface}{SEPARATOR}{device}", plugin.name())
 }
 
 /// Parses the name of a journal; `None` for other files, such as drafts of journals.
@@ -34,7 +25,7 @@ pub(in crate::linux) fn parse_file_name(name: &str) -> Option<AttachmentKey> {
     let mut parts = name.splitn(4, SEPARATOR);
     let (plugin, container_id, interface) = (parts.next()?, parts.next()?, parts.next()?);
     let key = AttachmentKey {
-        plugin: PLUGINS.into_iter().find(|known| plugin_name(*known) == plugin)?,
+        plugin: PLUGINS.into_iter().find(|known| known.name() == plugin)?,
         container_id: container_id.to_owned(),
         interface: interface.to_owned(),
         device: parts.next()?.parse().ok()?,
@@ -81,7 +72,7 @@ pub(super) fn read(root: &HostRoot, key: &AttachmentKey) -> Result<Option<Journa
 }
 
 /// Parses a journal of a known version.
-pub(in crate::linux) fn parse_journal(bytes: &[u8]) -> Result<Journal, Box<dyn Error + Send + Sync>> {
+fn parse_journal(bytes: &[u8]) -> Result<Journal, Box<dyn Error + Send + Sync>> {
     let journal: Journal = serde_json::from_slice(bytes)?;
     if journal.version == JOURNAL_VERSION {
         Ok(journal)

@@ -12,6 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use vfleet_plan::cni::facts::{HolderNamespace, Namespace, NamespaceId};
+use vfleet_plan::cni::journal::Journal;
 
 use crate::HostError;
 use crate::linux::netlink::failed;
@@ -125,17 +126,12 @@ impl AsRawFd for OpenNamespace {
     }
 }
 
-/// Returns the state of the namespace of an attachment that was recorded in the boot `recorded_boot`.
-pub(super) fn state_of(
-    root: &HostRoot,
-    namespace: &Namespace,
-    recorded_boot: &str,
-    boot_id: &str,
-) -> HolderNamespace {
-    if recorded_boot != boot_id {
+/// Returns the state of the namespace of an attachment.
+pub(super) fn state_of(root: &HostRoot, journal: &Journal, boot_id: &str) -> HolderNamespace {
+    if journal.is_of_earlier_boot(boot_id) {
         return HolderNamespace::Gone;
     }
-    state(&OpenedPath::open_recorded(root, namespace))
+    state(&OpenedPath::open_recorded(root, &journal.namespace))
 }
 
 /// Returns the state of the namespace at a path, which is empty in a file that was cut off.

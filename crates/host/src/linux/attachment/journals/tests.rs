@@ -48,7 +48,7 @@ fn a_journal_is_private_and_lives_from_its_first_write_to_its_removal() {
         write(root, &journal).unwrap();
         assert_eq!(read(root, &key).unwrap(), Some(journal));
     }
-    assert_eq!(list(root).unwrap(), [key.clone()]);
+    assert_eq!(list(root).unwrap(), std::slice::from_ref(&key));
     let name = "/var/lib/cni/vfleet/ib-sriov:0123:net1:0000:01:10.0";
     assert_eq!((mode(&tree, name), mode(&tree, "/var/lib/cni/vfleet")), (0o600, 0o700));
     remove(root, &key).unwrap();

@@ -107,7 +107,9 @@ fn choose(
     name: &str,
     reports_devices: impl FnOnce() -> bool,
 ) -> Option<Link> {
-    let own = links.iter().position(|link| link.device == Some(device));
+    let of_device = |link: &Link| link.device == Some(device);
+    let called = links.iter().position(|link| of_device(link) && link.name == name);
+    let own = called.or_else(|| links.iter().position(of_device));
     let by_name = || {
         let found = links.iter().position(|link| link.name == name && link.device.is_none())?;
         (!reports_devices()).then_some(found)

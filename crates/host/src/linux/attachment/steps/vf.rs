@@ -198,7 +198,7 @@ mod tests {
         let changes = in_order(&settings, Some((0, 200)));
         let order: Vec<String> = changes.iter().map(ToString::to_string).collect();
         let expected = [
-            "VLAN 100 with priority 0 and protocol 802.1q",
+            "VLAN 100 qos 0 proto 802.1q",
             "MAC address 02:00:00:00:00:09",
             "rates from 0 to 200 Mbit/s",
             "spoof checking off",

@@ -106,23 +106,23 @@ mod tests {
         bytes
     }
 
-    fn found(is_global: bool, ip: Option<IpAddr>, prefix_length: u8) -> Option<InterfaceAddress> {
+    fn found(is_global: bool, ip: Option<IpAddr>, prefix_length: u8) -> InterfaceAddress {
         let (is_tentative, is_duplicate) = (false, false);
-        Some(InterfaceAddress { index: 3, is_global, ip, prefix_length, is_tentative, is_duplicate })
+        InterfaceAddress { index: 3, is_global, ip, prefix_length, is_tentative, is_duplicate }
     }
 
     #[test]
     fn parses_addresses() {
         let (own, other): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let line = emit(vec![AddressAttribute::Address(other), AddressAttribute::Local(own)]);
-        assert_eq!(InterfaceAddress::parse(&line), found(true, Some(own), 0));
+        assert_eq!(InterfaceAddress::parse(&line), Some(found(true, Some(own), 0)));
         let v6: IpAddr = "2001:db8::1".parse().unwrap();
         let six = emit(vec![AddressAttribute::Address(v6)]);
-        assert_eq!(InterfaceAddress::parse(&six), found(true, Some(v6), 0));
-        assert_eq!(InterfaceAddress::parse(&emit(Vec::new())), found(true, None, 0));
+        assert_eq!(InterfaceAddress::parse(&six), Some(found(true, Some(v6), 0)));
+        assert_eq!(InterfaceAddress::parse(&emit(Vec::new())), Some(found(true, None, 0)));
         assert_eq!(InterfaceAddress::parse(&[]), None);
         let for_the_link = [10, 64, 0, 253, 3, 0, 0, 0];
-        assert_eq!(InterfaceAddress::parse(&for_the_link), found(false, None, 64));
+        assert_eq!(InterfaceAddress::parse(&for_the_link), Some(found(false, None, 64)));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(in crate::linux::attachment::steps) fn return_to_host(
 ) -> Result<(), HostError> {
     let index = match (require_index(root, device), namespace) {
         (Err(HostError::NoInterface { .. }), Some(namespace)) => {
-            move_back(root, device, namespace, pod_name, &original.name)?
+            move_back(root, device, namespace, pod_name, original)?
         }
         (index, _) => index?,
     };
@@ -40,29 +40,31 @@ pub(in crate::linux::attachment::steps) fn return_to_host(
         Some(mac) => mac::set_or_rebind(root, device, index, mac)?,
         None => index,
     };
-    restore(index, device, original)
+    restore(index, device, pod_name, original)
 }
 
-/// Moves the interface to this namespace, where it gets the name `name`, or a free one. Returns its index.
+/// Moves the interface to this namespace, where it gets its name, or a free one. Returns its index.
 fn move_back(
     root: &HostRoot,
     device: PciAddress,
     namespace: &Namespace,
     pod_name: &str,
-    name: &str,
+    original: &OriginalInterface,
 ) -> Result<u32, HostError> {
     let attempt = format!("move the interface of {device} from {} back", namespace.path);
     let source = OpenNamespace::require(root, namespace, &attempt)?;
     let mut pod = source.run(Rtnl::open)?;
     let link = find_in_pod(root, &mut pod, device, pod_name)?;
     let Some(link) = link else { return Err(HostError::NoInterface { device: device.to_string() }) };
-    if link.alt_names.iter().any(|alt| alt == name) {
-        // An interface cannot have a name twice.
-        pod.remove_alt_name(link.index, name, &attempt)?;
-    }
     let mut host = Rtnl::open()?;
-    let is_free = !name.is_empty() && host.link_by_name(name)?.is_none();
-    let name = if is_free { name } else { FREE_NAME };
+    let others = read_stable(|| host.links())?;
+    let is_taken = |name: &str| others.iter().any(|other| other.is_called(name));
+    // An interface cannot have a name twice, and the kernel refuses to move one with a name that another one has.
+    for alt_name in link.alt_names.iter().filter(|alt| **alt == original.name || is_taken(alt)) {
+        pod.remove_alt_name(link.index, alt_name, &attempt)?;
+    }
+    let is_free = !original.name.is_empty() && !is_taken(&original.name);
+    let name = if is_free { &original.name } else { FREE_NAME };
     let result = pod.move_to(link.index, &OpenNamespace::own()?, name, &attempt);
     // The kernel changes the index if another interface has it.
     let moved = read_stable(|| host.links())?.into_iter().find(|found| is_same(found, &link, device));
@@ -76,9 +78,20 @@ fn move_back(
 }
 
 /// Restores name, MTU and alternative names of the interface of a device in this namespace.
-fn restore(index: u32, device: PciAddress, original: &OriginalInterface) -> Result<(), HostError> {
+fn restore(
+    index: u32,
+    device: PciAddress,
+    pod_name: &str,
+    original: &OriginalInterface,
+) -> Result<(), HostError> {
     let mut rtnl = Rtnl::open()?;
     restore_name(&mut rtnl, index, device, &original.name)?;
+    let has_pod_name = rtnl.link(index)?.alt_names.iter().any(|alt| alt == pod_name);
+    if has_pod_name && !original.alt_names.iter().any(|alt| alt == pod_name) {
+        // It would be in the way of the next attachment.
+        let attempt = format!("remove alternative name {pod_name} of {device}");
+        rtnl.remove_alt_name(index, pod_name, &attempt)?;
+    }
     if let Some(mtu) = original.mtu {
         let attempt = format!("set the MTU of {device} to {mtu}");
         if rtnl.link(index)?.mtu != mtu {

@@ -98,6 +98,27 @@ fn alternative_names_that_equal_the_new_name_are_removed() {
 
 #[test]
 #[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn alternative_names_that_are_taken_on_the_host_or_are_the_name_in_the_pod_do_not_remain() {
+    run_with_pod(|pod| {
+        shell("ip link property add dev port altname first");
+        move_away(pod, &[]);
+        shell("ip link property add dev wire altname first");
+        pod.execute(&to_host(pod, &["first"]));
+        assert!(iproute("port").unwrap()["altnames"].is_null());
+        assert_eq!(iproute("wire").unwrap()["altnames"], json!(["first"]));
+
+        shell("ip link property del dev wire altname first; ip link property add dev port altname net1");
+        pod.show_in_sysfs("port");
+        pod.execute(&to_host(pod, &["first"]));
+        assert_eq!(iproute("port").unwrap()["altnames"], json!(["first"]));
+        pod.execute(&to_host(pod, &["first", "net1"]));
+        pod.execute(&to_host(pod, &["first", "net1"]));
+        assert_eq!(iproute("port").unwrap()["altnames"], json!(["first", "net1"]));
+    });
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
 fn a_name_that_another_interface_of_the_host_has_stays_with_it() {
     run_with_pod(|pod| {
         move_away(pod, &[]);

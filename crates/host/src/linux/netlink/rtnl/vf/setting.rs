@@ -98,27 +98,14 @@ impl fmt::Display for VfSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let switch = |on: &bool| if *on { "on" } else { "off" };
         match self {
-            Self::Vlan(VfVlan { id, qos, protocol }) => {
-                let protocol = match protocol {
-                    VlanProtocol::Ieee8021q => "802.1q",
-                    VlanProtocol::Ieee8021ad => "802.1ad",
-                };
-                write!(f, "VLAN {id} with priority {qos} and protocol {protocol}")
-            }
-            Self::PlainVlan(VfVlan { id, qos, .. }) => write!(f, "VLAN {id} with priority {qos}"),
+            Self::Vlan(vlan) => write!(f, "VLAN {vlan}"),
+            Self::PlainVlan(VfVlan { id, qos, .. }) => write!(f, "VLAN {id} qos {qos}"),
             Self::Mac(mac) => write!(f, "MAC address {mac}"),
             Self::Rates { min, max } => write!(f, "rates from {min} to {max} Mbit/s"),
             Self::MaxRate(max) => write!(f, "maximum rate {max} Mbit/s"),
             Self::SpoofCheck(on) => write!(f, "spoof checking {}", switch(on)),
             Self::Trust(on) => write!(f, "trust {}", switch(on)),
-            Self::LinkState(state) => {
-                let state = match state {
-                    LinkState::Auto => "auto",
-                    LinkState::Enable => "enable",
-                    LinkState::Disable => "disable",
-                };
-                write!(f, "link state {state}")
-            }
+            Self::LinkState(state) => write!(f, "link state {state}"),
             Self::NodeGuid(guid) => write!(f, "node GUID {guid}"),
             Self::PortGuid(guid) => write!(f, "port GUID {guid}"),
         }
