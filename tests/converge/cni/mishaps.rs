@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vfleet_api::PciAddress;
 use vfleet_host::SimHost;
 use vfleet_host::sim::Machine;
+use vfleet_plan::cni::facts::VfSettings;
 use vfleet_plan::cni::protocol::ErrorCode;
 
 use super::runtime::{Pod, state};
@@ -115,10 +116,13 @@ fn removed_vfs_do_not_keep_a_pod_from_being_deleted() {
     assert_eq!(state(&host), Vec::<String>::new());
 }
 
-/// The rates of igb cannot be restored while the PF is down. Nobody gets the VF before that.
+/// The rate of igb cannot be restored while the PF is down. Nobody gets the VF before that.
 #[test]
 fn a_setting_that_cannot_be_restored_keeps_the_vf_and_not_the_pod() {
     let (host, pod) = machine();
+    let vf = host.kernel().vf_at(device()).expect("a VF");
+    let rate = VfSettings { min_tx_rate: Some(0), max_tx_rate: Some(300), ..VfSettings::default() };
+    host.modify_kernel(|kernel| kernel.set_vf_settings(vf, &rate)).expect("a rate");
     let before = state(&host);
     pod.add(&host.new_process()).expect("ADD");
     let pf = Machine::lab().pfs[0].address;

@@ -63,7 +63,7 @@ use vfleet_plan::{ModuleState, Reboots, Record};
 ///       refuses: [minTxRate, ieee8021ad, linkState] # also mac, vlan, maxTxRate, spoofCheck, trust
 ///       takesMacAtOnce: false    # bound VFs take the administrative MAC over at once, not at the next bind
 ///       keepsAdminMac: false     # VFs that are not trusted cannot change a MAC that the PF has set
-///       ratesNeedLink: false     # rates are refused while the PF has no link, and above its speed
+///       ratesNeedLink: false     # rates above the speed of the PF are refused; it is 0 while the PF is down
 ///     numbersRdma: false         # RDMA devices of VFs have the lowest free number as their name at each bind
 /// userspaceDrivers: [vfio-pci]   # loaded userspace drivers; default: none
 /// kernel:                        # default: as below, but without modules, boot loader and RDMA

@@ -14,7 +14,7 @@ pub struct VfRules {
     pub takes_mac_at_once: bool,
     /// A VF cannot change its MAC itself after the PF has set one, unless it is trusted.
     pub keeps_admin_mac: bool,
-    /// Rates cannot be set while the PF has no link, and not above its speed.
+    /// Rates cannot be above the speed of the PF's link, which is 0 while it is down.
     pub rates_need_link: bool,
 }
 

@@ -70,8 +70,8 @@ impl Kernel {
             supports(rules, VfSetting::MinTxRate, EINVAL)?;
         }
         let link = self.expect_pf(vf.pf)?.link.as_ref().ok_or(refuse(ENODEV))?;
-        let is_above_speed =
-            rules.rates_need_link && (!link.up || link.speed.is_some_and(|speed| max > speed));
+        let speed = if link.up { link.speed } else { Some(0) };
+        let is_above_speed = rules.rates_need_link && speed.is_some_and(|speed| max > speed);
         if is_above_speed || (max > 0 && min > max) {
             return Err(refuse(EINVAL));
         }
