@@ -1,9 +1,11 @@
 //! Node daemon: watches its node state, reads the machine, plans, executes, verifies and reports. All decisions are made by
 //! `vfleet_plan`.
 //!
-//! The agent wakes up when its node state changes, when the machine changes, and when a retry is due; never otherwise.
+//! The agent wakes up when its node state changes, when the machine changes, and when a retry is due; never otherwise. Beside
+//! that it releases devices of pods that are gone.
 
 pub mod apply;
+mod attachments;
 mod attempt;
 pub mod boot;
 mod cluster_writer;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use vfleet_api::conditions::ConditionUpdate;
 use vfleet_host::Host;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_plan::{NodeSettings, NodeSnapshot};
 
 use node_object::NodeContextState;
@@ -46,6 +49,8 @@ pub struct Config {
     pub namespace: String,
     /// Machine that the agent configures.
     pub host: Arc<dyn Host>,
+    /// The same machine, on which the agent releases attachments of pods that are gone; `None` if it does not.
+    pub attachments: Option<Arc<dyn AttachmentHost>>,
     /// Platform and addresses of the node, from its Node object. Before they are known, the agent neither changes nor
     /// reports anything. `None` for a simulated machine.
     pub node_context: Option<watch::Receiver<NodeContextState>>,
@@ -86,6 +91,7 @@ impl Config {
             node,
             namespace,
             host,
+            attachments: None,
             node_context: None,
             settings: NodeSettings::default(),
             mode: Mode::Daemon,

@@ -32,6 +32,8 @@ pub struct Metrics {
     step_time: Family<StepDurationLabels, Histogram>,
     attempts: Family<AttemptLabels, Counter>,
     ready: Gauge,
+    released_attachments: Counter,
+    release_failures: Counter,
 }
 
 /// Labels of the duration of steps.
@@ -71,7 +73,22 @@ impl Metrics {
         let text = "Attempts to configure the machine that led to a report";
         all.register("attempts", text, Family::clone(&attempts));
         all.register("ready", "1 when all cards are configured as the policies request", ready.clone());
-        Self { registry: all, steps, step_time, attempts, ready }
+        let (released_attachments, release_failures) = (Counter::default(), Counter::default());
+        let text = "Devices that were released because their pod is gone";
+        all.register("attachments_released", text, released_attachments.clone());
+        let text = "Attempts to release a device whose pod is gone that failed";
+        all.register("attachment_release_failures", text, release_failures.clone());
+        Self { registry: all, steps, step_time, attempts, ready, released_attachments, release_failures }
+    }
+
+    /// Records devices that were released because their pod is gone.
+    pub(crate) fn record_released_attachments(&self, count: usize) {
+        self.released_attachments.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// Records devices that were not released although their pod is gone.
+    pub(crate) fn record_release_failures(&self, count: usize) {
+        self.release_failures.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// Records an event of the execution of steps.
@@ -98,7 +115,7 @@ impl Metrics {
         self.ready.set(i64::from(matches!(phase, AttemptPhase::Done([]))));
     }
 
-    fn encode(&self) -> Result<String, std::fmt::Error> {
+    pub(crate) fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)

@@ -11,9 +11,10 @@ use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use vfleet_api::SriovNetworkNodeState;
-use vfleet_host::HostError;
+use vfleet_host::{HostError, WatchGuard};
 
 use crate::Config;
+use crate::attachments::{AttachmentSweeper, EventSink};
 use crate::attempt::{Agent, NextAction};
 use crate::nic_ids;
 use crate::node_object::NodeContextState;
@@ -44,6 +45,23 @@ async fn next_node_context(node_context: &mut Option<watch::Receiver<NodeContext
     std::future::pending().await
 }
 
+/// Starts to release attachments of pods that are gone, until `stop`. Returns the watch of namespaces.
+fn start_sweeper(
+    client: &Client,
+    config: &Config,
+    released: &Arc<Notify>,
+    pods_changed: Arc<Notify>,
+    stop: &CancellationToken,
+) -> Result<Option<WatchGuard>, HostError> {
+    let Some(host) = &config.attachments else { return Ok(None) };
+    let wake = Arc::clone(&pods_changed);
+    let watch = config.host.on_namespace_end(Box::new(move || wake.notify_one()))?;
+    let sweeper = AttachmentSweeper::new(Arc::clone(host), Arc::clone(&config.metrics), Arc::clone(released));
+    let events = EventSink::new(client, &config.namespace, &config.node);
+    tokio::spawn(sweeper.run(pods_changed, Some(events), stop.clone()));
+    Ok(Some(watch))
+}
+
 /// Runs the agent until `stop`.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), AgentError> {
     let (node, namespace, settings) = (&config.node, &config.namespace, &config.settings);
@@ -56,9 +74,10 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
         mellanox_firmware_reset = settings.options.firmware_reset,
         "agent started"
     );
-    let machine_changed = Arc::new(Notify::new());
-    let wake = Arc::clone(&machine_changed);
-    let _watch = config.host.on_change(Box::new(move || wake.notify_one()))?;
+    let (machine_changed, pods_changed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let wakes = [&machine_changed, &pods_changed].map(Arc::clone);
+    let _watch = config.host.on_change(Box::new(move || wakes.iter().for_each(|wake| wake.notify_one())))?;
+    let _sweeper = start_sweeper(&client, &config, &machine_changed, pods_changed, &stop)?;
 
     let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={}", config.node));

@@ -56,6 +56,11 @@ impl WakeTimer {
         self.not_before = Some(Instant::now() + retry_pause(repairs));
     }
 
+    /// Delays the reaction to changes of the machine by `pause`: a reaction is expensive.
+    pub(crate) fn rest(&mut self, pause: Duration) {
+        self.not_before = Some(Instant::now() + pause);
+    }
+
     /// Clears the timer, at the start of an attempt.
     pub(crate) fn clear(&mut self) {
         self.due = None;

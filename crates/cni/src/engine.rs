@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vfleet_api::PciAddress;
 use vfleet_host::attachment::{AttachmentHost, DeviceLock};
+use vfleet_plan::cni::facts::{AttachmentFacts, NamespaceFacts};
 use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::cni::protocol::{CniError, Command, version_output};
 
@@ -37,6 +38,13 @@ pub fn execute<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Resul
         Command::Gc => collect::collect(host, call).map(|()| None),
         Command::Status => check::status(host, call).map(|()| None),
         Command::Version => Ok(serde_json::from_str(&version_output()).ok()),
+    }
+}
+
+/// Lets a pod have the namespace of this process if the runtime says so (`CNI_NETNS_OVERRIDE`).
+fn allow_own_namespace(facts: &mut AttachmentFacts, call: &PluginCall) {
+    if let NamespaceFacts::Present { is_own, .. } = &mut facts.namespace {
+        *is_own &= !call.invocation.netns_override;
     }
 }
 

@@ -53,14 +53,21 @@ pub trait Host: Send + Sync {
     /// Calls `callback` whenever the machine may have changed, until the [`WatchGuard`] is dropped. Changes are neither
     /// counted nor described: the receiver reads the facts. No change after the return of this call is missed.
     ///
-    /// Files that administrators write are watched too: the GUID file, the lists of kernel modules, firmware tools. Not
-    /// reported, because the kernel does not announce them: changes of `sriov_drivers_autoprobe`, and of the MAC
+    /// Files that administrators write are watched too: the GUID file, the lists of kernel modules, firmware tools; and the
+    /// files by which CNI plugins know attachments. Not reported, because the kernel does not announce them: changes of `sriov_drivers_autoprobe`, and of the MAC
     /// address of a VF whose PF is down. Changes of records are not reported either.
     fn on_change(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError>;
 
     /// Reads the programs that have the names of our CNI plugins. A simulated machine has none.
     fn cni_programs(&self) -> Result<Vec<InstalledProgram>, HostError> {
         Ok(Vec::new())
+    }
+
+    /// Calls `callback` whenever the network namespace of a pod may have been deleted, until the [`WatchGuard`] is dropped.
+    /// A VF with a userspace driver has no interface whose return [`Host::on_change`] could report. The default is for
+    /// machines that report it there.
+    fn on_namespace_end(&self, _callback: ChangeCallback) -> Result<WatchGuard, HostError> {
+        Ok(WatchGuard::new(()))
     }
 
     /// Sets the facts that only the cluster knows. Later reads use them. A simulated machine ignores them: its

@@ -1,6 +1,7 @@
 //! Linux machine that this process runs on, through sysfs, netlink and systemd.
 
 mod atomic_file;
+mod attached;
 mod attachment;
 mod boot_loader;
 mod bridge;
@@ -25,6 +26,7 @@ mod host_use;
 mod kernel_tests;
 mod lock;
 mod modules;
+mod namespace_watch;
 mod netdev;
 mod netlink;
 mod network;
@@ -197,6 +199,10 @@ impl Host for LinuxHost {
         let settings = self.settings();
         let Some((path, others)) = &settings.cni_directory else { return Ok(Vec::new()) };
         CniDirectory::new(settings.root.clone(), path).read(others)
+    }
+
+    fn on_namespace_end(&self, callback: ChangeCallback) -> Result<WatchGuard, HostError> {
+        namespace_watch::watch(&self.settings().root, callback)
     }
 
     fn set_node_context(&self, node: &NodeContext) {

@@ -8,6 +8,7 @@
 //! - [`SimHost`]: process on such a machine, which can be made to fail, hang or die at any step
 
 mod arguments;
+mod attached;
 mod attachment;
 mod bridges;
 mod devices;

@@ -18,6 +18,7 @@
 //! - [`snapshot`]: host facts, node state spec and remaining steps => state of every VF
 //! - [`follow_up`]: a plan and the plan that is left after it => what is executed next
 //! - [`summary`]: a plan => one line for Events and conditions
+//! - [`pods`]: journal of an attachment and facts of its device and namespace => its state
 //! - [`bridge_port`]: settings of a port of a Linux bridge => the kernel's numbers and defaults
 //! - [`certificates`]: times at which a webhook certificate is created, trusted and served
 //! - [`external`]: requirements for an externally managed PF => faults
@@ -54,6 +55,7 @@ pub mod node;
 pub mod node_state;
 pub mod offload;
 pub mod operator_config;
+pub mod pods;
 pub mod policy;
 pub mod pool;
 pub mod release_delay;
@@ -84,7 +86,7 @@ pub use facts::{
     LinkKind, LinuxBridgeFacts, LinuxPortFacts, Master, ModeOrder, ModeTrial, ModuleState, OriginalState,
     OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, PfFacts, Processor,
     ProtectingUse, RdmaFacts, RebootCount, Reboots, Record, RecordedBridge, RefusedOrder, RememberedUse,
-    UnreadableCard, UseHistory, VdpaKind, VfFacts,
+    UnreadableCard, UseHistory, VdpaKind, VfAttachment, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};

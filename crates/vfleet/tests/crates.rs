@@ -11,8 +11,8 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
     ("vfleet-api", &["nix", "netlink-sys"]),
     ("vfleet-plan", &["nix", "netlink-sys", "tracing"]),
     ("vfleet-host", &["anyhow", "serde-saphyr"]),
-    ("vfleet-cluster", &["vfleet-plan", "vfleet-host", "nix", "netlink-sys"]),
-    ("vfleet-operator", &["vfleet-host", "netlink-sys", "netlink-packet-route"]),
+    ("vfleet-cluster", &["vfleet-plan", "vfleet-host", "vfleet-cni", "nix", "netlink-sys"]),
+    ("vfleet-operator", &["vfleet-host", "vfleet-cni", "netlink-sys", "netlink-packet-route"]),
     ("vfleet", &["fixture-kube", "fixture-lab", "vfleet-tests", "vfleet-demo"]),
 ];
 

@@ -21,7 +21,8 @@ pub(super) fn check<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> 
         key: Some(&key),
         with_addresses: true,
     };
-    let facts = host.attachment_facts(&query).map_err(host_failure)?;
+    let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
+    super::allow_own_namespace(&mut facts, call);
     let journal = host.read_journal(&key).map_err(host_failure)?;
     plan_check(journal.as_ref(), &key, call.network.previous.as_ref(), &facts)?;
     let ipam = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma);

@@ -146,6 +146,8 @@ impl CardReader<'_> {
             vdpa: vdpa::read_kind(self.root, address)?,
             representor: pf.representors.get(&index).cloned(),
             link: self.read_link_facts(link.as_ref(), netdev.as_ref())?,
+            // Read for all cards at once.
+            attachment: Fact::Unknown,
         })
     }
 

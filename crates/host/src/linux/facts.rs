@@ -10,7 +10,7 @@ use vfleet_plan::{HostFacts, KernelFacts, UnreadableCard};
 use super::network::Network;
 use super::pci::{self, ListedCard};
 use super::stable_read::read_stable;
-use super::{HostSettings, bridge, card, files, host_use, ovs, rdma, records, system};
+use super::{HostSettings, attached, bridge, card, files, host_use, ovs, rdma, records, system};
 use crate::supervisor::{Supervisor, TaskHandle};
 use crate::{HostError, format_error_chain};
 
@@ -50,6 +50,10 @@ pub(super) fn read(
         }
     }
     remove_unreadable_pfs(&mut facts);
+    // After the cards: a CNI plugin writes its file before it changes a VF.
+    let (root, boot_id) = (settings.root.clone(), facts.kernel.boot_id.clone());
+    let attached = supervisor.start_read(None, limit, move || attached::read(&root, &boot_id));
+    attached::add(&mut facts, attached.and_then(TaskHandle::wait));
     host_use::update(&settings.root, &mut facts, network.is_complete(), settings.protection)?;
     Ok(facts)
 }

@@ -1,9 +1,10 @@
-//! Watch of files on the host that administrators write and vfleet reads.
+//! Watch of files on the host that administrators and CNI plugins write and vfleet reads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -12,24 +13,65 @@ use vfleet_plan::files::GUIDS;
 
 use super::ovsdb::resolve;
 use super::root::HostRoot;
-use super::{command, firmware, modules};
+use super::{attached, command, firmware, modules};
 use crate::HostError;
+
+/// Directories of named network namespaces: of container runtimes, and of `ip netns`. Often they are the same.
+const NAMESPACES: [&str; 2] = ["/run/netns", "/var/run/netns"];
 
 /// Watch of files and of all directories above them: each may be created, removed or replaced.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     inotify: Inotify,
-    /// Watched names by directory.
-    names: BTreeMap<WatchDescriptor, BTreeSet<OsString>>,
+    /// Watched entries by directory.
+    entries: BTreeMap<WatchDescriptor, WatchedEntries>,
+}
+
+/// Watched entries of a directory.
+#[derive(Debug)]
+struct WatchedEntries {
+    names: BTreeSet<OsString>,
+    /// Relevant events of entries with other names. Hidden files are drafts.
+    others: AddWatchFlags,
+}
+
+impl Default for WatchedEntries {
+    fn default() -> Self {
+        Self { names: BTreeSet::new(), others: AddWatchFlags::empty() }
+    }
+}
+
+impl WatchedEntries {
+    fn has_relevant(&self, name: &OsStr, events: AddWatchFlags) -> bool {
+        self.names.contains(name) || self.others.intersects(events) && !name.as_bytes().starts_with(b".")
+    }
 }
 
 impl FileWatch {
-    /// Watches the GUID file, the lists of kernel modules, and the paths of firmware tools.
+    /// Watches the GUID file, the lists of kernel modules, the paths of firmware tools, and the files that say which VFs are
+    /// attached to pods.
     pub(super) fn open(root: &HostRoot) -> Result<Self, HostError> {
         let lists = modules::list_paths(root).into_iter().flatten();
         let tools = firmware::SETTING_TOOLS.into_iter().flat_map(command::candidate_paths);
         let paths = [root.at(GUIDS)].into_iter().chain(lists).chain(tools.map(|path| root.at(&path)));
-        Self::watch(&root.at("/"), paths.collect())
+        let top = root.at("/");
+        let mut watch = Self::watch(&top, paths.collect())?;
+        for directory in attached::directories(root) {
+            watch.add_directory(&top, &directory, watched_events())?;
+        }
+        Ok(watch)
+    }
+
+    /// Watches the directories of network namespaces: an event is the deletion of one.
+    pub(super) fn open_namespaces(root: &HostRoot) -> Result<Self, HostError> {
+        let top = root.at("/");
+        let mut watch = Self::watch(&top, Vec::new())?;
+        let directories: BTreeSet<PathBuf> = NAMESPACES.map(|path| root.namespace(path)).into();
+        for directory in directories {
+            let deleted = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
+            watch.add_directory(&top, &directory, deleted)?;
+        }
+        Ok(watch)
     }
 
     /// Watches a socket at an absolute path of the host, with all links on the way to it.
@@ -47,7 +89,7 @@ impl FileWatch {
     fn watch(top: &Path, paths: Vec<PathBuf>) -> Result<Self, HostError> {
         let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
         let inotify = Inotify::init(flags).map_err(|errno| failed("inotify instance", errno))?;
-        let mut watch = Self { inotify, names: BTreeMap::new() };
+        let mut watch = Self { inotify, entries: BTreeMap::new() };
         for path in paths {
             watch.add(top, &path)?;
             // The target of a symbolic link may change while the link stays the same.
@@ -73,13 +115,26 @@ impl FileWatch {
             let Some(name) = child.file_name() else { continue };
             match self.inotify.add_watch(directory, watched_events()) {
                 Ok(descriptor) => {
-                    self.names.entry(descriptor).or_default().insert(name.to_owned());
+                    self.entries.entry(descriptor).or_default().names.insert(name.to_owned());
                 }
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP) => return Ok(()),
+                Err(errno) if is_absent(errno) => return Ok(()),
                 Err(errno) => return Err(failed("watch of a directory", errno)),
             }
         }
         Ok(())
+    }
+
+    /// Watches a directory, its parent directories, and these events of its entries.
+    fn add_directory(&mut self, top: &Path, path: &Path, others: AddWatchFlags) -> Result<(), HostError> {
+        self.add(top, path)?;
+        match self.inotify.add_watch(path, watched_events()) {
+            Ok(descriptor) => {
+                self.entries.entry(descriptor).or_default().others |= others;
+                Ok(())
+            }
+            Err(errno) if is_absent(errno) => Ok(()),
+            Err(errno) => Err(failed("watch of a directory", errno)),
+        }
     }
 
     /// Receives all pending events. Returns whether one of them may concern a watched file.
@@ -99,7 +154,7 @@ impl FileWatch {
     /// reports lost events.
     fn is_relevant(&self, event: &InotifyEvent) -> bool {
         let Some(name) = &event.name else { return true };
-        self.names.get(&event.wd).is_some_and(|names| names.contains(name))
+        self.entries.get(&event.wd).is_some_and(|entries| entries.has_relevant(name, event.mask))
     }
 }
 
@@ -119,6 +174,11 @@ fn watched_events() -> AddWatchFlags {
         | AddWatchFlags::IN_CLOSE_WRITE
         | AddWatchFlags::IN_DELETE_SELF
         | AddWatchFlags::IN_MOVE_SELF
+}
+
+/// Returns whether there is no directory, or one that this process may not read.
+const fn is_absent(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP)
 }
 
 fn failed(resource: &'static str, errno: Errno) -> HostError {
@@ -211,6 +271,30 @@ mod tests {
         let mut directory = WatchedDirectory::new(|_| ());
         directory.expect_event(|top| write(&top.join(FILE), "1"));
         directory.expect_event(|top| write(&top.join(FILE), "2"));
+    }
+
+    #[test]
+    fn every_entry_of_a_watched_directory_is_an_event_except_drafts() {
+        let watch = |top: &Path| {
+            let mut watch = FileWatch::watch(top, Vec::new()).unwrap();
+            watch.add_directory(top, &top.join("etc/a"), watched_events()).unwrap();
+            watch
+        };
+        let directory = TempDir::new().unwrap();
+        let top = directory.path();
+        let watched = watch(top);
+        write(&top.join(FILE), "1");
+        assert!(watched.drain().unwrap(), "the directory is created");
+        let watched = watch(top);
+        write(&top.join("etc/a/.draft"), "2");
+        write(&top.join("etc/other"), "2");
+        assert!(!watched.drain().unwrap());
+        write(&top.join(FILE), "3");
+        assert!(watched.drain().unwrap());
+        fs::rename(top.join("etc/a/.draft"), top.join("etc/a/other")).unwrap();
+        assert!(watched.drain().unwrap());
+        fs::remove_file(top.join("etc/a/other")).unwrap();
+        assert!(watched.drain().unwrap());
     }
 
     #[test]

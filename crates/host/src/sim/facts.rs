@@ -11,10 +11,10 @@ use vfleet_plan::{
     UnreadableCard, VfFacts,
 };
 
-use super::bridges;
 use super::devices::{SimLink, SimPf, SimRdmaDevice, SimVf};
 use super::kernel::Kernel;
 use super::steps::DEADLINE;
+use super::{attached, bridges};
 use crate::{HostError, format_error_chain};
 
 /// Reads the facts of a simulated machine.
@@ -149,6 +149,7 @@ fn vf_facts(kernel: &Kernel, index: u16, vf: &SimVf, pf: &SimPf) -> VfFacts {
         vdpa: vf.vdpa,
         representor: vf.representor.clone(),
         link: visible_link(vf).map(|link| link_facts(kernel, link)),
+        attachment: attached::read(kernel, vf.address).into(),
     }
 }
 

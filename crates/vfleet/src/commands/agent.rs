@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use kube::Client;
 use vfleet_api::keys::{DEFAULT_NAMESPACE, agent_environment};
 use vfleet_cluster::server::BindAddress;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, LockError, MachineLock, SimHost, format_error_chain};
 use vfleet_plan::NodeSettings;
@@ -94,18 +95,19 @@ fn lock(arguments: &AgentArguments) -> Option<MachineLock> {
 
 fn config(arguments: AgentArguments, client: Client) -> anyhow::Result<vfleet_agent::Config> {
     let settings = arguments.settings.node_settings();
-    let host: Arc<dyn Host> = if let Some(file) = &arguments.sim {
-        Arc::new(SimHost::new(&read_machine(file)?, &arguments.node)?)
+    let (host, attachments) = if let Some(file) = &arguments.sim {
+        share(SimHost::new(&read_machine(file)?, &arguments.node)?)
     } else {
         let (directory, others) =
             (arguments.settings.cni_directory(), arguments.settings.other_cni_plugins());
         let machine = this_machine(&arguments.host_root, &settings)
             .with_protection(arguments.settings.protection_time())
             .with_cni_directory(directory, others);
-        Arc::new(machine)
+        share(machine)
     };
     let is_simulated = arguments.sim.is_some();
     let mut config = vfleet_agent::Config::new(arguments.node, arguments.namespace, host);
+    config.attachments = Some(attachments);
     if !is_simulated {
         // The operator passes addresses to its agents. An agent that was started by hand has only those of the Node.
         let addresses = settings.node_addresses.clone();
@@ -114,6 +116,12 @@ fn config(arguments: AgentArguments, client: Client) -> anyhow::Result<vfleet_ag
     config.settings = settings;
     arguments.settings.apply(&mut config);
     Ok(config)
+}
+
+/// Returns both interfaces of a machine.
+fn share<T: Host + AttachmentHost + 'static>(machine: T) -> (Arc<dyn Host>, Arc<dyn AttachmentHost>) {
+    let machine = Arc::new(machine);
+    (Arc::clone(&machine) as _, machine)
 }
 
 /// Returns the host interface of this machine.

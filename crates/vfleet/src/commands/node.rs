@@ -4,6 +4,7 @@ mod actions;
 mod exit;
 mod machine;
 mod missing_cards;
+mod pods;
 mod policies;
 mod report;
 mod tables;
@@ -19,12 +20,14 @@ use machine::MachineArguments;
 use policies::PolicySource;
 pub(crate) use policies::{desired_spec, parse_label};
 use report::Report;
+use serde::Serialize;
 
 /// Text after the options.
 const EXIT_STATUS: &str = "\
 Exit status:
-  0  all cards are configured as the policies request
-  1  a step failed, a policy cannot be followed, a card cannot be read, or a card differs from its last configuration
+  0  all cards are configured as the policies request; pods: every pod has its devices, and nothing is left behind
+  1  a step failed, a policy cannot be followed, a card cannot be read, or a card differs from its last configuration;
+     pods: something is left behind of a pod, or an attachment cannot be read
   2  invalid command line
   3  refused: VFs in use would change or the machine would reboot (see --force and --allow-reboot)
   4  the machine reboots now: run the command again afterwards";
@@ -66,6 +69,14 @@ enum Command {
         #[command(flatten)]
         common: CommonArguments,
     },
+    /// Print which pod has which VF with which settings, and what is left behind of pods that are gone
+    Pods {
+        /// Release what is left behind: devices and IP addresses of pods that are gone, and of plugins that were killed
+        #[arg(long)]
+        repair: bool,
+        #[command(flatten)]
+        common: CommonArguments,
+    },
     /// Reset every PF that vfleet configured: remove its VFs and restore its original settings
     Reset {
         #[command(flatten)]
@@ -104,7 +115,7 @@ struct CommonArguments {
     #[command(flatten)]
     machine: MachineArguments,
     /// Output format
-    #[arg(long, value_name = "FORMAT", help_heading = "Output", value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_name = "FORMAT", help_heading = "Output", value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -136,6 +147,7 @@ pub(crate) fn run(arguments: &NodeArguments) -> ExitStatus {
             apply(policies, *allowed, timeout, common)
         }
         Command::Show { common } => show(common),
+        Command::Pods { repair, common } => pods(*repair, common),
         Command::Reset { allowed, common } => reset(*allowed, common),
     };
     result.unwrap_or_else(|error| {
@@ -167,16 +179,35 @@ fn show(common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     print(&actions::show(&*host)?, common.format)
 }
 
+fn pods(repair: bool, common: &CommonArguments) -> anyhow::Result<ExitStatus> {
+    let report = if repair {
+        let (machine, _lock) = common.machine.open_to_change("vfleet node pods --repair")?;
+        pods::repair(&*machine)?
+    } else {
+        pods::list(&*common.machine.open()?)?
+    };
+    print_as(&report, tables::format_pods, common.format)?;
+    Ok(report.exit)
+}
+
 fn reset(allowed: AllowedDisruption, common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     let (host, _lock) = common.machine.open_to_change("vfleet node reset")?;
     print(&actions::reset(&*host, allowed)?, common.format)
 }
 
 fn print(report: &Report, format: OutputFormat) -> anyhow::Result<ExitStatus> {
+    print_as(report, tables::format_report, format)?;
+    Ok(report.exit)
+}
+
+fn print_as<T: Serialize>(
+    report: &T,
+    to_tables: impl FnOnce(&T) -> String,
+    format: OutputFormat,
+) -> anyhow::Result<()> {
     let text = match format {
-        OutputFormat::Table => tables::format_report(report),
+        OutputFormat::Table => to_tables(report),
         OutputFormat::Json => serde_json::to_string_pretty(report)? + "\n",
     };
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(report.exit)
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }

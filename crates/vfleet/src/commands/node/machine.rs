@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
+use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::{Host, HostRoot, LinuxHost, MachineLock, SimHost};
 use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions};
 
@@ -13,6 +14,11 @@ use crate::commands::bridges::BridgeArguments;
 
 /// Longest time that cards may take to appear while a machine boots.
 const CARD_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Machine with cards, and with pods that they are attached to.
+pub(super) trait NodeMachine: Host + AttachmentHost {}
+
+impl<T: Host + AttachmentHost> NodeMachine for T {}
 
 /// Options that select the machine.
 #[derive(clap::Args)]
@@ -62,7 +68,7 @@ impl MachineArguments {
     pub(super) fn open_to_change(
         &self,
         command: &str,
-    ) -> anyhow::Result<(Box<dyn Host>, Option<MachineLock>)> {
+    ) -> anyhow::Result<(Box<dyn NodeMachine>, Option<MachineLock>)> {
         if self.sim.is_some() {
             return Ok((self.open()?, None));
         }
@@ -77,7 +83,7 @@ impl MachineArguments {
     }
 
     /// Opens the machine.
-    pub(super) fn open(&self) -> anyhow::Result<Box<dyn Host>> {
+    pub(super) fn open(&self) -> anyhow::Result<Box<dyn NodeMachine>> {
         Ok(match &self.sim {
             Some(file) => Box::new(SimHost::new(&read_machine(file)?, "node")?),
             None => Box::new(self.this_machine()),

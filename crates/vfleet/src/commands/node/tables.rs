@@ -6,9 +6,12 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
 use super::exit::ExitStatus;
+use super::pods::{AttachmentLine, PodsReport, RepairLine};
 use super::report::{Card, Report, Vf};
 
 const NONE: &str = "-";
+/// Length of an ID of a container in tables, as in those of container runtimes.
+const SHORT_ID: usize = 13;
 
 /// Returns the report: policies, findings, steps, problems, cards, VFs and a summary.
 pub(super) fn format_report(report: &Report) -> String {
@@ -22,6 +25,67 @@ pub(super) fn format_report(report: &Report) -> String {
     parts.push(summary(report));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
+}
+
+/// Returns the report about attachments: repairs, attachments and a summary.
+pub(super) fn format_pods(report: &PodsReport) -> String {
+    let repairs = report.repairs.as_deref().unwrap_or_default();
+    let mut parts = vec![repair_table(repairs), attachment_table(&report.attachments), pods_summary(report)];
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+fn repair_table(repairs: &[RepairLine]) -> String {
+    let rows = repairs.iter().map(|line| {
+        let RepairLine { device, container_id, interface, message, .. } = line;
+        vec![device.to_string(), shorten(container_id), interface.clone(), message.clone()]
+    });
+    table(&["REPAIRED DEVICE", "CONTAINER", "INTERFACE", "RESULT"], rows)
+}
+
+fn attachment_table(attachments: &[AttachmentLine]) -> String {
+    let rows = attachments.iter().map(|line| {
+        let vf = line.pf.as_ref().map(|pf| match line.vf_index {
+            Some(index) => format!("{pf} {index}"),
+            None => pf.clone(),
+        });
+        let settings = line.settings.iter().map(|setting| format!("{} {}", setting.key, setting.value));
+        let settings = settings.collect::<Vec<_>>().join(", ");
+        vec![
+            or_none(line.pod.as_ref()),
+            or_none(line.container_id.as_deref().map(shorten)),
+            or_none(line.interface.as_ref()),
+            or_none(line.device),
+            or_none(vf),
+            line.plugin.to_owned(),
+            or_none(line.network.as_ref()),
+            or_none(Some(settings).filter(|settings| !settings.is_empty())),
+            line.message.clone(),
+        ]
+    });
+    let header = ["POD", "CONTAINER", "INTERFACE", "DEVICE", "VF", "PLUGIN", "NETWORK", "SETTINGS", "STATE"];
+    table(&header, rows)
+}
+
+fn shorten(container_id: &str) -> String {
+    container_id.chars().take(SHORT_ID).collect()
+}
+
+fn pods_summary(report: &PodsReport) -> String {
+    let faults = report.attachments.iter().filter(|line| line.state.is_fault()).count();
+    let can_repair = report.attachments.iter().any(|line| line.state.is_repairable());
+    let mut summary = match report.attachments.len() {
+        0 => "no pod has a device of a CNI plugin".to_owned(),
+        1 => "1 attachment".to_owned(),
+        count => format!("{count} attachments"),
+    };
+    if faults > 0 {
+        summary += &format!(", {faults} NOT as they should be");
+    }
+    if can_repair {
+        summary += ": release what is left behind with `vfleet node pods --repair`";
+    }
+    summary + "\n"
 }
 
 fn policies(report: &Report) -> String {

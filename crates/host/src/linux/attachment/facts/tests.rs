@@ -1,5 +1,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_plan::cni::facts::{HolderFacts, HolderNamespace, NamespaceId};
@@ -8,6 +9,8 @@ use vfleet_plan::cni::journal::{
 };
 
 use super::*;
+use crate::attachment::AttachmentHost;
+use crate::linux::LinuxHost;
 use crate::linux::attachment::test_pod::{PATH, run_with_pod, vf};
 use crate::linux::attachment::{go_files, journals};
 use crate::linux::test_namespace::shell;
@@ -101,6 +104,15 @@ fn the_interface_of_the_device_has_no_other_holder_of_its_names() {
     assert_eq!(facts.device.link.unwrap().name, "lo");
     assert!(!facts.host_names.contains("lo"));
     assert_eq!(facts.device.rdma, ["mlx5_2"]);
+}
+
+#[test]
+fn a_device_is_awaited_until_it_has_an_interface() {
+    let tree = machine();
+    let host = LinuxHost::new(tree.root().clone());
+    assert!(!host.wait_for_device(vf(), Duration::from_millis(10)).unwrap());
+    tree.write("/sys/bus/pci/devices/0000:01:10.0/net/lo/ifindex", "1");
+    assert!(host.wait_for_device(vf(), Duration::from_millis(10)).unwrap());
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! Release of attachments whose pod is gone without a DEL of its runtime: at the start of the agent, after a change of the
+//! machine, and when a network namespace is deleted. One sweep at a time, beside the attempts of the agent.
+
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::Notify;
+use tokio::task::JoinError;
+use tokio_util::sync::CancellationToken;
+use vfleet_cni::engine::{self, SweptAttachment};
+use vfleet_host::attachment::AttachmentHost;
+use vfleet_host::format_error_chain;
+use vfleet_plan::cni::protocol::CniError;
+
+use crate::cluster_writer::ClusterWriter;
+use crate::metrics::Metrics;
+use crate::wake_timer::WakeTimer;
+use report::{Notice, SweepReporter};
+
+/// Time after which a sweep that has not ended is reported. It waits for locks and for the kernel, some seconds for each
+/// attachment whose pod is gone.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Time between two sweeps: a sweep reads every attachment, and pods may come and go all the time.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Result of one sweep.
+type SweepResult = Result<Vec<SweptAttachment>, CniError>;
+
+/// Sweeper of one node.
+pub(crate) struct AttachmentSweeper {
+    host: Arc<dyn AttachmentHost>,
+    reporter: SweepReporter,
+    /// Notified when a device was released: it may need a repair now.
+    released: Arc<Notify>,
+    timer: WakeTimer,
+    failures: u32,
+}
+
+impl AttachmentSweeper {
+    /// Returns a sweeper that begins at once. `released` is notified after it released a device.
+    pub(crate) fn new(host: Arc<dyn AttachmentHost>, metrics: Arc<Metrics>, released: Arc<Notify>) -> Self {
+        let mut timer = WakeTimer::default();
+        timer.wake_now();
+        Self { host, reporter: SweepReporter::new(metrics), released, timer, failures: 0 }
+    }
+
+    /// Sweeps whenever `changed` is notified, until `stop`. A sweep that is running is finished.
+    pub(crate) async fn run(
+        mut self,
+        changed: Arc<Notify>,
+        events: Option<EventSink>,
+        stop: CancellationToken,
+    ) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = changed.notified() => self.timer.wake_soon(),
+                () = self.timer.wait() => {
+                    let notices = self.sweep().await;
+                    let Some(events) = &events else { continue };
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = events.emit(&notices) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sweeps once, and sets the timer for the next sweep. Returns what is worth an Event.
+    async fn sweep(&mut self) -> Vec<Notice> {
+        self.timer.clear();
+        let host = Arc::clone(&self.host);
+        let mut running = tokio::task::spawn_blocking(move || engine::sweep(&*host));
+        let ended = match tokio::time::timeout(DEADLINE, &mut running).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                tracing::warn!(
+                    seconds = DEADLINE.as_secs(),
+                    "releasing attachments of pods that are gone takes long: the kernel or another CNI plugin does not answer"
+                );
+                // Two sweeps at once would wait for each other's locks.
+                running.await
+            }
+        };
+        let report = self.reporter.report(ended.unwrap_or_else(|error| Err(thread_failure(&error))));
+        if report.has_released {
+            self.released.notify_one();
+        }
+        if report.needs_retry {
+            self.failures += 1;
+            self.timer.retry_after(self.failures);
+        } else {
+            self.failures = 0;
+            self.timer.rest(PAUSE);
+        }
+        report.notices
+    }
+}
+
+fn thread_failure(error: &JoinError) -> CniError {
+    let code = vfleet_plan::cni::protocol::ErrorCode::DeviceFailed;
+    CniError::new(code, "the thread that releases attachments ended unexpectedly")
+        .with_details(error.to_string())
+}
+
+/// Writer of Events about attachments, on the node state.
+pub(crate) struct EventSink {
+    writer: ClusterWriter,
+    node: String,
+}
+
+impl EventSink {
+    pub(crate) fn new(client: &Client, namespace: &str, node: &str) -> Self {
+        Self { writer: ClusterWriter::new(client, namespace, node), node: node.to_owned() }
+    }
+
+    /// Emits an Event for each notice. What is in the log already is not repeated later if that fails.
+    async fn emit(&self, notices: &[Notice]) {
+        if notices.is_empty() {
+            return;
+        }
+        match self.writer.read_node_state(&self.node).await {
+            Ok(state) => {
+                for Notice { type_, reason, note } in notices {
+                    self.writer.emit_event(&state, type_.clone(), reason, note).await;
+                }
+            }
+            Err(error) => {
+                let error = format_error_chain(&error);
+                tracing::warn!(node = self.node, error, "cannot write Events about attachments");
+            }
+        }
+    }
+}
