@@ -28,8 +28,8 @@ pub(in super::super) fn connects_pods(node: &PodNode<'_>) {
     }
     let [second_ipv4, second_ipv6] = &addresses[1];
     let capture = capture.expect("a capture");
-    capture.wait_for(node, &format!("who-has {second_ipv4} .*tell {second_ipv4}|Announcement {second_ipv4}"));
-    capture.wait_for(node, &format!("neighbor advertisement, tgt is {second_ipv6}"));
+    capture.wait_for(&format!("who-has {second_ipv4} .*tell {second_ipv4}|Announcement {second_ipv4}"));
+    capture.wait_for(&format!("neighbor advertisement, tgt is {second_ipv6}"));
     capture.stop();
 
     wait_until_reached(&node.guest, "first", second_ipv4);

@@ -74,7 +74,8 @@ pub(in super::super) fn leaves_nothing_when_killed(node: &PodNode<'_>) {
         effects.flat_map(|(command, effect)| ["before", "after"].map(|when| (command, when, effect)));
     let mut lanes = vec![Vec::new(); LANES];
     for (number, ((command, when, effect), lane)) in moments.zip((0..LANES).cycle()).enumerate() {
-        let vf = LabVf::new(1 + lane as u32 % 2, lane as u32 / 2);
+        let position = u32::try_from(lane).expect("there are few lanes");
+        let vf = LabVf::new(1 + position % 2, position / 2);
         lanes[lane].push(format!(
             "command={command} moment='{when} {effect}'
             crash crash{number} {} {} '{}' '{}'",

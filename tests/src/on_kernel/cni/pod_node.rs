@@ -75,7 +75,8 @@ impl<'a> PodNode<'a> {
     /// Installs the plugins, and creates the VFs unless those of the previous scenario are intact.
     pub(in super::super) fn start(vm: &'a Vm, programs: Programs) -> Self {
         let guest = Guest::new(vm);
-        if !guest.run(&format!("ls {INTACT} 2>/dev/null || true")).is_empty() {
+        let is_intact = !guest.run(&format!("ls {INTACT} 2>/dev/null || true")).is_empty();
+        if is_intact {
             guest.run(&format!("rm {INTACT}"));
         } else {
             guest.clean();
@@ -243,11 +244,11 @@ fn read_cards(guest: &Guest<'_>) -> String {
         grep . */driver_override",
     );
     let mut lines = output.lines();
-    let mut next_links =
+    let mut read_line =
         || -> Vec<Value> { serde_json::from_str(lines.next().unwrap_or_default()).expect("ip prints JSON") };
-    let (links, addresses) = (next_links(), next_links());
+    let (interfaces, addresses) = (read_line(), read_line());
     let mut properties = BTreeSet::new();
-    for (mut link, addresses) in links.into_iter().zip(addresses) {
+    for (mut link, addresses) in interfaces.into_iter().zip(addresses) {
         if link["ifname"] != "api0" {
             link["addr_info"] = addresses["addr_info"].clone();
             remove_name_of_mac(&mut link);

@@ -23,29 +23,32 @@ pub(super) fn assert_not_reached(guest: &Guest<'_>, pod: &str, address: &str) {
 }
 
 /// Packets that arrive at a pod.
-pub(super) struct Capture(RunningJob);
+pub(super) struct Capture<'a> {
+    node: &'a PodNode<'a>,
+    job: RunningJob,
+}
 
-impl Capture {
+impl<'a> Capture<'a> {
     /// Starts to capture packets.
-    pub(super) fn start(node: &PodNode<'_>, pod: &str, filter: &str) -> Self {
+    pub(super) fn start(node: &'a PodNode<'_>, pod: &str, filter: &str) -> Self {
         node.guest.run(&format!("rm -f {CAPTURE}"));
         let script =
             format!("exec ip netns exec {pod} tcpdump -l -n -i {INTERFACE} '{filter}' >{CAPTURE} 2>&1");
         let job = node.guest.vm.spawn(&Job::shell(script)).expect("tcpdump starts");
         node.guest.wait_until("tcpdump listens", &format!("grep -q 'listening on' {CAPTURE}"));
-        Self(job)
+        Self { node, job }
     }
 
     /// Waits for a packet that matches a regular expression.
-    pub(super) fn wait_for(&self, node: &PodNode<'_>, expression: &str) {
-        node.guest.run(&format!(
+    pub(super) fn wait_for(&self, expression: &str) {
+        self.node.guest.run(&format!(
             "for try in {{1..150}}; do if grep -q -E '{expression}' {CAPTURE}; then exit 0; fi; sleep 0.1; done
             cat {CAPTURE}; exit 1"
         ));
     }
 
     pub(super) fn stop(self) {
-        self.0.kill().expect("tcpdump can be killed");
-        let _ = self.0.wait();
+        self.job.kill().expect("tcpdump can be killed");
+        let _ = self.job.wait();
     }
 }
