@@ -18,7 +18,7 @@ mod steps;
 #[cfg(test)]
 mod test_pod;
 
-pub(super) use journals::{file_name, parse_file_name};
+pub(super) use journals::{file_name, parse_file_name, parse_journal};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -72,7 +72,7 @@ pub(super) fn read(root: &HostRoot, key: &AttachmentKey) -> Result<Option<Journa
 }
 
 /// Parses a journal of a known version.
-fn parse_journal(bytes: &[u8]) -> Result<Journal, Box<dyn Error + Send + Sync>> {
+pub(in crate::linux) fn parse_journal(bytes: &[u8]) -> Result<Journal, Box<dyn Error + Send + Sync>> {
     let journal: Journal = serde_json::from_slice(bytes)?;
     if journal.version == JOURNAL_VERSION {
         Ok(journal)
