@@ -392,10 +392,7 @@ async fn missing_and_invalid_settings_are_reported_in_conditions() {
         deployment.config("no image", |config| has_reason(config, "Ready", "OperatorConfigReady")).await;
     let message = condition(&config, "Ready").unwrap().2;
     assert!(message.contains("SRIOV_NETWORK_CONFIG_DAEMON_IMAGE"), "{message}");
-    assert!(
-        message.contains("SRIOV_CNI_IMAGE") && message.contains("SRIOV_DEVICE_PLUGIN_IMAGE"),
-        "{message}"
-    );
+    assert!(message.contains("CNI plugins") && message.contains("SRIOV_DEVICE_PLUGIN_IMAGE"), "{message}");
     operator.kill();
 
     let operator = deployment.0.start_operator_with(&[NAME, IMAGE]);

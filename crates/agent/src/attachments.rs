@@ -77,16 +77,15 @@ impl AttachmentSweeper {
         self.timer.clear();
         let host = Arc::clone(&self.host);
         let mut running = tokio::task::spawn_blocking(move || engine::sweep(&*host));
-        let ended = match tokio::time::timeout(DEADLINE, &mut running).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                tracing::warn!(
-                    seconds = DEADLINE.as_secs(),
-                    "releasing attachments of pods that are gone takes long: the kernel or another CNI plugin does not answer"
-                );
-                // Two sweeps at once would wait for each other's locks.
-                running.await
-            }
+        let ended = if let Ok(ended) = tokio::time::timeout(DEADLINE, &mut running).await {
+            ended
+        } else {
+            tracing::warn!(
+                seconds = DEADLINE.as_secs(),
+                "releasing attachments of pods that are gone takes long: the kernel or another CNI plugin does not answer"
+            );
+            // Two sweeps at once would wait for each other's locks.
+            running.await
         };
         let report = self.reporter.report(ended.unwrap_or_else(|error| Err(thread_failure(&error))));
         if report.has_released {
@@ -128,7 +127,7 @@ impl EventSink {
         match self.writer.read_node_state(&self.node).await {
             Ok(state) => {
                 for Notice { type_, reason, note } in notices {
-                    self.writer.emit_event(&state, type_.clone(), reason, note).await;
+                    self.writer.emit_event(&state, *type_, reason, note).await;
                 }
             }
             Err(error) => {

@@ -106,8 +106,8 @@ fn notes(spec: &SriovOperatorConfigSpec, facts: &OperatorConfigFacts<'_>) -> Vec
     let mut notes = Vec::new();
     if !facts.deploys_agents {
         notes.push(
-            "agents are not deployed, because their image is not known: set SRIOV_NETWORK_CONFIG_DAEMON_IMAGE in the \
-             environment of the operator, or run the operator in a pod"
+            "agents, which also install CNI plugins, are not deployed, because their image is not known: set \
+             SRIOV_NETWORK_CONFIG_DAEMON_IMAGE in the environment of the operator, or run the operator in a pod"
                 .to_owned(),
         );
     }

@@ -9,7 +9,7 @@ use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
 use vfleet_plan::cni::step::CniStep;
 
-use super::release::{ReleaseOutcome, repair};
+use super::release::{ReleaseOutcome, mark_returned, repair};
 use crate::call::PluginCall;
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
@@ -189,8 +189,12 @@ fn undo<H: AttachmentHost + ?Sized>(
         Ok(ReleaseOutcome::Waiting) => faults.push("the device is not back yet".to_owned()),
         Err(fault) => faults.push(fault.to_string()),
     }
+    let is_released = faults.is_empty();
     if let Some(Err(fault)) = ipam.map(|ipam| ipam.forward(host, Command::Del)) {
         faults.push(fault.to_string());
+        if let Some(Err(fault)) = is_released.then(|| mark_returned(host, journal)) {
+            faults.push(fault.to_string());
+        }
     }
     if faults.is_empty()
         && let Err(fault) = host.remove_journal(&journal.key)

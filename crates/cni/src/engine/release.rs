@@ -103,12 +103,22 @@ pub fn repair<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result
     );
     let outcome = release_device(host, journal)?;
     if outcome == ReleaseOutcome::Released {
-        if let Some(ipam) = runs_ipam(journal).then(|| Ipam::of_journal(journal)).flatten() {
-            ipam.forward(host, Command::Del)?;
+        let ipam = runs_ipam(journal).then(|| Ipam::of_journal(journal)).flatten();
+        match ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Del)) {
+            Ok(()) => host.remove_journal(&journal.key).map_err(host_failure)?,
+            Err(error) => {
+                tracing::warn!(%error, "addresses of an attachment were not freed: the next DEL or GC tries again");
+                mark_returned(host, journal)?;
+            }
         }
-        host.remove_journal(&journal.key).map_err(host_failure)?;
     }
     Ok(outcome)
+}
+
+/// Records that the device of an attachment is free and only its addresses are left, so that they do not block the device.
+pub(super) fn mark_returned<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<(), CniError> {
+    let journal = Journal { phase: Phase::Returned, ..journal.clone() };
+    host.write_journal(&journal).map_err(host_failure)
 }
 
 /// Returns whether the plugin of an attachment runs the IPAM plugin of its network.

@@ -2,8 +2,8 @@
 
 use vfleet_api::network::SriovNetworkSpec;
 use vfleet_plan::network::{
-    DesiredNad, NadFacts, TargetNamespace, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkFault,
-    NetworkId, NetworkKind, NetworkSpec, NetworkStep, OwnerReferenceFacts, decide, last_nad_namespace,
+    DesiredNad, NadFacts, NetworkDecision, NetworkEnvironment, NetworkFacts, NetworkFault, NetworkId,
+    NetworkKind, NetworkSpec, NetworkStep, OwnerReferenceFacts, TargetNamespace, decide, last_nad_namespace,
     plan_nad, reasons, target_namespace,
 };
 

@@ -246,7 +246,7 @@ fn vfs_return_from_deleted_namespaces_with_one_name(testbed: &dyn TestBed) -> Ca
         wait_for_return(testbed, vf.address)?;
     }
     let names = [observe_vf_link(testbed, 1)?.name, observe_vf_link(testbed, 2)?.name];
-    ensure(names[0] == NAME && names[1].starts_with("dev"), &format!("the names are {names:?}"))?;
+    ensure(names[0] == NAME && names[1].starts_with("dev"), format!("the names are {names:?}"))?;
     for (vf, index) in vfs.iter().zip([1, 2]) {
         execute(testbed, &return_to_host(vf, None)?)?;
         expect_eq("the VF", &observe_vf(testbed, index)?, vf)?;

@@ -38,7 +38,12 @@ fn attaches_vf_once(node: &PodNode<'_>) {
         "the holder is named: {error:#}"
     );
 
-    let read = || (node.vf_settings(VF), node.pod_link(winner));
+    let read = || {
+        let mut link = node.pod_link(winner);
+        // The state of its link-local address changes by itself.
+        link["addr_info"] = serde_json::Value::Null;
+        (node.vf_settings(VF), link)
+    };
     let (settings, link) = read();
     assert_eq!(settings["vlan_list"][0]["vlan"], config(winner)["vlan"]);
     assert_eq!(link["parentdev"], VF.to_string());

@@ -262,11 +262,8 @@ fn read_cards(guest: &Guest<'_>) -> String {
 /// again has it.
 fn remove_name_of_mac(link: &mut Value) {
     let mac = link["address"].as_str().unwrap_or_default().replace(':', "");
-    let Some(names) = link["altnames"].as_array_mut() else { return };
+    let Some(names) = link.get_mut("altnames").and_then(Value::as_array_mut) else { return };
     names.retain(|name| *name != format!("enx{mac}"));
-    if names.is_empty() {
-        link.as_object_mut().map(|link| link.remove("altnames"));
-    }
 }
 
 /// Adds a line for each value in a JSON value, except values that change by themselves.
@@ -284,6 +281,7 @@ fn flatten(path: &str, value: &Value, lines: &mut BTreeSet<String>) {
                 flatten(&format!("{path} {index}"), item, lines);
             }
         }
+        Value::Array(items) if items.is_empty() => {}
         value => drop(lines.insert(format!("{path}: {value}"))),
     }
 }

@@ -30,15 +30,32 @@ pub(in super::super) fn undoes_what_is_refused(node: &PodNode<'_>) {
     }
     refused(&json!({ "vlan": 42, "spoofchk": "true" }), 7, &["spoofchk"]);
     refused(&json!({ "vlan": 42, "ipam": { "type": "missing-ipam" } }), 7, &["missing-ipam"]);
-    // There is no address in such a small subnet. The code is the one of the IPAM plugin.
-    let ipam = json!({ "type": "host-local", "ranges": [[{ "subnet": "198.51.100.0/31" }]] });
-    let outcome = node.call("ADD", "refused", &sriov(VF, &json!({ "vlan": 42, "ipam": ipam })));
-    assert!(outcome.error().text.contains("host-local"), "{outcome:#?}");
-    node.assert_restored("after a failure of IPAM");
-
+    undoes_failure_of_ipam(node);
     keeps_interface_with_same_name(node);
     refuses_namespaces(node);
     refuses_full_disk(node);
+}
+
+/// The only address of the network is taken. With an invalid configuration the IPAM plugin also refuses DEL; the next pod gets
+/// the VF nevertheless.
+fn undoes_failure_of_ipam(node: &PodNode<'_>) {
+    let add = |subnet: &str| {
+        let ipam = json!({ "type": "host-local", "ranges": [[{ "subnet": subnet }]] });
+        node.call("ADD", "refused", &sriov(VF, &json!({ "vlan": 42, "ipam": ipam })))
+    };
+    node.guest.run("mkdir -p /var/lib/cni/networks/red; echo other >/var/lib/cni/networks/red/198.51.100.2");
+    let outcome = add("198.51.100.0/30");
+    assert!(outcome.error().text.contains("host-local"), "{outcome:#?}");
+    node.guest.run("rm /var/lib/cni/networks/red/198.51.100.2");
+    node.assert_restored("after a failure of IPAM");
+
+    let outcome = add("198.51.100.0/31");
+    assert!(outcome.error().text.contains("host-local"), "{outcome:#?}");
+    let config = sriov(VF, &json!({ "vlan": 42 }));
+    for command in ["ADD", "DEL"] {
+        assert_eq!(node.call(command, "refused", &config).status, 0, "{command} after a failure of IPAM");
+    }
+    node.assert_restored("after a failure of IPAM with an invalid configuration");
 }
 
 /// An interface of the pod that has the name already is left alone, whether it is its name or an alternative name.
@@ -67,7 +84,7 @@ fn refuses_namespaces(node: &PodNode<'_>) {
     let add = |path: &str| node.call_with("ADD", "refused", &config, &[("CNI_NETNS", path)]);
     add("/proc/self/ns/net").assert_error(8, &["/proc/self/ns/net"]);
     let missing = add("/run/netns/missing").error();
-    assert!([3, 4].contains(&missing.code) && missing.text.contains("/run/netns/missing"), "{missing:?}");
+    assert!([3, 4].contains(&missing.code) && missing.text.contains("CNI_NETNS"), "{missing:?}");
     node.assert_restored("after wrong namespaces");
 }
 

@@ -74,18 +74,15 @@ fn shorten(container_id: &str) -> String {
 fn pods_summary(report: &PodsReport) -> String {
     let faults = report.attachments.iter().filter(|line| line.state.is_fault()).count();
     let can_repair = report.attachments.iter().any(|line| line.state.is_repairable());
-    let mut summary = match report.attachments.len() {
+    let count = match report.attachments.len() {
         0 => "no pod has a device of a CNI plugin".to_owned(),
         1 => "1 attachment".to_owned(),
         count => format!("{count} attachments"),
     };
-    if faults > 0 {
-        summary += &format!(", {faults} NOT as they should be");
-    }
-    if can_repair {
-        summary += ": release what is left behind with `vfleet node pods --repair`";
-    }
-    summary + "\n"
+    let faults = if faults > 0 { format!(", {faults} NOT as they should be") } else { String::new() };
+    let remedy =
+        if can_repair { ": release what is left behind with `vfleet node pods --repair`" } else { "" };
+    format!("{count}{faults}{remedy}\n")
 }
 
 fn policies(report: &Report) -> String {
