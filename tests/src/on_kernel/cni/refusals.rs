@@ -93,8 +93,7 @@ fn refuses_full_disk(node: &PodNode<'_>) {
     node.guest.run(&format!(
         "mkdir -p {JOURNALS}
         mount -t tmpfs -o size=64k,mode=700 full {JOURNALS}
-        head -c 1M /dev/zero >{JOURNALS}/.fill 2>/dev/null || true
-        ip monitor link >/run/cni/monitor & echo $! >/run/cni/monitor.pid; sleep 0.2"
+        head -c 1M /dev/zero >{JOURNALS}/.fill 2>/dev/null || true"
     ));
     node.call("ADD", "refused", &sriov(VF, &json!({ "vlan": 42 }))).assert_error(5, &["space"]);
     node.guest.run(&format!("rm {JOURNALS}/.fill; test -z \"$(ls -A {JOURNALS})\"; umount {JOURNALS}"));
