@@ -4,7 +4,7 @@ use serde_json::Value;
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::attachment::{AddContext, AddPlan, describe_holder, plan_addresses};
 use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, HolderNamespace};
-use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
+use vfleet_plan::cni::journal::{DeviceChanges, Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
 use vfleet_plan::cni::step::CniStep;
@@ -108,11 +108,22 @@ fn find_stale<'a>(holder: &'a HolderFacts, facts: &AttachmentFacts) -> Option<&'
     let is_abandoned = vfleet_plan::cni::attachment::is_abandoned(journal, *namespace, &facts.boot_id);
     match journal.phase {
         Phase::Attaching | Phase::Releasing => Some(journal),
-        Phase::Attached => Some(journal).filter(|_| is_abandoned),
+        // The kernel gives the identity of a deleted namespace to a later one, but a pod whose device is on the host has lost it.
+        Phase::Attached => Some(journal).filter(|_| is_abandoned || is_on_host(journal, facts)),
         Phase::Returned => None,
     }
     // Unknown is not gone.
     .filter(|_| is_abandoned || *namespace != HolderNamespace::Unknown)
+}
+
+/// Returns whether the interface that an attachment moved to its pod is in the namespace of the host.
+fn is_on_host(journal: &Journal, facts: &AttachmentFacts) -> bool {
+    let has_moved = match &journal.changes {
+        DeviceChanges::Sriov(changes) => changes.interface.is_some(),
+        DeviceChanges::Infiniband(changes) => changes.interface.is_some(),
+        DeviceChanges::Rdma(_) => false,
+    };
+    has_moved && facts.device.link.is_some()
 }
 
 /// Executes the plan, and runs the IPAM plugin.
@@ -162,7 +173,7 @@ fn execute<H: AttachmentHost + ?Sized>(host: &H, step: &CniStep) -> Result<(), C
 /// Announces the addresses of the interface. The attachment is complete without it.
 fn announce<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal, result: &CniResult) {
     let has_interface = match &journal.changes {
-        vfleet_plan::cni::journal::DeviceChanges::Sriov(changes) => changes.interface.is_some(),
+        DeviceChanges::Sriov(changes) => changes.interface.is_some(),
         _ => false,
     };
     if !has_interface || result.ips.is_empty() {
