@@ -60,7 +60,9 @@ fn fault() -> impl Strategy<Value = EffectFault> {
 fn prepare(scenario: &CniScenario) -> (SimHost, [Pod; 3], Vec<String>) {
     let host = scenario.prepare();
     let pods = [0, 1, 2].map(|number| Pod::new(number, &scenario.chain));
-    pods.iter().for_each(|pod| pod.start(&host));
+    for pod in &pods {
+        pod.start(&host);
+    }
     let before = state(&host);
     (host, pods, before)
 }

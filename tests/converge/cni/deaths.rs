@@ -76,8 +76,11 @@ proptest! {
         prop_assert!(result.is_err());
         host.restart_process();
         host.modify_kernel(|kernel| scenario.create_vfs(kernel));
-        [&pod, &other, &next].iter().for_each(|pod| pod.start(&host));
-        let before: Vec<String> = device_state(&host).into_iter().filter(|line| line.contains("driver")).collect();
+        for pod in [&pod, &other, &next] {
+            pod.start(&host);
+        }
+        let is_of_vf = |line: &String| line.contains("driver");
+        let before: Vec<String> = device_state(&host).into_iter().filter(is_of_vf).collect();
         if other.add(&host.new_process()).is_ok() {
             other.del_once(&host.new_process()).expect("DEL of the other pod");
         }

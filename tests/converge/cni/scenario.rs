@@ -15,6 +15,7 @@ pub(crate) const IPAM: &str = "host-local";
 
 /// Machine with a VF, and a network for it.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are the switches of a machine")]
 pub(crate) struct CniScenario {
     pub(crate) card: Card,
     pub(crate) pf_is_up: bool,
@@ -102,12 +103,12 @@ impl CniScenario {
 
     /// Creates the VFs, as the agent does after a boot.
     pub(crate) fn create_vfs(&self, kernel: &mut Kernel) {
-        kernel.set_num_vfs(self.vf_ref().pf, 3).expect("VFs");
+        kernel.set_num_vfs(vf_ref().pf, 3).expect("VFs");
         self.configure_vf(kernel);
     }
 
     fn configure_vf(&self, kernel: &mut Kernel) {
-        let (vf, device) = (self.vf_ref(), device());
+        let (vf, device) = (vf_ref(), device());
         if let Some(guid) = self.vf.guid.filter(|_| self.card == Card::Infiniband) {
             kernel.set_vf_guid(vf, guid).expect("a GUID");
         }
@@ -128,10 +129,11 @@ impl CniScenario {
     pub(crate) fn isolates_rdma(&self) -> bool {
         self.chain.len() > 1 || self.chain.iter().any(|config| config["rdmaIsolation"] == true)
     }
+}
 
-    pub(crate) fn vf_ref(&self) -> VfRef {
-        VfRef { pf: Machine::lab().pfs[0].address, index: 1 }
-    }
+/// Returns the VF.
+fn vf_ref() -> VfRef {
+    VfRef { pf: Machine::lab().pfs[0].address, index: 1 }
 }
 
 /// Returns the address of the VF.
