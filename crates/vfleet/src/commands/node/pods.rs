@@ -117,7 +117,12 @@ fn repair_attachment(machine: &dyn NodeMachine, key: &AttachmentKey) -> Option<R
         is_released,
         message,
     };
+    let has_journal = || !matches!(machine.read_journal(key), Ok(None));
     Some(match outcome {
+        Ok(ReleaseOutcome::Released) if has_journal() => line(
+            false,
+            "the device is released, its IP addresses are not: RUST_LOG=warn shows the error of the IPAM plugin".to_owned(),
+        ),
         Ok(ReleaseOutcome::Released) => line(true, "released".to_owned()),
         Ok(ReleaseOutcome::Waiting) => {
             line(false, "the kernel has not returned the interface yet: run the command again".to_owned())

@@ -151,6 +151,20 @@ fn every_state_is_recognised_and_only_what_nobody_has_is_repaired() {
 }
 
 #[test]
+fn addresses_that_the_ipam_plugin_does_not_free_stay_listed() {
+    let host = machine();
+    attach(&host, 0, &json!({ "ipam": { "type": "host-local" } }));
+    delete_pod(&host, 0);
+    host.remove_plugin("host-local");
+    let report = repair(&host).unwrap();
+    assert_eq!((report.exit, states(&report)), (ExitStatus::Failed, vec!["addressesLeft"]));
+    let repairs = report.repairs.unwrap();
+    assert!(!repairs[0].is_released && repairs[0].message.contains("IP addresses are not"), "{repairs:?}");
+    host.install_ipam("host-local");
+    assert_eq!((repair(&host).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
+}
+
+#[test]
 fn a_device_that_is_not_in_its_running_pod_is_a_fault_that_no_repair_ends() {
     let host = machine();
     attach(&host, 0, &json!({}));
