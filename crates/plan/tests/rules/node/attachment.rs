@@ -33,8 +33,11 @@ fn vfio() -> SriovNetworkNodeStateSpec {
     two("deviceType: vfio-pci")
 }
 
+/// Name and effect of a change of a VF.
+type VfDisturbance = (&'static str, fn(&mut VfFacts));
+
 /// Changes of VF 0 by a CNI plugin or the kernel while the attachment lives.
-const CHANGES: [(&str, fn(&mut VfFacts)); 5] = [
+const CHANGES: [VfDisturbance; 5] = [
     ("it lost its driver", |vf| (vf.driver, vf.link) = (None, None)),
     ("it has another MTU on the host", |vf| vf.link.as_mut().unwrap().mtu = 1500),
     ("it is bound to vfio-pci", to_vfio),

@@ -220,9 +220,9 @@ fn a_namespace_that_cannot_be_examined_is_not_gone() {
 #[test]
 fn attachments_of_the_go_plugins_are_listed_and_left_to_their_runtime() {
     let host = machine();
-    let (cached, allocated, left) = (device(&host, 0), device(&host, 1), device(&host, 2));
+    let (with_cache, allocated, left) = (device(&host, 0), device(&host, 1), device(&host, 2));
     let cache = json!({
-        "type": "sriov", "name": "red", "deviceID": cached, "vlan": 9, "ContIFNames": "net1",
+        "type": "sriov", "name": "red", "deviceID": with_cache, "vlan": 9, "ContIFNames": "net1",
         "Master": "enp1s0", "VFID": 0, "OrigVfState": { "HostIFName": "enp1s0v0", "Vlan": 0 },
     });
     host.modify_kernel(|kernel| {
@@ -230,7 +230,7 @@ fn attachments_of_the_go_plugins_are_listed_and_left_to_their_runtime() {
         let caches = &mut kernel.cni.go_caches;
         caches.insert((Plugin::Sriov, "c0-net1".to_owned()), cache.to_string().into_bytes());
         caches.insert((Plugin::Sriov, "c9-net1".to_owned()), b"{".to_vec());
-        for (index, device) in (0..).zip([cached, allocated, left]) {
+        for (index, device) in (0..).zip([with_cache, allocated, left]) {
             kernel.cni.go_allocations.insert(device, path(index));
         }
     });
