@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
@@ -28,6 +29,8 @@ pub(super) const PATH: &str = "/run/netns/pod";
 pub(super) struct TestPod {
     pub(super) tree: TestTree,
     pub(super) namespace: Namespace,
+    /// Directory of the thread in `/proc`, through which the namespace is open.
+    task: PathBuf,
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -50,28 +53,33 @@ pub(super) fn vf() -> PciAddress {
 
 impl TestPod {
     fn new() -> Self {
-        let (ready, path) = mpsc::channel();
+        let (ready, task) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let thread = thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            ready.send(format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid())).unwrap();
+            ready.send(format!("/proc/{}/task/{}", std::process::id(), gettid())).unwrap();
             let _ = ended.recv();
         });
         let tree = TestTree::new();
         fs::create_dir_all(tree.path("/run/netns")).unwrap();
-        symlink(path.recv().unwrap(), tree.path(PATH)).unwrap();
+        let task = PathBuf::from(task.recv().unwrap());
+        symlink(task.join("ns/net"), tree.path(PATH)).unwrap();
         let OpenedPath::Namespace(opened) = OpenedPath::open(tree.root(), PATH) else {
             panic!("no namespace")
         };
         let namespace = Namespace { path: PATH.to_owned(), id: opened.id };
-        Self { tree, namespace, thread: Some((end, thread)) }
+        Self { tree, namespace, task, thread: Some((end, thread)) }
     }
 
     /// Ends the namespace of the pod.
     pub(super) fn delete(&mut self) {
-        let (end, thread) = self.thread.take().unwrap();
+        let (end, running) = self.thread.take().unwrap();
         drop(end);
-        thread.join().unwrap();
+        running.join().unwrap();
+        // The kernel wakes the thread that joins before it has removed the other one.
+        while self.task.exists() {
+            thread::yield_now();
+        }
     }
 
     /// Shows an interface of the host as that of the VF in sysfs.

@@ -1,33 +1,32 @@
 //! Step that applies settings of a VF through its PF.
 
-use vfleet_api::VfRef;
+use vfleet_api::{MacAddr, VfRef};
 use vfleet_plan::cni::facts::VfSettings;
 
-use crate::HostError;
 use crate::linux::attachment::settle::settle;
 use crate::linux::netlink::rtnl::{Rtnl, VfSetting};
 use crate::linux::pci;
 use crate::linux::root::HostRoot;
 use crate::linux::steps::links;
+use crate::{HostError, format_error_chain};
 
 /// Errors of a busy driver: EAGAIN, EBUSY.
 const BUSY: [i32; 2] = [11, 16];
+/// Errors of a driver that does not take a MAC address back: EPERM, EINVAL, EOPNOTSUPP, EADDRNOTAVAIL.
+const KEEPS_MAC: [i32; 4] = [1, 22, 95, 99];
 
 /// Applies settings of a VF, in one request if the kernel accepts it. If not, the error names the refused setting.
 pub(super) fn set(root: &HostRoot, vf: VfRef, settings: &VfSettings) -> Result<(), HostError> {
     pci::read_vf_address(root, vf)?;
     let mut pf = PfInterface { index: links::pf_index(root, vf.pf)?, rtnl: Rtnl::open()?, vf };
-    let changes = pf.complete(settings)?;
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let mut is_sent = false;
+    let mut changes = pf.complete(settings)?;
+    let mut is_sent = changes.is_empty();
     let result = settle(|| {
         if !is_sent {
-            pf.send(&changes)?;
+            pf.send(&mut changes)?;
             is_sent = true;
         }
-        pf.verify(&changes)
+        if changes.is_empty() { Ok(()) } else { pf.verify(&changes) }
     });
     match result {
         Err(HostError::NotVerified { .. }) => pf.send_in_older_form(&changes),
@@ -72,13 +71,39 @@ impl PfInterface {
     }
 
     /// Sends all settings in one request. If it is refused, sends them one by one: the first error names its setting.
-    fn send(&mut self, settings: &[VfSetting]) -> Result<(), HostError> {
+    /// Removes those that the VF keeps from the list.
+    fn send(&mut self, settings: &mut Vec<VfSetting>) -> Result<(), HostError> {
+        let has_reset = settings.iter().any(is_mac_reset);
         match self.change(settings) {
-            Err(error) if settings.len() > 1 && !is_busy(&error) => {
-                settings.iter().try_for_each(|setting| self.change(&[*setting]))
+            Err(error) if !is_busy(&error) && (settings.len() > 1 || has_reset) => {
+                let all = settings.clone();
+                all.iter().try_for_each(|setting| {
+                    self.change(&[*setting]).or_else(|error| self.keep(setting, settings, error))
+                })
             }
             result => result,
         }
+    }
+
+    /// Accepts that a driver does not take the administrative MAC address of a VF back: the VF keeps the last one. A VF whose
+    /// release failed for that could never be attached again.
+    fn keep(
+        &self,
+        setting: &VfSetting,
+        settings: &mut Vec<VfSetting>,
+        error: HostError,
+    ) -> Result<(), HostError> {
+        if !is_mac_reset(setting) || !error.errno().is_some_and(|errno| KEEPS_MAC.contains(&errno)) {
+            return Err(error);
+        }
+        let (error, vf) = (format_error_chain(&error), self.vf.to_string());
+        tracing::warn!(
+            error,
+            vf,
+            "the driver keeps the administrative MAC address of a VF that had none before"
+        );
+        settings.retain(|other| other != setting);
+        Ok(())
     }
 
     fn verify(&mut self, settings: &[VfSetting]) -> Result<(), HostError> {
@@ -101,6 +126,11 @@ impl PfInterface {
         older.iter().try_for_each(|setting| self.change(&[*setting]))?;
         settle(|| self.verify(settings))
     }
+}
+
+/// Returns whether a setting removes the administrative MAC address.
+fn is_mac_reset(setting: &VfSetting) -> bool {
+    *setting == VfSetting::Mac(MacAddr::ZERO)
 }
 
 fn is_busy(error: &HostError) -> bool {
@@ -151,7 +181,6 @@ mod tests {
     use vfleet_plan::cni::facts::{LinkState, VfVlan};
 
     use super::*;
-    use crate::format_error_chain;
     use crate::linux::test_namespace::{iproute, run_in_namespace, shell};
     use crate::linux::test_tree::TestTree;
 
@@ -180,6 +209,10 @@ mod tests {
             let vlan = VfVlan { id: 100, ..VfVlan::default() };
             let error = set(tree.root(), vf, &VfSettings { vlan: Some(vlan), ..trust }).unwrap_err();
             assert!(error.to_string().contains("set VLAN 100 "), "{}", format_error_chain(&error));
+            let no_mac = VfSettings { mac: Some(MacAddr::ZERO), ..VfSettings::default() };
+            set(tree.root(), vf, &no_mac).expect("a driver may keep the MAC address");
+            let mac = VfSettings { mac: Some(MacAddr([2, 0, 0, 0, 0, 9])), ..VfSettings::default() };
+            assert_eq!(set(tree.root(), vf, &mac).unwrap_err().errno(), Some(95));
             let rate = VfSettings { max_tx_rate: Some(100), ..VfSettings::default() };
             assert_eq!(set(tree.root(), vf, &rate).unwrap_err().reason(), "NoSuchVf");
         });
