@@ -16,8 +16,8 @@ use std::time::Duration;
 use serde_json::Value;
 use vfleet_api::PciAddress;
 use vfleet_host::attachment::{AttachmentHost, DeviceLock};
-use vfleet_plan::cni::facts::{AttachmentFacts, NamespaceFacts};
-use vfleet_plan::cni::journal::AttachmentKey;
+use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, NamespaceFacts};
+use vfleet_plan::cni::journal::{AttachmentKey, Phase};
 use vfleet_plan::cni::protocol::{CniError, Command, version_output};
 
 use crate::call::PluginCall;
@@ -46,6 +46,13 @@ fn allow_own_namespace(facts: &mut AttachmentFacts, call: &PluginCall) {
     if let NamespaceFacts::Present { is_own, .. } = &mut facts.namespace {
         *is_own &= !call.invocation.netns_override;
     }
+}
+
+/// Leaves out the attachments that have returned the device: only the addresses of their IPAM plugins are left.
+fn forget_returned(facts: &mut AttachmentFacts) {
+    facts.holders.retain(
+        |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
+    );
 }
 
 /// Locks the device of an attachment for one operation.

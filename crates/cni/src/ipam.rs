@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vfleet_host::attachment::{AttachmentHost, DelegateCall, DelegateOutput};
-use vfleet_plan::cni::journal::Journal;
+use vfleet_plan::cni::journal::{Journal, Plugin};
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
 
@@ -39,8 +39,17 @@ impl Ipam {
         })
     }
 
-    /// Returns the IPAM plugin of an attachment as its journal has it, for a release without its runtime.
+    /// Returns the IPAM plugin that the plugin of a call runs; `None` if it runs none.
+    pub(crate) fn run_by(call: &PluginCall) -> Option<Self> {
+        Self::of_call(call).filter(|_| runs_ipam(call.plugin))
+    }
+
+    /// Returns the IPAM plugin that the plugin of an attachment has run, as its journal has it, for a release without its
+    /// runtime.
     pub(crate) fn of_journal(journal: &Journal) -> Option<Self> {
+        if !runs_ipam(journal.key.plugin) {
+            return None;
+        }
         let text = |value: &Value, key: &str| {
             let found = value.as_object()?.iter().find(|(name, _)| name.eq_ignore_ascii_case(key))?;
             Some(found.1.clone())
@@ -133,4 +142,9 @@ impl Ipam {
                 .with_details(output.stderr.clone()),
         }
     }
+}
+
+/// Returns whether a plugin runs the IPAM plugin of its network. `rdma` is chained after one that does.
+fn runs_ipam(plugin: Plugin) -> bool {
+    plugin != Plugin::Rdma
 }

@@ -10,15 +10,12 @@ use std::process::ExitCode;
 use serde_json::Value;
 use vfleet_host::attachment::AttachmentHost;
 use vfleet_plan::cni::journal::Plugin;
-use vfleet_plan::cni::programs::MARKER;
+use vfleet_plan::cni::programs::{MARKER, PROGRAM};
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode, error_output, version_output};
 
 use crate::call::PluginCall;
 use crate::engine;
 use crate::log::Log;
-
-/// Name of the program itself.
-const PROGRAM: &str = "vfleet-cni";
 
 /// Maximum length of the configuration. A runtime writes some kilobytes.
 const INPUT_LIMIT: u64 = 16 << 20;

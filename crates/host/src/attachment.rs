@@ -102,7 +102,12 @@ pub enum NamespaceQuery<'a> {
     },
 }
 
-impl NamespaceQuery<'_> {
+impl<'a> NamespaceQuery<'a> {
+    /// Returns the query for the namespace that a runtime has named, if it has.
+    pub fn of_path(path: Option<&'a str>) -> Self {
+        path.map_or(Self::NotGiven, Self::Path)
+    }
+
     /// Returns the path of the namespace.
     pub fn path(&self) -> Option<&str> {
         match self {

@@ -62,7 +62,7 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
     let netns = call.invocation.netns.as_deref();
     let query = AttachmentQuery {
         device: key.device,
-        namespace: netns.map_or(NamespaceQuery::NotGiven, NamespaceQuery::Path),
+        namespace: NamespaceQuery::of_path(netns),
         key: None,
         with_addresses: false,
     };
@@ -83,10 +83,7 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
         facts = host.attachment_facts(&query).map_err(host_failure)?;
     }
     super::allow_own_namespace(&mut facts, call);
-    // Of these only the addresses of the IPAM plugin are left.
-    facts.holders.retain(
-        |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
-    );
+    super::forget_returned(&mut facts);
     let own = facts
         .holders
         .iter()

@@ -2,7 +2,6 @@
 
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::attachment::{plan_check, plan_status};
-use vfleet_plan::cni::journal::Plugin;
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
 
 use crate::call::PluginCall;
@@ -17,7 +16,7 @@ pub(super) fn check<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> 
     let netns = call.invocation.netns.as_deref();
     let query = AttachmentQuery {
         device: key.device,
-        namespace: netns.map_or(NamespaceQuery::NotGiven, NamespaceQuery::Path),
+        namespace: NamespaceQuery::of_path(netns),
         key: Some(&key),
         with_addresses: true,
     };
@@ -25,7 +24,7 @@ pub(super) fn check<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> 
     super::allow_own_namespace(&mut facts, call);
     let journal = host.read_journal(&key).map_err(host_failure)?;
     plan_check(journal.as_ref(), &key, call.network.previous.as_ref(), &facts)?;
-    let ipam = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma);
+    let ipam = Ipam::run_by(call);
     ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Check))
 }
 
@@ -39,7 +38,7 @@ pub(super) fn status<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) ->
     let has_exclusive_rdma = host.has_exclusive_rdma().map_err(not_available)?;
     plan_status(call.plugin, isolates_rdma, has_exclusive_rdma)?;
     host.check_storage().map_err(not_available)?;
-    let ipam = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma);
+    let ipam = Ipam::run_by(call);
     ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Status))
 }
 

@@ -5,11 +5,10 @@ use vfleet_plan::cni::attachment::plan_gc;
 use vfleet_plan::cni::facts::HolderFacts;
 use vfleet_plan::cni::go_cache::go_cache_name;
 use vfleet_plan::cni::go_cache::parse_go_cache;
-use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
+use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::cni::protocol::{CniError, Command};
 
 use super::delete::{delete_attachment, to_journal};
-use super::release::runs_ipam;
 use crate::call::PluginCall;
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
@@ -23,7 +22,7 @@ pub(super) fn collect<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -
     for name in invalid_go_caches(host, call)? {
         failures.extend(collect_go_cache(host, call, &name).err());
     }
-    if let Some(ipam) = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma) {
+    if let Some(ipam) = Ipam::run_by(call) {
         failures.extend(ipam.forward(host, Command::Gc).err());
     }
     let mut failures = failures.into_iter();
@@ -61,7 +60,7 @@ fn collect_attachment<H: AttachmentHost + ?Sized>(host: &H, key: &AttachmentKey)
         interface = key.interface,
         "releasing an attachment that is not valid"
     );
-    if let Some(ipam) = runs_ipam(&journal).then(|| Ipam::of_journal(&journal)).flatten() {
+    if let Some(ipam) = Ipam::of_journal(&journal) {
         ipam.forward(host, Command::Del)?;
     }
     delete_attachment(host, journal)

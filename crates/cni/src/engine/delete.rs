@@ -5,7 +5,7 @@ use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::facts::{Namespace, NamespaceFacts, NamespaceId};
 use vfleet_plan::cni::go_cache::go_cache_name;
 use vfleet_plan::cni::go_cache::{GoAttachment, GoCache, parse_go_cache};
-use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase, Plugin};
+use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase};
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
 
 use super::release::{ReleaseOutcome, read_facts, release_device};
@@ -15,7 +15,7 @@ use crate::ipam::Ipam;
 
 /// Detaches a pod. Succeeds if nothing is attached.
 pub(super) fn delete<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<(), CniError> {
-    let ipam = Ipam::of_call(call).filter(|_| call.plugin != Plugin::Rdma);
+    let ipam = Ipam::run_by(call);
     let delete_addresses = || ipam.as_ref().map_or(Ok(()), |ipam| ipam.forward(host, Command::Del));
     let keys = host.attachment_keys().map_err(host_failure)?;
     let own: Vec<AttachmentKey> = keys.into_iter().filter(|key| call.is_own(key)).collect();
@@ -140,7 +140,7 @@ pub(super) fn to_journal<H: AttachmentHost + ?Sized>(
     cache: &GoCache,
 ) -> Result<Option<Journal>, CniError> {
     let device: PciAddress = key.device;
-    let namespace = netns.map_or(NamespaceQuery::NotGiven, NamespaceQuery::Path);
+    let namespace = NamespaceQuery::of_path(netns);
     let query = AttachmentQuery { device, namespace, key: Some(key), with_addresses: false };
     let facts = host.attachment_facts(&query).map_err(host_failure)?;
     let namespace = match &facts.namespace {

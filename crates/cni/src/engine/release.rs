@@ -5,7 +5,7 @@ use std::time::Duration;
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_host::format_error_chain;
 use vfleet_plan::cni::attachment::{ReleasePlan, plan_release};
-use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts};
+use vfleet_plan::cni::facts::AttachmentFacts;
 use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
 use vfleet_plan::cni::step::CniStep;
@@ -70,9 +70,7 @@ pub(super) fn read_facts<H: AttachmentHost + ?Sized>(
         with_addresses: false,
     };
     let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
-    facts.holders.retain(
-        |holder| !matches!(holder, HolderFacts::Journal { journal, .. } if journal.phase == Phase::Returned),
-    );
+    super::forget_returned(&mut facts);
     Ok(facts)
 }
 
@@ -103,8 +101,7 @@ pub fn repair<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result
     );
     let outcome = release_device(host, journal)?;
     if outcome == ReleaseOutcome::Released {
-        let ipam = runs_ipam(journal).then(|| Ipam::of_journal(journal)).flatten();
-        match ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Del)) {
+        match Ipam::of_journal(journal).map_or(Ok(()), |ipam| ipam.forward(host, Command::Del)) {
             Ok(()) => host.remove_journal(&journal.key).map_err(host_failure)?,
             Err(error) => {
                 tracing::warn!(%error, "addresses of an attachment were not freed: the next DEL or GC tries again");
@@ -119,9 +116,4 @@ pub fn repair<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result
 pub(super) fn mark_returned<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<(), CniError> {
     let journal = Journal { phase: Phase::Returned, ..journal.clone() };
     host.write_journal(&journal).map_err(host_failure)
-}
-
-/// Returns whether the plugin of an attachment runs the IPAM plugin of its network.
-pub(super) fn runs_ipam(journal: &Journal) -> bool {
-    journal.key.plugin != Plugin::Rdma
 }

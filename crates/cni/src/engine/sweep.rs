@@ -8,7 +8,7 @@ use vfleet_plan::cni::facts::{HolderNamespace, NamespaceFacts};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase};
 use vfleet_plan::cni::protocol::CniError;
 
-use super::release::{ReleaseOutcome, read_facts, release_device, runs_ipam};
+use super::release::{ReleaseOutcome, mark_returned, read_facts, release_device};
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
 
@@ -47,15 +47,14 @@ fn sweep_attachment<H: AttachmentHost + ?Sized>(
     let holder = super::describe_operation(key, "sweep");
     let _lock = super::lock_within(host, key.device, &holder, LOCK_LIMIT)?;
     // The runtime may have been faster.
-    let Some(mut journal) = host.read_journal(key).map_err(host_failure)? else { return Ok(None) };
+    let Some(journal) = host.read_journal(key).map_err(host_failure)? else { return Ok(None) };
     if !is_abandoned_now(host, &journal) {
         return Ok(None);
     }
     let outcome = release_device(host, &journal)?;
     if outcome == ReleaseOutcome::Released {
-        if runs_ipam(&journal) && Ipam::of_journal(&journal).is_some() {
-            journal.phase = Phase::Returned;
-            host.write_journal(&journal).map_err(host_failure)?;
+        if Ipam::of_journal(&journal).is_some() {
+            mark_returned(host, &journal)?;
         } else {
             host.remove_journal(key).map_err(host_failure)?;
         }

@@ -11,7 +11,6 @@ use crate::linux::{atomic_file, sysfs};
 
 /// Separator in the names of files. IDs of containers and names of interfaces cannot contain it.
 const SEPARATOR: char = ':';
-const PLUGINS: [Plugin; 3] = [Plugin::Sriov, Plugin::Infiniband, Plugin::Rdma];
 const REMEDY: &str = "delete the pod that uses the device, then remove the file";
 
 /// Returns the name of the journal of an attachment.
@@ -25,7 +24,7 @@ pub(in crate::linux) fn parse_file_name(name: &str) -> Option<AttachmentKey> {
     let mut parts = name.splitn(4, SEPARATOR);
     let (plugin, container_id, interface) = (parts.next()?, parts.next()?, parts.next()?);
     let key = AttachmentKey {
-        plugin: PLUGINS.into_iter().find(|known| known.name() == plugin)?,
+        plugin: Plugin::find(plugin)?,
         container_id: container_id.to_owned(),
         interface: interface.to_owned(),
         device: parts.next()?.parse().ok()?,
