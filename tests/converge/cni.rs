@@ -141,7 +141,7 @@ fn recover(
             prop_assert_eq!(device_state(host), before, "after the sweep: {:?}", swept);
         }
     }
-    let deleted = pod.del(&process());
+    let deleted = pod.del_once(&process());
     prop_assert!(deleted.is_ok(), "{:?}", deleted);
     prop_assert_eq!(state(host), before, "after the last DEL");
     check_next_pod(host, next, before)
@@ -180,7 +180,12 @@ fn interrupt_del(
 /// Every effect of both plugins that move interfaces, with every fault and every recovery.
 #[test]
 fn every_interruption_of_a_network_with_all_settings_is_repaired() {
-    for scenario in [CniScenario::with_all_settings(), CniScenario::with_all_infiniband_settings()] {
+    let scenarios = [
+        CniScenario::with_all_settings(),
+        CniScenario::with_all_infiniband_settings(),
+        CniScenario::with_own_mac(),
+    ];
+    for scenario in scenarios {
         let adds = effects_of_add(&scenario).expect("ADD");
         let dels = effects_of_del(&scenario).expect("DEL");
         for (fault, recovery) in
@@ -212,6 +217,10 @@ proptest! {
                 let swept = engine::sweep(&host.new_process()).expect("a sweep");
                 prop_assert!(swept.is_empty(), "a sweep touches a living pod: {:?}", swept);
                 pod.del_once(&host.new_process()).expect("DEL");
+                let runs: Vec<String> =
+                    host.delegate_records().iter().map(|run| run.command().to_owned()).collect();
+                let has_added = runs.iter().any(|command| command == "ADD");
+                prop_assert!(has_added || runs.is_empty(), "IPAM that ADD did not run: {:?}", runs);
             }
             Err(error) => prop_assert_eq!(state(&host), &before[..], "after {}", error),
         }

@@ -159,7 +159,7 @@ fn go_cni_cache() {
                 network: "fast",
                 namespace: Namespace {
                     path: "/var/run/netns/pod".to_owned(),
-                    id: NamespaceId { device: 4, inode: 5 },
+                    id: NamespaceId { device: 4, inode: 5, cookie: None },
                 },
                 boot_id: "b",
                 vf: Some(VfRef { pf: "0000:3b:00.0".parse().unwrap(), index: 9 }),

@@ -8,11 +8,10 @@ use vfleet_plan::cni::attachment::{AddContext, AddPlan};
 use vfleet_plan::cni::config::{InfinibandConfig, NetworkConfig, RdmaConfig, SriovConfig};
 use vfleet_plan::cni::facts::AttachmentFacts;
 use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
-use vfleet_plan::cni::protocol::{CniError, Invocation};
+use vfleet_plan::cni::protocol::{CniArgs, CniError, Invocation};
 use vfleet_plan::cni::{infiniband, rdma, sriov};
 
-/// Call of a plugin, as far as all commands share it. The keys of the plugin are not parsed yet, so that nothing in them can
-/// prevent a DEL.
+/// Call of a plugin.
 #[derive(Clone, Debug)]
 pub struct PluginCall {
     /// Plugin.
@@ -23,6 +22,9 @@ pub struct PluginCall {
     pub variables: BTreeMap<String, String>,
     /// Network configuration.
     pub network: NetworkConfig,
+    /// Keys of the plugin in the configuration. Commands that do not need them ignore the error: nothing in them can prevent
+    /// a DEL.
+    pub settings: Result<PluginSettings, CniError>,
     /// Standard input, for delegated plugins.
     pub stdin: Vec<u8>,
 }
@@ -36,19 +38,14 @@ impl PluginCall {
     ) -> Result<Self, CniError> {
         let invocation = Invocation::parse(variables)?;
         let network = NetworkConfig::parse(invocation.command, stdin)?;
-        Ok(Self { plugin, invocation, variables: variables.clone(), network, stdin: stdin.to_vec() })
+        let settings = PluginSettings::parse(plugin, &network, &invocation.args);
+        let (variables, stdin) = (variables.clone(), stdin.to_vec());
+        Ok(Self { plugin, invocation, variables, network, settings, stdin })
     }
 
-    /// Parses the keys of the plugin.
-    pub fn settings(&self) -> Result<PluginSettings, CniError> {
-        let Self { network, invocation, .. } = self;
-        Ok(match self.plugin {
-            Plugin::Sriov => PluginSettings::Sriov(SriovConfig::parse(network, &invocation.args)?),
-            Plugin::Infiniband => {
-                PluginSettings::Infiniband(InfinibandConfig::parse(network, &invocation.args)?)
-            }
-            Plugin::Rdma => PluginSettings::Rdma(RdmaConfig::parse(network, &invocation.args)?),
-        })
+    /// Returns the keys of the plugin, or the error in them.
+    pub fn settings(&self) -> Result<&PluginSettings, CniError> {
+        self.settings.as_ref().map_err(Clone::clone)
     }
 
     /// Returns the attachment of this call to a device.
@@ -88,6 +85,14 @@ pub enum PluginSettings {
 }
 
 impl PluginSettings {
+    fn parse(plugin: Plugin, network: &NetworkConfig, args: &CniArgs) -> Result<Self, CniError> {
+        Ok(match plugin {
+            Plugin::Sriov => Self::Sriov(SriovConfig::parse(network, args)?),
+            Plugin::Infiniband => Self::Infiniband(InfinibandConfig::parse(network, args)?),
+            Plugin::Rdma => Self::Rdma(RdmaConfig::parse(network, args)?),
+        })
+    }
+
     /// Returns the device of the attachment.
     pub const fn device(&self) -> PciAddress {
         match self {

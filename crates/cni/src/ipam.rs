@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vfleet_host::attachment::{AttachmentHost, DelegateCall, DelegateOutput};
-use vfleet_plan::cni::journal::{Journal, Plugin};
+use vfleet_plan::cni::journal::Journal;
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
 
@@ -28,7 +28,7 @@ pub(crate) struct Ipam {
 
 impl Ipam {
     /// Returns the IPAM plugin of a call; `None` if the network has none.
-    pub(crate) fn of_call(call: &PluginCall) -> Option<Self> {
+    fn of_call(call: &PluginCall) -> Option<Self> {
         let ipam = call.network.ipam.as_ref()?;
         Some(Self {
             plugin: ipam.plugin.clone(),
@@ -39,15 +39,21 @@ impl Ipam {
         })
     }
 
-    /// Returns the IPAM plugin that the plugin of a call runs; `None` if it runs none.
+    /// Returns the IPAM plugin that the plugin of a call may have run for an attachment that is unknown; `None` if it runs
+    /// none.
     pub(crate) fn run_by(call: &PluginCall) -> Option<Self> {
-        Self::of_call(call).filter(|_| runs_ipam(call.plugin))
+        Self::of_call(call).filter(|_| call.plugin.can_run_ipam())
+    }
+
+    /// Returns the IPAM plugin that the plugin of a call runs for this attachment; `None` if it runs none.
+    pub(crate) fn run_for(call: &PluginCall, journal: &Journal) -> Option<Self> {
+        Self::of_call(call).filter(|_| journal.changes.runs_ipam())
     }
 
     /// Returns the IPAM plugin that the plugin of an attachment has run, as its journal has it, for a release without its
     /// runtime.
     pub(crate) fn of_journal(journal: &Journal) -> Option<Self> {
-        if !runs_ipam(journal.key.plugin) {
+        if !journal.changes.runs_ipam() {
             return None;
         }
         let text = |value: &Value, key: &str| {
@@ -142,9 +148,4 @@ impl Ipam {
                 .with_details(output.stderr.clone()),
         }
     }
-}
-
-/// Returns whether a plugin runs the IPAM plugin of its network. `rdma` is chained after one that does.
-fn runs_ipam(plugin: Plugin) -> bool {
-    plugin != Plugin::Rdma
 }

@@ -25,8 +25,8 @@ impl Log {
     /// Starts the log of a call. A file that cannot be opened is replaced by standard error, because a log must not prevent
     /// an attachment.
     pub(crate) fn start(call: &PluginCall) {
-        let settings = match call.settings() {
-            Ok(PluginSettings::Sriov(config)) => config.log,
+        let settings = match &call.settings {
+            Ok(PluginSettings::Sriov(config)) => config.log.clone(),
             _ => LogSettings::default(),
         };
         let open = |path: &String| OpenOptions::new().append(true).create(true).mode(0o600).open(path);

@@ -1,7 +1,7 @@
 //! Attachments of pods to devices: what the CNI plugins need from a machine.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use vfleet_api::PciAddress;
-use vfleet_plan::cni::facts::{AttachmentFacts, Namespace};
+use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace, Namespace};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -23,6 +23,9 @@ pub trait AttachmentHost: Send + Sync {
     /// Reads the facts of one device, of one namespace, and of the other attachments of the device. Reads nothing else:
     /// a runtime waits for each attachment. A journal of the device that cannot be read is an error.
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError>;
+
+    /// Reads the state of the namespace of an attachment, and nothing else. After a boot of the machine it is gone.
+    fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError>;
 
     /// Executes a step and verifies its effect. Steps are idempotent.
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError>;
@@ -63,8 +66,13 @@ pub trait AttachmentHost: Send + Sync {
         limit: Duration,
     ) -> Result<DeviceLock, DeviceLockError>;
 
-    /// Waits until the interface of a device is in the namespace of the host, for at most `limit`. Returns whether it is.
-    fn wait_for_device(&self, device: PciAddress, limit: Duration) -> Result<bool, HostError>;
+    /// Waits until these parts of a device are in the namespace of the host, for at most `limit`. Returns whether all are.
+    fn wait_for_device(
+        &self,
+        device: PciAddress,
+        parts: &BTreeSet<DevicePart>,
+        limit: Duration,
+    ) -> Result<bool, HostError>;
 
     /// Returns the path of a plugin in the first directory of `search_path` that has it.
     fn find_plugin(&self, plugin: &str, search_path: &[String]) -> Result<Option<PathBuf>, HostError>;

@@ -23,7 +23,7 @@ pub enum AttachmentState {
     NamespaceGone,
     /// The pod runs, but its device is not in its network namespace.
     NotInPod,
-    /// The network namespace does not exist any more, and the kernel has not returned the interface yet.
+    /// The network namespace does not exist any more, and the kernel has not returned the device yet.
     AwaitingKernel,
     /// The device was released. IP addresses of the IPAM plugin are left.
     AddressesLeft,
@@ -55,8 +55,8 @@ impl AttachmentState {
             NamespaceFacts::NotGiven | NamespaceFacts::Unknown { .. } => HolderNamespace::Unknown,
         };
         if is_abandoned(journal, namespace, &facts.boot_id) {
-            let waits = plan_release(journal, facts).waits_for_device;
-            return if waits { Self::AwaitingKernel } else { Self::NamespaceGone };
+            let is_back = plan_release(journal, facts).waits_for.is_empty();
+            return if is_back { Self::NamespaceGone } else { Self::AwaitingKernel };
         }
         match (&facts.namespace, journal.phase) {
             (NamespaceFacts::Present { .. }, Phase::Attaching | Phase::Releasing) => Self::Interrupted,
@@ -116,7 +116,7 @@ impl fmt::Display for AttachmentState {
             Self::Interrupted => "interrupted",
             Self::NamespaceGone => "namespace gone",
             Self::NotInPod => "device not in the pod: delete the pod",
-            Self::AwaitingKernel => "namespace gone, waiting for the kernel to return the interface",
+            Self::AwaitingKernel => "namespace gone, waiting for the kernel to return the device",
             Self::AddressesLeft => "released, IP addresses are left",
             Self::Unknown { reason } => {
                 return write!(f, "unknown, the namespace cannot be examined: {reason}");

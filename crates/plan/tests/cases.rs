@@ -12,12 +12,13 @@
 //!
 //! Review a changed `expected.txt` before committing it: it is the decision.
 
+#[path = "harness/case_folder.rs"]
+mod case_folder;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use vfleet_api::node_state::InterfaceExt;
 use vfleet_api::{SriovNetworkNodePolicy, SriovNetworkNodeStateSpec, SriovNetworkPoolConfig};
 use vfleet_host::{Host, SimHost};
@@ -27,21 +28,10 @@ use vfleet_plan::{
     find_node_mismatch, find_pool_of_node, plan_node, plan_node_spec, report,
 };
 
-type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+use case_folder::{TestResult, compare, optional};
 
 fn case(policies_file: &Path) -> TestResult {
-    let folder = policies_file.parent().ok_or("a case is a folder")?;
-    let found = outcome(folder)?;
-    let expected = folder.join("expected.txt");
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        std::fs::write(&expected, &found)?;
-    }
-    let expected_text = std::fs::read_to_string(&expected)?;
-    if found == expected_text {
-        return Ok(());
-    }
-    Err(format!("{} does not match:\n--- expected\n{expected_text}\n--- found\n{found}", expected.display())
-        .into())
+    compare(policies_file, outcome)
 }
 
 fn outcome(folder: &Path) -> TestResult<String> {
@@ -119,14 +109,6 @@ fn execute_plans(host: &SimHost, spec: &SriovNetworkNodeStateSpec) -> TestResult
     }
     let left: Vec<_> = plan_node(spec, &host.facts()?).steps.iter().map(ToString::to_string).collect();
     if left.is_empty() { Ok(()) } else { Err(format!("steps are left: {left:#?}").into()) }
-}
-
-fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
-    let path = folder.join(file);
-    if !path.exists() {
-        return Ok(None);
-    }
-    Ok(Some(serde_saphyr::from_str(&std::fs::read_to_string(path)?)?))
 }
 
 fn machine(folder: &Path) -> TestResult<SimHost> {

@@ -15,17 +15,17 @@
 
 #[path = "cni/attach.rs"]
 mod attach;
+#[path = "harness/case_folder.rs"]
+mod case_folder;
 #[path = "cni/model.rs"]
 mod model;
 #[path = "cni/settle.rs"]
 mod settle;
 
-use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use vfleet_plan::cni::attachment::{AddPlan, ReleasePlan, plan_addresses, plan_check, plan_release};
 use vfleet_plan::cni::facts::AttachmentFacts;
@@ -34,9 +34,8 @@ use vfleet_plan::cni::protocol::result::{CniResult, ResultInterface};
 use vfleet_plan::cni::protocol::{CniError, CniVersion};
 
 use attach::Attempt;
+use case_folder::{TestResult, compare, optional};
 use model::VfDriver;
-
-type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Release after the ADD.
 #[derive(Debug, Default, Deserialize)]
@@ -69,18 +68,7 @@ struct CheckCase {
 }
 
 fn case(config_file: &Path) -> TestResult {
-    let folder = config_file.parent().ok_or("a case is a folder")?;
-    let found = outcome(folder)?;
-    let expected = folder.join("expected.txt");
-    if std::env::var_os("UPDATE_CASES").is_some() {
-        std::fs::write(&expected, &found)?;
-    }
-    let expected_text = std::fs::read_to_string(&expected)?;
-    if found == expected_text {
-        return Ok(());
-    }
-    Err(format!("{} does not match:\n--- expected\n{expected_text}\n--- found\n{found}", expected.display())
-        .into())
+    compare(config_file, outcome)
 }
 
 fn outcome(folder: &Path) -> TestResult<String> {
@@ -189,7 +177,7 @@ fn write_plan(text: &mut String, plan: &AddPlan) -> TestResult {
     writeln!(
         text,
         "addresses: {}",
-        match (plan.runs_ipam, plan.configures_addresses) {
+        match (plan.journal.changes.runs_ipam(), plan.configures_addresses) {
             (true, true) => "configured",
             (true, false) => "only reported",
             (false, _) => "none",
@@ -244,19 +232,10 @@ fn write_release(text: &mut String, plan: &ReleasePlan) -> TestResult {
     for note in &plan.notes {
         writeln!(text, "note: {note}")?;
     }
-    if plan.waits_for_device {
-        writeln!(text, "waits for the device")?;
+    for part in &plan.waits_for {
+        writeln!(text, "waits for the {part}")?;
     }
     Ok(())
-}
-
-fn optional<T: DeserializeOwned>(folder: &Path, file: &str) -> TestResult<Option<T>> {
-    let path = folder.join(file);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let value = serde_saphyr::from_str(&std::fs::read_to_string(&path)?);
-    Ok(Some(value.map_err(|error| format!("{}: {error}", path.display()))?))
 }
 
 datatest_stable::harness! {

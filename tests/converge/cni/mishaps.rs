@@ -5,12 +5,14 @@ use std::thread;
 
 use serde_json::{Value, json};
 use vfleet_api::PciAddress;
+use vfleet_cni::engine;
 use vfleet_host::SimHost;
-use vfleet_host::sim::Machine;
+use vfleet_host::sim::{EffectFault, Kernel, Machine};
 use vfleet_plan::cni::facts::VfSettings;
+use vfleet_plan::cni::journal::{Phase, Plugin};
 use vfleet_plan::cni::protocol::ErrorCode;
 
-use super::runtime::{Pod, state};
+use super::runtime::{Pod, device_state, phase, state};
 use super::scenario::{IPAM, device};
 
 /// Machine of the lab with VFs, a pod, and a network with many settings.
@@ -57,17 +59,97 @@ fn a_disk_that_becomes_full_during_an_add_leaves_nothing_behind() {
     assert_eq!(state(&host), before);
 }
 
-#[test]
-fn a_pod_on_a_full_disk_is_deleted_at_last_when_there_is_space() {
-    let (host, pod) = machine();
-    let before = state(&host);
+/// Attaches the pod, and fills the disk.
+fn attach_and_fill(host: &SimHost, pod: &Pod) {
     pod.add(&host.new_process()).expect("ADD");
     host.modify_kernel(|kernel| kernel.cni.is_full = true);
-    if let Err(error) = pod.del(&host.new_process()) {
-        assert_eq!(error.code, ErrorCode::Io, "{error}");
-        host.modify_kernel(|kernel| kernel.cni.is_full = false);
-        pod.del(&host.new_process()).expect("DEL");
+}
+
+#[test]
+fn a_pod_is_deleted_on_a_full_disk_also_after_an_interruption() {
+    let (host, pod) = machine();
+    attach_and_fill(&host, &pod);
+    let process = host.new_process();
+    pod.del_once(&process).expect("DEL");
+    for at in 0..process.executed_effects().len() {
+        for fault in EffectFault::ALL {
+            let (host, pod) = machine();
+            let before = state(&host);
+            attach_and_fill(&host, &pod);
+            let process = host.new_process();
+            process.inject_at_effect(at, fault);
+            let _ = pod.del_once(&process);
+            pod.del_once(&host.new_process()).expect("DEL");
+            assert_eq!(state(&host), before, "{fault:?} at {}", process.executed_effects()[at]);
+        }
     }
+}
+
+/// The namespace is deleted before the runtime tries again. ADD needs space, a sweep does not.
+#[test]
+fn a_del_that_was_interrupted_on_a_full_disk_is_finished_without_its_pod() {
+    for is_full in [true, false] {
+        let (host, pod) = machine();
+        let before = state(&host);
+        attach_and_fill(&host, &pod);
+        let process = host.new_process();
+        process.inject_at_effect(3, EffectFault::KillAfter);
+        pod.del_once(&process).expect_err("the process is dead");
+        host.modify_kernel(|kernel| {
+            kernel.delete_namespace(pod.netns);
+            kernel.return_devices();
+            kernel.cni.is_full = is_full;
+        });
+        let other = Pod::new(1, &pod.chain);
+        other.start(&host);
+        let added = other.add(&host.new_process());
+        assert_eq!(added.is_ok(), !is_full, "{added:?}");
+        other.del_once(&host.new_process()).expect("DEL of the other pod");
+        assert_eq!(state(&host), before, "the ADD has released the VF first");
+    }
+}
+
+#[test]
+fn a_kernel_that_returns_the_vf_late_does_not_lose_it_on_a_full_disk() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    attach_and_fill(&host, &pod);
+    host.modify_kernel(|kernel| {
+        kernel.namespaces.returns_late = true;
+        kernel.delete_namespace(pod.netns);
+    });
+    pod.del_once(&host.new_process()).expect("DEL");
+    assert_eq!(phase(&host, &pod, device()), Some(Phase::Attached));
+    host.modify_kernel(Kernel::return_devices);
+    engine::sweep(&host.new_process()).expect("a sweep");
+    pod.del_once(&host.new_process()).expect("a second DEL");
+    assert_eq!(state(&host), before);
+}
+
+/// The cache of the Go plugin is the only record of the attachment until there is a journal.
+#[test]
+fn a_pod_of_the_go_plugin_is_deleted_on_a_full_disk_when_its_vf_is_back() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    let link = host.kernel().device_link(device()).cloned().expect("an interface");
+    attach_and_fill(&host, &pod);
+    let cache = json!({
+        "deviceID": device().to_string(), "Master": "enp1s0", "VFID": 1, "vlan": 100, "spoofchk": "off",
+        "trust": "on", "max_tx_rate": 200, "OrigVfState": {
+            "HostIFName": link.name, "SpoofChk": true, "EffectiveMAC": link.mac.to_string(),
+            "AdminMAC": "00:00:00:00:00:00", "MTU": link.mtu,
+        },
+    });
+    host.modify_kernel(|kernel| {
+        kernel.cni.journals.clear();
+        kernel.cni.go_caches.insert((Plugin::Sriov, "a0-net1".to_owned()), cache.to_string().into_bytes());
+        kernel.namespaces.returns_late = true;
+        kernel.delete_namespace(pod.netns);
+    });
+    let error = pod.del_once(&host.new_process()).expect_err("the VF is not back");
+    assert_eq!(error.code, ErrorCode::Io, "{error}");
+    host.modify_kernel(Kernel::return_devices);
+    pod.del_once(&host.new_process()).expect("DEL");
     assert_eq!(state(&host), before);
 }
 
@@ -186,4 +268,41 @@ fn pods_with_different_vfs_do_not_wait_for_each_other() {
         thread.join().expect("no panic");
     }
     assert_eq!(state(&host), before);
+}
+
+/// A card that does not answer would delay each attachment of a sweep.
+#[test]
+fn a_sweep_looks_only_at_the_namespaces_of_pods_that_run() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    pod.add(&host.new_process()).expect("ADD");
+    let pf = Machine::lab().pfs[0].address;
+    let set_hanging = |is_hanging| {
+        host.modify_kernel(|kernel| kernel.pf_mut(pf).expect("a PF").is_hanging = is_hanging);
+    };
+    set_hanging(true);
+    let sweep = || engine::sweep(&host.new_process()).expect("a sweep");
+    assert!(sweep().is_empty());
+    host.modify_kernel(|kernel| kernel.delete_namespace(pod.netns));
+    let swept = sweep();
+    assert!(matches!(&swept[..], [attachment] if attachment.outcome.is_err()), "{swept:?}");
+    set_hanging(false);
+    assert!(sweep()[0].outcome.is_ok());
+    pod.del_once(&host.new_process()).expect("DEL");
+    assert_eq!(state(&host), before);
+}
+
+#[test]
+fn an_attachment_of_an_earlier_boot_is_removed_although_the_card_does_not_answer() {
+    let (host, pod) = machine();
+    pod.add(&host.new_process()).expect("ADD");
+    host.modify_kernel(Kernel::reboot);
+    host.restart_process();
+    let pf = Machine::lab().pfs[0].address;
+    host.modify_kernel(|kernel| kernel.set_num_vfs(pf, 7)).expect("VFs");
+    let before = device_state(&host);
+    host.modify_kernel(|kernel| kernel.pf_mut(pf).expect("a PF").is_hanging = true);
+    pod.del_once(&host.new_process()).expect("DEL");
+    let expected: Vec<String> = before.into_iter().filter(|line| line.contains("driver")).collect();
+    assert_eq!(state(&host), expected);
 }

@@ -13,9 +13,7 @@ pub(super) fn chain(
     is_exclusive: bool,
 ) -> impl Strategy<Value = Vec<Value>> + use<> {
     let can_move_rdma = is_exclusive && !is_for_userspace;
-    // CHECK would ask an IPAM plugin that ADD of ib-sriov did not run.
-    let is_infiniband_for_userspace = card == Card::Infiniband && is_for_userspace;
-    let ipam = prop::bool::weighted(if is_infiniband_for_userspace { 0.0 } else { 0.7 });
+    let ipam = prop::bool::weighted(0.7);
     let version = prop::sample::select(vec!["0.2.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]);
     let has_rdma = prop::bool::weighted(if can_move_rdma && card == Card::Mellanox { 0.4 } else { 0.0 });
     let keys = if card == Card::Infiniband {

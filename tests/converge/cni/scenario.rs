@@ -10,6 +10,8 @@ use vfleet_plan::cni::facts::{VfSettings, VfVlan, VlanProtocol};
 
 use super::network::chain;
 
+/// MAC that nobody but the VF has chosen.
+const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0xbb, 0, 1]);
 /// Plugin for IP addresses.
 pub(crate) const IPAM: &str = "host-local";
 
@@ -20,7 +22,7 @@ pub(crate) struct CniScenario {
     pub(crate) card: Card,
     pub(crate) pf_is_up: bool,
     pub(crate) is_exclusive: bool,
-    pub(crate) hides_devices: bool,
+    pub(crate) hides_identities: bool,
     pub(crate) returns_late: bool,
     pub(crate) vf: VfBefore,
     /// Plugins of the network.
@@ -44,6 +46,8 @@ pub(crate) enum Card {
 pub(crate) struct VfBefore {
     pub(crate) is_for_userspace: bool,
     pub(crate) settings: VfSettings,
+    /// The interface has a MAC of its own, if the PF allows it: not the administrative one.
+    pub(crate) has_own_mac: bool,
     pub(crate) mtu: u32,
     pub(crate) alt_names: Vec<&'static str>,
     pub(crate) guid: Option<Guid>,
@@ -61,11 +65,12 @@ impl CniScenario {
             card: Card::Igb,
             pf_is_up: true,
             is_exclusive: false,
-            hides_devices: false,
+            hides_identities: false,
             returns_late: false,
             vf: VfBefore {
                 is_for_userspace: false,
                 settings: VfSettings::default(),
+                has_own_mac: false,
                 mtu: 1400,
                 alt_names: vec!["net1", "eth0", "vf-of-node"],
                 guid: Some(Guid([2, 0, 0, 0, 0, 0, 0, 9])),
@@ -85,6 +90,16 @@ impl CniScenario {
         Self { card: Card::Infiniband, is_exclusive: true, chain, ..Self::with_all_settings() }
     }
 
+    /// Returns a card that applies an administrative MAC at once, with a network that changes the one of a VF whose interface
+    /// has another MAC.
+    pub(crate) fn with_own_mac() -> Self {
+        let mut scenario = Self { card: Card::Intel, ..Self::with_all_settings() };
+        let (mac, trust) = (Some(MacAddr([2, 0, 0, 0xee, 0, 1])), Some(true));
+        scenario.vf.settings = VfSettings { mac, trust, ..VfSettings::default() };
+        scenario.vf.has_own_mac = true;
+        scenario
+    }
+
     /// Creates the machine.
     pub(crate) fn prepare(&self) -> SimHost {
         let mut machine = Machine::lab();
@@ -94,7 +109,7 @@ impl CniScenario {
         let host = SimHost::new(&machine, "cni").expect("a possible machine");
         host.install_ipam(IPAM);
         host.modify_kernel(|kernel| {
-            kernel.namespaces.hides_devices = self.hides_devices;
+            kernel.namespaces.hides_identities = self.hides_identities;
             kernel.namespaces.returns_late = self.returns_late;
             self.configure_vf(kernel);
         });
@@ -119,15 +134,14 @@ impl CniScenario {
         kernel.unbind(vf).expect("a driver");
         kernel.probe(vf).expect("a driver");
         kernel.set_override(vf, None).expect("a VF");
+        if self.vf.has_own_mac && self.card != Card::Infiniband {
+            // Refused by a PF that has chosen another one.
+            let _ = kernel.set_own_mac(device, OWN_MAC);
+        }
         if let Some(link) = kernel.device_link_mut(device) {
             link.alt_names = self.vf.alt_names.iter().map(|name| (*name).to_owned()).collect();
             link.mtu = if self.card == Card::Infiniband { link.mtu } else { self.vf.mtu };
         }
-    }
-
-    /// Returns whether the pod gets the RDMA device.
-    pub(crate) fn isolates_rdma(&self) -> bool {
-        self.chain.len() > 1 || self.chain.iter().any(|config| config["rdmaIsolation"] == true)
     }
 }
 
@@ -174,13 +188,13 @@ pub(crate) fn scenario() -> impl Strategy<Value = CniScenario> {
     let switches =
         (prop::bool::weighted(0.85), any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.2));
     (card, switches, vf_before()).prop_flat_map(|(card, switches, vf)| {
-        let (pf_is_up, is_exclusive, hides_devices, returns_late) = switches;
+        let (pf_is_up, is_exclusive, hides_identities, returns_late) = switches;
         chain(card, vf.is_for_userspace, is_exclusive).prop_map(move |chain| CniScenario {
             card,
             // VFs of ice do not depend on the link of the PF, as opposed to those of the model.
             pf_is_up: pf_is_up || card == Card::Intel,
             is_exclusive,
-            hides_devices,
+            hides_identities,
             returns_late,
             vf: vf.clone(),
             chain,
@@ -192,10 +206,12 @@ fn vf_before() -> impl Strategy<Value = VfBefore> {
     let alt_names = prop::sample::subsequence(vec!["net1", "eth0", "vf-of-node"], 0..=3);
     let guid = prop::option::weighted(0.8, Just(Guid([2, 0, 0, 0, 0, 0, 0, 9])));
     let mtu = prop::sample::select(vec![1500, 1400, 9000]);
-    (prop::bool::weighted(0.2), settings_before(), mtu, alt_names, guid).prop_map(
-        |(is_for_userspace, settings, mtu, alt_names, guid)| VfBefore {
+    let has_own_mac = prop::bool::weighted(0.3);
+    (prop::bool::weighted(0.2), settings_before(), has_own_mac, mtu, alt_names, guid).prop_map(
+        |(is_for_userspace, settings, has_own_mac, mtu, alt_names, guid)| VfBefore {
             is_for_userspace,
             settings,
+            has_own_mac,
             mtu,
             alt_names,
             guid,

@@ -2,6 +2,7 @@
 //! `before` or `after`, and a kind of step or another effect on the machine, for example `after MoveToPod` or
 //! `before WriteJournal:attached`.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
@@ -14,7 +15,7 @@ use vfleet_host::attachment::{
     AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError,
 };
 use vfleet_host::{HostError, HostRoot, LinuxHost};
-use vfleet_plan::cni::facts::AttachmentFacts;
+use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -49,6 +50,10 @@ impl AttachmentHost for CrashingAttachmentHost {
 
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
         self.host.attachment_facts(query)
+    }
+
+    fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError> {
+        self.host.namespace_state(journal)
     }
 
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError> {
@@ -101,8 +106,13 @@ impl AttachmentHost for CrashingAttachmentHost {
         self.host.lock_device(device, holder, limit)
     }
 
-    fn wait_for_device(&self, device: PciAddress, limit: Duration) -> Result<bool, HostError> {
-        self.host.wait_for_device(device, limit)
+    fn wait_for_device(
+        &self,
+        device: PciAddress,
+        parts: &BTreeSet<DevicePart>,
+        limit: Duration,
+    ) -> Result<bool, HostError> {
+        self.host.wait_for_device(device, parts, limit)
     }
 
     fn find_plugin(&self, plugin: &str, search_path: &[String]) -> Result<Option<PathBuf>, HostError> {

@@ -18,10 +18,6 @@ use crate::ipam::Ipam;
 pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<Value, CniError> {
     let settings = call.settings()?;
     let key = call.key(settings.device());
-    let ipam = Ipam::of_call(call);
-    if let Some(ipam) = &ipam {
-        ipam.check_installed(host)?;
-    }
     let _lock = super::lock(host, &key, "ADD")?;
     let facts = read_after_repairs(host, call, &key)?;
     let context = AddContext {
@@ -33,7 +29,10 @@ pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Re
         pod: call.invocation.args.pod_identity(),
     };
     let plan = settings.plan_add(context, &facts)?;
-    let ipam = ipam.filter(|_| plan.runs_ipam);
+    let ipam = Ipam::run_for(call, &plan.journal);
+    if let Some(ipam) = &ipam {
+        ipam.check_installed(host)?;
+    }
     host.write_journal(&plan.journal).map_err(host_failure)?;
     let mut journal = plan.journal.clone();
     let mut is_ipam_started = false;

@@ -24,7 +24,7 @@ pub(super) fn check<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> 
     super::allow_own_namespace(&mut facts, call);
     let journal = host.read_journal(&key).map_err(host_failure)?;
     plan_check(journal.as_ref(), &key, call.network.previous.as_ref(), &facts)?;
-    let ipam = Ipam::run_by(call);
+    let ipam = journal.and_then(|journal| Ipam::run_for(call, &journal));
     ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Check))
 }
 

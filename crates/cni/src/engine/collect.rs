@@ -8,7 +8,7 @@ use vfleet_plan::cni::go_cache::parse_go_cache;
 use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::cni::protocol::{CniError, Command};
 
-use super::delete::{delete_attachment, to_journal};
+use super::delete::{delete_attachment, delete_recorded_by_go, to_journal};
 use crate::call::PluginCall;
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
@@ -119,8 +119,7 @@ fn collect_go_cache<H: AttachmentHost + ?Sized>(
         HolderFacts::Journal { .. } => None,
     });
     if let Some(journal) = to_journal(host, &key, network, path, &cache)? {
-        host.write_journal(&journal).map_err(host_failure)?;
-        delete_attachment(host, journal)?;
+        delete_recorded_by_go(host, journal)?;
     }
     host.remove_go_cache(call.plugin, name).map_err(host_failure)
 }

@@ -2,6 +2,7 @@
 
 use vfleet_api::PciAddress;
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
+use vfleet_host::format_error_chain;
 use vfleet_plan::cni::facts::{Namespace, NamespaceFacts, NamespaceId};
 use vfleet_plan::cni::go_cache::go_cache_name;
 use vfleet_plan::cni::go_cache::{GoAttachment, GoCache, parse_go_cache};
@@ -15,21 +16,20 @@ use crate::ipam::Ipam;
 
 /// Detaches a pod. Succeeds if nothing is attached.
 pub(super) fn delete<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<(), CniError> {
-    let ipam = Ipam::run_by(call);
-    let delete_addresses = || ipam.as_ref().map_or(Ok(()), |ipam| ipam.forward(host, Command::Del));
+    let delete_addresses = |ipam: Option<Ipam>| ipam.map_or(Ok(()), |ipam| ipam.forward(host, Command::Del));
     let keys = host.attachment_keys().map_err(host_failure)?;
     let own: Vec<AttachmentKey> = keys.into_iter().filter(|key| call.is_own(key)).collect();
     if own.is_empty() {
         return match find_go_cache(host, call)? {
             Some(cache) => delete_go_attachment(host, call, &cache, delete_addresses),
-            None => delete_addresses(),
+            None => delete_addresses(Ipam::run_by(call)),
         };
     }
     for key in own {
         let _lock = super::lock(host, &key, "DEL")?;
         // Another process may have released it while this one waited for the lock.
         if let Some(journal) = host.read_journal(&key).map_err(host_failure)? {
-            delete_addresses()?;
+            delete_addresses(Ipam::run_for(call, &journal))?;
             delete_attachment(host, journal)?;
         }
     }
@@ -47,7 +47,15 @@ pub(super) fn delete_attachment<H: AttachmentHost + ?Sized>(
     let is_retry = journal.phase == Phase::Releasing;
     if !is_retry {
         journal.phase = Phase::Releasing;
-        host.write_journal(&journal).map_err(host_failure)?;
+        if let Err(error) = host.write_journal(&journal) {
+            // A full disk does not keep a pod: files can still be removed. If this release does not end, the journal in its
+            // earlier phase is good enough for the next one.
+            let error = format_error_chain(&error);
+            tracing::warn!(
+                error,
+                "the beginning of the release is not recorded: free space below /var/lib/cni"
+            );
+        }
     }
     match release_device(host, &journal) {
         Ok(ReleaseOutcome::Released) => host.remove_journal(&journal.key).map_err(host_failure),
@@ -64,6 +72,19 @@ pub(super) fn delete_attachment<H: AttachmentHost + ?Sized>(
             Ok(())
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Releases an attachment of which only a Go plugin has a record. It gets a journal first, because the release is finished
+/// from there if it is interrupted. Without space for one, the record of the Go plugin must stay until the end.
+pub(super) fn delete_recorded_by_go<H: AttachmentHost + ?Sized>(
+    host: &H,
+    journal: Journal,
+) -> Result<(), CniError> {
+    let Err(error) = host.write_journal(&journal) else { return delete_attachment(host, journal) };
+    match release_device(host, &journal)? {
+        ReleaseOutcome::Released => Ok(()),
+        ReleaseOutcome::Waiting => Err(host_failure(error)),
     }
 }
 
@@ -111,21 +132,20 @@ fn remove_go_cache<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> R
     host.remove_go_cache(call.plugin, &go_cache_name_of(call)).map_err(host_failure)
 }
 
-/// Releases an attachment of the Go plugin. It gets a journal first, so that an interruption does not lose it.
+/// Releases an attachment of the Go plugin.
 fn delete_go_attachment<H: AttachmentHost + ?Sized>(
     host: &H,
     call: &PluginCall,
     found: &FoundGoCache,
-    delete_addresses: impl Fn() -> Result<(), CniError>,
+    delete_addresses: impl Fn(Option<Ipam>) -> Result<(), CniError>,
 ) -> Result<(), CniError> {
     let key = call.key(found.cache.device);
     let _lock = super::lock(host, &key, "DEL")?;
     let netns = call.invocation.netns.as_deref();
     let journal = to_journal(host, &key, &call.network.name, netns, &found.cache)?;
-    delete_addresses()?;
+    delete_addresses(Ipam::run_by(call))?;
     if let Some(journal) = journal {
-        host.write_journal(&journal).map_err(host_failure)?;
-        delete_attachment(host, journal)?;
+        delete_recorded_by_go(host, journal)?;
     }
     host.remove_go_cache(call.plugin, &found.name).map_err(host_failure)
 }
@@ -146,9 +166,7 @@ pub(super) fn to_journal<H: AttachmentHost + ?Sized>(
     let namespace = match &facts.namespace {
         NamespaceFacts::Present { namespace, .. } => namespace.clone(),
         // No namespace has this identity.
-        _ => {
-            Namespace { path: netns.unwrap_or_default().to_owned(), id: NamespaceId { device: 0, inode: 0 } }
-        }
+        _ => Namespace { path: netns.unwrap_or_default().to_owned(), id: NamespaceId::NONE },
     };
     let attachment = GoAttachment {
         container_id: &key.container_id,

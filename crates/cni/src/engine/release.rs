@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_host::format_error_chain;
-use vfleet_plan::cni::attachment::{ReleasePlan, plan_release};
+use vfleet_plan::cni::attachment::{ReleasePlan, plan_release, plan_release_without_facts};
 use vfleet_plan::cni::facts::AttachmentFacts;
 use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
@@ -13,7 +13,7 @@ use vfleet_plan::cni::step::CniStep;
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
 
-/// Limit for the kernel to return the interface of a namespace that was deleted.
+/// Limit for the kernel to return what a namespace that was deleted had.
 const RETURN_LIMIT: Duration = Duration::from_secs(3);
 
 /// Outcome of a release.
@@ -21,7 +21,7 @@ const RETURN_LIMIT: Duration = Duration::from_secs(3);
 pub enum ReleaseOutcome {
     /// The device is as it was before the attachment.
     Released,
-    /// The kernel has not returned the interface yet. The journal stays, so that a later operation finishes the release.
+    /// The kernel has not returned the device yet. The journal stays, so that a later operation finishes the release.
     Waiting,
 }
 
@@ -30,15 +30,19 @@ pub(super) fn release_device<H: AttachmentHost + ?Sized>(
     host: &H,
     journal: &Journal,
 ) -> Result<ReleaseOutcome, CniError> {
-    let mut plan = plan_from_facts(host, journal)?;
+    let mut plan = make_plan(host, journal)?;
     execute_all(host, &plan)?;
-    if plan.waits_for_device
-        && host.wait_for_device(journal.key.device, RETURN_LIMIT).map_err(host_failure)?
+    let device = journal.key.device;
+    if !plan.waits_for.is_empty()
+        && host.wait_for_device(device, &plan.waits_for, RETURN_LIMIT).map_err(host_failure)?
     {
-        plan = plan_from_facts(host, journal)?;
+        plan = make_plan(host, journal)?;
         execute_all(host, &plan)?;
     }
-    if plan.waits_for_device {
+    if !plan.waits_for.is_empty() {
+        for part in &plan.waits_for {
+            tracing::warn!(%device, "the kernel has not returned the {part} of the device yet");
+        }
         return Ok(ReleaseOutcome::Waiting);
     }
     if journal.key.plugin == Plugin::Sriov {
@@ -49,8 +53,12 @@ pub(super) fn release_device<H: AttachmentHost + ?Sized>(
     Ok(ReleaseOutcome::Released)
 }
 
-fn plan_from_facts<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<ReleasePlan, CniError> {
-    let plan = plan_release(journal, &read_facts(host, journal)?);
+fn make_plan<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<ReleasePlan, CniError> {
+    let boot_id = host.boot_id().map_err(host_failure)?;
+    let plan = match plan_release_without_facts(journal, &boot_id) {
+        Some(plan) => plan,
+        None => plan_release(journal, &read_facts(host, journal)?),
+    };
     for note in &plan.notes {
         tracing::info!(note, "not restored");
     }

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use vfleet_host::attachment::AttachmentHost;
-use vfleet_plan::cni::attachment::is_abandoned;
-use vfleet_plan::cni::facts::{HolderNamespace, NamespaceFacts};
+use vfleet_plan::cni::facts::HolderNamespace;
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase};
 use vfleet_plan::cni::protocol::CniError;
 
-use super::release::{ReleaseOutcome, mark_returned, read_facts, release_device};
+use super::release::{ReleaseOutcome, mark_returned, release_device};
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
 
@@ -62,16 +61,9 @@ fn sweep_attachment<H: AttachmentHost + ?Sized>(
     Ok(Some(outcome))
 }
 
-/// Returns whether an attachment still has its device although its namespace is gone. What cannot be read is not gone.
+/// Returns whether an attachment still has its device although its namespace is gone. What cannot be read is not gone. Reads
+/// only the namespace: most attachments of a node belong to pods that run.
 fn is_abandoned_now<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> bool {
-    if journal.phase == Phase::Returned {
-        return false;
-    }
-    let Ok(facts) = read_facts(host, journal) else { return false };
-    let namespace = match facts.namespace {
-        NamespaceFacts::Gone => HolderNamespace::Gone,
-        NamespaceFacts::Present { .. } => HolderNamespace::Alive,
-        NamespaceFacts::NotGiven | NamespaceFacts::Unknown { .. } => HolderNamespace::Unknown,
-    };
-    is_abandoned(journal, namespace, &facts.boot_id)
+    journal.phase != Phase::Returned
+        && host.namespace_state(journal).is_ok_and(|state| state == HolderNamespace::Gone)
 }

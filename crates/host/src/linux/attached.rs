@@ -101,7 +101,7 @@ mod tests {
             network: "n".to_owned(),
             namespace: Namespace {
                 path: "/run/netns/gone".to_owned(),
-                id: NamespaceId { device: 4, inode: 1 },
+                id: NamespaceId { device: 4, inode: 1, cookie: None },
             },
             boot_id: boot_id.to_owned(),
             phase,

@@ -20,17 +20,18 @@ mod test_pod;
 
 pub(super) use journals::{file_name, parse_file_name, parse_journal};
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_plan::cni::facts::AttachmentFacts;
+use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
 use super::stable_read::read_stable;
-use super::{LinuxHost, events, netdev, rdma, system};
+use super::{LinuxHost, events, rdma, system};
 use crate::HostError;
 use crate::attachment::{
     AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError,
@@ -43,6 +44,11 @@ impl AttachmentHost for LinuxHost {
 
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
         facts::read(&self.settings().root, query)
+    }
+
+    fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError> {
+        let root = &self.settings().root;
+        Ok(namespace::state_of(root, journal, &system::read_boot_id(root)?))
     }
 
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError> {
@@ -94,10 +100,15 @@ impl AttachmentHost for LinuxHost {
         lock::lock(&self.settings().root, device, holder, limit)
     }
 
-    fn wait_for_device(&self, device: PciAddress, limit: Duration) -> Result<bool, HostError> {
+    fn wait_for_device(
+        &self,
+        device: PciAddress,
+        parts: &BTreeSet<DevicePart>,
+        limit: Duration,
+    ) -> Result<bool, HostError> {
         let path = self.settings().root.device(device);
-        let interface = events::wait_for(limit, || read_stable(|| netdev::of_device(&path)))?;
-        Ok(interface.is_some())
+        let has_all = || Ok(device::has_parts(&path, parts)?.then_some(()));
+        Ok(events::wait_for(limit, || read_stable(has_all))?.is_some())
     }
 
     fn find_plugin(&self, plugin: &str, search_path: &[String]) -> Result<Option<PathBuf>, HostError> {

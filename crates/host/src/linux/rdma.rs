@@ -13,6 +13,8 @@ use super::root::HostRoot;
 use super::sysfs;
 use crate::HostError;
 
+/// Directory of the RDMA devices of a PCI function.
+const CLASS: &str = "infiniband";
 /// Length of the subnet prefix in a GID: `fe80:0000:0000:0000:`.
 const GID_PREFIX_LENGTH: usize = 20;
 
@@ -30,6 +32,11 @@ pub(super) fn read_mode(root: &HostRoot) -> Result<Option<RdmaMode>, HostError> 
 /// Lists the names of the RDMA devices that the network namespace of this thread shows.
 pub(super) fn list_names(root: &HostRoot) -> Result<Vec<String>, HostError> {
     Ok(list(root)?.into_iter().map(|device| device.name).collect())
+}
+
+/// Lists the names of the RDMA devices of the PCI function at `device` that the network namespace of this thread shows.
+pub(super) fn names_of_device(device: &Path) -> Result<Vec<String>, HostError> {
+    sysfs::list_names_if_exists(&device.join(CLASS))
 }
 
 /// Lists the RDMA devices that the network namespace of this thread shows; none if the kernel has no RDMA.
@@ -54,8 +61,9 @@ pub(super) fn rename(index: u32, name: &str, attempt: &str) -> Result<(), HostEr
 
 /// Reads the RDMA device of the PCI function at `device`.
 pub(super) fn of_device(device: &Path) -> Result<Option<RdmaFacts>, HostError> {
-    let directory = device.join("infiniband");
-    let Some(path) = sysfs::list_paths_if_exists(&directory)?.into_iter().next() else { return Ok(None) };
+    let Some(path) = sysfs::list_paths_if_exists(&device.join(CLASS))?.into_iter().next() else {
+        return Ok(None);
+    };
     let node_guid: Guid = sysfs::read_as(&path.join("node_guid"), "a GUID", |text| text.parse().ok())?;
     let port_guid = read_port_guid(&path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -13,12 +13,13 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_plan::cni::facts::AttachmentFacts;
+use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -42,6 +43,10 @@ impl AttachmentHost for SimHost {
 
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
         self.read_machine("read the device", |kernel| facts::read(kernel, query))
+    }
+
+    fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError> {
+        self.read_machine("read the namespace", |kernel| Ok(facts::namespace_state(kernel, journal)))
     }
 
     fn execute_cni(&self, step: &CniStep) -> Result<(), HostError> {
@@ -106,14 +111,19 @@ impl AttachmentHost for SimHost {
     }
 
     /// Does not wait: unless [`SimNamespaces::returns_late`](super::SimNamespaces::returns_late) is set, the kernel
-    /// returns the interfaces of deleted namespaces now.
-    fn wait_for_device(&self, device: PciAddress, _limit: Duration) -> Result<bool, HostError> {
+    /// returns what deleted namespaces had now.
+    fn wait_for_device(
+        &self,
+        device: PciAddress,
+        parts: &BTreeSet<DevicePart>,
+        _limit: Duration,
+    ) -> Result<bool, HostError> {
         self.read_machine("wait for the device", |_| Ok(()))?;
         Ok(self.machine.request(|kernel| {
             if !kernel.namespaces.returns_late {
                 kernel.return_devices();
             }
-            kernel.links_in(None).any(|found| found == device)
+            facts::has_parts(kernel, device, parts)
         }))
     }
 

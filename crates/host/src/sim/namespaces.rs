@@ -25,8 +25,11 @@ pub struct SimNamespaces {
     pub paths: BTreeMap<String, NamespacePath>,
     /// Indexes of the interfaces of PFs and VFs. They stay in another namespace, if they are free there.
     pub indexes: BTreeMap<PciAddress, u32>,
-    /// The kernel does not report which interface belongs to which PCI function, as before Linux 5.14.
-    pub hides_devices: bool,
+    /// The kernel reports neither which interface belongs to which PCI function nor the cookies of namespaces, as before
+    /// Linux 5.14.
+    pub hides_identities: bool,
+    /// Cookie of the last namespace.
+    pub last_cookie: u64,
     /// The kernel returns interfaces of deleted namespaces only on [`Kernel::return_devices`]. Else they are returned while a
     /// program waits for them.
     pub returns_late: bool,
@@ -35,6 +38,8 @@ pub struct SimNamespaces {
 /// Network namespace. Interfaces of cards in it are those of VFs with its inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimNamespace {
+    /// Number that no other namespace gets.
+    pub cookie: u64,
     /// Virtual interfaces by name.
     pub links: BTreeMap<String, SimVirtualLink>,
     /// Nobody can find the namespace any more, but the kernel has not yet returned its devices.
@@ -64,24 +69,27 @@ pub enum NamespacePath {
 impl Kernel {
     /// Initializes the namespaces at a boot, and the indexes of the interfaces of PFs.
     pub(super) fn start_namespaces(&mut self) {
-        let SimNamespaces { hides_devices, returns_late, .. } = self.namespaces;
+        let SimNamespaces { hides_identities, returns_late, .. } = self.namespaces;
         let host = [("/proc/1/ns/net".to_owned(), NamespacePath::Host)].into();
         self.namespaces =
-            SimNamespaces { paths: host, hides_devices, returns_late, ..SimNamespaces::default() };
+            SimNamespaces { paths: host, hides_identities, returns_late, ..SimNamespaces::default() };
         let pfs: Vec<PciAddress> = self.links_in(None).collect();
         for pf in pfs {
             self.assign_index(pf);
         }
     }
 
-    /// Creates a network namespace at `path` with a loopback interface and `eth0`. Returns its inode.
+    /// Creates a network namespace at `path` with a loopback interface and `eth0`. Returns its inode, which may be that of a
+    /// namespace that was deleted.
     pub fn create_namespace(&mut self, path: &str) -> u64 {
         let used = &self.namespaces.by_inode;
         let inode = (FIRST_INODE..u64::MAX).find(|inode| !used.contains_key(inode)).unwrap_or(u64::MAX);
         let virtual_link = |index| SimVirtualLink { index, alt_names: BTreeSet::new() };
         let links = [("lo", LOOPBACK), ("eth0", LOOPBACK + 1)];
         let links = links.map(|(name, index)| (name.to_owned(), virtual_link(index))).into();
-        self.namespaces.by_inode.insert(inode, SimNamespace { links, is_deleted: false });
+        self.namespaces.last_cookie += 1;
+        let cookie = self.namespaces.last_cookie;
+        self.namespaces.by_inode.insert(inode, SimNamespace { cookie, links, is_deleted: false });
         self.namespaces.paths.insert(path.to_owned(), NamespacePath::Namespace(inode));
         inode
     }
@@ -109,9 +117,15 @@ impl Kernel {
     /// Returns the identity of the namespace at `path`, if it is one of a pod.
     pub fn namespace_id(&self, path: &str) -> Option<NamespaceId> {
         match self.namespaces.paths.get(path)? {
-            NamespacePath::Namespace(inode) => Some(namespace_id(*inode)),
+            NamespacePath::Namespace(inode) => Some(self.identify(*inode)),
             NamespacePath::Host | NamespacePath::OtherFile => None,
         }
+    }
+
+    /// Returns the identity of the namespace with this inode; 0 is that of the host.
+    pub(super) fn identify(&self, inode: u64) -> NamespaceId {
+        let found = self.namespaces.by_inode.get(&inode).filter(|_| !self.namespaces.hides_identities);
+        NamespaceId { device: NSFS_DEVICE, inode, cookie: found.map(|namespace| namespace.cookie) }
     }
 
     /// Returns the lowest index that no interface in a namespace has; `None` is the host's.
@@ -164,9 +178,4 @@ impl Kernel {
                 }),
             }
     }
-}
-
-/// Returns the identity of the namespace with this inode.
-pub(super) const fn namespace_id(inode: u64) -> NamespaceId {
-    NamespaceId { device: NSFS_DEVICE, inode }
 }

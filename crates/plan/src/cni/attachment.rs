@@ -9,11 +9,13 @@ mod garbage;
 mod holder;
 mod interface;
 mod pod;
+mod rdma_device;
 mod release;
 mod status;
 
 use serde_json::Value;
 
+use super::facts::DevicePart;
 use super::journal::{AttachmentKey, DeviceChanges, JOURNAL_VERSION, Journal, Phase, PodIdentity};
 use super::protocol::result::ResultInterface;
 use super::step::CniStep;
@@ -26,12 +28,13 @@ pub use garbage::{is_abandoned, plan_gc};
 pub use holder::describe_holder;
 pub(super) use holder::refuse_holders;
 pub(super) use interface::{
-    InterfaceOrigin, find_clashing_alt_names, find_in_pod, require_device, require_interface, require_rdma,
+    InterfaceOrigin, find_clashing_alt_names, find_in_pod, require_device, require_interface,
     require_settings, return_interface,
 };
 pub(super) use pod::{PodNamespace, open_pod};
-pub use release::plan_release;
+pub(super) use rdma_device::{require_rdma, return_rdma};
 pub(super) use release::{ReleasedVf, find_vf};
+pub use release::{plan_release, plan_release_without_facts};
 pub use status::plan_status;
 
 /// Remedy of everything that needs RDMA devices in single namespaces.
@@ -82,8 +85,6 @@ pub struct AddPlan {
     pub steps: Vec<CniStep>,
     /// Interface of the result; `None` if the plugin passes the result of the previous one on.
     pub interface: Option<ResultInterface>,
-    /// The IPAM plugin of the configuration is run.
-    pub runs_ipam: bool,
     /// The addresses of the IPAM plugin are added to the interface. Otherwise they are only reported.
     pub configures_addresses: bool,
 }
@@ -94,8 +95,8 @@ pub struct AddPlan {
 pub struct ReleasePlan {
     /// Steps.
     pub steps: Vec<CniStep>,
-    /// The interface of the device is neither in the pod nor on the host: the kernel has not returned it yet.
-    pub waits_for_device: bool,
+    /// Parts of the device that are neither in the pod nor on the host: the kernel has not returned them yet.
+    pub waits_for: BTreeSet<DevicePart>,
     /// Reasons why something is left as it is.
     pub notes: Vec<String>,
 }

@@ -2,6 +2,8 @@
 
 mod settings;
 
+use core::fmt;
+
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
@@ -47,9 +49,35 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
+    /// Returns whether a part of the device is in the namespace of the host.
+    pub fn has(&self, part: DevicePart) -> bool {
+        match part {
+            DevicePart::Interface => self.link.is_some(),
+            DevicePart::RdmaDevice => !self.rdma.is_empty(),
+        }
+    }
+
     /// Returns whether the driver of the device is for userspace programs, so that there is no interface.
     pub fn is_for_userspace(&self) -> bool {
         self.driver.as_deref().is_some_and(crate::is_userspace_driver)
+    }
+}
+
+/// Part of a device that is in one network namespace at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DevicePart {
+    /// Its interface.
+    Interface,
+    /// Its RDMA device, in the exclusive mode of the RDMA subsystem.
+    RdmaDevice,
+}
+
+impl fmt::Display for DevicePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interface => "interface",
+            Self::RdmaDevice => "RDMA device",
+        })
     }
 }
 
@@ -125,14 +153,30 @@ impl InterfaceFacts {
     }
 }
 
-/// Identity of a network namespace, which distinguishes it from a later one at the same path during one boot.
+/// Identity of a network namespace, which distinguishes it from a later one at the same path during one boot. Compare
+/// identities with [`NamespaceId::is_same`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceId {
     /// Device of the namespace file.
     pub device: u64,
-    /// Inode of the namespace file.
+    /// Inode of the namespace file. That of a deleted namespace is used again.
     pub inode: u64,
+    /// Number that the kernel gives to no later namespace; `None` if it is unknown (kernels before 5.14, journals of
+    /// earlier versions).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<u64>,
+}
+
+impl NamespaceId {
+    /// Identity of no namespace, for an attachment whose namespace is unknown.
+    pub const NONE: Self = Self { device: 0, inode: 0, cookie: None };
+
+    /// Returns whether both identities are of one namespace, as far as both are known.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let has_other_cookie = self.cookie.zip(other.cookie).is_some_and(|(one, other)| one != other);
+        (self.device, self.inode) == (other.device, other.inode) && !has_other_cookie
+    }
 }
 
 /// Network namespace of a pod that is open or was open.

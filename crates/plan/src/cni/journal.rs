@@ -86,6 +86,15 @@ impl Plugin {
         Self::ALL.into_iter().find(|plugin| plugin.name() == name)
     }
 
+    /// Returns whether the plugin can run the IPAM plugin of its network. It does not for every device:
+    /// see [`DeviceChanges::runs_ipam`]. `rdma` is chained after a plugin that runs it.
+    pub const fn can_run_ipam(self) -> bool {
+        match self {
+            Self::Sriov | Self::Infiniband => true,
+            Self::Rdma => false,
+        }
+    }
+
     /// Returns what the plugin is for, in one line.
     pub const fn description(self) -> &'static str {
         match self {
@@ -154,6 +163,18 @@ pub enum DeviceChanges {
     Infiniband(InfinibandChanges),
     /// Changes of the plugin `rdma`.
     Rdma(RdmaChanges),
+}
+
+impl DeviceChanges {
+    /// Returns whether ADD runs the IPAM plugin of the network, so that CHECK asks it and a release frees its addresses.
+    /// An InfiniBand device without an interface has no addresses.
+    pub const fn runs_ipam(&self) -> bool {
+        match self {
+            Self::Sriov(_) => Plugin::Sriov.can_run_ipam(),
+            Self::Infiniband(changes) => Plugin::Infiniband.can_run_ipam() && changes.interface.is_some(),
+            Self::Rdma(_) => Plugin::Rdma.can_run_ipam(),
+        }
+    }
 }
 
 /// Changes of an Ethernet VF.

@@ -9,7 +9,15 @@ use crate::prelude::*;
 pub const PROGRAM: &str = "vfleet-cni";
 
 /// Plugins that the program contains: it is installed under each of these names, and under its own.
-pub const PLUGIN_NAMES: [&str; 3] = [Plugin::Sriov.name(), Plugin::Infiniband.name(), Plugin::Rdma.name()];
+pub const PLUGIN_NAMES: [&str; Plugin::ALL.len()] = {
+    let mut names = [""; Plugin::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Plugin::ALL[at].name();
+        at += 1;
+    }
+    names
+};
 
 /// Text in the program by which its file is recognized, with its version.
 pub const MARKER: &str = concat!("<vfleet-cni program, version ", env!("CARGO_PKG_VERSION"), ">");

@@ -2,11 +2,11 @@
 
 use super::attachment::{
     AddContext, AddPlan, CheckedAttachment, EXCLUSIVE_MODE_REMEDY, ReleasePlan, open_pod, refuse_holders,
-    require_device, require_rdma,
+    require_device, require_rdma, return_rdma,
 };
 use super::config::RdmaConfig;
 use super::facts::{AttachmentFacts, HolderFacts};
-use super::journal::{DeviceChanges, Journal, Plugin, RdmaChanges};
+use super::journal::{DeviceChanges, Plugin, RdmaChanges};
 use super::protocol::CniError;
 use super::step::CniStep;
 use crate::prelude::*;
@@ -43,18 +43,15 @@ pub fn plan_add(
         journal: context.journal(&pod, DeviceChanges::Rdma(RdmaChanges { rdma })),
         steps: vec![step],
         interface: None,
-        runs_ipam: false,
         configures_addresses: false,
     })
 }
 
 /// Plans the release of an RDMA device. When a namespace is deleted, the kernel returns the RDMA device itself.
-pub(super) fn plan_release(changes: &RdmaChanges, journal: &Journal, facts: &AttachmentFacts) -> ReleasePlan {
-    let step = open_pod(facts).ok().filter(|pod| pod.rdma.contains(&changes.rdma)).map(|pod| {
-        let namespace = pod.namespace.clone();
-        CniStep::ReturnRdmaToHost { device: journal.key.device, rdma: changes.rdma.clone(), namespace }
-    });
-    ReleasePlan { steps: step.into_iter().collect(), ..ReleasePlan::default() }
+pub(super) fn plan_release(changes: &RdmaChanges, facts: &AttachmentFacts) -> ReleasePlan {
+    let mut plan = ReleasePlan::default();
+    return_rdma(&changes.rdma, facts, &mut plan);
+    plan
 }
 
 /// Checks that the pod has the RDMA device.

@@ -20,13 +20,23 @@ pub(crate) enum VfDriver {
     AcceptsMac,
     /// It has to be bound again for a new MAC.
     IsBoundForMac,
+    /// Its interface gets an administrative MAC at once, wherever it is.
+    AppliesMacAtOnce,
 }
 
 /// Executes a step. Fails where the kernel refuses it.
 pub(crate) fn execute(facts: &mut AttachmentFacts, step: &CniStep, driver: VfDriver) {
     assert!(!step.to_string().contains('\n'));
     match step {
-        CniStep::SetVf { vf, settings } => merge(stored(facts, *vf), settings),
+        CniStep::SetVf { vf, settings } => {
+            merge(stored(facts, *vf), settings);
+            if let Some(MacAddr(mac)) = settings.mac
+                && driver == VfDriver::AppliesMacAtOnce
+                && mac != [0; 6]
+            {
+                apply_mac(facts, mac);
+            }
+        }
         CniStep::SetVfLinkState { vf, state } => set(&mut stored(facts, *vf).link_state, Some(*state)),
         CniStep::SetVfGuid { vf, guid } => {
             let stored = stored(facts, *vf);
@@ -197,6 +207,21 @@ fn new_link(device: &DeviceFacts, address: Vec<u8>, mtu: u32) -> InterfaceFacts 
         is_up: false,
         device: Some(device.address),
         ips: Vec::new(),
+    }
+}
+
+/// Gives the interface a MAC, on the host or in the pod.
+fn apply_mac(facts: &mut AttachmentFacts, mac: [u8; 6]) {
+    let is_in_pod = facts.device.link.is_none();
+    let device = facts.device.clone();
+    let link = match &mut facts.namespace {
+        NamespaceFacts::Present { links, .. } if is_in_pod => {
+            links.iter_mut().find(|link| is_of(link, &device))
+        }
+        _ => facts.device.link.as_mut(),
+    };
+    if let Some(link) = link {
+        link.address = mac.to_vec();
     }
 }
 

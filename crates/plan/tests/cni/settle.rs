@@ -26,7 +26,7 @@ pub(crate) fn restores_everything(plan: &AddPlan, facts: &AttachmentFacts) -> Re
     {
         return Ok(()); // the model has no GUID that the PF stores and does not report
     }
-    for driver in [VfDriver::AcceptsMac, VfDriver::IsBoundForMac] {
+    for driver in [VfDriver::AcceptsMac, VfDriver::IsBoundForMac, VfDriver::AppliesMacAtOnce] {
         for steps in 0..=plan.steps.len() {
             for ending in [Ending::BetweenSteps, Ending::Unbound, Ending::NamespaceDeleted] {
                 let binds = |step| matches!(step, &CniStep::Rebind { .. } | &CniStep::SetInterfaceMac { .. });
@@ -79,7 +79,7 @@ fn release_everywhere(
         }
         let left = plan_release(&plan.journal, &found);
         let is_left = |step: &CniStep| !sets_unreported(step, &found);
-        if left.steps.iter().any(is_left) || left.waits_for_device {
+        if left.steps.iter().any(is_left) || !left.waits_for.is_empty() {
             return Err(format!("{cut} steps of the release: the next one is not empty: {left:?}"));
         }
     }

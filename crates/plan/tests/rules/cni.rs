@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use vfleet_api::MacAddr;
 use vfleet_plan::cni::attachment::{AddPlan, is_abandoned, plan_gc, plan_status};
 use vfleet_plan::cni::config::ValidAttachment;
-use vfleet_plan::cni::facts::{AttachmentFacts, HolderNamespace, NamespaceFacts};
+use vfleet_plan::cni::facts::{AttachmentFacts, HolderNamespace, NamespaceFacts, NamespaceId};
 use vfleet_plan::cni::journal::{AttachmentKey, DeviceChanges, Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::ErrorCode;
 use vfleet_plan::cni::step::CniStep;
@@ -265,6 +265,24 @@ fn only_attachments_whose_namespace_is_gone_are_abandoned() {
         assert!(!is_abandoned(&of_go, HolderNamespace::Unknown, "boot-2"));
         assert!(is_abandoned(&of_go, HolderNamespace::Gone, "boot-2"));
     }
+}
+
+#[test]
+fn a_cookie_distinguishes_namespaces_if_both_are_known() {
+    let id = |cookie| NamespaceId { device: 4, inode: 5, cookie };
+    for (one, other, is_same) in [
+        (id(Some(1)), id(Some(1)), true),
+        (id(Some(1)), id(Some(2)), false),
+        (id(Some(1)), id(None), true),
+        (id(None), id(None), true),
+        (id(None), NamespaceId { inode: 6, ..id(None) }, false),
+        (id(Some(1)), NamespaceId { inode: 6, ..id(Some(1)) }, false),
+    ] {
+        assert!(one.is_same(&other) == is_same && other.is_same(&one) == is_same, "{one:?} {other:?}");
+    }
+    let earlier = json!({"device": 4, "inode": 5});
+    assert_eq!(serde_json::from_value::<NamespaceId>(earlier.clone()).expect("an earlier journal"), id(None));
+    assert_eq!(serde_json::to_value(id(None)).expect("JSON"), earlier);
 }
 
 #[test]

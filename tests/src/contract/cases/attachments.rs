@@ -6,7 +6,7 @@ use vfleet_api::{MacAddr, PciAddress, VfRef};
 use vfleet_host::HostError;
 use vfleet_host::attachment::{AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::facts::{
-    AttachmentFacts, LinkState, Namespace, NamespaceFacts, VfSettings, VfVlan, VlanProtocol,
+    AttachmentFacts, DevicePart, LinkState, Namespace, NamespaceFacts, VfSettings, VfVlan, VlanProtocol,
 };
 use vfleet_plan::cni::step::{CniStep, OriginalInterface};
 
@@ -214,7 +214,8 @@ fn an_alternative_name_can_become_the_name_in_the_pod(testbed: &dyn TestBed) -> 
 
 /// Waits until the kernel has returned the interface of a VF.
 fn wait_for_return(testbed: &dyn TestBed, device: PciAddress) -> CaseResult {
-    ensure(testbed.attachments().wait_for_device(device, LIMIT)?, "the interface did not return")?;
+    let is_back = testbed.attachments().wait_for_device(device, &[DevicePart::Interface].into(), LIMIT)?;
+    ensure(is_back, "the interface did not return")?;
     testbed.admin().settle()
 }
 

@@ -1,13 +1,16 @@
 //! Facts of the PCI function of an attachment.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use vfleet_api::PciAddress;
 use vfleet_plan::LinkKind;
-use vfleet_plan::cni::facts::{DeviceFacts, InterfaceFacts, ParentPf, VfSettings};
+use vfleet_plan::cni::facts::{DeviceFacts, DevicePart, InterfaceFacts, ParentPf, VfSettings};
 
 use crate::HostError;
 use crate::linux::netlink::rtnl::{InterfaceAddress, Link, Rtnl};
 use crate::linux::root::HostRoot;
-use crate::linux::{netdev, pci, sysfs};
+use crate::linux::{netdev, pci, rdma};
 
 /// Reads a function whose interface, if it is in this namespace, is among `links`. If something vanishes meanwhile, this
 /// is an error: see [`crate::linux::stable_read`].
@@ -31,8 +34,22 @@ pub(super) fn read(
         driver: pci::bus_device(root, address).driver()?,
         pf: read_parent(root, address, rtnl)?,
         link: link.map(|link| interface(link, &[])),
-        rdma: sysfs::list_names_if_exists(&path.join("infiniband"))?,
+        rdma: rdma::names_of_device(&path)?,
     })
+}
+
+/// Returns whether these parts of the function at `path` are in the network namespace of this thread.
+pub(super) fn has_parts(path: &Path, parts: &BTreeSet<DevicePart>) -> Result<bool, HostError> {
+    for part in parts {
+        let is_here = match part {
+            DevicePart::Interface => netdev::of_device(path)?.is_some(),
+            DevicePart::RdmaDevice => !rdma::names_of_device(path)?.is_empty(),
+        };
+        if !is_here {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Reads the PF of a VF with the settings of the VF. A PF without an interface stores none.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_plan::cni::facts::{AttachmentFacts, DeviceFacts, Namespace, NamespaceFacts};
+use vfleet_plan::cni::facts::{AttachmentFacts, DeviceFacts, Namespace, NamespaceFacts, NamespaceId};
 
-use super::namespace::{OpenNamespace, OpenedPath};
+use super::namespace::{OpenNamespace, OpenedPath, read_cookie};
 use super::{device, holders};
 use crate::HostError;
 use crate::attachment::{AttachmentQuery, NamespaceQuery};
@@ -58,7 +58,11 @@ fn read_namespace(
     match opened {
         OpenedPath::Missing => Ok(NamespaceFacts::Gone),
         OpenedPath::Unknown(reason) => Ok(NamespaceFacts::Unknown { reason }),
-        OpenedPath::Namespace(namespace) => read_present(root, query, &namespace),
+        OpenedPath::Namespace(namespace) => match read_present(root, query, &namespace) {
+            // A later one has its inode.
+            Err(HostError::NamespaceGone { .. }) => Ok(NamespaceFacts::Gone),
+            read => read,
+        },
     }
 }
 
@@ -67,16 +71,16 @@ fn read_present(
     query: &AttachmentQuery<'_>,
     namespace: &OpenNamespace,
 ) -> Result<NamespaceFacts, HostError> {
-    let is_own = OpenNamespace::own()?.id == namespace.id;
-    let (links, rdma) = namespace.run(|| {
+    let is_own = OpenNamespace::own()?.id.is_same(&namespace.id);
+    let (links, rdma, cookie) = namespace.run(|| {
         let mut rtnl = Rtnl::open()?;
         let links = read_stable(|| rtnl.links())?;
         let addresses = if query.with_addresses { read_stable(|| rtnl.addresses())? } else { Vec::new() };
         let links = links.iter().map(|link| device::interface(link, &addresses)).collect();
-        Ok((links, rdma::list_names(root)?))
+        Ok((links, rdma::list_names(root)?, read_cookie()?))
     })?;
     let path = query.namespace.path().unwrap_or_default().to_owned();
-    let namespace = Namespace { path, id: namespace.id };
+    let namespace = Namespace { path, id: NamespaceId { cookie, ..namespace.id } };
     Ok(NamespaceFacts::Present { namespace, is_own, links, rdma })
 }
 

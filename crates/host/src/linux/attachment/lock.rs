@@ -45,7 +45,10 @@ pub(super) fn lock(
         let holder = current_holder(&path).map_err(failed)?;
         return Err(DeviceLockError::Busy { device, holder, after: limit });
     };
-    write_holder(&mut file, holder).map_err(failed)?;
+    if let Err(error) = write_holder(&mut file, holder) {
+        // The device is locked nevertheless, and a full disk must not prevent a release.
+        tracing::warn!(%error, path = %path.display(), "the holder of a lock cannot be recorded for the errors of others");
+    }
     Ok(DeviceLock::new(LockedFile(file)))
 }
 
@@ -122,6 +125,17 @@ mod tests {
             go.unlock().unwrap();
             drop(waiting.join().unwrap().unwrap());
         });
+    }
+
+    #[test]
+    fn a_device_can_be_locked_on_a_full_disk() {
+        let tree = TestTree::new();
+        tree.write(LOCK, "");
+        std::fs::remove_file(tree.path(LOCK)).unwrap();
+        std::os::unix::fs::symlink("/dev/full", tree.path(LOCK)).unwrap();
+        let held = lock(tree.root(), device(), "DEL", LIMIT).unwrap();
+        assert!(matches!(lock(tree.root(), device(), "x", LIMIT), Err(DeviceLockError::Busy { .. })));
+        drop(held);
     }
 
     #[test]

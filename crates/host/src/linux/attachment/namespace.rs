@@ -4,12 +4,16 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::panic;
 use std::path::Path;
 use std::thread;
 
 use nix::fcntl::OFlag;
+use nix::libc;
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::GetStruct;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use vfleet_plan::cni::facts::{HolderNamespace, Namespace, NamespaceId};
 use vfleet_plan::cni::journal::Journal;
@@ -24,12 +28,22 @@ const OWN: &str = "/proc/thread-self/ns/net";
 const MISSING: [i32; 3] = [2, 20, 3];
 /// Error of a namespace of another kind.
 const EINVAL: i32 = 22;
+/// Error of a kernel that does not know a socket option.
+const ENOPROTOOPT: i32 = 92;
+
+/// Socket option with the cookie of the namespace of the socket.
+#[derive(Clone, Copy)]
+struct NamespaceCookie;
+
+nix::getsockopt_impl!(NamespaceCookie, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, u64, GetStruct<u64>);
 
 /// Open network namespace, which exists as long as it is open.
 #[derive(Debug)]
 pub(in crate::linux) struct OpenNamespace {
     file: File,
     path: String,
+    /// Identity of the file. A cookie is known only if it is that of a recorded namespace, which is the same if the cookie is
+    /// found inside.
     pub(super) id: NamespaceId,
 }
 
@@ -54,12 +68,24 @@ impl OpenedPath {
         }
     }
 
-    /// Opens a namespace that was recorded. Another one at the same path counts as missing.
+    /// Opens a namespace that was recorded. Another one at the same path counts as missing. One with the same inode is
+    /// recognized when it is entered.
     pub(super) fn open_recorded(root: &HostRoot, namespace: &Namespace) -> Self {
         match Self::open(root, &namespace.path) {
-            Self::Namespace(found) if found.id != namespace.id => Self::Missing,
+            Self::Namespace(found) if !found.id.is_same(&namespace.id) => Self::Missing,
+            Self::Namespace(found) => Self::Namespace(OpenNamespace { id: namespace.id, ..found }),
             opened => opened,
         }
+    }
+}
+
+/// Reads the cookie of the network namespace of this thread; `None` before Linux 5.14.
+pub(super) fn read_cookie() -> Result<Option<u64>, HostError> {
+    let read = || getsockopt(&UnixDatagram::unbound()?, NamespaceCookie).map_err(io::Error::from);
+    match read() {
+        Ok(cookie) => Ok(Some(cookie)),
+        Err(error) if error.raw_os_error() == Some(ENOPROTOOPT) => Ok(None),
+        Err(error) => Err(failed("read the cookie of a network namespace", error)),
     }
 }
 
@@ -71,7 +97,7 @@ fn open(path: &Path, name: &str) -> io::Result<Option<OpenNamespace>> {
         return Ok(None);
     }
     let metadata = file.metadata()?;
-    let id = NamespaceId { device: metadata.dev(), inode: metadata.ino() };
+    let id = NamespaceId { device: metadata.dev(), inode: metadata.ino(), cookie: None };
     Ok(Some(OpenNamespace { file, path: name.to_owned(), id }))
 }
 
@@ -92,13 +118,17 @@ impl OpenNamespace {
         }
     }
 
-    /// Runs `work` in a thread that is in this namespace. Sockets that it opens stay in the namespace.
+    /// Runs `work` in a thread that is in this namespace. Sockets that it opens stay in the namespace. Fails if this is not
+    /// the recorded namespace, but a later one with its inode.
     pub(super) fn run<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, HostError> + Send,
     ) -> Result<T, HostError> {
         let enter_and_work = || {
             setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| self.not_entered(errno.into()))?;
+            if self.id.cookie.is_some() {
+                self.check_cookie()?;
+            }
             work()
         };
         thread::scope(|scope| {
@@ -110,8 +140,21 @@ impl OpenNamespace {
         })
     }
 
+    /// Compares the cookie of the namespace of this thread with the recorded one.
+    fn check_cookie(&self) -> Result<(), HostError> {
+        let found = NamespaceId { cookie: read_cookie()?, ..self.id };
+        if found.is_same(&self.id) {
+            return Ok(());
+        }
+        Err(HostError::NamespaceGone { attempt: self.attempt_to_enter(), path: self.path.clone() })
+    }
+
+    fn attempt_to_enter(&self) -> String {
+        format!("enter network namespace {}", self.path)
+    }
+
     fn not_entered(&self, error: io::Error) -> HostError {
-        let attempt = format!("enter network namespace {}", self.path);
+        let attempt = self.attempt_to_enter();
         if error.raw_os_error() == Some(EINVAL) {
             let found = "a namespace of another kind".to_owned();
             return HostError::NotANamespace { attempt, path: self.path.clone(), found };
@@ -131,7 +174,15 @@ pub(super) fn state_of(root: &HostRoot, journal: &Journal, boot_id: &str) -> Hol
     if journal.is_of_earlier_boot(boot_id) {
         return HolderNamespace::Gone;
     }
-    state(&OpenedPath::open_recorded(root, &journal.namespace))
+    match OpenedPath::open_recorded(root, &journal.namespace) {
+        // Its cookie is visible only inside.
+        OpenedPath::Namespace(found) if found.id.cookie.is_some() => match found.run(|| Ok(())) {
+            Ok(()) => HolderNamespace::Alive,
+            Err(HostError::NamespaceGone { .. }) => HolderNamespace::Gone,
+            Err(_) => HolderNamespace::Unknown,
+        },
+        opened => state(&opened),
+    }
 }
 
 /// Returns the state of the namespace at a path, which is empty in a file that was cut off.

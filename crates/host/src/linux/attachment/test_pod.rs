@@ -11,10 +11,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use serde_json::Value;
 use vfleet_api::PciAddress;
-use vfleet_plan::cni::facts::Namespace;
+use vfleet_plan::cni::facts::{Namespace, NamespaceId};
 use vfleet_plan::cni::step::CniStep;
 
-use super::namespace::OpenedPath;
+use super::namespace::{OpenedPath, read_cookie};
 use super::steps;
 use crate::format_error_chain;
 use crate::linux::test_namespace::{iproute, run_in_namespace, shell};
@@ -67,7 +67,8 @@ impl TestPod {
         let OpenedPath::Namespace(opened) = OpenedPath::open(tree.root(), PATH) else {
             panic!("no namespace")
         };
-        let namespace = Namespace { path: PATH.to_owned(), id: opened.id };
+        let cookie = opened.run(read_cookie).unwrap();
+        let namespace = Namespace { path: PATH.to_owned(), id: NamespaceId { cookie, ..opened.id } };
         Self { tree, namespace, task, thread: Some((end, thread)) }
     }
 

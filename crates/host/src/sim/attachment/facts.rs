@@ -6,13 +6,14 @@ use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{Guid, PciAddress};
 use vfleet_plan::LinkKind;
 use vfleet_plan::cni::facts::{
-    AttachmentFacts, DeviceFacts, HolderFacts, HolderNamespace, InterfaceFacts, Namespace, NamespaceFacts,
-    ParentPf, VfSettings,
+    AttachmentFacts, DeviceFacts, DevicePart, HolderFacts, HolderNamespace, InterfaceFacts, Namespace,
+    NamespaceFacts, ParentPf, VfSettings,
 };
+use vfleet_plan::cni::journal::Journal;
 
 use super::super::devices::SimVf;
 use super::super::kernel::Kernel;
-use super::super::namespaces::{NamespacePath, namespace_id};
+use super::super::namespaces::NamespacePath;
 use super::super::steps::DEADLINE;
 use crate::HostError;
 use crate::attachment::{AttachmentQuery, NamespaceQuery};
@@ -58,6 +59,12 @@ fn device_facts(kernel: &Kernel, device: PciAddress) -> DeviceFacts {
         link: if is_in_host { interface_facts(kernel, device, true) } else { None },
         rdma: rdma.map(|rdma| rdma.device.clone()).into_iter().collect(),
     }
+}
+
+/// Returns whether these parts of a device are in the namespace of the host.
+pub(super) fn has_parts(kernel: &Kernel, device: PciAddress, parts: &BTreeSet<DevicePart>) -> bool {
+    let facts = device_facts(kernel, device);
+    parts.iter().all(|part| facts.has(*part))
 }
 
 /// Returns whether a namespace shows the RDMA device of a VF; `None` is the host's.
@@ -119,7 +126,7 @@ fn interface_facts(kernel: &Kernel, device: PciAddress, with_addresses: bool) ->
         min_mtu: Some(MIN_MTU),
         max_mtu: link.max_mtu,
         is_up: link.up,
-        device: Some(device).filter(|_| !kernel.namespaces.hides_devices),
+        device: Some(device).filter(|_| !kernel.namespaces.hides_identities),
         ips: if with_addresses { link.ips.clone() } else { Vec::new() },
     })
 }
@@ -128,13 +135,14 @@ fn namespace_facts(kernel: &Kernel, query: NamespaceQuery<'_>, with_addresses: b
     let (path, expected) = match query {
         NamespaceQuery::NotGiven => return NamespaceFacts::NotGiven,
         NamespaceQuery::Path(path) => (path, None),
-        NamespaceQuery::Recorded { boot_id, .. } if boot_id != kernel.boot_id() => {
+        // The boot of an attachment of a Go plugin is unknown.
+        NamespaceQuery::Recorded { boot_id, .. } if !boot_id.is_empty() && boot_id != kernel.boot_id() => {
             return NamespaceFacts::Gone;
         }
         NamespaceQuery::Recorded { namespace, .. } => (namespace.path.as_str(), Some(namespace.id)),
     };
     let present = |inode, is_own| NamespaceFacts::Present {
-        namespace: Namespace { path: path.to_owned(), id: namespace_id(inode) },
+        namespace: Namespace { path: path.to_owned(), id: kernel.identify(inode) },
         is_own,
         links: if is_own { Vec::new() } else { pod_links(kernel, inode, with_addresses) },
         rdma: pod_rdma(kernel, Some(inode).filter(|_| !is_own)),
@@ -146,7 +154,9 @@ fn namespace_facts(kernel: &Kernel, query: NamespaceQuery<'_>, with_addresses: b
         }
         Some(NamespacePath::Host) if expected.is_some() => NamespaceFacts::Gone,
         Some(NamespacePath::Host) => present(0, true),
-        Some(NamespacePath::Namespace(inode)) if expected.is_some_and(|id| id != namespace_id(*inode)) => {
+        Some(NamespacePath::Namespace(inode))
+            if expected.is_some_and(|id| !id.is_same(&kernel.identify(*inode))) =>
+        {
             NamespaceFacts::Gone
         }
         Some(NamespacePath::Namespace(inode)) => present(*inode, false),
@@ -192,8 +202,7 @@ fn holders(kernel: &Kernel, query: &AttachmentQuery<'_>) -> Result<Vec<HolderFac
         if query.key == Some(key) {
             continue;
         }
-        let recorded = NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &journal.boot_id };
-        let namespace = holder_namespace(kernel, recorded);
+        let namespace = namespace_state(kernel, &journal);
         holders.push(HolderFacts::Journal { journal, namespace });
     }
     let allocation = kernel.cni.go_allocations.get(&query.device);
@@ -202,6 +211,12 @@ fn holders(kernel: &Kernel, query: &AttachmentQuery<'_>) -> Result<Vec<HolderFac
         holders.push(HolderFacts::GoAllocation { path: path.clone(), namespace });
     }
     Ok(holders)
+}
+
+/// Returns the state of the namespace of an attachment.
+pub(super) fn namespace_state(kernel: &Kernel, journal: &Journal) -> HolderNamespace {
+    let recorded = NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &journal.boot_id };
+    holder_namespace(kernel, recorded)
 }
 
 fn holder_namespace(kernel: &Kernel, query: NamespaceQuery<'_>) -> HolderNamespace {

@@ -12,7 +12,7 @@ use vfleet_plan::is_userspace_driver;
 use super::super::devices::SimLink;
 use super::super::host::{SimHost, lock};
 use super::super::kernel::Kernel;
-use super::super::namespaces::{NamespacePath, namespace_id};
+use super::super::namespaces::NamespacePath;
 use super::super::requests::Refusal;
 use crate::HostError;
 
@@ -230,7 +230,9 @@ impl SimHost {
             source: io::Error::from_raw_os_error(ENOENT),
         };
         self.read_state(|kernel| match kernel.namespaces.paths.get(&namespace.path) {
-            Some(NamespacePath::Namespace(inode)) if namespace_id(*inode) == namespace.id => Ok(*inode),
+            Some(NamespacePath::Namespace(inode)) if kernel.identify(*inode).is_same(&namespace.id) => {
+                Ok(*inode)
+            }
             _ => Err(missing()),
         })
     }

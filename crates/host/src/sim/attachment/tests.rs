@@ -8,7 +8,8 @@ use std::time::Duration;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress, VfRef};
 use vfleet_plan::cni::facts::{
-    HolderFacts, HolderNamespace, LinkState, Namespace, NamespaceFacts, VfSettings, VfVlan, VlanProtocol,
+    DevicePart, HolderFacts, HolderNamespace, LinkState, Namespace, NamespaceFacts, VfSettings, VfVlan,
+    VlanProtocol,
 };
 use vfleet_plan::cni::journal::{
     AttachmentKey, DeviceChanges, JOURNAL_VERSION, Journal, Phase, Plugin, RdmaChanges,
@@ -61,6 +62,10 @@ fn to_host(device: PciAddress, namespace: &Namespace) -> CniStep {
 
 fn query(device: PciAddress) -> AttachmentQuery<'static> {
     AttachmentQuery { device, namespace: NamespaceQuery::Path(POD), key: None, with_addresses: true }
+}
+
+fn wait(host: &SimHost, device: PciAddress, part: DevicePart) -> bool {
+    host.wait_for_device(device, &[part].into(), Duration::ZERO).unwrap()
 }
 
 fn names_in_pod(host: &SimHost, device: PciAddress) -> Vec<String> {
@@ -167,7 +172,7 @@ fn the_kernel_returns_interfaces_of_deleted_namespaces_later() {
     });
     let facts = host.attachment_facts(&query(device)).unwrap();
     assert_eq!((facts.namespace, facts.device.link), (NamespaceFacts::Gone, None));
-    assert!(host.wait_for_device(device, Duration::ZERO).unwrap());
+    assert!(wait(&host, device, DevicePart::Interface));
     let kernel = host.kernel();
     let link = kernel.device_link(device).unwrap();
     assert_eq!((link.name.as_str(), &link.alt_names[..]), ("net1", &["enp1s0v1".to_owned()][..]));
@@ -196,9 +201,25 @@ fn a_late_return_needs_an_event() {
     host.modify_kernel(|kernel| kernel.namespaces.returns_late = true);
     host.execute_cni(&to_pod(device, &namespace, "net1")).unwrap();
     host.modify_kernel(|kernel| kernel.delete_namespace(POD));
-    assert!(!host.wait_for_device(device, Duration::ZERO).unwrap());
+    assert!(!wait(&host, device, DevicePart::Interface));
     host.modify_kernel(Kernel::return_devices);
-    assert!(host.wait_for_device(device, Duration::ZERO).unwrap());
+    assert!(wait(&host, device, DevicePart::Interface));
+}
+
+#[test]
+fn a_later_namespace_gets_the_inode_of_a_deleted_one_and_another_cookie() {
+    let (host, _, device, namespace) = machine();
+    let written = journal(device, &namespace, &host.boot_id().unwrap());
+    let state = || host.namespace_state(&written).unwrap();
+    assert_eq!(state(), HolderNamespace::Alive);
+    host.modify_kernel(|kernel| kernel.delete_namespace(POD));
+    assert_eq!(state(), HolderNamespace::Gone);
+    host.modify_kernel(Kernel::return_devices);
+    let later = create_pod(&host, POD);
+    assert_eq!(later.id.inode, namespace.id.inode);
+    assert!(later != namespace && state() == HolderNamespace::Gone);
+    host.modify_kernel(|kernel| kernel.namespaces.hides_identities = true);
+    assert_eq!(state(), HolderNamespace::Alive, "an old kernel does not tell");
 }
 
 #[test]
@@ -275,8 +296,11 @@ fn rdma_devices_belong_to_namespaces_only_in_exclusive_mode() {
     assert_eq!(host.facts().unwrap().pfs[0].vfs[1].rdma, None);
     host.modify_kernel(|kernel| {
         kernel.delete_namespace(POD);
-        kernel.return_devices();
+        kernel.namespaces.returns_late = true;
     });
+    assert!(!wait(&host, device, DevicePart::RdmaDevice) && wait(&host, device, DevicePart::Interface));
+    host.modify_kernel(Kernel::return_devices);
+    assert!(wait(&host, device, DevicePart::RdmaDevice));
     assert_eq!(host.attachment_facts(&query(device)).unwrap().device.rdma, [rdma]);
 }
 

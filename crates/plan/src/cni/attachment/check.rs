@@ -55,7 +55,7 @@ pub fn plan_check(
         }
         NamespaceFacts::NotGiven | NamespaceFacts::Present { .. } => open_pod(facts)?,
     };
-    if pod.namespace.id != journal.namespace.id {
+    if !pod.namespace.id.is_same(&journal.namespace.id) {
         let subject = format!("namespace {}", pod.namespace.path);
         return Err(difference(subject, "the namespace of ADD", "another one"));
     }

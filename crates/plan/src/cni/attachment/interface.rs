@@ -1,6 +1,6 @@
 //! Interface of a device: on the host, in a pod, or on its way between them.
 
-use crate::cni::facts::{AttachmentFacts, InterfaceFacts, ParentPf, VfSettings};
+use crate::cni::facts::{AttachmentFacts, DevicePart, InterfaceFacts, ParentPf, VfSettings};
 use crate::cni::journal::Journal;
 use crate::cni::protocol::{CniError, ErrorCode};
 use crate::cni::step::{CniStep, OriginalInterface};
@@ -38,21 +38,6 @@ pub(in crate::cni) fn require_device(facts: &AttachmentFacts) -> Result<(), CniE
     }
     Err(CniError::invalid_config("deviceID", format!("device {} does not exist", device.address))
         .with_details("the number of VFs was changed since the device plugin assigned it"))
-}
-
-/// Returns the RDMA device of the device, which must be the only one, on the host.
-pub(in crate::cni) fn require_rdma(facts: &AttachmentFacts) -> Result<&str, CniError> {
-    let device = facts.device.address;
-    let failed =
-        |problem: String| CniError::new(ErrorCode::DeviceFailed, format!("device {device} {problem}"));
-    match facts.device.rdma.as_slice() {
-        [rdma] => Ok(rdma),
-        [] => Err(failed("has no RDMA device on the host".to_owned()).with_details(
-            "load the RDMA module of its driver, or check whether another pod has the RDMA device",
-        )),
-        several => Err(failed(format!("has {} RDMA devices: {}", several.len(), several.join(", ")))
-            .with_details("only a device with one RDMA device can be isolated")),
-    }
 }
 
 /// Returns the settings that the PF stores for a VF, some of which are to be changed.
@@ -134,7 +119,7 @@ pub(in crate::cni) fn return_interface(
         (InterfaceOrigin::NewVf, ..) => {}
         (InterfaceOrigin::CreatedAgain, ..) => plan.steps.push(step(None, name)),
         (InterfaceOrigin::Attached, Some(link), _) => {
-            if differs(link, original, name, facts) {
+            if differs(link, original, name, facts) || may_change_mac(&plan.steps, original) {
                 plan.steps.push(step(None, name));
             }
             if link.name != original.name && facts.host_names.contains(&original.name) {
@@ -145,7 +130,7 @@ pub(in crate::cni) fn return_interface(
             }
         }
         (InterfaceOrigin::Attached, None, Some(_)) if !device.is_for_userspace() => {
-            plan.waits_for_device = true;
+            plan.waits_for.insert(DevicePart::Interface);
         }
         (InterfaceOrigin::Attached, None, driver) => plan.notes.push(format!(
             "device {} has no interface any more: its driver is {}",
@@ -153,6 +138,13 @@ pub(in crate::cni) fn return_interface(
             driver.as_deref().unwrap_or("none")
         )),
     }
+}
+
+/// Returns whether the MAC of the interface may differ from the original after these steps: some drivers give it the
+/// administrative MAC at once.
+fn may_change_mac(steps: &[CniStep], original: &OriginalInterface) -> bool {
+    let sets_other_mac = |step: &CniStep| matches!(step, CniStep::SetVf { settings, .. } if settings.mac.is_some() && settings.mac != original.mac);
+    original.mac.is_some() && steps.iter().any(sets_other_mac)
 }
 
 /// Returns whether an interface on the host differs from the original in something that can be restored.

@@ -13,10 +13,10 @@ use super::holder::{describe_holder, find_next_holder};
 /// Plans the release of an attachment. A device that does not exist any more, or that another attachment holds meanwhile, is
 /// left alone; so is everything after a boot of the machine, which resets devices.
 pub fn plan_release(journal: &Journal, facts: &AttachmentFacts) -> ReleasePlan {
-    let device = facts.device.address;
-    if journal.is_of_earlier_boot(&facts.boot_id) {
-        return nothing(format!("device {device} was reset when the machine was booted"));
+    if let Some(plan) = plan_release_without_facts(journal, &facts.boot_id) {
+        return plan;
     }
+    let device = facts.device.address;
     if !facts.device.exists {
         return nothing(format!("device {device} does not exist any more"));
     }
@@ -26,7 +26,19 @@ pub fn plan_release(journal: &Journal, facts: &AttachmentFacts) -> ReleasePlan {
     match &journal.changes {
         DeviceChanges::Sriov(changes) => sriov::plan_release(changes, journal, facts),
         DeviceChanges::Infiniband(changes) => infiniband::plan_release(changes, journal, facts),
-        DeviceChanges::Rdma(changes) => rdma::plan_release(changes, journal, facts),
+        DeviceChanges::Rdma(changes) => rdma::plan_release(changes, facts),
+    }
+}
+
+/// Plans a release that does not depend on the device; `None` if it does.
+pub fn plan_release_without_facts(journal: &Journal, boot_id: &str) -> Option<ReleasePlan> {
+    match &journal.changes {
+        _ if journal.is_of_earlier_boot(boot_id) => {
+            Some(nothing(format!("device {} was reset when the machine was booted", journal.key.device)))
+        }
+        // A PF, which belonged to the program in the pod as it was.
+        DeviceChanges::Infiniband(changes) if changes.vf.is_none() => Some(ReleasePlan::default()),
+        _ => None,
     }
 }
 

@@ -16,7 +16,7 @@ fn attachment() -> GoAttachment<'static> {
         network: "of the runtime",
         namespace: Namespace {
             path: "/var/run/netns/pod".to_owned(),
-            id: NamespaceId { device: 4, inode: 4_026_532_000 },
+            id: NamespaceId { device: 4, inode: 4_026_532_000, cookie: None },
         },
         boot_id: "boot",
         vf: Some(VfRef { pf: "0000:3b:00.0".parse().unwrap(), index: 9 }),

@@ -45,7 +45,6 @@ pub fn plan_add(
         journal: context.journal(&pod, DeviceChanges::Infiniband(changes)),
         steps,
         interface: Some(interface),
-        runs_ipam: has_interface,
         configures_addresses: has_interface,
     })
 }

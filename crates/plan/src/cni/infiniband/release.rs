@@ -3,7 +3,7 @@
 use vfleet_api::{Guid, VfRef};
 
 use crate::cni::attachment::{
-    InterfaceOrigin, ReleasePlan, ReleasedVf, find_in_pod, find_vf, open_pod, return_interface,
+    InterfaceOrigin, ReleasePlan, ReleasedVf, find_in_pod, find_vf, open_pod, return_interface, return_rdma,
 };
 use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState, VfSettings};
 use crate::cni::journal::{InfinibandChanges, Journal};
@@ -40,14 +40,7 @@ pub(in crate::cni) fn plan_release(
             plan.steps.push(CniStep::SetVfGuid { vf, guid });
         }
     }
-    let mut is_created_again = false;
-    if let (Some(rdma), Some(pod)) = (&changes.rdma, pod)
-        && pod.rdma.contains(rdma)
-    {
-        let namespace = pod.namespace.clone();
-        plan.steps.push(CniStep::ReturnRdmaToHost { device: device.address, rdma: rdma.clone(), namespace });
-        is_created_again = true;
-    }
+    let mut is_created_again = changes.rdma.as_ref().is_some_and(|rdma| return_rdma(rdma, facts, &mut plan));
     let Some(original) = &changes.interface else { return plan };
     if is_bound_again {
         plan.steps.push(CniStep::Rebind { device: device.address });

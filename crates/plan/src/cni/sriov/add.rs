@@ -59,7 +59,6 @@ pub fn plan_add(
         journal: context.journal(&pod, DeviceChanges::Sriov(changes)),
         steps,
         interface: Some(interface),
-        runs_ipam: true,
         configures_addresses: link.is_some(),
     })
 }

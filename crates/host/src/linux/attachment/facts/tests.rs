@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_plan::cni::facts::{HolderFacts, HolderNamespace, NamespaceId};
+use vfleet_plan::cni::facts::{DevicePart, HolderFacts, HolderNamespace};
 use vfleet_plan::cni::journal::{
     AttachmentKey, DeviceChanges, JOURNAL_VERSION, Journal, Phase, Plugin, RdmaChanges,
 };
@@ -33,7 +33,7 @@ fn journal(container_id: &str, path: &str, boot_id: &str) -> Journal {
         version: JOURNAL_VERSION,
         key: key(container_id),
         network: "fast".to_owned(),
-        namespace: Namespace { path: path.to_owned(), id: NamespaceId { device: 4, inode: 5 } },
+        namespace: Namespace { path: path.to_owned(), id: NamespaceId { device: 4, inode: 5, cookie: None } },
         boot_id: boot_id.to_owned(),
         phase: Phase::Attached,
         pod: None,
@@ -107,19 +107,26 @@ fn the_interface_of_the_device_has_no_other_holder_of_its_names() {
 }
 
 #[test]
-fn a_device_is_awaited_until_it_has_an_interface() {
+fn a_device_is_awaited_until_it_has_an_interface_and_an_rdma_device() {
     let tree = machine();
     let host = LinuxHost::new(tree.root().clone());
-    assert!(!host.wait_for_device(vf(), Duration::from_millis(10)).unwrap());
+    let (interface, both) = ([DevicePart::Interface], [DevicePart::Interface, DevicePart::RdmaDevice]);
+    let wait = |parts: &[DevicePart]| {
+        let parts = parts.iter().copied().collect();
+        host.wait_for_device(vf(), &parts, Duration::from_millis(10)).unwrap()
+    };
+    assert!(!wait(&interface) && !wait(&both));
     tree.write("/sys/bus/pci/devices/0000:01:10.0/net/lo/ifindex", "1");
-    assert!(host.wait_for_device(vf(), Duration::from_millis(10)).unwrap());
+    assert!(wait(&interface) && !wait(&both));
+    tree.write("/sys/bus/pci/devices/0000:01:10.0/infiniband/mlx5_2/node_guid", "");
+    assert!(wait(&both));
 }
 
 #[test]
 fn only_a_missing_file_another_inode_or_another_boot_is_a_namespace_that_is_gone() {
     let tree = machine();
     let read = |namespace| facts(&tree, &query(namespace, None)).namespace;
-    let recorded = Namespace { path: PATH.to_owned(), id: NamespaceId { device: 4, inode: 5 } };
+    let recorded = Namespace { path: PATH.to_owned(), id: NamespaceId { device: 4, inode: 5, cookie: None } };
     let boot_id = boot_id();
     let recorded_in = |boot_id| NamespaceQuery::Recorded { namespace: &recorded, boot_id };
     assert_eq!(read(NamespaceQuery::Path(PATH)), NamespaceFacts::Gone);
@@ -251,6 +258,37 @@ fn a_journal_whose_namespace_exists_is_a_living_holder_until_the_pod_is_deleted(
         assert_eq!(state(pod), HolderNamespace::Alive, "its own allocation is no other holder");
         pod.delete();
         assert_eq!(state(pod), HolderNamespace::Gone);
+    });
+}
+
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn a_namespace_with_the_inode_of_the_recorded_one_and_another_cookie_is_another_one() {
+    run_with_pod(|pod| {
+        let host = LinuxHost::new(pod.tree.root().clone());
+        let boot_id = boot_id();
+        let recorded = |cookie| {
+            let id = NamespaceId { cookie, ..pod.namespace.id };
+            Journal { namespace: Namespace { id, ..pod.namespace.clone() }, ..journal("a", PATH, &boot_id) }
+        };
+        let cookie = pod.namespace.id.cookie.expect("Linux 5.14");
+        let states = [(Some(cookie), true), (Some(cookie + 1), false), (None, true)];
+        for (cookie, is_same) in states {
+            let journal = recorded(cookie);
+            let expected = if is_same { HolderNamespace::Alive } else { HolderNamespace::Gone };
+            assert_eq!(host.namespace_state(&journal).unwrap(), expected, "{cookie:?}");
+            let query =
+                query(NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &boot_id }, None);
+            match facts(&pod.tree, &query).namespace {
+                // The journal of an earlier version learns nothing, but a new one has the cookie.
+                NamespaceFacts::Present { namespace, .. } if is_same => assert_eq!(namespace, pod.namespace),
+                NamespaceFacts::Gone if !is_same => {}
+                other => panic!("{cookie:?}: {other:?}"),
+            }
+        }
+        let other = shell("readlink /proc/self/ns/net");
+        assert_ne!(other, pod.shell("readlink /proc/self/ns/net"));
+        assert_ne!(read_cookie().unwrap(), Some(cookie));
     });
 }
 

@@ -22,7 +22,10 @@ fn journal(container_id: &str) -> Journal {
         version: JOURNAL_VERSION,
         key: key(container_id),
         network: "fast".to_owned(),
-        namespace: Namespace { path: "/run/netns/a".to_owned(), id: NamespaceId { device: 4, inode: 5 } },
+        namespace: Namespace {
+            path: "/run/netns/a".to_owned(),
+            id: NamespaceId { device: 4, inode: 5, cookie: Some(6) },
+        },
         boot_id: "b".to_owned(),
         phase: Phase::Attaching,
         pod: None,

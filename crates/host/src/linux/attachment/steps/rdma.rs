@@ -10,7 +10,6 @@ use crate::linux::attachment::namespace::OpenNamespace;
 use crate::linux::netlink::rdma::RdmaDevice;
 use crate::linux::rdma;
 use crate::linux::root::HostRoot;
-use crate::linux::sysfs;
 
 /// Moves the RDMA device of a device from this namespace to that of a pod, under this name.
 pub(super) fn move_to_pod(
@@ -55,7 +54,7 @@ pub(super) fn return_to_host(root: &HostRoot, name: &str, namespace: &Namespace)
 
 /// Finds the RDMA device of a PCI function, which may have another name since its driver was bound again.
 fn find_of_device(root: &HostRoot, device: PciAddress, name: &str) -> Result<Option<RdmaDevice>, HostError> {
-    let own = sysfs::list_names_if_exists(&root.device(device).join("infiniband"))?;
+    let own = rdma::names_of_device(&root.device(device))?;
     match own.as_slice() {
         [other] if other != name => find(root, other),
         _ => Ok(find(root, name)?.filter(|found| own.contains(&found.name))),

@@ -136,7 +136,7 @@ fn of_go_cache(machine: &dyn NodeMachine, plugin: Plugin, name: &str) -> Option<
         container_id,
         interface,
         network: "",
-        namespace: Namespace { path: path.to_owned(), id: NamespaceId { device: 0, inode: 0 } },
+        namespace: Namespace { path: path.to_owned(), id: NamespaceId::NONE },
         boot_id: "",
         vf: facts.device.pf.as_ref().map(|pf| pf.vf),
         config: None,

@@ -10,13 +10,16 @@ use crate::format_error_chain;
 use crate::linux::attachment::namespace::OpenNamespace;
 use crate::linux::attachment::settle::settle;
 use crate::linux::attachment::steps::mac::{self, require_index};
-use crate::linux::netlink::rtnl::Rtnl;
+use crate::linux::netlink::rtnl::{Link, Rtnl};
 use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
 use crate::linux::steps::verify;
 
 /// Pattern of the name of an interface whose name another interface has: the one that the kernel uses itself.
 const FREE_NAME: &str = "dev%d";
+/// Attempts while other programs give or take names: udev names an interface as soon as it is there.
+const ATTEMPTS: usize = 6;
+const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 
@@ -31,7 +34,7 @@ pub(in crate::linux::attachment::steps) fn return_to_host(
 ) -> Result<(), HostError> {
     let index = match (require_index(root, device), namespace) {
         (Err(HostError::NoInterface { .. }), Some(namespace)) => {
-            move_back(root, device, namespace, pod_name, original)?
+            with_names(|| move_back(root, device, namespace, pod_name, original))?
         }
         (index, _) => index?,
     };
@@ -40,7 +43,19 @@ pub(in crate::linux::attachment::steps) fn return_to_host(
         Some(mac) => mac::set_or_rebind(root, device, index, mac)?,
         None => index,
     };
-    restore(index, device, pod_name, original)
+    with_names(|| restore(index, device, pod_name, original))
+}
+
+/// Repeats `attempt`, which reads names and then uses them, if the kernel reports that a name was given or removed in
+/// between. A name is the property of whoever is faster, so it is read again at once.
+pub(super) fn with_names<T>(mut attempt: impl FnMut() -> Result<T, HostError>) -> Result<T, HostError> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if matches!(error.errno(), Some(EEXIST | ENOENT)) => {}
+            result => return result,
+        }
+    }
+    attempt()
 }
 
 /// Moves the interface to this namespace, where it gets its name, or a free one. Returns its index.
@@ -145,11 +160,21 @@ fn is_name_of_mac(name: &str) -> bool {
 
 /// Renames an interface, unless another one has the name.
 fn restore_name(rtnl: &mut Rtnl, index: u32, device: PciAddress, name: &str) -> Result<(), HostError> {
+    let link = find_to_rename(rtnl, index, device, name)?;
+    link.map_or(Ok(()), |link| rename(rtnl, &link, device, name))
+}
+
+/// Reads an interface that needs another name; `None` if it has the name, or another one has.
+pub(super) fn find_to_rename(
+    rtnl: &mut Rtnl,
+    index: u32,
+    device: PciAddress,
+    name: &str,
+) -> Result<Option<Link>, HostError> {
     let link = rtnl.link(index)?;
     if link.name == name || name.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let attempt = format!("rename interface {} of {device} to {name}", link.name);
     if let Some(other) = rtnl.link_by_name(name)?.filter(|other| other.index != index) {
         let (device, kept, other) = (device.to_string(), link.name, other.name);
         tracing::warn!(
@@ -159,8 +184,15 @@ fn restore_name(rtnl: &mut Rtnl, index: u32, device: PciAddress, name: &str) -> 
             other,
             "an interface returned from a pod cannot get its name back, which another interface has: rename that one"
         );
-        return Ok(());
+        return Ok(None);
     }
+    Ok(Some(link))
+}
+
+/// Renames an interface that is as `link` describes it.
+pub(super) fn rename(rtnl: &mut Rtnl, link: &Link, device: PciAddress, name: &str) -> Result<(), HostError> {
+    let index = link.index;
+    let attempt = format!("rename interface {} of {device} to {name}", link.name);
     if link.alt_names.iter().any(|alt| alt == name) {
         rtnl.remove_alt_name(index, name, &attempt)?;
     }

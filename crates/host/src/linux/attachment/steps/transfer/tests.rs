@@ -1,4 +1,6 @@
-use serde_json::json;
+use std::io;
+
+use serde_json::{Value, json};
 use vfleet_plan::cni::step::{CniStep, OriginalInterface};
 
 use super::*;
@@ -75,7 +77,9 @@ fn a_name_that_is_taken_in_the_pod_leaves_the_interface_on_the_host_and_the_othe
             assert!(reason == "NetlinkRefused" && text.contains("File exists"), "{text}");
             let after = (iproute("port").unwrap(), pod.shell("ip -d -o link"));
             // The index may be another one: the kernel chose it when another interface of the pod had the old one.
-            assert_eq!((&after.0["flags"], &after.0["address"]), (&before.0["flags"], &before.0["address"]));
+            // The carrier may be noticed late.
+            let is_up = |link: &Value| link["flags"].as_array().unwrap().contains(&json!("UP"));
+            assert_eq!((is_up(&after.0), &after.0["address"]), (is_up(&before.0), &before.0["address"]));
             assert_eq!(after.1, before.1);
             pod.show_in_sysfs("port");
         }
@@ -157,6 +161,56 @@ fn an_interface_that_the_kernel_has_returned_gets_its_name_back() {
     });
 }
 
+/// Like udev, which names an interface after its path, and like an administrator.
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn a_name_that_is_given_between_the_check_and_the_rename_is_noticed() {
+    let changes = [
+        ("ip link property add dev net1 altname port", true),
+        ("ip link property del dev net1 altname first; ip link property add dev net1 altname port", true),
+        ("ip link add port type veth peer name port-peer", false),
+    ];
+    for (change, is_renamed) in changes {
+        run_with_pod(|_| {
+            shell(
+                "ip link set port down; ip link set port name net1; ip link property add dev net1 altname first",
+            );
+            let mut rtnl = Rtnl::open().unwrap();
+            let index = rtnl.link_by_name("net1").unwrap().unwrap().index;
+            let mut attempts = 0;
+            let result = back::with_names(|| {
+                let link = back::find_to_rename(&mut rtnl, index, vf(), "port")?;
+                attempts += 1;
+                if attempts == 1 {
+                    shell(change);
+                }
+                link.map_or(Ok(()), |link| back::rename(&mut rtnl, &link, vf(), "port"))
+            });
+            result.unwrap();
+            let name = if is_renamed { "port" } else { "net1" };
+            assert_eq!((attempts, rtnl.link(index).unwrap().name.as_str()), (2, name), "{change}");
+        });
+    }
+}
+
+#[test]
+fn names_are_read_again_a_few_times_and_other_errors_are_returned_at_once() {
+    let refused = |errno| {
+        let source = io::Error::from_raw_os_error(errno);
+        HostError::Netlink { attempt: "rename it".to_owned(), message: None, source }
+    };
+    let attempts = |failures: usize, errno: i32| {
+        let mut made = 0;
+        let result = back::with_names(|| {
+            made += 1;
+            if made <= failures { Err(refused(errno)) } else { Ok(()) }
+        });
+        (made, result.err().and_then(|error| error.errno()))
+    };
+    assert_eq!((attempts(5, 17), attempts(1, 2)), ((6, None), (2, None)));
+    assert_eq!((attempts(100, 17), attempts(1, 1)), ((6, Some(17)), (1, Some(1))));
+}
+
 #[test]
 #[ignore = "needs the privilege to create network namespaces: for the lab"]
 fn a_namespace_that_is_gone_or_another_one_is_an_error_before_anything_is_changed() {
@@ -166,6 +220,11 @@ fn a_namespace_that_is_gone_or_another_one_is_an_error_before_anything_is_change
         let (reason, text) = pod.refusal(&to_pod(pod, &[]));
         assert_eq!(reason, "NamespaceGone", "{text}");
         pod.namespace.id.inode -= 1;
+        let cookie = pod.namespace.id.cookie;
+        pod.namespace.id.cookie = cookie.map(|cookie| cookie + 1);
+        assert_eq!(pod.refusal(&to_pod(pod, &[])).0, "NamespaceGone", "another one with its inode");
+        assert_eq!(iproute("port").unwrap(), before);
+        pod.namespace.id.cookie = cookie;
         pod.delete();
         assert_eq!(pod.refusal(&to_pod(pod, &[])).0, "NamespaceGone");
         pod.hide_in_sysfs();
