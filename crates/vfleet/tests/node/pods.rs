@@ -257,3 +257,22 @@ fn a_repair_runs_beside_an_agent_and_releases_devices_but_no_addresses() {
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.lines().nth(1).unwrap().ends_with(" released"), "{text}");
 }
+
+#[test]
+fn files_that_cannot_be_read_are_not_no_attachments() {
+    for directory in [JOURNALS, ALLOCATIONS] {
+        let tree = Tree::new(1);
+        let shown = report(&tree.node("show", &["-o", "json"]));
+        assert!(shown["notes"].is_null() && shown["cards"][0]["pciAddress"] == PF, "{shown}");
+        tree.write(directory, "a file in place of a directory");
+        let output = tree.pods(&[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{stderr}");
+        assert!(stderr.contains(directory) && stderr.contains("Not a directory"), "{stderr}");
+        let output = tree.node("show", &["-o", "json"]);
+        let shown = report(&output);
+        assert_eq!(output.status.code(), Some(1), "{shown}");
+        let note = shown["notes"][0].as_str().unwrap();
+        assert!(note.contains(directory) && note.contains("no VF counts as free"), "{note}");
+    }
+}
