@@ -59,7 +59,7 @@ pub struct Programs {
 }
 
 /// All scenarios. Those that reboot the machine come last, in an order that needs the fewest reboots.
-pub const SCENARIOS: [Scenario; 21] = [
+pub const SCENARIOS: [Scenario; 22] = [
     Scenario {
         name: "agent::a_policy_creates_vfs_on_a_real_kernel",
         play: Play::InCluster(|lab| Box::pin(policy::creates_vfs(lab))),
@@ -99,6 +99,10 @@ pub const SCENARIOS: [Scenario; 21] = [
     Scenario {
         name: "cni::all_options_and_chained_plugins_take_effect",
         play: Play::OnPodNode(cni::applies_all_options),
+    },
+    Scenario {
+        name: "cni::settings_that_other_cards_support_take_effect",
+        play: Play::OnPodNode(cni::applies_settings_of_other_cards),
     },
     Scenario {
         name: "cni::settings_that_are_refused_are_undone",
