@@ -1,5 +1,6 @@
 //! CNI plugins on real VFs. Judges are ip(8), ping, tcpdump and files of the kernel.
 
+mod agent;
 mod changed_machine;
 mod connectivity;
 mod contention;
@@ -13,6 +14,7 @@ mod pod_node;
 mod pods;
 mod refusals;
 
+pub(super) use self::agent::agent_releases_lost_vfs;
 pub(super) use self::changed_machine::{survives_changes_of_the_machine, survives_lost_namespaces};
 pub(super) use self::connectivity::connects_pods;
 pub(super) use self::contention::attaches_at_the_same_time;
