@@ -13,8 +13,8 @@ use vfleet_plan::drain::Moment;
 use vfleet_plan::report::{self, ReportContext};
 use vfleet_plan::{
     ClockReading, DEFAULT_PROTECTION_TIME, Disruption, ExternalQuery, Fact, FailedQuery, HostFacts,
-    NamedPolicy, NodeInput, NodeOptions, OvsFacts, Plan, Step, UnreadableCard, UseHistory, plan_node_spec,
-    plan_node_with,
+    NamedPolicy, NodeInput, NodeOptions, OvsFacts, Plan, Step, UnreadAttachments, UnreadableCard, UseHistory,
+    plan_node_spec, plan_node_with,
 };
 
 use super::machine;
@@ -52,6 +52,8 @@ enum Outage {
     OvsDatabase,
     /// Open vSwitch is not running.
     OvsDaemons,
+    /// The files of CNI plugins.
+    Attachments,
 }
 
 /// Object that the operator cannot read temporarily.
@@ -77,8 +79,8 @@ struct Round {
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    use Outage::{Card, Eswitch, Firmware, Interface, Names, Network, OvsDaemons, OvsDatabase};
-    let all = vec![Card, Interface, Names, Network, Eswitch, Firmware, OvsDatabase, OvsDaemons];
+    use Outage::{Attachments, Card, Eswitch, Firmware, Interface, Names, Network, OvsDaemons, OvsDatabase};
+    let all = vec![Card, Interface, Names, Network, Eswitch, Firmware, OvsDatabase, OvsDaemons, Attachments];
     let outage = prop::sample::select(all);
     let missing_input = prop::sample::select(vec![
         MissingInput::Nothing,
@@ -224,6 +226,12 @@ fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts 
             Outage::OvsDaemons => {
                 facts.bridges.ovs = OvsFacts::NotRunning { socket: "/run/openvswitch/db.sock".to_owned() };
             }
+            Outage::Attachments => {
+                let vfs = facts.pfs.iter_mut().flat_map(|pf| &mut pf.vfs);
+                vfs.for_each(|vf| vf.attachment = Fact::Unknown);
+                let error = "not a directory".to_owned();
+                facts.unread_attachments = Some(UnreadAttachments { error, reason: "HostFileFailed" });
+            }
             _ => {}
         }
         let Some(pf) = facts.pfs.get_mut(*card) else { continue };
@@ -266,7 +274,7 @@ fn with_outages(mut facts: HostFacts, outages: &[(usize, Outage)]) -> HostFacts 
                 pf.firmware = None;
                 facts.failed_queries.push(failed_query(ExternalQuery::Firmware));
             }
-            Outage::OvsDatabase | Outage::OvsDaemons => {}
+            Outage::OvsDatabase | Outage::OvsDaemons | Outage::Attachments => {}
         }
     }
     facts

@@ -43,6 +43,8 @@ enum Play {
     InCluster(for<'a> fn(&'a LabCluster<'a>) -> LocalBoxFuture<'a, ()>),
     /// On the machine without a cluster. It must leave all VFs of both cards as they were.
     OnPodNode(fn(&PodNode<'_>)),
+    /// The same, with a cluster whose node is the machine. No policy selects its cards.
+    OnPodNodeInCluster(for<'a> fn(&'a PodNode<'a>, &'a LabCluster<'a>) -> LocalBoxFuture<'a, ()>),
 }
 
 /// Programs that run in the machine.
@@ -59,7 +61,7 @@ pub struct Programs {
 }
 
 /// All scenarios. Those that reboot the machine come last, in an order that needs the fewest reboots.
-pub const SCENARIOS: [Scenario; 21] = [
+pub const SCENARIOS: [Scenario; 23] = [
     Scenario {
         name: "agent::a_policy_creates_vfs_on_a_real_kernel",
         play: Play::InCluster(|lab| Box::pin(policy::creates_vfs(lab))),
@@ -101,6 +103,10 @@ pub const SCENARIOS: [Scenario; 21] = [
         play: Play::OnPodNode(cni::applies_all_options),
     },
     Scenario {
+        name: "cni::settings_that_other_cards_support_take_effect",
+        play: Play::OnPodNode(cni::applies_settings_of_other_cards),
+    },
+    Scenario {
         name: "cni::settings_that_are_refused_are_undone",
         play: Play::OnPodNode(cni::undoes_what_is_refused),
     },
@@ -125,6 +131,10 @@ pub const SCENARIOS: [Scenario; 21] = [
         play: Play::OnPodNode(cni::works_beside_the_go_plugin),
     },
     Scenario { name: "cni::garbage_of_a_network_is_collected", play: Play::OnPodNode(cni::collects_garbage) },
+    Scenario {
+        name: "cni::an_agent_releases_vfs_of_pods_that_are_gone",
+        play: Play::OnPodNodeInCluster(|node, lab| Box::pin(cni::agent_releases_lost_vfs(node, lab))),
+    },
     Scenario {
         name: "agent::vfs_of_the_go_daemon_are_taken_over_and_created_again_after_a_reboot",
         play: Play::InCluster(|lab| Box::pin(takeover::survives_a_reboot(lab))),
@@ -158,6 +168,12 @@ impl Scenario {
             Play::OnPodNode(play) => {
                 let node = PodNode::start(vm, programs);
                 play(&node);
+                node.finish();
+            }
+            Play::OnPodNodeInCluster(play) => {
+                let lab = LabCluster::join(vm, programs).await;
+                let node = PodNode::start(vm, programs);
+                play(&node, &lab).await;
                 node.finish();
             }
         }

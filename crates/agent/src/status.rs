@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{
-    CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING, READY,
-    update_conditions,
+    ATTACHMENTS, CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING,
+    READY, update_conditions,
 };
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
@@ -150,7 +150,7 @@ pub(crate) fn join_failures<'a>(failures: impl IntoIterator<Item = &'a Failure>)
     failures.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the agent's conditions. Those about the cloud and about CNI plugins exist only while they are false.
+/// Returns the agent's conditions. Those about the cloud, attachments and CNI plugins exist only while they are false.
 fn build_conditions(
     conditions: &[Condition],
     facts: Option<&HostFacts>,
@@ -163,11 +163,16 @@ fn build_conditions(
     if facts.is_some() && cloud.is_none() {
         last.retain(|condition| condition.type_ != CLOUD_METADATA);
     }
+    let attachments = facts.and_then(attachments_condition);
+    if facts.is_some() && attachments.is_none() {
+        last.retain(|condition| condition.type_ != ATTACHMENTS);
+    }
     let cni_plugins = context.cni_programs.and_then(cni_plugins_condition);
     if context.cni_programs.is_some() && cni_plugins.is_none() {
         last.retain(|condition| condition.type_ != CNI_PLUGINS);
     }
-    let updates: Vec<_> = phase_conditions(phase).into_iter().chain(cloud).chain(cni_plugins).collect();
+    let of_facts = cloud.into_iter().chain(attachments).chain(cni_plugins);
+    let updates: Vec<_> = phase_conditions(phase).into_iter().chain(of_facts).collect();
     update_conditions(&last, &updates, generation, Timestamp::now())
 }
 
@@ -182,6 +187,13 @@ fn cloud_metadata_condition(facts: &HostFacts) -> Option<ConditionUpdate> {
     Some(ConditionUpdate { type_: CLOUD_METADATA, status: false, reason: failed.reason, message })
 }
 
+/// Returns the condition about the attachments of VFs, if they cannot be read.
+fn attachments_condition(facts: &HostFacts) -> Option<ConditionUpdate> {
+    let unread = facts.unread_attachments.as_ref()?;
+    let message = format!("{unread}; retrying every minute");
+    Some(ConditionUpdate { type_: ATTACHMENTS, status: false, reason: unread.reason, message })
+}
+
 /// Returns the condition about CNI plugins, if other programs have their names.
 fn cni_plugins_condition(programs: &[InstalledProgram]) -> Option<ConditionUpdate> {
     let message = foreign_programs(programs)?;
@@ -190,7 +202,7 @@ fn cni_plugins_condition(programs: &[InstalledProgram]) -> Option<ConditionUpdat
 
 /// Returns the conditions that the agent writes. Server-side apply keeps those of other writers if they are not sent.
 fn own_conditions(conditions: &[Condition]) -> Vec<Condition> {
-    let attempt_types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA, CNI_PLUGINS];
+    let attempt_types = [READY, PROGRESSING, DEGRADED, CLOUD_METADATA, ATTACHMENTS, CNI_PLUGINS];
     let is_ours = |condition: &&Condition| {
         attempt_types.iter().chain(&PROCESS_CONDITION_TYPES).any(|type_| *type_ == condition.type_)
     };

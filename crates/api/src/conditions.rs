@@ -23,6 +23,9 @@ pub const BLOCKED: &str = "Blocked";
 pub const CLOUD_METADATA: &str = "CloudMetadata";
 /// Condition of a node state, present only while it is false: no other program has the name of a CNI plugin of vfleet.
 pub const CNI_PLUGINS: &str = "CniPlugins";
+/// Condition of a node state, present only while it is false: the files of CNI plugins, which say which VFs pods have, can be
+/// read.
+pub const ATTACHMENTS: &str = "Attachments";
 /// Condition of a node state, present only while it is false: the agent of the node serves its metrics.
 pub const METRICS: &str = "Metrics";
 /// Condition of a pool: a limit for parallel drains is set.

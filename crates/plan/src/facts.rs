@@ -10,7 +10,7 @@ mod link;
 mod record;
 mod system;
 
-pub use attachment::VfAttachment;
+pub use attachment::{UnreadAttachments, VfAttachment};
 pub use bridge::{
     BridgeFacts, BridgeKind, LinuxBridgeFacts, LinuxPortFacts, OvsBridgeFacts, OvsDatabase, OvsFacts,
     OvsInterfaceFacts, OvsPortFacts, RecordedBridge,
@@ -42,6 +42,8 @@ pub struct HostFacts {
     pub unreadable: Vec<UnreadableCard>,
     /// Queries about readable cards that failed, by PCI address.
     pub failed_queries: Vec<FailedQuery>,
+    /// Failed read of the attachments of VFs. All of them are unknown then.
+    pub unread_attachments: Option<UnreadAttachments>,
     /// Records of PFs, by PCI address. A record can belong to a PF that is no longer present.
     pub records: Vec<Record>,
     /// Facts of the kernel and its boot configuration.

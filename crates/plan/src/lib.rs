@@ -86,7 +86,7 @@ pub use facts::{
     LinkKind, LinuxBridgeFacts, LinuxPortFacts, Master, ModeOrder, ModeTrial, ModuleState, OriginalState,
     OvsBridgeFacts, OvsDatabase, OvsFacts, OvsInterfaceFacts, OvsPortFacts, PfFacts, Processor,
     ProtectingUse, RdmaFacts, RebootCount, Reboots, Record, RecordedBridge, RefusedOrder, RememberedUse,
-    UnreadableCard, UseHistory, VdpaKind, VfAttachment, VfFacts,
+    UnreadAttachments, UnreadableCard, UseHistory, VdpaKind, VfAttachment, VfFacts,
 };
 pub use fingerprint::fingerprint;
 pub use firmware::{FirmwareError, FirmwareFacts, FirmwareLinkType, FirmwareSettings};

@@ -8,6 +8,8 @@ use crate::facts::{ExternalQuery, FailedQuery, HostFacts};
 const UNTIL_NAMED: Duration = Duration::from_secs(1);
 /// The metadata service of a cloud that did not answer is not asked again earlier.
 const UNTIL_ANSWERED: Duration = Duration::from_secs(61);
+/// A directory that cannot be read often causes no event when it can be read again.
+const UNTIL_REPAIRED: Duration = Duration::from_mins(1);
 
 /// Returns the pause after which `facts` are to be read again; `None` when they have no unknown fact of that kind.
 pub fn reread_after(facts: &HostFacts) -> Option<Duration> {
@@ -15,6 +17,8 @@ pub fn reread_after(facts: &HostFacts) -> Option<Duration> {
     let is_network = |failed: &FailedQuery| failed.query == ExternalQuery::Network;
     if links.any(|link| !link.is_named) {
         Some(UNTIL_NAMED)
+    } else if facts.unread_attachments.is_some() {
+        Some(UNTIL_REPAIRED)
     } else {
         facts.failed_queries.iter().any(is_network).then_some(UNTIL_ANSWERED)
     }

@@ -27,17 +27,21 @@ pub(super) struct LabCluster<'a> {
 }
 
 impl<'a> LabCluster<'a> {
-    /// Creates the cluster, starts the operator and cleans the machine.
+    /// Cleans the machine, creates the cluster and starts the operator.
     pub(super) async fn start(vm: &'a Vm, programs: Programs) -> Self {
+        Guest::new(vm).clean();
+        Self::join(vm, programs).await
+    }
+
+    /// Creates the cluster and starts the operator. Leaves the machine as it is.
+    pub(super) async fn join(vm: &'a Vm, programs: Programs) -> Self {
         let cluster = Cluster::new("lab", Plane::Lab).await;
         // The operator of the previous scenario may have ended in the middle of a drain.
         cluster.remove_worker(NODE).await;
         cluster.create_worker(NODE).await;
         let kubeconfig = cluster.write_kubeconfig_to_lab(vm, NODE);
-        let guest = Guest::new(vm);
-        guest.clean();
         let operator = cluster.start_operator();
-        Self { guest, programs, kubeconfig, cluster, _operator: operator }
+        Self { guest: Guest::new(vm), programs, kubeconfig, cluster, _operator: operator }
     }
 
     /// Checks that no VFs are left, and sets the links down for the next scenario.

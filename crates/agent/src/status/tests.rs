@@ -4,7 +4,8 @@ use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostError, SimHost};
 use vfleet_plan::cni::programs::ProgramOrigin;
 use vfleet_plan::{
-    Disruption, FailedQuery, PfFacts, Plan, PlannedStep, Step, Target, UnreadableCard, plan_node,
+    Disruption, FailedQuery, PfFacts, Plan, PlannedStep, Step, Target, UnreadAttachments, UnreadableCard,
+    plan_node,
 };
 
 use super::*;
@@ -158,6 +159,27 @@ fn a_metadata_service_that_fails_is_a_condition_until_it_works() {
     let types: Vec<_> =
         answers.status.unwrap().conditions.unwrap().into_iter().map(|one| one.type_).collect();
     assert_eq!(types, [READY, PROGRESSING, DEGRADED]);
+}
+
+#[test]
+fn attachments_that_cannot_be_read_are_a_condition_until_they_can() {
+    let error = "cannot list /var/lib/cni/sriov/pci: Not a directory".to_owned();
+    let unread = UnreadAttachments { error, reason: "HostFileFailed" };
+    let facts = HostFacts { unread_attachments: Some(unread), ..HostFacts::default() };
+    let mut failing = state(1);
+    failing.status =
+        Some(build_status(&failing, Some(&facts), &StatusContext::default(), &AttemptPhase::Done(&[])));
+    let found = condition(&failing, ATTACHMENTS);
+    assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "HostFileFailed"));
+    let words =
+        ["/var/lib/cni/sriov/pci", "no VF counts as free", "repair this file or directory", "every minute"];
+    assert!(words.iter().all(|word| found.message.contains(word)), "{}", found.message);
+    assert!(is_ready(&failing), "VFs stay configured");
+    let unknown = build_status(&failing, None, &StatusContext::default(), &AttemptPhase::Done(&[failure()]));
+    failing.status = Some(unknown);
+    assert_eq!(condition(&failing, ATTACHMENTS).status, "False", "it stays while nothing is known");
+    let readable = reported(failing, &AttemptPhase::Done(&[])).status.unwrap().conditions.unwrap();
+    assert!(readable.iter().all(|condition| condition.type_ != ATTACHMENTS), "{readable:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use vfleet_api::PciAddress;
 use vfleet_plan::cni::facts::HolderNamespace;
-use vfleet_plan::{Fact, HostFacts, VfAttachment};
+use vfleet_plan::{Fact, HostFacts, UnreadAttachments, VfAttachment};
 
 use super::attachment::{parse_file_name, parse_journal};
 use super::root::HostRoot;
@@ -60,9 +60,9 @@ fn namespace_at(root: &HostRoot, path: &str) -> HolderNamespace {
 /// Adds the attachments to the facts of VFs. They are unknown if the files cannot be read.
 pub(super) fn add(facts: &mut HostFacts, read: Result<AttachedDevices, HostError>) {
     let attached = read
-        .inspect_err(|error| {
-            let error = format_error_chain(error);
-            tracing::warn!(error, "cannot read which VFs are attached to pods: none of them counts as free");
+        .map_err(|error| {
+            let (reason, error) = (error.reason(), format_error_chain(&error));
+            facts.unread_attachments = Some(UnreadAttachments { error, reason });
         })
         .ok();
     for vf in facts.pfs.iter_mut().flat_map(|pf| &mut pf.vfs) {
@@ -154,6 +154,15 @@ mod tests {
     fn files_that_cannot_be_read_are_not_no_attachments() {
         let tree = TestTree::new();
         tree.write("/var/lib/cni/vfleet", "no directory");
-        assert!(read(tree.root(), BOOT).is_err());
+        let mut facts = HostFacts::default();
+        add(&mut facts, read(tree.root(), BOOT));
+        let unread = facts.unread_attachments.unwrap();
+        let words = [
+            "/var/lib/cni/vfleet",
+            "Not a directory",
+            "no VF counts as free",
+            "repair this file or directory",
+        ];
+        assert!(words.iter().all(|word| unread.to_string().contains(word)), "{unread}");
     }
 }

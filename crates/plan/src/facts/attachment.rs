@@ -1,5 +1,8 @@
+use thiserror::Error;
+
 use crate::cni::facts::HolderNamespace;
 use crate::cni::journal::{Journal, Phase};
+use crate::prelude::*;
 
 /// File of a CNI plugin that says that a pod holds a VF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,4 +26,18 @@ impl VfAttachment {
     pub fn of_go_allocation(namespace: HolderNamespace) -> Option<Self> {
         (namespace != HolderNamespace::Gone).then_some(Self::GoAllocation)
     }
+}
+
+/// Failed read of the files of CNI plugins: the attachments of all VFs are unknown. The text has the consequence and the
+/// remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "it is unknown which VFs pods have, so that no VF counts as free, and a change of one waits for a drain: {error}; repair \
+     this file or directory on the node"
+)]
+pub struct UnreadAttachments {
+    /// Error of the read, with the path.
+    pub error: String,
+    /// Reason of the error, for conditions.
+    pub reason: &'static str,
 }

@@ -1,9 +1,13 @@
 //! State of the whole machine, on simulated machines: kernel arguments, RDMA mode, firmware, reboots.
 
+use std::time::Duration;
+
 use vfleet_api::SriovNetworkNodeStateSpec;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::node::{NodeOptions, plan_node_with};
-use vfleet_plan::{ExternalQuery, FailedQuery, HostFacts, Plan, Step, schedule};
+use vfleet_plan::{
+    ExternalQuery, FailedQuery, HostFacts, Plan, Step, UnreadAttachments, reread_after, schedule,
+};
 
 /// Returns a machine with two ports of a Mellanox card and an Intel card; `more` is further YAML.
 fn machine(firmware: &str, more: &str) -> SimHost {
@@ -378,6 +382,17 @@ fn a_missing_firmware_tool_is_a_problem_only_if_settings_are_needed() {
     assert!(reasons.contains(&"FirmwareToolFailed") && !reasons.contains(&"NoFirmwareTool"), "{reasons:?}");
     let few = plan_node_with(&vfs_on_both_ports(8, 8), &facts, &NodeOptions::default());
     assert!(few.problems.is_empty(), "{:?}", few.problems);
+}
+
+#[test]
+fn unknown_facts_that_no_event_announces_are_read_again() {
+    let mut facts = machine("", "").facts().unwrap();
+    assert_eq!(reread_after(&facts), None);
+    let error = "cannot list /var/lib/cni/vfleet: Input/output error".to_owned();
+    facts.unread_attachments = Some(UnreadAttachments { error, reason: "HostFileFailed" });
+    assert_eq!(reread_after(&facts), Some(Duration::from_mins(1)));
+    facts.pfs[0].link.as_mut().unwrap().is_named = false;
+    assert_eq!(reread_after(&facts), Some(Duration::from_secs(1)), "the shortest pause");
 }
 
 #[test]

@@ -72,6 +72,8 @@ enum Command {
     /// Print which pod has which VF with which settings, and what is left behind of pods that are gone
     Pods {
         /// Release what is left behind: devices and IP addresses of pods that are gone, and of plugins that were killed
+        ///
+        /// Also beside an agent: it changes nothing that a running pod has, or that another process works on.
         #[arg(long)]
         repair: bool,
         #[command(flatten)]
@@ -181,8 +183,7 @@ fn show(common: &CommonArguments) -> anyhow::Result<ExitStatus> {
 
 fn pods(repair: bool, common: &CommonArguments) -> anyhow::Result<ExitStatus> {
     let report = if repair {
-        let (machine, _lock) = common.machine.open_to_change("vfleet node pods --repair")?;
-        pods::repair(&*machine)?
+        pods::repair(&*common.machine.open_to_repair()?, common.machine.runs_programs())?
     } else {
         pods::list(&*common.machine.open()?)?
     };

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failed expectation is the point")]
 
 mod bridges;
+mod pods;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -446,7 +447,7 @@ fn changing_the_machine_needs_root() {
     if !runs_as_root() {
         return;
     }
-    for command in [&["apply", "-f", "/dev/null"][..], &["reset"]] {
+    for command in [&["apply", "-f", "/dev/null"][..], &["reset"], &["pods", "--repair"]] {
         let output = Command::new("setpriv")
             .args(["--reuid", "65534", "--clear-groups"])
             .arg(vfleet())

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::pod_node::{LabVf, PLUGINS, PodNode, VFS, sriov};
+use super::pod_node::{LabVf, PodNode, VFS, sriov};
 
 /// Effects of an ADD on the machine, in their order.
 const ADD_EFFECTS: [&str; 10] = [
@@ -24,8 +24,8 @@ const DEL_EFFECTS: [&str; 6] =
 /// Lanes that run at the same time, each on a VF of its own.
 const LANES: usize = 2 * VFS as usize;
 
-/// Directory of the crashing plugin.
-const CRASHING: &str = "/opt/cni/crashing";
+/// Crashing plugin in the machine.
+pub(super) const CRASHING_PLUGIN: &str = "/opt/cni/crashing/sriov";
 
 /// Functions of the lanes. A killed ADD or DEL is followed by DEL, as runtimes do, or the namespace is lost. Then the next pod
 /// gets the VF, without a trace of the previous one, and is deleted.
@@ -64,10 +64,15 @@ crash() { # pod, card, index of the VF, configurations
 }
 "#;
 
+/// Installs the crashing plugin.
+pub(super) fn install_crashing_plugin(node: &PodNode<'_>) {
+    let program = node.guest.install(node.programs.crashing_cni);
+    node.guest.run(&format!("mkdir -p $(dirname {CRASHING_PLUGIN}); ln -f {program} {CRASHING_PLUGIN}"));
+}
+
 /// The plugin is killed before and after each of its effects, at all of them at the same time on different VFs.
 pub(in super::super) fn leaves_nothing_when_killed(node: &PodNode<'_>) {
-    let program = node.guest.install(node.programs.crashing_cni);
-    node.guest.run(&format!("mkdir -p {CRASHING}; ln -f {program} {CRASHING}/sriov; ls {PLUGINS}/sriov"));
+    install_crashing_plugin(node);
     let effects = ADD_EFFECTS.map(|effect| ("ADD", effect)).into_iter();
     let effects = effects.chain(DEL_EFFECTS.map(|effect| ("DEL", effect)));
     let moments =

@@ -79,11 +79,7 @@ fn tuned_plugins() -> Value {
 
 /// Addresses are allocated and reported, but there is no interface to configure.
 fn attaches_vf_with_userspace_driver(node: &PodNode<'_>) {
-    node.guest.run(&format!(
-        "modprobe vfio-pci
-        cd /sys/bus/pci/devices/{VFIO}
-        echo {VFIO} >driver/unbind; echo vfio-pci >driver_override; echo {VFIO} >/sys/bus/pci/drivers_probe"
-    ));
+    node.bind_to_vfio(VFIO);
     let before = node.vf_settings(VFIO);
     let ipam = json!({ "type": "host-local", "ranges": [[{ "subnet": "198.51.100.0/24" }]] });
     let config = sriov(VFIO, &json!({ "vlan": 300, "mac": MAC, "ipam": ipam }));
@@ -103,9 +99,6 @@ fn attaches_vf_with_userspace_driver(node: &PodNode<'_>) {
 
     node.call("DEL", "vfio", &config).assert_silent_success();
     assert_unchanged(&format!("{before:#}"), &format!("{:#}", node.vf_settings(VFIO)), "after DEL");
-    node.guest.run(&format!(
-        "cd /sys/bus/pci/devices/{VFIO}
-        echo {VFIO} >driver/unbind; echo >driver_override; echo {VFIO} >/sys/bus/pci/drivers_probe"
-    ));
+    node.bind_to_kernel(VFIO);
     node.assert_restored("after a pod with a driver for userspace");
 }

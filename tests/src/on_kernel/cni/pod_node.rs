@@ -51,6 +51,10 @@ impl LabVf {
         format!("enp{}s0", self.card)
     }
 
+    fn pf_address(self) -> String {
+        format!("0000:0{}:00.0", self.card)
+    }
+
     /// Returns the name of its interface on the host.
     pub(super) fn name(self) -> String {
         format!("enp{}s0v{}", self.card, self.index)
@@ -107,6 +111,39 @@ impl<'a> PodNode<'a> {
                 ! -path '*/vf_lock/*' ! -name lock ! -name 'last_reserved_ip.*' 2>/dev/null || true"
         ));
         assert_eq!(files, "", "files are left {when}");
+    }
+
+    /// Checks that VFs are as before, while others may be attached.
+    #[track_caller]
+    pub(super) fn assert_vfs_restored(&self, vfs: &[LabVf], when: &str) {
+        let now = read_cards(&self.guest);
+        for vf in vfs {
+            let own = [vf.to_string(), format!("{} vfinfo_list {} ", vf.pf_address(), vf.index)];
+            let lines = |text: &str| -> String {
+                let lines = text.lines().filter(|line| own.iter().any(|prefix| line.starts_with(prefix)));
+                lines.collect::<Vec<_>>().join("\n")
+            };
+            assert!(!lines(&now).is_empty(), "VF {vf} does not exist {when}");
+            assert_unchanged(&lines(&self.before), &lines(&now), &format!("VF {vf} changed {when}"));
+        }
+    }
+
+    /// Binds a VF to `vfio-pci`.
+    pub(super) fn bind_to_vfio(&self, vf: LabVf) {
+        self.guest.run("modprobe vfio-pci");
+        self.bind(vf, "vfio-pci");
+    }
+
+    /// Binds a VF to the driver that the kernel chooses.
+    pub(super) fn bind_to_kernel(&self, vf: LabVf) {
+        self.bind(vf, "");
+    }
+
+    fn bind(&self, vf: LabVf, driver: &str) {
+        self.guest.run(&format!(
+            "cd /sys/bus/pci/devices/{vf}
+            echo {vf} >driver/unbind; echo {driver} >driver_override; echo {vf} >/sys/bus/pci/drivers_probe"
+        ));
     }
 
     /// Creates network namespaces of pods.

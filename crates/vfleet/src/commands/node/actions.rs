@@ -52,7 +52,8 @@ pub(super) fn show(host: &dyn Host) -> anyhow::Result<Report> {
     // Recorded bridges are part of the last configuration.
     let options = NodeOptions { manage_bridges: true, ..NodeOptions::default() };
     let plan = plan_node_with(&recorded_spec(&facts), &facts, &options);
-    let is_configured = plan.steps.is_empty() && plan.problems.is_empty() && facts.unreadable.is_empty();
+    let is_read = facts.unreadable.is_empty() && facts.unread_attachments.is_none();
+    let is_configured = plan.steps.is_empty() && plan.problems.is_empty() && is_read;
     let exit = if is_configured { ExitStatus::Done } else { ExitStatus::Failed };
     Ok(Report { exit, ..Report::new(&facts, &plan) })
 }

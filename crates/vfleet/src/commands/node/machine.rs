@@ -1,7 +1,7 @@
 //! Machine that a command reads or changes.
 
 use std::net::{AddrParseError, IpAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vfleet_api::keys::agent_environment;
@@ -63,6 +63,14 @@ fn parse_addresses(text: &str) -> Result<Addresses, AddrParseError> {
     Ok(Addresses(words.map(str::parse).collect::<Result<_, _>>()?))
 }
 
+/// Fails unless this process runs as root: reported once here, instead of by every step.
+fn require_root() -> anyhow::Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    anyhow::bail!("changing this machine needs root: run the command with sudo, or try it with --sim")
+}
+
 impl MachineArguments {
     /// Opens the machine for changes, and locks it. `command` names the holder of the lock to other programs.
     pub(super) fn open_to_change(
@@ -72,14 +80,23 @@ impl MachineArguments {
         if self.sim.is_some() {
             return Ok((self.open()?, None));
         }
-        // Reported once here, instead of by every step.
-        if !nix::unistd::geteuid().is_root() {
-            anyhow::bail!(
-                "changing this machine needs root: run the command with sudo, or try it with --sim"
-            );
-        }
+        require_root()?;
         let lock = MachineLock::for_run_without_agent(&HostRoot::new(&self.host_root), command)?;
         Ok((self.open()?, Some(lock)))
+    }
+
+    /// Opens the machine for repairs of attachments, also beside an agent and other commands: as CNI plugins do, they lock
+    /// each device that they change.
+    pub(super) fn open_to_repair(&self) -> anyhow::Result<Box<dyn NodeMachine>> {
+        if self.sim.is_none() {
+            require_root()?;
+        }
+        self.open()
+    }
+
+    /// Returns whether programs of the machine can be started: not those of a file tree that is mounted in a container.
+    pub(super) fn runs_programs(&self) -> bool {
+        self.sim.is_some() || self.host_root == Path::new("/")
     }
 
     /// Opens the machine.

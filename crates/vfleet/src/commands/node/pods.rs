@@ -6,6 +6,7 @@ mod tests;
 
 use std::time::Duration;
 
+use anyhow::Context;
 use serde::Serialize;
 use vfleet_api::PciAddress;
 use vfleet_cni::engine::{self, ReleaseOutcome};
@@ -21,6 +22,11 @@ use super::machine::NodeMachine;
 const LOCK_LIMIT: Duration = Duration::from_secs(10);
 /// Holder of locks, for the errors of other programs.
 const HOLDER: &str = "vfleet node pods";
+
+/// Result of a repair by a process that cannot run IPAM plugins, with the remedy.
+const ADDRESSES_OF_MOUNTED_TREE: &str = "the device is released, its IP addresses are not: IPAM plugins of a mounted file tree \
+     cannot be run. DEL or GC of the container runtime frees them, or `vfleet node pods --repair` on the node itself, without \
+     --host-root";
 
 /// Attachments of pods on a machine.
 #[derive(Debug, Serialize)]
@@ -90,10 +96,12 @@ pub(super) fn list(machine: &dyn NodeMachine) -> anyhow::Result<PodsReport> {
     Ok(PodsReport { exit, attachments, repairs: None })
 }
 
-/// Releases what is left behind of pods that are gone and of plugins that were killed, and lists the attachments.
-pub(super) fn repair(machine: &dyn NodeMachine) -> anyhow::Result<PodsReport> {
-    let keys = machine.attachment_keys()?;
-    let repairs: Vec<RepairLine> = keys.iter().filter_map(|key| repair_attachment(machine, key)).collect();
+/// Releases what is left behind of pods that are gone and of plugins that were killed, and lists the attachments. IP
+/// addresses are freed only if this process `runs_programs` of the machine.
+pub(super) fn repair(machine: &dyn NodeMachine, runs_programs: bool) -> anyhow::Result<PodsReport> {
+    let keys = machine.attachment_keys().context("cannot list the attachments of pods")?;
+    let repair = |key| repair_attachment(machine, key, runs_programs);
+    let repairs: Vec<RepairLine> = keys.iter().filter_map(repair).collect();
     let mut report = list(machine)?;
     if repairs.iter().any(|line| !line.is_released) {
         report.exit = ExitStatus::Failed;
@@ -102,14 +110,12 @@ pub(super) fn repair(machine: &dyn NodeMachine) -> anyhow::Result<PodsReport> {
 }
 
 /// Releases an attachment; `None` if a pod or a process may still need it, or if its journal cannot be read.
-fn repair_attachment(machine: &dyn NodeMachine, key: &AttachmentKey) -> Option<RepairLine> {
-    if !read::state(machine, key).is_some_and(|state| state.is_repairable()) {
-        return None;
-    }
-    let outcome = match machine.lock_device(key.device, HOLDER, LOCK_LIMIT) {
-        Ok(lock) => release(machine, key, &lock)?,
-        Err(error) => Err(format_error_chain(&error)),
-    };
+fn repair_attachment(
+    machine: &dyn NodeMachine,
+    key: &AttachmentKey,
+    runs_programs: bool,
+) -> Option<RepairLine> {
+    let state = read::state(machine, key).filter(AttachmentState::is_repairable)?;
     let line = |is_released, message: String| RepairLine {
         device: key.device,
         container_id: key.container_id.clone(),
@@ -117,8 +123,18 @@ fn repair_attachment(machine: &dyn NodeMachine, key: &AttachmentKey) -> Option<R
         is_released,
         message,
     };
+    if state == AttachmentState::AddressesLeft && !runs_programs {
+        return Some(line(false, ADDRESSES_OF_MOUNTED_TREE.to_owned()));
+    }
+    let outcome = match machine.lock_device(key.device, HOLDER, LOCK_LIMIT) {
+        Ok(lock) => release(machine, key, &lock)?,
+        Err(error) => Err(format_error_chain(&error)),
+    };
     let has_journal = || !matches!(machine.read_journal(key), Ok(None));
     Some(match outcome {
+        Ok(ReleaseOutcome::Released) if has_journal() && !runs_programs => {
+            line(false, ADDRESSES_OF_MOUNTED_TREE.to_owned())
+        }
         Ok(ReleaseOutcome::Released) if has_journal() => line(
             false,
             "the device is released, its IP addresses are not: RUST_LOG=warn shows the error of the IPAM plugin".to_owned(),

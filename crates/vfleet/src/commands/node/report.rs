@@ -152,7 +152,7 @@ impl Report {
         let problems: Vec<_> = plan.problems.iter().map(problem).collect();
         Self {
             exit: if problems.is_empty() { ExitStatus::Done } else { ExitStatus::Failed },
-            notes: Vec::new(),
+            notes: facts.unread_attachments.iter().map(ToString::to_string).collect(),
             policies: Vec::new(),
             findings: Vec::new(),
             steps: plan.steps.iter().map(step).collect(),
@@ -172,7 +172,8 @@ impl Report {
         findings: Vec<FindingLine>,
         notes: Vec<String>,
     ) -> Self {
-        (self.policies, self.findings, self.notes) = (policies, findings, notes);
+        (self.policies, self.findings) = (policies, findings);
+        self.notes.extend(notes);
         self.exit = self.exit_status();
         self
     }

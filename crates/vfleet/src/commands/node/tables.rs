@@ -73,7 +73,9 @@ fn shorten(container_id: &str) -> String {
 
 fn pods_summary(report: &PodsReport) -> String {
     let faults = report.attachments.iter().filter(|line| line.state.is_fault()).count();
-    let can_repair = report.attachments.iter().any(|line| line.state.is_repairable());
+    // The results of repairs have their own remedies.
+    let can_repair =
+        report.repairs.is_none() && report.attachments.iter().any(|line| line.state.is_repairable());
     let count = match report.attachments.len() {
         0 => "no pod has a device of a CNI plugin".to_owned(),
         1 => "1 attachment".to_owned(),

@@ -158,6 +158,9 @@ fn of_go_allocations(
     listed: &[PciAddress],
 ) -> anyhow::Result<Vec<AttachmentLine>> {
     let facts = machine.facts().context("cannot read the machine")?;
+    if let Some(unread) = facts.unread_attachments {
+        anyhow::bail!("{unread}");
+    }
     let vfs = facts.pfs.iter().flat_map(|pf| &pf.vfs);
     let allocated = vfs.filter(|vf| vf.attachment == Fact::Value(VfAttachment::GoAllocation));
     let devices = allocated.map(|vf| vf.address).filter(|device| !listed.contains(device));

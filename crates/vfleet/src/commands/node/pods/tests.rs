@@ -141,7 +141,7 @@ fn every_state_is_recognised_and_only_what_nobody_has_is_repaired() {
     let text = format_pods(&report);
     assert!(text.contains("5 attachments, 4 NOT as they should be: release"), "{text}");
 
-    let repaired = repair(&host).unwrap();
+    let repaired = repair(&host, true).unwrap();
     assert_eq!((repaired.exit, states(&repaired)), (ExitStatus::Failed, vec!["attached", "unreadable"]));
     let repairs = repaired.repairs.as_ref().unwrap();
     assert!(repairs.len() == 3 && repairs.iter().all(|line| line.is_released), "{repairs:?}");
@@ -156,12 +156,12 @@ fn addresses_that_the_ipam_plugin_does_not_free_stay_listed() {
     attach(&host, 0, &json!({ "ipam": { "type": "host-local" } }));
     delete_pod(&host, 0);
     host.remove_plugin("host-local");
-    let report = repair(&host).unwrap();
+    let report = repair(&host, true).unwrap();
     assert_eq!((report.exit, states(&report)), (ExitStatus::Failed, vec!["addressesLeft"]));
     let repairs = report.repairs.unwrap();
     assert!(!repairs[0].is_released && repairs[0].message.contains("IP addresses are not"), "{repairs:?}");
     host.install_ipam("host-local");
-    assert_eq!((repair(&host).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
+    assert_eq!((repair(&host, true).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_device_that_is_not_in_its_running_pod_is_a_fault_that_no_repair_ends() {
         let vf = kernel.pfs[0].vfs.iter_mut().find(|vf| vf.address == moved).unwrap();
         vf.namespace = None;
     });
-    let report = repair(&host).unwrap();
+    let report = repair(&host, true).unwrap();
     assert_eq!((report.exit, states(&report), journals(&host)), (ExitStatus::Failed, vec!["notInPod"], 1));
     assert!(format_pods(&report).contains("delete the pod"));
 }
@@ -196,14 +196,14 @@ fn an_interface_that_the_kernel_has_not_returned_is_waited_for() {
     attach(&host, 0, &json!({}));
     host.modify_kernel(|kernel| kernel.namespaces.returns_late = true);
     delete_pod(&host, 0);
-    let report = repair(&host).unwrap();
+    let report = repair(&host, true).unwrap();
     assert_eq!((report.exit, states(&report)), (ExitStatus::Failed, vec!["awaitingKernel"]));
     assert!(report.repairs.unwrap()[0].message.contains("run the command again"));
     host.modify_kernel(|kernel| {
         kernel.namespaces.returns_late = false;
         kernel.return_devices();
     });
-    assert_eq!((repair(&host).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
+    assert_eq!((repair(&host, true).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_namespace_that_cannot_be_examined_is_not_gone() {
     host.modify_kernel(|kernel| {
         kernel.namespaces.paths.insert(path(0), vfleet_host::sim::NamespacePath::OtherFile)
     });
-    let report = repair(&host).unwrap();
+    let report = repair(&host, true).unwrap();
     assert_eq!((report.exit, states(&report), journals(&host)), (ExitStatus::Failed, vec!["unknown"], 1));
 }
 
@@ -249,7 +249,7 @@ fn attachments_of_the_go_plugins_are_listed_and_left_to_their_runtime() {
     assert_eq!(of_allocation.namespace, Some(path(1)));
 
     delete_pod(&host, 0);
-    let report = repair(&host).unwrap();
+    let report = repair(&host, true).unwrap();
     assert_eq!(states(&report)[1], "leftByGoPlugin");
     assert_eq!((report.exit, report.repairs.unwrap().len()), (ExitStatus::Failed, 0));
 }
