@@ -113,7 +113,7 @@ pub(crate) async fn rows(setup: AdmissionSetup<'_>, log: impl Fn(&str)) -> Resul
         rows.push(Row {
             what: in_memory,
             nodes,
-            unit: Unit::Memory,
+            unit: Unit::Bytes,
             bare: None,
             vfleet: Some(Figure::Is(memory.now)),
             go: None,

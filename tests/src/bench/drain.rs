@@ -94,7 +94,7 @@ pub(crate) async fn rows(setup: DrainSetup<'_>, log: impl Fn(&str)) -> Result<Ve
     };
     let memory = Row {
         what: "  peak memory of the operator (RSS)",
-        unit: Unit::Memory,
+        unit: Unit::Bytes,
         bare: None,
         vfleet: Some(Figure::Is(peak_memory)),
         limit: None,

@@ -9,6 +9,7 @@ use kube::Client;
 
 use super::admission;
 use super::bare::{self, BareLoop};
+use super::cni::{self, CniPrograms};
 use super::drain;
 use super::fleet::{self, Cards};
 use super::node::{self, LabPrograms};
@@ -27,6 +28,8 @@ const MIN_NODES: usize = 20;
 pub struct Options {
     /// The vfleet program.
     pub vfleet: PathBuf,
+    /// The vfleet-cni program.
+    pub vfleet_cni: PathBuf,
     /// Program that runs in the machine of the lab.
     pub in_lab: PathBuf,
     /// Parts to measure.
@@ -52,6 +55,8 @@ pub enum Part {
     Drain,
     /// Policies at admission, in a large fleet.
     Admission,
+    /// The CNI plugins, on this machine and in the lab.
+    Cni,
 }
 
 struct BenchmarkRun {
@@ -70,7 +75,23 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
         options.sizes.iter().all(|size| *size >= MIN_NODES),
         "a fleet needs at least {MIN_NODES} nodes: set --sizes accordingly"
     );
-    let bench = BenchmarkRun::new(options).await?;
+    let started = Instant::now();
+    let mut rows = Vec::new();
+    // Before an API server is started, which would disturb times of less than a millisecond.
+    if options.parts.contains(&Part::Cni) {
+        let programs = CniPrograms { vfleet_cni: &options.vfleet_cni, in_lab: &options.in_lab };
+        rows.extend(tokio::task::block_in_place(|| cni::rows(programs, |what| log(started, what)))?);
+    }
+    if options.parts.iter().any(|part| *part != Part::Cni) {
+        rows.extend(measure_with_api_server(options, started).await?);
+    }
+    log(started, "done");
+    let report = Report(rows);
+    Ok((report.to_string(), report.count_missed()))
+}
+
+async fn measure_with_api_server(options: Options, started: Instant) -> Result<Vec<Row>> {
+    let bench = BenchmarkRun::new(options, started).await?;
     let mut rows = Vec::new();
     if bench.options.parts.contains(&Part::Node) {
         let Options { vfleet, in_lab, .. } = &bench.options;
@@ -85,20 +106,22 @@ pub async fn run(options: Options) -> Result<(String, usize)> {
     if bench.options.parts.contains(&Part::Operator) {
         rows.extend(bench.measure_operator().await?);
     }
-    bench.log("done");
-    let report = Report(rows);
-    Ok((report.to_string(), report.count_missed()))
+    Ok(rows)
+}
+
+fn log(started: Instant, what: &str) {
+    eprintln!("bench: {:4} s: {what}", started.elapsed().as_secs());
 }
 
 impl BenchmarkRun {
-    async fn new(options: Options) -> Result<Self> {
+    async fn new(options: Options, started: Instant) -> Result<Self> {
         let plane = tokio::task::block_in_place(start_plane)?;
         let (client, bare_loop) = create_clients(&plane).await?;
-        Ok(Self { plane, client, bare_loop, options, started: Instant::now() })
+        Ok(Self { plane, client, bare_loop, options, started })
     }
 
     fn log(&self, what: &str) {
-        eprintln!("bench: {:4} s: {what}", self.started.elapsed().as_secs());
+        log(self.started, what);
     }
 
     /// Measures drains, on a separate API server so that other nodes are not drained.

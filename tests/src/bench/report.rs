@@ -13,13 +13,13 @@ pub(crate) enum Figure {
     MoreThan(f64),
 }
 
-/// Unit of a value. Times are stored in seconds and memory in bytes.
+/// Unit of a value. Times are stored in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unit {
     Time,
     TimeEach,
     Count,
-    Memory,
+    Bytes,
 }
 
 /// Limit of the value of vfleet.
@@ -77,10 +77,11 @@ impl Unit {
     fn value(self, value: f64) -> String {
         match self {
             Self::Time if value >= 1.0 => format!("{value:.2} s"),
+            Self::Time if value < 0.01 => format!("{:.1} ms", value * 1e3),
             Self::Time => format!("{:.0} ms", value * 1e3),
             Self::TimeEach => format!("{:.0} us", value * 1e6),
             Self::Count => format!("{value:.0}"),
-            Self::Memory => format!("{:.1} MB", value / 1e6),
+            Self::Bytes => format!("{:.1} MB", value / 1e6),
         }
     }
 }

@@ -86,7 +86,7 @@ fn late_node(size: &Size) -> Row {
 }
 
 fn memory(size: &Size) -> Row {
-    with_figures(row(size, "memory (RSS), 2 NICs per node", Unit::Memory), size, |figures| {
+    with_figures(row(size, "memory (RSS), 2 NICs per node", Unit::Bytes), size, |figures| {
         Figure::Is(figures.memory.now)
     })
 }
@@ -101,7 +101,7 @@ pub(crate) fn many_cards(nodes: usize, memory: super::process::Memory) -> Vec<Ro
     let row = |what, bytes, limit| Row {
         what,
         nodes,
-        unit: Unit::Memory,
+        unit: Unit::Bytes,
         bare: None,
         vfleet: Some(Figure::Is(bytes)),
         go: None,

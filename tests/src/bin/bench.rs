@@ -1,5 +1,5 @@
 //! Program of `make bench`: compares the operator with a bare loop of the same writes and with the Go operator, and the
-//! agent with bare writes.
+//! agent with bare writes, and the CNI plugins with bare requests to the kernel.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use vfleet_tests::bench::{Options, Part, run};
 
-/// Measure the operator and the agent. Prints tables of values and ratios on standard output, progress on standard
+/// Measure the operator, the agent and the CNI plugins. Prints tables of values and ratios on standard output, progress on standard
 /// error.
 ///
 /// Fails if a limit is missed.
@@ -17,11 +17,14 @@ struct Arguments {
     /// vfleet program to measure.
     #[arg(long)]
     vfleet: PathBuf,
+    /// vfleet-cni program to measure.
+    #[arg(long)]
+    vfleet_cni: PathBuf,
     /// Program that runs in the machine of the lab.
     #[arg(long)]
     in_lab: PathBuf,
     /// Parts to measure.
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Node, Part::Drain, Part::Admission, Part::Operator])]
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Cni, Part::Node, Part::Drain, Part::Admission, Part::Operator])]
     parts: Vec<Part>,
     /// Number of nodes to drain.
     #[arg(long, default_value_t = 2000)]
@@ -40,10 +43,19 @@ struct Arguments {
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "the tables are the output of the program")]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Arguments { vfleet, in_lab, parts, drained, sizes, go_up_to, go_late } = Arguments::parse();
+    let Arguments { vfleet, vfleet_cni, in_lab, parts, drained, sizes, go_up_to, go_late } =
+        Arguments::parse();
     let measures_go = parts.contains(&Part::Operator) && go_up_to < 5000;
-    let options =
-        Options { vfleet, in_lab, parts, drained, sizes, go_up_to, go_late: Duration::from_secs(go_late) };
+    let options = Options {
+        vfleet,
+        vfleet_cni,
+        in_lab,
+        parts,
+        drained,
+        sizes,
+        go_up_to,
+        go_late: Duration::from_secs(go_late),
+    };
     let (table, missed) = run(options).await?;
     println!("{table}");
     if measures_go {

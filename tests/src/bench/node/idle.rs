@@ -46,7 +46,7 @@ pub(super) async fn rows(plane: &ControlPlane, machine: &Machine) -> Result<Vec<
     let memory = Limit { text: "8 MB".to_owned(), maximum: 8e6 };
     let wake_ups = Limit { text: "0".to_owned(), maximum: 0.0 };
     Ok(vec![
-        row("idle agent, 14 VFs: private memory", Unit::Memory, watch.memory, agent.memory, memory),
+        row("idle agent, 14 VFs: private memory", Unit::Bytes, watch.memory, agent.memory, memory),
         row("  wake-ups in 20 s", Unit::Count, watch.wake_ups, agent.wake_ups, wake_ups),
     ])
 }

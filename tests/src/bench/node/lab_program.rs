@@ -16,6 +16,8 @@ use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::{Host, HostRoot, LinuxHost};
 use vfleet_plan::plan_node;
 
+use crate::bench::cni;
+
 const CARDS: [&str; 2] = ["0000:01:00.0", "0000:02:00.0"];
 const VFS: usize = 7;
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -36,6 +38,24 @@ pub enum LabCommand {
         /// Number of repetitions.
         #[arg(long)]
         rounds: usize,
+    },
+    /// Attach VFs to pods and release them, by a CNI plugin and by a bare client alternately; print the times in JSON.
+    AttachInPairs {
+        /// Plugin `sriov`.
+        #[arg(long)]
+        plugin: PathBuf,
+        /// Number of repetitions.
+        #[arg(long)]
+        rounds: usize,
+    },
+    /// Attach pods with a CNI plugin at the same time, more than there are VFs, in turns; print the failures in JSON.
+    AttachInTurns {
+        /// Plugin `sriov`.
+        #[arg(long)]
+        plugin: PathBuf,
+        /// Number of pods.
+        #[arg(long)]
+        pods: usize,
     },
     /// Watch a node state and do nothing else, as a minimal client.
     Watch {
@@ -62,6 +82,12 @@ impl LabCommand {
             Self::CreateVfs { rounds } => Ok(serde_json::to_string(&create_vfs(*rounds)?)?),
             Self::CreateBridges { rounds } => {
                 Ok(serde_json::to_string(&super::lab_bridges::create_bridges(*rounds)?)?)
+            }
+            Self::AttachInPairs { plugin, rounds } => {
+                Ok(serde_json::to_string(&cni::attach_in_pairs(plugin, *rounds)?)?)
+            }
+            Self::AttachInTurns { plugin, pods } => {
+                Ok(serde_json::to_string(&cni::attach_in_turns(plugin, *pods)?)?)
             }
             Self::Watch { namespace, node } => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
