@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
@@ -67,7 +68,14 @@ impl Cluster {
     /// Waits until the object `name` meets `condition`.
     pub async fn wait_for<K: Watchable>(&self, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        self.wait_with(config, &format!("{name}: {what}"), condition).await
+        self.wait_with(self.api(), config, &format!("{name}: {what}"), condition).await
+    }
+
+    /// Waits until a Node meets `condition`.
+    pub async fn wait_for_node(&self, name: &str, what: &str, condition: impl Fn(&Node) -> bool) -> Node {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let nodes = Api::all(self.admin_client());
+        self.wait_with(nodes, config, &format!("{name}: {what}"), condition).await
     }
 
     /// Waits until an object with these labels meets `condition`.
@@ -77,16 +85,19 @@ impl Cluster {
         what: &str,
         condition: impl Fn(&K) -> bool,
     ) -> K {
-        self.wait_with(watcher::Config::default().labels(labels), what, condition).await
+        self.wait_with(self.api(), watcher::Config::default().labels(labels), what, condition).await
     }
 
-    async fn wait_with<K: Watchable>(
+    async fn wait_with<K>(
         &self,
+        api: Api<K>,
         config: watcher::Config,
         what: &str,
         condition: impl Fn(&K) -> bool,
-    ) -> K {
-        let api: Api<K> = self.api();
+    ) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
         let mut last = None;
         let mut objects = watcher(api, config).default_backoff().applied_objects().boxed();
         let found = async {
