@@ -11,6 +11,7 @@ use vfleet_host::SimHost;
 use vfleet_plan::bridge_resources::BridgeResourceMode;
 use vfleet_tests::agent::Agent;
 use vfleet_tests::cluster::{Cluster, NodeStateView, Program};
+use vfleet_tests::objects::bridge_capacity;
 use vfleet_tests::plane::Plane;
 
 const BRIDGES: &str = "BridgeResources";
@@ -43,10 +44,11 @@ impl Scene {
     /// Waits until the Node has these resources of bridges, and returns its capacity without them.
     async fn expect_resources(&self, bridges: &[(&str, &str)]) -> BTreeMap<String, String> {
         let expected: BTreeMap<_, _> =
-            bridges.iter().map(|(name, quantity)| (resource(name), (*quantity).to_owned())).collect();
-        let what = format!("resources {bridges:?}");
-        let node = self.cluster.wait_for_node(self.node, &what, |node| capacity(node).0 == expected).await;
-        capacity(&node).1
+            bridges.iter().map(|(name, quantity)| ((*name).to_owned(), (*quantity).to_owned())).collect();
+        let has_expected =
+            |node: &Node| !other_capacity(node).is_empty() && bridge_capacity(node) == expected;
+        let what = format!("resources of bridges {bridges:?}");
+        other_capacity(&self.cluster.wait_for_node(self.node, &what, has_expected).await)
     }
 
     /// Writes to the status of the Node as another program.
@@ -74,11 +76,11 @@ fn resource(bridge: &str) -> String {
     format!("ovs-cni.network.kubevirt.io/{bridge}")
 }
 
-/// Returns the resources of bridges in the capacity of a Node, and the other ones.
-fn capacity(node: &Node) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+/// Returns the capacity of a Node without resources of bridges.
+fn other_capacity(node: &Node) -> BTreeMap<String, String> {
     let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
     let capacity = capacity.map(|(name, quantity)| (name.clone(), quantity.0.clone()));
-    capacity.partition(|(name, _)| name.starts_with("ovs-cni.network.kubevirt.io/"))
+    capacity.filter(|(name, _)| !name.starts_with("ovs-cni.network.kubevirt.io/")).collect()
 }
 
 /// Creates a pod that runs only on `node` and requests a resource.
@@ -144,7 +146,9 @@ async fn the_resources_follow_the_bridges_and_are_repaired() {
     scene.write_as("kubelet", &Patch::Merge(zero)).await;
     scene.expect_resources(&[("br0", "1k"), ("br2", "1k")]).await;
     // A bridge that the marker of ovs-cni reported, and that was removed since.
-    scene.write_as("marker", &Patch::Merge(json!({ "status": { "capacity": { resource("old"): "1000" } } }))).await;
+    scene
+        .write_as("marker", &Patch::Merge(json!({ "status": { "capacity": { resource("old"): "1000" } } })))
+        .await;
     scene.expect_resources(&[("br0", "1k"), ("br2", "1k")]).await;
 
     scene.host.modify_kernel(|kernel| kernel.ovs.has_server = false);
@@ -164,7 +168,7 @@ async fn the_resources_follow_the_bridges_and_are_repaired() {
 async fn a_gate_that_is_switched_off_takes_back_only_the_resources_of_the_agent() {
     let scene = Scene::new("bridge-resources-3", &["br0", "br1"]).await;
     let marker = json!({ "status": { "capacity": { resource("br1"): "1000" } } });
-    scene.cluster.wait_for_node(scene.node, "its kubelet runs", |node| !capacity(node).1.is_empty()).await;
+    scene.expect_resources(&[]).await;
     scene.write_as("marker", &Patch::Merge(marker)).await;
     let others = scene.expect_resources(&[("br1", "1k")]).await;
 

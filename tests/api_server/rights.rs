@@ -181,7 +181,10 @@ async fn agents_may_write_the_status_of_nodes_only_if_that_is_enabled() {
     tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the role takes effect");
     assert!(!is_allowed(&cluster, SIM, write).await);
     for verb in ["update", "create", "delete"] {
-        assert!(!is_allowed(&cluster, AGENT, Action(verb, "", "nodes/status", Scope::Cluster)).await, "{verb}");
+        assert!(
+            !is_allowed(&cluster, AGENT, Action(verb, "", "nodes/status", Scope::Cluster)).await,
+            "{verb}"
+        );
     }
     assert!(!is_allowed(&cluster, AGENT, Action("patch", "", "nodes", Scope::Cluster)).await);
 }
@@ -358,7 +361,8 @@ async fn an_agent_changes_only_resources_of_bridges_in_the_status_of_its_node() 
     let patch = async |name: &str, patch: Value| {
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await
     };
-    let resource = |quantity: &str| json!({ "status": { "capacity": { "ovs-cni.network.kubevirt.io/br0": quantity } } });
+    let resource =
+        |quantity: &str| json!({ "status": { "capacity": { "ovs-cni.network.kubevirt.io/br0": quantity } } });
     wait_until_allowed(async || patch(own, resource("1")).await).await;
     // A different value each time, because a patch without a change is never refused.
     let tries = AtomicU32::new(1);
@@ -367,7 +371,10 @@ async fn an_agent_changes_only_resources_of_bridges_in_the_status_of_its_node() 
         patch(of_another, resource(&value)).await
     })
     .await;
-    assert_refused(patch(of_another, resource("1k")).await, "an agent writes only what belongs to its own node");
+    assert_refused(
+        patch(of_another, resource("1k")).await,
+        "an agent writes only what belongs to its own node",
+    );
 
     for change in [
         resource("1k"),
@@ -376,7 +383,8 @@ async fn an_agent_changes_only_resources_of_bridges_in_the_status_of_its_node() 
     ] {
         patch(own, change).await.expect("the agent may write resources of bridges");
     }
-    let but = "may change nothing of the node capacity-scope-a but the resources ovs-cni.network.kubevirt.io/*";
+    let but =
+        "may change nothing of the node capacity-scope-a but the resources ovs-cni.network.kubevirt.io/*";
     for change in [
         json!({ "status": { "capacity": { "cpu": "2k" } } }),
         json!({ "status": { "capacity": { "cpu": null } } }),

@@ -8,6 +8,7 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -122,4 +123,11 @@ pub fn condition(conditions: Option<&Vec<Condition>>, type_: &str) -> (String, S
     found.map_or_else(Default::default, |found| {
         (found.status.clone(), found.reason.clone(), found.message.clone())
     })
+}
+
+/// Returns the quantities of the resources of bridges in the capacity of a Node, by the name of the bridge.
+pub fn bridge_capacity(node: &Node) -> BTreeMap<String, String> {
+    let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
+    let bridge = |name: &str| name.strip_prefix("ovs-cni.network.kubevirt.io/").map(str::to_owned);
+    capacity.filter_map(|(name, quantity)| Some((bridge(name)?, quantity.0.clone()))).collect()
 }

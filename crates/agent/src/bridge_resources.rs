@@ -190,14 +190,14 @@ impl BridgeResourceReporter {
 
     /// Writes one change after the other until none is left. Returns the number of writes.
     async fn write_changes(&mut self, writer: &impl WriteCapacity) -> Result<usize, CapacityError> {
-        let mut writes = 0;
+        let mut count = 0;
         while let Some(change) = self.plan().change {
-            if writes == MOST_WRITES {
+            if count == MOST_WRITES {
                 return Err(CapacityError::NotVerified);
             }
             self.capacity = writer.write(&change).await?;
-            writes += 1;
+            count += 1;
         }
-        Ok(writes)
+        Ok(count)
     }
 }

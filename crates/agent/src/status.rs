@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{
-    BRIDGE_RESOURCES, CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING, READY,
-    update_conditions,
+    BRIDGE_RESOURCES, CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE,
+    PROGRESSING, READY, update_conditions,
 };
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};

@@ -141,7 +141,8 @@ fn plan_reported(ovs: &OvsFacts, found: &BridgeCapacity) -> BridgeResourcePlan {
         bridges.map(to_resource).partition(|(_, resource)| is_extended_resource(resource));
     let invalid: Vec<_> = invalid.into_iter().map(|(bridge, _)| format!("{bridge:?}")).collect();
     let change = change_to(valid.into_iter().map(|(_, resource)| resource).collect(), found);
-    let fault = (!invalid.is_empty()).then(|| BridgeResourceFault::InvalidName { bridges: invalid.join(", ") });
+    let fault =
+        (!invalid.is_empty()).then(|| BridgeResourceFault::InvalidName { bridges: invalid.join(", ") });
     BridgeResourcePlan { change, fault }
 }
 
@@ -165,10 +166,12 @@ fn unknown_bridges(ovs: &OvsFacts, found: &BridgeCapacity) -> Option<BridgeResou
 /// Returns the next write that leads to exactly the `desired` resources.
 fn change_to(desired: BTreeSet<String>, found: &BridgeCapacity) -> Option<CapacityChange> {
     // The kubelet sets all quantities to 0 when it registers its node again.
-    let is_complete = |name: &String| found.quantities.get(name).is_some_and(|found| found == BRIDGE_QUANTITY);
+    let is_complete =
+        |name: &String| found.quantities.get(name).is_some_and(|found| found == BRIDGE_QUANTITY);
     if !desired.iter().all(is_complete) || !found.owned.is_subset(&desired) {
         return Some(CapacityChange::Apply(desired));
     }
-    let stale: BTreeSet<_> = found.quantities.keys().filter(|name| !desired.contains(*name)).cloned().collect();
+    let stale: BTreeSet<_> =
+        found.quantities.keys().filter(|name| !desired.contains(*name)).cloned().collect();
     (!stale.is_empty()).then_some(CapacityChange::Remove(stale))
 }

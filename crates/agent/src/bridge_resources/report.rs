@@ -52,7 +52,8 @@ impl ResourceReport {
     fn changed_notice(&self, mode: BridgeResourceMode, names: &str) -> Notice {
         let note = match (mode, names) {
             (BridgeResourceMode::Reported, "") => {
-                "the Node reports no Open vSwitch bridge as a resource, since there is none any more".to_owned()
+                "the Node reports no Open vSwitch bridge as a resource, since there is none any more"
+                    .to_owned()
             }
             (BridgeResourceMode::Reported, names) => {
                 format!("the Node reports its Open vSwitch bridges as resources: {names}")

@@ -166,7 +166,10 @@ async fn a_failed_write_is_reported_once_and_tried_again_with_growing_pauses() {
     assert_eq!(scene.reconcile_with(|_| Err(refused(403))).await, (vec!["WriteForbidden"], 1));
     let (reason, message) = scene.condition().unwrap();
     assert_eq!(reason, "WriteForbidden");
-    assert!(message.contains("apply deploy/ovs-bridge-resources.yaml") && message.contains("refused"), "{message}");
+    assert!(
+        message.contains("apply deploy/ovs-bridge-resources.yaml") && message.contains("refused"),
+        "{message}"
+    );
     let mut pauses = vec![scene.pause().await];
     for _ in 0..2 {
         assert_eq!(scene.reconcile_with(|_| Err(refused(403))).await, (vec![], 1), "the same error");
@@ -201,7 +204,10 @@ async fn a_program_that_undoes_the_write_is_answered_less_and_less_often() {
         pauses.push(scene.pause().await);
         assert_eq!(scene.reconcile().await.1, 1);
     }
-    assert!(pauses[0] < Duration::from_secs(1) && pauses[1] < pauses[2] && pauses[2] < pauses[3], "{pauses:?}");
+    assert!(
+        pauses[0] < Duration::from_secs(1) && pauses[1] < pauses[2] && pauses[2] < pauses[3],
+        "{pauses:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

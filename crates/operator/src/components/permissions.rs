@@ -385,7 +385,8 @@ pub const BRIDGE_RESOURCE_ROLE: &str = "vfleet-agent-ovs-bridge-resources";
 
 /// Lists of permissions for clusters that use a feature, each in a manifest of its own.
 #[cfg(test)]
-const ADDITIONAL_PERMISSIONS: [&[Permission]; 2] = [EXTERNAL_DRAINER_PERMISSIONS, BRIDGE_RESOURCE_PERMISSIONS];
+const ADDITIONAL_PERMISSIONS: [&[Permission]; 2] =
+    [EXTERNAL_DRAINER_PERMISSIONS, BRIDGE_RESOURCE_PERMISSIONS];
 
 const fn cluster_wide(
     accounts: &'static [Account],
