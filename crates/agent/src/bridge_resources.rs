@@ -1,5 +1,6 @@
-//! Resources of the Node that stand for Open vSwitch bridges. The latest snapshot of the machine has the bridges, a watch of
-//! the Node its capacity; a change of either calls for a plan. This runs beside the attempts of the agent.
+//! Resources of the Node that stand for Open vSwitch bridges. The latest snapshot of the machine has the bridges, a watch
+//! of the Node its capacity; a change of either calls for a plan. While the machine cannot be read, its last snapshot
+//! counts. This runs beside the attempts of the agent.
 
 mod capacity;
 mod report;
