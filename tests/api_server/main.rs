@@ -27,6 +27,7 @@ mod admission_timing;
 mod agent;
 mod agent_drain;
 mod agent_settings;
+mod bridge_resources;
 mod bridges;
 mod device_plugin;
 mod drain;

@@ -170,6 +170,25 @@ async fn agents_may_request_drains_from_an_external_drainer_only_if_it_is_enable
     assert!(!is_allowed(&cluster, AGENT, elsewhere).await);
 }
 
+#[tokio::test]
+async fn agents_may_write_the_status_of_nodes_only_if_that_is_enabled() {
+    let cluster = Cluster::new("rights-capacity", Plane::Rights).await;
+    let write = Action("patch", "", "nodes/status", Scope::Cluster);
+    assert!(!is_allowed(&cluster, AGENT, write).await);
+    cluster.allow_bridge_resources();
+    // Roles take effect after a moment, without an event.
+    let waiting = async { while !is_allowed(&cluster, AGENT, write).await {} };
+    tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("the role takes effect");
+    assert!(!is_allowed(&cluster, SIM, write).await);
+    for verb in ["update", "create", "delete"] {
+        assert!(
+            !is_allowed(&cluster, AGENT, Action(verb, "", "nodes/status", Scope::Cluster)).await,
+            "{verb}"
+        );
+    }
+    assert!(!is_allowed(&cluster, AGENT, Action("patch", "", "nodes", Scope::Cluster)).await);
+}
+
 fn status_of(node: &str) -> Value {
     json!({
         "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
@@ -321,4 +340,68 @@ async fn an_agent_changes_only_its_drain_annotations_on_its_node_and_node_state(
     let cordon = json!({ "spec": { "unschedulable": true } });
     let written = nodes.patch(names[0], &PatchParams::default(), &Patch::Merge(cordon)).await;
     assert_refused(written, "may change nothing of the node drain-scope-a");
+}
+
+#[tokio::test]
+async fn an_agent_changes_only_resources_of_bridges_in_the_status_of_its_node() {
+    let cluster = Cluster::new("capacity-scope", Plane::Rights).await;
+    cluster.allow_bridge_resources();
+    let [own, of_another] = ["capacity-scope-a", "capacity-scope-b"];
+    create_two_nodes(&cluster, [own, of_another]).await;
+    let is_running = |node: &Node| {
+        let status = node.status.as_ref();
+        status.is_some_and(|status| status.phase.as_deref() == Some("Running") && status.capacity.is_some())
+    };
+    // kwok writes the status of a new node.
+    for node in [own, of_another] {
+        cluster.wait_for_node(node, "its kubelet runs", is_running).await;
+    }
+    let agent = cluster.client_as(AGENT, Some(&cluster.agent_pod(own))).await;
+    let nodes: Api<Node> = Api::all(agent);
+    let patch = async |name: &str, patch: Value| {
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    let resource =
+        |quantity: &str| json!({ "status": { "capacity": { "ovs-cni.network.kubevirt.io/br0": quantity } } });
+    wait_until_allowed(async || patch(own, resource("1")).await).await;
+    // A different value each time, because a patch without a change is never refused.
+    let tries = AtomicU32::new(1);
+    wait_until_enforced(async || {
+        let value = tries.fetch_add(1, Ordering::Relaxed).to_string();
+        patch(of_another, resource(&value)).await
+    })
+    .await;
+    assert_refused(
+        patch(of_another, resource("1k")).await,
+        "an agent writes only what belongs to its own node",
+    );
+
+    for change in [
+        resource("1k"),
+        json!({ "status": { "capacity": { "ovs-cni.network.kubevirt.io/br0": null } } }),
+        json!({ "status": { "allocatable": { "ovs-cni.network.kubevirt.io/br0": "1k" } } }),
+    ] {
+        patch(own, change).await.expect("the agent may write resources of bridges");
+    }
+    let but =
+        "may change nothing of the node capacity-scope-a but the resources ovs-cni.network.kubevirt.io/*";
+    for change in [
+        json!({ "status": { "capacity": { "cpu": "2k" } } }),
+        json!({ "status": { "capacity": { "cpu": null } } }),
+        json!({ "status": { "capacity": { "openshift.io/nics": "4" } } }),
+        json!({ "status": { "capacity": { "ovs-cni.network.kubevirt.io.evil/br0": "4" } } }),
+        json!({ "status": { "capacity": null } }),
+        json!({ "status": { "allocatable": { "cpu": "2k" } } }),
+        json!({ "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.1" }] } }),
+        json!({ "status": { "conditions": null } }),
+        json!({ "status": { "phase": "Pending" } }),
+        json!({ "metadata": { "labels": { "other": "yes" } } }),
+        json!({ "metadata": { "annotations": { "other": "yes" } } }),
+        json!({ "metadata": { "finalizers": ["vfleet.io/test"] } }),
+    ] {
+        let text = change.to_string();
+        let written = patch(own, change).await;
+        assert!(written.is_err(), "{text} is not refused");
+        assert_refused(written, but);
+    }
 }

@@ -160,6 +160,11 @@ impl Cluster {
         self.apply_manifest("external-drainer.yaml").unwrap();
     }
 
+    /// Applies the manifest that allows agents to report bridges as resources of their nodes.
+    pub fn allow_bridge_resources(&self) {
+        self.apply_manifest("ovs-bridge-resources.yaml").unwrap();
+    }
+
     fn apply_manifest(&self, file: &str) -> anyhow::Result<()> {
         self.plane.apply(&self.manifests().join(file), &self.namespace).map(drop)
     }

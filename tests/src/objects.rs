@@ -8,11 +8,13 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "a failed expectation is explained where it fails")]
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
@@ -67,7 +69,14 @@ impl Cluster {
     /// Waits until the object `name` meets `condition`.
     pub async fn wait_for<K: Watchable>(&self, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        self.wait_with(config, &format!("{name}: {what}"), condition).await
+        self.wait_with(self.api(), config, &format!("{name}: {what}"), condition).await
+    }
+
+    /// Waits until a Node meets `condition`.
+    pub async fn wait_for_node(&self, name: &str, what: &str, condition: impl Fn(&Node) -> bool) -> Node {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let nodes = Api::all(self.admin_client());
+        self.wait_with(nodes, config, &format!("{name}: {what}"), condition).await
     }
 
     /// Waits until an object with these labels meets `condition`.
@@ -77,16 +86,19 @@ impl Cluster {
         what: &str,
         condition: impl Fn(&K) -> bool,
     ) -> K {
-        self.wait_with(watcher::Config::default().labels(labels), what, condition).await
+        self.wait_with(self.api(), watcher::Config::default().labels(labels), what, condition).await
     }
 
-    async fn wait_with<K: Watchable>(
+    async fn wait_with<K>(
         &self,
+        api: Api<K>,
         config: watcher::Config,
         what: &str,
         condition: impl Fn(&K) -> bool,
-    ) -> K {
-        let api: Api<K> = self.api();
+    ) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
         let mut last = None;
         let mut objects = watcher(api, config).default_backoff().applied_objects().boxed();
         let found = async {
@@ -111,4 +123,11 @@ pub fn condition(conditions: Option<&Vec<Condition>>, type_: &str) -> (String, S
     found.map_or_else(Default::default, |found| {
         (found.status.clone(), found.reason.clone(), found.message.clone())
     })
+}
+
+/// Returns the quantities of the resources of bridges in the capacity of a Node, by the name of the bridge.
+pub fn bridge_capacity(node: &Node) -> BTreeMap<String, String> {
+    let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
+    let bridge = |name: &str| name.strip_prefix("ovs-cni.network.kubevirt.io/").map(str::to_owned);
+    capacity.filter_map(|(name, quantity)| Some((bridge(name)?, quantity.0.clone()))).collect()
 }

@@ -61,7 +61,7 @@ pub struct Programs {
 }
 
 /// All scenarios. Those that reboot the machine come last, in an order that needs the fewest reboots.
-pub const SCENARIOS: [Scenario; 23] = [
+pub const SCENARIOS: [Scenario; 24] = [
     Scenario {
         name: "agent::a_policy_creates_vfs_on_a_real_kernel",
         play: Play::InCluster(|lab| Box::pin(policy::creates_vfs(lab))),
@@ -89,6 +89,10 @@ pub const SCENARIOS: [Scenario; 23] = [
     Scenario {
         name: "bridges::crashes_at_every_kind_of_step_do_not_change_the_result",
         play: Play::InCluster(|lab| Box::pin(bridges::at_every_kind_of_step(lab))),
+    },
+    Scenario {
+        name: "bridges::open_vswitch_bridges_are_resources_of_the_node",
+        play: Play::InCluster(|lab| Box::pin(bridges::reports_resources(lab))),
     },
     Scenario {
         name: "node::policies_are_applied_without_a_cluster",

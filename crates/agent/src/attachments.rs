@@ -8,19 +8,17 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use tokio::sync::Notify;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use vfleet_cni::engine::{self, SweptAttachment};
 use vfleet_host::attachment::AttachmentHost;
-use vfleet_host::format_error_chain;
 use vfleet_plan::cni::protocol::CniError;
 
-use crate::cluster_writer::ClusterWriter;
 use crate::metrics::Metrics;
+use crate::notice::{EventSink, Notice};
 use crate::wake_timer::WakeTimer;
-use report::{Notice, SweepReporter};
+use report::SweepReporter;
 
 /// Time after which a sweep that has not ended is reported. It waits for locks and for the kernel, some seconds for each
 /// attachment whose pod is gone.
@@ -106,34 +104,4 @@ fn thread_failure(error: &JoinError) -> CniError {
     let code = vfleet_plan::cni::protocol::ErrorCode::DeviceFailed;
     CniError::new(code, "the thread that releases attachments ended unexpectedly")
         .with_details(error.to_string())
-}
-
-/// Writer of Events about attachments, on the node state.
-pub(crate) struct EventSink {
-    writer: ClusterWriter,
-    node: String,
-}
-
-impl EventSink {
-    pub(crate) fn new(client: &Client, namespace: &str, node: &str) -> Self {
-        Self { writer: ClusterWriter::new(client, namespace, node), node: node.to_owned() }
-    }
-
-    /// Emits an Event for each notice. What is in the log already is not repeated later if that fails.
-    async fn emit(&self, notices: &[Notice]) {
-        if notices.is_empty() {
-            return;
-        }
-        match self.writer.read_node_state(&self.node).await {
-            Ok(state) => {
-                for Notice { type_, reason, note } in notices {
-                    self.writer.emit_event(&state, *type_, reason, note).await;
-                }
-            }
-            Err(error) => {
-                let error = format_error_chain(&error);
-                tracing::warn!(node = self.node, error, "cannot write Events about attachments");
-            }
-        }
-    }
 }

@@ -138,14 +138,14 @@ pub(crate) struct Agent {
 
 /// Number of repairs that closely follow each other.
 #[derive(Debug, Default)]
-struct RepairCounter {
+pub(crate) struct RepairCounter {
     consecutive: u32,
     last: Option<Instant>,
 }
 
 impl RepairCounter {
     /// Counts a repair, and returns how many preceded it in a row.
-    fn count(&mut self) -> u32 {
+    pub(crate) fn count(&mut self) -> u32 {
         let now = Instant::now();
         let is_consecutive = self.last.is_some_and(|last| now.duration_since(last) < CONSECUTIVE_REPAIRS);
         self.consecutive = if is_consecutive { self.consecutive + 1 } else { 0 };

@@ -1,5 +1,6 @@
 //! Writes of the agent to the cluster: status and annotations of its node state, and Events.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use vfleet_api::bridge::Bridges;
 use vfleet_api::keys::{AGENT_FIELD_MANAGER, DESIRED_DRAIN_STATE, LAST_DRAIN, NODE_DRAIN_STATE};
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateStatus};
 use vfleet_host::format_error_chain;
+use vfleet_plan::bridge_resources::{BRIDGE_QUANTITY, CapacityChange};
 use vfleet_plan::drain::Moment;
 
 /// Longest time that a request may take. An API server that does not respond must not keep the agent from its machine.
@@ -33,6 +35,11 @@ pub(crate) enum ClusterWriteError {
         "cannot write the drain status: another client changed the node state before every attempt to write it"
     )]
     Contended,
+    #[error(
+        "cannot write the capacity of the Node: the agents' role does not allow it; apply \
+         deploy/ovs-bridge-resources.yaml (`vfleet manifests --dir` writes it)"
+    )]
+    CapacityForbidden(#[source] kube::Error),
     #[error(
         "cannot annotate objects for the external drainer: the agents' role does not allow it; apply \
          deploy/external-drainer.yaml (`vfleet manifests --dir` writes it)"
@@ -138,6 +145,48 @@ impl ClusterWriter {
         let written =
             tokio::time::timeout(DEADLINE, self.nodes.patch_metadata(node, &as_agent(), &patch)).await?;
         written.map(drop).map_err(ClusterWriteError::of_drainer_write)
+    }
+
+    /// Writes resources of bridges in the capacity of the Node. Returns the Node after the write.
+    pub(crate) async fn write_capacity(
+        &self,
+        node: &str,
+        change: &CapacityChange,
+    ) -> Result<Node, ClusterWriteError> {
+        let written = match change {
+            CapacityChange::Apply(resources) => {
+                let capacity: BTreeMap<_, _> = resources.iter().map(|name| (name, BRIDGE_QUANTITY)).collect();
+                let object = json!({
+                    "apiVersion": Node::api_version(&()),
+                    "kind": Node::kind(&()),
+                    "metadata": { "name": node },
+                    "status": { "capacity": capacity },
+                });
+                // Forced: the kubelet owns a quantity that it reset.
+                let params = PatchParams::apply(AGENT_FIELD_MANAGER).force();
+                self.patch_node_status(node, &params, &Patch::Apply(&object)).await
+            }
+            CapacityChange::Remove(resources) => {
+                let capacity: BTreeMap<_, _> = resources.iter().map(|name| (name, Value::Null)).collect();
+                let without = Patch::Merge(json!({ "status": { "capacity": capacity } }));
+                self.patch_node_status(node, &as_agent(), &without).await
+            }
+        };
+        written.map_err(|error| match error {
+            ClusterWriteError::Api(kube::Error::Api(status)) if status.is_forbidden() => {
+                ClusterWriteError::CapacityForbidden(kube::Error::Api(status))
+            }
+            error => error,
+        })
+    }
+
+    async fn patch_node_status<P: Serialize + Debug + Sync>(
+        &self,
+        node: &str,
+        params: &PatchParams,
+        patch: &Patch<P>,
+    ) -> Result<Node, ClusterWriteError> {
+        Ok(tokio::time::timeout(DEADLINE, self.nodes.patch_status(node, params, patch)).await??)
     }
 
     /// Reads the node state.

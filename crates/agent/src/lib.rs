@@ -2,12 +2,13 @@
 //! `vfleet_plan`.
 //!
 //! The agent wakes up when its node state changes, when the machine changes, and when a retry is due; never otherwise. Beside
-//! that it releases devices of pods that are gone.
+//! that it releases devices of pods that are gone, and reports Open vSwitch bridges as resources of the Node.
 
 pub mod apply;
 mod attachments;
 mod attempt;
 pub mod boot;
+mod bridge_resources;
 mod cluster_writer;
 mod detached;
 mod go_device_plugin;
@@ -15,8 +16,10 @@ mod metrics;
 mod mode;
 mod nic_ids;
 pub mod node_object;
+mod notice;
 mod progress;
 mod run;
+mod single_object;
 mod status;
 mod wake_timer;
 mod watch_log;
@@ -28,6 +31,7 @@ use tokio::sync::watch;
 use vfleet_api::conditions::ConditionUpdate;
 use vfleet_host::Host;
 use vfleet_host::attachment::AttachmentHost;
+use vfleet_plan::bridge_resources::BridgeResourceMode;
 use vfleet_plan::{NodeSettings, NodeSnapshot};
 
 use node_object::NodeContextState;
@@ -62,6 +66,8 @@ pub struct Config {
     pub follows_nic_ids: bool,
     /// External Go device plugin on the node.
     pub go_plugin: GoPlugin,
+    /// Handling of the resources of the Node that stand for Open vSwitch bridges.
+    pub bridge_resources: BridgeResourceMode,
     /// Request drains from an external drainer, by annotations.
     pub uses_external_drainer: bool,
     /// Metrics of the agent.
@@ -97,6 +103,7 @@ impl Config {
             mode: Mode::Daemon,
             follows_nic_ids: false,
             go_plugin: GoPlugin::Absent,
+            bridge_resources: BridgeResourceMode::Ignored,
             uses_external_drainer: false,
             metrics: Arc::new(Metrics::new(snapshots.subscribe())),
             process_conditions: watch::Sender::default(),

@@ -34,6 +34,8 @@ pub struct Metrics {
     ready: Gauge,
     released_attachments: Counter,
     release_failures: Counter,
+    bridge_resources: Gauge,
+    bridge_resource_failures: Counter,
 }
 
 /// Labels of the duration of steps.
@@ -78,7 +80,22 @@ impl Metrics {
         all.register("attachments_released", text, released_attachments.clone());
         let text = "Attempts to release a device whose pod is gone that failed";
         all.register("attachment_release_failures", text, release_failures.clone());
-        Self { registry: all, steps, step_time, attempts, ready, released_attachments, release_failures }
+        let (bridge_resources, bridge_resource_failures) = (Gauge::default(), Counter::default());
+        let text = "Open vSwitch bridges that the Node has as resources";
+        all.register("bridge_resources", text, bridge_resources.clone());
+        let text = "Attempts to write the resources of Open vSwitch bridges that failed";
+        all.register("bridge_resource_failures", text, bridge_resource_failures.clone());
+        Self {
+            registry: all,
+            steps,
+            step_time,
+            attempts,
+            ready,
+            released_attachments,
+            release_failures,
+            bridge_resources,
+            bridge_resource_failures,
+        }
     }
 
     /// Records devices that were released because their pod is gone.
@@ -89,6 +106,16 @@ impl Metrics {
     /// Records devices that were not released although their pod is gone.
     pub(crate) fn record_release_failures(&self, count: usize) {
         self.release_failures.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// Records the number of Open vSwitch bridges that the Node has as resources.
+    pub(crate) fn record_bridge_resources(&self, count: usize) {
+        self.bridge_resources.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Records an attempt to write the resources of bridges that failed.
+    pub(crate) fn record_bridge_resource_failure(&self) {
+        self.bridge_resource_failures.inc();
     }
 
     /// Records an event of the execution of steps.

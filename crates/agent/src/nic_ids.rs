@@ -2,12 +2,13 @@
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use vfleet_api::keys::SUPPORTED_NIC_IDS;
 use vfleet_plan::NicIds;
 
+use crate::single_object::apply_event;
 use crate::watch_log::WatchLog;
 
 /// Watches the ConfigMap. Yields its ids whenever they may have changed; `None` while it does not exist.
@@ -35,25 +36,6 @@ pub(crate) fn watch_nic_ids(
     })
 }
 
-/// Returns the ConfigMap after this event; `None` while a list is incomplete. A ConfigMap that was deleted while the
-/// watch was interrupted is missing in the next list.
-#[expect(clippy::option_option, reason = "unknown differs from absent")]
-fn apply_event(listed: &mut Option<ConfigMap>, event: Event<ConfigMap>) -> Option<Option<ConfigMap>> {
-    match event {
-        Event::Init => {
-            *listed = None;
-            None
-        }
-        Event::InitApply(map) => {
-            *listed = Some(map);
-            None
-        }
-        Event::InitDone => Some(listed.take()),
-        Event::Apply(map) => Some(Some(map)),
-        Event::Delete(_) => Some(None),
-    }
-}
-
 fn parse_ids(map: ConfigMap) -> NicIds {
     let (ids, bad) = NicIds::parse(&map.data.unwrap_or_default());
     for entry in bad {
@@ -74,6 +56,8 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+
     use super::*;
 
     #[test]

@@ -10,14 +10,17 @@ use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use vfleet_api::SriovNetworkNodeState;
 use vfleet_host::{HostError, WatchGuard};
 
 use crate::Config;
-use crate::attachments::{AttachmentSweeper, EventSink};
+use crate::attachments::AttachmentSweeper;
 use crate::attempt::{Agent, NextAction};
+use crate::bridge_resources::BridgeResourceReporter;
 use crate::nic_ids;
 use crate::node_object::NodeContextState;
+use crate::notice::EventSink;
 use crate::wake_timer::WakeTimer;
 use crate::watch_log::WatchLog;
 
@@ -62,6 +65,17 @@ fn start_sweeper(
     Ok(Some(watch))
 }
 
+/// Starts to handle the resources of the Node that stand for bridges, until `stop`. Returns the task.
+fn start_bridge_resources(
+    client: &Client,
+    config: &Config,
+    stop: &CancellationToken,
+) -> Option<AbortOnDropHandle<()>> {
+    let reporter = BridgeResourceReporter::new(config)?;
+    let task = reporter.run(client.clone(), config.namespace.clone(), stop.clone());
+    Some(AbortOnDropHandle::new(tokio::spawn(task)))
+}
+
 /// Runs the agent until `stop`.
 pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Result<(), AgentError> {
     let (node, namespace, settings) = (&config.node, &config.namespace, &config.settings);
@@ -78,6 +92,7 @@ pub async fn run(client: Client, config: Config, stop: CancellationToken) -> Res
     let wakes = [&machine_changed, &pods_changed].map(Arc::clone);
     let _watch = config.host.on_change(Box::new(move || wakes.iter().for_each(|wake| wake.notify_one())))?;
     let _sweeper = start_sweeper(&client, &config, &machine_changed, pods_changed, &stop)?;
+    let _bridge_resources = start_bridge_resources(&client, &config, &stop);
 
     let states: Api<SriovNetworkNodeState> = Api::namespaced(client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={}", config.node));

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use vfleet_api::conditions::{
-    ATTACHMENTS, CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS, NO_FAILURE, PROGRESSING,
-    READY, update_conditions,
+    ATTACHMENTS, BRIDGE_RESOURCES, CLOUD_METADATA, CNI_PLUGINS, ConditionUpdate, DEGRADED, METRICS,
+    NO_FAILURE, PROGRESSING, READY, update_conditions,
 };
 use vfleet_api::meta::Condition;
 use vfleet_api::node_state::{FAILED, IN_PROGRESS, SUCCEEDED, System};
@@ -39,7 +39,7 @@ const NOT_CONFIGURED: &str = "NotConfigured";
 const NOT_DESIRED: &str = "NotDesired";
 
 /// Types of conditions that do not come from attempts. Those that are not set are removed.
-pub(crate) const PROCESS_CONDITION_TYPES: [&str; 1] = [METRICS];
+pub(crate) const PROCESS_CONDITION_TYPES: [&str; 2] = [METRICS, BRIDGE_RESOURCES];
 
 /// Phase of an attempt.
 #[derive(Debug)]

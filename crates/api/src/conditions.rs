@@ -28,6 +28,9 @@ pub const CNI_PLUGINS: &str = "CniPlugins";
 pub const ATTACHMENTS: &str = "Attachments";
 /// Condition of a node state, present only while it is false: the agent of the node serves its metrics.
 pub const METRICS: &str = "Metrics";
+/// Condition of a node state, present only while it is false: the resources of the Node match the Open vSwitch bridges of
+/// its machine, and all bridges are known.
+pub const BRIDGE_RESOURCES: &str = "BridgeResources";
 /// Condition of a pool: a limit for parallel drains is set.
 pub const LIMIT: &str = "Limit";
 

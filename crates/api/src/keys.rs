@@ -7,6 +7,10 @@ pub const OVS_UPLINK: &str = "vfleet.io/uplink";
 /// Entry in `external_ids` of Open vSwitch bridges: keys that vfleet set, as JSON.
 pub const OVS_KEYS: &str = "vfleet.io/keys";
 
+/// Domain of the resources by which a Node reports the Open vSwitch bridges of its machine. A slash and the name of the
+/// bridge follow. ovs-cni gave it its name, and NetworkAttachmentDefinitions of its users request these resources.
+pub const BRIDGE_RESOURCE_DOMAIN: &str = "ovs-cni.network.kubevirt.io";
+
 /// Default namespace of the operator and its objects.
 pub const DEFAULT_NAMESPACE: &str = "sriov-network-operator";
 
@@ -160,6 +164,8 @@ pub mod agent_environment {
     pub const PARALLEL_NIC_CONFIG: &str = "PARALLEL_NIC_CONFIG";
     /// `true`: manage software bridges.
     pub const MANAGE_SOFTWARE_BRIDGES: &str = "MANAGE_SOFTWARE_BRIDGES";
+    /// `true`: report Open vSwitch bridges as resources of the Node.
+    pub const OVS_BRIDGE_RESOURCES: &str = "OVS_BRIDGE_RESOURCES";
     /// `true`: reset the firmware of a card instead of rebooting the node.
     pub const MELLANOX_FIRMWARE_RESET: &str = "MELLANOX_FIRMWARE_RESET";
     /// Disabled vendor plugins, separated by commas.

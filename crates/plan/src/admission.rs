@@ -28,6 +28,7 @@ pub use injector::{
     Injection, NadAnnotations, NamedNetwork, NetworkAnnotationError, NetworkRef, inject_resources,
     read_pod_networks,
 };
+pub(crate) use names::is_extended_resource;
 pub use names::{NameFault, check_resource_name};
 pub use network::{ResourceFacts, check_network};
 pub use operator_config::{ConfigFacts, FIXED_VARIABLES, check_operator_config};

@@ -11,6 +11,8 @@ pub enum FeatureGate {
     ParallelNicConfig,
     /// Create the software bridges that policies request.
     ManageSoftwareBridges,
+    /// Report Open vSwitch bridges as resources of their Node.
+    OvsBridgeResources,
     /// Reset the firmware of a card instead of rebooting the node.
     MellanoxFirmwareReset,
     /// Export metrics of VFs.
@@ -23,9 +25,10 @@ pub enum FeatureGate {
 
 impl FeatureGate {
     /// All feature gates.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ParallelNicConfig,
         Self::ManageSoftwareBridges,
+        Self::OvsBridgeResources,
         Self::MellanoxFirmwareReset,
         Self::MetricsExporter,
         Self::ResourceInjectorMatchCondition,
@@ -37,6 +40,7 @@ impl FeatureGate {
         match self {
             Self::ParallelNicConfig => "parallelNicConfig",
             Self::ManageSoftwareBridges => "manageSoftwareBridges",
+            Self::OvsBridgeResources => "ovsBridgeResources",
             Self::MellanoxFirmwareReset => "mellanoxFirmwareReset",
             Self::MetricsExporter => "metricsExporter",
             Self::ResourceInjectorMatchCondition => "resourceInjectorMatchCondition",
@@ -44,15 +48,17 @@ impl FeatureGate {
         }
     }
 
-    /// Returns the default, which is that of the Go operator except for parallelNicConfig.
+    /// Returns the default, which is that of the Go operator except for parallelNicConfig. It does not know
+    /// ovsBridgeResources.
     fn is_enabled_by_default(self) -> bool {
         match self {
             Self::ParallelNicConfig
             | Self::MellanoxFirmwareReset
             | Self::BlockDevicePluginUntilConfigured => true,
-            Self::ManageSoftwareBridges | Self::MetricsExporter | Self::ResourceInjectorMatchCondition => {
-                false
-            }
+            Self::ManageSoftwareBridges
+            | Self::OvsBridgeResources
+            | Self::MetricsExporter
+            | Self::ResourceInjectorMatchCondition => false,
         }
     }
 

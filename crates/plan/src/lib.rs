@@ -19,6 +19,7 @@
 //! - [`follow_up`]: a plan and the plan that is left after it => what is executed next
 //! - [`summary`]: a plan => one line for Events and conditions
 //! - [`pods`]: journal of an attachment and facts of its device and namespace => its state
+//! - [`bridge_resources`]: Open vSwitch bridges and the capacity of the Node => resources to write and to remove
 //! - [`bridge_port`]: settings of a port of a Linux bridge => the kernel's numbers and defaults
 //! - [`certificates`]: times at which a webhook certificate is created, trusted and served
 //! - [`external`]: requirements for an externally managed PF => faults
@@ -35,6 +36,7 @@ extern crate alloc;
 pub mod admission;
 pub mod boot;
 pub mod bridge_port;
+pub mod bridge_resources;
 pub mod certificates;
 pub mod cni;
 pub mod drain;

@@ -9,6 +9,7 @@ mod others;
 mod pods;
 mod policies;
 mod recoveries;
+mod resources;
 
 use fixture_lab::RunningJob;
 use kube::Api;
@@ -18,6 +19,7 @@ use vfleet_api::SriovOperatorConfig;
 
 pub(super) use self::crashes::at_every_kind_of_step;
 pub(super) use self::policies::configures_bridges;
+pub(super) use self::resources::reports_resources;
 use super::lab_cluster::{LabCluster, OTHER_PF, PF};
 use crate::cluster::NodeStateView;
 use crate::objects::condition;

@@ -10,14 +10,7 @@ use vfleet_plan::cni::protocol::{CniError, ErrorCode};
 
 use super::SweepResult;
 use crate::metrics::Metrics;
-
-/// Text about an Event.
-#[derive(Clone, Debug)]
-pub(super) struct Notice {
-    pub(super) type_: EventType,
-    pub(super) reason: &'static str,
-    pub(super) note: String,
-}
+use crate::notice::Notice;
 
 /// Summary of one sweep.
 #[derive(Debug)]

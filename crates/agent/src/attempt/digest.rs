@@ -51,10 +51,3 @@ pub(super) fn blocked_condition(state: &SriovNetworkNodeState) -> Option<&Condit
     let mut conditions = state.status.as_ref()?.conditions.iter().flatten();
     conditions.find(|condition| condition.type_ == BLOCKED && condition.status == "True")
 }
-
-/// Returns whether `state` is older than `stored`. Versions that cannot be compared count as newer.
-pub(super) fn is_older(state: &SriovNetworkNodeState, stored: &SriovNetworkNodeState) -> bool {
-    let version =
-        |state: &SriovNetworkNodeState| state.metadata.resource_version.as_ref()?.parse::<u64>().ok();
-    version(state).zip(version(stored)).is_some_and(|(state, stored)| state < stored)
-}

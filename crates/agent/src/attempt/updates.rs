@@ -5,11 +5,13 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use vfleet_api::{SriovNetworkNodeState, SriovNetworkNodeStateSpec};
 use vfleet_host::NodeContext;
+use vfleet_plan::bridge_resources::BridgeResourceMode;
 use vfleet_plan::{NicIds, needs_ovs};
 
-use super::digest::{NodeStateDigest, is_older};
+use super::digest::NodeStateDigest;
 use super::{Agent, RepairCounter};
 use crate::node_object::NodeContextState;
+use crate::single_object::is_older;
 
 impl Agent {
     /// Handles a watch event of the node state. Returns whether it calls for an attempt.
@@ -24,9 +26,7 @@ impl Agent {
                 self.replace_state(state)
             }
             // Older than the response to one of our own writes, which contained all of it.
-            Event::Apply(state) if self.state.as_ref().is_some_and(|stored| is_older(&state, stored)) => {
-                false
-            }
+            Event::Apply(state) if self.is_outdated(&state) => false,
             Event::Apply(state) => self.replace_state(state),
             Event::InitDone if self.is_listed => false,
             Event::InitDone | Event::Delete(_) => {
@@ -38,6 +38,12 @@ impl Agent {
                 false
             }
         }
+    }
+
+    fn is_outdated(&self, state: &SriovNetworkNodeState) -> bool {
+        let version = |state: &SriovNetworkNodeState| state.metadata.resource_version.clone();
+        let stored = self.state.as_deref().and_then(version);
+        is_older(version(state).as_deref(), stored.as_deref())
     }
 
     /// Stores the node state, and returns whether it calls for an attempt. Our own writes do not, since the digest
@@ -82,10 +88,12 @@ impl Agent {
         }
     }
 
-    /// Tells the host what the cluster knows about the node, and whether the plan for `spec` depends on Open vSwitch.
+    /// Tells the host what the cluster knows about the node, and whether Open vSwitch is read: the plan for `spec`
+    /// depends on it, or its bridges are reported.
     pub(super) fn pass_node_context(&self, spec: &SriovNetworkNodeStateSpec) {
         if let Some(context) = &self.node_context {
-            let reads_ovs = needs_ovs(spec, &self.config.settings.options);
+            let reports_bridges = self.config.bridge_resources == BridgeResourceMode::Reported;
+            let reads_ovs = reports_bridges || needs_ovs(spec, &self.config.settings.options);
             self.config.host.set_node_context(&NodeContext { reads_ovs, ..context.clone() });
         }
     }

@@ -85,7 +85,7 @@ const AGENTS: &[Account] = &[Account::Agent, Account::Sim];
 const READ: &[&str] = &["get", "list", "watch"];
 const WATCH: &[&str] = &["list", "watch"];
 
-/// Permissions of all programs, except [`EXTERNAL_DRAINER_PERMISSIONS`].
+/// Permissions of all programs, except [`EXTERNAL_DRAINER_PERMISSIONS`] and [`BRIDGE_RESOURCE_PERMISSIONS`].
 pub const PERMISSIONS: &[Permission] = &[
     // Operator, cluster-wide.
     cluster_wide(
@@ -371,6 +371,23 @@ pub const EXTERNAL_DRAINER_PERMISSIONS: &[Permission] = &[
 /// Name of the roles with [`EXTERNAL_DRAINER_PERMISSIONS`].
 pub const EXTERNAL_DRAINER_ROLE: &str = "vfleet-agent-external-drainer";
 
+/// Additional permissions of agents in clusters with the feature gate ovsBridgeResources.
+pub const BRIDGE_RESOURCE_PERMISSIONS: &[Permission] = &[cluster_wide(
+    &[Account::Agent],
+    "",
+    &["nodes/status"],
+    &["patch"],
+    "report Open vSwitch bridges in the capacity of its node; limited to these resources by node-scope.yaml",
+)];
+
+/// Name of the role with [`BRIDGE_RESOURCE_PERMISSIONS`].
+pub const BRIDGE_RESOURCE_ROLE: &str = "vfleet-agent-ovs-bridge-resources";
+
+/// Lists of permissions for clusters that use a feature, each in a manifest of its own.
+#[cfg(test)]
+const ADDITIONAL_PERMISSIONS: [&[Permission]; 2] =
+    [EXTERNAL_DRAINER_PERMISSIONS, BRIDGE_RESOURCE_PERMISSIONS];
+
 const fn cluster_wide(
     accounts: &'static [Account],
     group: &'static str,
@@ -397,7 +414,7 @@ mod tests {
 
     #[test]
     fn every_permission_has_a_purpose_and_no_wildcards() {
-        for permission in PERMISSIONS.iter().chain(EXTERNAL_DRAINER_PERMISSIONS) {
+        for permission in PERMISSIONS.iter().chain(ADDITIONAL_PERMISSIONS.into_iter().flatten()) {
             assert!(permission.purpose.split(' ').count() > 2, "{permission:?}: name the purpose");
             assert!(
                 !permission.accounts.is_empty()

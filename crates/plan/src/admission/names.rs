@@ -63,7 +63,7 @@ pub(super) fn is_qualified(name: &str) -> bool {
 
 /// Returns whether `name` is an extended resource that a container can request. Names without a prefix, or with a
 /// prefix of Kubernetes, are not. With the quota prefix the name must still be valid.
-pub(super) fn is_extended_resource(name: &str) -> bool {
+pub(crate) fn is_extended_resource(name: &str) -> bool {
     name.contains('/')
         && !name.contains("kubernetes.io/")
         && !name.starts_with(QUOTA_PREFIX)

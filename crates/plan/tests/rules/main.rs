@@ -12,6 +12,7 @@ mod admission_pods;
 mod admission_policies;
 mod any_policies;
 mod boot_texts;
+mod bridge_resources;
 mod cni;
 mod drain;
 mod drain_pods;

@@ -14,6 +14,7 @@ use vfleet_host::attachment::AttachmentHost;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, HostRoot, LinuxHost, LockError, MachineLock, SimHost, format_error_chain};
 use vfleet_plan::NodeSettings;
+use vfleet_plan::bridge_resources::BridgeResourceMode;
 
 pub(crate) use self::settings::{parse_bool, parse_node_addresses};
 use crate::{client, log, log_level, stop};
@@ -100,7 +101,9 @@ fn config(arguments: AgentArguments, client: Client) -> anyhow::Result<vfleet_ag
     } else {
         let (directory, others) =
             (arguments.settings.cni_directory(), arguments.settings.other_cni_plugins());
+        let reports_bridges = arguments.settings.bridge_resources() == BridgeResourceMode::Reported;
         let machine = this_machine(&arguments.host_root, &settings)
+            .with_ovs(settings.options.manage_bridges || reports_bridges)
             .with_protection(arguments.settings.protection_time())
             .with_cni_directory(directory, others);
         share(machine)

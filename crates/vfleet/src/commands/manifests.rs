@@ -26,8 +26,8 @@ use crate::commands::operator::parse_cluster_type;
 pub(crate) struct ManifestsArguments {
     /// Write files into this directory instead of printing
     ///
-    /// Two more files are written there: external-drainer.yaml for clusters with an external drainer, and sim-rbac.yaml
-    /// for vfleet sim.
+    /// Three more files are written there: external-drainer.yaml for clusters with an external drainer,
+    /// ovs-bridge-resources.yaml for the feature gate ovsBridgeResources, and sim-rbac.yaml for vfleet sim.
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
     /// Namespace to install into
@@ -97,6 +97,11 @@ pub(crate) fn run(arguments: &ManifestsArguments) -> anyhow::Result<()> {
             name: "external-drainer.yaml",
             purpose: "Additional permissions of agents for an external drainer (USE_EXTERNAL_DRAINER).",
             objects: rbac::for_external_drainer(namespace)?,
+        });
+        files.push(ManifestFile {
+            name: "ovs-bridge-resources.yaml",
+            purpose: "Additional permission of agents for the feature gate ovsBridgeResources.",
+            objects: rbac::for_bridge_resources(namespace)?,
         });
         files.push(ManifestFile {
             name: "sim-rbac.yaml",

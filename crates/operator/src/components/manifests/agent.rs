@@ -115,6 +115,7 @@ fn collect_settings(
         (name::LOG_FORMAT, deploy.log_format.clone()),
         (name::MANAGE_SOFTWARE_BRIDGES, gate(FeatureGate::ManageSoftwareBridges)),
         (name::MELLANOX_FIRMWARE_RESET, gate(FeatureGate::MellanoxFirmwareReset)),
+        (name::OVS_BRIDGE_RESOURCES, gate(FeatureGate::OvsBridgeResources)),
         (name::METRICS_BIND_ADDRESS, METRICS_ADDRESS.to_owned()),
         (name::PARALLEL_NIC_CONFIG, gate(FeatureGate::ParallelNicConfig)),
         (name::RESOURCE_PREFIX, settings.resource_prefix.to_owned()),

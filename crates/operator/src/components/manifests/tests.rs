@@ -94,15 +94,19 @@ fn feature_gates_are_passed_to_the_agent_with_their_defaults() {
     let value = |variables: &BTreeMap<String, Option<String>>, name: &str| variables[name].clone().unwrap();
     assert_eq!(value(&default, "PARALLEL_NIC_CONFIG"), "true");
     assert_eq!(value(&default, "MANAGE_SOFTWARE_BRIDGES"), "false");
+    assert_eq!(value(&default, "OVS_BRIDGE_RESOURCES"), "false");
     assert_eq!(value(&default, "CONFIGURATION_MODE"), "daemon");
     assert!(!default.contains_key("DEV_MODE") && !default.contains_key("DISABLE_PLUGINS"));
 
     let switched = variables(&agent(json!({
-        "featureGates": { "parallelNicConfig": false, "manageSoftwareBridges": true, "unknown": true },
+        "featureGates": {
+            "parallelNicConfig": false, "manageSoftwareBridges": true, "ovsBridgeResources": true, "unknown": true,
+        },
         "disablePlugins": ["mellanox"],
     })));
     assert_eq!(value(&switched, "PARALLEL_NIC_CONFIG"), "false");
     assert_eq!(value(&switched, "MANAGE_SOFTWARE_BRIDGES"), "true");
+    assert_eq!(value(&switched, "OVS_BRIDGE_RESOURCES"), "true");
     assert_eq!(value(&switched, "DISABLE_PLUGINS"), "mellanox");
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::ArgAction;
 use vfleet_agent::{GoPlugin, Mode};
 use vfleet_api::keys::agent_environment as name;
+use vfleet_plan::bridge_resources::BridgeResourceMode;
 use vfleet_plan::cni::programs::default_directory;
 use vfleet_plan::{DEFAULT_PROTECTION_TIME, NodeOptions, NodeSettings};
 
@@ -87,6 +88,16 @@ pub(super) struct SettingsArguments {
         value_parser = parse_bool
     )]
     use_external_drainer: bool,
+    /// Report Open vSwitch bridges as resources of the Node
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = name::OVS_BRIDGE_RESOURCES,
+        default_value = "false",
+        action = ArgAction::Set,
+        value_parser = parse_bool
+    )]
+    ovs_bridge_resources: bool,
     /// Configuration mode: daemon (by the agent) or systemd (by systemd units at boot)
     #[arg(long, value_name = "MODE", env = name::CONFIGURATION_MODE, default_value = "daemon")]
     configuration_mode: String,
@@ -155,6 +166,11 @@ impl SettingsArguments {
         words(&self.other_cni_plugins).map(str::to_owned).collect()
     }
 
+    /// Returns the handling of the resources of the Node that stand for Open vSwitch bridges.
+    pub(super) const fn bridge_resources(&self) -> BridgeResourceMode {
+        if self.ovs_bridge_resources { BridgeResourceMode::Reported } else { BridgeResourceMode::Withdrawn }
+    }
+
     /// Applies the other settings to `config`.
     pub(super) fn apply(&self, config: &mut vfleet_agent::Config) {
         config.mode = parse_mode(&self.configuration_mode);
@@ -164,6 +180,7 @@ impl SettingsArguments {
             (true, false) => GoPlugin::Present,
             (false, false) => GoPlugin::Absent,
         };
+        config.bridge_resources = self.bridge_resources();
         config.uses_external_drainer = self.use_external_drainer;
     }
 }
@@ -252,6 +269,9 @@ mod tests {
         }
         assert_eq!(bridges(&["--ovs-socket-path", "unix:///x"]).ovsdb_socket, "unix:///x");
         assert_eq!(bridges(&["--ovsdb-socket-path="]).ovsdb_socket, bridges(&[]).ovsdb_socket, "a default");
+        assert_eq!(defaults.bridge_resources(), BridgeResourceMode::Withdrawn);
+        let reporting = settings(&["--ovs-bridge-resources=true"]);
+        assert_eq!(reporting.bridge_resources(), BridgeResourceMode::Reported);
         assert!(!bridges(&["--cluster-type=openshift"]).options.ovs_offload);
         let directory = |line: &[&str]| settings(line).cni_directory();
         assert_eq!(directory(&["--cni-bin-path="]), "/opt/cni/bin");

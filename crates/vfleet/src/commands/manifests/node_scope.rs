@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     Validation, Variable,
 };
 use serde_json::Value;
-use vfleet_api::keys::{DESIRED_DRAIN_STATE, NODE_DRAIN_STATE, USE_EXTERNAL_DRAINER};
+use vfleet_api::keys::{BRIDGE_RESOURCE_DOMAIN, DESIRED_DRAIN_STATE, NODE_DRAIN_STATE, USE_EXTERNAL_DRAINER};
 use vfleet_operator::permissions::Account;
 
 use super::rbac::object;
@@ -17,6 +17,13 @@ use super::{cluster_wide, to_strings};
 
 /// Key in the user info of a request with the name of the node that the request comes from.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
+
+/// Lists of resources in the status of a node, with the variables for them. The API server derives the second list from the
+/// first one if the kubelet did not report it.
+const RESOURCE_LISTS: [(&str, &str, &str); 2] = [
+    ("capacityBefore", "capacityAfter", "capacity"),
+    ("allocatableBefore", "allocatableAfter", "allocatable"),
+];
 
 /// Resources that a policy restricts.
 struct ScopedResource {
@@ -30,11 +37,21 @@ struct ScopedResource {
     node: &'static str,
     /// Description of the object for messages, in CEL.
     description: &'static str,
-    /// Annotations of the object that may be changed; `None` allows any change.
-    annotations: Option<&'static [&'static str]>,
+    /// Parts of the object that may be changed.
+    allowed: AllowedParts,
 }
 
-const SCOPED_RESOURCES: [ScopedResource; 3] = [
+/// Parts of an object that an agent may change.
+enum AllowedParts {
+    /// Everything.
+    All,
+    /// The status and these annotations.
+    StatusAndAnnotations(&'static [&'static str]),
+    /// Resources of this domain in the status of a node.
+    Resources(&'static str),
+}
+
+const SCOPED_RESOURCES: [ScopedResource; 4] = [
     ScopedResource {
         policy: "vfleet-agent-node-states",
         accounts: &[Account::Agent],
@@ -43,7 +60,7 @@ const SCOPED_RESOURCES: [ScopedResource; 3] = [
         resources: &["sriovnetworknodestates", "sriovnetworknodestates/status"],
         node: "variables.touched.metadata.name",
         description: "'the node state '",
-        annotations: Some(&[DESIRED_DRAIN_STATE, USE_EXTERNAL_DRAINER]),
+        allowed: AllowedParts::StatusAndAnnotations(&[DESIRED_DRAIN_STATE, USE_EXTERNAL_DRAINER]),
     },
     ScopedResource {
         policy: "vfleet-agent-nodes",
@@ -53,7 +70,17 @@ const SCOPED_RESOURCES: [ScopedResource; 3] = [
         resources: &["nodes"],
         node: "variables.touched.metadata.name",
         description: "'the node '",
-        annotations: Some(&[DESIRED_DRAIN_STATE, NODE_DRAIN_STATE]),
+        allowed: AllowedParts::StatusAndAnnotations(&[DESIRED_DRAIN_STATE, NODE_DRAIN_STATE]),
+    },
+    ScopedResource {
+        policy: "vfleet-agent-node-capacities",
+        accounts: &[Account::Agent],
+        group: "",
+        version: "v1",
+        resources: &["nodes/status"],
+        node: "variables.touched.metadata.name",
+        description: "'the node '",
+        allowed: AllowedParts::Resources(BRIDGE_RESOURCE_DOMAIN),
     },
     ScopedResource {
         policy: "vfleet-agent-pods",
@@ -63,7 +90,7 @@ const SCOPED_RESOURCES: [ScopedResource; 3] = [
         resources: &["pods", "pods/status"],
         node: "has(variables.touched.spec.nodeName) ? variables.touched.spec.nodeName : ''",
         description: "'a pod on node '",
-        annotations: None,
+        allowed: AllowedParts::All,
     },
 ];
 
@@ -92,13 +119,19 @@ fn policy(resource: &ScopedResource, namespace: &str) -> ValidatingAdmissionPoli
         ),
     ];
     let mut validations = own_node_validations(resource);
-    if let Some(annotations) = resource.annotations {
-        let of = |which| format!("has({which}.metadata.annotations) ? {which}.metadata.annotations : {{}}");
-        // Only updates have both objects.
-        let of_an_update = |which| format!("request.operation == 'UPDATE' ? ({}) : {{}}", of(which));
-        variables.push(variable("before", &of_an_update("oldObject")));
-        variables.push(variable("after", &of_an_update("object")));
-        validations.extend(annotation_validations(annotations, resource));
+    match resource.allowed {
+        AllowedParts::All => {}
+        AllowedParts::StatusAndAnnotations(annotations) => {
+            variables.extend(map_variables("before", "after", "metadata.?annotations"));
+            validations.extend(annotation_validations(annotations, resource));
+        }
+        AllowedParts::Resources(domain) => {
+            variables.extend(map_variables("before", "after", "?status"));
+            for (before, after, field) in RESOURCE_LISTS {
+                variables.extend(map_variables(before, after, &format!("?status.?{field}")));
+            }
+            validations.extend(resource_validations(domain, resource));
+        }
     }
     let spec = ValidatingAdmissionPolicySpec {
         failure_policy: Some("Fail".to_owned()),
@@ -144,26 +177,58 @@ fn own_node_validations(resource: &ScopedResource) -> Vec<Validation> {
     ]
 }
 
-/// Returns validations that only these annotations of the object are changed.
+/// Returns variables with a map of the object before and after an update; empty for another operation, which has only one
+/// of these objects.
+fn map_variables(before: &str, after: &str, field: &str) -> [Variable; 2] {
+    let of_an_update =
+        |object| format!("request.operation == 'UPDATE' ? dyn({object}.{field}.orValue({{}})) : {{}}");
+    [variable(before, &of_an_update("oldObject")), variable(after, &of_an_update("object"))]
+}
+
+/// Returns rules that two maps are the same, except for keys that are `allowed`.
+fn same_maps(before: &str, after: &str, allowed: &str) -> [String; 2] {
+    let (before, after) = (format!("variables.{before}"), format!("variables.{after}"));
+    [
+        format!("{after}.all(name, {allowed} || name in {before} && {before}[name] == {after}[name])"),
+        format!("{before}.all(name, {allowed} || name in {after})"),
+    ]
+}
+
+/// Returns the rule that these fields of an object are not changed.
+fn same_fields(fields: &[&str]) -> String {
+    let same: Vec<_> = fields.iter().map(|field| format!("object.{field} == oldObject.{field}")).collect();
+    format!("request.operation != 'UPDATE' || {}", same.join(" && "))
+}
+
+/// Returns validations that only these annotations of the object, and its status, are changed.
 fn annotation_validations(annotations: &[&str], resource: &ScopedResource) -> Vec<Validation> {
     let names: Vec<_> = annotations.iter().map(|name| format!("'{name}'")).collect();
-    let names = names.join(", ");
+    let allowed = format!("name in [{}]", names.join(", "));
+    let [added, removed] = same_maps("before", "after", &allowed);
+    let fields = ["?spec", "metadata.?labels", "metadata.?finalizers", "metadata.?ownerReferences"];
+    let parts = format!("its status and the annotations {}", annotations.join(" and "));
+    refuse_unless(&[same_fields(&fields), added, removed], &parts, resource)
+}
+
+/// Returns validations that only resources of this domain are changed.
+fn resource_validations(domain: &str, resource: &ScopedResource) -> Vec<Validation> {
+    let fields = ["annotations", "labels", "finalizers", "ownerReferences"];
+    let fields = fields.map(|field| format!("metadata.?{field}"));
+    let mut rules = vec![same_fields(&fields.each_ref().map(String::as_str))];
+    let lists: Vec<_> = RESOURCE_LISTS.iter().map(|(_, _, field)| format!("'{field}'")).collect();
+    rules.extend(same_maps("before", "after", &format!("name in [{}]", lists.join(", "))));
+    for (before, after, _) in RESOURCE_LISTS {
+        rules.extend(same_maps(before, after, &format!("name.startsWith('{domain}/')")));
+    }
+    refuse_unless(&rules, &format!("the resources {domain}/* of its status"), resource)
+}
+
+/// Returns validations that refuse a change of anything but `parts`.
+fn refuse_unless(rules: &[String], parts: &str, resource: &ScopedResource) -> Vec<Validation> {
     let refused = format!(
-        "'the agent of node ' + variables.asks + ' may change nothing of ' + {} + variables.belongsTo + \
-         ' but its status and the annotations {}'",
-        resource.description,
-        annotations.join(" and ")
+        "'the agent of node ' + variables.asks + ' may change nothing of ' + {} + variables.belongsTo + ' but {parts}'",
+        resource.description
     );
-    let same = |field: &str| format!("object.{field} == oldObject.{field}");
-    let same = ["?spec", "metadata.?labels", "metadata.?finalizers", "metadata.?ownerReferences"].map(same);
-    let rules = [
-        format!("request.operation != 'UPDATE' || {}", same.join(" && ")),
-        format!(
-            "variables.after.all(name, name in [{names}] || \
-             name in variables.before && variables.before[name] == variables.after[name])"
-        ),
-        format!("variables.before.all(name, name in [{names}] || name in variables.after)"),
-    ];
     let refuse = |rule: &String| Validation { message_expression: Some(refused.clone()), ..validation(rule) };
     rules.iter().map(refuse).collect()
 }

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 use vfleet_api::keys::INSTALLATION_LABEL;
 use vfleet_operator::permissions::{
-    Account, EXTERNAL_DRAINER_PERMISSIONS, EXTERNAL_DRAINER_ROLE, OWN_NAMESPACE, PERMISSIONS, Permission,
-    Scope,
+    Account, BRIDGE_RESOURCE_PERMISSIONS, BRIDGE_RESOURCE_ROLE, EXTERNAL_DRAINER_PERMISSIONS,
+    EXTERNAL_DRAINER_ROLE, OWN_NAMESPACE, PERMISSIONS, Permission, Scope,
 };
 
 use super::{cluster_wide, named, to_strings};
@@ -30,6 +30,11 @@ pub(super) fn for_installation(namespace: &str) -> anyhow::Result<Vec<Value>> {
 /// Returns the additional roles of agents for an external drainer.
 pub(super) fn for_external_drainer(namespace: &str) -> anyhow::Result<Vec<Value>> {
     roles(EXTERNAL_DRAINER_ROLE, EXTERNAL_DRAINER_PERMISSIONS, Account::Agent, namespace)
+}
+
+/// Returns the additional role of agents that report Open vSwitch bridges as resources of their nodes.
+pub(super) fn for_bridge_resources(namespace: &str) -> anyhow::Result<Vec<Value>> {
+    roles(BRIDGE_RESOURCE_ROLE, BRIDGE_RESOURCE_PERMISSIONS, Account::Agent, namespace)
 }
 
 /// Returns an account with its roles.
