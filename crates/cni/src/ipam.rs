@@ -14,6 +14,8 @@ use crate::failure::host_failure;
 
 /// Limit for an IPAM plugin. Runtimes wait some minutes for a pod.
 const LIMIT: Duration = Duration::from_secs(100);
+/// Code with which the Go library refuses a command that it does not know.
+const UNKNOWN_COMMAND: ErrorCode = ErrorCode::Delegated(ErrorCode::InvalidEnvironment.number());
 
 /// Call of an IPAM plugin.
 #[derive(Clone, Debug)]
@@ -45,9 +47,10 @@ impl Ipam {
     }
 
     /// Returns the IPAM plugin that the plugin of an attachment has run, as its journal has it, for a release without its
-    /// runtime.
+    /// runtime. `None` for a pod of a Go plugin, of which nobody knows where the IPAM plugin is: its DEL has freed the addresses
+    /// before it wrote the journal.
     pub(crate) fn of_journal(journal: &Journal) -> Option<Self> {
-        if !runs_ipam(journal.key.plugin) {
+        if !runs_ipam(journal.key.plugin) || journal.cni_path.is_empty() {
             return None;
         }
         let text = |value: &Value, key: &str| {
@@ -101,13 +104,19 @@ impl Ipam {
         })
     }
 
-    /// Runs a command that has no result.
+    /// Runs a command that has no result. A plugin that is older than the command refuses it, and has nothing to do.
     pub(crate) fn forward<H: AttachmentHost + ?Sized>(
         &self,
         host: &H,
         command: Command,
     ) -> Result<(), CniError> {
-        self.run(host, command).map(drop)
+        match self.run(host, command) {
+            Err(error) if is_recent(command) && error.code == UNKNOWN_COMMAND => {
+                tracing::debug!(%error, "the IPAM plugin does not know the command");
+                Ok(())
+            }
+            result => result.map(drop),
+        }
     }
 
     fn run<H: AttachmentHost + ?Sized>(
@@ -142,6 +151,12 @@ impl Ipam {
                 .with_details(output.stderr.clone()),
         }
     }
+}
+
+/// Returns whether a command exists since 1.1.0 only. Plugins that were built before refuse it, whatever version the network
+/// has.
+const fn is_recent(command: Command) -> bool {
+    matches!(command, Command::Gc | Command::Status)
 }
 
 /// Returns whether a plugin runs the IPAM plugin of its network. `rdma` is chained after one that does.

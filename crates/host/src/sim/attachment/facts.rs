@@ -128,7 +128,8 @@ fn namespace_facts(kernel: &Kernel, query: NamespaceQuery<'_>, with_addresses: b
     let (path, expected) = match query {
         NamespaceQuery::NotGiven => return NamespaceFacts::NotGiven,
         NamespaceQuery::Path(path) => (path, None),
-        NamespaceQuery::Recorded { boot_id, .. } if boot_id != kernel.boot_id() => {
+        // The boot of an attachment of a Go plugin is unknown.
+        NamespaceQuery::Recorded { boot_id, .. } if !boot_id.is_empty() && boot_id != kernel.boot_id() => {
             return NamespaceFacts::Gone;
         }
         NamespaceQuery::Recorded { namespace, .. } => (namespace.path.as_str(), Some(namespace.id)),
@@ -140,6 +141,8 @@ fn namespace_facts(kernel: &Kernel, query: NamespaceQuery<'_>, with_addresses: b
         rdma: pod_rdma(kernel, Some(inode).filter(|_| !is_own)),
     };
     match kernel.namespaces.paths.get(path) {
+        // The path of a journal of a Go plugin's pod whose runtime named no namespace: a directory.
+        None if path.is_empty() => NamespaceFacts::Unknown { reason: "not a network namespace".to_owned() },
         None => NamespaceFacts::Gone,
         Some(NamespacePath::OtherFile) => {
             NamespaceFacts::Unknown { reason: format!("{path} is not a network namespace") }
