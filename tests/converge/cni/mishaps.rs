@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::{Value, json};
 use vfleet_api::PciAddress;
 use vfleet_host::SimHost;
-use vfleet_host::sim::Machine;
+use vfleet_host::sim::{Kernel, Machine, NamespacePath};
 use vfleet_plan::cni::facts::VfSettings;
 use vfleet_plan::cni::protocol::ErrorCode;
 
@@ -136,6 +136,33 @@ fn a_setting_that_cannot_be_restored_keeps_the_vf_and_not_the_pod() {
     other.add(&host.new_process()).expect("ADD");
     other.del_once(&host.new_process()).expect("DEL");
     assert_eq!(state(&host), before);
+}
+
+/// A runtime that is killed while it removes a namespace leaves a file that is none. Nobody can tell what it was, but no pod has
+/// an interface that is on the host.
+#[test]
+fn a_file_that_a_runtime_left_does_not_keep_a_vf_whose_interface_is_back() {
+    for is_deleted_late in [false, true] {
+        let (host, pod) = machine();
+        let before = state(&host);
+        pod.add(&host.new_process()).expect("ADD");
+        host.modify_kernel(|kernel| {
+            kernel.namespaces.returns_late = true;
+            kernel.delete_namespace(pod.netns);
+            kernel.namespaces.paths.insert(pod.netns.to_owned(), NamespacePath::OtherFile);
+        });
+        if !is_deleted_late {
+            pod.del_once(&host.new_process()).expect("DEL");
+        }
+        let other = Pod::new(1, &pod.chain);
+        other.start(&host);
+        other.add(&host.new_process()).expect_err("the kernel has not returned the interface");
+        host.modify_kernel(Kernel::return_devices);
+        other.add(&host.new_process()).expect("ADD of the next pod");
+        pod.del_once(&host.new_process()).expect("a late DEL");
+        other.del_once(&host.new_process()).expect("DEL of the next pod");
+        assert_eq!(state(&host), before);
+    }
 }
 
 #[test]
