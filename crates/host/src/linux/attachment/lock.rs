@@ -45,7 +45,8 @@ pub(super) fn lock(
         let holder = current_holder(&path).map_err(failed)?;
         return Err(DeviceLockError::Busy { device, holder, after: limit });
     };
-    write_holder(&mut file, holder).map_err(failed)?;
+    // A full disk must not keep a DEL from its device: the name only makes the errors of others more exact.
+    let _ = write_holder(&mut file, holder);
     Ok(DeviceLock::new(LockedFile(file)))
 }
 
@@ -53,6 +54,7 @@ pub(super) fn lock(
 fn lock_file(file: File, limit: Duration) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => return Ok(Some(file)),
+        Err(TryLockError::WouldBlock) if limit.is_zero() => return Ok(None),
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
@@ -122,6 +124,18 @@ mod tests {
             go.unlock().unwrap();
             drop(waiting.join().unwrap().unwrap());
         });
+    }
+
+    #[test]
+    fn a_device_is_locked_on_a_full_disk_too() {
+        let tree = TestTree::new();
+        tree.write(LOCK, "");
+        std::fs::remove_file(tree.path(LOCK)).unwrap();
+        // Every write to this file fails with ENOSPC.
+        std::os::unix::fs::symlink("/dev/full", tree.path(LOCK)).unwrap();
+        let first = lock(tree.root(), device(), "ADD of pod default/a", LIMIT).unwrap();
+        assert!(busy(&tree).starts_with("0000:01:10.0 was locked by "));
+        drop(first);
     }
 
     #[test]
