@@ -25,10 +25,7 @@ impl Log {
     /// Starts the log of a call. A file that cannot be opened is replaced by standard error, because a log must not prevent
     /// an attachment.
     pub(crate) fn start(call: &PluginCall) {
-        let settings = match call.settings() {
-            Ok(PluginSettings::Sriov(config)) => config.log,
-            _ => LogSettings::default(),
-        };
+        let settings = call.settings().map_or_else(|_| LogSettings::default(), PluginSettings::into_log);
         let open = |path: &String| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let (output, fault): (Box<dyn std::io::Write + Send>, _) = match settings.file.as_ref().map(open) {
             Some(Ok(file)) => (Box::new(file), None),
