@@ -8,6 +8,7 @@
 //! - every address that an IPAM plugin gives out is given back
 
 mod deaths;
+mod go_pods;
 mod mishaps;
 mod network;
 mod rivals;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vfleet_api::PciAddress;
 use vfleet_plan::cni::attachment::{AddContext, AddPlan};
-use vfleet_plan::cni::config::{InfinibandConfig, NetworkConfig, RdmaConfig, SriovConfig};
+use vfleet_plan::cni::config::{InfinibandConfig, LogSettings, NetworkConfig, RdmaConfig, SriovConfig};
 use vfleet_plan::cni::facts::AttachmentFacts;
 use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
 use vfleet_plan::cni::protocol::{CniArgs, CniError, Invocation};
@@ -102,12 +102,52 @@ impl PluginSettings {
         }
     }
 
+    /// Returns the log of the plugin.
+    pub fn into_log(self) -> LogSettings {
+        match self {
+            Self::Sriov(config) => config.log,
+            Self::Infiniband(config) => config.log,
+            Self::Rdma(config) => config.log,
+        }
+    }
+
     /// Plans an ADD.
     pub fn plan_add(&self, context: AddContext<'_>, facts: &AttachmentFacts) -> Result<AddPlan, CniError> {
         match self {
             Self::Sriov(config) => sriov::plan_add(config, context, facts),
             Self::Infiniband(config) => infiniband::plan_add(config, context, facts),
             Self::Rdma(config) => rdma::plan_add(config, context, facts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a failed expectation is the point")]
+
+    use serde_json::json;
+    use vfleet_plan::cni::config::LogLevel;
+
+    use super::*;
+
+    #[test]
+    fn each_plugin_has_the_log_of_its_configuration() {
+        let variables = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "c1"),
+            ("CNI_IFNAME", "net1"),
+            ("CNI_NETNS", "/run/netns/a"),
+            ("CNI_PATH", "/opt/cni/bin"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let config = json!({
+            "cniVersion": "1.0.0", "name": "n", "deviceID": "0000:01:10.0", "prevResult": {},
+            "logLevel": "error", "logFile": "/var/log/cni.log",
+        });
+        for plugin in Plugin::ALL {
+            let call = PluginCall::parse(plugin, &variables, config.to_string().as_bytes()).unwrap();
+            let log = call.settings().unwrap().into_log();
+            assert_eq!((log.level, log.file.as_deref()), (LogLevel::Error, Some("/var/log/cni.log")));
         }
     }
 }

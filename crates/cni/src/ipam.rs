@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vfleet_host::attachment::{AttachmentHost, DelegateCall, DelegateOutput};
-use vfleet_plan::cni::journal::Journal;
+use vfleet_plan::cni::journal::{Journal, Phase};
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
 
@@ -14,6 +14,8 @@ use crate::failure::host_failure;
 
 /// Limit for an IPAM plugin. Runtimes wait some minutes for a pod.
 const LIMIT: Duration = Duration::from_secs(100);
+/// Code with which the Go library refuses a command that it does not know.
+const UNKNOWN_COMMAND: ErrorCode = ErrorCode::Delegated(ErrorCode::InvalidEnvironment.number());
 
 /// Call of an IPAM plugin.
 #[derive(Clone, Debug)]
@@ -51,9 +53,11 @@ impl Ipam {
     }
 
     /// Returns the IPAM plugin that the plugin of an attachment has run, as its journal has it, for a release without its
-    /// runtime.
+    /// runtime. `None` if a DEL or GC has freed the addresses already, and for a pod of a Go plugin, of which nobody knows where
+    /// the IPAM plugin is.
     pub(crate) fn of_journal(journal: &Journal) -> Option<Self> {
-        if !journal.changes.runs_ipam() {
+        let has_freed_addresses = journal.phase == Phase::Releasing;
+        if has_freed_addresses || !journal.changes.runs_ipam() || journal.cni_path.is_empty() {
             return None;
         }
         let text = |value: &Value, key: &str| {
@@ -107,13 +111,19 @@ impl Ipam {
         })
     }
 
-    /// Runs a command that has no result.
+    /// Runs a command that has no result. A plugin that is older than the command refuses it, and has nothing to do.
     pub(crate) fn forward<H: AttachmentHost + ?Sized>(
         &self,
         host: &H,
         command: Command,
     ) -> Result<(), CniError> {
-        self.run(host, command).map(drop)
+        match self.run(host, command) {
+            Err(error) if is_recent(command) && error.code == UNKNOWN_COMMAND => {
+                tracing::debug!(%error, "the IPAM plugin does not know the command");
+                Ok(())
+            }
+            result => result.map(drop),
+        }
     }
 
     fn run<H: AttachmentHost + ?Sized>(
@@ -148,4 +158,10 @@ impl Ipam {
                 .with_details(output.stderr.clone()),
         }
     }
+}
+
+/// Returns whether a command exists since 1.1.0 only. Plugins that were built before refuse it, whatever version the network
+/// has.
+const fn is_recent(command: Command) -> bool {
+    matches!(command, Command::Gc | Command::Status)
 }

@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 use vfleet_plan::cni::config::{LogLevel, LogSettings};
 
-use crate::call::{PluginCall, PluginSettings};
+use crate::call::PluginCall;
 
 /// Log of one call.
 pub(crate) struct Log {
@@ -25,10 +25,8 @@ impl Log {
     /// Starts the log of a call. A file that cannot be opened is replaced by standard error, because a log must not prevent
     /// an attachment.
     pub(crate) fn start(call: &PluginCall) {
-        let settings = match &call.settings {
-            Ok(PluginSettings::Sriov(config)) => config.log.clone(),
-            _ => LogSettings::default(),
-        };
+        let settings =
+            call.settings.as_ref().map_or_else(|_| LogSettings::default(), |settings| settings.log().clone());
         let open = |path: &String| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let (output, fault): (Box<dyn std::io::Write + Send>, _) = match settings.file.as_ref().map(open) {
             Some(Ok(file)) => (Box::new(file), None),

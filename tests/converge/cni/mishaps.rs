@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use vfleet_api::PciAddress;
 use vfleet_cni::engine;
 use vfleet_host::SimHost;
-use vfleet_host::sim::{EffectFault, Kernel, Machine};
+use vfleet_host::sim::{EffectFault, Kernel, Machine, NamespacePath};
 use vfleet_plan::cni::facts::VfSettings;
 use vfleet_plan::cni::journal::{Phase, Plugin};
 use vfleet_plan::cni::protocol::ErrorCode;
@@ -126,6 +126,23 @@ fn a_kernel_that_returns_the_vf_late_does_not_lose_it_on_a_full_disk() {
     assert_eq!(state(&host), before);
 }
 
+/// No runtime calls DEL once more after one that succeeded, so nothing may be left for it.
+#[test]
+fn a_vf_that_returns_after_its_del_is_released_by_the_agent_without_a_rest() {
+    let (host, pod) = machine();
+    let before = state(&host);
+    pod.add(&host.new_process()).expect("ADD");
+    host.modify_kernel(|kernel| {
+        kernel.namespaces.returns_late = true;
+        kernel.delete_namespace(pod.netns);
+    });
+    pod.del_once(&host.new_process()).expect("DEL");
+    assert_eq!(phase(&host, &pod, device()), Some(Phase::Releasing), "the VF is not back");
+    host.modify_kernel(Kernel::return_devices);
+    engine::sweep(&host.new_process()).expect("a sweep");
+    assert_eq!(state(&host), before);
+}
+
 /// The cache of the Go plugin is the only record of the attachment until there is a journal.
 #[test]
 fn a_pod_of_the_go_plugin_is_deleted_on_a_full_disk_when_its_vf_is_back() {
@@ -218,6 +235,33 @@ fn a_setting_that_cannot_be_restored_keeps_the_vf_and_not_the_pod() {
     other.add(&host.new_process()).expect("ADD");
     other.del_once(&host.new_process()).expect("DEL");
     assert_eq!(state(&host), before);
+}
+
+/// A runtime that is killed while it removes a namespace leaves a file that is none. Nobody can tell what it was, but no pod has
+/// an interface that is on the host.
+#[test]
+fn a_file_that_a_runtime_left_does_not_keep_a_vf_whose_interface_is_back() {
+    for is_deleted_late in [false, true] {
+        let (host, pod) = machine();
+        let before = state(&host);
+        pod.add(&host.new_process()).expect("ADD");
+        host.modify_kernel(|kernel| {
+            kernel.namespaces.returns_late = true;
+            kernel.delete_namespace(pod.netns);
+            kernel.namespaces.paths.insert(pod.netns.to_owned(), NamespacePath::OtherFile);
+        });
+        if !is_deleted_late {
+            pod.del_once(&host.new_process()).expect("DEL");
+        }
+        let other = Pod::new(1, &pod.chain);
+        other.start(&host);
+        other.add(&host.new_process()).expect_err("the kernel has not returned the interface");
+        host.modify_kernel(Kernel::return_devices);
+        other.add(&host.new_process()).expect("ADD of the next pod");
+        pod.del_once(&host.new_process()).expect("a late DEL");
+        other.del_once(&host.new_process()).expect("DEL of the next pod");
+        assert_eq!(state(&host), before);
+    }
 }
 
 #[test]

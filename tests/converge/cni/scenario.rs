@@ -24,6 +24,7 @@ pub(crate) struct CniScenario {
     pub(crate) is_exclusive: bool,
     pub(crate) hides_identities: bool,
     pub(crate) returns_late: bool,
+    pub(crate) interface_follows_rdma: bool,
     pub(crate) vf: VfBefore,
     /// Plugins of the network.
     pub(crate) chain: Vec<Value>,
@@ -67,6 +68,7 @@ impl CniScenario {
             is_exclusive: false,
             hides_identities: false,
             returns_late: false,
+            interface_follows_rdma: false,
             vf: VfBefore {
                 is_for_userspace: false,
                 settings: VfSettings::default(),
@@ -111,6 +113,7 @@ impl CniScenario {
         host.modify_kernel(|kernel| {
             kernel.namespaces.hides_identities = self.hides_identities;
             kernel.namespaces.returns_late = self.returns_late;
+            kernel.namespaces.interface_follows_rdma = self.interface_follows_rdma;
             self.configure_vf(kernel);
         });
         host
@@ -185,10 +188,12 @@ impl Card {
 /// Returns random scenarios.
 pub(crate) fn scenario() -> impl Strategy<Value = CniScenario> {
     let card = prop::sample::select(vec![Card::Igb, Card::Mellanox, Card::Intel, Card::Infiniband]);
-    let switches =
-        (prop::bool::weighted(0.85), any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    let rarely = || prop::bool::weighted(0.2);
+    let switches = (prop::bool::weighted(0.85), any::<bool>(), rarely(), rarely(), any::<bool>());
     (card, switches, vf_before()).prop_flat_map(|(card, switches, vf)| {
-        let (pf_is_up, is_exclusive, hides_identities, returns_late) = switches;
+        let (pf_is_up, is_exclusive, hides_identities, returns_late, interface_follows_rdma) = switches;
+        // A kernel that has the one does not lack the other.
+        let hides_identities = hides_identities && !interface_follows_rdma;
         chain(card, vf.is_for_userspace, is_exclusive).prop_map(move |chain| CniScenario {
             card,
             // VFs of ice do not depend on the link of the PF, as opposed to those of the model.
@@ -196,6 +201,7 @@ pub(crate) fn scenario() -> impl Strategy<Value = CniScenario> {
             is_exclusive,
             hides_identities,
             returns_late,
+            interface_follows_rdma,
             vf: vf.clone(),
             chain,
         })

@@ -102,14 +102,16 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
 fn find_stale<'a>(holder: &'a HolderFacts, facts: &AttachmentFacts) -> Option<&'a Journal> {
     let HolderFacts::Journal { journal, namespace } = holder else { return None };
     let is_abandoned = vfleet_plan::cni::attachment::is_abandoned(journal, *namespace, &facts.boot_id);
-    match journal.phase {
-        Phase::Attaching | Phase::Releasing => Some(journal),
-        // The kernel gives the identity of a deleted namespace to a later one, but a pod whose device is on the host has lost it.
-        Phase::Attached => Some(journal).filter(|_| is_abandoned || is_on_host(journal, facts)),
-        Phase::Returned => None,
-    }
-    // Unknown is not gone.
-    .filter(|_| is_abandoned || *namespace != HolderNamespace::Unknown)
+    // The kernel gives the identity of a deleted namespace to a later one, and a runtime may leave a file that is none, but a
+    // pod whose device is on the host has lost it.
+    let is_lost = is_abandoned || is_on_host(journal, facts);
+    let is_stale = match journal.phase {
+        // Unknown is not gone.
+        Phase::Attaching | Phase::Releasing => is_lost || *namespace != HolderNamespace::Unknown,
+        Phase::Attached => is_lost,
+        Phase::Returned => false,
+    };
+    is_stale.then_some(journal)
 }
 
 /// Returns whether the interface that an attachment moved to its pod is in the namespace of the host.

@@ -3,9 +3,8 @@
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_plan::cni::attachment::plan_gc;
 use vfleet_plan::cni::facts::HolderFacts;
-use vfleet_plan::cni::go_cache::go_cache_name;
-use vfleet_plan::cni::go_cache::parse_go_cache;
-use vfleet_plan::cni::journal::AttachmentKey;
+use vfleet_plan::cni::go_cache::{GoCache, go_cache_name, parse_go_cache, parse_go_cache_name};
+use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
 use vfleet_plan::cni::protocol::{CniError, Command};
 
 use super::delete::{delete_attachment, delete_recorded_by_go, to_journal};
@@ -81,7 +80,8 @@ fn invalid_go_caches<H: AttachmentHost + ?Sized>(
 }
 
 /// Releases an attachment of the Go plugin, if it belongs to this network. The namespace is known only from the allocation of
-/// the plugin `sriov`.
+/// the plugin `sriov`, which is that of the last pod that got the device: if several pods have a cache for it, nobody knows
+/// which one that is, and the device is left alone.
 fn collect_go_cache<H: AttachmentHost + ?Sized>(
     host: &H,
     call: &PluginCall,
@@ -89,17 +89,11 @@ fn collect_go_cache<H: AttachmentHost + ?Sized>(
 ) -> Result<(), CniError> {
     let Some(text) = host.read_go_cache(call.plugin, name).map_err(host_failure)? else { return Ok(()) };
     let Ok(cache) = parse_go_cache(call.plugin, &text) else { return Ok(()) };
-    let (network, rest) = match &cache.network {
-        Some(network) => (network.as_str(), name),
-        None => match name.strip_prefix(&format!("{}-", call.network.name)) {
-            Some(rest) => (call.network.name.as_str(), rest),
-            None => return Ok(()),
-        },
-    };
-    let Some((container_id, interface)) = rest.split_once('-') else { return Ok(()) };
-    if network != call.network.name {
-        return Ok(());
-    }
+    let network = call.network.name.as_str();
+    // The name of a file of `rdma` has the network, the other files have it in them.
+    let is_of_network = call.plugin == Plugin::Rdma || cache.network.as_deref() == Some(network);
+    let parsed = parse_go_cache_name(call.plugin, network, name).filter(|_| is_of_network);
+    let Some((container_id, interface)) = parsed else { return Ok(()) };
     let key = AttachmentKey {
         plugin: call.plugin,
         container_id: container_id.to_owned(),
@@ -107,6 +101,9 @@ fn collect_go_cache<H: AttachmentHost + ?Sized>(
         device: cache.device,
     };
     let _lock = super::lock(host, &key, "GC")?;
+    if has_other_go_cache(host, &cache, name)? {
+        return host.remove_go_cache(call.plugin, name).map_err(host_failure);
+    }
     let query = AttachmentQuery {
         device: key.device,
         namespace: NamespaceQuery::NotGiven,
@@ -122,4 +119,24 @@ fn collect_go_cache<H: AttachmentHost + ?Sized>(
         delete_recorded_by_go(host, journal)?;
     }
     host.remove_go_cache(call.plugin, name).map_err(host_failure)
+}
+
+/// Returns whether another pod of the same Go plugin has a cache for the device.
+fn has_other_go_cache<H: AttachmentHost + ?Sized>(
+    host: &H,
+    cache: &GoCache,
+    name: &str,
+) -> Result<bool, CniError> {
+    for other in host.go_caches(cache.plugin).map_err(host_failure)? {
+        let text = if other == name {
+            None
+        } else {
+            host.read_go_cache(cache.plugin, &other).map_err(host_failure)?
+        };
+        let parsed = text.and_then(|text| parse_go_cache(cache.plugin, &text).ok());
+        if parsed.is_some_and(|other| other.device == cache.device) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

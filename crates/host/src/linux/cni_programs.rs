@@ -168,7 +168,7 @@ fn without(others: &[String]) -> impl Iterator<Item = &'static str> {
 fn install_file(program: &Path, file: &Path) -> Result<ProgramChange, HostError> {
     // An earlier run may have been killed.
     atomic_file::remove_draft(file)?;
-    let origin = read_origin(file)?;
+    let origin = if is_empty(file) { None } else { read_origin(file)? };
     if let Some(foreign) = origin.clone().filter(|origin| !origin.is_replaceable()) {
         return Ok(ProgramChange::Left(foreign));
     }
@@ -181,6 +181,11 @@ fn install_file(program: &Path, file: &Path) -> Result<ProgramChange, HostError>
         return Err(error);
     }
     Ok(ProgramChange::Written(origin))
+}
+
+/// Returns whether a file is empty: an installer that copies files in place was interrupted.
+fn is_empty(file: &Path) -> bool {
+    fs::symlink_metadata(file).is_ok_and(|file| file.is_file() && file.len() == 0)
 }
 
 /// Reads which project the file at `path` comes from, without executing it; `None` if there is no file.

@@ -30,6 +30,8 @@ pub struct SimNamespaces {
     pub hides_identities: bool,
     /// Cookie of the last namespace.
     pub last_cookie: u64,
+    /// The IPoIB interface of an RDMA device that is moved is created again in the namespace of the device, as since Linux 6.17.
+    pub interface_follows_rdma: bool,
     /// The kernel returns interfaces of deleted namespaces only on [`Kernel::return_devices`]. Else they are returned while a
     /// program waits for them.
     pub returns_late: bool,
@@ -69,10 +71,15 @@ pub enum NamespacePath {
 impl Kernel {
     /// Initializes the namespaces at a boot, and the indexes of the interfaces of PFs.
     pub(super) fn start_namespaces(&mut self) {
-        let SimNamespaces { hides_identities, returns_late, .. } = self.namespaces;
+        let SimNamespaces { hides_identities, returns_late, interface_follows_rdma, .. } = self.namespaces;
         let host = [("/proc/1/ns/net".to_owned(), NamespacePath::Host)].into();
-        self.namespaces =
-            SimNamespaces { paths: host, hides_identities, returns_late, ..SimNamespaces::default() };
+        self.namespaces = SimNamespaces {
+            paths: host,
+            hides_identities,
+            returns_late,
+            interface_follows_rdma,
+            ..SimNamespaces::default()
+        };
         let pfs: Vec<PciAddress> = self.links_in(None).collect();
         for pf in pfs {
             self.assign_index(pf);

@@ -140,6 +140,18 @@ pub fn go_cache_name(plugin: Plugin, network: &str, container_id: &str, interfac
     }
 }
 
+/// Returns container and interface in the name of a cache file of `network`. `None` if it may be a file of another network,
+/// which is only in the name of files of `rdma`: `a-b-c1-net1` is of network `a-b`, although it begins with `a-`.
+pub fn parse_go_cache_name<'a>(plugin: Plugin, network: &str, name: &'a str) -> Option<(&'a str, &'a str)> {
+    match plugin {
+        Plugin::Sriov | Plugin::Infiniband => name.split_once('-'),
+        Plugin::Rdma => {
+            let rest = name.strip_prefix(network)?.strip_prefix('-')?;
+            rest.split_once('-').filter(|(_, interface)| !interface.contains('-'))
+        }
+    }
+}
+
 impl GoCache {
     /// Returns the journal that the same attachment has if it is ours.
     pub fn to_journal(&self, attachment: &GoAttachment<'_>) -> Result<Journal, GoCacheError> {

@@ -30,7 +30,7 @@ pub(super) fn read(
         };
     Ok(DeviceFacts {
         address,
-        exists: path.exists(),
+        exists: path.try_exists().map_err(|source| sysfs::failed("look for", &path, source))?,
         driver: pci::bus_device(root, address).driver()?,
         pf: read_parent(root, address, rtnl)?,
         link: link.map(|link| interface(link, &[])),
@@ -86,5 +86,24 @@ pub(super) fn interface(link: &Link, addresses: &[InterfaceAddress]) -> Interfac
         is_up: link.is_up,
         device: link.device,
         ips,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::linux::test_tree::TestTree;
+
+    #[test]
+    fn a_device_that_cannot_be_looked_for_is_not_a_missing_one() {
+        let tree = TestTree::new();
+        let device: PciAddress = "0000:01:10.0".parse().unwrap();
+        let mut rtnl = Rtnl::open().unwrap();
+        assert!(!read(tree.root(), device, &[], &mut rtnl).unwrap().exists);
+        tree.write("/sys/bus/pci/devices/other", "");
+        symlink(device.to_string(), tree.path(&format!("/sys/bus/pci/devices/{device}"))).unwrap();
+        assert!(read(tree.root(), device, &[], &mut rtnl).is_err());
     }
 }

@@ -16,6 +16,8 @@ use crate::linux::{atomic_file, sysfs};
 const ALLOCATIONS: &str = "pci";
 /// Directory of the lock files of devices in that of the allocations.
 const LOCKS: &str = "vf_lock";
+/// Maximum length of the name of a file.
+const MAX_FILE_NAME: usize = 255;
 
 /// Returns the lock file of a device.
 pub(super) fn lock_path(root: &HostRoot, device: PciAddress) -> PathBuf {
@@ -66,9 +68,13 @@ pub(super) fn remove_allocation(
     }
 }
 
-fn cache_path(root: &HostRoot, plugin: Plugin, name: &str) -> Result<PathBuf, HostError> {
+/// Returns the path of a cache; `None` if no file can have the name, because the ID of the container is too long.
+fn cache_path(root: &HostRoot, plugin: Plugin, name: &str) -> Result<Option<PathBuf>, HostError> {
     let path = root.go_cni(plugin.name()).join(name);
-    if is_file_name(name) { Ok(path) } else { Err(HostError::PathNotAllowed { path }) }
+    if !is_file_name(name) {
+        return Err(HostError::PathNotAllowed { path });
+    }
+    Ok(Some(path).filter(|_| name.len() <= MAX_FILE_NAME))
 }
 
 /// Lists the names of the caches of a plugin, sorted.
@@ -81,12 +87,12 @@ pub(super) fn list_caches(root: &HostRoot, plugin: Plugin) -> Result<Vec<String>
 
 /// Reads a cache; `None` if there is none.
 pub(super) fn read_cache(root: &HostRoot, plugin: Plugin, name: &str) -> Result<Option<Vec<u8>>, HostError> {
-    atomic_file::read(&cache_path(root, plugin, name)?)
+    cache_path(root, plugin, name)?.map_or(Ok(None), |path| atomic_file::read(&path))
 }
 
 /// Removes a cache, if there is one.
 pub(super) fn remove_cache(root: &HostRoot, plugin: Plugin, name: &str) -> Result<(), HostError> {
-    atomic_file::remove(&cache_path(root, plugin, name)?)
+    cache_path(root, plugin, name)?.map_or(Ok(()), |path| atomic_file::remove(&path))
 }
 
 #[cfg(test)]
@@ -127,6 +133,10 @@ mod tests {
         assert_eq!(list_caches(tree.root(), Plugin::Sriov).unwrap(), ["0123-net1"]);
         assert!(list_caches(tree.root(), Plugin::Rdma).unwrap().is_empty());
         assert_eq!(read_cache(tree.root(), Plugin::Sriov, "0123-net1").unwrap().unwrap(), b"{}");
+        // The ID of a container has no limit: a DEL for one that no file can have must not fail.
+        let long = format!("{}-net1", "c".repeat(300));
+        assert_eq!(read_cache(tree.root(), Plugin::Sriov, &long).unwrap(), None);
+        remove_cache(tree.root(), Plugin::Sriov, &long).unwrap();
         for name in ["../sriov/0123-net1", "", ".", "..", "pci/x"] {
             let error = read_cache(tree.root(), Plugin::Sriov, name).unwrap_err();
             assert_eq!(error.reason(), "PathNotAllowed", "{name}");

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use nix::unistd::gettid;
 use vfleet_plan::cni::journal::{AttachmentKey, JOURNAL_VERSION, Journal, Plugin};
 
 use crate::HostError;
@@ -89,9 +90,10 @@ pub(super) fn write(root: &HostRoot, journal: &Journal) -> Result<(), HostError>
     atomic_file::replace(&path, &bytes, atomic_file::PRIVATE)
 }
 
-/// Checks that journals can be written, with a file that is no journal.
+/// Checks that journals can be written, with a file that is no journal. Runtimes check several networks at once, so that each
+/// check has a file of its own.
 pub(super) fn check_storage(root: &HostRoot) -> Result<(), HostError> {
-    let path = root.journals().join(".check");
+    let path = root.journals().join(format!(".check-{}", gettid()));
     atomic_file::create_private_directory(&root.journals())?;
     atomic_file::replace(&path, b"check", atomic_file::PRIVATE)?;
     atomic_file::remove(&path)

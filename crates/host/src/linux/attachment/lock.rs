@@ -56,6 +56,7 @@ pub(super) fn lock(
 fn lock_file(file: File, limit: Duration) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => return Ok(Some(file)),
+        Err(TryLockError::WouldBlock) if limit.is_zero() => return Ok(None),
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }

@@ -17,6 +17,7 @@ use vfleet_plan::cni::step::CniStep;
 use super::namespace::{OpenedPath, read_cookie};
 use super::steps;
 use crate::format_error_chain;
+use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::test_namespace::{iproute, run_in_namespace, shell};
 use crate::linux::test_tree::TestTree;
 
@@ -101,6 +102,14 @@ impl TestPod {
             panic!("no namespace")
         };
         opened.run(|| Ok(shell(script))).unwrap()
+    }
+
+    /// Returns a connection to the namespace of the pod.
+    pub(super) fn open_rtnl(&self) -> Rtnl {
+        let OpenedPath::Namespace(opened) = OpenedPath::open(self.tree.root(), PATH) else {
+            panic!("no namespace")
+        };
+        opened.run(Rtnl::open).unwrap()
     }
 
     /// Returns what iproute2 says about an interface of the pod.

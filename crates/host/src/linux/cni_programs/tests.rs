@@ -114,6 +114,15 @@ fn the_program_is_installed_under_all_names_and_not_written_again() {
     assert!(host.is_installed("rdma"), "the mode is repaired");
 }
 
+/// The installers of the Go plugins copy their files in place.
+#[test]
+fn an_empty_file_is_one_of_an_interrupted_installation() {
+    let host = CniHost::new();
+    host.write("/opt/cni/bin/sriov", b"");
+    assert_eq!(*change_of(&host.install(&[]), "sriov"), ProgramChange::Written(None));
+    assert!(host.is_installed("sriov"));
+}
+
 #[test]
 fn skipped_names_are_not_touched() {
     let host = CniHost::new();

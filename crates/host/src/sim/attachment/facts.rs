@@ -148,6 +148,8 @@ fn namespace_facts(kernel: &Kernel, query: NamespaceQuery<'_>, with_addresses: b
         rdma: pod_rdma(kernel, Some(inode).filter(|_| !is_own)),
     };
     match kernel.namespaces.paths.get(path) {
+        // The path of a journal of a Go plugin's pod whose runtime named no namespace: a directory.
+        None if path.is_empty() => NamespaceFacts::Unknown { reason: "not a network namespace".to_owned() },
         None => NamespaceFacts::Gone,
         Some(NamespacePath::OtherFile) => {
             NamespaceFacts::Unknown { reason: format!("{path} is not a network namespace") }

@@ -153,7 +153,7 @@ impl Kernel {
     }
 
     /// Moves the RDMA device of a VF to another namespace, `None` for the host's. The IPoIB interface of an InfiniBand VF is
-    /// created again, in the host's namespace.
+    /// created again, in the host's namespace or in the other one.
     pub fn move_rdma(&mut self, device: PciAddress, to: Option<u64>) -> Result<(), Refusal> {
         if to.is_some_and(|inode| !self.namespaces.by_inode.contains_key(&inode)) {
             return Err(refuse(EINVAL));
@@ -170,6 +170,10 @@ impl Kernel {
         self.count_event();
         if self.device_link(device).is_some_and(|link| link.kind == LinkKind::Infiniband) {
             self.recreate_link(device);
+            let namespace = to.filter(|_| self.namespaces.interface_follows_rdma);
+            if let Some(vf) = self.device_vf_mut(device) {
+                vf.namespace = namespace;
+            }
         }
         Ok(())
     }

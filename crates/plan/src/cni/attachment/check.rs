@@ -99,7 +99,8 @@ impl CheckedAttachment<'_> {
             if let Some(mac) = &reported.mac {
                 expect(&format!("MAC of {name}"), mac.to_lowercase(), Some(format_address(&link.address)))?;
             }
-            if let Some(mtu) = reported.mtu {
+            // A plugin such as tuning changes the MTU and does not report it. One that ADD did not change belongs to others.
+            if let Some(mtu) = reported.mtu.filter(|mtu| self.original_mtu() != Some(*mtu)) {
                 expect(&format!("MTU of {name}"), mtu, Some(link.mtu))?;
             }
         }
@@ -112,6 +113,14 @@ impl CheckedAttachment<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the MTU that the interface had before ADD.
+    fn original_mtu(&self) -> Option<u32> {
+        match &self.journal.changes {
+            DeviceChanges::Sriov(changes) => changes.interface.as_ref()?.mtu,
+            DeviceChanges::Infiniband(_) | DeviceChanges::Rdma(_) => None,
+        }
     }
 
     /// Compares settings that ADD changed with those that the PF stores.

@@ -22,7 +22,10 @@ pub fn plan_gc<'a>(
         .collect()
 }
 
-/// Returns whether the namespace of an attachment is really gone, so that it is released without a DEL.
+/// Returns whether the namespace of an attachment is really gone, so that it is released without a DEL. A journal without a
+/// path is that of a DEL for a pod of a Go plugin whose runtime named no namespace: nobody can ever find one.
 pub fn is_abandoned(journal: &Journal, namespace: HolderNamespace, boot_id: &str) -> bool {
-    journal.is_of_earlier_boot(boot_id) || namespace == HolderNamespace::Gone
+    journal.is_of_earlier_boot(boot_id)
+        || namespace == HolderNamespace::Gone
+        || journal.namespace.path.is_empty()
 }

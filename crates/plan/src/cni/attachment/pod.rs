@@ -27,6 +27,12 @@ impl PodNamespace<'_> {
             return Err(invalid_environment("CNI_IFNAME: lo is the name of the loopback interface")
                 .with_details("use another name"));
         }
+        if name.contains('%') {
+            return Err(invalid_environment(format!(
+                "CNI_IFNAME: {name:?} has a '%', from which the kernel makes another name"
+            ))
+            .with_details("use another name"));
+        }
         let Some(link) = self.links.iter().find(|link| link.is_called(name)) else { return Ok(()) };
         let taken = if link.name == name {
             format!("CNI_IFNAME: the pod already has an interface {name}")

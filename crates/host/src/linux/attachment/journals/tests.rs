@@ -106,6 +106,19 @@ fn a_journal_that_cannot_be_written_is_an_error_and_the_old_one_stays() {
     assert_eq!(read(tree.root(), &attaching.key).unwrap(), Some(attaching));
 }
 
+#[test]
+fn checks_of_the_storage_at_the_same_time_do_not_disturb_each_other() {
+    let tree = TestTree::new();
+    std::thread::scope(|scope| {
+        let check = || (0..50).try_for_each(|_| check_storage(tree.root()));
+        let checks = [(); 4].map(|()| scope.spawn(check));
+        for result in checks.map(|thread| thread.join().unwrap()) {
+            result.unwrap();
+        }
+    });
+    assert!(fs::read_dir(tree.path("/var/lib/cni/vfleet")).unwrap().next().is_none());
+}
+
 proptest! {
     #[test]
     fn any_name_that_is_parsed_is_the_name_of_its_key(

@@ -17,6 +17,7 @@ use crate::linux::netlink::rtnl::{Link, Rtnl};
 use crate::linux::pci;
 use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
+use crate::linux::steps::verify;
 
 pub(super) use back::return_to_host;
 
@@ -32,10 +33,11 @@ pub(super) fn move_to_pod(
     let target = OpenNamespace::require(root, namespace, &attempt)?;
     let mut pod = target.run(Rtnl::open)?;
     let index = match require_index(root, device) {
-        // An earlier attempt has moved it.
+        // An earlier attempt has moved it, or the kernel has created it there: since 6.17 an IPoIB interface is where its RDMA
+        // device is.
         Err(error @ HostError::NoInterface { .. }) => {
             let found = find_in_pod(root, &mut pod, device, name)?;
-            return found.filter(|link| link.name == name).map(drop).ok_or(error);
+            return rename_in_pod(&mut pod, &found.ok_or(error)?, name, &attempt);
         }
         index => index?,
     };
@@ -58,6 +60,22 @@ pub(super) fn move_to_pod(
             found: found.map_or_else(|| "none".to_owned(), |link| format!("interface {}", link.name)),
         }),
     }
+}
+
+/// Gives an interface in a pod its name there, if it has another one.
+fn rename_in_pod(pod: &mut Rtnl, link: &Link, name: &str, attempt: &str) -> Result<(), HostError> {
+    if link.name == name {
+        return Ok(());
+    }
+    if link.alt_names.iter().any(|alt| alt == name) {
+        pod.remove_alt_name(link.index, name, attempt)?;
+    }
+    if link.is_up {
+        // Kernels before 6.2 rename only an interface that is down.
+        pod.set_down(link.index, attempt)?;
+    }
+    pod.rename(link.index, name, attempt)?;
+    verify(attempt, &name, &pod.link(link.index)?.name.as_str())
 }
 
 /// Moves an interface back that the kernel has moved although the request failed: it names interfaces afterwards.

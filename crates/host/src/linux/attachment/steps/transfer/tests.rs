@@ -140,6 +140,26 @@ fn a_name_that_another_interface_of_the_host_has_stays_with_it() {
     });
 }
 
+#[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn an_interface_that_is_in_the_pod_with_another_name_gets_its_name() {
+    run_with_pod(|pod| {
+        pod.shell("ip link add ib0 type veth peer name other; ip link set ib0 up");
+        pod.shell("ip link property add dev ib0 altname net1");
+        let attempt = "name it";
+        let rename = |from: &str, to: &str| {
+            let mut rtnl = pod.open_rtnl();
+            let link = rtnl.link_by_name(from).unwrap().unwrap();
+            rename_in_pod(&mut rtnl, &link, to, attempt)
+        };
+        rename("ib0", "net1").unwrap();
+        rename("net1", "net1").unwrap();
+        let found = pod.iproute("net1").unwrap();
+        assert!(found["altnames"].is_null() && found["operstate"] == "DOWN", "{found}");
+        assert_eq!(rename("net1", "other").unwrap_err().errno(), Some(17));
+    });
+}
+
 /// The kernel moves the interface of a card itself, with the name that it had in the pod.
 #[test]
 #[ignore = "needs the privilege to create network namespaces: for the lab"]
