@@ -102,12 +102,12 @@ impl PluginSettings {
         }
     }
 
-    /// Returns the log of the plugin.
-    pub fn into_log(self) -> LogSettings {
+    /// Returns the settings of the log.
+    pub const fn log(&self) -> &LogSettings {
         match self {
-            Self::Sriov(config) => config.log,
-            Self::Infiniband(config) => config.log,
-            Self::Rdma(config) => config.log,
+            Self::Sriov(config) => &config.log,
+            Self::Infiniband(config) => &config.log,
+            Self::Rdma(config) => &config.log,
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
         });
         for plugin in Plugin::ALL {
             let call = PluginCall::parse(plugin, &variables, config.to_string().as_bytes()).unwrap();
-            let log = call.settings().unwrap().into_log();
+            let log = call.settings().unwrap().log();
             assert_eq!((log.level, log.file.as_deref()), (LogLevel::Error, Some("/var/log/cni.log")));
         }
     }

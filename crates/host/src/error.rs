@@ -161,7 +161,7 @@ pub enum HostError {
     NamespaceGone { attempt: String, path: String },
     #[error("cannot {attempt}: {path} is no network namespace ({found}): check the container runtime")]
     NotANamespace { attempt: String, path: String, found: String },
-    #[error("journal {} is damaged: {remedy}", path.display())]
+    #[error("journal {} cannot be used: {remedy}", path.display())]
     DamagedJournal { path: PathBuf, remedy: String, source: Box<dyn Error + Send + Sync> },
     #[error("cannot {attempt}: another machine on the network has {address}: use another address")]
     AddressInUse { attempt: String, address: IpAddr },

@@ -107,7 +107,11 @@ pub fn repair<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result
         phase = journal.phase.as_str(),
         "releasing an attachment that was interrupted or whose namespace is gone"
     );
-    let outcome = release_device(host, journal)?;
+    let outcome = match journal.phase {
+        // The device is free since, and may have been configured anew.
+        Phase::Returned => ReleaseOutcome::Released,
+        _ => release_device(host, journal)?,
+    };
     if outcome == ReleaseOutcome::Released {
         match Ipam::of_journal(journal).map_or(Ok(()), |ipam| ipam.forward(host, Command::Del)) {
             Ok(()) => host.remove_journal(&journal.key).map_err(host_failure)?,

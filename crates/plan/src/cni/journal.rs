@@ -122,7 +122,8 @@ pub enum Phase {
     Attaching,
     /// ADD has succeeded.
     Attached,
-    /// DEL is running, was interrupted, or waits for the kernel to return the device.
+    /// DEL or GC is running, was interrupted, or waits for the kernel to return the device. It has freed the addresses of the
+    /// IPAM plugin before.
     Releasing,
     /// The device was released without the runtime, since the namespace is gone. Only the addresses of the IPAM plugin are
     /// left, for DEL or GC.

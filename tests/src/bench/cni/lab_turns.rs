@@ -37,7 +37,9 @@ pub(crate) fn attach_in_turns(plugin: &Path, count: usize) -> Result<Turns> {
         }
     };
     let started = thread::scope(|scope| {
-        pods.iter().for_each(|pod| drop(scope.spawn(|| attach(pod))));
+        for pod in &pods {
+            drop(scope.spawn(|| attach(pod)));
+        }
         start.wait();
         Instant::now()
     });

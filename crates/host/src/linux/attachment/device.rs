@@ -10,7 +10,7 @@ use vfleet_plan::cni::facts::{DeviceFacts, DevicePart, InterfaceFacts, ParentPf,
 use crate::HostError;
 use crate::linux::netlink::rtnl::{InterfaceAddress, Link, Rtnl};
 use crate::linux::root::HostRoot;
-use crate::linux::{netdev, pci, rdma};
+use crate::linux::{netdev, pci, rdma, sysfs};
 
 /// Reads a function whose interface, if it is in this namespace, is among `links`. If something vanishes meanwhile, this
 /// is an error: see [`crate::linux::stable_read`].

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use nix::unistd::gettid;
+use serde_json::Value;
+use thiserror::Error;
 use vfleet_plan::cni::journal::{AttachmentKey, JOURNAL_VERSION, Journal, Plugin};
 
 use crate::HostError;
@@ -12,7 +14,9 @@ use crate::linux::{atomic_file, sysfs};
 
 /// Separator in the names of files. IDs of containers and names of interfaces cannot contain it.
 const SEPARATOR: char = ':';
-const REMEDY: &str = "delete the pod that uses the device, then remove the file";
+const REMEDY: &str =
+    "remove the file, so that its pod can be deleted, then check name, MAC and settings of the device";
+const REMEDY_FOR_VERSION: &str = "install the version of vfleet that wrote it";
 
 /// Returns the name of the journal of an attachment.
 pub(in crate::linux) fn file_name(key: &AttachmentKey) -> String {
@@ -67,18 +71,27 @@ pub(super) fn read(root: &HostRoot, key: &AttachmentKey) -> Result<Option<Journa
             let source = format!("it belongs to {}", file_name(&journal.key)).into();
             Err(HostError::DamagedJournal { path, remedy: REMEDY.to_owned(), source })
         }
-        Err(source) => Err(HostError::DamagedJournal { path, remedy: REMEDY.to_owned(), source }),
+        Err(source) => {
+            let is_of_other_version = source.is::<OtherVersion>();
+            let remedy = if is_of_other_version { REMEDY_FOR_VERSION } else { REMEDY }.to_owned();
+            Err(HostError::DamagedJournal { path, remedy, source })
+        }
     }
 }
 
+/// Error of a journal that another version of vfleet wrote. The rest of its content is unknown.
+#[derive(Debug, Error)]
+#[error("it has the unknown version {0}")]
+struct OtherVersion(u64);
+
 /// Parses a journal of a known version.
 pub(in crate::linux) fn parse_journal(bytes: &[u8]) -> Result<Journal, Box<dyn Error + Send + Sync>> {
-    let journal: Journal = serde_json::from_slice(bytes)?;
-    if journal.version == JOURNAL_VERSION {
-        Ok(journal)
-    } else {
-        Err(format!("unknown version {}, written by another version of vfleet", journal.version).into())
+    let value: Value = serde_json::from_slice(bytes)?;
+    let version = value.get("version").and_then(Value::as_u64);
+    if let Some(other) = version.filter(|version| *version != u64::from(JOURNAL_VERSION)) {
+        return Err(OtherVersion(other).into());
     }
+    Ok(serde_json::from_value(value)?)
 }
 
 /// Writes a journal, so that it survives a crash of the machine.

@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -83,6 +84,15 @@ fn a_journal_that_cannot_be_read_is_an_error() {
         assert_eq!(error.reason(), "JournalDamaged", "{text}");
         assert!(error.to_string().contains(path), "{error}");
     }
+}
+
+#[test]
+fn a_journal_of_another_version_is_no_damaged_one() {
+    let tree = TestTree::new();
+    tree.write("/var/lib/cni/vfleet/ib-sriov:0123:net1:0000:01:10.0", r#"{"version":9,"other":{}}"#);
+    let error = read(tree.root(), &key("0123")).unwrap_err();
+    assert!(error.to_string().ends_with("install the version of vfleet that wrote it"), "{error}");
+    assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("it has the unknown version 9"));
 }
 
 #[test]

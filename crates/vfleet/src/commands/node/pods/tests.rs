@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use vfleet_api::PciAddress;
+use vfleet_api::{MacAddr, PciAddress};
 use vfleet_cni::call::PluginCall;
 use vfleet_cni::engine;
 use vfleet_host::SimHost;
@@ -162,6 +162,21 @@ fn addresses_that_the_ipam_plugin_does_not_free_stay_listed() {
     assert!(!repairs[0].is_released && repairs[0].message.contains("IP addresses are not"), "{repairs:?}");
     host.install_ipam("host-local");
     assert_eq!((repair(&host, true).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
+}
+
+#[test]
+fn freeing_the_addresses_of_an_attachment_leaves_its_device_alone() {
+    let host = machine();
+    attach(&host, 0, &json!({ "vlan": 7, "ipam": { "type": "host-local" } }));
+    delete_pod(&host, 0);
+    host.remove_plugin("host-local");
+    assert_eq!(states(&repair(&host, true).unwrap()), ["addressesLeft"]);
+    // The device is free, and a policy may configure it.
+    let administrative_mac = MacAddr([2, 0, 0, 0, 7, 7]);
+    host.modify_kernel(|kernel| kernel.pfs[0].vfs[0].admin_mac = administrative_mac);
+    host.install_ipam("host-local");
+    assert_eq!((repair(&host, true).unwrap().exit, journals(&host)), (ExitStatus::Done, 0));
+    host.modify_kernel(|kernel| assert_eq!(kernel.pfs[0].vfs[0].admin_mac, administrative_mac));
 }
 
 #[test]
