@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vfleet_host::attachment::AttachmentHost;
-use vfleet_plan::cni::facts::HolderNamespace;
+use vfleet_plan::cni::attachment::is_abandoned;
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase};
 use vfleet_plan::cni::protocol::CniError;
 
@@ -64,6 +64,8 @@ fn sweep_attachment<H: AttachmentHost + ?Sized>(
 /// Returns whether an attachment still has its device although its namespace is gone. What cannot be read is not gone. Reads
 /// only the namespace: most attachments of a node belong to pods that run.
 fn is_abandoned_now<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> bool {
-    journal.phase != Phase::Returned
-        && host.namespace_state(journal).is_ok_and(|state| state == HolderNamespace::Gone)
+    let is_gone = |boot_id: &str| {
+        host.namespace_state(journal).is_ok_and(|state| is_abandoned(journal, state, boot_id))
+    };
+    journal.phase != Phase::Returned && host.boot_id().is_ok_and(|boot_id| is_gone(&boot_id))
 }

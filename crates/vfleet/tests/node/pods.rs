@@ -168,7 +168,10 @@ fn attachments_are_listed_as_table_and_as_json() {
     let words = ["shop/pod-0", "0123456789abc ", "net1", "0000:01:10.0", "lo 0", "sriov", "blue"];
     assert!(words.iter().all(|word| lines[1].contains(word)) && lines[1].ends_with("attached"), "{text}");
     assert!(lines[2].starts_with("shop/pod-1") && lines[2].ends_with("namespace gone"), "{text}");
-    assert!(lines[4].contains("0000:01:10.3") && lines[4].contains("is damaged: delete the pod"), "{text}");
+    assert!(
+        lines[4].contains("0000:01:10.3") && lines[4].contains("cannot be used: remove the file"),
+        "{text}"
+    );
     let summary = "4 attachments, 3 NOT as they should be: release what is left behind with `vfleet node pods --repair`";
     assert_eq!(lines.last(), Some(&summary), "{text}");
 
