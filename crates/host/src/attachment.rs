@@ -88,7 +88,8 @@ pub struct AttachmentQuery<'a> {
     pub device: PciAddress,
     /// Namespace of the pod.
     pub namespace: NamespaceQuery<'a>,
-    /// Attachment itself, whose journal is no other holder of the device.
+    /// Attachment itself, whose journal is no other holder of the device. Without one, it is not released, and the names of
+    /// other interfaces are not read.
     pub key: Option<&'a AttachmentKey>,
     /// Reads the IP addresses of the interfaces in the namespace.
     pub with_addresses: bool,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::sysfs;
@@ -20,6 +20,61 @@ const CHUNK: usize = 1 << 16;
 const DIRECTORY: u32 = 0o755;
 /// Mode of a directory that only root may read.
 const PRIVATE_DIRECTORY: u32 = 0o700;
+
+/// Writes `bytes` to a private file that does not exist, or has another content, and verifies the result. Its directory, if it is
+/// missing, is created by `create_directory`.
+pub(super) fn write_private(
+    path: &Path,
+    bytes: &[u8],
+    create_directory: impl FnOnce() -> Result<(), HostError>,
+) -> Result<(), HostError> {
+    let draft = draft_path(path);
+    let write = || -> io::Result<bool> {
+        let mut written = create(&draft, PRIVATE)?;
+        written.write_all(bytes)?;
+        written.sync_all()?;
+        has_content(&written, bytes)
+    };
+    let written = match write() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            create_directory()?;
+            write()
+        }
+        written => written,
+    };
+    match written {
+        Ok(true) => {}
+        Ok(false) => return Err(not_verified(&draft, PRIVATE)),
+        Err(source) => {
+            // A full disk has no space for parts of files.
+            let _ = fs::remove_file(&draft);
+            return Err(sysfs::failed("write to", &draft, source));
+        }
+    }
+    fs::rename(&draft, path).map_err(|source| sysfs::failed("rename a file to", path, source))?;
+    sync(&directory_of(path))
+}
+
+/// Writes `bytes` to the private file at `path`, which others may see empty or cut off meanwhile, and verifies the result.
+pub(super) fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    let write = || -> io::Result<bool> {
+        let mut written = create(path, PRIVATE)?;
+        written.write_all(bytes)?;
+        has_content(&written, bytes)
+    };
+    match write() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(not_verified(path, PRIVATE)),
+        Err(source) => Err(sysfs::failed("write to", path, source)),
+    }
+}
+
+/// Returns whether an open file begins with this content.
+pub(super) fn has_content(file: &File, bytes: &[u8]) -> io::Result<bool> {
+    let mut found = vec![0; bytes.len()];
+    file.read_exact_at(&mut found, 0)?;
+    Ok(found == bytes)
+}
 
 /// Writes `bytes` to the file at `path` and verifies the result. A file that is up to date is left alone.
 pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), HostError> {
@@ -69,9 +124,14 @@ fn write_if_needed(
 
 /// Removes the file at `path`, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), HostError> {
+    if remove_unsynced(path)? { sync(&directory_of(path)) } else { Ok(()) }
+}
+
+/// Like [`remove`], for a file that may be there again after a crash of the machine. Returns whether it existed.
+pub(super) fn remove_unsynced(path: &Path) -> Result<bool, HostError> {
     match fs::remove_file(path) {
-        Ok(()) => sync(&directory_of(path)),
-        Err(error) if is_absent(&error) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
         Err(source) => Err(sysfs::failed("remove", path, source)),
     }
 }
@@ -167,9 +227,12 @@ fn create_directory_with(directory: &Path, mode: u32) -> io::Result<()> {
 }
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).mode(mode).open(path)?;
     // The umask may have removed permissions, and an earlier draft may have had others.
-    file.set_permissions(Permissions::from_mode(mode))?;
+    if file.metadata()?.permissions().mode() & 0o7777 != mode {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
     Ok(file)
 }
 

@@ -2,8 +2,8 @@
 //! ends, also after a crash.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -83,15 +83,17 @@ fn lock_exclusive(path: &Path, holder: &str) -> Result<Result<File, String>, Loc
         Err(TryLockError::WouldBlock) => return Ok(Err(read_holder(&mut file, UNNAMED))),
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    write_holder(&mut file, holder).map_err(failed)?;
+    write_holder(&file, holder).map_err(failed)?;
     Ok(Ok(file))
 }
 
 /// Writes the line that names the holder of a lock.
-pub(super) fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{holder} (process {})", std::process::id())
+pub(super) fn write_holder(file: &File, holder: &str) -> io::Result<()> {
+    if file.metadata()?.len() > 0 {
+        file.set_len(0)?;
+    }
+    // In one call, so that nobody reads a part of it.
+    file.write_all_at(format!("{holder} (process {})\n", std::process::id()).as_bytes(), 0)
 }
 
 /// Opens a lock file. Lock files are never removed, because the lock of a removed file excludes nobody.
@@ -99,6 +101,11 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     if let Some(directory) = path.parent() {
         atomic_file::create_directory(directory)?;
     }
+    open_in_directory(path)
+}
+
+/// Like [`open`], in a directory that must exist.
+pub(super) fn open_in_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)

@@ -52,24 +52,22 @@ pub(super) fn of_device(device: &Path) -> Result<Option<Netdev>, HostError> {
 /// Lists the interfaces of the function at `device`. An interface that vanishes meanwhile is an error: see
 /// [`super::stable_read`].
 pub(super) fn list(device: &Path) -> Result<Netdevs, HostError> {
-    let mut candidates = Vec::new();
-    for directory in net_directories(device)? {
-        for path in sysfs::list_paths_if_exists(&directory)? {
-            candidates.push(read(path)?);
-        }
-    }
+    let paths = interface_paths(device)?;
+    let has_several = paths.len() > 1;
+    let candidates = paths.into_iter().map(|path| read(path, has_several)).collect::<Result<Vec<_>, _>>()?;
     let indexes = candidates.iter().map(|candidate| candidate.netdev.index).collect();
     Ok(Netdevs { own: choose(candidates), indexes })
 }
 
-/// Returns the directories of the interfaces of a function. They belong to a virtio device if the driver is virtio-pci.
-fn net_directories(device: &Path) -> Result<Vec<PathBuf>, HostError> {
-    if sysfs::target_name(&device.join("driver"))?.as_deref() != Some("virtio-pci") {
-        return Ok(vec![device.join("net")]);
+/// Returns the directories of the interfaces of a function, sorted. They belong to a virtio device if the driver is virtio-pci.
+fn interface_paths(device: &Path) -> Result<Vec<PathBuf>, HostError> {
+    let mut paths = sysfs::list_paths_if_exists(&device.join("net"))?;
+    if paths.is_empty() && sysfs::target_name(&device.join("driver"))?.as_deref() == Some("virtio-pci") {
+        for name in sysfs::list_names(device)?.iter().filter(|name| name.starts_with("virtio")) {
+            paths.extend(sysfs::list_paths_if_exists(&device.join(name).join("net"))?);
+        }
     }
-    let names = sysfs::list_names(device)?;
-    let virtio = names.iter().filter(|name| name.starts_with("virtio"));
-    Ok(virtio.map(|name| device.join(name).join("net")).collect())
+    Ok(paths)
 }
 
 /// Returns the interface of the function itself, not a representor: the one with the lowest port, if the function has
@@ -82,15 +80,21 @@ fn choose(candidates: Vec<Candidate>) -> Option<Netdev> {
         .map(|candidate| candidate.netdev)
 }
 
-fn read(path: PathBuf) -> Result<Candidate, HostError> {
+/// Reads an interface; its port only if the function has several.
+fn read(path: PathBuf, has_several: bool) -> Result<Candidate, HostError> {
     let index = sysfs::read_of_interface(&path.join("ifindex"), "the index of an interface", parse::index)?;
-    let port = sysfs::read_of_interface(&path.join("dev_port"), "the number of a port", parse::port);
+    let port = if has_several { read_port(&path)? } else { 0 };
     let port_name = sysfs::read_if_supported(&path.join("phys_port_name"))?;
     Ok(Candidate {
         netdev: Netdev { index, path },
-        port: sysfs::none_if_not_found(port)?.unwrap_or(0),
+        port,
         is_representor: port_name.is_some_and(|name| parse::is_representor(&name)),
     })
+}
+
+fn read_port(path: &Path) -> Result<u32, HostError> {
+    let port = sysfs::read_of_interface(&path.join("dev_port"), "the number of a port", parse::port);
+    Ok(sysfs::none_if_not_found(port)?.unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! PFs and VFs in sysfs.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use vfleet_api::{PciAddress, VfRef};
 use vfleet_plan::firmware::MELLANOX;
@@ -157,17 +157,39 @@ pub(super) fn read_parent(root: &HostRoot, address: PciAddress) -> Result<Option
     let physfn = root.device(address).join("physfn");
     let Some(name) = sysfs::target_name(&physfn)? else { return Ok(None) };
     let pf = parse_address(&physfn, &name)?;
-    let (device, own) = (root.device(pf), Some(address.to_string()));
-    for name in sysfs::list_names(&device)? {
-        if let Some(index) = parse::virtfn(&name)
-            && sysfs::target_name(&device.join(&name))? == own
-        {
-            return Ok(Some(VfRef { pf, index }));
+    let own = address.to_string();
+    for index in 0..=u16::MAX {
+        let vf = VfRef { pf, index };
+        match sysfs::target_name(&virtfn(root, vf))? {
+            Some(name) if name == own => return Ok(Some(vf)),
+            Some(_) => {}
+            None => break,
         }
     }
-    Err(HostError::ConcurrentChange {
-        subject: format!("{} (no virtfn link to {address})", device.display()),
-    })
+    read_listed_parent(root, pf, &own).map(Some)
+}
+
+/// Finds the link to a VF behind a gap.
+fn read_listed_parent(root: &HostRoot, pf: PciAddress, own: &str) -> Result<VfRef, HostError> {
+    let device = root.device(pf);
+    for name in sysfs::list_names(&device)? {
+        if let Some(index) = parse::virtfn(&name)
+            && sysfs::target_name(&device.join(&name))?.as_deref() == Some(own)
+        {
+            return Ok(VfRef { pf, index });
+        }
+    }
+    Err(HostError::ConcurrentChange { subject: format!("{} (no virtfn link to {own})", device.display()) })
+}
+
+/// Checks that a VF exists.
+pub(super) fn require_vf(root: &HostRoot, vf: VfRef) -> Result<(), HostError> {
+    // Usually its PF has a link to it. Otherwise the reason is found out.
+    if virtfn(root, vf).exists() { Ok(()) } else { read_vf_address(root, vf).map(drop) }
+}
+
+fn virtfn(root: &HostRoot, vf: VfRef) -> PathBuf {
+    root.device(vf.pf).join(format!("virtfn{}", vf.index))
 }
 
 /// Reads the address of a VF. A lone VF is its own and only VF.
@@ -175,7 +197,7 @@ pub(super) fn read_vf_address(root: &HostRoot, vf: VfRef) -> Result<PciAddress, 
     match card_kind(root, vf.pf)? {
         Some(CardKind::LoneVf) if vf.index == 0 => Ok(vf.pf),
         Some(CardKind::Pf { .. }) => {
-            let link = root.device(vf.pf).join(format!("virtfn{}", vf.index));
+            let link = virtfn(root, vf);
             match sysfs::target_name(&link)? {
                 Some(name) => parse_address(&link, &name),
                 None => Err(HostError::VfNotFound { vf, count: read_num_vfs(root, vf.pf)?.into() }),

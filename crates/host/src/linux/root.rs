@@ -93,6 +93,9 @@ impl HostRoot {
     /// Returns the path of a file in `/proc`: in the tree of the host, or in our own if that tree has no `/proc`.
     pub(super) fn proc(&self, path: &str) -> PathBuf {
         let proc = self.at("proc");
+        if self.path == Path::new("/") {
+            return proc.join(path);
+        }
         if proc.join("cmdline").exists() { proc.join(path) } else { Path::new("/proc").join(path) }
     }
 

@@ -3,8 +3,8 @@
 //! Errors of the kernel are classified once ([`classify`]): devices of another kind are skipped, a read during which a
 //! device vanished is repeated ([`super::stable_read`]), and only the rest is a failure.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::HostError;
@@ -16,6 +16,9 @@ const ENOTDIR: i32 = 20;
 const EINVAL: i32 = 22;
 const ENODATA: i32 = 61;
 const EOPNOTSUPP: i32 = 95;
+
+/// Initial size of the buffer for a file: an attribute in sysfs is at most as large.
+const PAGE: usize = 4096;
 
 /// Class of an error of the kernel for a device or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +121,10 @@ pub(super) fn read_if_supported(path: &Path) -> Result<Option<String>, HostError
 
 /// Reads a file without trailing white space. Invalid UTF-8 is replaced; no valid value contains it.
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(path)?).trim_end().to_owned())
+    let mut bytes = Vec::with_capacity(PAGE);
+    // Without a limit, the library would ask for the size of the file first, which the kernel does not know.
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 /// Writes to an existing file in one call, as sysfs requires.

@@ -24,7 +24,8 @@ pub struct AttachmentFacts {
     pub has_exclusive_rdma: bool,
     /// Other attachments of the device: of our journals, and of the Go plugin.
     pub holders: Vec<HolderFacts>,
-    /// Interfaces of the host's namespace by name and by alternative name, except those of the device itself.
+    /// Interfaces of the host's namespace by name and by alternative name, except those of the device itself. They are known
+    /// for the release of a device whose interface is on the host.
     pub host_names: BTreeSet<String>,
     /// Current boot of the machine. Settings of a VF and names of interfaces do not survive a boot.
     pub boot_id: String,

@@ -12,28 +12,17 @@ use crate::linux::netlink::rtnl::{InterfaceAddress, Link, Rtnl};
 use crate::linux::root::HostRoot;
 use crate::linux::{netdev, pci, rdma, sysfs};
 
-/// Reads a function whose interface, if it is in this namespace, is among `links`. If something vanishes meanwhile, this
-/// is an error: see [`crate::linux::stable_read`].
-pub(super) fn read(
-    root: &HostRoot,
-    address: PciAddress,
-    links: &[Link],
-    rtnl: &mut Rtnl,
-) -> Result<DeviceFacts, HostError> {
+/// Reads a function, with its interface if that is in this namespace. If something vanishes meanwhile, this is an error: see
+/// [`crate::linux::stable_read`].
+pub(super) fn read(root: &HostRoot, address: PciAddress, rtnl: &mut Rtnl) -> Result<DeviceFacts, HostError> {
     let path = root.device(address);
-    let link =
-        match netdev::of_device(&path)? {
-            None => None,
-            Some(own) => Some(links.iter().find(|link| link.index == own.index).ok_or_else(|| {
-                HostError::ConcurrentChange { subject: format!("the interface of {address}") }
-            })?),
-        };
+    let link = netdev::of_device(&path)?.map(|own| rtnl.link(own.index)).transpose()?;
     Ok(DeviceFacts {
         address,
         exists: path.try_exists().map_err(|source| sysfs::failed("look for", &path, source))?,
         driver: pci::bus_device(root, address).driver()?,
         pf: read_parent(root, address, rtnl)?,
-        link: link.map(|link| interface(link, &[])),
+        link: link.map(|link| interface(&link, &[])),
         rdma: rdma::names_of_device(&path)?,
     })
 }

@@ -9,7 +9,7 @@ use super::namespace::{OpenNamespace, OpenedPath, read_cookie};
 use super::{device, holders};
 use crate::HostError;
 use crate::attachment::{AttachmentQuery, NamespaceQuery};
-use crate::linux::netlink::rtnl::{Link, Rtnl};
+use crate::linux::netlink::rtnl::Rtnl;
 use crate::linux::root::HostRoot;
 use crate::linux::stable_read::read_stable;
 use crate::linux::{rdma, system};
@@ -19,9 +19,8 @@ pub(super) fn read(root: &HostRoot, query: &AttachmentQuery<'_>) -> Result<Attac
     let boot_id = system::read_boot_id(root)?;
     let mut rtnl = Rtnl::open()?;
     let (device, host_names) = read_stable(|| {
-        let links = rtnl.links()?;
-        let device = device::read(root, query.device, &links, &mut rtnl)?;
-        let names = other_names(&links, &device);
+        let device = device::read(root, query.device, &mut rtnl)?;
+        let names = read_other_names(&mut rtnl, query, &device)?;
         Ok((device, names))
     })?;
     Ok(AttachmentFacts {
@@ -34,11 +33,16 @@ pub(super) fn read(root: &HostRoot, query: &AttachmentQuery<'_>) -> Result<Attac
     })
 }
 
-/// Returns the names of all interfaces except that of the device.
-fn other_names(links: &[Link], device: &DeviceFacts) -> BTreeSet<String> {
-    let own = device.link.as_ref().map(|link| link.index);
-    let others = links.iter().filter(|link| Some(link.index) != own);
-    others.flat_map(|link| link.alt_names.iter().chain([&link.name])).cloned().collect()
+/// Reads the names of all interfaces except that of the device, if they are needed: a node may have hundreds.
+fn read_other_names(
+    rtnl: &mut Rtnl,
+    query: &AttachmentQuery<'_>,
+    device: &DeviceFacts,
+) -> Result<BTreeSet<String>, HostError> {
+    let Some(own) = device.link.as_ref().filter(|_| query.key.is_some()) else { return Ok(BTreeSet::new()) };
+    let links = rtnl.links()?;
+    let others = links.iter().filter(|link| link.index != own.index);
+    Ok(others.flat_map(|link| link.alt_names.iter().chain([&link.name])).cloned().collect())
 }
 
 fn read_namespace(

@@ -2,6 +2,7 @@
 //!
 //! The Go plugins do not write atomically: a file may be empty or cut off.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use vfleet_api::PciAddress;
@@ -43,15 +44,22 @@ pub(super) fn read_allocation(root: &HostRoot, device: PciAddress) -> Result<Opt
     Ok(atomic_file::read_text(&path)?.map(|text| text.trim().to_owned()))
 }
 
-/// Writes the allocation of a device.
+/// Writes the allocation of a device, whose lock is held: a file that was cut off counts as that of a namespace that is gone.
+/// After a crash of the machine it does not matter.
 pub(super) fn write_allocation(
     root: &HostRoot,
     device: PciAddress,
     namespace: &str,
 ) -> Result<(), HostError> {
-    create_directories(root)?;
     let path = allocations(root).join(device.to_string());
-    atomic_file::replace(&path, namespace.as_bytes(), atomic_file::PRIVATE)
+    let write = || atomic_file::write_in_place(&path, namespace.as_bytes());
+    match write() {
+        Err(HostError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            create_directories(root)?;
+            write()
+        }
+        written => written,
+    }
 }
 
 /// Removes the allocation of a device, unless it names another namespace.
@@ -62,7 +70,7 @@ pub(super) fn remove_allocation(
 ) -> Result<(), HostError> {
     match read_allocation(root, device)? {
         Some(found) if found == namespace || found.is_empty() => {
-            atomic_file::remove(&allocations(root).join(device.to_string()))
+            atomic_file::remove_unsynced(&allocations(root).join(device.to_string())).map(drop)
         }
         _ => Ok(()),
     }

@@ -1,19 +1,26 @@
 //! Journals of attachments: one JSON file each, named after its attachment.
 
-use std::error::Error;
-use std::path::PathBuf;
+mod text;
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::gettid;
-use serde_json::Value;
-use thiserror::Error;
-use vfleet_plan::cni::journal::{AttachmentKey, JOURNAL_VERSION, Journal, Plugin};
+use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 
+pub(in crate::linux) use self::text::parse as parse_journal;
+use self::text::{JournalText, OtherVersion};
 use crate::HostError;
 use crate::linux::root::HostRoot;
 use crate::linux::{atomic_file, sysfs};
 
 /// Separator in the names of files. IDs of containers and names of interfaces cannot contain it.
 const SEPARATOR: char = ':';
+/// Usual length of a journal, and the longest one that is updated in place.
+const CAPACITY: usize = 4096;
+const LIMIT: u64 = 1 << 20;
 const REMEDY: &str =
     "remove the file, so that its pod can be deleted, then check name, MAC and settings of the device";
 const REMEDY_FOR_VERSION: &str = "install the version of vfleet that wrote it";
@@ -64,10 +71,14 @@ pub(super) fn list(root: &HostRoot) -> Result<Vec<AttachmentKey>, HostError> {
 /// Reads a journal; `None` if there is none.
 pub(super) fn read(root: &HostRoot, key: &AttachmentKey) -> Result<Option<Journal>, HostError> {
     let path = path(root, key)?;
-    let Some(bytes) = atomic_file::read(&path)? else { return Ok(None) };
-    match parse_journal(&bytes) {
-        Ok(journal) if journal.key == *key => Ok(Some(journal)),
-        Ok(journal) => {
+    let read = || Ok(atomic_file::read(&path)?.map(|bytes| parse_journal(&bytes)));
+    let parsed = match read()? {
+        // Another process may be overwriting the phase in this moment.
+        Some(Err(_)) => read()?,
+        parsed => parsed,
+    };
+    match parsed.transpose() {
+        Ok(Some(journal)) if journal.key != *key => {
             let source = format!("it belongs to {}", file_name(&journal.key)).into();
             Err(HostError::DamagedJournal { path, remedy: REMEDY.to_owned(), source })
         }
@@ -79,28 +90,30 @@ pub(super) fn read(root: &HostRoot, key: &AttachmentKey) -> Result<Option<Journa
     }
 }
 
-/// Error of a journal that another version of vfleet wrote. The rest of its content is unknown.
-#[derive(Debug, Error)]
-#[error("it has the unknown version {0}")]
-struct OtherVersion(u64);
-
-/// Parses a journal of a known version.
-pub(in crate::linux) fn parse_journal(bytes: &[u8]) -> Result<Journal, Box<dyn Error + Send + Sync>> {
-    let value: Value = serde_json::from_slice(bytes)?;
-    let version = value.get("version").and_then(Value::as_u64);
-    if let Some(other) = version.filter(|version| *version != u64::from(JOURNAL_VERSION)) {
-        return Err(OtherVersion(other).into());
-    }
-    Ok(serde_json::from_value(value)?)
-}
-
-/// Writes a journal, so that it survives a crash of the machine.
+/// Writes a journal. The first one of an attachment survives a crash of the machine. An update of its phase, and its result, need
+/// not: nothing of an attachment but its addresses survives it, either.
 pub(super) fn write(root: &HostRoot, journal: &Journal) -> Result<(), HostError> {
     let path = path(root, &journal.key)?;
-    let bytes = serde_json::to_vec(journal)
-        .map_err(|source| sysfs::failed("write to", &path, std::io::Error::other(source)))?;
-    atomic_file::create_private_directory(&root.journals())?;
-    atomic_file::replace(&path, &bytes, atomic_file::PRIVATE)
+    let failed = |source| sysfs::failed("write to", &path, source);
+    let text = JournalText::new(journal).map_err(|source| failed(source.into()))?;
+    if update(&path, &text).map_err(failed)? {
+        return Ok(());
+    }
+    let create_directory = || atomic_file::create_private_directory(&root.journals());
+    atomic_file::write_private(&path, &text.to_bytes(), create_directory)
+}
+
+/// Updates a journal in place. Returns false if there is none, or it differs in more than its phase and a new result.
+fn update(path: &Path, text: &JournalText) -> io::Result<bool> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    let mut old = Vec::with_capacity(CAPACITY);
+    (&file).take(LIMIT).read_to_end(&mut old)?;
+    let Some(changes) = text.changes_of(&old) else { return Ok(false) };
+    changes.iter().try_for_each(|(at, bytes)| file.write_all_at(bytes, *at))?;
+    atomic_file::has_content(&file, &text.to_bytes())
 }
 
 /// Checks that journals can be written, with a file that is no journal. Runtimes check several networks at once, so that each
@@ -112,9 +125,9 @@ pub(super) fn check_storage(root: &HostRoot) -> Result<(), HostError> {
     atomic_file::remove(&path)
 }
 
-/// Removes a journal, if there is one.
+/// Removes a journal, if there is one. If a crash of the machine brings it back, it is one of an earlier boot.
 pub(super) fn remove(root: &HostRoot, key: &AttachmentKey) -> Result<(), HostError> {
-    atomic_file::remove(&path(root, key)?)
+    atomic_file::remove_unsynced(&path(root, key)?).map(drop)
 }
 
 #[cfg(test)]

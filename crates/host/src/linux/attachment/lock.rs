@@ -13,7 +13,7 @@ use vfleet_api::PciAddress;
 use super::go_files;
 use crate::HostError;
 use crate::attachment::{DeviceLock, DeviceLockError};
-use crate::linux::lock::{open, read_holder, write_holder};
+use crate::linux::lock::{open_in_directory, read_holder, write_holder};
 use crate::linux::root::HostRoot;
 
 /// Holder that does not write its name: the Go plugin.
@@ -39,17 +39,27 @@ pub(super) fn lock(
 ) -> Result<DeviceLock, DeviceLockError> {
     let path = go_files::lock_path(root, device);
     let failed = |source| DeviceLockError::Failed { path: path.clone(), source };
-    go_files::create_directories(root).map_err(|error| failed(into_io_error(error)))?;
-    let file = open(&path).map_err(failed)?;
-    let Some(mut file) = lock_file(file, limit).map_err(failed)? else {
+    let file = open(root, &path).map_err(failed)?;
+    let Some(file) = lock_file(file, limit).map_err(failed)? else {
         let holder = current_holder(&path).map_err(failed)?;
         return Err(DeviceLockError::Busy { device, holder, after: limit });
     };
-    if let Err(error) = write_holder(&mut file, holder) {
+    if let Err(error) = write_holder(&file, holder) {
         // The device is locked nevertheless, and a full disk must not prevent a release.
         tracing::warn!(%error, path = %path.display(), "the holder of a lock cannot be recorded for the errors of others");
     }
     Ok(DeviceLock::new(LockedFile(file)))
+}
+
+/// Opens the lock file of a device. Creates the directories if they are missing.
+fn open(root: &HostRoot, path: &Path) -> io::Result<File> {
+    match open_in_directory(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            go_files::create_directories(root).map_err(into_io_error)?;
+            open_in_directory(path)
+        }
+        opened => opened,
+    }
 }
 
 /// Locks a file; `None` if another process holds the lock for longer than `limit`.

@@ -5,9 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
-use std::panic;
 use std::path::Path;
-use std::thread;
+use std::process;
 
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -118,26 +117,23 @@ impl OpenNamespace {
         }
     }
 
-    /// Runs `work` in a thread that is in this namespace. Sockets that it opens stay in the namespace. Fails if this is not
+    /// Runs `work` while this thread is in this namespace. Sockets that it opens stay in the namespace. Fails if this is not
     /// the recorded namespace, but a later one with its inode.
-    pub(super) fn run<T: Send>(
-        &self,
-        work: impl FnOnce() -> Result<T, HostError> + Send,
-    ) -> Result<T, HostError> {
-        let enter_and_work = || {
-            setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| self.not_entered(errno.into()))?;
-            if self.id.cookie.is_some() {
-                self.check_cookie()?;
-            }
-            work()
-        };
-        thread::scope(|scope| {
-            let thread = thread::Builder::new()
-                .name("namespace".to_owned())
-                .spawn_scoped(scope, enter_and_work)
-                .map_err(|source| HostError::SystemResource { resource: "thread", source })?;
-            thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
-        })
+    pub(super) fn run<T>(&self, work: impl FnOnce() -> Result<T, HostError>) -> Result<T, HostError> {
+        let _visit = self.enter()?;
+        if self.id.cookie.is_some() {
+            self.check_cookie()?;
+        }
+        work()
+    }
+
+    /// Moves this thread into this namespace for a while.
+    fn enter(&self) -> Result<NamespaceVisit, HostError> {
+        let visit = NamespaceVisit { home: Self::own()? };
+        match setns(&self.file, CloneFlags::CLONE_NEWNET) {
+            Ok(()) => Ok(visit),
+            Err(errno) => Err(self.not_entered(errno.into())),
+        }
     }
 
     /// Compares the cookie of the namespace of this thread with the recorded one.
@@ -160,6 +156,22 @@ impl OpenNamespace {
             return HostError::NotANamespace { attempt, path: self.path.clone(), found };
         }
         failed(&attempt, error)
+    }
+}
+
+/// Time that this thread spends in the namespace of a pod: the thread returns at its end, also after a panic. A thread of its
+/// own would need as much time as all requests to the kernel.
+struct NamespaceVisit {
+    home: OpenNamespace,
+}
+
+impl Drop for NamespaceVisit {
+    fn drop(&mut self) {
+        // A thread that may enter a namespace may return. In that of a pod it must not do anything else.
+        if let Err(errno) = setns(&self.home.file, CloneFlags::CLONE_NEWNET) {
+            tracing::error!(%errno, "a thread cannot return from the network namespace of a pod");
+            process::abort();
+        }
     }
 }
 

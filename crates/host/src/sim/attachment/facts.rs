@@ -30,12 +30,14 @@ pub(super) fn read(kernel: &Kernel, query: &AttachmentQuery<'_>) -> Result<Attac
         let attempt = format!("report the state of {}", card.address);
         return Err(HostError::DeadlineExceeded { attempt, after: DEADLINE });
     }
+    let facts = device_facts(kernel, device);
+    let needs_names = query.key.is_some() && facts.link.is_some();
     Ok(AttachmentFacts {
-        device: device_facts(kernel, device),
+        device: facts,
         namespace: namespace_facts(kernel, query.namespace, query.with_addresses),
         has_exclusive_rdma: kernel.rdma_mode == Some(RdmaMode::Exclusive),
         holders: holders(kernel, query)?,
-        host_names: host_names(kernel, device),
+        host_names: if needs_names { host_names(kernel, device) } else { BTreeSet::new() },
         boot_id: kernel.boot_id(),
     })
 }

@@ -80,7 +80,7 @@ fn a_vf_has_a_pf_and_a_driver() {
         (facts.device.link, facts.namespace, facts.holders),
         (None, NamespaceFacts::NotGiven, Vec::new())
     );
-    assert!(!facts.has_exclusive_rdma && facts.host_names.contains("lo"));
+    assert!(!facts.has_exclusive_rdma && facts.host_names.is_empty());
 }
 
 #[test]
@@ -96,11 +96,26 @@ fn a_device_that_does_not_exist_is_no_error_and_a_pf_may_lack_its_interface() {
 }
 
 #[test]
+#[ignore = "needs the privilege to create network namespaces: for the lab"]
+fn names_of_other_interfaces_are_read_for_a_release_of_a_device_on_the_host() {
+    run_with_pod(|pod| {
+        shell("ip link property add dev wire altname other");
+        let key = key("0123");
+        let names = |key| facts(&pod.tree, &query(NamespaceQuery::NotGiven, key)).host_names;
+        let found = names(Some(&key));
+        assert!(found.contains("wire") && found.contains("other") && !found.contains("port"), "{found:?}");
+        assert!(names(None).is_empty(), "an attachment needs no names");
+        pod.hide_in_sysfs();
+        assert!(names(Some(&key)).is_empty(), "the interface is not on the host");
+    });
+}
+
+#[test]
 fn the_interface_of_the_device_has_no_other_holder_of_its_names() {
     let tree = machine();
     tree.write("/sys/bus/pci/devices/0000:01:10.0/net/lo/ifindex", "1");
     tree.write("/sys/bus/pci/devices/0000:01:10.0/infiniband/mlx5_2/node_guid", "");
-    let facts = facts(&tree, &query(NamespaceQuery::NotGiven, None));
+    let facts = facts(&tree, &query(NamespaceQuery::NotGiven, Some(&key("0123"))));
     assert_eq!(facts.device.link.unwrap().name, "lo");
     assert!(!facts.host_names.contains("lo"));
     assert_eq!(facts.device.rdma, ["mlx5_2"]);

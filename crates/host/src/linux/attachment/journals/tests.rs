@@ -106,14 +106,24 @@ fn a_key_that_leads_out_of_the_directory_is_refused() {
 
 /// A directory in place of the draft stands for a disk without space: the draft cannot be written.
 #[test]
-fn a_journal_that_cannot_be_written_is_an_error_and_the_old_one_stays() {
+fn a_journal_that_cannot_be_written_is_an_error_and_an_update_needs_no_space() {
     let tree = TestTree::new();
     let (attaching, name) = (journal("0123"), "ib-sriov:0123:net1:0000:01:10.0");
+    let draft = tree.path(&format!("/var/lib/cni/vfleet/.{name}.tmp"));
+    fs::create_dir_all(&draft).unwrap();
+    assert_eq!(write(tree.root(), &attaching).unwrap_err().reason(), "HostFileFailed");
+    assert_eq!(read(tree.root(), &attaching.key).unwrap(), None);
+    fs::remove_dir(&draft).unwrap();
     write(tree.root(), &attaching).unwrap();
-    fs::create_dir(tree.path(&format!("/var/lib/cni/vfleet/.{name}.tmp"))).unwrap();
-    let attached = Journal { phase: Phase::Attached, ..attaching.clone() };
-    assert_eq!(write(tree.root(), &attached).unwrap_err().reason(), "HostFileFailed");
-    assert_eq!(read(tree.root(), &attaching.key).unwrap(), Some(attaching));
+    fs::create_dir(&draft).unwrap();
+    let attached =
+        Journal { phase: Phase::Attached, result: Some(serde_json::json!({})), ..attaching.clone() };
+    for journal in [&attached, &Journal { phase: Phase::Releasing, ..attached.clone() }] {
+        write(tree.root(), journal).unwrap();
+        assert_eq!(read(tree.root(), &attaching.key).unwrap().as_ref(), Some(journal));
+    }
+    let another = Journal { boot_id: "c".to_owned(), ..attached };
+    assert_eq!(write(tree.root(), &another).unwrap_err().reason(), "HostFileFailed");
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(super) fn add(
     let attempt = format!("configure interface {name} in {}", namespace.path);
     OpenNamespace::require(root, namespace, &attempt)?.run(|| {
         let mut rtnl = Rtnl::open()?;
-        let index = require_link(&mut rtnl, namespace, name)?.index;
+        let link = require_link(&mut rtnl, namespace, name)?;
+        let index = link.index;
         let has_ipv6 = addresses.ips.iter().any(|ip| ip.address.is_ipv6());
         if has_ipv6 {
             enable_ipv6(root, name)?;
@@ -36,7 +37,7 @@ pub(super) fn add(
         for ip in &addresses.ips {
             add_address(&mut rtnl, index, name, *ip)?;
         }
-        set_link_up(&mut rtnl, index, &attempt)?;
+        set_link_up(&mut rtnl, &link, &attempt)?;
         if has_ipv6 {
             await_detection(&mut rtnl, index, name, addresses)?;
         }

@@ -16,23 +16,23 @@ const ONLY_THROUGH_PF: [i32; 2] = [1, 99];
 /// Sets the MAC address of the interface of a device in this namespace. If the driver refuses it, binds the device to its
 /// driver again, which applies the address that the PF stores. The interface may have another index and name then.
 pub(super) fn set_on_host(root: &HostRoot, device: PciAddress, mac: MacAddr) -> Result<(), HostError> {
-    set_or_rebind(root, device, require_index(root, device)?, mac).map(drop)
+    set_or_rebind(root, &mut Rtnl::open()?, device, require_index(root, device)?, mac).map(drop)
 }
 
 /// Like [`set_on_host`], for an interface with this index. Returns its index afterwards.
 pub(super) fn set_or_rebind(
     root: &HostRoot,
+    rtnl: &mut Rtnl,
     device: PciAddress,
     index: u32,
     mac: MacAddr,
 ) -> Result<u32, HostError> {
     let attempt = format!("set the MAC address of {device} to {mac}");
-    let mut rtnl = Rtnl::open()?;
-    match set(&mut rtnl, index, mac, &attempt) {
+    match set(rtnl, index, mac, &attempt) {
         Err(error) if error.errno().is_some_and(|errno| ONLY_THROUGH_PF.contains(&errno)) => {
             bind::rebind(root, device, &attempt)?;
             let index = require_index(root, device)?;
-            settle(|| verify(&mut rtnl, index, mac, &attempt))?;
+            settle(|| verify(rtnl, index, mac, &attempt))?;
             Ok(index)
         }
         result => result.map(|()| index),

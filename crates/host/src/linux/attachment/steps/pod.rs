@@ -32,27 +32,26 @@ pub(super) fn set_up(
             // Not every kernel has them, and the interface works without them.
             let _ = sysfs::write(&root.proc(&format!("sys/net/{family}/conf/{name}/{setting}")), "1");
         }
-        if let Some(mtu) = mtu {
+        if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu) {
             let attempt = format!("set the MTU of interface {name} in {} to {mtu}", namespace.path);
-            if link.mtu != mtu {
-                settle(|| rtnl.set_mtu(link.index, mtu, &attempt))?;
-            }
+            settle(|| rtnl.set_mtu(link.index, mtu, &attempt))?;
             verify(&attempt, &mtu, &rtnl.link(link.index)?.mtu)?;
         }
         if let Some(mac) = mac {
             let attempt = format!("set the MAC address of interface {name} in {} to {mac}", namespace.path);
             mac::set(&mut rtnl, link.index, mac, &attempt)?;
         }
-        set_link_up(&mut rtnl, link.index, &attempt)
+        set_link_up(&mut rtnl, &link, &attempt)
     })
 }
 
-/// Sets an interface up. Drivers that wait for the PF may be busy.
-pub(super) fn set_link_up(rtnl: &mut Rtnl, index: u32, attempt: &str) -> Result<(), HostError> {
-    if !rtnl.link(index)?.is_up {
-        settle(|| rtnl.set_up(index, attempt))?;
+/// Sets an interface up, unless it was when it was read. Drivers that wait for the PF may be busy.
+pub(super) fn set_link_up(rtnl: &mut Rtnl, link: &Link, attempt: &str) -> Result<(), HostError> {
+    if link.is_up {
+        return Ok(());
     }
-    verify(attempt, &true, &rtnl.link(index)?.is_up)
+    settle(|| rtnl.set_up(link.index, attempt))?;
+    verify(attempt, &true, &rtnl.link(link.index)?.is_up)
 }
 
 /// Reads the interface with this name in the namespace of this thread, which is that of a pod.

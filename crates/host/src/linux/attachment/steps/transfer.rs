@@ -21,6 +21,9 @@ use crate::linux::steps::verify;
 
 pub(super) use back::return_to_host;
 
+/// Error of the kernel if there is no interface with an index.
+const ENODEV: i32 = 19;
+
 /// Moves the interface of a device to a pod, where it gets this name and is down.
 pub(super) fn move_to_pod(
     root: &HostRoot,
@@ -31,11 +34,11 @@ pub(super) fn move_to_pod(
 ) -> Result<(), HostError> {
     let attempt = format!("move the interface of {device} to {} as {name}", namespace.path);
     let target = OpenNamespace::require(root, namespace, &attempt)?;
-    let mut pod = target.run(Rtnl::open)?;
     let index = match require_index(root, device) {
         // An earlier attempt has moved it, or the kernel has created it there: since 6.17 an IPoIB interface is where its RDMA
         // device is.
         Err(error @ HostError::NoInterface { .. }) => {
+            let mut pod = target.run(Rtnl::open)?;
             let found = find_in_pod(root, &mut pod, device, name)?;
             return rename_in_pod(&mut pod, &found.ok_or(error)?, name, &attempt);
         }
@@ -49,16 +52,18 @@ pub(super) fn move_to_pod(
         host.remove_alt_name(index, alt_name, &format!("remove alternative name {alt_name} of {device}"))?;
     }
     if let Err(error) = host.move_to(index, &target, name, &attempt) {
-        undo_move(&mut host, &mut pod, &link, device);
+        undo_move(&mut host, &target, &link, device);
         return Err(error);
     }
-    match pod.link_by_name(name)? {
-        Some(found) if is_same(&found, &link, device) => Ok(()),
-        found => Err(HostError::NotVerified {
+    // The next step looks for it in the pod.
+    match host.link(index) {
+        Ok(found) if is_same(&found, &link, device) => Err(HostError::NotVerified {
             attempt,
-            expected: format!("the interface of {device} in the network namespace"),
-            found: found.map_or_else(|| "none".to_owned(), |link| format!("interface {}", link.name)),
+            expected: "no interface of the device on the host".to_owned(),
+            found: format!("interface {}", found.name),
         }),
+        Err(error) if error.errno() != Some(ENODEV) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -79,9 +84,10 @@ fn rename_in_pod(pod: &mut Rtnl, link: &Link, name: &str, attempt: &str) -> Resu
 }
 
 /// Moves an interface back that the kernel has moved although the request failed: it names interfaces afterwards.
-fn undo_move(host: &mut Rtnl, pod: &mut Rtnl, link: &Link, device: PciAddress) {
+fn undo_move(host: &mut Rtnl, target: &OpenNamespace, link: &Link, device: PciAddress) {
     let attempt = format!("move the interface of {device} back after a failed move");
     let mut undo = || -> Result<(), HostError> {
+        let mut pod = target.run(Rtnl::open)?;
         let moved = pod.links()?.into_iter().find(|found| is_same(found, link, device));
         let Some(moved) = moved else { return Ok(()) };
         pod.move_to(moved.index, &OpenNamespace::own()?, &link.name, &attempt)?;
@@ -115,6 +121,13 @@ fn find_in_pod(
     device: PciAddress,
     name: &str,
 ) -> Result<Option<Link>, HostError> {
+    // Usually it has its name.
+    if let Some(link) = pod.link_by_name(name)?
+        && link.device == Some(device)
+        && link.name == name
+    {
+        return Ok(Some(link));
+    }
     let links = read_stable(|| pod.links())?;
     Ok(choose(links, device, name, || reports_devices(root, device)))
 }

@@ -4,10 +4,10 @@ use vfleet_api::{MacAddr, VfRef};
 use vfleet_plan::cni::facts::VfSettings;
 
 use crate::linux::attachment::settle::settle;
+use crate::linux::attachment::steps::mac;
 use crate::linux::netlink::rtnl::{Rtnl, VfSetting};
 use crate::linux::pci;
 use crate::linux::root::HostRoot;
-use crate::linux::steps::links;
 use crate::{HostError, format_error_chain};
 
 /// Errors of a busy driver: EAGAIN, EBUSY.
@@ -17,8 +17,8 @@ const KEEPS_MAC: [i32; 4] = [1, 22, 95, 99];
 
 /// Applies settings of a VF, in one request if the kernel accepts it. If not, the error names the refused setting.
 pub(super) fn set(root: &HostRoot, vf: VfRef, settings: &VfSettings) -> Result<(), HostError> {
-    pci::read_vf_address(root, vf)?;
-    let mut pf = PfInterface { index: links::pf_index(root, vf.pf)?, rtnl: Rtnl::open()?, vf };
+    pci::require_vf(root, vf)?;
+    let mut pf = PfInterface { index: mac::require_index(root, vf.pf)?, rtnl: Rtnl::open()?, vf };
     let mut changes = pf.complete(settings)?;
     let mut is_sent = changes.is_empty();
     let result = settle(|| {

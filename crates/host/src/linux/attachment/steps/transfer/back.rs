@@ -32,18 +32,19 @@ pub(in crate::linux::attachment::steps) fn return_to_host(
     pod_name: &str,
     original: &OriginalInterface,
 ) -> Result<(), HostError> {
+    let mut rtnl = Rtnl::open()?;
     let index = match (require_index(root, device), namespace) {
         (Err(HostError::NoInterface { .. }), Some(namespace)) => {
-            with_names(|| move_back(root, device, namespace, pod_name, original))?
+            with_names(|| move_back(root, &mut rtnl, device, namespace, pod_name, original))?
         }
         (index, _) => index?,
     };
     // A driver that is bound again creates another interface: therefore the address is the first.
     let index = match original.mac {
-        Some(mac) => mac::set_or_rebind(root, device, index, mac)?,
+        Some(mac) => mac::set_or_rebind(root, &mut rtnl, device, index, mac)?,
         None => index,
     };
-    with_names(|| restore(index, device, pod_name, original))
+    with_names(|| restore(&mut rtnl, index, device, pod_name, original))
 }
 
 /// Repeats `attempt`, which reads names and then uses them, if the kernel reports that a name was given or removed in
@@ -61,6 +62,7 @@ pub(super) fn with_names<T>(mut attempt: impl FnMut() -> Result<T, HostError>) -
 /// Moves the interface to this namespace, where it gets its name, or a free one. Returns its index.
 fn move_back(
     root: &HostRoot,
+    host: &mut Rtnl,
     device: PciAddress,
     namespace: &Namespace,
     pod_name: &str,
@@ -71,19 +73,16 @@ fn move_back(
     let mut pod = source.run(Rtnl::open)?;
     let link = find_in_pod(root, &mut pod, device, pod_name)?;
     let Some(link) = link else { return Err(HostError::NoInterface { device: device.to_string() }) };
-    let mut host = Rtnl::open()?;
-    let others = read_stable(|| host.links())?;
-    let is_taken = |name: &str| others.iter().any(|other| other.is_called(name));
     // An interface cannot have a name twice, and the kernel refuses to move one with a name that another one has.
-    for alt_name in link.alt_names.iter().filter(|alt| **alt == original.name || is_taken(alt)) {
-        pod.remove_alt_name(link.index, alt_name, &attempt)?;
+    for alt_name in &link.alt_names {
+        if *alt_name == original.name || host.link_by_name(alt_name)?.is_some() {
+            pod.remove_alt_name(link.index, alt_name, &attempt)?;
+        }
     }
-    let is_free = !original.name.is_empty() && !is_taken(&original.name);
+    let is_free = !original.name.is_empty() && host.link_by_name(&original.name)?.is_none();
     let name = if is_free { &original.name } else { FREE_NAME };
     let result = pod.move_to(link.index, &OpenNamespace::own()?, name, &attempt);
-    // The kernel changes the index if another interface has it.
-    let moved = read_stable(|| host.links())?.into_iter().find(|found| is_same(found, &link, device));
-    match (moved, result) {
+    match (find_moved(host, name, &link, device)?, result) {
         (Some(moved), Ok(())) => Ok(moved.index),
         // It was moved and has another name: the name was taken in this moment.
         (Some(moved), Err(error)) if error.errno() == Some(EEXIST) => Ok(moved.index),
@@ -92,31 +91,42 @@ fn move_back(
     }
 }
 
+/// Finds the interface that was moved, usually by its name. The kernel changes the index if another interface has it.
+fn find_moved(
+    host: &mut Rtnl,
+    name: &str,
+    link: &Link,
+    device: PciAddress,
+) -> Result<Option<Link>, HostError> {
+    if let Some(found) = host.link_by_name(name)?.filter(|found| is_same(found, link, device)) {
+        return Ok(Some(found));
+    }
+    Ok(read_stable(|| host.links())?.into_iter().find(|found| is_same(found, link, device)))
+}
+
 /// Restores name, MTU and alternative names of the interface of a device in this namespace.
 fn restore(
+    rtnl: &mut Rtnl,
     index: u32,
     device: PciAddress,
     pod_name: &str,
     original: &OriginalInterface,
 ) -> Result<(), HostError> {
-    let mut rtnl = Rtnl::open()?;
-    restore_name(&mut rtnl, index, device, &original.name)?;
-    let has_pod_name = rtnl.link(index)?.alt_names.iter().any(|alt| alt == pod_name);
+    let link = restore_name(rtnl, index, device, &original.name)?;
+    let has_pod_name = link.alt_names.iter().any(|alt| alt == pod_name);
     if has_pod_name && !original.alt_names.iter().any(|alt| alt == pod_name) {
         // It would be in the way of the next attachment.
         let attempt = format!("remove alternative name {pod_name} of {device}");
         rtnl.remove_alt_name(index, pod_name, &attempt)?;
     }
-    if let Some(mtu) = original.mtu {
+    if let Some(mtu) = original.mtu.filter(|mtu| *mtu != link.mtu) {
         let attempt = format!("set the MTU of {device} to {mtu}");
-        if rtnl.link(index)?.mtu != mtu {
-            settle(|| rtnl.set_mtu(index, mtu, &attempt))?;
-        }
+        settle(|| rtnl.set_mtu(index, mtu, &attempt))?;
         verify(&attempt, &mtu, &rtnl.link(index)?.mtu)?;
     }
-    remove_names_of_other_macs(&mut rtnl, index, original)?;
+    remove_names_of_other_macs(rtnl, &link, pod_name, original)?;
     for alt_name in &original.alt_names {
-        if rtnl.link(index)?.is_called(alt_name) {
+        if link.is_called(alt_name) {
             continue;
         }
         // Nothing but convenience depends on it, and kernels before 5.5 have none.
@@ -135,15 +145,14 @@ fn restore(
 /// Removes alternative names that udev derived from a MAC that the interface had in the meantime.
 fn remove_names_of_other_macs(
     rtnl: &mut Rtnl,
-    index: u32,
+    link: &Link,
+    pod_name: &str,
     original: &OriginalInterface,
 ) -> Result<(), HostError> {
-    let link = rtnl.link(index)?;
     let own_name = name_of_mac(&link.address);
-    for alt_name in link.alt_names.iter().filter(|name| is_name_of_mac(name) && **name != own_name) {
-        if !original.alt_names.contains(alt_name) {
-            rtnl.remove_alt_name(index, alt_name, &format!("remove alternative name {alt_name}"))?;
-        }
+    let names = link.alt_names.iter().filter(|name| is_name_of_mac(name) && **name != own_name);
+    for alt_name in names.filter(|name| *name != pod_name && !original.alt_names.contains(name)) {
+        rtnl.remove_alt_name(link.index, alt_name, &format!("remove alternative name {alt_name}"))?;
     }
     Ok(())
 }
@@ -158,25 +167,24 @@ fn is_name_of_mac(name: &str) -> bool {
     digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Renames an interface, unless another one has the name.
-fn restore_name(rtnl: &mut Rtnl, index: u32, device: PciAddress, name: &str) -> Result<(), HostError> {
-    let link = find_to_rename(rtnl, index, device, name)?;
-    link.map_or(Ok(()), |link| rename(rtnl, &link, device, name))
+/// Renames an interface, unless another one has the name. Returns the interface afterwards.
+fn restore_name(rtnl: &mut Rtnl, index: u32, device: PciAddress, name: &str) -> Result<Link, HostError> {
+    let link = rtnl.link(index)?;
+    if is_to_rename(rtnl, &link, device, name)? { rename(rtnl, &link, device, name) } else { Ok(link) }
 }
 
-/// Reads an interface that needs another name; `None` if it has the name, or another one has.
-pub(super) fn find_to_rename(
+/// Returns whether an interface needs another name, which no other one has.
+pub(super) fn is_to_rename(
     rtnl: &mut Rtnl,
-    index: u32,
+    link: &Link,
     device: PciAddress,
     name: &str,
-) -> Result<Option<Link>, HostError> {
-    let link = rtnl.link(index)?;
+) -> Result<bool, HostError> {
     if link.name == name || name.is_empty() {
-        return Ok(None);
+        return Ok(false);
     }
-    if let Some(other) = rtnl.link_by_name(name)?.filter(|other| other.index != index) {
-        let (device, kept, other) = (device.to_string(), link.name, other.name);
+    if let Some(other) = rtnl.link_by_name(name)?.filter(|other| other.index != link.index) {
+        let (device, kept, other) = (device.to_string(), &link.name, other.name);
         tracing::warn!(
             device,
             kept,
@@ -184,13 +192,18 @@ pub(super) fn find_to_rename(
             other,
             "an interface returned from a pod cannot get its name back, which another interface has: rename that one"
         );
-        return Ok(None);
+        return Ok(false);
     }
-    Ok(Some(link))
+    Ok(true)
 }
 
-/// Renames an interface that is as `link` describes it.
-pub(super) fn rename(rtnl: &mut Rtnl, link: &Link, device: PciAddress, name: &str) -> Result<(), HostError> {
+/// Renames an interface that is as `link` describes it. Returns the interface afterwards.
+pub(super) fn rename(
+    rtnl: &mut Rtnl,
+    link: &Link,
+    device: PciAddress,
+    name: &str,
+) -> Result<Link, HostError> {
     let index = link.index;
     let attempt = format!("rename interface {} of {device} to {name}", link.name);
     if link.alt_names.iter().any(|alt| alt == name) {
@@ -206,5 +219,7 @@ pub(super) fn rename(rtnl: &mut Rtnl, link: &Link, device: PciAddress, name: &st
         }
         result => result,
     }?;
-    verify(&attempt, &name, &rtnl.link(index)?.name.as_str())
+    let renamed = rtnl.link(index)?;
+    verify(&attempt, &name, &renamed.name.as_str())?;
+    Ok(renamed)
 }

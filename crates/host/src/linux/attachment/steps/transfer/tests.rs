@@ -199,12 +199,13 @@ fn a_name_that_is_given_between_the_check_and_the_rename_is_noticed() {
             let index = rtnl.link_by_name("net1").unwrap().unwrap().index;
             let mut attempts = 0;
             let result = back::with_names(|| {
-                let link = back::find_to_rename(&mut rtnl, index, vf(), "port")?;
+                let link = rtnl.link(index)?;
+                let is_to_rename = back::is_to_rename(&mut rtnl, &link, vf(), "port")?;
                 attempts += 1;
                 if attempts == 1 {
                     shell(change);
                 }
-                link.map_or(Ok(()), |link| back::rename(&mut rtnl, &link, vf(), "port"))
+                if is_to_rename { back::rename(&mut rtnl, &link, vf(), "port") } else { Ok(link) }
             });
             result.unwrap();
             let name = if is_renamed { "port" } else { "net1" };
