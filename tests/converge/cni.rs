@@ -7,6 +7,7 @@
 //! - two pods never have one VF, and nothing of the one that has it is touched
 //! - every address that an IPAM plugin gives out is given back
 
+mod bridges;
 mod deaths;
 mod go_pods;
 mod mishaps;
@@ -14,6 +15,7 @@ mod network;
 mod rivals;
 mod runtime;
 mod scenario;
+mod switch;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -116,8 +118,9 @@ fn recover(
             }
             let attached = state(host);
             pod.del(&process()).expect("DEL of the interrupted pod");
+            let is_of_pod = |line: &String| line.contains(pod.container_id) || line.contains(pod.netns);
             let of_other = |lines: Vec<String>| -> Vec<String> {
-                lines.into_iter().filter(|line| !line.contains(pod.container_id)).collect()
+                lines.into_iter().filter(|line| !is_of_pod(line)).collect()
             };
             prop_assert_eq!(of_other(state(host)), of_other(attached), "DEL touches the VF of another pod");
             other.del_once(&process()).expect("DEL of the other pod");
@@ -186,22 +189,49 @@ fn every_interruption_of_a_network_with_all_settings_is_repaired() {
         CniScenario::with_all_infiniband_settings(),
         CniScenario::with_own_mac(),
     ];
-    for scenario in scenarios {
-        let adds = effects_of_add(&scenario).expect("ADD");
-        let dels = effects_of_del(&scenario).expect("DEL");
-        for (fault, recovery) in
-            EffectFault::ALL.into_iter().flat_map(|fault| Recovery::ALL.map(|recovery| (fault, recovery)))
-        {
-            for (at, effect) in adds.iter().enumerate() {
-                let result = interrupt_add(&scenario, at, fault, recovery);
-                result.unwrap_or_else(|error| panic!("ADD, {fault:?} at {effect}, {recovery:?}: {error}"));
-            }
-            for (at, effect) in dels.iter().enumerate() {
-                let result = interrupt_del(&scenario, at, fault, recovery);
-                result.unwrap_or_else(|error| panic!("DEL, {fault:?} at {effect}, {recovery:?}: {error}"));
-            }
+    scenarios.iter().for_each(|scenario| interrupt_everywhere(scenario, &Recovery::ALL));
+}
+
+/// Interrupts ADD and DEL at every effect, with every fault.
+fn interrupt_everywhere(scenario: &CniScenario, recoveries: &[Recovery]) {
+    let adds = effects_of_add(scenario).expect("ADD");
+    let dels = effects_of_del(scenario).expect("DEL");
+    for (fault, recovery) in EffectFault::ALL
+        .into_iter()
+        .flat_map(|fault| recoveries.iter().map(move |recovery| (fault, *recovery)))
+    {
+        for (at, effect) in adds.iter().enumerate() {
+            let result = interrupt_add(scenario, at, fault, recovery);
+            result.unwrap_or_else(|error| panic!("ADD, {fault:?} at {effect}, {recovery:?}: {error}"));
+        }
+        for (at, effect) in dels.iter().enumerate() {
+            let result = interrupt_del(scenario, at, fault, recovery);
+            result.unwrap_or_else(|error| panic!("DEL, {fault:?} at {effect}, {recovery:?}: {error}"));
         }
     }
+}
+
+/// Attaches and detaches a pod, and checks that the machine is as it was.
+fn add_and_del(scenario: &CniScenario) -> Result<(), TestCaseError> {
+    let (host, [pod, ..], before) = prepare(scenario);
+    let process = host.new_process();
+    match pod.add(&process) {
+        Ok(result) => {
+            let checked = pod.check(&host.new_process(), &result);
+            prop_assert!(checked.is_ok(), "{:?}", checked);
+            let swept = engine::sweep(&host.new_process()).expect("a sweep");
+            prop_assert!(swept.is_empty(), "a sweep touches a living pod: {:?}", swept);
+            pod.del_once(&host.new_process()).expect("DEL");
+            let runs: Vec<String> =
+                host.delegate_records().iter().map(|run| run.command().to_owned()).collect();
+            let has_added = runs.iter().any(|command| command == "ADD");
+            prop_assert!(has_added || runs.is_empty(), "IPAM that ADD did not run: {:?}", runs);
+        }
+        Err(error) => prop_assert_eq!(state(&host), &before[..], "after {}", error),
+    }
+    prop_assert_eq!(state(&host), before, "{:#?}", process.executed_effects());
+    pod.del_once(&host.new_process()).expect("a second DEL");
+    Ok(())
 }
 
 proptest! {
@@ -209,24 +239,7 @@ proptest! {
 
     #[test]
     fn add_and_del_leave_the_machine_as_it_was(scenario in scenario()) {
-        let (host, [pod, ..], before) = prepare(&scenario);
-        let process = host.new_process();
-        match pod.add(&process) {
-            Ok(result) => {
-                let checked = pod.check(&host.new_process(), &result);
-                prop_assert!(checked.is_ok(), "{:?}", checked);
-                let swept = engine::sweep(&host.new_process()).expect("a sweep");
-                prop_assert!(swept.is_empty(), "a sweep touches a living pod: {:?}", swept);
-                pod.del_once(&host.new_process()).expect("DEL");
-                let runs: Vec<String> =
-                    host.delegate_records().iter().map(|run| run.command().to_owned()).collect();
-                let has_added = runs.iter().any(|command| command == "ADD");
-                prop_assert!(has_added || runs.is_empty(), "IPAM that ADD did not run: {:?}", runs);
-            }
-            Err(error) => prop_assert_eq!(state(&host), &before[..], "after {}", error),
-        }
-        prop_assert_eq!(state(&host), before, "{:#?}", process.executed_effects());
-        pod.del_once(&host.new_process()).expect("a second DEL");
+        add_and_del(&scenario)?;
     }
 
     #[test]

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 
 use vfleet_api::{MacAddr, VfRef};
 use vfleet_host::fuzzing;
-use vfleet_plan::cni::config::{InfinibandConfig, NetworkConfig, RdmaConfig, SriovConfig};
-use vfleet_plan::cni::facts::{Namespace, NamespaceId};
+use vfleet_plan::cni::config::{
+    AcceleratedBridgeConfig, InfinibandConfig, MirrorConfig, NetworkConfig, OvsConfig, RdmaConfig,
+    SriovConfig,
+};
+use vfleet_plan::cni::facts::{Namespace, NamespaceId, OvsSocket};
 use vfleet_plan::cni::go_cache::{GoAttachment, parse_go_cache};
 use vfleet_plan::cni::journal::{Journal, Plugin};
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{
     CniArgs, CniError, CniVersion, Command, ErrorCode, Invocation, error_output,
 };
+use vfleet_plan::cni::step::OvsVlans;
 
 use crate::driver::{Target, Verdict};
 
 const COMMANDS: [Command; 5] = [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status];
-const PLUGINS: [Plugin; 3] = [Plugin::Sriov, Plugin::Infiniband, Plugin::Rdma];
 
 /// Asserts that an error is one of its kind that the runtime can print.
 fn check_error(error: &CniError, codes: &[ErrorCode]) {
@@ -86,7 +89,34 @@ fn check_settings(network: &NetworkConfig) -> bool {
     sriov.as_ref().err().map(refused);
     infiniband.as_ref().err().map(refused);
     rdma.as_ref().err().map(refused);
-    sriov.is_ok() || infiniband.is_ok() || rdma.is_ok()
+    sriov.is_ok() | infiniband.is_ok() | rdma.is_ok() | check_ports(network, &args)
+}
+
+/// Checks the settings of the plugins for software bridges; returns whether one accepts the configuration.
+fn check_ports(network: &NetworkConfig, args: &CniArgs) -> bool {
+    let refused = |error: &CniError| check_error(error, &[ErrorCode::InvalidConfig]);
+    let ovs = OvsConfig::parse(network, args, None);
+    if let Ok(config) = &ovs {
+        assert!(config.bridge.is_some() || config.device.is_some());
+        let ids = match &config.vlans {
+            OvsVlans::Access(id) => vec![*id],
+            OvsVlans::Trunk(ids) => ids.iter().copied().collect(),
+        };
+        assert!(ids.iter().all(|id| *id <= 4095) && config.mac.is_none_or(MacAddr::is_usable));
+        assert_eq!(config.socket.to_string().parse::<OvsSocket>().as_ref(), Ok(&config.socket));
+    }
+    let bridge = AcceleratedBridgeConfig::parse(network, args);
+    if let Ok(config) = &bridge {
+        assert!(config.vlan <= 4094 && config.trunk.iter().all(|id| (1..=4094).contains(id)));
+    }
+    let mirrors = [true, false].map(|is_producer| MirrorConfig::parse(is_producer, network, args, None));
+    for mirror in &mirrors {
+        assert!(mirror.as_ref().is_ok_and(|mirror| !mirror.mirrors.is_empty()) || mirror.is_err());
+        mirror.as_ref().err().map(refused);
+    }
+    ovs.as_ref().err().map(refused);
+    bridge.as_ref().err().map(refused);
+    ovs.is_ok() || bridge.is_ok() || mirrors.iter().any(Result::is_ok)
 }
 
 #[test]
@@ -145,7 +175,7 @@ fn cni_result() {
 fn go_cni_cache() {
     Target::new("go_cni_cache").run(|bytes| {
         let mut is_accepted = false;
-        for plugin in PLUGINS {
+        for plugin in Plugin::ALL {
             let cache = match parse_go_cache(plugin, bytes) {
                 Ok(cache) => cache,
                 Err(error) => {
@@ -163,6 +193,7 @@ fn go_cni_cache() {
                 },
                 boot_id: "b",
                 vf: Some(VfRef { pf: "0000:3b:00.0".parse().unwrap(), index: 9 }),
+                socket: OvsSocket::default(),
                 config: None,
                 cni_path: "/opt/cni/bin",
             };

@@ -22,14 +22,17 @@
 //!
 //! | external data | parser | target |
 //! |---|---|---|
-//! | netlink: framing, errors, end of lists (also of vDPA) | `host/src/linux/netlink/message.rs` | `netlink_reply` |
+//! | netlink: framing, errors, end of lists | `host/src/linux/netlink/message.rs` | `netlink_reply` |
 //! | netlink: attributes | `host/src/linux/netlink/attribute.rs` | `attributes` |
 //! | rtnetlink: interfaces with VFs, Linux bridges and their ports, routes, next hops, addresses | `host/src/linux/netlink/rtnl/` | `link`, `route`, `address`, `next_hop` |
 //! | generic netlink: families | `host/src/linux/netlink/generic.rs` | `genl_family` |
-//! | devlink: eswitch, parameters | `host/src/linux/netlink/devlink.rs` | `devlink_eswitch`, `devlink_parameter` |
+//! | rtnetlink: VLANs of the ports of Linux bridges | `host/src/linux/netlink/rtnl/bridge_vlan.rs` | `port_vlans` |
+//! | devlink: eswitch, parameters, ports | `host/src/linux/netlink/devlink.rs` | `devlink_eswitch`, `devlink_parameter`, `devlink_port` |
+//! | vDPA: configuration of devices | `host/src/linux/netlink/vdpa.rs` | `vdpa_config` |
 //! | ethtool: features | `host/src/linux/netlink/ethtool.rs` | `ethtool_features` |
 //! | RDMA: mode of namespaces, devices | `host/src/linux/netlink/rdma.rs` | `rdma_mode`, `rdma_device` |
 //! | OVSDB: framing, answers, rows, updates | `host/src/linux/ovsdb/{framing,client}.rs`, `ovs/rows.rs`, `ovs/watch/columns.rs` | `ovsdb` |
+//! | OVSDB: ports and mirrors of attachments | `host/src/linux/ovs/switch_rows.rs` | `ovsdb_switch` |
 //! | uevents | `host/src/linux/uevent.rs` | `uevent` |
 //! | words of sysfs | `host/src/linux/parse.rs` | `sysfs_word` |
 //! | cpuinfo, lockdown, lists of modules, mounts | `host/src/linux/{system,modules}.rs`, `platform/openstack.rs` | `kernel_lists` |

@@ -143,6 +143,31 @@ fn devlink_parameter() {
 }
 
 #[test]
+fn devlink_port() {
+    Target::new("devlink_port").run(|answer| {
+        let found = fuzzing::devlink_port(answer);
+        assert!(found.is_none_or(|(interface, _)| interface != Some(0)), "{found:?}");
+        check_unknown_attributes(fuzzing::devlink_port, answer)
+    });
+}
+
+#[test]
+fn vdpa_config() {
+    Target::new("vdpa_config").run(|answer| check_unknown_attributes(fuzzing::vdpa_config, answer));
+}
+
+#[test]
+fn port_vlans() {
+    Target::new("port_vlans").run(|payload| {
+        if let Some((_, vlans)) = fuzzing::port_vlans(payload) {
+            assert!(vlans.is_sorted_by(|one, other| one.id < other.id), "{vlans:?}");
+            assert!(vlans.iter().all(|vlan| (1..=4094).contains(&vlan.id)), "{vlans:?}");
+        }
+        check_unknown_attributes(fuzzing::port_vlans, payload)
+    });
+}
+
+#[test]
 fn ethtool_features() {
     Target::new("ethtool_features")
         .run(|answer| check_unknown_attributes(|answer| fuzzing::feature(answer, "hw-tc-offload"), answer));

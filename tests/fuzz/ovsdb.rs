@@ -28,3 +28,20 @@ fn ovsdb() {
         Verdict::of(is_accepted)
     });
 }
+
+#[test]
+fn ovsdb_switch() {
+    Target::new("ovsdb_switch").run(|bytes| {
+        let (messages, _) = fuzzing::ovsdb_messages(bytes, bytes.len());
+        let mut is_accepted = false;
+        for bridges in messages.into_iter().filter_map(fuzzing::ovsdb_switch) {
+            is_accepted = true;
+            assert!(bridges.is_sorted_by(|one, other| one.name <= other.name), "{bridges:?}");
+            for bridge in &bridges {
+                assert!(bridge.ports.is_sorted_by(|one, other| one.name <= other.name), "{bridge:?}");
+                assert!(bridge.mirrors.is_sorted_by(|one, other| one.name <= other.name), "{bridge:?}");
+            }
+        }
+        Verdict::of(is_accepted)
+    });
+}

@@ -20,6 +20,7 @@ pub mod pods;
 pub mod sim;
 pub mod specs;
 pub mod suite;
+pub mod switch_ports;
 pub mod testbed;
 
 pub use broken::{Defect, all_defects, defects_for_kernel};

@@ -13,6 +13,7 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use vfleet_cni::engine::{self, SweptAttachment};
 use vfleet_host::attachment::AttachmentHost;
+use vfleet_plan::cni::facts::OvsSocket;
 use vfleet_plan::cni::protocol::CniError;
 
 use crate::metrics::Metrics;
@@ -32,6 +33,8 @@ type SweepResult = Result<Vec<SweptAttachment>, CniError>;
 /// Sweeper of one node.
 pub(crate) struct AttachmentSweeper {
     host: Arc<dyn AttachmentHost>,
+    /// Open vSwitch of the node, whose ports may be left over.
+    ovs: Option<OvsSocket>,
     reporter: SweepReporter,
     /// Notified when a device was released: it may need a repair now.
     released: Arc<Notify>,
@@ -44,7 +47,12 @@ impl AttachmentSweeper {
     pub(crate) fn new(host: Arc<dyn AttachmentHost>, metrics: Arc<Metrics>, released: Arc<Notify>) -> Self {
         let mut timer = WakeTimer::default();
         timer.wake_now();
-        Self { host, reporter: SweepReporter::new(metrics), released, timer, failures: 0 }
+        Self { host, ovs: None, reporter: SweepReporter::new(metrics), released, timer, failures: 0 }
+    }
+
+    /// Returns the sweeper that also removes ports of Open vSwitch that are left over.
+    pub(crate) fn with_ovs(self, ovs: Option<OvsSocket>) -> Self {
+        Self { ovs, ..self }
     }
 
     /// Sweeps whenever `changed` is notified, until `stop`. A sweep that is running is finished.
@@ -74,7 +82,8 @@ impl AttachmentSweeper {
     async fn sweep(&mut self) -> Vec<Notice> {
         self.timer.clear();
         let host = Arc::clone(&self.host);
-        let mut running = tokio::task::spawn_blocking(move || engine::sweep(&*host));
+        let ovs = self.ovs.clone();
+        let mut running = tokio::task::spawn_blocking(move || sweep_all(&*host, ovs.as_ref()));
         let ended = if let Ok(ended) = tokio::time::timeout(DEADLINE, &mut running).await {
             ended
         } else {
@@ -98,6 +107,16 @@ impl AttachmentSweeper {
         }
         report.notices
     }
+}
+
+/// Releases attachments of pods that are gone, and then ports that no attachment has.
+fn sweep_all(host: &dyn AttachmentHost, ovs: Option<&OvsSocket>) -> SweepResult {
+    let swept = engine::sweep(host);
+    // The next ADD or DEL of the plugin removes such ports, too.
+    if let Some(Err(error)) = ovs.map(|ovs| engine::sweep_ports(host, ovs)) {
+        tracing::debug!(%error, "ports of Open vSwitch that are left over were not removed");
+    }
+    swept
 }
 
 fn thread_failure(error: &JoinError) -> CniError {

@@ -59,7 +59,8 @@ fn start_sweeper(
     let Some(host) = &config.attachments else { return Ok(None) };
     let wake = Arc::clone(&pods_changed);
     let watch = config.host.on_namespace_end(Box::new(move || wake.notify_one()))?;
-    let sweeper = AttachmentSweeper::new(Arc::clone(host), Arc::clone(&config.metrics), Arc::clone(released));
+    let sweeper = AttachmentSweeper::new(Arc::clone(host), Arc::clone(&config.metrics), Arc::clone(released))
+        .with_ovs(config.settings.ovsdb_socket.parse().ok());
     let events = EventSink::new(client, &config.namespace, &config.node);
     tokio::spawn(sweeper.run(pods_changed, Some(events), stop.clone()));
     Ok(Some(watch))

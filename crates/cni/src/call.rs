@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vfleet_api::PciAddress;
 use vfleet_plan::cni::attachment::{AddContext, AddPlan};
-use vfleet_plan::cni::config::{InfinibandConfig, LogSettings, NetworkConfig, RdmaConfig, SriovConfig};
-use vfleet_plan::cni::facts::AttachmentFacts;
+use vfleet_plan::cni::config::{
+    AcceleratedBridgeConfig, InfinibandConfig, LogSettings, MirrorConfig, NetworkConfig, OvsConfig,
+    OvsFlatFile, RdmaConfig, SriovConfig,
+};
+use vfleet_plan::cni::facts::{AttachmentFacts, SwitchQuery};
 use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
 use vfleet_plan::cni::protocol::{CniArgs, CniError, Invocation};
-use vfleet_plan::cni::{infiniband, rdma, sriov};
+use vfleet_plan::cni::{accelerated_bridge, infiniband, mirror, ovs, rdma, sriov};
 
 /// Call of a plugin.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub struct PluginCall {
     /// Keys of the plugin in the configuration. Commands that do not need them ignore the error: nothing in them can prevent
     /// a DEL.
     pub settings: Result<PluginSettings, CniError>,
+    /// File with keys that all networks of Open vSwitch share.
+    pub ovs_file: Option<OvsFlatFile>,
     /// Standard input, for delegated plugins.
     pub stdin: Vec<u8>,
 }
@@ -38,9 +43,16 @@ impl PluginCall {
     ) -> Result<Self, CniError> {
         let invocation = Invocation::parse(variables)?;
         let network = NetworkConfig::parse(invocation.command, stdin)?;
-        let settings = PluginSettings::parse(plugin, &network, &invocation.args);
+        let settings = PluginSettings::parse(plugin, &network, &invocation.args, None);
         let (variables, stdin) = (variables.clone(), stdin.to_vec());
-        Ok(Self { plugin, invocation, variables, network, settings, stdin })
+        Ok(Self { plugin, invocation, variables, network, settings, ovs_file: None, stdin })
+    }
+
+    /// Returns the same call with the keys of a file that all networks of Open vSwitch share.
+    #[must_use]
+    pub fn with_ovs_file(self, file: OvsFlatFile) -> Self {
+        let settings = PluginSettings::parse(self.plugin, &self.network, &self.invocation.args, Some(&file));
+        Self { settings, ovs_file: Some(file), ..self }
     }
 
     /// Returns the keys of the plugin, or the error in them.
@@ -48,8 +60,8 @@ impl PluginCall {
         self.settings.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the attachment of this call to a device.
-    pub fn key(&self, device: PciAddress) -> AttachmentKey {
+    /// Returns the attachment of this call, to a device if it has one.
+    pub fn key(&self, device: Option<PciAddress>) -> AttachmentKey {
         AttachmentKey {
             plugin: self.plugin,
             container_id: self.invocation.container_id.clone(),
@@ -82,33 +94,71 @@ pub enum PluginSettings {
     Infiniband(InfinibandConfig),
     /// Settings of `rdma`.
     Rdma(RdmaConfig),
+    /// Settings of `ovs`.
+    Ovs(OvsConfig),
+    /// Settings of `accelerated-bridge`.
+    AcceleratedBridge(AcceleratedBridgeConfig),
+    /// Settings of `ovs-mirror-producer` and `ovs-mirror-consumer`.
+    Mirror(MirrorConfig),
 }
 
 impl PluginSettings {
-    fn parse(plugin: Plugin, network: &NetworkConfig, args: &CniArgs) -> Result<Self, CniError> {
+    fn parse(
+        plugin: Plugin,
+        network: &NetworkConfig,
+        args: &CniArgs,
+        ovs_file: Option<&OvsFlatFile>,
+    ) -> Result<Self, CniError> {
         Ok(match plugin {
             Plugin::Sriov => Self::Sriov(SriovConfig::parse(network, args)?),
             Plugin::Infiniband => Self::Infiniband(InfinibandConfig::parse(network, args)?),
             Plugin::Rdma => Self::Rdma(RdmaConfig::parse(network, args)?),
+            Plugin::Ovs => Self::Ovs(OvsConfig::parse(network, args, ovs_file)?),
+            Plugin::AcceleratedBridge => {
+                Self::AcceleratedBridge(AcceleratedBridgeConfig::parse(network, args)?)
+            }
+            Plugin::OvsMirrorProducer => Self::Mirror(MirrorConfig::parse(true, network, args, ovs_file)?),
+            Plugin::OvsMirrorConsumer => Self::Mirror(MirrorConfig::parse(false, network, args, ovs_file)?),
         })
     }
 
-    /// Returns the device of the attachment.
-    pub const fn device(&self) -> PciAddress {
+    /// Returns the device of the attachment, if it has one.
+    pub const fn device(&self) -> Option<PciAddress> {
         match self {
-            Self::Sriov(config) => config.device,
-            Self::Infiniband(config) => config.device,
-            Self::Rdma(config) => config.device,
+            Self::Sriov(config) => Some(config.device),
+            Self::Infiniband(config) => Some(config.device),
+            Self::Rdma(config) => Some(config.device),
+            Self::Ovs(config) => config.device,
+            Self::AcceleratedBridge(config) => Some(config.device),
+            Self::Mirror(_) => None,
         }
     }
 
-    /// Returns the settings of the log.
+    /// Returns the log.
     pub const fn log(&self) -> &LogSettings {
         match self {
             Self::Sriov(config) => &config.log,
             Self::Infiniband(config) => &config.log,
             Self::Rdma(config) => &config.log,
+            Self::Ovs(config) => &config.log,
+            Self::AcceleratedBridge(config) => &config.log,
+            Self::Mirror(config) => &config.log,
         }
+    }
+
+    /// Returns the facts of the switch side that an ADD needs; `None` if there is none.
+    pub fn switch_query(&self) -> Option<SwitchQuery> {
+        match self {
+            Self::Sriov(_) | Self::Infiniband(_) | Self::Rdma(_) => None,
+            Self::Ovs(config) => Some(config.switch_query()),
+            Self::AcceleratedBridge(config) => Some(config.switch_query()),
+            Self::Mirror(config) => Some(config.switch_query()),
+        }
+    }
+
+    /// Returns whether the attachment changes the VLANs of an uplink, which others share.
+    pub const fn shares_uplink(&self) -> bool {
+        matches!(self, Self::AcceleratedBridge(config) if config.sets_uplink_vlans)
     }
 
     /// Plans an ADD.
@@ -117,6 +167,9 @@ impl PluginSettings {
             Self::Sriov(config) => sriov::plan_add(config, context, facts),
             Self::Infiniband(config) => infiniband::plan_add(config, context, facts),
             Self::Rdma(config) => rdma::plan_add(config, context, facts),
+            Self::Ovs(config) => ovs::plan_add(config, context, facts),
+            Self::AcceleratedBridge(config) => accelerated_bridge::plan_add(config, context, facts),
+            Self::Mirror(config) => mirror::plan_add(config, context, facts),
         }
     }
 }

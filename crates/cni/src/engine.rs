@@ -10,12 +10,12 @@ mod collect;
 mod delete;
 mod release;
 mod sweep;
+mod switch;
 
 use std::time::Duration;
 
 use serde_json::Value;
-use vfleet_api::PciAddress;
-use vfleet_host::attachment::{AttachmentHost, DeviceLock};
+use vfleet_host::attachment::{AttachmentHost, DeviceLock, LockSubject};
 use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, NamespaceFacts};
 use vfleet_plan::cni::journal::{AttachmentKey, Phase};
 use vfleet_plan::cni::protocol::{CniError, Command, version_output};
@@ -24,13 +24,14 @@ use crate::call::PluginCall;
 use crate::failure::lock_failure;
 
 pub use release::{ReleaseOutcome, repair};
-pub use sweep::{SweptAttachment, sweep};
+pub use sweep::{SweptAttachment, sweep, sweep_ports};
 
 /// Limit for the lock of a device.
 const LOCK_LIMIT: Duration = Duration::from_mins(1);
 
 /// Executes a call. Returns the output, if the command has one.
 pub fn execute<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Result<Option<Value>, CniError> {
+    let call = &switch::with_shared_keys(host, call)?;
     match call.invocation.command {
         Command::Add => add::add(host, call).map(Some),
         Command::Del => delete::delete(host, call).map(|()| None),
@@ -55,22 +56,32 @@ fn forget_returned(facts: &mut AttachmentFacts) {
     );
 }
 
-/// Locks the device of an attachment for one operation.
+/// Locks the device of an attachment, or the attachment itself, for one operation.
 fn lock<H: AttachmentHost + ?Sized>(
     host: &H,
     key: &AttachmentKey,
     operation: &str,
 ) -> Result<DeviceLock, CniError> {
-    lock_within(host, key.device, &describe_operation(key, operation), LOCK_LIMIT)
+    lock_within(host, key, &describe_operation(key, operation), LOCK_LIMIT)
 }
 
 fn lock_within<H: AttachmentHost + ?Sized>(
     host: &H,
-    device: PciAddress,
+    key: &AttachmentKey,
     holder: &str,
     limit: Duration,
 ) -> Result<DeviceLock, CniError> {
-    host.lock_device(device, holder, limit).map_err(lock_failure)
+    host.lock(&LockSubject::of(key), holder, limit).map_err(lock_failure)
+}
+
+/// Locks the VLANs of uplinks for one operation. The lock of the attachment is held already.
+fn lock_uplinks<H: AttachmentHost + ?Sized>(
+    host: &H,
+    key: &AttachmentKey,
+    operation: &str,
+) -> Result<DeviceLock, CniError> {
+    let holder = describe_operation(key, operation);
+    host.lock(&LockSubject::UplinkVlans, &holder, LOCK_LIMIT).map_err(lock_failure)
 }
 
 /// Returns the holder of a lock, for the errors of others.

@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use vfleet_host::{HostRoot, LinuxHost};
 
 fn main() -> ExitCode {
-    vfleet_cni::program::run(&LinuxHost::new(HostRoot::default()))
+    vfleet_cni::program::run(&LinuxHost::new(HostRoot::default().with_kept_connections()))
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 use vfleet_api::PciAddress;
-use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace, Namespace};
+use vfleet_plan::cni::facts::{
+    AttachmentFacts, DevicePart, FileFacts, HolderNamespace, Namespace, SwitchFacts, SwitchQuery,
+};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -23,6 +25,9 @@ pub trait AttachmentHost: Send + Sync {
     /// Reads the facts of one device, of one namespace, and of the other attachments of the device. Reads nothing else:
     /// a runtime waits for each attachment. A journal of the device that cannot be read is an error.
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError>;
+
+    /// Reads the facts of the switch side of an attachment. Reads nothing that the query does not ask for.
+    fn switch_facts(&self, query: &SwitchQuery) -> Result<SwitchFacts, HostError>;
 
     /// Reads the state of the namespace of an attachment, and nothing else. After a boot of the machine it is gone.
     fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError>;
@@ -57,11 +62,14 @@ pub trait AttachmentHost: Send + Sync {
     /// Removes the cache of a Go plugin with this name, if there is one.
     fn remove_go_cache(&self, plugin: Plugin, name: &str) -> Result<(), HostError>;
 
-    /// Locks a device for `holder`, the text that other programs report. Waits for another holder, also the Go plugin,
-    /// for at most `limit`.
-    fn lock_device(
+    /// Reads a small file of the node.
+    fn read_file(&self, path: &str) -> FileFacts;
+
+    /// Locks a subject for `holder`, the text that other programs report. Waits for another holder, also a Go plugin, for at
+    /// most `limit`.
+    fn lock(
         &self,
-        device: PciAddress,
+        subject: &LockSubject,
         holder: &str,
         limit: Duration,
     ) -> Result<DeviceLock, DeviceLockError>;
@@ -84,8 +92,8 @@ pub trait AttachmentHost: Send + Sync {
 /// Subject of a read of [`AttachmentFacts`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttachmentQuery<'a> {
-    /// Device.
-    pub device: PciAddress,
+    /// Device, if the attachment has one.
+    pub device: Option<PciAddress>,
     /// Namespace of the pod.
     pub namespace: NamespaceQuery<'a>,
     /// Attachment itself, whose journal is no other holder of the device.
@@ -154,7 +162,35 @@ pub struct DelegateOutput {
     pub stderr: String,
 }
 
-/// Lock of a device, held until it is dropped.
+/// Subject of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockSubject {
+    /// A device. The Go plugin `sriov` locks the same file.
+    Device(PciAddress),
+    /// An attachment without a device.
+    Attachment(AttachmentKey),
+    /// The VLANs of all uplinks of Linux bridges. The Go plugin `accelerated-bridge` locks the same file.
+    UplinkVlans,
+}
+
+impl LockSubject {
+    /// Returns the subject of everything that happens to an attachment: its device, if it has one.
+    pub fn of(key: &AttachmentKey) -> Self {
+        key.device.map_or_else(|| Self::Attachment(key.clone()), Self::Device)
+    }
+}
+
+impl fmt::Display for LockSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(device) => device.fmt(f),
+            Self::Attachment(key) => f.write_str(&key.subject()),
+            Self::UplinkVlans => f.write_str("VLANs of uplinks"),
+        }
+    }
+}
+
+/// Lock, held until it is dropped.
 #[must_use = "dropping the lock unlocks the device"]
 pub struct DeviceLock {
     _unlocks_when_dropped: Box<dyn Any + Send>,
@@ -173,11 +209,11 @@ impl fmt::Debug for DeviceLock {
     }
 }
 
-/// Error of a device that could not be locked.
+/// Error of a subject that could not be locked.
 #[derive(Debug, Error)]
 pub enum DeviceLockError {
-    #[error("{device} was locked by {holder} for {after:?}: try again later")]
-    Busy { device: PciAddress, holder: String, after: Duration },
+    #[error("{subject} was locked by {holder} for {after:?}: try again later")]
+    Busy { subject: LockSubject, holder: String, after: Duration },
     #[error("cannot lock {}", path.display())]
     Failed { path: PathBuf, source: io::Error },
 }

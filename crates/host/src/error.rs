@@ -157,6 +157,40 @@ pub enum HostError {
         "cannot {attempt}: the rows of Open vSwitch changed meanwhile: check which other program changes them"
     )]
     OvsChanged { attempt: String },
+    #[error("cannot {attempt}: there is no Linux bridge {bridge}: create it, or correct the network")]
+    NoLinuxBridge { attempt: String, bridge: String },
+    #[error("cannot {attempt}: {interface} is a member of {master}: remove it from {master}")]
+    InterfaceHasMaster { attempt: String, interface: String, master: String },
+    #[error("cannot {attempt}: Open vSwitch has no bridge {bridge}: create it, or correct the network")]
+    OvsBridgeNotFound { attempt: String, bridge: String },
+    #[error(
+        "cannot {attempt}: bridge {bridge} has no port {port}: check the plugin before this one in the network"
+    )]
+    OvsPortNotFound { attempt: String, port: String, bridge: String },
+    #[error("cannot {attempt}: the name belongs to {found} that another program added: remove that port")]
+    OvsPortTaken { attempt: String, port: String, found: String },
+    #[error(
+        "cannot {attempt}: Open vSwitch reports for interface {interface}: {message}: read the log of ovs-vswitchd"
+    )]
+    OvsPortFailed { attempt: String, interface: String, message: String },
+    #[error(
+        "cannot {attempt}: Open vSwitch does not report link state up of {interface} within {after:?}: check that the \
+         interface is up and read the log of ovs-vswitchd"
+    )]
+    OvsLinkDown { attempt: String, interface: String, after: Duration },
+    #[error("cannot {attempt}: mirror {mirror} already has another output: use another mirror")]
+    OvsMirrorTaken { attempt: String, mirror: String },
+    #[error(
+        "cannot {attempt}: interface {name} is not the representor of {vf}: check the eswitch mode of the PF, and delete the pod"
+    )]
+    RepresentorNotFound { attempt: String, vf: VfRef, name: String },
+    #[error("cannot {attempt}: another interface has the name {name}: remove or rename it")]
+    InterfaceNameTaken { attempt: String, name: String },
+    #[error(
+        "cannot {attempt}: the kernel or the driver cannot change it: use Linux 6.12 or later, or remove the MAC address from \
+         the network"
+    )]
+    VdpaMacUnsupported { attempt: String },
     #[error("cannot {attempt}: network namespace {path} does not exist any more: the pod was deleted")]
     NamespaceGone { attempt: String, path: String },
     #[error("cannot {attempt}: {path} is no network namespace ({found}): check the container runtime")]
@@ -217,7 +251,9 @@ impl HostError {
             Self::InvalidKernelArgument { .. } => "InvalidKernelArgument",
             Self::KernelArgumentNotRemovable { .. } => "KernelArgumentsRequired",
             Self::LinuxBridgeNotOurs { .. } | Self::ForeignBridge { .. } => "BridgeNotOurs",
-            Self::LinuxBridgeNotFound { .. } => "BridgeNotFound",
+            Self::LinuxBridgeNotFound { .. }
+            | Self::NoLinuxBridge { .. }
+            | Self::OvsBridgeNotFound { .. } => "BridgeNotFound",
             Self::UplinkHasMaster { .. } => "UplinkOfOtherBridge",
             Self::UplinkNotAttached { .. } => "UplinkNotAttached",
             Self::LinuxBridgeInUse { .. } | Self::BridgeInUse { .. } => "BridgeInUse",
@@ -238,6 +274,15 @@ impl HostError {
             Self::OvsConnection { .. } => "OvsUnreachable",
             Self::OvsInvalidReply { .. } => "OvsReplyInvalid",
             Self::OvsChanged { .. } => "OvsChanged",
+            Self::InterfaceHasMaster { .. } => "InterfaceOfOtherBridge",
+            Self::OvsPortNotFound { .. } => "NoSuchPort",
+            Self::OvsPortTaken { .. } => "PortNameTaken",
+            Self::OvsPortFailed { .. } => "PortFailed",
+            Self::OvsLinkDown { .. } => "LinkDown",
+            Self::OvsMirrorTaken { .. } => "MirrorInUse",
+            Self::RepresentorNotFound { .. } => "NoRepresentor",
+            Self::InterfaceNameTaken { .. } => "InterfaceNameTaken",
+            Self::VdpaMacUnsupported { .. } => "VdpaMacUnsupported",
             Self::NamespaceGone { .. } => "NamespaceGone",
             Self::NotANamespace { .. } => "NotANamespace",
             Self::DamagedJournal { .. } => "JournalDamaged",

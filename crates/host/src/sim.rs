@@ -22,10 +22,11 @@ mod ovs;
 mod random;
 mod requests;
 mod steps;
+mod virtual_links;
 
 pub use attachment::{DelegateRecord, EffectFault, SimCniFiles};
 pub use bridges::SimBridge;
-pub use devices::{SimLink, SimPf, SimRdmaDevice, SimVf, SimVfSettings};
+pub use devices::{SimLink, SimPf, SimPortLink, SimRdmaDevice, SimVf, SimVfSettings};
 pub use host::SimHost;
 pub use kernel::Kernel;
 pub use machine::{
@@ -33,5 +34,6 @@ pub use machine::{
     MachineOvs, MachinePf, VfRules, VfSetting,
 };
 pub use namespaces::{NamespacePath, SimNamespace, SimNamespaces, SimVirtualLink};
-pub use ovs::{OVS_SOCKET, SimOvs};
+pub use ovs::{OVS_SOCKET, SimOvs, SimPortColumns};
 pub use requests::Refusal;
+pub use virtual_links::SimVeth;

@@ -8,16 +8,20 @@
 //! - [`go_cache`]: the same of the Go plugins
 //! - [`attachment`]: frame of all plugins: plans for ADD, DEL, CHECK and GC
 //! - [`programs`]: files of the plugins on a node
-//! - [`sriov`], [`infiniband`], [`rdma`]: decisions of the plugins
+//! - [`sriov`], [`infiniband`], [`rdma`], [`ovs`], [`accelerated_bridge`], [`mirror`]: decisions of the plugins
 
+pub mod accelerated_bridge;
 pub mod attachment;
 pub mod config;
 pub mod facts;
 pub mod go_cache;
 pub mod infiniband;
 pub mod journal;
+pub mod mirror;
+pub mod ovs;
 pub mod programs;
 pub mod protocol;
 pub mod rdma;
+mod representor;
 pub mod sriov;
 pub mod step;

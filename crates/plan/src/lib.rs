@@ -76,6 +76,7 @@ mod platform;
 mod prelude;
 mod quirks;
 mod reread;
+mod sha256;
 
 pub use agent_nodes::{explain_no_matching_node, runs_agent};
 pub use boot::{

@@ -45,8 +45,6 @@ pub struct OperatorConfigFacts<'a> {
     pub deploys_agents: bool,
     /// The separate device plugin is deployed.
     pub deploys_device_plugin: bool,
-    /// Environment variables with images of CNI plugins for software bridges, if none of them is set.
-    pub missing_cni_variables: Vec<&'static str>,
     /// Error of the last attempt to deploy the components.
     pub failure: Option<String>,
     /// Reason why the ConfigMap of the separate device plugin cannot be written.
@@ -110,12 +108,6 @@ fn notes(spec: &SriovOperatorConfigSpec, facts: &OperatorConfigFacts<'_>) -> Vec
              SRIOV_NETWORK_CONFIG_DAEMON_IMAGE in the environment of the operator, or run the operator in a pod"
                 .to_owned(),
         );
-    }
-    if FeatureGate::ManageSoftwareBridges.is_enabled(spec) && !facts.missing_cni_variables.is_empty() {
-        notes.push(format!(
-            "CNI plugins that attach pods to software bridges are not installed on hosts, because this version has none: set {}",
-            facts.missing_cni_variables.join(" or ")
-        ));
     }
     if !facts.deploys_device_plugin && !facts.foreign_device_plugin {
         notes.push(
@@ -184,7 +176,6 @@ mod tests {
             installation: Installation { namespace: "ns", dev_mode: false },
             deploys_agents: true,
             deploys_device_plugin: false,
-            missing_cni_variables: vec!["ONE_CNI_IMAGE", "OTHER_CNI_IMAGE"],
             failure: None,
             plugin_problem: None,
             foreign_device_plugin: false,
@@ -214,13 +205,9 @@ mod tests {
         let gates = BTreeMap::from([("manageSoftwareBridges".to_owned(), true)]);
         let bridges = SriovOperatorConfigSpec { feature_gates: Some(gates), ..Default::default() };
         let [message, _] = messages(&bridges, &facts);
-        assert!(
-            message.contains("software bridges") && message.contains("set ONE_CNI_IMAGE or OTHER"),
-            "{message}"
-        );
+        assert!(!message.contains("CNI"), "those for software bridges, too: {message}");
 
-        let complete =
-            OperatorConfigFacts { deploys_device_plugin: true, missing_cni_variables: Vec::new(), ..facts };
+        let complete = OperatorConfigFacts { deploys_device_plugin: true, ..facts };
         let spec = SriovOperatorConfigSpec { disable_drain: Some(true), ..bridges };
         let [message, valid] = messages(&spec, &complete);
         assert!(!message.contains("CNI") && !message.contains("IMAGE"), "{message}");

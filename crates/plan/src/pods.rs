@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::cni::attachment::{is_abandoned, plan_release};
 use crate::cni::facts::{AttachmentFacts, HolderNamespace, InterfaceFacts, NamespaceFacts};
-use crate::cni::journal::{DeviceChanges, Journal, Phase};
+use crate::cni::journal::{DeviceChanges, Journal, OvsLink, Phase, VfChanges};
 use crate::prelude::*;
 
 /// State of an attachment.
@@ -131,23 +131,33 @@ impl fmt::Display for AttachmentState {
 /// Returns whether the pod has what ADD gave it. A device with a driver for userspace only has to exist.
 fn is_in_pod(journal: &Journal, facts: &AttachmentFacts, links: &[InterfaceFacts], rdma: &[String]) -> bool {
     let has_rdma = |name: &String| rdma.contains(name);
+    let exists = facts.device.as_ref().is_some_and(|device| device.exists);
+    let has_vf = |changes: &VfChanges| {
+        exists && (changes.interface.is_none() || has_link(journal, facts, links))
+    };
     match &journal.changes {
-        DeviceChanges::Sriov(changes) => {
-            facts.device.exists && (changes.interface.is_none() || has_link(journal, facts, links))
-        }
+        DeviceChanges::Sriov(changes) => has_vf(changes),
         DeviceChanges::Infiniband(changes) => {
-            facts.device.exists
+            exists
                 && (changes.interface.is_none() || has_link(journal, facts, links))
                 && changes.rdma.as_ref().is_none_or(has_rdma)
         }
         DeviceChanges::Rdma(changes) => has_rdma(&changes.rdma),
+        DeviceChanges::Ovs(changes) => match &changes.link {
+            OvsLink::Veth { .. } => has_link(journal, facts, links),
+            OvsLink::Vf { vf, .. } => has_vf(vf),
+            OvsLink::Vdpa { .. } => exists,
+        },
+        DeviceChanges::AcceleratedBridge(changes) => has_vf(&changes.vf),
+        // The mirrors of a port that exists: whether it does is a matter of the plugin before.
+        DeviceChanges::Mirror(_) => true,
     }
 }
 
 /// Returns whether the pod has the interface of the device. Its programs may have renamed it; kernels that do not report
 /// the device of an interface leave only the name.
 fn has_link(journal: &Journal, facts: &AttachmentFacts, links: &[InterfaceFacts]) -> bool {
-    let device = facts.device.address;
     let is_named = |link: &InterfaceFacts| link.device.is_none() && link.is_called(&journal.key.interface);
-    links.iter().any(|link| link.device == Some(device) || facts.device.link.is_none() && is_named(link))
+    let Some(device) = &facts.device else { return links.iter().any(is_named) };
+    links.iter().any(|link| link.device == Some(device.address) || device.link.is_none() && is_named(link))
 }

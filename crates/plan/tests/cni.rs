@@ -4,6 +4,7 @@
 //! - `config.json`: network configuration, as a runtime writes it to standard input
 //! - `facts.yaml`: differences from the facts in `cni/base/` (JSON Merge Patch, optional)
 //! - `environment.yaml`: differences from the usual environment (optional)
+//! - `ovs.conf`: file that all networks of Open vSwitch share (optional)
 //! - `ipam.json`: result of the IPAM plugin (optional)
 //! - `release.yaml`: release afterwards (optional, see [`ReleaseCase`])
 //! - `check.yaml`: CHECK afterwards (optional, see [`CheckCase`])
@@ -27,9 +28,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use vfleet_plan::cni::attachment::{AddPlan, ReleasePlan, plan_addresses, plan_check, plan_release};
+use vfleet_plan::cni::attachment::{
+    AddPlan, ReleasePlan, plan_addresses, plan_addressing, plan_check, plan_release,
+};
 use vfleet_plan::cni::facts::AttachmentFacts;
-use vfleet_plan::cni::journal::{DeviceChanges, Journal, Phase};
+use vfleet_plan::cni::journal::{DeviceChanges, Journal, OvsLink, Phase};
 use vfleet_plan::cni::protocol::result::{CniResult, ResultInterface};
 use vfleet_plan::cni::protocol::{CniError, CniVersion};
 
@@ -76,6 +79,7 @@ fn outcome(folder: &Path) -> TestResult<String> {
         config: std::fs::read(folder.join("config.json"))?,
         environment: optional(folder, "environment.yaml")?.unwrap_or_default(),
         facts: optional(folder, "facts.yaml")?.unwrap_or_default(),
+        ovs_file: std::fs::read_to_string(folder.join("ovs.conf")).ok(),
     };
     let facts = attempt.facts()?;
     let mut text = String::new();
@@ -90,8 +94,8 @@ fn outcome(folder: &Path) -> TestResult<String> {
     let ipam = folder.join("ipam.json");
     if ipam.exists() {
         let result = CniResult::parse(&serde_json::from_slice(&std::fs::read(ipam)?)?, CniVersion::V1_0_0);
-        match result.and_then(|result| plan_addresses(&result, 0)) {
-            Ok(addresses) => writeln!(text, "addresses: {addresses}")?,
+        match result.and_then(|result| addressing(&plan, result)) {
+            Ok(addressing) => text.push_str(&addressing),
             Err(error) => write_error(&mut text, &error)?,
         }
     }
@@ -110,6 +114,22 @@ fn outcome(folder: &Path) -> TestResult<String> {
             Err(error) => write_error(&mut text, &error)?,
         }
     }
+    Ok(text)
+}
+
+/// Returns what follows the IPAM plugin.
+fn addressing(plan: &AddPlan, ipam: CniResult) -> Result<String, CniError> {
+    if plan.before_addresses.is_empty() {
+        return Ok(format!("addresses: {}\n", plan_addresses(&ipam, 0)?));
+    }
+    let mut result = CniResult { interfaces: plan.interfaces.clone(), ..ipam };
+    let steps = plan_addressing(plan, &mut result)?;
+    let mut text = String::from("\n# addresses\n");
+    for step in steps {
+        text.push_str(&format!("{step}\n"));
+    }
+    let mac = result.interfaces.last().and_then(|interface| interface.mac.clone());
+    text.push_str(&format!("mac: {}\n", mac.unwrap_or_default()));
     Ok(text)
 }
 
@@ -138,11 +158,16 @@ fn check(
     let mut facts = serde_json::to_value(facts)?;
     let address = facts["device"]["address"].clone();
     let links = facts["namespace"]["links"].as_array_mut().ok_or("the pod has interfaces")?;
-    for link in links.iter_mut().filter(|link| link["device"] == address) {
+    // Without a device the interface is known by its name.
+    let is_own = |link: &&mut Value| match &address {
+        Value::Null => link["name"] == "net1",
+        address => link["device"] == *address,
+    };
+    for link in links.iter_mut().filter(is_own) {
         json_patch::merge(link, &object(&case.interface));
     }
     json_patch::merge(&mut facts, &object(&case.facts));
-    let previous = CniResult { interfaces: plan.interface.iter().cloned().collect(), ..CniResult::default() };
+    let previous = CniResult { interfaces: plan.interfaces.clone(), ..CniResult::default() };
     let mut previous = previous.to_json(CniVersion::V1_1_0);
     json_patch::merge(&mut previous, &object(&case.previous));
     let previous = CniResult::parse(&previous, CniVersion::V1_1_0).map_err(|error| error.to_string())?;
@@ -170,9 +195,11 @@ fn write_plan(text: &mut String, plan: &AddPlan) -> TestResult {
         writeln!(text, "{step}")?;
     }
     writeln!(text, "\n# result")?;
-    match &plan.interface {
-        Some(interface) => write_interface(text, interface)?,
-        None => writeln!(text, "previous result")?,
+    for interface in &plan.interfaces {
+        write_interface(text, interface)?;
+    }
+    if plan.interfaces.is_empty() {
+        writeln!(text, "previous result")?;
     }
     writeln!(
         text,
@@ -199,6 +226,49 @@ fn write_plan(text: &mut String, plan: &AddPlan) -> TestResult {
             write_option(text, "RDMA device", changes.rdma.as_ref())?;
         }
         DeviceChanges::Rdma(changes) => writeln!(text, "RDMA device: {}", changes.rdma)?,
+        DeviceChanges::Ovs(_) | DeviceChanges::AcceleratedBridge(_) | DeviceChanges::Mirror(_) => {
+            write_switch_changes(text, &plan.journal.changes)?;
+        }
+    }
+    for step in &plan.last {
+        writeln!(text, "last: {step}")?;
+    }
+    for note in &plan.notes {
+        writeln!(text, "note: {note}")?;
+    }
+    Ok(())
+}
+
+fn write_switch_changes(text: &mut String, changes: &DeviceChanges) -> TestResult {
+    for (key, value) in changes.fields() {
+        writeln!(text, "{key}: {value}")?;
+    }
+    let (vf, representor) = match changes {
+        DeviceChanges::Ovs(changes) => match &changes.link {
+            OvsLink::Veth { .. } => (None, None),
+            OvsLink::Vf { vf, representor } => (Some(vf), Some(representor)),
+            OvsLink::Vdpa { device, representor } => {
+                write_option(text, "original mac", device.original_mac)?;
+                write_option(text, "original mtu", device.original_mtu)?;
+                (None, Some(representor))
+            }
+        },
+        DeviceChanges::AcceleratedBridge(changes) => {
+            if let Some(uplink) = &changes.uplink {
+                writeln!(text, "uplink: {} needs {:?}, added {:?}", uplink.name, uplink.needed, uplink.added)?;
+            }
+            (Some(&changes.vf), Some(&changes.representor))
+        }
+        _ => (None, None),
+    };
+    if let Some(vf) = vf {
+        writeln!(text, "original: {}", vf.original)?;
+        write_option(text, "interface", vf.interface.as_ref())?;
+    }
+    if let Some(representor) = representor {
+        let state = if representor.was_up { "up" } else { "down" };
+        writeln!(text, "representor: {} was {state}", representor.name)?;
+        write_option(text, "mtu of the representor", representor.original_mtu)?;
     }
     Ok(())
 }
@@ -231,6 +301,9 @@ fn write_release(text: &mut String, plan: &ReleasePlan) -> TestResult {
     }
     for note in &plan.notes {
         writeln!(text, "note: {note}")?;
+    }
+    if let Some(error) = &plan.postponed {
+        write_error(text, error)?;
     }
     for part in &plan.waits_for {
         writeln!(text, "waits for the {part}")?;

@@ -11,12 +11,13 @@ use super::runtime::{device_state, state};
 use super::scenario::{CniScenario, scenario};
 use super::{CASES, check_next_pod, config, effects_of_add, effects_of_del, prepare};
 
-fn effects_of(scenario: &CniScenario, is_in_del: bool) -> Option<Vec<String>> {
+/// Returns the effects of an uninterrupted ADD or DEL; `None` if ADD is refused.
+pub(super) fn effects_of(scenario: &CniScenario, is_in_del: bool) -> Option<Vec<String>> {
     if is_in_del { effects_of_del(scenario) } else { effects_of_add(scenario) }
 }
 
 /// Deletes the namespace of the pod before an effect of ADD or DEL, and checks that nothing is left behind.
-fn delete_namespace(
+pub(super) fn delete_namespace(
     scenario: &CniScenario,
     at: usize,
     is_in_del: bool,
@@ -48,6 +49,37 @@ fn delete_namespace(
     }
     other.del_once(&host.new_process()).expect("DEL of the other pod");
     pod.del(&host.new_process()).expect("a second DEL");
+    prop_assert_eq!(state(&host), &before[..]);
+    check_next_pod(&host, &next, &before)
+}
+
+/// Reboots the machine before an effect of ADD or DEL, and checks that nothing is left behind.
+pub(super) fn reboot(scenario: &CniScenario, at: usize, is_in_del: bool) -> Result<(), TestCaseError> {
+    let (host, [pod, other, next], _) = prepare(scenario);
+    if is_in_del {
+        pod.add(&host.new_process()).expect("ADD");
+    }
+    let process = host.new_process();
+    let machine = host.new_process();
+    process.set_effect_hook(move |number, _| {
+        if number == at {
+            machine.modify_kernel(Kernel::reboot);
+        }
+    });
+    let result = if is_in_del { pod.del_once(&process) } else { pod.add(&process).map(drop) };
+    prop_assert!(result.is_err());
+    host.restart_process();
+    host.modify_kernel(|kernel| scenario.create_vfs(kernel));
+    for pod in [&pod, &other, &next] {
+        pod.start(&host);
+    }
+    // Files and rows of Open vSwitch survive a boot.
+    let is_created = |line: &String| line.contains("driver") || line.contains("Linux bridge");
+    let before: Vec<String> = device_state(&host).into_iter().filter(is_created).collect();
+    if other.add(&host.new_process()).is_ok() {
+        other.del_once(&host.new_process()).expect("DEL of the other pod");
+    }
+    pod.del(&host.new_process()).expect("DEL after a reboot");
     prop_assert_eq!(state(&host), &before[..]);
     check_next_pod(&host, &next, &before)
 }
@@ -125,31 +157,6 @@ proptest! {
         is_in_del in any::<bool>(),
     ) {
         let Some(effects) = effects_of(&scenario, is_in_del) else { return Ok(()) };
-        let (host, [pod, other, next], _) = prepare(&scenario);
-        if is_in_del {
-            pod.add(&host.new_process()).expect("ADD");
-        }
-        let process = host.new_process();
-        let (at, machine) = (at.index(effects.len()), host.new_process());
-        process.set_effect_hook(move |number, _| {
-            if number == at {
-                machine.modify_kernel(Kernel::reboot);
-            }
-        });
-        let result = if is_in_del { pod.del_once(&process) } else { pod.add(&process).map(drop) };
-        prop_assert!(result.is_err());
-        host.restart_process();
-        host.modify_kernel(|kernel| scenario.create_vfs(kernel));
-        for pod in [&pod, &other, &next] {
-            pod.start(&host);
-        }
-        let is_of_vf = |line: &String| line.contains("driver");
-        let before: Vec<String> = device_state(&host).into_iter().filter(is_of_vf).collect();
-        if other.add(&host.new_process()).is_ok() {
-            other.del_once(&host.new_process()).expect("DEL of the other pod");
-        }
-        pod.del(&host.new_process()).expect("DEL after a reboot");
-        prop_assert_eq!(state(&host), &before[..]);
-        check_next_pod(&host, &next, &before)?;
+        reboot(&scenario, at.index(effects.len()), is_in_del)?;
     }
 }

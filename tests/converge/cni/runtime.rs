@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::switch::switch_lines;
 use serde_json::{Value, json};
 use vfleet_api::{Guid, MacAddr, PciAddress};
 use vfleet_cni::call::PluginCall;
@@ -120,6 +121,7 @@ pub(crate) fn state(host: &SimHost) -> Vec<String> {
     }
     lines.extend(kernel.cni.go_caches.keys().map(|key| format!("cache {key:?}")));
     lines.extend(kernel.cni.go_allocations.iter().map(|allocation| format!("allocation {allocation:?}")));
+    lines.extend(switch_lines(&kernel));
     lines.extend(host.given_addresses().iter().map(|key| format!("address of {key:?}")));
     lines
 }
@@ -149,19 +151,22 @@ fn vf_lines(kernel: &Kernel) -> Vec<String> {
         let own_mac = vf.link.as_ref().map(|link| link.mac);
         let admin_mac = Some(vf.admin_mac).filter(|mac| Some(*mac) != own_mac && *mac != MacAddr::ZERO);
         let overridden = &vf.driver_override;
+        let representor = vf.representor.as_ref().map(|name| (name, vf.representor_link));
         format!(
-            "{}: driver {:?} {overridden:?}, MAC {admin_mac:?}, GUID {guid:?}, {:?}, RDMA {rdma:?}, interface {link:?}",
+            "{}: driver {:?} {overridden:?}, representor {representor:?}, MAC {admin_mac:?}, GUID {guid:?}, {:?}, RDMA {rdma:?}, interface {link:?}",
             vf.address, vf.driver, vf.settings
         )
     };
     vfs.map(to_line).collect()
 }
 
-/// Returns the phase of the journal of a pod for a device.
+/// Returns the phase of the journal of a pod for a device, or for its interface without one.
 pub(crate) fn phase(host: &SimHost, pod: &Pod, device: PciAddress) -> Option<Phase> {
     let kernel = host.kernel();
     let is_of_pod = |key: &&AttachmentKey| {
-        key.container_id == pod.container_id && key.device == device && key.plugin != Plugin::Rdma
+        let is_chained =
+            matches!(key.plugin, Plugin::Rdma | Plugin::OvsMirrorProducer | Plugin::OvsMirrorConsumer);
+        key.container_id == pod.container_id && key.device.is_none_or(|found| found == device) && !is_chained
     };
     let key = kernel.cni.journals.keys().find(is_of_pod)?;
     kernel.cni.journal(key).expect("an intact journal").map(|journal| journal.phase)

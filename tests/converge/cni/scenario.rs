@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 use vfleet_host::SimHost;
-use vfleet_host::sim::{CardLinkKind, Kernel, Machine, MachinePf, VfRules};
+use vfleet_host::sim::{CardLinkKind, EswitchRule, Kernel, Machine, MachinePf, VfRules};
+use vfleet_plan::EswitchMode;
 use vfleet_plan::cni::facts::{VfSettings, VfVlan, VlanProtocol};
 
 use super::network::chain;
+use super::switch::{SwitchBefore, networks_with_all_settings, switch_before, switch_chain};
 
 /// MAC that nobody but the VF has chosen.
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0xbb, 0, 1]);
@@ -26,6 +28,8 @@ pub(crate) struct CniScenario {
     pub(crate) returns_late: bool,
     pub(crate) interface_follows_rdma: bool,
     pub(crate) vf: VfBefore,
+    /// Software bridges, and an eswitch in switchdev mode.
+    pub(crate) switch: Option<SwitchBefore>,
     /// Plugins of the network.
     pub(crate) chain: Vec<Value>,
 }
@@ -40,6 +44,8 @@ pub(crate) enum Card {
     /// Card whose VFs take MACs over at once.
     Intel,
     Infiniband,
+    /// Card with an eswitch, whose driver supports everything.
+    Switch,
 }
 
 /// State of the VF before.
@@ -77,6 +83,7 @@ impl CniScenario {
                 alt_names: vec!["net1", "eth0", "vf-of-node"],
                 guid: Some(Guid([2, 0, 0, 0, 0, 0, 0, 9])),
             },
+            switch: None,
             chain: vec![config],
         }
     }
@@ -90,6 +97,16 @@ impl CniScenario {
         });
         let chain = vec![config];
         Self { card: Card::Infiniband, is_exclusive: true, chain, ..Self::with_all_settings() }
+    }
+
+    /// Returns machines with bridges, and networks that change everything.
+    pub(crate) fn all_with_bridges() -> Vec<Self> {
+        networks_with_all_settings().into_iter().map(Self::with_bridges).collect()
+    }
+
+    /// Returns a machine with bridges and a network for them.
+    pub(crate) fn with_bridges((switch, chain): (SwitchBefore, Vec<Value>)) -> Self {
+        Self { card: Card::Switch, switch: Some(switch), chain, ..Self::with_all_settings() }
     }
 
     /// Returns a card that applies an administrative MAC at once, with a network that changes the one of a VF whose interface
@@ -145,11 +162,14 @@ impl CniScenario {
             link.alt_names = self.vf.alt_names.iter().map(|name| (*name).to_owned()).collect();
             link.mtu = if self.card == Card::Infiniband { link.mtu } else { self.vf.mtu };
         }
+        if let Some(switch) = &self.switch {
+            switch.configure(kernel);
+        }
     }
 }
 
 /// Returns the VF.
-fn vf_ref() -> VfRef {
+pub(crate) fn vf_ref() -> VfRef {
     VfRef { pf: Machine::lab().pfs[0].address, index: 1 }
 }
 
@@ -180,6 +200,12 @@ impl Card {
                 }),
                 ..card
             },
+            Self::Switch => MachinePf {
+                eswitch: Some(EswitchMode::Legacy),
+                eswitch_rule: EswitchRule::AnyTime,
+                rdma: false,
+                ..mellanox(card)
+            },
             Self::Infiniband => MachinePf { link_kind: CardLinkKind::Infiniband, ..mellanox(card) },
         }
     }
@@ -203,9 +229,29 @@ pub(crate) fn scenario() -> impl Strategy<Value = CniScenario> {
             returns_late,
             interface_follows_rdma,
             vf: vf.clone(),
+            switch: None,
             chain,
         })
     })
+}
+
+/// Returns random scenarios with software bridges.
+pub(crate) fn switch_scenario() -> impl Strategy<Value = CniScenario> {
+    (switch_before(), prop::bool::weighted(0.2), prop::bool::weighted(0.2), vf_before()).prop_flat_map(
+        |(switch, hides_identities, returns_late, vf)| {
+            switch_chain(&switch).prop_map(move |chain| CniScenario {
+                card: Card::Switch,
+                pf_is_up: true,
+                is_exclusive: false,
+                hides_identities,
+                returns_late,
+                interface_follows_rdma: false,
+                vf: vf.clone(),
+                switch: Some(switch.clone()),
+                chain,
+            })
+        },
+    )
 }
 
 fn vf_before() -> impl Strategy<Value = VfBefore> {

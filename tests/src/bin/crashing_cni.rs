@@ -12,10 +12,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vfleet_api::PciAddress;
 use vfleet_host::attachment::{
-    AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError,
+    AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError, LockSubject,
 };
 use vfleet_host::{HostError, HostRoot, LinuxHost};
-use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace};
+use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, FileFacts, HolderNamespace, SwitchFacts, SwitchQuery};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -50,6 +50,10 @@ impl AttachmentHost for CrashingAttachmentHost {
 
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
         self.host.attachment_facts(query)
+    }
+
+    fn switch_facts(&self, query: &SwitchQuery) -> Result<SwitchFacts, HostError> {
+        self.host.switch_facts(query)
     }
 
     fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError> {
@@ -97,13 +101,17 @@ impl AttachmentHost for CrashingAttachmentHost {
         self.host.remove_go_cache(plugin, name)
     }
 
-    fn lock_device(
+    fn read_file(&self, path: &str) -> FileFacts {
+        self.host.read_file(path)
+    }
+
+    fn lock(
         &self,
-        device: PciAddress,
+        subject: &LockSubject,
         holder: &str,
         limit: Duration,
     ) -> Result<DeviceLock, DeviceLockError> {
-        self.host.lock_device(device, holder, limit)
+        self.host.lock(subject, holder, limit)
     }
 
     fn wait_for_device(

@@ -30,6 +30,7 @@ mod ovs_others;
 mod parallel;
 mod plans;
 mod records;
+mod switch_ports;
 mod take_over;
 mod vdpa;
 mod watch;
@@ -103,6 +104,7 @@ pub fn all_cases() -> impl Iterator<Item = &'static Case> {
         watch::CASES,
         other_netns::CASES,
         attachments::CASES,
+        switch_ports::CASES,
         foreign_changes::CASES,
         externally_managed::CASES,
         plans::CASES,

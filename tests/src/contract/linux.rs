@@ -11,6 +11,7 @@ mod observer;
 mod ovs;
 mod pods;
 mod routes;
+mod switch_ports;
 mod tools;
 
 use std::time::Duration;

@@ -5,6 +5,7 @@ mod bridges;
 mod machines;
 mod observer;
 mod pods;
+mod switch_ports;
 
 use vfleet_api::PciAddress;
 use vfleet_host::attachment::AttachmentHost;

@@ -11,6 +11,7 @@ use super::bridges::{BridgeObserver, LinuxBridgeAdministrator, OvsAdministrator}
 use super::coverage::Environment;
 use super::observed::{ObservedEswitch, ObservedGuids, ObservedPf};
 use super::pods::{PodAdministrator, PodObserver};
+use super::switch_ports::PortObserver;
 
 /// Machine on which a case runs. It has two cards with MTU 1500, autoprobe on, link down, no records, no VFs and no
 /// software bridges, unless the setup of the case (`Case::setup`) says otherwise: then [`TestBed::pf`] is set up accordingly.
@@ -39,7 +40,7 @@ pub trait TestBed {
 }
 
 /// Independent reader of the machine, which never uses the facts of a host.
-pub trait Observer: BridgeObserver + PodObserver + Send + Sync {
+pub trait Observer: BridgeObserver + PodObserver + PortObserver + Send + Sync {
     /// Reads all cards that can have VFs.
     fn pfs(&self) -> Result<Vec<ObservedPf>, CaseError>;
     /// Reads the record of a PF.

@@ -114,6 +114,14 @@ fn failure_notice(key: Option<&AttachmentKey>, error: &str) -> Notice {
 
 /// Returns the device of an attachment and its container.
 fn describe(key: &AttachmentKey) -> String {
-    let AttachmentKey { plugin, container_id, interface, device } = key;
-    format!("device {device} (plugin {}, interface {interface}, container {container_id})", plugin.name())
+    let AttachmentKey { plugin, container_id, interface, .. } = key;
+    match key.device {
+        Some(device) => {
+            format!(
+                "device {device} (plugin {}, interface {interface}, container {container_id})",
+                plugin.name()
+            )
+        }
+        None => format!("interface {interface} of container {container_id} (plugin {})", plugin.name()),
+    }
 }

@@ -1,6 +1,7 @@
 use serde_json::json;
 use vfleet_api::PciAddress;
 use vfleet_cni::call::PluginCall;
+use vfleet_host::attachment::LockSubject;
 use vfleet_host::sim::Machine;
 use vfleet_host::{Host, SimHost};
 use vfleet_plan::cni::journal::{AttachmentKey, Plugin};
@@ -42,7 +43,7 @@ fn attach(host: &SimHost) -> AttachmentKey {
         json!({ "cniVersion": "1.0.0", "name": "n", "type": "sriov", "deviceID": device(host), "vlan": 5 });
     let call = PluginCall::parse(Plugin::Sriov, &variables, config.to_string().as_bytes()).unwrap();
     engine::execute(host, &call).unwrap();
-    call.key(device(host))
+    call.key(Some(device(host)))
 }
 
 fn damage(host: &SimHost, key: &AttachmentKey) -> String {
@@ -104,7 +105,7 @@ async fn a_device_that_another_process_has_locked_is_retried_without_a_report() 
     let host = machine();
     let key = attach(&host);
     host.modify_kernel(|kernel| kernel.delete_namespace(POD));
-    let lock = host.lock_device(key.device, "DEL", Duration::ZERO).unwrap();
+    let lock = host.lock(&LockSubject::of(&key), "DEL", Duration::ZERO).unwrap();
     let mut sweeper = sweeper(&host);
     assert_eq!((reasons(&sweeper.sweep().await), sweeper.failures), (vec![], 1));
     drop(lock);

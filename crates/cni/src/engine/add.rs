@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
-use vfleet_plan::cni::attachment::{AddContext, AddPlan, describe_holder, plan_addresses};
+use vfleet_plan::cni::attachment::{AddContext, AddPlan, describe_holder, plan_addressing};
 use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, HolderNamespace};
-use vfleet_plan::cni::journal::{DeviceChanges, Journal, Phase, Plugin};
+use vfleet_plan::cni::journal::{AttachmentKey, Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::result::CniResult;
 use vfleet_plan::cni::protocol::{CniError, CniVersion, Command, ErrorCode};
 use vfleet_plan::cni::step::CniStep;
 
 use super::release::{ReleaseOutcome, mark_returned, repair};
+use super::switch::read_switch;
 use crate::call::PluginCall;
 use crate::failure::host_failure;
 use crate::ipam::Ipam;
@@ -19,7 +20,11 @@ pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Re
     let settings = call.settings()?;
     let key = call.key(settings.device());
     let _lock = super::lock(host, &key, "ADD")?;
-    let facts = read_after_repairs(host, call, &key)?;
+    let mut facts = read_after_repairs(host, call, &key)?;
+    // What an uplink needs is decided and done at once. The lock is not held while the IPAM plugin runs.
+    let uplinks = if settings.shares_uplink() { Some(super::lock_uplinks(host, &key, "ADD")?) } else { None };
+    let query = settings.switch_query();
+    facts.switch = query.map(|query| read_switch(host, &query, &key, &facts.boot_id)).transpose()?;
     let context = AddContext {
         key,
         network: &call.network.name,
@@ -36,7 +41,10 @@ pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Re
     host.write_journal(&plan.journal).map_err(host_failure)?;
     let mut journal = plan.journal.clone();
     let mut is_ipam_started = false;
-    let result = attach(host, call, &plan, ipam.as_ref(), &mut is_ipam_started).and_then(|result| {
+    let steps = execute_steps(host, &plan);
+    drop(uplinks);
+    let attached = steps.and_then(|()| attach(host, call, &plan, ipam.as_ref(), &mut is_ipam_started));
+    let result = attached.and_then(|result| {
         journal.phase = Phase::Attached;
         journal.result = Some(result.to_json(CniVersion::LATEST));
         host.write_journal(&journal).map_err(host_failure)?;
@@ -44,6 +52,7 @@ pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Re
     });
     match result {
         Ok(result) => {
+            finish(host, &plan);
             announce(host, &journal, &result);
             Ok(result.to_json(call.network.version))
         }
@@ -56,7 +65,7 @@ pub(super) fn add<H: AttachmentHost + ?Sized>(host: &H, call: &PluginCall) -> Re
 fn read_after_repairs<H: AttachmentHost + ?Sized>(
     host: &H,
     call: &PluginCall,
-    key: &vfleet_plan::cni::journal::AttachmentKey,
+    key: &AttachmentKey,
 ) -> Result<AttachmentFacts, CniError> {
     let netns = call.invocation.netns.as_deref();
     let query = AttachmentQuery {
@@ -66,13 +75,14 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
         with_addresses: false,
     };
     let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
+    facts.holders.extend(find_earlier(host, key)?);
     let stale: Vec<Journal> =
         facts.holders.iter().filter_map(|holder| find_stale(holder, &facts)).cloned().collect();
     for journal in &stale {
         match repair(host, journal)? {
             ReleaseOutcome::Released => {}
             ReleaseOutcome::Waiting => {
-                let message = format!("the kernel has not returned device {} yet", key.device);
+                let message = format!("the kernel has not returned {} yet", key.subject());
                 return Err(CniError::new(ErrorCode::TryAgainLater, message)
                     .with_details("the namespace of the pod that had it is being deleted"));
             }
@@ -80,6 +90,7 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
     }
     if !stale.is_empty() {
         facts = host.attachment_facts(&query).map_err(host_failure)?;
+        facts.holders.extend(find_earlier(host, key)?);
     }
     super::allow_own_namespace(&mut facts, call);
     super::forget_returned(&mut facts);
@@ -91,10 +102,23 @@ fn read_after_repairs<H: AttachmentHost + ?Sized>(
         None => Ok(facts),
         Some(own) => Err(CniError::new(
             ErrorCode::TryAgainLater,
-            format!("device {} is attached already: {}", key.device, describe_holder(own)),
+            format!("{} is attached already: {}", key.subject(), describe_holder(own)),
         )
         .with_details("delete that attachment first")),
     }
+}
+
+/// Returns an earlier attempt of an attachment without a device, which no other one can hold.
+fn find_earlier<H: AttachmentHost + ?Sized>(
+    host: &H,
+    key: &AttachmentKey,
+) -> Result<Option<HolderFacts>, CniError> {
+    if key.device.is_some() {
+        return Ok(None);
+    }
+    let Some(journal) = host.read_journal(key).map_err(host_failure)? else { return Ok(None) };
+    let namespace = host.namespace_state(&journal).map_err(host_failure)?;
+    Ok(Some(HolderFacts::Journal { journal, namespace }))
 }
 
 /// Returns the journal of an attachment that nobody works on and that no pod has: its process was killed, or its namespace
@@ -116,15 +140,16 @@ fn find_stale<'a>(holder: &'a HolderFacts, facts: &AttachmentFacts) -> Option<&'
 
 /// Returns whether the interface that an attachment moved to its pod is in the namespace of the host.
 fn is_on_host(journal: &Journal, facts: &AttachmentFacts) -> bool {
-    let has_moved = match &journal.changes {
-        DeviceChanges::Sriov(changes) => changes.interface.is_some(),
-        DeviceChanges::Infiniband(changes) => changes.interface.is_some(),
-        DeviceChanges::Rdma(_) => false,
-    };
-    has_moved && facts.device.link.is_some()
+    let is_on_host = facts.device.as_ref().is_some_and(|device| device.link.is_some());
+    is_on_host && journal.changes.moves_interface()
 }
 
-/// Executes the plan, and runs the IPAM plugin.
+/// Executes the steps of a plan up to the addresses.
+fn execute_steps<H: AttachmentHost + ?Sized>(host: &H, plan: &AddPlan) -> Result<(), CniError> {
+    plan.steps.iter().try_for_each(|step| execute(host, step))
+}
+
+/// Runs the IPAM plugin, and configures its addresses.
 fn attach<H: AttachmentHost + ?Sized>(
     host: &H,
     call: &PluginCall,
@@ -132,35 +157,37 @@ fn attach<H: AttachmentHost + ?Sized>(
     ipam: Option<&Ipam>,
     is_ipam_started: &mut bool,
 ) -> Result<CniResult, CniError> {
-    for step in &plan.steps {
-        execute(host, step)?;
-    }
-    let journal = &plan.journal;
-    let mut result = match &plan.interface {
-        Some(interface) => CniResult { interfaces: vec![interface.clone()], ..CniResult::default() },
-        None => call.network.previous.clone().unwrap_or_default(),
+    let mut result = if plan.interfaces.is_empty() {
+        call.network.previous.clone().unwrap_or_default()
+    } else {
+        CniResult { interfaces: plan.interfaces.clone(), ..CniResult::default() }
     };
     if let Some(ipam) = ipam {
         *is_ipam_started = true;
         let assigned = ipam.add(host)?;
         (result.ips, result.routes, result.dns) = (assigned.ips, assigned.routes, assigned.dns);
-        result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-        let addresses = plan_addresses(&result, 0)?;
-        if plan.configures_addresses {
-            let namespace = journal.namespace.clone();
-            execute(
-                host,
-                &CniStep::AddAddresses { namespace, name: journal.key.interface.clone(), addresses },
-            )?;
+        for step in plan_addressing(plan, &mut result)? {
+            execute(host, &step)?;
         }
     }
-    if journal.key.plugin == Plugin::Sriov {
-        execute(
-            host,
-            &CniStep::WriteGoAllocation { device: journal.key.device, path: journal.namespace.path.clone() },
-        )?;
+    let AttachmentKey { plugin, device, .. } = plan.journal.key;
+    if let Some(device) = device.filter(|_| plugin == Plugin::Sriov) {
+        let path = plan.journal.namespace.path.clone();
+        execute(host, &CniStep::WriteGoAllocation { device, path })?;
     }
     Ok(result)
+}
+
+/// Executes the steps without which the attachment is complete, too.
+fn finish<H: AttachmentHost + ?Sized>(host: &H, plan: &AddPlan) {
+    for note in &plan.notes {
+        tracing::warn!(note, "attached");
+    }
+    for step in &plan.last {
+        if let Err(error) = execute(host, step) {
+            tracing::warn!(%error, %step, "not executed");
+        }
+    }
 }
 
 fn execute<H: AttachmentHost + ?Sized>(host: &H, step: &CniStep) -> Result<(), CniError> {
@@ -170,11 +197,7 @@ fn execute<H: AttachmentHost + ?Sized>(host: &H, step: &CniStep) -> Result<(), C
 
 /// Announces the addresses of the interface. The attachment is complete without it.
 fn announce<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal, result: &CniResult) {
-    let has_interface = match &journal.changes {
-        DeviceChanges::Sriov(changes) => changes.interface.is_some(),
-        _ => false,
-    };
-    if !has_interface || result.ips.is_empty() {
+    if !journal.changes.has_ethernet_interface() || result.ips.is_empty() {
         return;
     }
     let ips = result.ips.iter().map(|ip| ip.address.address).collect();

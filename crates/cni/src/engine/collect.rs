@@ -90,7 +90,8 @@ fn collect_go_cache<H: AttachmentHost + ?Sized>(
     let Some(text) = host.read_go_cache(call.plugin, name).map_err(host_failure)? else { return Ok(()) };
     let Ok(cache) = parse_go_cache(call.plugin, &text) else { return Ok(()) };
     let network = call.network.name.as_str();
-    // The name of a file of `rdma` has the network, the other files have it in them.
+    // The name of a file of `rdma` has the network, the other files have it in them, apart from those of mirrors: their ports
+    // are removed by the plugin `ovs`, and mirrors that nobody uses with them.
     let is_of_network = call.plugin == Plugin::Rdma || cache.network.as_deref() == Some(network);
     let parsed = parse_go_cache_name(call.plugin, network, name).filter(|_| is_of_network);
     let Some((container_id, interface)) = parsed else { return Ok(()) };
@@ -115,7 +116,7 @@ fn collect_go_cache<H: AttachmentHost + ?Sized>(
         HolderFacts::GoAllocation { path, .. } => Some(path.as_str()),
         HolderFacts::Journal { .. } => None,
     });
-    if let Some(journal) = to_journal(host, &key, network, path, &cache)? {
+    if let Some(journal) = to_journal(host, call, &key, network, path, &cache)? {
         delete_recorded_by_go(host, journal)?;
     }
     host.remove_go_cache(call.plugin, name).map_err(host_failure)
@@ -127,6 +128,9 @@ fn has_other_go_cache<H: AttachmentHost + ?Sized>(
     cache: &GoCache,
     name: &str,
 ) -> Result<bool, CniError> {
+    if cache.device.is_none() {
+        return Ok(false);
+    }
     for other in host.go_caches(cache.plugin).map_err(host_failure)? {
         let text = if other == name {
             None

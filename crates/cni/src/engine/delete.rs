@@ -1,8 +1,8 @@
 //! DEL.
 
-use vfleet_api::PciAddress;
 use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_host::format_error_chain;
+use vfleet_plan::cni::config::read_ovs_socket;
 use vfleet_plan::cni::facts::{Namespace, NamespaceFacts, NamespaceId};
 use vfleet_plan::cni::go_cache::go_cache_name;
 use vfleet_plan::cni::go_cache::{GoAttachment, GoCache, parse_go_cache};
@@ -94,7 +94,8 @@ fn is_out_of_pod<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> boo
         NamespaceFacts::NotGiven | NamespaceFacts::Gone => true,
         NamespaceFacts::Unknown { .. } => false,
         NamespaceFacts::Present { links, .. } => {
-            facts.device.link.is_some() || !links.iter().any(|link| link.is_called(&journal.key.interface))
+            facts.device.as_ref().is_some_and(|device| device.link.is_some())
+                || !links.iter().any(|link| link.is_called(&journal.key.interface))
         }
     })
 }
@@ -142,7 +143,7 @@ fn delete_go_attachment<H: AttachmentHost + ?Sized>(
     let key = call.key(found.cache.device);
     let _lock = super::lock(host, &key, "DEL")?;
     let netns = call.invocation.netns.as_deref();
-    let journal = to_journal(host, &key, &call.network.name, netns, &found.cache)?;
+    let journal = to_journal(host, call, &key, &call.network.name, netns, &found.cache)?;
     delete_addresses(Ipam::run_by(call))?;
     if let Some(journal) = journal {
         delete_recorded_by_go(host, journal)?;
@@ -154,14 +155,14 @@ fn delete_go_attachment<H: AttachmentHost + ?Sized>(
 /// restore.
 pub(super) fn to_journal<H: AttachmentHost + ?Sized>(
     host: &H,
+    call: &PluginCall,
     key: &AttachmentKey,
     network: &str,
     netns: Option<&str>,
     cache: &GoCache,
 ) -> Result<Option<Journal>, CniError> {
-    let device: PciAddress = key.device;
     let namespace = NamespaceQuery::of_path(netns);
-    let query = AttachmentQuery { device, namespace, key: Some(key), with_addresses: false };
+    let query = AttachmentQuery { device: key.device, namespace, key: Some(key), with_addresses: false };
     let facts = host.attachment_facts(&query).map_err(host_failure)?;
     let namespace = match &facts.namespace {
         NamespaceFacts::Present { namespace, .. } => namespace.clone(),
@@ -174,13 +175,16 @@ pub(super) fn to_journal<H: AttachmentHost + ?Sized>(
         network,
         namespace,
         boot_id: "",
-        vf: facts.device.pf.as_ref().map(|pf| pf.vf),
+        vf: facts.device.as_ref().and_then(|device| Some(device.pf.as_ref()?.vf)),
+        socket: read_ovs_socket(&call.network, call.ovs_file.as_ref()).unwrap_or_default(),
         config: None,
         cni_path: "",
     };
     match cache.to_journal(&attachment) {
         Ok(journal) => Ok(Some(journal)),
-        Err(error) if facts.device.exists => Err(CniError::new(ErrorCode::DeviceFailed, error.to_string())),
+        Err(error) if facts.device.is_none_or(|device| device.exists) => {
+            Err(CniError::new(ErrorCode::DeviceFailed, error.to_string()))
+        }
         Err(_) => Ok(None),
     }
 }

@@ -6,7 +6,7 @@ use vfleet_host::attachment::{AttachmentHost, AttachmentQuery, NamespaceQuery};
 use vfleet_host::format_error_chain;
 use vfleet_plan::cni::attachment::{ReleasePlan, plan_release, plan_release_without_facts};
 use vfleet_plan::cni::facts::AttachmentFacts;
-use vfleet_plan::cni::journal::{Journal, Phase, Plugin};
+use vfleet_plan::cni::journal::{AttachmentKey, DeviceChanges, Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::{CniError, Command, ErrorCode};
 use vfleet_plan::cni::step::CniStep;
 
@@ -30,30 +30,35 @@ pub(super) fn release_device<H: AttachmentHost + ?Sized>(
     host: &H,
     journal: &Journal,
 ) -> Result<ReleaseOutcome, CniError> {
-    let mut plan = make_plan(host, journal)?;
-    execute_all(host, &plan)?;
-    let device = journal.key.device;
-    if !plan.waits_for.is_empty()
-        && host.wait_for_device(device, &plan.waits_for, RETURN_LIMIT).map_err(host_failure)?
-    {
-        plan = make_plan(host, journal)?;
-        execute_all(host, &plan)?;
-    }
-    if !plan.waits_for.is_empty() {
+    let mut plan = plan_and_execute(host, journal)?;
+    let AttachmentKey { plugin, device, .. } = journal.key;
+    if let Some(device) = device.filter(|_| !plan.waits_for.is_empty()) {
+        if host.wait_for_device(device, &plan.waits_for, RETURN_LIMIT).map_err(host_failure)? {
+            plan = plan_and_execute(host, journal)?;
+        }
         for part in &plan.waits_for {
             tracing::warn!(%device, "the kernel has not returned the {part} of the device yet");
         }
-        return Ok(ReleaseOutcome::Waiting);
+        if !plan.waits_for.is_empty() {
+            return Ok(ReleaseOutcome::Waiting);
+        }
     }
-    if journal.key.plugin == Plugin::Sriov {
+    if let Some(device) = device.filter(|_| plugin == Plugin::Sriov) {
         let path = journal.namespace.path.clone();
-        let step = CniStep::RemoveGoAllocation { device: journal.key.device, path };
-        host.execute_cni(&step).map_err(host_failure)?;
+        host.execute_cni(&CniStep::RemoveGoAllocation { device, path }).map_err(host_failure)?;
     }
     Ok(ReleaseOutcome::Released)
 }
 
-fn make_plan<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<ReleasePlan, CniError> {
+/// Plans a release and executes it as far as it is possible now.
+fn plan_and_execute<H: AttachmentHost + ?Sized>(
+    host: &H,
+    journal: &Journal,
+) -> Result<ReleasePlan, CniError> {
+    let shares_uplink =
+        matches!(&journal.changes, DeviceChanges::AcceleratedBridge(changes) if changes.uplink.is_some());
+    let _uplinks =
+        if shares_uplink { Some(super::lock_uplinks(host, &journal.key, "release")?) } else { None };
     let boot_id = host.boot_id().map_err(host_failure)?;
     let plan = match plan_release_without_facts(journal, &boot_id) {
         Some(plan) => plan,
@@ -62,7 +67,11 @@ fn make_plan<H: AttachmentHost + ?Sized>(host: &H, journal: &Journal) -> Result<
     for note in &plan.notes {
         tracing::info!(note, "not restored");
     }
-    Ok(plan)
+    execute_all(host, &plan)?;
+    match &plan.postponed {
+        None => Ok(plan),
+        Some(error) => Err(error.clone()),
+    }
 }
 
 /// Reads the facts of an attachment.
@@ -71,13 +80,10 @@ pub(super) fn read_facts<H: AttachmentHost + ?Sized>(
     journal: &Journal,
 ) -> Result<AttachmentFacts, CniError> {
     let namespace = NamespaceQuery::Recorded { namespace: &journal.namespace, boot_id: &journal.boot_id };
-    let query = AttachmentQuery {
-        device: journal.key.device,
-        namespace,
-        key: Some(&journal.key),
-        with_addresses: false,
-    };
-    let mut facts = host.attachment_facts(&query).map_err(host_failure)?;
+    let key = &journal.key;
+    let query = AttachmentQuery { device: key.device, namespace, key: Some(key), with_addresses: false };
+    let switch = journal.changes.switch_query(key);
+    let mut facts = super::switch::read_facts(host, &query, switch.as_ref(), key)?;
     super::forget_returned(&mut facts);
     Ok(facts)
 }

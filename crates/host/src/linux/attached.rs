@@ -44,7 +44,7 @@ pub(super) fn read(root: &HostRoot, boot_id: &str) -> Result<AttachedDevices, Ho
                 .map_or(Some(VfAttachment::Journal), |journal| VfAttachment::of_journal(&journal, boot_id)),
             Err(_) => Some(VfAttachment::Journal),
         };
-        attached.extend(attachment.map(|attachment| (key.device, attachment)));
+        attached.extend(key.device.zip(attachment));
     }
     Ok(attached)
 }
@@ -96,7 +96,7 @@ mod tests {
                 plugin: Plugin::Sriov,
                 container_id: "c1".to_owned(),
                 interface: "net1".to_owned(),
-                device,
+                device: Some(device),
             },
             network: "n".to_owned(),
             namespace: Namespace {

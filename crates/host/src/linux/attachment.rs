@@ -1,6 +1,6 @@
 //! Attachments of pods to devices: facts of one device and one namespace, steps, and files.
 //!
-//! - [`facts`], [`device`], [`namespace`], [`holders`]: what a plan is made from
+//! - [`facts`], [`device`], [`namespace`], [`holders`], [`switch`]: what a plan is made from
 //! - [`steps`]: changes of the device and in the namespace of the pod
 //! - [`journals`], [`go_files`]: files on the node
 //! - [`lock`], [`delegate`]: locks of devices, other plugins
@@ -15,6 +15,7 @@ mod lock;
 pub(super) mod namespace;
 mod settle;
 mod steps;
+mod switch;
 #[cfg(test)]
 mod test_pod;
 
@@ -26,7 +27,9 @@ use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace};
+use vfleet_plan::cni::facts::{
+    AttachmentFacts, DevicePart, FileFacts, HolderNamespace, SwitchFacts, SwitchQuery,
+};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -34,7 +37,7 @@ use super::stable_read::read_stable;
 use super::{LinuxHost, events, rdma, system};
 use crate::HostError;
 use crate::attachment::{
-    AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError,
+    AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError, LockSubject,
 };
 
 impl AttachmentHost for LinuxHost {
@@ -44,6 +47,10 @@ impl AttachmentHost for LinuxHost {
 
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
         facts::read(&self.settings().root, query)
+    }
+
+    fn switch_facts(&self, query: &SwitchQuery) -> Result<SwitchFacts, HostError> {
+        switch::read(&self.settings().root, query)
     }
 
     fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError> {
@@ -91,13 +98,17 @@ impl AttachmentHost for LinuxHost {
         go_files::remove_cache(&self.settings().root, plugin, name)
     }
 
-    fn lock_device(
+    fn read_file(&self, path: &str) -> FileFacts {
+        switch::read_file(&self.settings().root, path)
+    }
+
+    fn lock(
         &self,
-        device: PciAddress,
+        subject: &LockSubject,
         holder: &str,
         limit: Duration,
     ) -> Result<DeviceLock, DeviceLockError> {
-        lock::lock(&self.settings().root, device, holder, limit)
+        lock::lock(&self.settings().root, subject, holder, limit)
     }
 
     fn wait_for_device(

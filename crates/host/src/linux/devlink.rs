@@ -3,7 +3,7 @@
 use vfleet_plan::{EswitchMode, Fact};
 
 use super::netlink::devlink as wire;
-pub(super) use super::netlink::devlink::DevlinkHandle;
+pub(super) use super::netlink::devlink::{DevlinkHandle, DevlinkPort};
 use super::netlink::generic::Family;
 use super::netlink::invalid_answer;
 use crate::HostError;
@@ -42,6 +42,17 @@ pub(super) fn set_eswitch_mode(
     }
 }
 
+/// Lists the ports of a card; none if it is not a devlink device.
+pub(super) fn list_ports(device: &DevlinkHandle) -> Result<Vec<DevlinkPort>, HostError> {
+    let attempt = format!("list the devlink ports of {}", device.name);
+    let Some(mut devlink) = Family::open(wire::FAMILY)? else { return Ok(Vec::new()) };
+    match devlink.dump(&wire::list_ports(device), &attempt, DevlinkPort::parse) {
+        Ok(ports) => Ok(ports.into_iter().filter(|port| port.is_of(device)).collect()),
+        Err(error) if matches!(error.errno(), Some(ENODEV | EOPNOTSUPP)) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Sets a text parameter. A device that does not support the parameter or the value is left alone.
 pub(super) fn set_text_if_supported(
     device: &DevlinkHandle,
@@ -76,6 +87,7 @@ mod tests {
         let error =
             set_eswitch_mode(&device, EswitchMode::Switchdev, "set x eswitch mode switchdev").unwrap_err();
         assert_eq!(error.reason(), "NoEswitch");
+        assert_eq!(list_ports(&device).unwrap(), []);
         set_text_if_supported(&device, "flow_steering_mode", "smfs", "set x flow steering").unwrap();
     }
 }

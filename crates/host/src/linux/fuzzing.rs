@@ -6,7 +6,7 @@ use std::iter;
 use vfleet_api::node_state::Interface;
 use vfleet_api::pool_config::RdmaMode;
 use vfleet_api::{MacAddr, PciAddress};
-use vfleet_plan::cni::facts::VfSettings;
+use vfleet_plan::cni::facts::{BridgeVlan, OvsSwitchBridge, VfSettings};
 use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::{EswitchMode, Fact, LinuxBridgeFacts, OvsDatabase, Processor, Record};
 
@@ -15,9 +15,10 @@ use super::bridge_events::BridgeWatch;
 use super::netlink::attribute::{Attributes, ReceivedAttributes};
 use super::netlink::message::{self, NetlinkMessage, Reply};
 use super::netlink::rtnl::{self, InterfaceAddress, NextHop, Route};
-use super::netlink::{devlink, ethtool, generic, rdma};
+use super::netlink::{devlink, ethtool, generic, rdma, vdpa};
 use super::ovs::follow::configurations;
 use super::ovs::rows;
+use super::ovs::switch_rows;
 use super::ovs::watch::columns::is_relevant;
 use super::ovsdb::{Message, MessageBuffer, Operation, check_results};
 use super::platform::{aws, http, openstack};
@@ -123,6 +124,21 @@ pub fn eswitch_mode(answer: &[u8]) -> Option<Fact<EswitchMode>> {
 /// Parses the answer to `DEVLINK_CMD_PARAM_GET`.
 pub fn devlink_parameter(answer: &[u8]) -> Option<(u8, String)> {
     devlink::parse_text_parameter(answer)
+}
+
+/// Parses an answer to `DEVLINK_CMD_PORT_GET`; returns the index of its interface, and the VF index.
+pub fn devlink_port(answer: &[u8]) -> Option<(Option<u32>, Option<u16>)> {
+    devlink::DevlinkPort::parse(answer).map(|port| (port.interface, port.vf))
+}
+
+/// Parses the answer to `VDPA_CMD_DEV_CONFIG_GET`; returns the MAC address and the MTU.
+pub fn vdpa_config(answer: &[u8]) -> Option<(Option<MacAddr>, Option<u16>)> {
+    vdpa::VdpaConfig::parse(answer).map(|config| (config.mac, config.mtu))
+}
+
+/// Parses an `RTM_NEWLINK` with the VLANs of a bridge port; returns its index and the VLANs.
+pub fn port_vlans(payload: &[u8]) -> Option<(u32, Vec<BridgeVlan>)> {
+    rtnl::PortVlans::parse(payload).map(|port| (port.index, port.vlans))
 }
 
 /// Parses the answer to `ETHTOOL_MSG_FEATURES_GET`; returns whether a feature can be switched, and whether it is on.
@@ -283,6 +299,12 @@ pub fn ovsdb_messages(bytes: &[u8], piece: usize) -> (Vec<serde_json::Value>, Op
         }
     }
     (messages, None)
+}
+
+/// Parses the tables that attachments read in an answer of an OVSDB server; returns the bridges.
+pub fn ovsdb_switch(message: serde_json::Value) -> Option<Vec<OvsSwitchBridge>> {
+    let Message::Answer { result, .. } = Message::parse(message)? else { return None };
+    switch_rows::parse(result.as_array()?).ok().map(|rows| rows.to_facts())
 }
 
 /// Parses a message of an OVSDB server: an answer with the four tables of Open vSwitch, or an update. Returns the facts

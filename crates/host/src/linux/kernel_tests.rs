@@ -47,6 +47,15 @@ fn an_eswitch_changes_its_mode_and_has_representors() {
         assert!(found[&1].ends_with("pf0vf1"), "{found:?}");
     }
 
+    // The card names the same representors itself.
+    let ports = devlink::list_ports(&handle).unwrap();
+    assert_eq!(ports.len(), 3, "the uplink and two VFs: {ports:?}");
+    for vf in 0..2 {
+        let index = representor::interface_of_port(vf, &ports).unwrap();
+        assert!(network.link(index).unwrap().name.ends_with(&format!("pf0vf{vf}")), "{ports:?}");
+    }
+    assert_eq!(representor::interface_of_port(2, &ports), None);
+
     assert_eq!(ethtool::read_tc_offload(link.index).unwrap(), Some(false));
     for on in [true, false] {
         ethtool::set_tc_offload(link.index, on, "switch it").unwrap();
@@ -78,6 +87,26 @@ fn a_vdpa_device_is_bound_to_one_driver_after_the_other() {
     }
     let error = vdpa::create(vf, "create one without a VF").unwrap_err();
     assert_eq!(error.errno(), Some(19), "{error:?}");
+}
+
+#[test]
+#[ignore = "needs vdpa_sim, which the lab has"]
+fn the_mac_of_a_vdpa_device_is_set() {
+    shell("modprobe -a vdpa_sim_net vhost_vdpa");
+    let name = "vfleet-vdpa";
+    vdpa::create_on(None, "vdpasim_net", name, "create it").unwrap();
+    for mac in ["02:00:00:00:00:09", "02:00:00:00:00:0a"] {
+        let mac = mac.parse().unwrap();
+        vdpa::set_mac(name, mac, "set it").unwrap();
+        assert_eq!(vdpa::read_config(name).unwrap().mac, Some(mac));
+        shell(&format!("vdpa dev config show {name} | grep {mac}"));
+    }
+    assert!(vdpa::named(&HostRoot::default(), name).driver().unwrap().is_some());
+    // It is on no PCI function.
+    let vf: PciAddress = "0000:01:10.0".parse().unwrap();
+    assert!(!vdpa::list_names(&HostRoot::default(), vf).unwrap().contains(&name.to_owned()));
+    shell(&format!("vdpa dev del {name}"));
+    assert_eq!(vdpa::read_config(name).unwrap_err().errno(), Some(19));
 }
 
 #[test]

@@ -4,10 +4,13 @@ mod cache;
 mod connected;
 pub(super) mod follow;
 pub(super) mod rows;
+pub(super) mod session;
+pub(super) mod switch_rows;
 #[cfg(test)]
 pub(super) mod test_switch;
 #[cfg(test)]
 mod tests;
+pub(super) mod transaction;
 pub(super) mod watch;
 
 pub(super) use cache::OvsCache;

@@ -1,4 +1,4 @@
-//! Client of the Open vSwitch database (OVSDB, RFC 7047) on its unix socket.
+//! Client of the Open vSwitch database (OVSDB, RFC 7047) on its unix socket or a TCP port.
 //!
 //! All calls block and have a deadline. Nothing here decides what a bridge looks like.
 
@@ -6,6 +6,7 @@ mod client;
 mod framing;
 mod operation;
 mod socket;
+mod stream;
 pub(super) mod value;
 
 pub(super) use client::{Message, OvsdbClient, check_results};

@@ -2,8 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vfleet_api::VfRef;
+
+use super::devlink::{self, DevlinkHandle, DevlinkPort};
+use super::netdev;
 use super::netlink::rtnl::Link;
 use super::parse::{self, VfPort};
+use super::root::HostRoot;
+use crate::HostError;
 
 /// PF with an eswitch.
 pub(super) struct SwitchPf<'a> {
@@ -13,6 +19,26 @@ pub(super) struct SwitchPf<'a> {
     pub(super) function: u32,
     /// Indexes of all interfaces on the PCI function of the PF.
     pub(super) own: &'a BTreeSet<u32>,
+}
+
+/// Returns the representor of a VF among all interfaces of the machine. The card names it (devlink); for a driver without
+/// devlink ports it is found by the name of its port.
+pub(super) fn find<'a>(root: &HostRoot, vf: VfRef, links: &'a [Link]) -> Result<Option<&'a Link>, HostError> {
+    let ports = devlink::list_ports(&DevlinkHandle::pci(vf.pf))?;
+    if let Some(index) = interface_of_port(vf.index, &ports) {
+        return Ok(links.iter().find(|link| link.index == index));
+    }
+    let netdevs = netdev::list(&root.device(vf.pf))?;
+    let own = netdevs.own.and_then(|own| links.iter().find(|link| link.index == own.index));
+    let Some(link) = own else { return Ok(None) };
+    let pf = SwitchPf { link, function: vf.pf.function().into(), own: &netdevs.indexes };
+    let name = find_representors(&pf, links.iter()).remove(&vf.index);
+    Ok(name.and_then(|name| links.iter().find(|link| link.name == name)))
+}
+
+/// Returns the index of the interface of the port of a VF.
+pub(super) fn interface_of_port(vf: u16, ports: &[DevlinkPort]) -> Option<u32> {
+    ports.iter().find(|port| port.vf == Some(vf))?.interface
 }
 
 /// Returns the names of representors by VF index. Most drivers create representors on the PCI function of the PF;

@@ -18,6 +18,7 @@ pub struct HostRoot {
     platform: Platform,
     ovsdb_socket: String,
     ovs_limits: OvsLimits,
+    keeps_connections: bool,
     cache: Arc<HostCache>,
 }
 
@@ -34,7 +35,20 @@ impl HostRoot {
         let runs_programs = path == Path::new("/");
         let (platform, ovsdb_socket) = (Platform::default(), OVSDB_SOCKET.to_owned());
         let ovs_limits = OvsLimits::default();
-        Self { path, runs_programs, platform, ovsdb_socket, ovs_limits, cache: Arc::default() }
+        let (keeps_connections, cache) = (false, Arc::default());
+        Self { path, runs_programs, platform, ovsdb_socket, ovs_limits, keeps_connections, cache }
+    }
+
+    /// Returns the same tree for a program that works for one attachment and ends: connections to Open vSwitch are kept
+    /// for its next operation.
+    #[must_use]
+    pub fn with_kept_connections(self) -> Self {
+        Self { keeps_connections: true, ..self }
+    }
+
+    /// Returns whether connections to Open vSwitch are kept.
+    pub(super) fn keeps_connections(&self) -> bool {
+        self.keeps_connections
     }
 
     /// Returns the same tree with programs started directly by this process instead of systemd of the host. For trees

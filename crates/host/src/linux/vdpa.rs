@@ -1,12 +1,17 @@
 //! vDPA devices of VFs.
 
-use vfleet_api::PciAddress;
+use std::ffi::OsStr;
+use std::fs;
+
+use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::VdpaKind;
 
 use super::driver::BusDevice;
 use super::netlink::generic::Family;
-use super::netlink::vdpa as wire;
+use super::netlink::invalid_answer;
+use super::netlink::vdpa::{self as wire, VdpaConfig};
 use super::root::HostRoot;
+use super::sysfs;
 use crate::HostError;
 
 const ENOENT: i32 = 2;
@@ -39,7 +44,6 @@ pub(super) fn create(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
 
 /// Creates a vDPA device of this name on the device `parent` of a bus.
 pub(super) fn create_on(bus: Option<&str>, parent: &str, name: &str, attempt: &str) -> Result<(), HostError> {
-    let not_loaded = || HostError::DriverNotLoaded { driver: "vdpa".to_owned() };
     let mut vdpa = Family::open(wire::FAMILY)?.ok_or_else(not_loaded)?;
     match vdpa.change(&wire::create(name, bus, parent, Some(QUEUE_PAIRS)), attempt) {
         // Not every card supports a chosen number of queues.
@@ -56,5 +60,67 @@ pub(super) fn remove(vf: PciAddress, attempt: &str) -> Result<(), HostError> {
     match vdpa.change(&wire::remove(&name(vf)), attempt) {
         Err(error) if matches!(error.errno(), Some(ENOENT | ENODEV)) => Ok(()),
         removed => removed,
+    }
+}
+
+/// Lists the names of all vDPA devices of a function, whoever created them.
+pub(super) fn list_names(root: &HostRoot, parent: PciAddress) -> Result<Vec<String>, HostError> {
+    let devices = root.vdpa().join("devices");
+    let parent = parent.to_string();
+    let mut found = Vec::new();
+    for name in sysfs::list_names_if_exists(&devices)? {
+        let link = devices.join(&name);
+        let target = fs::read_link(&link).map_err(|source| sysfs::failed("read", &link, source))?;
+        if target.parent().and_then(|path| path.file_name()) == Some(OsStr::new(&parent)) {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the vDPA device with this name, which need not exist.
+pub(super) fn named(root: &HostRoot, name: &str) -> BusDevice {
+    BusDevice::new(root.vdpa(), name.to_owned())
+}
+
+/// Reads the configuration of a vDPA device.
+pub(super) fn read_config(name: &str) -> Result<VdpaConfig, HostError> {
+    let attempt = format!("read the configuration of vDPA device {name}");
+    let mut vdpa = Family::open(wire::FAMILY)?.ok_or_else(not_loaded)?;
+    let answer = vdpa.get(&wire::get_config(name), &attempt)?;
+    VdpaConfig::parse(&answer).ok_or_else(|| invalid_answer(&attempt))
+}
+
+/// Sets the MAC address of a vDPA device (Linux 6.12).
+pub(super) fn set_mac(name: &str, mac: MacAddr, attempt: &str) -> Result<(), HostError> {
+    let mut vdpa = Family::open(wire::FAMILY)?.ok_or_else(not_loaded)?;
+    vdpa.change(&wire::set_mac(name, mac), attempt)
+}
+
+fn not_loaded() -> HostError {
+    HostError::DriverNotLoaded { driver: "vdpa".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::linux::test_tree::TestTree;
+
+    #[test]
+    fn the_devices_of_a_function_are_found_by_their_place() {
+        let tree = TestTree::new();
+        let vf: PciAddress = "0000:01:10.0".parse().unwrap();
+        assert!(list_names(tree.root(), vf).unwrap().is_empty());
+        fs::create_dir_all(tree.path("/sys/bus/vdpa/devices")).unwrap();
+        for (name, parent) in
+            [("vdpa0", "0000:01:10.0"), ("vdpa:x", "0000:01:10.0"), ("vdpa1", "0000:01:10.2")]
+        {
+            let target = format!("../../../devices/pci0000:00/0000:00:02.0/{parent}/{name}");
+            symlink(target, tree.path(&format!("/sys/bus/vdpa/devices/{name}"))).unwrap();
+        }
+        symlink("../../../devices/vdpasim_net/vdpa2", tree.path("/sys/bus/vdpa/devices/vdpa2")).unwrap();
+        assert_eq!(list_names(tree.root(), vf).unwrap(), ["vdpa0", "vdpa:x"]);
     }
 }

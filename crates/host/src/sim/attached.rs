@@ -8,7 +8,7 @@ use super::kernel::Kernel;
 
 /// Reads the attachment of a VF. A journal that cannot be read holds its device.
 pub(super) fn read(kernel: &Kernel, device: PciAddress) -> Option<VfAttachment> {
-    let of_journals = kernel.cni.journals.keys().filter(|key| key.device == device).find_map(|key| {
+    let of_journals = kernel.cni.journals.keys().filter(|key| key.device == Some(device)).find_map(|key| {
         kernel.cni.journal(key).map_or(Some(VfAttachment::Journal), |journal| {
             VfAttachment::of_journal(&journal?, &kernel.boot_id())
         })

@@ -10,6 +10,7 @@ mod files;
 mod locks;
 mod plugins;
 mod steps;
+mod switch;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,9 @@ use std::time::Duration;
 
 use vfleet_api::PciAddress;
 use vfleet_api::pool_config::RdmaMode;
-use vfleet_plan::cni::facts::{AttachmentFacts, DevicePart, HolderNamespace};
+use vfleet_plan::cni::facts::{
+    AttachmentFacts, DevicePart, FileFacts, HolderNamespace, SwitchFacts, SwitchQuery,
+};
 use vfleet_plan::cni::journal::{AttachmentKey, Journal, Plugin};
 use vfleet_plan::cni::step::CniStep;
 
@@ -33,7 +36,7 @@ pub(super) use plugins::SimPlugins;
 use super::host::{SimHost, lock};
 use crate::HostError;
 use crate::attachment::{
-    AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError,
+    AttachmentHost, AttachmentQuery, DelegateCall, DelegateOutput, DeviceLock, DeviceLockError, LockSubject,
 };
 
 impl AttachmentHost for SimHost {
@@ -43,6 +46,10 @@ impl AttachmentHost for SimHost {
 
     fn attachment_facts(&self, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
         self.read_machine("read the device", |kernel| facts::read(kernel, query))
+    }
+
+    fn switch_facts(&self, query: &SwitchQuery) -> Result<SwitchFacts, HostError> {
+        self.read_machine("read the switch", |kernel| switch::read(kernel, query))
     }
 
     fn namespace_state(&self, journal: &Journal) -> Result<HolderNamespace, HostError> {
@@ -101,13 +108,21 @@ impl AttachmentHost for SimHost {
         })
     }
 
-    fn lock_device(
+    fn read_file(&self, path: &str) -> FileFacts {
+        let read = self.read_machine("read a file", |kernel| Ok(switch::read_file(kernel, path)));
+        read.unwrap_or_else(|error| FileFacts::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn lock(
         &self,
-        device: PciAddress,
+        subject: &LockSubject,
         holder: &str,
         limit: Duration,
     ) -> Result<DeviceLock, DeviceLockError> {
-        self.lock_device_within(device, holder, limit)
+        self.lock_within(subject, holder, limit)
     }
 
     /// Does not wait: unless [`SimNamespaces::returns_late`](super::SimNamespaces::returns_late) is set, the kernel

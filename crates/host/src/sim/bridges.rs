@@ -1,8 +1,9 @@
 //! Linux bridges of a simulated machine, and the facts of all software bridges.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use vfleet_api::bridge::BridgeVlanProtocol;
+use vfleet_plan::cni::facts::BridgeVlan;
 use vfleet_plan::{BridgeFacts, LinuxBridgeFacts, LinuxPortFacts, Master, bridge_port};
 
 use super::devices::SimLink;
@@ -40,8 +41,8 @@ pub struct SimBridge {
     pub accepts_ra: bool,
     /// Ports with their settings, by names of bridge(8).
     pub ports: BTreeMap<String, BTreeMap<String, String>>,
-    /// VLANs of ports.
-    pub vlans: BTreeMap<String, BTreeSet<u16>>,
+    /// VLANs of ports, by their IDs.
+    pub vlans: BTreeMap<String, BTreeMap<u16, BridgeVlan>>,
 }
 
 impl SimBridge {
@@ -63,7 +64,7 @@ impl SimBridge {
     }
 
     /// Removes a port. Returns its settings and VLANs; `None` if the bridge does not have it.
-    fn take_port(&mut self, port: &str) -> Option<(BTreeMap<String, String>, BTreeSet<u16>)> {
+    fn take_port(&mut self, port: &str) -> Option<(BTreeMap<String, String>, BTreeMap<u16, BridgeVlan>)> {
         let vlans = self.vlans.remove(port).unwrap_or_default();
         Some((self.ports.remove(port)?, vlans))
     }
@@ -147,6 +148,7 @@ impl Kernel {
         self.link(name).is_some()
             || self.bridge(name).is_some()
             || self.other_links.contains(name)
+            || self.veths.contains_key(name)
             || self.ovs.internal_links.contains(name)
             || is_representor()
     }

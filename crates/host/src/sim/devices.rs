@@ -74,12 +74,31 @@ pub struct SimVf {
     pub rdma_namespace: Option<u64>,
     /// Kind of its vDPA device.
     pub vdpa: Option<VdpaKind>,
+    /// MAC address of its vDPA device, if somebody set it.
+    pub vdpa_mac: Option<MacAddr>,
     /// Name of its representor.
     pub representor: Option<String>,
+    /// Interface of its representor.
+    pub representor_link: SimPortLink,
     /// Interface.
     pub link: Option<SimLink>,
     /// Inode of the network namespace of the interface, as that of a VF in a pod; `None` is the host's.
     pub namespace: Option<u64>,
+}
+
+/// Interface of a representor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimPortLink {
+    /// MTU.
+    pub mtu: u32,
+    /// Administrative state.
+    pub up: bool,
+}
+
+impl Default for SimPortLink {
+    fn default() -> Self {
+        Self { mtu: 1500, up: false }
+    }
 }
 
 /// Settings of a VF that its PF stores.
@@ -213,7 +232,9 @@ impl SimVf {
             rdma: None,
             rdma_namespace: None,
             vdpa: None,
+            vdpa_mac: None,
             representor: None,
+            representor_link: SimPortLink::default(),
             link: None,
             namespace: None,
         }

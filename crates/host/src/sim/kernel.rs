@@ -14,6 +14,7 @@ use super::devices::SimPf;
 use super::machine::{Machine, MachineError, MachinePf};
 use super::namespaces::SimNamespaces;
 use super::ovs::SimOvs;
+use super::virtual_links::SimVeth;
 use super::{arguments, random};
 
 /// State of a running machine. Tests may read and change the fields directly; the methods in `requests` are requests of
@@ -64,6 +65,8 @@ pub struct Kernel {
     pub bridges: Vec<SimBridge>,
     /// Interfaces that belong to no card: of pods, of other programs.
     pub other_links: BTreeSet<String>,
+    /// Ends of veth pairs on the host, by name.
+    pub veths: BTreeMap<String, SimVeth>,
     /// Open vSwitch.
     pub ovs: SimOvs,
     /// Network namespaces of pods.
@@ -103,6 +106,7 @@ impl Kernel {
             reboots: machine.reboots.clone(),
             bridges: Vec::new(),
             other_links: BTreeSet::new(),
+            veths: BTreeMap::new(),
             ovs: SimOvs::new(&machine.open_vswitch, seed),
             namespaces: SimNamespaces::default(),
             cni: SimCniFiles::default(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vfleet_api::PciAddress;
+use vfleet_api::{MacAddr, PciAddress};
 use vfleet_plan::cni::facts::NamespaceId;
 
 use super::kernel::Kernel;
@@ -15,6 +15,7 @@ const FIRST_INODE: u64 = 0xf000_0000;
 pub(super) const OTHER_NAMESPACE: u64 = FIRST_INODE - 1;
 /// Index of the loopback interface of every namespace.
 const LOOPBACK: u32 = 1;
+const DEFAULT_MTU: u32 = 1500;
 
 /// Network namespaces besides that of the host, and the indexes of interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,24 @@ pub struct SimVirtualLink {
     pub index: u32,
     /// Alternative names.
     pub alt_names: BTreeSet<String>,
+    /// MAC address.
+    pub mac: MacAddr,
+    /// MTU.
+    pub mtu: u32,
+    /// Administrative state.
+    pub is_up: bool,
+    /// IP addresses with the length of their prefix.
+    pub ips: Vec<String>,
+    /// Name of the other end of a veth pair on the host.
+    pub peer: Option<String>,
+}
+
+impl SimVirtualLink {
+    /// Returns an interface that is up.
+    pub(super) fn new(index: u32) -> Self {
+        let (alt_names, ips) = (BTreeSet::new(), Vec::new());
+        Self { index, alt_names, mac: MacAddr::ZERO, mtu: DEFAULT_MTU, is_up: true, ips, peer: None }
+    }
 }
 
 /// File at a path where programs look for a namespace.
@@ -73,6 +92,7 @@ impl Kernel {
     pub(super) fn start_namespaces(&mut self) {
         let SimNamespaces { hides_identities, returns_late, interface_follows_rdma, .. } = self.namespaces;
         let host = [("/proc/1/ns/net".to_owned(), NamespacePath::Host)].into();
+        self.veths.clear();
         self.namespaces = SimNamespaces {
             paths: host,
             hides_identities,
@@ -91,9 +111,8 @@ impl Kernel {
     pub fn create_namespace(&mut self, path: &str) -> u64 {
         let used = &self.namespaces.by_inode;
         let inode = (FIRST_INODE..u64::MAX).find(|inode| !used.contains_key(inode)).unwrap_or(u64::MAX);
-        let virtual_link = |index| SimVirtualLink { index, alt_names: BTreeSet::new() };
         let links = [("lo", LOOPBACK), ("eth0", LOOPBACK + 1)];
-        let links = links.map(|(name, index)| (name.to_owned(), virtual_link(index))).into();
+        let links = links.map(|(name, index)| (name.to_owned(), SimVirtualLink::new(index))).into();
         self.namespaces.last_cookie += 1;
         let cookie = self.namespaces.last_cookie;
         self.namespaces.by_inode.insert(inode, SimNamespace { cookie, links, is_deleted: false });
@@ -106,8 +125,7 @@ impl Kernel {
         let Some(NamespacePath::Namespace(inode)) = self.namespaces.paths.get(path).copied() else { return };
         let index = self.free_index(Some(inode));
         if let Some(namespace) = self.namespaces.by_inode.get_mut(&inode) {
-            let link = SimVirtualLink { index, alt_names: BTreeSet::new() };
-            namespace.links.insert(name.to_owned(), link);
+            namespace.links.insert(name.to_owned(), SimVirtualLink::new(index));
         }
     }
 
@@ -146,7 +164,8 @@ impl Kernel {
         let virtual_links = namespace.and_then(|inode| self.namespaces.by_inode.get(&inode));
         let is_virtual =
             virtual_links.is_some_and(|found| found.links.values().any(|link| link.index == index));
-        index != LOOPBACK && !of_cards && !is_virtual
+        let is_veth = namespace.is_none() && self.veths.values().any(|veth| veth.index == index);
+        index != LOOPBACK && !of_cards && !is_virtual && !is_veth
     }
 
     /// Returns the index of the interface of a PF or VF; 0 without an interface.

@@ -1,12 +1,15 @@
 //! Open vSwitch of a simulated machine: rows of its database, its two daemons, and its ports in the kernel.
 
 mod apply;
+mod ports;
 mod rows;
 
 pub(super) use apply::DEADLINE as APPLY_DEADLINE;
+pub use ports::SimPortColumns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vfleet_plan::cni::facts::OvsSwitchMirror;
 use vfleet_plan::{OvsBridgeFacts, OvsDatabase, OvsFacts};
 
 use super::kernel::Kernel;
@@ -46,6 +49,10 @@ pub struct SimOvs {
     pub cur_cfg: i64,
     /// Rows of the table Bridge with those of their ports and interfaces, sorted by name.
     pub bridges: Vec<OvsBridgeFacts>,
+    /// Columns of ports that only attachments set, by name of the port.
+    pub columns: BTreeMap<String, SimPortColumns>,
+    /// Mirrors by the names of their bridges and their own.
+    pub mirrors: BTreeMap<(String, String), OvsSwitchMirror>,
     /// ovs-vswitchd uses the datapath in the kernel.
     pub(super) has_datapath: bool,
     /// Interfaces that are ports of the datapath in the kernel, which works without the daemons.
@@ -73,6 +80,8 @@ impl SimOvs {
             next_cfg: 0,
             cur_cfg: 0,
             bridges: Vec::new(),
+            columns: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             has_datapath: false,
             kernel_ports: BTreeSet::new(),
             internal_links: BTreeSet::new(),

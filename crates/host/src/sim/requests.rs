@@ -11,6 +11,7 @@ mod firmware;
 mod links;
 mod modules;
 mod namespaces;
+mod ports;
 mod vdpa;
 mod vf_settings;
 mod vfs;

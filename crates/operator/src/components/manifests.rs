@@ -20,7 +20,6 @@ use vfleet_api::keys::{MANAGED_BY_LABEL, OPERATOR_FIELD_MANAGER};
 
 use crate::components::config_watch::owner_reference;
 
-pub(crate) use self::cni::missing_variables;
 pub use self::deploy_config::{ClusterType, CniImages, DeployConfig};
 
 /// Webhook configurations that the Go operator creates; the last one by old versions.

@@ -1,13 +1,23 @@
 //! Facts for one attachment: the device, the namespace of the pod, and who holds the device.
 
+mod ovs;
 mod settings;
+mod switch;
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
 
+pub use ovs::{
+    INTERFACE_KEY, NAMESPACE_KEY, OVS_OWNER, OWNER_KEY, OvsSocket, OvsSwitchBridge, OvsSwitchFacts,
+    OvsSwitchInterface, OvsSwitchMirror, OvsSwitchPort, POD_UID_KEY,
+};
 pub use settings::{LinkState, VfSettings, VfVlan, VlanProtocol};
+pub use switch::{
+    BondFacts, BridgeVlan, FileFacts, PeerFacts, Representor, SwitchBridge, SwitchFacts, SwitchPort,
+    SwitchQuery, UplinkFacts, UplinkVlans, VdpaDeviceFacts,
+};
 
 use super::journal::Journal;
 use crate::prelude::*;
@@ -16,8 +26,12 @@ use crate::prelude::*;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentFacts {
-    /// The device.
-    pub device: DeviceFacts,
+    /// The device; `None` for an attachment without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceFacts>,
+    /// The switch side; `None` for plugins that have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchFacts>,
     /// The namespace of the pod.
     pub namespace: NamespaceFacts,
     /// Mode of namespaces of the RDMA subsystem: RDMA devices belong to single namespaces. False without RDMA.

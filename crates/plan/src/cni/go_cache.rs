@@ -5,40 +5,53 @@
 //! | `sriov` | `/var/lib/cni/sriov/CONTAINER-INTERFACE` |
 //! | `ib-sriov` | `/var/lib/cni/ib-sriov/CONTAINER-INTERFACE` |
 //! | `rdma` | `/var/lib/cni/rdma/NETWORK-CONTAINER-INTERFACE` |
+//! | `ovs` | `/var/lib/cni/ovs-cni/cache/CONTAINER-INTERFACE`, earlier in `/tmp/ovscache` |
+//! | `ovs-mirror-producer`, `ovs-mirror-consumer` | in the same directories, with `_prod` or `_cons` at the end |
+//! | `accelerated-bridge` | `/var/lib/cni/accelerated-bridge/NETWORK-CONTAINER-INTERFACE` |
 //!
 //! The files name neither the namespace nor the boot, and the PF only by its name at that time. The caller adds what is
 //! missing ([`GoAttachment`]).
 
+mod accelerated_bridge;
 mod infiniband;
+mod mirror;
+mod ovs;
 mod rdma;
 mod sriov;
+
+use alloc::boxed::Box;
 
 use serde_json::Value;
 use thiserror::Error;
 use vfleet_api::{PciAddress, VfRef};
 
-use super::facts::Namespace;
+use super::facts::{Namespace, OvsSocket, PeerFacts, UplinkVlans};
 use super::journal::{
-    AttachmentKey, DeviceChanges, InfinibandChanges, JOURNAL_VERSION, Journal, Phase, Plugin, RdmaChanges,
-    VfChanges,
+    AttachmentKey, DeviceChanges, InfinibandChanges, JOURNAL_VERSION, Journal, MirrorChanges, Phase, Plugin,
+    RdmaChanges, VfChanges,
 };
 use super::protocol::json::{Json, KeyFault, Section};
 use crate::prelude::*;
+
+/// Ends of the names of the files of mirrors.
+pub const PRODUCER_SUFFIX: &str = "_prod";
+/// The same for consumers.
+pub const CONSUMER_SUFFIX: &str = "_cons";
 
 /// Cache file of a Go plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoCache {
     /// Plugin.
     pub plugin: Plugin,
-    /// Device.
-    pub device: PciAddress,
-    /// Name of the network; `None` for `rdma`, which has it in the name of the file.
+    /// Device; `None` for a veth pair and for mirrors.
+    pub device: Option<PciAddress>,
+    /// Name of the network; `None` for `rdma`, which has it in the name of the file, and for mirrors.
     pub network: Option<String>,
-    /// Name that the PF had; `None` for `rdma`.
+    /// Name that the PF had, if it is recorded.
     pub pf: Option<String>,
-    /// Index of the VF; `None` for `rdma`.
+    /// Index of the VF, if it is recorded.
     pub vf_index: Option<u16>,
-    /// Whole file: of `sriov` and `ib-sriov` it is a network configuration, of whose `ipam` only the type is left.
+    /// Network configuration, of whose `ipam` only the type is left; the whole file of `rdma` and of mirrors.
     pub object: Value,
     /// Changes of the plugin.
     changes: GoChanges,
@@ -53,6 +66,12 @@ enum GoChanges {
     Infiniband(infiniband::Restored),
     /// Of `rdma`: name of the RDMA device.
     Rdma(String),
+    /// Of `ovs`.
+    Ovs(Box<ovs::Restored>),
+    /// Of `accelerated-bridge`.
+    AcceleratedBridge(Box<accelerated_bridge::Restored>),
+    /// Of mirrors: names of the interfaces of which one is the port.
+    Mirror(Vec<String>),
 }
 
 /// Facts of an attachment that its cache file does not have.
@@ -70,6 +89,8 @@ pub struct GoAttachment<'a> {
     pub boot_id: &'a str,
     /// VF of the device; `None` if the device is no VF.
     pub vf: Option<VfRef>,
+    /// Database of Open vSwitch, for mirrors, whose files do not have it.
+    pub socket: OvsSocket,
     /// Network configuration that the runtime gave; `None` without a runtime, then the cache counts.
     pub config: Option<&'a Value>,
     /// Search path of delegated plugins.
@@ -97,7 +118,7 @@ pub enum GoCacheError {
     #[error("device {device} is not a VF")]
     NoVf {
         /// Device.
-        device: PciAddress,
+        device: String,
     },
 }
 
@@ -113,30 +134,55 @@ pub fn parse_go_cache(plugin: Plugin, text: &[u8]) -> Result<GoCache, GoCacheErr
     let document: Json = serde_json::from_slice(text).map_err(torn)?;
     let root = Section::new("", &document)
         .ok_or_else(|| GoCacheError::from(KeyFault::new("cache", "is not an object")))?;
-    let device = root.text("deviceID")?.ok_or_else(|| KeyFault::new("deviceID", "is missing"))?;
-    let device =
-        device.parse::<PciAddress>().map_err(|error| KeyFault::new("deviceID", error.to_string()))?;
+    let mut object: Value = serde_json::from_slice(text).map_err(torn)?;
+    let mut network = root.clone();
+    if plugin == Plugin::Ovs {
+        network = root.section("Netconf")?.ok_or_else(|| KeyFault::new("Netconf", "is missing"))?;
+        object = object.get_mut("Netconf").map(Value::take).unwrap_or_default();
+    }
+    let device = read_device(plugin, &network)?;
     let changes = match plugin {
         Plugin::Sriov => GoChanges::Sriov(sriov::read(&root)?),
         Plugin::Infiniband => GoChanges::Infiniband(infiniband::read(&root)?),
         Plugin::Rdma => GoChanges::Rdma(rdma::read(&root)?),
+        Plugin::Ovs => GoChanges::Ovs(Box::new(ovs::read(&root, &network, device)?)),
+        Plugin::AcceleratedBridge => {
+            GoChanges::AcceleratedBridge(Box::new(accelerated_bridge::read(&root)?))
+        }
+        Plugin::OvsMirrorProducer | Plugin::OvsMirrorConsumer => GoChanges::Mirror(mirror::read(&root)?),
     };
+    let pf = if plugin == Plugin::AcceleratedBridge { "pf_name" } else { "Master" };
     Ok(GoCache {
         plugin,
         device,
-        network: root.text("name")?.map(ToOwned::to_owned),
-        pf: root.text("Master")?.map(ToOwned::to_owned),
-        vf_index: root.integer("VFID", 0..=u16::MAX)?,
-        object: serde_json::from_slice(text).map_err(torn)?,
+        network: network.text("name")?.map(ToOwned::to_owned),
+        pf: network.text(pf)?.map(ToOwned::to_owned),
+        vf_index: network.integer("VFID", 0..=u16::MAX)?,
+        object,
         changes,
     })
 }
 
-/// Returns the name of the cache file of an attachment. Only that of `rdma` has the name of the network.
+/// Reads the device, which only ports of Open vSwitch and mirrors may lack.
+fn read_device(plugin: Plugin, network: &Section<'_>) -> Result<Option<PciAddress>, GoCacheError> {
+    match network.text("deviceID")? {
+        None if plugin.needs_ovs() => Ok(None),
+        None => Err(KeyFault::new("deviceID", "is missing").into()),
+        Some(text) => {
+            let device = text.parse().map_err(|error: vfleet_api::ParseError| error.to_string());
+            Ok(Some(device.map_err(|problem| KeyFault::new("deviceID", problem))?))
+        }
+    }
+}
+
+/// Returns the name of the cache file of an attachment. Those of `rdma` and `accelerated-bridge` have the name of the
+/// network.
 pub fn go_cache_name(plugin: Plugin, network: &str, container_id: &str, interface: &str) -> String {
     match plugin {
-        Plugin::Sriov | Plugin::Infiniband => format!("{container_id}-{interface}"),
-        Plugin::Rdma => format!("{network}-{container_id}-{interface}"),
+        Plugin::Sriov | Plugin::Infiniband | Plugin::Ovs => format!("{container_id}-{interface}"),
+        Plugin::Rdma | Plugin::AcceleratedBridge => format!("{network}-{container_id}-{interface}"),
+        Plugin::OvsMirrorProducer => format!("{container_id}-{interface}{PRODUCER_SUFFIX}"),
+        Plugin::OvsMirrorConsumer => format!("{container_id}-{interface}{CONSUMER_SUFFIX}"),
     }
 }
 
@@ -144,7 +190,12 @@ pub fn go_cache_name(plugin: Plugin, network: &str, container_id: &str, interfac
 /// which is only in the name of files of `rdma`: `a-b-c1-net1` is of network `a-b`, although it begins with `a-`.
 pub fn parse_go_cache_name<'a>(plugin: Plugin, network: &str, name: &'a str) -> Option<(&'a str, &'a str)> {
     match plugin {
-        Plugin::Sriov | Plugin::Infiniband => name.split_once('-'),
+        // Of `ovs` and mirrors the directory is the same, and so is the beginning of their names.
+        Plugin::Sriov | Plugin::Infiniband | Plugin::Ovs => name.split_once('-'),
+        Plugin::OvsMirrorProducer => name.strip_suffix(PRODUCER_SUFFIX)?.split_once('-'),
+        Plugin::OvsMirrorConsumer => name.strip_suffix(CONSUMER_SUFFIX)?.split_once('-'),
+        // The network is in the file as well.
+        Plugin::AcceleratedBridge => name.strip_prefix(network)?.strip_prefix('-')?.split_once('-'),
         Plugin::Rdma => {
             let rest = name.strip_prefix(network)?.strip_prefix('-')?;
             rest.split_once('-').filter(|(_, interface)| !interface.contains('-'))
@@ -155,9 +206,12 @@ pub fn parse_go_cache_name<'a>(plugin: Plugin, network: &str, name: &'a str) -> 
 impl GoCache {
     /// Returns the journal that the same attachment has if it is ours.
     pub fn to_journal(&self, attachment: &GoAttachment<'_>) -> Result<Journal, GoCacheError> {
+        let no_vf = || GoCacheError::NoVf {
+            device: self.device.map_or_else(|| "none".to_owned(), |device| device.to_string()),
+        };
         let changes = match &self.changes {
             GoChanges::Sriov(restored) => {
-                let vf = attachment.vf.ok_or(GoCacheError::NoVf { device: self.device })?;
+                let vf = attachment.vf.ok_or_else(no_vf)?;
                 DeviceChanges::Sriov(VfChanges {
                     vf,
                     changed: restored.changed,
@@ -175,6 +229,20 @@ impl GoCache {
                 rdma: restored.rdma.clone(),
             }),
             GoChanges::Rdma(rdma) => DeviceChanges::Rdma(RdmaChanges { rdma: rdma.clone() }),
+            GoChanges::Ovs(restored) => {
+                let path = &attachment.namespace.path;
+                let changes = restored.to_changes(attachment.vf, path, attachment.interface);
+                DeviceChanges::Ovs(changes.ok_or_else(no_vf)?)
+            }
+            GoChanges::AcceleratedBridge(restored) => {
+                DeviceChanges::AcceleratedBridge(restored.to_changes(attachment.vf.ok_or_else(no_vf)?))
+            }
+            GoChanges::Mirror(ports) => DeviceChanges::Mirror(MirrorChanges {
+                socket: attachment.socket.clone(),
+                bridge: None,
+                ports: ports.clone(),
+                mirrors: None,
+            }),
         };
         let key = AttachmentKey {
             plugin: self.plugin,
@@ -195,6 +263,21 @@ impl GoCache {
             changes,
             result: None,
         })
+    }
+
+    /// Returns the attachment for others that share its uplink.
+    pub fn to_peer(&self, container_id: &str, interface: &str) -> PeerFacts {
+        let uplink: Option<&UplinkVlans> = match &self.changes {
+            GoChanges::AcceleratedBridge(restored) => restored.uplink(),
+            _ => None,
+        };
+        PeerFacts {
+            container_id: container_id.to_owned(),
+            interface: interface.to_owned(),
+            namespace: String::new(),
+            phase: Phase::Attached,
+            uplink: uplink.cloned(),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn check(changes: &InfinibandChanges, checked: CheckedAttachment<'_>)
         checked.check_rdma(rdma)?;
     }
     if changes.interface.is_none() {
-        let device = &checked.facts.device;
+        let device = checked.require_device()?;
         checked.check_settings(&VfSettings { port_guid: changes.guid, ..VfSettings::default() })?;
         let driver = device.driver.as_deref().unwrap_or("none");
         return expect(&format!("driver of device {}", device.address), "vfio-pci", Some(driver));

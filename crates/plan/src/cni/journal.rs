@@ -1,13 +1,20 @@
 //! Journal of an attachment: written before the first step, removed after the last. It has all that is needed to undo the
 //! attachment without the configuration, the namespace or the device.
 
+mod port;
+mod text;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vfleet_api::{Guid, PciAddress, VfRef};
 
-use super::facts::{LinkState, Namespace, VfSettings};
+use super::facts::{LinkState, Namespace, SwitchQuery, VfSettings};
 use super::step::OriginalInterface;
 use crate::prelude::*;
+
+pub use port::{
+    AcceleratedBridgeChanges, MirrorChanges, OvsChanges, OvsLink, RepresentorChanges, VdpaChanges,
+};
 
 /// Version of the format.
 pub const JOURNAL_VERSION: u32 = 1;
@@ -59,8 +66,19 @@ pub struct AttachmentKey {
     pub container_id: String,
     /// Name of the interface in the container.
     pub interface: String,
-    /// Device.
-    pub device: PciAddress,
+    /// Device; `None` for an attachment without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PciAddress>,
+}
+
+impl AttachmentKey {
+    /// Returns what is attached, for messages: the device, or the interface of the container.
+    pub fn subject(&self) -> String {
+        match self.device {
+            Some(device) => format!("device {device}"),
+            None => format!("interface {} of container {}", self.interface, self.container_id),
+        }
+    }
 }
 
 /// Plugin.
@@ -75,11 +93,31 @@ pub enum Plugin {
     /// RDMA devices of VFs that another plugin has attached.
     #[serde(rename = "rdma")]
     Rdma,
+    /// Ports of Open vSwitch.
+    #[serde(rename = "ovs")]
+    Ovs,
+    /// VFs whose representors are ports of a Linux bridge.
+    #[serde(rename = "accelerated-bridge")]
+    AcceleratedBridge,
+    /// Mirrors of Open vSwitch that have the port of another plugin as a source.
+    #[serde(rename = "ovs-mirror-producer")]
+    OvsMirrorProducer,
+    /// Mirrors of Open vSwitch that have the port of another plugin as their output.
+    #[serde(rename = "ovs-mirror-consumer")]
+    OvsMirrorConsumer,
 }
 
 impl Plugin {
     /// All plugins.
-    pub const ALL: [Self; 3] = [Self::Sriov, Self::Infiniband, Self::Rdma];
+    pub const ALL: [Self; 7] = [
+        Self::Sriov,
+        Self::Infiniband,
+        Self::Rdma,
+        Self::Ovs,
+        Self::AcceleratedBridge,
+        Self::OvsMirrorProducer,
+        Self::OvsMirrorConsumer,
+    ];
 
     /// Returns the plugin with this name.
     pub fn find(name: &str) -> Option<Self> {
@@ -87,12 +125,17 @@ impl Plugin {
     }
 
     /// Returns whether the plugin can run the IPAM plugin of its network. It does not for every device:
-    /// see [`DeviceChanges::runs_ipam`]. `rdma` is chained after a plugin that runs it.
+    /// see [`DeviceChanges::runs_ipam`]. `rdma` and mirrors are chained after a plugin that runs it.
     pub const fn can_run_ipam(self) -> bool {
         match self {
-            Self::Sriov | Self::Infiniband => true,
-            Self::Rdma => false,
+            Self::Sriov | Self::Infiniband | Self::Ovs | Self::AcceleratedBridge => true,
+            Self::Rdma | Self::OvsMirrorProducer | Self::OvsMirrorConsumer => false,
         }
+    }
+
+    /// Returns whether the plugin is useless without Open vSwitch.
+    pub const fn needs_ovs(self) -> bool {
+        matches!(self, Self::Ovs | Self::OvsMirrorProducer | Self::OvsMirrorConsumer)
     }
 
     /// Returns what the plugin is for, in one line.
@@ -101,6 +144,10 @@ impl Plugin {
             Self::Sriov => "VFs of Ethernet cards",
             Self::Infiniband => "VFs of InfiniBand cards",
             Self::Rdma => "RDMA devices of VFs that another plugin has attached",
+            Self::Ovs => "ports of Open vSwitch: VFs with representors, vDPA devices, veth pairs",
+            Self::AcceleratedBridge => "VFs whose representors are ports of a Linux bridge",
+            Self::OvsMirrorProducer => "mirrors of Open vSwitch, with the port of the plugin ovs as a source",
+            Self::OvsMirrorConsumer => "mirrors of Open vSwitch, with the port of the plugin ovs as their output",
         }
     }
 
@@ -110,6 +157,10 @@ impl Plugin {
             Self::Sriov => "sriov",
             Self::Infiniband => "ib-sriov",
             Self::Rdma => "rdma",
+            Self::Ovs => "ovs",
+            Self::AcceleratedBridge => "accelerated-bridge",
+            Self::OvsMirrorProducer => "ovs-mirror-producer",
+            Self::OvsMirrorConsumer => "ovs-mirror-consumer",
         }
     }
 }
@@ -164,16 +215,62 @@ pub enum DeviceChanges {
     Infiniband(InfinibandChanges),
     /// Changes of the plugin `rdma`.
     Rdma(RdmaChanges),
+    /// Changes of the plugin `ovs`.
+    Ovs(OvsChanges),
+    /// Changes of the plugin `accelerated-bridge`.
+    AcceleratedBridge(AcceleratedBridgeChanges),
+    /// Changes of the plugins for mirrors.
+    Mirror(MirrorChanges),
 }
 
 impl DeviceChanges {
+    /// Returns whether ADD moves the interface of the device to the pod.
+    pub const fn moves_interface(&self) -> bool {
+        match self {
+            Self::Sriov(changes) => changes.interface.is_some(),
+            Self::Infiniband(changes) => changes.interface.is_some(),
+            Self::Ovs(changes) => {
+                matches!(&changes.link, OvsLink::Vf { vf, .. } if vf.interface.is_some())
+            }
+            Self::AcceleratedBridge(changes) => changes.vf.interface.is_some(),
+            Self::Rdma(_) | Self::Mirror(_) => false,
+        }
+    }
+
+    /// Returns whether the pod has an Ethernet interface whose addresses are announced.
+    pub const fn has_ethernet_interface(&self) -> bool {
+        match self {
+            Self::Ovs(changes) if matches!(changes.link, OvsLink::Veth { .. }) => true,
+            Self::Infiniband(_) => false,
+            _ => self.moves_interface(),
+        }
+    }
+
+    /// Returns the facts of the switch side that a CHECK or a release needs; `None` if there is none.
+    pub fn switch_query(&self, key: &AttachmentKey) -> Option<SwitchQuery> {
+        match self {
+            Self::Sriov(_) | Self::Infiniband(_) | Self::Rdma(_) => None,
+            Self::Ovs(changes) => Some(changes.switch_query(key.device)),
+            Self::AcceleratedBridge(changes) => Some(changes.switch_query(key.device)),
+            Self::Mirror(changes) => Some(changes.switch_query()),
+        }
+    }
+
     /// Returns whether ADD runs the IPAM plugin of the network, so that CHECK asks it and a release frees its addresses.
-    /// An InfiniBand device without an interface has no addresses.
+    /// An InfiniBand device without an interface has no addresses, and neither has a device for userspace that is a port of
+    /// Open vSwitch.
     pub const fn runs_ipam(&self) -> bool {
         match self {
             Self::Sriov(_) => Plugin::Sriov.can_run_ipam(),
             Self::Infiniband(changes) => Plugin::Infiniband.can_run_ipam() && changes.interface.is_some(),
             Self::Rdma(_) => Plugin::Rdma.can_run_ipam(),
+            Self::Ovs(changes) => match &changes.link {
+                OvsLink::Veth { .. } => Plugin::Ovs.can_run_ipam(),
+                OvsLink::Vf { vf, .. } => Plugin::Ovs.can_run_ipam() && vf.interface.is_some(),
+                OvsLink::Vdpa { .. } => false,
+            },
+            Self::AcceleratedBridge(_) => Plugin::AcceleratedBridge.can_run_ipam(),
+            Self::Mirror(_) => false,
         }
     }
 }

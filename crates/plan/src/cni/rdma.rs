@@ -5,7 +5,7 @@ use super::attachment::{
     require_device, require_rdma, return_rdma,
 };
 use super::config::RdmaConfig;
-use super::facts::{AttachmentFacts, HolderFacts};
+use super::facts::{AttachmentFacts, DeviceFacts, HolderFacts};
 use super::journal::{DeviceChanges, Plugin, RdmaChanges};
 use super::protocol::CniError;
 use super::step::CniStep;
@@ -18,7 +18,7 @@ pub fn plan_add(
     facts: &AttachmentFacts,
 ) -> Result<AddPlan, CniError> {
     let pod = open_pod(facts)?;
-    require_device(facts)?;
+    let device = require_device(facts)?;
     if !facts.has_exclusive_rdma {
         return Err(CniError::invalid_config("rdma", "the RDMA subsystem is in shared mode")
             .with_details(EXCLUSIVE_MODE_REMEDY));
@@ -36,21 +36,21 @@ pub fn plan_add(
         )
         .with_details("remove rdma from the network, and set rdmaIsolation of ib-sriov"));
     }
-    let rdma = require_rdma(facts)?.to_owned();
+    let rdma = require_rdma(device)?.to_owned();
     let namespace = pod.namespace.clone();
     let step = CniStep::MoveRdmaToPod { device: config.device, rdma: rdma.clone(), namespace };
-    Ok(AddPlan {
-        journal: context.journal(&pod, DeviceChanges::Rdma(RdmaChanges { rdma })),
-        steps: vec![step],
-        interface: None,
-        configures_addresses: false,
-    })
+    let journal = context.journal(&pod, DeviceChanges::Rdma(RdmaChanges { rdma }));
+    Ok(AddPlan::new(journal, vec![step], Vec::new(), false))
 }
 
 /// Plans the release of an RDMA device. When a namespace is deleted, the kernel returns the RDMA device itself.
-pub(super) fn plan_release(changes: &RdmaChanges, facts: &AttachmentFacts) -> ReleasePlan {
+pub(super) fn plan_release(
+    changes: &RdmaChanges,
+    device: &DeviceFacts,
+    facts: &AttachmentFacts,
+) -> ReleasePlan {
     let mut plan = ReleasePlan::default();
-    return_rdma(&changes.rdma, facts, &mut plan);
+    return_rdma(&changes.rdma, device, facts, &mut plan);
     plan
 }
 

@@ -4,6 +4,7 @@ mod add;
 mod release;
 
 pub use add::plan_add;
+pub(super) use add::plan_vf;
 pub(super) use release::plan_release;
 
 use super::attachment::{CheckedAttachment, expect};
@@ -17,7 +18,7 @@ pub(super) fn check(changes: &VfChanges, checked: CheckedAttachment<'_>) -> Resu
     if changes.interface.is_some() {
         return checked.check_interface();
     }
-    let device = &checked.facts.device;
+    let device = checked.require_device()?;
     let kind = if device.is_for_userspace() { "for userspace" } else { "of the kernel" };
     expect(&format!("driver of device {}", device.address), "for userspace", Some(kind))
 }

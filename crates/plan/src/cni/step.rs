@@ -1,10 +1,14 @@
 //! Steps of an attachment. A step contains every value that its execution needs, and executing it twice has the same
 //! result as executing it once. After a step the effect is verified by reading back.
 
+mod switch;
 mod text;
 
 use serde::{Deserialize, Serialize};
 use vfleet_api::{Guid, MacAddr, PciAddress, VfRef};
+
+pub(in crate::cni) use switch::{BridgeVlans, Ranges};
+pub use switch::{MirrorRole, OvsPort, OvsVlans, SwitchStep};
 
 use super::facts::{LinkState, Namespace, VfSettings};
 use crate::prelude::*;
@@ -139,6 +143,14 @@ pub enum CniStep {
         /// Path of the namespace of the pod.
         path: String,
     },
+    /// Changes the switch side of the attachment.
+    Switch(SwitchStep),
+}
+
+impl From<SwitchStep> for CniStep {
+    fn from(step: SwitchStep) -> Self {
+        Self::Switch(step)
+    }
 }
 
 /// Interface of a device as it was in the host's namespace.

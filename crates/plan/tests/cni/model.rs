@@ -6,6 +6,9 @@ use vfleet_plan::cni::facts::{
 };
 use vfleet_plan::cni::step::{CniStep, OriginalInterface};
 
+#[path = "model/switch.rs"]
+mod switch;
+
 /// Name that the kernel or udev gives to an interface that a driver creates.
 const NEW_NAME: &str = "new0";
 /// MAC of a VF that has no administrative one, after its driver was bound.
@@ -45,13 +48,13 @@ pub(crate) fn execute(facts: &mut AttachmentFacts, step: &CniStep, driver: VfDri
         }
         CniStep::SetInterfaceMac { mac, .. } if driver == VfDriver::IsBoundForMac => {
             rebind(facts);
-            assert_eq!(facts.device.link.as_ref().and_then(InterfaceFacts::mac), Some(*mac));
+            assert_eq!(device(facts).link.as_ref().and_then(InterfaceFacts::mac), Some(*mac));
         }
         CniStep::SetInterfaceMac { mac, .. } => {
-            facts.device.link.as_mut().expect("the interface is on the host").address = mac.0.to_vec();
+            device(facts).link.as_mut().expect("the interface is on the host").address = mac.0.to_vec();
         }
         CniStep::MoveToPod { namespace, name, drop_alt_names, .. } => {
-            let mut link = facts.device.link.take().expect("the interface is on the host");
+            let mut link = device(facts).link.take().expect("the interface is on the host");
             link.alt_names.retain(|alt_name| !drop_alt_names.contains(alt_name));
             link.name.clone_from(name);
             link.is_up = false;
@@ -72,15 +75,16 @@ pub(crate) fn execute(facts: &mut AttachmentFacts, step: &CniStep, driver: VfDri
         CniStep::ReturnToHost { pod_name, original, .. } => return_to_host(facts, pod_name, original),
         CniStep::Rebind { .. } => rebind(facts),
         CniStep::MoveRdmaToPod { rdma, namespace, .. } => {
-            facts.device.rdma.retain(|name| name != rdma);
+            device(facts).rdma.retain(|name| name != rdma);
             pod_rdma(facts, namespace).push(rdma.clone());
             create_again(facts);
         }
         CniStep::ReturnRdmaToHost { rdma, namespace, .. } => {
             pod_rdma(facts, namespace).retain(|name| name != rdma);
-            facts.device.rdma.push(rdma.clone());
+            device(facts).rdma.push(rdma.clone());
             create_again(facts);
         }
+        CniStep::Switch(step) => switch::execute(facts, step),
         CniStep::AddAddresses { .. }
         | CniStep::Announce { .. }
         | CniStep::WriteGoAllocation { .. }
@@ -98,23 +102,29 @@ pub(crate) fn delete_namespace(facts: &mut AttachmentFacts) {
         link.alt_names.retain(|name| !facts.host_names.contains(name));
         link.is_up = false;
         link.ips.clear();
-        facts.device.link = Some(link);
+        device(facts).link = Some(link);
     }
-    if let NamespaceFacts::Present { rdma, .. } = &mut facts.namespace {
-        facts.device.rdma.append(rdma);
+    if let (NamespaceFacts::Present { rdma, .. }, Some(device)) = (&mut facts.namespace, &mut facts.device) {
+        device.rdma.append(rdma);
     }
+    switch::delete_namespace(facts);
     facts.namespace = NamespaceFacts::Gone;
 }
 
 /// Unbinds the driver of the device, as an interrupted step does that binds it again.
 pub(crate) fn unbind(facts: &mut AttachmentFacts) {
-    facts.device.driver = None;
-    facts.device.link = None;
-    facts.device.rdma.clear();
+    let device = device(facts);
+    device.driver = None;
+    device.link = None;
+    device.rdma.clear();
+}
+
+fn device(facts: &mut AttachmentFacts) -> &mut DeviceFacts {
+    facts.device.as_mut().expect("there is a device")
 }
 
 fn stored(facts: &mut AttachmentFacts, vf: VfRef) -> &mut VfSettings {
-    let pf = facts.device.pf.as_mut().expect("the device is a VF");
+    let pf = device(facts).pf.as_mut().expect("the device is a VF");
     assert_eq!(pf.vf, vf);
     pf.settings.get_or_insert_default()
 }
@@ -138,7 +148,7 @@ fn set<T>(stored: &mut Option<T>, value: Option<T>) {
 }
 
 fn return_to_host(facts: &mut AttachmentFacts, pod_name: &str, original: &OriginalInterface) {
-    let mut link = match facts.device.link.take() {
+    let mut link = match device(facts).link.take() {
         Some(link) => link,
         None => take_from_pod(facts).expect("the interface is on the host or in the pod"),
     };
@@ -159,13 +169,14 @@ fn return_to_host(facts: &mut AttachmentFacts, pod_name: &str, original: &Origin
     link.mtu = original.mtu.unwrap_or(link.mtu);
     link.is_up = false;
     link.ips.clear();
-    facts.device.link = Some(link);
+    device(facts).link = Some(link);
 }
 
 /// Creates the interface again on the host, as a driver does that is bound, with the address that the PF stores.
 fn rebind(facts: &mut AttachmentFacts) {
-    let old = facts.device.link.take().or_else(|| take_from_pod(facts));
-    let stored = facts.device.pf.as_ref().and_then(|pf| pf.settings).unwrap_or_default();
+    let old = device(facts).link.take().or_else(|| take_from_pod(facts));
+    let device = device(facts);
+    let stored = device.pf.as_ref().and_then(|pf| pf.settings).unwrap_or_default();
     let (address, mtu) = if let Some(MacAddr(mac)) = stored.mac {
         (if mac == [0; 6] { NEW_MAC } else { mac }.to_vec(), 1500)
     } else {
@@ -174,24 +185,25 @@ fn rebind(facts: &mut AttachmentFacts) {
         address.splice(12.., stored.unwrap_or_default());
         (address, 2044)
     };
-    if facts.device.driver.replace("bound".to_owned()).is_none() && address.len() == 20 {
-        facts.device.rdma = vec!["mlx5_2".to_owned()];
+    if device.driver.replace("bound".to_owned()).is_none() && address.len() == 20 {
+        device.rdma = vec!["mlx5_2".to_owned()];
     }
-    facts.device.link = Some(new_link(&facts.device, address, mtu));
+    device.link = Some(new_link(device, address, mtu));
 }
 
 /// Creates an InfiniBand interface again on the host, as the kernel does when its RDMA device moves.
 fn create_again(facts: &mut AttachmentFacts) {
     let is_infiniband = |link: &InterfaceFacts| link.is_infiniband();
-    let old = match facts.device.link.take_if(|link| is_infiniband(link)) {
+    let old = match device(facts).link.take_if(|link| is_infiniband(link)) {
         Some(link) => Some(link),
-        None if facts.device.link.is_none() && pod_link(facts).is_some_and(is_infiniband) => {
+        None if device(facts).link.is_none() && pod_link(facts).is_some_and(is_infiniband) => {
             take_from_pod(facts)
         }
         None => None,
     };
     if let Some(old) = old {
-        facts.device.link = Some(new_link(&facts.device, old.address, old.mtu));
+        let device = device(facts);
+        device.link = Some(new_link(device, old.address, old.mtu));
     }
 }
 
@@ -212,13 +224,13 @@ fn new_link(device: &DeviceFacts, address: Vec<u8>, mtu: u32) -> InterfaceFacts 
 
 /// Gives the interface a MAC, on the host or in the pod.
 fn apply_mac(facts: &mut AttachmentFacts, mac: [u8; 6]) {
-    let is_in_pod = facts.device.link.is_none();
-    let device = facts.device.clone();
+    let device = device(facts).clone();
+    let is_in_pod = device.link.is_none();
     let link = match &mut facts.namespace {
         NamespaceFacts::Present { links, .. } if is_in_pod => {
             links.iter_mut().find(|link| is_of(link, &device))
         }
-        _ => facts.device.link.as_mut(),
+        _ => facts.device.as_mut().and_then(|device| device.link.as_mut()),
     };
     if let Some(link) = link {
         link.address = mac.to_vec();
@@ -227,7 +239,8 @@ fn apply_mac(facts: &mut AttachmentFacts, mac: [u8; 6]) {
 
 fn pod_link(facts: &AttachmentFacts) -> Option<&InterfaceFacts> {
     let NamespaceFacts::Present { links, .. } = &facts.namespace else { return None };
-    links.iter().find(|link| is_of(link, &facts.device))
+    let device = facts.device.as_ref()?;
+    links.iter().find(|link| is_of(link, device))
 }
 
 /// Returns whether an interface in the pod is that of the device. Old kernels do not report the device.
@@ -237,7 +250,8 @@ fn is_of(link: &InterfaceFacts, device: &DeviceFacts) -> bool {
 
 fn take_from_pod(facts: &mut AttachmentFacts) -> Option<InterfaceFacts> {
     let NamespaceFacts::Present { links, .. } = &mut facts.namespace else { return None };
-    let at = links.iter().position(|link| is_of(link, &facts.device))?;
+    let device = facts.device.as_ref()?;
+    let at = links.iter().position(|link| is_of(link, device))?;
     Some(links.remove(at))
 }
 

@@ -1,9 +1,9 @@
 //! Property of every plan: a release restores everything, wherever the ADD was interrupted.
 
 use vfleet_plan::cni::attachment::{AddPlan, plan_release};
-use vfleet_plan::cni::facts::{AttachmentFacts, NamespaceFacts};
+use vfleet_plan::cni::facts::{AttachmentFacts, NamespaceFacts, OvsSwitchFacts, SwitchFacts};
 use vfleet_plan::cni::journal::DeviceChanges;
-use vfleet_plan::cni::step::CniStep;
+use vfleet_plan::cni::step::{CniStep, SwitchStep};
 
 use super::model::{VfDriver, delete_namespace, execute, unbind};
 
@@ -73,13 +73,18 @@ fn release_everywhere(
         let (found_again, expected) = (normal(found.clone(), plan), normal(expected, plan));
         if found_again != expected {
             return Err(format!(
-                "{cut} steps of the release:\nexpected {:?}, {:?}\nfound {:?}, {:?}",
-                expected.device, expected.namespace, found_again.device, found_again.namespace
+                "{cut} steps of the release:\nexpected {:?}, {:?}, {:?}\nfound {:?}, {:?}, {:?}",
+                expected.device,
+                expected.namespace,
+                expected.switch,
+                found_again.device,
+                found_again.namespace,
+                found_again.switch
             ));
         }
         let left = plan_release(&plan.journal, &found);
         let is_left = |step: &CniStep| !sets_unreported(step, &found);
-        if left.steps.iter().any(is_left) || !left.waits_for.is_empty() {
+        if left.steps.iter().any(is_left) || !left.waits_for.is_empty() || left.postponed.is_some() {
             return Err(format!("{cut} steps of the release: the next one is not empty: {left:?}"));
         }
     }
@@ -88,7 +93,7 @@ fn release_everywhere(
 
 /// Returns whether a step sets something that the driver does not report, so that it is always set again.
 fn sets_unreported(step: &CniStep, facts: &AttachmentFacts) -> bool {
-    let stored = facts.device.pf.as_ref().and_then(|pf| pf.settings).unwrap_or_default();
+    let stored = facts.device.as_ref().and_then(|device| device.pf.as_ref()?.settings).unwrap_or_default();
     let reported: Vec<_> = stored.fields().into_iter().map(|(key, _)| key).collect();
     match step {
         CniStep::SetVf { settings, .. } => settings.fields().iter().any(|(key, _)| !reported.contains(key)),
@@ -101,20 +106,24 @@ fn sets_unreported(step: &CniStep, facts: &AttachmentFacts) -> bool {
 /// Returns facts without those that a release may leave different: the index and state of the interface, limits that an
 /// interface does not have when it is created again, its MTU on InfiniBand, and a GUID that the PF did not store before.
 fn normal(mut facts: AttachmentFacts, plan: &AddPlan) -> AttachmentFacts {
-    if let Some(link) = &mut facts.device.link {
+    if let Some(switch) = &mut facts.switch {
+        normalize_switch(switch, plan);
+    }
+    let Some(device) = &mut facts.device else { return facts };
+    if let Some(link) = &mut device.link {
         link.alt_names.sort();
         (link.index, link.is_up, link.min_mtu, link.max_mtu, link.ips) = (0, false, None, None, Vec::new());
-        link.device = Some(facts.device.address);
+        link.device = Some(device.address);
         if link.is_infiniband() {
             link.mtu = 0;
         }
     }
-    let is_for_userspace = facts.device.is_for_userspace();
-    if let Some(driver) = facts.device.driver.as_mut().filter(|_| !is_for_userspace) {
+    let is_for_userspace = device.is_for_userspace();
+    if let Some(driver) = device.driver.as_mut().filter(|_| !is_for_userspace) {
         "kernel".clone_into(driver);
     }
     if let (DeviceChanges::Infiniband(changes), Some(settings)) =
-        (&plan.journal.changes, facts.device.pf.as_mut().and_then(|pf| pf.settings.as_mut()))
+        (&plan.journal.changes, device.pf.as_mut().and_then(|pf| pf.settings.as_mut()))
         && changes.original_guid.is_some()
     {
         for (stored, before) in [
@@ -125,4 +134,40 @@ fn normal(mut facts: AttachmentFacts, plan: &AddPlan) -> AttachmentFacts {
         }
     }
     facts
+}
+
+/// Leaves out what an ADD removes and a release does not restore: ports and mirrors that are left over. The representor leaves
+/// the bridge in which another plugin left it, and a mirror that nothing uses may be removed.
+fn normalize_switch(switch: &mut SwitchFacts, plan: &AddPlan) {
+    let removed = plan.steps.iter().filter_map(|step| match step {
+        CniStep::Switch(SwitchStep::RemoveOvsPort { name, external_ids, .. }) => Some((name, external_ids)),
+        _ => None,
+    });
+    if let Some(OvsSwitchFacts::Running { bridges }) = &mut switch.ovs {
+        for (name, external_ids) in removed {
+            for bridge in bridges.iter_mut() {
+                bridge.ports.retain(|port| port.name != *name || !port.has_ids(external_ids));
+            }
+        }
+        for bridge in bridges {
+            bridge.mirrors.retain(|mirror| !mirror.is_owned() || !mirror.is_unused());
+        }
+    }
+    if let Some(representor) = &mut switch.representor {
+        let attached = plan.steps.iter().find_map(|step| match step {
+            CniStep::Switch(SwitchStep::AttachBridgePort { bridge, .. }) => Some(bridge),
+            _ => None,
+        });
+        if representor.master.take_if(|master| Some(&master.name) == attached).is_some() {
+            representor.vlans.clear();
+        }
+        representor.master.take_if(|master| master.kind == "openvswitch");
+    }
+    if let Some(uplink) = &mut switch.uplink {
+        let port = match &mut uplink.bond {
+            Some(bond) => &mut bond.port,
+            None => &mut uplink.pf,
+        };
+        port.vlans.sort();
+    }
 }

@@ -4,6 +4,7 @@
 mod attach;
 #[path = "../cni/model.rs"]
 mod model;
+mod ports;
 #[path = "../cni/settle.rs"]
 mod settle;
 
@@ -13,12 +14,14 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 use vfleet_api::MacAddr;
-use vfleet_plan::cni::attachment::{AddPlan, is_abandoned, plan_gc, plan_status};
+use vfleet_plan::cni::attachment::{AddPlan, is_abandoned, plan_gc, plan_ovs_status, plan_status};
 use vfleet_plan::cni::config::ValidAttachment;
-use vfleet_plan::cni::facts::{AttachmentFacts, HolderNamespace, NamespaceFacts, NamespaceId};
+use vfleet_plan::cni::facts::{
+    AttachmentFacts, HolderNamespace, NamespaceFacts, NamespaceId, OvsSocket, OvsSwitchFacts,
+};
 use vfleet_plan::cni::journal::{AttachmentKey, DeviceChanges, Journal, Phase, Plugin};
 use vfleet_plan::cni::protocol::ErrorCode;
-use vfleet_plan::cni::step::CniStep;
+use vfleet_plan::cni::step::{CniStep, SwitchStep};
 
 use attach::Attempt;
 use model::VfDriver;
@@ -146,6 +149,7 @@ fn plan(config: &Value, facts: &Value) -> Option<(AddPlan, AttachmentFacts)> {
         config: config.to_string().into_bytes(),
         environment: BTreeMap::new(),
         facts: facts.clone(),
+        ovs_file: None,
     };
     let facts = attempt.facts().unwrap();
     Some((attempt.plan(&facts).ok()?, facts))
@@ -199,14 +203,14 @@ proptest! {
         }
         let after = executed(&plan, &facts);
         let DeviceChanges::Sriov(changes) = &plan.journal.changes else { panic!("the plugin is sriov") };
-        let stored = after.device.pf.as_ref().and_then(|pf| pf.settings).unwrap();
+        let stored = after.device.as_ref().and_then(|device| device.pf.as_ref()?.settings).unwrap();
         let reported = changes.original.fields().into_iter().map(|(key, _)| key).collect::<Vec<_>>();
         for (key, value) in changes.changed.differing_from(&stored).fields() {
             prop_assert!(!reported.contains(&key) || key.ends_with("_rate"), "{} {} is not set", key, value);
         }
         let NamespaceFacts::Present { links, .. } = &after.namespace else { panic!("the pod has a namespace") };
         if let Some(link) = links.iter().find(|link| link.name == "net1") {
-            let interface = plan.interface.unwrap();
+            let interface = plan.interfaces[0].clone();
             prop_assert_eq!(interface.mac, link.mac().map(|mac: MacAddr| mac.to_string()));
             prop_assert_eq!(interface.mtu, Some(link.mtu));
         }
@@ -226,7 +230,7 @@ fn key(plugin: Plugin, container_id: &str, interface: &str) -> AttachmentKey {
         plugin,
         container_id: container_id.to_owned(),
         interface: interface.to_owned(),
-        device: "0000:01:10.0".parse().unwrap(),
+        device: Some("0000:01:10.0".parse().unwrap()),
     }
 }
 
@@ -300,7 +304,23 @@ fn status_fails_only_where_every_add_would_fail() {
 }
 
 #[test]
+fn status_of_open_vswitch_fails_only_while_it_does_not_answer() {
+    let socket = OvsSocket::default();
+    assert_eq!(plan_ovs_status(&socket, &OvsSwitchFacts::Running { bridges: Vec::new() }), Ok(()));
+    let down = OvsSwitchFacts::Down { reason: "connection refused".to_owned() };
+    let error = plan_ovs_status(&socket, &down).unwrap_err();
+    assert_eq!(error.code, ErrorCode::NotAvailable);
+    assert!(error.message.contains("unix:/var/run/openvswitch/db.sock") && error.message.contains("refused"));
+    for plugin in Plugin::ALL {
+        assert_eq!(plugin.needs_ovs(), plugin.name().starts_with("ovs"));
+    }
+}
+
+#[test]
 fn every_step_has_a_name() {
     let names: std::collections::BTreeSet<_> = CniStep::KINDS.iter().collect();
     assert_eq!(names.len(), 14);
+    let of_switch: std::collections::BTreeSet<_> = SwitchStep::KINDS.iter().collect();
+    assert_eq!(of_switch.len(), 18);
+    assert!(names.is_disjoint(&of_switch));
 }

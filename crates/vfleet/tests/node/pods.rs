@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use vfleet_api::PciAddress;
-use vfleet_host::attachment::AttachmentHost;
+use vfleet_host::attachment::{AttachmentHost, LockSubject};
 use vfleet_host::{HostRoot, LinuxHost, MachineLock};
 
 use super::{report, runs_as_root, vfleet};
@@ -204,7 +204,7 @@ fn a_device_that_another_process_has_locked_is_in_progress() {
     assert_eq!(states(&report(&tree.pods(&["-o", "json"]))), ["interrupted"]);
     let device: PciAddress = vf(0).parse().unwrap();
     let host = LinuxHost::new(tree.root());
-    let _lock = host.lock_device(device, "ADD of plugin sriov", Duration::ZERO).unwrap();
+    let _lock = host.lock(&LockSubject::Device(device), "ADD of plugin sriov", Duration::ZERO).unwrap();
     let output = tree.pods(&["-o", "json"]);
     let parsed = report(&output);
     assert_eq!((output.status.code(), states(&parsed)), (Some(0), vec!["inProgress"]), "{parsed}");

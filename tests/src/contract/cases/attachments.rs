@@ -58,7 +58,7 @@ fn read_facts(
 ) -> Result<AttachmentFacts, HostError> {
     let namespace = path.map_or(NamespaceQuery::NotGiven, NamespaceQuery::Path);
     testbed.attachments().attachment_facts(&AttachmentQuery {
-        device,
+        device: Some(device),
         namespace,
         key: None,
         with_addresses: true,
@@ -70,7 +70,8 @@ fn compare_settings(testbed: &dyn TestBed, vf: VfRef) -> Result<VfSettings, Case
     let device = observe_vf(testbed, vf.index)?.address;
     let observed = testbed.observer().vf_settings(vf)?;
     let facts = read_facts(testbed, device, None)?;
-    expect_eq("the settings in the facts", &facts.device.pf.and_then(|pf| pf.settings), &Some(observed))?;
+    let settings = facts.device.and_then(|device| device.pf?.settings);
+    expect_eq("the settings in the facts", &settings, &Some(observed))?;
     Ok(observed)
 }
 
@@ -115,7 +116,7 @@ fn compare_pod(
     let links = testbed.observer().links_in(pod)?;
     let observed = expect_some("the interface in the pod", links.into_iter().find(|link| link.name == NAME))?;
     let facts = read_facts(testbed, vf.address, Some(path))?;
-    expect_eq("the interface on the host", &facts.device.link, &None)?;
+    expect_eq("the interface on the host", &facts.device.and_then(|device| device.link), &None)?;
     let NamespaceFacts::Present { links, .. } = facts.namespace else {
         return Err(CaseError::Failed(format!("the namespace is {:?}", facts.namespace)));
     };

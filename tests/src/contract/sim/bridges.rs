@@ -37,7 +37,13 @@ impl BridgeObserver for SimTestBed {
     fn port_vlans(&self, pf: PciAddress) -> Result<BTreeSet<u16>, CaseError> {
         let kernel = self.host.kernel();
         let name = interface(&kernel, pf);
-        Ok(kernel.bridges.iter().find_map(|bridge| bridge.vlans.get(&name).cloned()).unwrap_or_default())
+        Ok(kernel
+            .bridges
+            .iter()
+            .find_map(|bridge| bridge.vlans.get(&name))
+            .into_iter()
+            .flat_map(|vlans| vlans.keys().copied())
+            .collect())
     }
 
     fn master(&self, pf: PciAddress) -> Result<Option<Master>, CaseError> {

@@ -20,12 +20,13 @@ pub(super) fn read(root: &HostRoot, query: &AttachmentQuery<'_>) -> Result<Attac
     let mut rtnl = Rtnl::open()?;
     let (device, host_names) = read_stable(|| {
         let links = rtnl.links()?;
-        let device = device::read(root, query.device, &links, &mut rtnl)?;
-        let names = other_names(&links, &device);
+        let device = query.device.map(|device| device::read(root, device, &links, &mut rtnl)).transpose()?;
+        let names = other_names(&links, device.as_ref());
         Ok((device, names))
     })?;
     Ok(AttachmentFacts {
         device,
+        switch: None,
         namespace: read_namespace(root, query, &boot_id)?,
         has_exclusive_rdma: rdma::read_mode(root)? == Some(RdmaMode::Exclusive),
         holders: holders::read(root, query, &boot_id)?,
@@ -35,8 +36,8 @@ pub(super) fn read(root: &HostRoot, query: &AttachmentQuery<'_>) -> Result<Attac
 }
 
 /// Returns the names of all interfaces except that of the device.
-fn other_names(links: &[Link], device: &DeviceFacts) -> BTreeSet<String> {
-    let own = device.link.as_ref().map(|link| link.index);
+fn other_names(links: &[Link], device: Option<&DeviceFacts>) -> BTreeSet<String> {
+    let own = device.and_then(|device| device.link.as_ref()).map(|link| link.index);
     let others = links.iter().filter(|link| Some(link.index) != own);
     others.flat_map(|link| link.alt_names.iter().chain([&link.name])).cloned().collect()
 }

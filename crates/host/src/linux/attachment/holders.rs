@@ -14,10 +14,11 @@ pub(super) fn read(
     query: &AttachmentQuery<'_>,
     boot_id: &str,
 ) -> Result<Vec<HolderFacts>, HostError> {
+    let Some(device) = query.device else { return Ok(Vec::new()) };
     let mut holders = Vec::new();
     let mut paths: Vec<String> = query.namespace.path().map(str::to_owned).into_iter().collect();
     for key in journals::list(root)? {
-        if key.device != query.device || query.key == Some(&key) {
+        if key.device != Some(device) || query.key == Some(&key) {
             continue;
         }
         // Another process may have removed it meanwhile.
@@ -26,7 +27,7 @@ pub(super) fn read(
         paths.push(journal.namespace.path.clone());
         holders.push(HolderFacts::Journal { journal, namespace: state });
     }
-    if let Some(path) = go_files::read_allocation(root, query.device)?
+    if let Some(path) = go_files::read_allocation(root, device)?
         && !paths.contains(&path)
     {
         let namespace = namespace::state_at(root, &path);

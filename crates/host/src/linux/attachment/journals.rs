@@ -14,6 +14,8 @@ use crate::linux::{atomic_file, sysfs};
 
 /// Separator in the names of files. IDs of containers and names of interfaces cannot contain it.
 const SEPARATOR: char = ':';
+/// Last part of the name of an attachment without a device.
+const NO_DEVICE: &str = "-";
 const REMEDY: &str =
     "remove the file, so that its pod can be deleted, then check name, MAC and settings of the device";
 const REMEDY_FOR_VERSION: &str = "install the version of vfleet that wrote it";
@@ -21,6 +23,7 @@ const REMEDY_FOR_VERSION: &str = "install the version of vfleet that wrote it";
 /// Returns the name of the journal of an attachment.
 pub(in crate::linux) fn file_name(key: &AttachmentKey) -> String {
     let AttachmentKey { plugin, container_id, interface, device } = key;
+    let device = device.map_or_else(|| NO_DEVICE.to_owned(), |device| device.to_string());
     format!("{}{SEPARATOR}{container_id}{SEPARATOR}{interface}{SEPARATOR}{device}", plugin.name())
 }
 
@@ -32,7 +35,10 @@ pub(in crate::linux) fn parse_file_name(name: &str) -> Option<AttachmentKey> {
         plugin: Plugin::find(plugin)?,
         container_id: container_id.to_owned(),
         interface: interface.to_owned(),
-        device: parts.next()?.parse().ok()?,
+        device: match parts.next()? {
+            NO_DEVICE => None,
+            device => Some(device.parse().ok()?),
+        },
     };
     // A name has one form.
     (is_file_name(name) && file_name(&key) == name).then_some(key)

@@ -2,11 +2,20 @@
 
 mod addresses;
 mod announce;
+mod bridge_port;
+mod device_info;
 mod frames;
 mod mac;
+mod mirror;
+mod ovs_port;
 mod pod;
 mod rdma;
+mod representor;
+mod switch;
 mod transfer;
+mod uplink_vlans;
+mod vdpa;
+mod veth;
 mod vf;
 
 use vfleet_plan::cni::facts::VfSettings;
@@ -51,5 +60,6 @@ pub(super) fn execute(root: &HostRoot, step: &CniStep) -> Result<(), HostError> 
         CniStep::ReturnRdmaToHost { rdma, namespace, .. } => rdma::return_to_host(root, rdma, namespace),
         CniStep::WriteGoAllocation { device, path } => go_files::write_allocation(root, *device, path),
         CniStep::RemoveGoAllocation { device, path } => go_files::remove_allocation(root, *device, path),
+        CniStep::Switch(step) => switch::execute(root, step),
     }
 }

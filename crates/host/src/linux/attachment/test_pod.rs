@@ -12,7 +12,7 @@ use nix::unistd::gettid;
 use serde_json::Value;
 use vfleet_api::PciAddress;
 use vfleet_plan::cni::facts::{Namespace, NamespaceId};
-use vfleet_plan::cni::step::CniStep;
+use vfleet_plan::cni::step::{CniStep, SwitchStep};
 
 use super::namespace::{OpenedPath, read_cookie};
 use super::steps;
@@ -123,6 +123,16 @@ impl TestPod {
         if let Err(error) = steps::execute(self.tree.root(), step) {
             panic!("{step:?}: {}", format_error_chain(&error));
         }
+    }
+
+    #[track_caller]
+    pub(super) fn execute_switch(&self, step: &SwitchStep) {
+        self.execute(&step.clone().into());
+    }
+
+    /// Executes a step that fails; returns the reason and the text of the error.
+    pub(super) fn switch_refusal(&self, step: &SwitchStep) -> (&'static str, String) {
+        self.refusal(&step.clone().into())
     }
 
     /// Executes a step that fails; returns the reason and the text of the error.

@@ -63,6 +63,16 @@ impl Family {
         Ok(answer.split_off(HEADER))
     }
 
+    /// Lists all objects of a kind. `parse` gets the attributes of one object. An object that it rejects is an error.
+    pub(in crate::linux) fn dump<T>(
+        &mut self,
+        command: &FamilyCommand,
+        attempt: &str,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, HostError> {
+        self.connection.dump(&command.request(self.id), attempt, |answer| parse(answer.get(HEADER..)?))
+    }
+
     /// Sends a command that changes something, and waits for the acknowledgment.
     pub(in crate::linux) fn change(
         &mut self,

@@ -4,11 +4,11 @@
 use vfleet_api::bridge::BridgeVlanProtocol;
 use vfleet_api::{Guid, MacAddr};
 use vfleet_plan::EswitchMode;
-use vfleet_plan::cni::facts::{LinkState, VfVlan, VlanProtocol};
+use vfleet_plan::cni::facts::{BridgeVlan, LinkState, VfVlan, VlanProtocol};
 use vfleet_plan::cni::step::{InterfaceRoute, IpPrefix};
 
 use super::devlink::{self, DevlinkHandle};
-use super::rtnl::{BridgeChange, VfSetting, requests as rtnl};
+use super::rtnl::{BridgeChange, VethEnd, VethPair, VfSetting, requests as rtnl};
 use super::{NetlinkRequest, ethtool, generic, rdma, vdpa};
 
 /// Arbitrary index of an interface.
@@ -175,8 +175,31 @@ fn requests_for_linux_bridges() {
 }
 
 #[test]
+fn requests_for_ports_of_pods() {
+    let [pod, host] = [("net1", 9), ("veth00aa11bb", 8)]
+        .map(|(name, last)| VethEnd { name, mac: MacAddr([2, 0, 0, 0, 0, last]) });
+    assert_bytes(
+        &rtnl::create_pair(&VethPair { pod, host, mtu: 9000 }, 5),
+        16,
+        "00000000000000000000000000000000090003006e657431000000000a00010002000000000900000800040028230000\
+         08001c000500000050001280090001007665746800000000400002803c00010000000000000000000000000000000000\
+         11000300766574683030616131316262000000000a00010002000000000800000800040028230000",
+    );
+    let vlans = [10, 11, 12].map(BridgeVlan::tagged).into_iter().chain([BridgeVlan::native(100)]);
+    let vlans: Vec<_> = vlans.collect();
+    let list = "07000000611e000000000000000000001c001a800800020008000a000800020010000c000800020006006400";
+    assert_bytes(&rtnl::list_vlans(), 18, "0700000000000000000000000000000008001d0004000000");
+    assert_bytes(&rtnl::add_vlans(INDEX, &vlans), 19, list);
+    assert_bytes(&rtnl::remove_vlans(INDEX, &vlans), 17, list);
+}
+
+#[test]
 fn requests_of_devlink() {
     let device = DevlinkHandle::pci("0000:03:00.1".parse().unwrap());
+    assert_command(
+        &devlink::list_ports(&device),
+        "05010000080001007063690011000200303030303a30333a30302e3100000000",
+    );
     assert_command(&generic::get_family("devlink"), "030100000c0002006465766c696e6b00");
     assert_command(
         &devlink::get_eswitch(&device),
@@ -228,6 +251,11 @@ fn requests_of_vdpa() {
         "030100000b000400766470613a780000100002007664706173696d5f6e657400",
     );
     assert_command(&vdpa::remove(name), "0401000016000400766470613a303030303a30333a30302e31000000");
+    assert_command(&vdpa::get_config(name), "0601000016000400766470613a303030303a30333a30302e31000000");
+    assert_command(
+        &vdpa::set_mac("vdpa:x", MacAddr([2, 0, 0, 0, 0, 9])),
+        "080100000b000400766470613a7800000a000a000200000000090000",
+    );
 }
 
 #[test]

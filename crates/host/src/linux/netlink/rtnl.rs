@@ -3,16 +3,20 @@
 
 mod address;
 mod bridge;
+mod bridge_vlan;
 mod link;
 mod next_hop;
 mod route;
+mod veth;
 mod vf;
 
 pub(in crate::linux) use address::InterfaceAddress;
 pub(in crate::linux) use bridge::{BRIDGE, BridgeChange, BridgeEvent, BridgeInfo, PortSettings};
+pub(in crate::linux) use bridge_vlan::PortVlans;
 pub(in crate::linux) use link::{Link, is_virtual};
 pub(in crate::linux) use next_hop::NextHop;
 pub(in crate::linux) use route::Route;
+pub(in crate::linux) use veth::{VETH, VethEnd, VethPair};
 pub(in crate::linux) use vf::VfSetting;
 
 use std::net::IpAddr;
@@ -21,6 +25,7 @@ use std::os::fd::AsRawFd;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use vfleet_api::{Guid, MacAddr};
+use vfleet_plan::cni::facts::BridgeVlan;
 use vfleet_plan::cni::step::{InterfaceRoute, IpPrefix};
 
 use super::{NetlinkConnection, invalid_answer};
@@ -53,6 +58,9 @@ pub(super) mod requests {
     pub(in crate::linux::netlink) use super::bridge::{
         create_bridge, remove, set_alias, set_bridge, set_master, set_port,
     };
+    pub(in crate::linux::netlink) use super::bridge_vlan::{
+        add as add_vlans, list as list_vlans, remove as remove_vlans,
+    };
     pub(in crate::linux::netlink) use super::link::{
         add_alt_name, get, get_by_name, list, move_to, remove_alt_name, rename, set_address, set_down,
         set_mtu, set_up,
@@ -61,6 +69,7 @@ pub(super) mod requests {
     pub(in crate::linux::netlink) use super::route::{
         add as add_route, get as get_route, list as list_routes,
     };
+    pub(in crate::linux::netlink) use super::veth::create_pair;
     pub(in crate::linux::netlink) use super::vf::{set as set_vf, set_guid};
 }
 
@@ -268,6 +277,41 @@ impl Rtnl {
     /// Removes a virtual interface.
     pub(in crate::linux) fn remove_link(&mut self, index: u32, attempt: &str) -> Result<(), HostError> {
         self.0.change(&bridge::remove(index), attempt)
+    }
+
+    /// Creates a pair of virtual interfaces, one of them in the namespace of a pod. A name that is not free is an error.
+    pub(in crate::linux) fn create_pair(
+        &mut self,
+        pair: &VethPair<'_>,
+        namespace: &impl AsRawFd,
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.create(&veth::create_pair(pair, namespace.as_raw_fd().cast_unsigned()), attempt)
+    }
+
+    /// Lists the VLANs of all ports of Linux bridges, and of the bridges.
+    pub(in crate::linux) fn port_vlans(&mut self) -> Result<Vec<PortVlans>, HostError> {
+        self.0.dump(&bridge_vlan::list(), "list the VLANs of bridge ports", PortVlans::parse)
+    }
+
+    /// Adds VLANs to a port of a Linux bridge, or changes their form.
+    pub(in crate::linux) fn add_port_vlans(
+        &mut self,
+        index: u32,
+        vlans: &[BridgeVlan],
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&bridge_vlan::add(index, vlans), attempt)
+    }
+
+    /// Removes VLANs from a port of a Linux bridge.
+    pub(in crate::linux) fn remove_port_vlans(
+        &mut self,
+        index: u32,
+        vlans: &[BridgeVlan],
+        attempt: &str,
+    ) -> Result<(), HostError> {
+        self.0.change(&bridge_vlan::remove(index, vlans), attempt)
     }
 
     /// Sets the node GUID and the port GUID of a VF through its InfiniBand PF.

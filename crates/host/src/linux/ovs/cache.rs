@@ -6,8 +6,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use vfleet_plan::OvsFacts;
+use vfleet_plan::cni::facts::OvsSocket;
 
 use super::super::cache::lock;
+use super::super::ovsdb::OvsdbClient;
 
 /// Time for which a server that did not answer is not asked again, so that not every read waits for it. A watch ends
 /// this time when the server answers a read.
@@ -29,6 +31,8 @@ struct State {
     socket: Option<String>,
     /// Ends of pipes whose other ends wake watches.
     watches: Vec<PipeWriter>,
+    /// Connection of the last operation for an attachment.
+    client: Option<(OvsSocket, OvsdbClient)>,
 }
 
 impl OvsCache {
@@ -88,6 +92,17 @@ impl OvsCache {
     /// Returns the socket of the database that watches observe.
     pub(super) fn socket(&self) -> Option<String> {
         lock(&self.0).socket.clone()
+    }
+
+    /// Keeps a connection for the next operation.
+    pub(super) fn keep_client(&self, socket: &OvsSocket, client: OvsdbClient) {
+        lock(&self.0).client = Some((socket.clone(), client));
+    }
+
+    /// Returns the connection of the last operation, if it was through this socket and the server has not closed it.
+    pub(super) fn take_client(&self, socket: &OvsSocket) -> Option<OvsdbClient> {
+        let (kept, mut client) = lock(&self.0).client.take()?;
+        (kept == *socket && client.is_open()).then_some(client)
     }
 
     /// Adds a watch, which a byte in this pipe wakes.

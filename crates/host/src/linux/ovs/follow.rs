@@ -18,20 +18,9 @@ pub(in crate::linux) fn wait(
     attempt: &str,
 ) -> Result<bool, HostError> {
     let deadline = Instant::now() + root.ovs_limits().apply;
-    let tables = json!({"Open_vSwitch": {"columns": ["cur_cfg", "next_cfg"]}});
-    let mut update = client.monitor(tables, attempt)?;
-    loop {
-        let has_reached =
-            configurations(&update).any(|found| found.is_some_and(|found| found.has_reached(number)));
-        if has_reached {
-            root.cache().ovs.set_unapplied(None);
-            return Ok(true);
-        }
-        match client.next_update(deadline, attempt)? {
-            // The parameters of an update: the identifier of the monitor and the tables.
-            Some(next) => update = next.get(1).cloned().unwrap_or_default(),
-            None => break,
-        }
+    if wait_until(client, number, deadline, attempt)? {
+        root.cache().ovs.set_unapplied(None);
+        return Ok(true);
     }
     // Noted before the last look: the watch reports every later progress.
     root.cache().ovs.set_unapplied(Some(number));
@@ -41,6 +30,29 @@ pub(in crate::linux) fn wait(
         root.cache().ovs.set_unapplied(None);
     }
     Ok(has_reached)
+}
+
+/// Waits until ovs-vswitchd has applied the configuration with this number. Returns false at the deadline.
+pub(in crate::linux) fn wait_until(
+    client: &mut OvsdbClient,
+    number: i64,
+    deadline: Instant,
+    attempt: &str,
+) -> Result<bool, HostError> {
+    let tables = json!({"Open_vSwitch": {"columns": ["cur_cfg", "next_cfg"]}});
+    let mut update = client.monitor(tables, attempt)?;
+    loop {
+        let has_reached =
+            configurations(&update).any(|found| found.is_some_and(|found| found.has_reached(number)));
+        if has_reached {
+            return Ok(true);
+        }
+        match client.next_update(deadline, attempt)? {
+            // The parameters of an update: the identifier of the monitor and the tables.
+            Some(next) => update = next.get(1).cloned().unwrap_or_default(),
+            None => return Ok(false),
+        }
+    }
 }
 
 /// Waits until ovs-vswitchd has created the datapaths of the bridges that vfleet made. A server that was restarted has

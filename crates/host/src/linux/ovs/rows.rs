@@ -108,15 +108,12 @@ pub(in crate::linux) fn parse(results: &[Value]) -> Result<Rows, String> {
     let interfaces = by_uuid(interfaces, "Interface", parse_interface)?;
     let ports = by_uuid(ports, "Port", |row| parse_port(row, &interfaces))?;
     let mut bridges = by_uuid(bridges, "Bridge", |row| parse_bridge(row, &ports))?;
-    let (root, listed, has_offload) = match rows_of(root, "Open_vSwitch")? {
-        [] => (None, BTreeSet::new(), false),
-        [row] => {
-            let row = Row { table: "Open_vSwitch", json: row };
-            let configuration = Configuration::parse(row.json).ok_or_else(|| row.wrong("cur_cfg"))?;
+    let (root, listed, has_offload) = match root_of(root)? {
+        None => (None, BTreeSet::new(), false),
+        Some(row) => {
             let has_offload = row.map("other_config")?.get("hw-offload").is_some_and(|value| value == "true");
-            (Some(RootRow { uuid: row.uuid()?, configuration }), row.uuids("bridges")?, has_offload)
+            (Some(parse_root(&row)?), row.uuids("bridges")?, has_offload)
         }
-        rows => return Err(format!("{} rows of table Open_vSwitch", rows.len())),
     };
     let mut bridges: Vec<OvsBridgeFacts> = listed
         .iter()
@@ -126,52 +123,70 @@ pub(in crate::linux) fn parse(results: &[Value]) -> Result<Rows, String> {
     Ok(Rows { root, database: OvsDatabase { has_offload, is_behind: false, bridges } })
 }
 
+/// Returns the only row of the table Open_vSwitch; `None` in a database that nobody initialized.
+pub(super) fn root_of(result: &Value) -> Result<Option<Row<'_>>, String> {
+    match rows_of(result, "Open_vSwitch")? {
+        [] => Ok(None),
+        [json] => Ok(Some(Row { table: "Open_vSwitch", json })),
+        rows => Err(format!("{} rows of table Open_vSwitch", rows.len())),
+    }
+}
+
+pub(super) fn parse_root(row: &Row<'_>) -> Result<RootRow, String> {
+    let configuration = Configuration::parse(row.json).ok_or_else(|| row.wrong("cur_cfg"))?;
+    Ok(RootRow { uuid: row.uuid()?, configuration })
+}
+
 /// Row of a result.
-struct Row<'v> {
-    table: &'static str,
-    json: &'v Value,
+pub(super) struct Row<'v> {
+    pub(super) table: &'static str,
+    pub(super) json: &'v Value,
 }
 
 impl Row<'_> {
-    fn wrong(&self, column: &str) -> String {
+    pub(super) fn wrong(&self, column: &str) -> String {
         format!("column {column} of a row of table {} is missing or has another type", self.table)
     }
 
-    fn column<T>(&self, name: &str, parse: impl FnOnce(&Value) -> Option<T>) -> Result<T, String> {
+    pub(super) fn column<T>(&self, name: &str, parse: impl FnOnce(&Value) -> Option<T>) -> Result<T, String> {
         self.json.get(name).and_then(parse).ok_or_else(|| self.wrong(name))
     }
 
-    fn uuid(&self) -> Result<String, String> {
+    pub(super) fn uuid(&self) -> Result<String, String> {
         self.column("_uuid", value::parse_uuid)
     }
 
-    fn uuids(&self, name: &str) -> Result<BTreeSet<String>, String> {
+    pub(super) fn uuids(&self, name: &str) -> Result<BTreeSet<String>, String> {
         self.column(name, value::parse_uuids)
     }
 
-    fn text(&self, name: &str) -> Result<String, String> {
+    pub(super) fn text(&self, name: &str) -> Result<String, String> {
         self.column(name, text)
     }
 
-    fn map(&self, name: &str) -> Result<BTreeMap<String, String>, String> {
+    pub(super) fn map(&self, name: &str) -> Result<BTreeMap<String, String>, String> {
         self.column(name, value::parse_map)
     }
 
-    fn optional<T>(&self, name: &str, parse: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, String> {
+    pub(super) fn optional<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
         self.column(name, |column| value::parse_optional(column, parse).ok())
     }
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-fn rows_of<'v>(result: &'v Value, table: &str) -> Result<&'v [Value], String> {
+pub(super) fn rows_of<'v>(result: &'v Value, table: &str) -> Result<&'v [Value], String> {
     let rows = result.get("rows").and_then(Value::as_array);
     rows.map(Vec::as_slice).ok_or_else(|| format!("a result of table {table} without rows"))
 }
 
-fn by_uuid<T>(
+pub(super) fn by_uuid<T>(
     result: &Value,
     table: &'static str,
     parse: impl Fn(&Row<'_>) -> Result<T, String>,
@@ -184,7 +199,7 @@ fn by_uuid<T>(
 }
 
 /// OpenFlow port number of an interface that ovs-vswitchd could not add.
-const NO_PORT: i64 = -1;
+pub(super) const NO_PORT: i64 = -1;
 
 fn parse_interface(row: &Row<'_>) -> Result<OvsInterfaceFacts, String> {
     let is_missing = row.optional("ofport", Value::as_i64)? == Some(NO_PORT);

@@ -2,6 +2,7 @@
 //! that need no kernel module.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,6 +61,11 @@ impl TestSwitch {
         this
     }
 
+    /// Adds a bridge that needs no kernel module.
+    pub(in crate::linux) fn add_bridge(&self, name: &str) {
+        self.vsctl(&["add-br", name, "--", "set", "Bridge", name, "datapath_type=dummy"]);
+    }
+
     pub(in crate::linux) fn root(&self) -> &HostRoot {
         &self.root
     }
@@ -73,6 +79,29 @@ impl TestSwitch {
         self.directory.path().join("run/openvswitch/db.sock")
     }
 
+    /// Returns the TCP port of ovsdb-server.
+    pub(in crate::linux) fn tcp_port(&self) -> u16 {
+        let process = PathBuf::from(format!("/proc/{}", self.server.as_ref().unwrap().id()));
+        let descriptors = fs::read_dir(process.join("fd")).unwrap();
+        let target = |entry: io::Result<fs::DirEntry>| fs::read_link(entry.unwrap().path()).ok();
+        let sockets: Vec<String> =
+            descriptors.filter_map(target).map(|target| target.display().to_string()).collect();
+        let table = fs::read_to_string(process.join("net/tcp")).unwrap();
+        let listening =
+            table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|columns| {
+                columns.get(3) == Some(&"0A") && sockets.contains(&format!("socket:[{}]", columns[9]))
+            });
+        let (_, port) = listening.unwrap()[1].split_once(':').unwrap();
+        u16::from_str_radix(port, 16).unwrap()
+    }
+
+    /// Runs ovs-appctl on ovs-vswitchd.
+    pub(in crate::linux) fn appctl(&self, arguments: &[&str]) {
+        let control = self.directory.path().join("vswitchd.ctl");
+        let output = Command::new("ovs-appctl").arg("-t").arg(control).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+
     /// Creates an empty database without a root row.
     pub(in crate::linux) fn create_database(&self) {
         let database = self.directory.path().join("conf.db");
@@ -81,13 +110,17 @@ impl TestSwitch {
         assert!(created.success());
     }
 
-    /// Starts ovsdb-server, and waits for its socket.
+    /// Starts ovsdb-server, and waits for its socket. It listens on a TCP port of the loopback interface as well.
     pub(in crate::linux) fn start_server(&mut self) {
         let events = Events::of(&self.directory.path().join("run/openvswitch"));
         let _ = fs::remove_file(self.socket());
         let remote = format!("--remote=punix:{}", self.socket().display());
         let mut command = Command::new("ovsdb-server");
-        command.arg(self.directory.path().join("conf.db")).args([remote.as_str(), "--unixctl=none"]);
+        command.arg(self.directory.path().join("conf.db")).args([
+            remote.as_str(),
+            "--remote=ptcp:0:127.0.0.1",
+            "--unixctl=none",
+        ]);
         self.server = Some(self.spawn(command));
         events.wait_for(&self.socket());
         // The socket exists a moment before it accepts connections, so the judge retries.

@@ -10,7 +10,8 @@ use serde_json::Value;
 use vfleet_plan::{BridgeKind, DEFAULT_PROTECTION_TIME, OvsDatabase};
 
 use super::super::ovsdb::MessageBuffer;
-use super::test_switch::TestSwitch;
+use super::super::ovsdb::OvsLimits;
+use super::test_switch::{SHORT_LIMITS, TestSwitch};
 use super::*;
 
 /// Time in which an expected call arrives.
@@ -195,6 +196,35 @@ fn a_bridge_has_its_datapath_while_ovs_vswitchd_connects_to_a_new_server() {
     assert!(lacks_datapath(&root) && started.elapsed() < root.ovs_limits().apply);
     switch.start_switch();
     assert!(!lacks_datapath(&root));
+}
+
+#[test]
+fn a_bridge_without_a_datapath_is_read_while_another_change_is_applied() {
+    let switch = TestSwitch::started();
+    let mark = "external_ids:vfleet.io/uplink=\"0000:01:00.0\"";
+    switch.vsctl(&[
+        "--no-wait",
+        "add-br",
+        "bad",
+        "--",
+        "set",
+        "Bridge",
+        "bad",
+        "datapath_type=nonsense",
+        mark,
+    ]);
+    switch.vsctl(&["set", "Open_vSwitch", ".", "external_ids:test=2"]);
+    switch.signal_switch(Signal::SIGSTOP);
+    switch.vsctl(&["--no-wait", "set", "Open_vSwitch", ".", "next_cfg=99"]);
+    let root =
+        switch.root().clone().with_ovs_limits(OvsLimits { apply: 3 * SHORT_LIMITS.apply, ..SHORT_LIMITS });
+    thread::scope(|scope| {
+        let read = scope.spawn(|| database(&root));
+        switch.vsctl(&["--no-wait", "show"]);
+        switch.signal_switch(Signal::SIGCONT);
+        let found = read.join().unwrap();
+        assert!(!found.is_behind && found.bridge("bad").unwrap().lacks_datapath, "{found:?}");
+    });
 }
 
 #[test]

@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
+use vfleet_plan::cni::facts::OvsSocket;
 
 use super::super::root::HostRoot;
 use super::framing::{MAX_MESSAGE, MessageBuffer};
 use super::operation::Operation;
+use super::stream::ServerStream;
 use super::{OvsdbSocket, socket};
 use crate::HostError;
 
@@ -25,7 +26,7 @@ const CHUNK: usize = 1 << 14;
 /// Connection to ovsdb-server. Serves one request at a time.
 #[derive(Debug)]
 pub(in crate::linux) struct OvsdbClient {
-    stream: UnixStream,
+    stream: ServerStream,
     socket: String,
     buffer: MessageBuffer,
     /// Changes of monitored tables that arrived while the client waited for an answer.
@@ -80,12 +81,21 @@ impl Message {
 }
 
 impl OvsdbClient {
-    /// Connects to ovsdb-server of a host.
+    /// Connects to ovsdb-server of a host, through the socket that is configured for the host.
     pub(in crate::linux) fn connect(root: &HostRoot, attempt: &str) -> Result<Self, HostError> {
         let socket = OvsdbSocket::parse(root.ovsdb_socket())?;
+        Self::connect_to(root, &OvsSocket::Unix(socket.path().to_owned()), attempt)
+    }
+
+    /// Connects to an ovsdb-server.
+    pub(in crate::linux) fn connect_to(
+        root: &HostRoot,
+        socket: &OvsSocket,
+        attempt: &str,
+    ) -> Result<Self, HostError> {
         let limit = root.ovs_limits().answer;
-        let stream = socket::open(root, &socket, limit, attempt)?;
-        let socket = socket.path().to_owned();
+        let stream = socket::open(root, socket, limit, attempt)?;
+        let socket = socket::describe(socket);
         let (buffer, pending) = (MessageBuffer::default(), VecDeque::new());
         Ok(Self { stream, socket, buffer, pending, received: 0, last_id: 0, limit })
     }
@@ -102,14 +112,43 @@ impl OvsdbClient {
         check_results(operations, answer).map_err(|failure| failure.into_error(attempt, &self.socket))
     }
 
-    /// Starts to monitor columns of tables (`{"Bridge": {"columns": ["name"]}}`). Returns their current content.
+    /// Starts to monitor columns of tables (`{"Bridge": {"columns": ["name"]}}`). Returns their current content. Earlier
+    /// monitors continue: an update names the tables that changed.
     pub(in crate::linux) fn monitor(&mut self, tables: Value, attempt: &str) -> Result<Value, HostError> {
-        self.call("monitor", &[DATABASE.into(), Value::Null, tables], attempt)
+        // Monitors of a connection have different identifiers.
+        let monitor = format!("monitor-{}", self.last_id);
+        self.call("monitor", &[DATABASE.into(), monitor.into(), tables], attempt)
     }
 
     /// Asks the server for a sign of life.
     pub(in crate::linux) fn echo(&mut self, attempt: &str) -> Result<(), HostError> {
         self.call("echo", &[], attempt).map(drop)
+    }
+
+    /// Returns whether the server has not closed the connection. Forgets changes that have arrived.
+    pub(in crate::linux) fn is_open(&mut self) -> bool {
+        self.received = 0;
+        let now = Instant::now();
+        // Requests of the server are answered meanwhile.
+        while let Ok(is_readable) = self.wait(PollFlags::POLLIN, now, "check the connection") {
+            if !is_readable {
+                self.pending.clear();
+                return true;
+            }
+            if self.received > MAX_RECEIVED || self.take_received().is_err() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Receives what is available, and handles complete messages.
+    fn take_received(&mut self) -> Result<(), HostError> {
+        let attempt = "check the connection";
+        self.received += self.fill(attempt)?;
+        let now = Instant::now();
+        while self.receive(now, now, attempt)?.is_some() {}
+        Ok(())
     }
 
     /// Waits for the next change of monitored tables until `deadline`; `None` if there is none.

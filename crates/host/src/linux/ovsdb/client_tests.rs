@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 use std::thread;
 
@@ -189,6 +189,20 @@ fn a_monitor_reports_changes_and_the_end_of_the_server() {
     let error = client.next_update(Instant::now() + LIMIT, "watch").unwrap_err();
     assert_eq!(error.reason(), "OvsUnreachable");
     assert_eq!(tree.connect().unwrap_err().reason(), "OvsUnreachable", "the socket is left behind");
+}
+
+#[test]
+fn a_connection_has_several_monitors() {
+    let tree = Tree::with_server();
+    let mut client = tree.connect().unwrap();
+    client.monitor(json!({"Bridge": {"columns": ["name"]}}), "watch bridges").unwrap();
+    let ports = json!({"Port": {"columns": ["tag"], "select": {"initial": false}}});
+    client.monitor(ports, "watch ports").unwrap();
+    tree.vsctl(&["add-br", "br1"]);
+    let update =
+        |client: &mut OvsdbClient| client.next_update(Instant::now() + LIMIT, "watch").unwrap().unwrap();
+    let updates = [update(&mut client), update(&mut client)].map(|update| update.to_string());
+    assert!(updates[0].contains("Bridge") && updates[1].contains("Port"), "{updates:?}");
 }
 
 #[test]

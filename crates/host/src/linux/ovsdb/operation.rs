@@ -34,6 +34,11 @@ impl Operation {
         Self::new("select", table, json!({"where": [], "columns": columns}))
     }
 
+    /// Reads these columns of the rows with this name.
+    pub(in crate::linux) fn select_named(table: &'static str, name: &str, columns: &[&str]) -> Self {
+        Self::new("select", table, json!({"where": [["name", "==", name]], "columns": columns}))
+    }
+
     /// Reads these columns of one row.
     pub(in crate::linux) fn select_row(table: &'static str, uuid: &str, columns: &[&str]) -> Self {
         Self::new("select", table, json!({"where": [is_row(uuid)], "columns": columns}))

@@ -12,8 +12,10 @@ use std::time::Duration;
 use nix::sys::socket::sockopt::SendTimeout;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket};
 use nix::sys::time::{TimeVal, TimeValLike};
+use vfleet_plan::cni::facts::OvsSocket;
 
 use super::super::root::HostRoot;
+use super::stream::ServerStream;
 use crate::HostError;
 
 /// Largest number of symbolic links in a path, as in the kernel.
@@ -108,26 +110,39 @@ fn names(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(name).collect()
 }
 
-/// Connects to the socket of a host within `limit`, else fails with [`HostError::OvsTimeout`]. Fails with
-/// [`HostError::OvsNotRunning`] if there is no such file.
+/// Returns a socket as messages name it.
+pub(super) fn describe(socket: &OvsSocket) -> String {
+    match socket {
+        OvsSocket::Unix(path) => path.clone(),
+        OvsSocket::Tcp(..) => socket.to_string(),
+    }
+}
+
+/// Connects to a server within `limit`, else fails with [`HostError::OvsTimeout`]. Fails with
+/// [`HostError::OvsNotRunning`] if a socket of the host does not exist.
 pub(super) fn open(
     root: &HostRoot,
-    socket: &OvsdbSocket,
+    socket: &OvsSocket,
     limit: Duration,
     attempt: &str,
-) -> Result<UnixStream, HostError> {
-    let shown = socket.path();
-    let attempt = attempt.to_owned();
-    let connected = resolve(&root.at("/"), shown).and_then(|resolved| connect_to(&resolved.path, limit));
+) -> Result<ServerStream, HostError> {
+    let connected = match socket {
+        OvsSocket::Unix(path) => resolve(&root.at("/"), path)
+            .and_then(|resolved| connect_to(&resolved.path, limit))
+            .map(ServerStream::Unix),
+        OvsSocket::Tcp(host, port) => ServerStream::connect_tcp(host, *port, limit),
+    };
+    let is_file = matches!(socket, OvsSocket::Unix(_));
+    let (attempt, socket) = (attempt.to_owned(), describe(socket));
     connected.map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            HostError::OvsNotRunning { attempt, socket: shown.to_owned() }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if is_file => {
+            HostError::OvsNotRunning { attempt, socket }
         }
         // The queue of a server that hangs is full.
-        io::ErrorKind::WouldBlock => {
-            HostError::OvsTimeout { attempt, socket: shown.to_owned(), after: limit }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            HostError::OvsTimeout { attempt, socket, after: limit }
         }
-        _ => HostError::OvsConnection { attempt, socket: shown.to_owned(), source },
+        _ => HostError::OvsConnection { attempt, socket, source },
     })
 }
 

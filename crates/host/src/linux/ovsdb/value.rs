@@ -52,7 +52,15 @@ pub(in crate::linux) fn parse_uuid(value: &Value) -> Option<String> {
 
 /// Parses a set of UUIDs.
 pub(in crate::linux) fn parse_uuids(value: &Value) -> Option<BTreeSet<String>> {
-    members(value).into_iter().map(parse_uuid).collect()
+    parse_set(value, parse_uuid)
+}
+
+/// Parses a set.
+pub(in crate::linux) fn parse_set<T: Ord>(
+    value: &Value,
+    parse: impl Fn(&Value) -> Option<T>,
+) -> Option<BTreeSet<T>> {
+    members(value).into_iter().map(parse).collect()
 }
 
 /// Parses a map of texts.

@@ -32,7 +32,8 @@ pub(super) fn set_vf_mtu(root: &HostRoot, vf: VfRef, mtu: u32, attempt: &str) ->
     set_mtu(await_vf_index(root, vf)?, mtu, attempt)
 }
 
-fn set_mtu(index: u32, mtu: u32, attempt: &str) -> Result<(), HostError> {
+/// Sets the MTU of an interface.
+pub(in crate::linux) fn set_mtu(index: u32, mtu: u32, attempt: &str) -> Result<(), HostError> {
     let mut rtnl = Rtnl::open()?;
     if rtnl.link(index)?.mtu != mtu {
         rtnl.set_mtu(index, mtu, attempt)?;

@@ -2,7 +2,6 @@
 
 mod change;
 mod remove;
-mod transaction;
 
 pub(super) use change::set_bridge;
 pub(super) use remove::{remove_bridge, remove_port};
@@ -10,7 +9,7 @@ pub(super) use remove::{remove_bridge, remove_port};
 use serde_json::json;
 use vfleet_plan::{OvsBridgeFacts, OvsInterfaceFacts};
 
-use self::transaction::Transaction;
+use super::super::ovs::transaction::Transaction;
 use super::super::ovs::{follow, rows};
 use super::super::ovsdb::{OvsdbClient, value};
 use super::super::root::HostRoot;

@@ -11,7 +11,7 @@ use vfleet_plan::cni::facts::{
 };
 use vfleet_plan::cni::journal::Journal;
 
-use super::super::devices::SimVf;
+use super::super::devices::{SimPf, SimVf};
 use super::super::kernel::Kernel;
 use super::super::namespaces::NamespacePath;
 use super::super::steps::DEADLINE;
@@ -24,14 +24,16 @@ const INFINIBAND_PREFIX: [u8; 12] = [0, 0, 1, 0x28, 0xfe, 0x80, 0, 0, 0, 0, 0, 0
 
 pub(super) fn read(kernel: &Kernel, query: &AttachmentQuery<'_>) -> Result<AttachmentFacts, HostError> {
     let device = query.device;
-    let card =
-        kernel.pfs.iter().find(|pf| pf.address == device || pf.vfs.iter().any(|vf| vf.address == device));
+    let is_card =
+        |device| move |pf: &&SimPf| pf.address == device || pf.vfs.iter().any(|vf| vf.address == device);
+    let card = device.and_then(|device| kernel.pfs.iter().find(is_card(device)));
     if let Some(card) = card.filter(|card| card.is_hanging) {
         let attempt = format!("report the state of {}", card.address);
         return Err(HostError::DeadlineExceeded { attempt, after: DEADLINE });
     }
     Ok(AttachmentFacts {
-        device: device_facts(kernel, device),
+        device: device.map(|device| device_facts(kernel, device)),
+        switch: None,
         namespace: namespace_facts(kernel, query.namespace, query.with_addresses),
         has_exclusive_rdma: kernel.rdma_mode == Some(RdmaMode::Exclusive),
         holders: holders(kernel, query)?,
@@ -171,13 +173,13 @@ fn pod_links(kernel: &Kernel, inode: u64, with_addresses: bool) -> Vec<Interface
         index: link.index,
         name: name.clone(),
         alt_names: link.alt_names.iter().cloned().collect(),
-        address: vec![0; 6],
-        mtu: 1500,
+        address: link.mac.0.to_vec(),
+        mtu: link.mtu,
         min_mtu: Some(MIN_MTU),
         max_mtu: None,
-        is_up: true,
+        is_up: link.is_up,
         device: None,
-        ips: Vec::new(),
+        ips: if with_addresses { link.ips.clone() } else { Vec::new() },
     });
     let of_cards =
         kernel.links_in(Some(inode)).filter_map(|device| interface_facts(kernel, device, with_addresses));
@@ -195,7 +197,8 @@ fn pod_rdma(kernel: &Kernel, namespace: Option<u64>) -> Vec<String> {
 }
 
 fn holders(kernel: &Kernel, query: &AttachmentQuery<'_>) -> Result<Vec<HolderFacts>, HostError> {
-    let keys = kernel.cni.journals.keys().filter(|key| key.device == query.device);
+    let Some(device) = query.device else { return Ok(Vec::new()) };
+    let keys = kernel.cni.journals.keys().filter(|key| key.device == Some(device));
     let mut holders = Vec::new();
     let mut our_paths = BTreeSet::new();
     for key in keys {
@@ -207,7 +210,7 @@ fn holders(kernel: &Kernel, query: &AttachmentQuery<'_>) -> Result<Vec<HolderFac
         let namespace = namespace_state(kernel, &journal);
         holders.push(HolderFacts::Journal { journal, namespace });
     }
-    let allocation = kernel.cni.go_allocations.get(&query.device);
+    let allocation = kernel.cni.go_allocations.get(&device);
     if let Some(path) = allocation.filter(|path| !our_paths.contains(*path)) {
         let namespace = holder_namespace(kernel, NamespaceQuery::Path(path));
         holders.push(HolderFacts::GoAllocation { path: path.clone(), namespace });
@@ -229,14 +232,14 @@ fn holder_namespace(kernel: &Kernel, query: NamespaceQuery<'_>) -> HolderNamespa
     }
 }
 
-fn host_names(kernel: &Kernel, device: PciAddress) -> BTreeSet<String> {
-    let of_cards = kernel.links_in(None).filter(|found| *found != device).flat_map(|found| {
+fn host_names(kernel: &Kernel, device: Option<PciAddress>) -> BTreeSet<String> {
+    let of_cards = kernel.links_in(None).filter(|found| Some(*found) != device).flat_map(|found| {
         let link = kernel.device_link(found);
         link.into_iter().flat_map(|link| link.alt_names.iter().chain([&link.name]))
     });
     let bridges = kernel.bridges.iter().map(|bridge| &bridge.name);
     let representors = kernel.pfs.iter().flat_map(|pf| &pf.vfs).filter_map(|vf| vf.representor.as_ref());
-    let others = kernel.other_links.iter().chain(&kernel.ovs.internal_links);
+    let others = kernel.other_links.iter().chain(&kernel.ovs.internal_links).chain(kernel.veths.keys());
     let names = of_cards.chain(bridges).chain(representors).chain(others).cloned();
     names.chain(["lo".to_owned()]).collect()
 }

@@ -22,6 +22,8 @@ pub struct SimCniFiles {
     pub go_caches: BTreeMap<(Plugin, String), Vec<u8>>,
     /// Allocations by which the Go plugin knows that a pod holds a device: paths of namespaces.
     pub go_allocations: BTreeMap<PciAddress, String>,
+    /// Other files, by their paths.
+    pub files: BTreeMap<String, String>,
     /// No file can be written.
     pub is_full: bool,
 }
@@ -74,5 +76,6 @@ impl SimCniFiles {
 
 fn path(key: &AttachmentKey) -> PathBuf {
     let AttachmentKey { plugin, container_id, interface, device } = key;
+    let device = device.map_or_else(|| "-".to_owned(), |device| device.to_string());
     format!("{DIRECTORY}/{}:{container_id}:{interface}:{device}", plugin.name()).into()
 }

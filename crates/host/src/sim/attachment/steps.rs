@@ -1,6 +1,7 @@
 //! Execution of steps of attachments on the simulated kernel, with the same requests as on a real host.
 
 mod return_to_host;
+mod switch;
 
 use std::io;
 
@@ -31,8 +32,16 @@ pub(super) fn execute(host: &SimHost, step: &CniStep) -> Result<(), HostError> {
         }
         CniStep::SetUpInPod { namespace, name, mtu, mac } => set_up(host, namespace, name, *mtu, *mac),
         CniStep::AddAddresses { namespace, name, addresses } => {
-            let device = host.device_in(namespace, name)?;
             let ips: Vec<String> = addresses.ips.iter().map(format_prefix).collect();
+            if let Some(inode) = host.virtual_namespace(namespace, name)? {
+                return host.request(&format!("add addresses to {name}"), |kernel| {
+                    kernel.change_virtual_link(inode, name, |link| {
+                        link.ips
+                            .extend(ips.into_iter().filter(|ip| !link.ips.contains(ip)).collect::<Vec<_>>());
+                    })
+                });
+            }
+            let device = host.device_in(namespace, name)?;
             host.request(&format!("add addresses to {name}"), |kernel| kernel.add_ips(device, &ips))
         }
         CniStep::Announce { .. } => Ok(()),
@@ -65,6 +74,7 @@ pub(super) fn execute(host: &SimHost, step: &CniStep) -> Result<(), HostError> {
             }
             Ok(())
         }),
+        CniStep::Switch(step) => switch::execute(host, step),
     }
 }
 
@@ -124,6 +134,15 @@ fn set_up(
     mtu: Option<u32>,
     mac: Option<MacAddr>,
 ) -> Result<(), HostError> {
+    if let Some(inode) = host.virtual_namespace(namespace, name)? {
+        return host.request(&format!("set {name} up"), |kernel| {
+            kernel.change_virtual_link(inode, name, |link| {
+                link.mtu = mtu.unwrap_or(link.mtu);
+                link.mac = mac.unwrap_or(link.mac);
+                link.is_up = true;
+            })
+        });
+    }
     let device = host.device_in(namespace, name)?;
     let link = host.link(device)?;
     if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu) {
@@ -234,6 +253,15 @@ impl SimHost {
                 Ok(*inode)
             }
             _ => Err(missing()),
+        })
+    }
+
+    /// Returns the inode of the namespace of a pod, if its interface with this name is one end of a veth pair.
+    fn virtual_namespace(&self, namespace: &Namespace, name: &str) -> Result<Option<u64>, HostError> {
+        let inode = self.inode_of(namespace)?;
+        self.read_state(|kernel| {
+            let link = kernel.virtual_link(inode, name);
+            Ok(link.is_some_and(|link| link.peer.is_some()).then_some(inode))
         })
     }
 

@@ -17,7 +17,9 @@ use vfleet_plan::cni::journal::{
 use vfleet_plan::cni::step::{CniStep, OriginalInterface};
 
 use super::EffectFault;
-use crate::attachment::{AttachmentHost, AttachmentQuery, DelegateCall, DeviceLockError, NamespaceQuery};
+use crate::attachment::{
+    AttachmentHost, AttachmentQuery, DelegateCall, DeviceLockError, LockSubject, NamespaceQuery,
+};
 use crate::sim::{CardLinkKind, Kernel, Machine, VfRules};
 use crate::{Host, HostError, SimHost};
 
@@ -61,7 +63,12 @@ fn to_host(device: PciAddress, namespace: &Namespace) -> CniStep {
 }
 
 fn query(device: PciAddress) -> AttachmentQuery<'static> {
-    AttachmentQuery { device, namespace: NamespaceQuery::Path(POD), key: None, with_addresses: true }
+    AttachmentQuery {
+        device: Some(device),
+        namespace: NamespaceQuery::Path(POD),
+        key: None,
+        with_addresses: true,
+    }
 }
 
 fn wait(host: &SimHost, device: PciAddress, part: DevicePart) -> bool {
@@ -84,7 +91,7 @@ fn journal(device: PciAddress, namespace: &Namespace, boot_id: &str) -> Journal 
         plugin: Plugin::Rdma,
         container_id: "c1".to_owned(),
         interface: "net1".to_owned(),
-        device,
+        device: Some(device),
     };
     Journal {
         version: JOURNAL_VERSION,
@@ -136,7 +143,7 @@ fn a_used_name_is_refused_after_the_move_and_the_step_moves_back() {
     assert_eq!(error.errno(), Some(17));
     assert_eq!(host.executed_effects(), ["move enp1s0v1 as eth0", "move enp1s0v1 back"]);
     let facts = host.attachment_facts(&query(device)).unwrap();
-    assert_eq!(facts.device.link.unwrap().name, "enp1s0v1");
+    assert_eq!(facts.device.unwrap().link.unwrap().name, "enp1s0v1");
 
     let process = host.new_process();
     process.inject_at_effect(0, EffectFault::KillAfter);
@@ -171,7 +178,7 @@ fn the_kernel_returns_interfaces_of_deleted_namespaces_later() {
         kernel.delete_namespace(&other.path);
     });
     let facts = host.attachment_facts(&query(device)).unwrap();
-    assert_eq!((facts.namespace, facts.device.link), (NamespaceFacts::Gone, None));
+    assert_eq!((facts.namespace, facts.device.unwrap().link), (NamespaceFacts::Gone, None));
     assert!(wait(&host, device, DevicePart::Interface));
     let kernel = host.kernel();
     let link = kernel.device_link(device).unwrap();
@@ -235,7 +242,8 @@ fn igb_refuses_what_it_does_not_support_and_keeps_earlier_settings() {
     assert_eq!((refused(min), refused(link_state)), (Some(22), Some(95)));
     let partial = VfSettings { link_state: Some(LinkState::Enable), ..vlan(9, VlanProtocol::Ieee8021q) };
     assert_eq!(refused(partial), Some(95));
-    let settings = host.attachment_facts(&query(device)).unwrap().device.pf.unwrap().settings.unwrap();
+    let settings =
+        host.attachment_facts(&query(device)).unwrap().device.unwrap().pf.unwrap().settings.unwrap();
     assert_eq!((settings.vlan.unwrap().id, settings.link_state), (9, Some(LinkState::Auto)));
 }
 
@@ -244,7 +252,7 @@ fn a_vf_takes_the_administrative_mac_over_when_it_is_bound_again() {
     let (host, vf, device, _) = machine();
     let settings = VfSettings { mac: Some(MAC), ..VfSettings::default() };
     host.execute_cni(&CniStep::SetVf { vf, settings }).unwrap();
-    let mac = || host.attachment_facts(&query(device)).unwrap().device.link.unwrap().mac();
+    let mac = || host.attachment_facts(&query(device)).unwrap().device.unwrap().link.unwrap().mac();
     assert_ne!(mac(), Some(MAC));
     host.execute_cni(&CniStep::SetInterfaceMac { device, mac: MAC }).unwrap();
     assert_eq!(mac(), Some(MAC));
@@ -289,7 +297,8 @@ fn rdma_devices_belong_to_namespaces_only_in_exclusive_mode() {
     let index = host.kernel().index_of(device);
     host.execute_cni(&step).unwrap();
     let facts = host.attachment_facts(&query(device)).unwrap();
-    assert!(facts.device.rdma.is_empty() && facts.device.link.unwrap().index != index);
+    let found = facts.device.unwrap();
+    assert!(found.rdma.is_empty() && found.link.unwrap().index != index);
     assert!(
         matches!(facts.namespace, NamespaceFacts::Present { rdma: found, .. } if found == [rdma.as_str()])
     );
@@ -301,7 +310,7 @@ fn rdma_devices_belong_to_namespaces_only_in_exclusive_mode() {
     assert!(!wait(&host, device, DevicePart::RdmaDevice) && wait(&host, device, DevicePart::Interface));
     host.modify_kernel(Kernel::return_devices);
     assert!(wait(&host, device, DevicePart::RdmaDevice));
-    assert_eq!(host.attachment_facts(&query(device)).unwrap().device.rdma, [rdma]);
+    assert_eq!(host.attachment_facts(&query(device)).unwrap().device.unwrap().rdma, [rdma]);
 }
 
 #[test]
@@ -343,15 +352,18 @@ fn nothing_is_written_to_a_full_disk_and_damaged_journals_are_errors() {
 #[test]
 fn a_lock_excludes_other_processes_until_it_is_released() {
     let (host, _, device, _) = machine();
-    let held = host.lock_device(device, "the first", Duration::ZERO).unwrap();
-    match host.new_process().lock_device(device, "the second", Duration::from_millis(1)) {
+    let held = host.lock(&LockSubject::Device(device), "the first", Duration::ZERO).unwrap();
+    match host.new_process().lock(&LockSubject::Device(device), "the second", Duration::from_millis(1)) {
         Err(DeviceLockError::Busy { holder, .. }) => assert_eq!(holder, "the first"),
         other => panic!("{other:?}"),
     }
     let host = Arc::new(host);
     let waiting = Arc::clone(&host);
     let second = thread::spawn(move || {
-        waiting.lock_device(device, "the second", Duration::from_secs(10)).map(drop).map_err(|_| ())
+        waiting
+            .lock(&LockSubject::Device(device), "the second", Duration::from_secs(10))
+            .map(drop)
+            .map_err(|_| ())
     });
     drop(held);
     assert_eq!(second.join().unwrap(), Ok(()));

@@ -14,6 +14,7 @@ const INTERNAL: &str = "internal";
 impl Kernel {
     /// Lets ovs-vswitchd apply the rows, if it runs. It also follows changes of interfaces.
     pub(in crate::sim) fn run_switch(&mut self) {
+        self.ovs.forget_removed_ports();
         if !self.ovs.has_server {
             self.ovs.forget_results();
         }
@@ -121,7 +122,7 @@ impl Kernel {
 }
 
 /// Returns the type of the datapath of a bridge.
-fn datapath_type(bridge: &OvsBridgeFacts) -> &str {
+pub(super) fn datapath_type(bridge: &OvsBridgeFacts) -> &str {
     if bridge.datapath_type.is_empty() { "system" } else { &bridge.datapath_type }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vfleet_api::bridge::BridgeVlanProtocol;
+use vfleet_plan::cni::facts::BridgeVlan;
 use vfleet_plan::{LinkKind, Master, bridge_port};
 
 use super::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
@@ -112,7 +113,7 @@ impl Kernel {
         let settings = default_port_settings(speed, is_up && self.is_up(interface));
         let bridge = self.expect_bridge(name)?;
         bridge.ports.insert(interface.to_owned(), settings);
-        bridge.vlans.insert(interface.to_owned(), [DEFAULT_VLAN].into());
+        bridge.vlans.insert(interface.to_owned(), [(DEFAULT_VLAN, BridgeVlan::native(DEFAULT_VLAN))].into());
         self.update_bridge_mtus();
         self.event_count += 1;
         Ok(())
@@ -143,9 +144,8 @@ impl Kernel {
 
     /// Adds a port of a Linux bridge to a VLAN.
     pub fn add_port_vlan(&mut self, name: &str, interface: &str, vlan: u16) -> Result<(), Refusal> {
-        self.expect_bridge(name)?.vlans.get_mut(interface).ok_or(refuse(EINVAL))?.insert(vlan);
-        self.event_count += 1;
-        Ok(())
+        self.expect_bridge(name)?;
+        self.add_port_vlans(interface, &[BridgeVlan::tagged(vlan)])
     }
 
     /// Changes one setting of a port, with its name and value in bridge(8).

@@ -5,7 +5,7 @@ use vfleet_plan::files::UDEV_RULES;
 use vfleet_plan::{EswitchMode, Fact};
 
 use super::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, Refusal, refuse};
-use crate::sim::devices::SimPf;
+use crate::sim::devices::{SimPf, SimPortLink};
 use crate::sim::kernel::Kernel;
 use crate::sim::machine::EswitchRule;
 
@@ -54,6 +54,9 @@ impl Kernel {
         let mut renamed = Vec::new();
         for (index, vf) in found.vfs.iter_mut().enumerate() {
             let before = vf.representor.take();
+            if before.is_none() {
+                vf.representor_link = SimPortLink::default();
+            }
             vf.representor = name
                 .as_ref()
                 .map(|name| if is_named { format!("{name}_{index}") } else { format!("{name}r{index}") });

@@ -132,6 +132,7 @@ impl Kernel {
                 self.return_link(device);
             }
             self.namespaces.by_inode.remove(&inode);
+            self.remove_orphaned_veths();
             self.count_event();
         }
     }

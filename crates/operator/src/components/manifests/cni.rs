@@ -14,17 +14,8 @@ struct CniPlugin<'a> {
     container: &'static str,
     /// Names of its programs.
     names: &'static [&'static str],
-    /// Environment variable of the operator with its image.
-    variable: &'static str,
     image: Option<&'a String>,
     install: InstallMethod,
-}
-
-impl CniPlugin<'_> {
-    /// Returns whether vfleet has a plugin of this name.
-    fn is_built_in(&self) -> bool {
-        self.names.iter().any(|name| PLUGIN_NAMES.contains(name))
-    }
 }
 
 /// Method to copy the plugins of an image to the host.
@@ -60,44 +51,30 @@ pub(super) fn replaced_plugins(deploy: &DeployConfig) -> Vec<&'static str> {
     configured.flat_map(|plugin| plugin.names).copied().filter(|name| PLUGIN_NAMES.contains(name)).collect()
 }
 
-/// Returns the environment variables with images of plugins that vfleet does not have, if none of them is set.
-pub(crate) fn missing_variables(deploy: &DeployConfig) -> Vec<&'static str> {
-    let plugins = cni_plugins(deploy);
-    let not_built_in = || plugins.iter().filter(|plugin| !plugin.is_built_in());
-    if not_built_in().any(|plugin| plugin.image.is_some()) {
-        return Vec::new();
-    }
-    not_built_in().map(|plugin| plugin.variable).collect()
-}
-
 fn cni_plugins(deploy: &DeployConfig) -> [CniPlugin<'_>; 5] {
     let images = &deploy.cni_images;
     [
         CniPlugin {
             container: "sriov-cni",
             names: &["sriov"],
-            variable: "SRIOV_CNI_IMAGE",
             image: images.sriov.as_ref(),
             install: InstallMethod::EntryPoint,
         },
         CniPlugin {
             container: "sriov-infiniband-cni",
             names: &["ib-sriov"],
-            variable: "SRIOV_INFINIBAND_CNI_IMAGE",
             image: images.infiniband.as_ref(),
             install: InstallMethod::EntryPoint,
         },
         CniPlugin {
             container: "ovs-cni",
             names: &["ovs", "ovs-mirror-producer", "ovs-mirror-consumer"],
-            variable: "OVS_CNI_IMAGE",
             image: images.ovs.as_ref(),
             install: InstallMethod::Shell(&["/ovs", "/ovs-mirror-producer", "/ovs-mirror-consumer"]),
         },
         CniPlugin {
             container: "accelerated-bridge-cni",
             names: &["accelerated-bridge"],
-            variable: "ACCELERATED_BRIDGE_CNI_IMAGE",
             image: images.accelerated_bridge.as_ref(),
             // Its entry point never exits.
             install: InstallMethod::Shell(&["/usr/bin/accelerated-bridge"]),
@@ -105,7 +82,6 @@ fn cni_plugins(deploy: &DeployConfig) -> [CniPlugin<'_>; 5] {
         CniPlugin {
             container: "rdma-cni",
             names: &["rdma"],
-            variable: "RDMA_CNI_IMAGE",
             image: images.rdma.as_ref(),
             install: InstallMethod::EntryPoint,
         },

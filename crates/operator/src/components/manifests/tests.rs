@@ -152,20 +152,21 @@ fn plugins_of_configured_images_replace_those_of_vfleet() {
     };
     let some = pod_with(CniImages { sriov: image(), ovs: image(), rdma: image(), ..Default::default() });
     let own = &some.init_containers.clone().unwrap()[0];
-    assert_eq!(own.args.as_ref().unwrap()[4..], strings(&["--skip", "sriov", "--skip", "rdma"]));
-    assert_eq!(variables(&some)["OTHER_CNI_PLUGINS"].as_deref(), Some("sriov,rdma"));
+    let replaced = ["sriov", "ovs", "ovs-mirror-producer", "ovs-mirror-consumer", "rdma"];
+    let skipped: Vec<_> = replaced.iter().flat_map(|name| ["--skip", name]).collect();
+    assert_eq!(own.args.as_ref().unwrap()[4..], strings(&skipped));
+    assert_eq!(variables(&some)["OTHER_CNI_PLUGINS"].as_deref(), Some(replaced.join(",").as_str()));
 
-    let all =
-        pod_with(CniImages { sriov: image(), infiniband: image(), rdma: image(), ..Default::default() });
+    let all = pod_with(CniImages {
+        sriov: image(),
+        infiniband: image(),
+        rdma: image(),
+        ovs: image(),
+        accelerated_bridge: image(),
+    });
     let names: Vec<_> = all.init_containers.unwrap().into_iter().map(|container| container.name).collect();
-    assert_eq!(names, ["sriov-cni", "sriov-infiniband-cni", "rdma-cni"], "nothing is left for vfleet");
-}
-
-#[test]
-fn images_of_plugins_that_vfleet_does_not_have_are_missed() {
-    let missing = |cni_images| missing_variables(&DeployConfig { cni_images, ..deploy() });
-    assert_eq!(missing(CniImages::default()), ["OVS_CNI_IMAGE", "ACCELERATED_BRIDGE_CNI_IMAGE"]);
-    assert!(missing(CniImages { ovs: Some("image".to_owned()), ..Default::default() }).is_empty());
+    let others = ["sriov-cni", "sriov-infiniband-cni", "ovs-cni", "accelerated-bridge-cni", "rdma-cni"];
+    assert_eq!(names, others, "nothing is left for vfleet");
 }
 
 #[test]

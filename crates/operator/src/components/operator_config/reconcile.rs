@@ -26,7 +26,7 @@ use super::{go_webhooks, take_over};
 use crate::admission::AdmissionStatus;
 use crate::components::config_watch::OperatorConfigState;
 use crate::components::go_device_plugin::ConfigMapProblem;
-use crate::components::manifests::{DeploySettings, build_manifests, missing_variables};
+use crate::components::manifests::{DeploySettings, build_manifests};
 use crate::components::permissions::Account;
 use crate::replica::context::Context;
 
@@ -147,7 +147,6 @@ impl Reconciler<'_> {
             installation: Installation { namespace: settings.namespace, dev_mode: settings.deploy.dev_mode },
             deploys_agents: settings.agent_image.is_some(),
             deploys_device_plugin: settings.deploy.device_plugin_image.is_some(),
-            missing_cni_variables: missing_variables(settings.deploy),
             failure: result.as_ref().err().map(ToString::to_string),
             plugin_problem: self.inputs.plugin_problem.clone(),
             foreign_device_plugin: self.has_foreign_device_plugin(&settings),

@@ -3,11 +3,13 @@
 use core::fmt::Display;
 use core::net::IpAddr;
 
-use crate::cni::facts::{AttachmentFacts, InterfaceFacts, NamespaceFacts, VfSettings};
+use crate::cni::facts::{
+    AttachmentFacts, DeviceFacts, InterfaceFacts, NamespaceFacts, SwitchFacts, VfSettings,
+};
 use crate::cni::journal::{AttachmentKey, DeviceChanges, Journal, Phase};
 use crate::cni::protocol::result::{CniResult, ResultInterface};
 use crate::cni::protocol::{CniError, ErrorCode};
-use crate::cni::{infiniband, rdma, sriov};
+use crate::cni::{accelerated_bridge, infiniband, mirror, ovs, rdma, sriov};
 use crate::prelude::*;
 
 use super::holder::{describe_holder, find_next_holder};
@@ -43,11 +45,11 @@ pub fn plan_check(
         return Err(difference(subject, "a journal", "none"));
     };
     expect("attachment", Phase::Attached.as_str(), Some(journal.phase.as_str()))?;
-    if !facts.device.exists {
-        return Err(difference(format!("device {}", key.device), "an existing device", "none"));
+    if facts.device.as_ref().is_some_and(|device| !device.exists) {
+        return Err(difference(key.subject(), "an existing device", "none"));
     }
     if let Some(holder) = find_next_holder(facts, journal) {
-        return Err(difference(format!("device {}", key.device), "no other holder", describe_holder(holder)));
+        return Err(difference(key.subject(), "no other holder", describe_holder(holder)));
     }
     let pod = match &facts.namespace {
         NamespaceFacts::Gone | NamespaceFacts::Unknown { .. } => {
@@ -64,13 +66,30 @@ pub fn plan_check(
         DeviceChanges::Sriov(changes) => sriov::check(changes, checked),
         DeviceChanges::Infiniband(changes) => infiniband::check(changes, checked),
         DeviceChanges::Rdma(changes) => rdma::check(changes, checked),
+        DeviceChanges::Ovs(changes) => ovs::check(changes, checked),
+        DeviceChanges::AcceleratedBridge(changes) => accelerated_bridge::check(changes, checked),
+        DeviceChanges::Mirror(changes) => mirror::check(changes, checked.require_switch()?),
     }
 }
 
 impl CheckedAttachment<'_> {
-    /// Returns the interface in the pod.
+    /// Returns the interface in the pod: that of the device, or, without one, the one with the name.
     pub(in crate::cni) fn find_interface(&self) -> Option<&InterfaceFacts> {
-        find_in_pod(self.facts, self.pod, &self.journal.key.interface)
+        let name = &self.journal.key.interface;
+        match &self.facts.device {
+            Some(device) => find_in_pod(device, self.pod, name),
+            None => self.pod.links.iter().find(|link| link.name == *name),
+        }
+    }
+
+    /// Returns the device.
+    pub(in crate::cni) fn require_device(&self) -> Result<&DeviceFacts, CniError> {
+        self.facts.device.as_ref().ok_or_else(|| difference("attachment", "a device", "none"))
+    }
+
+    /// Returns the facts of the switch side.
+    pub(in crate::cni) fn require_switch(&self) -> Result<&SwitchFacts, CniError> {
+        self.facts.switch.as_ref().ok_or_else(|| difference("switch", "facts", "none"))
     }
 
     /// Checks that the pod has the RDMA device.
@@ -85,11 +104,15 @@ impl CheckedAttachment<'_> {
     /// Compares the interface in the pod with the result.
     pub(in crate::cni) fn check_interface(&self) -> Result<(), CniError> {
         let name = &self.journal.key.interface;
+        let device = self.facts.device.as_ref().map(|device| device.address);
         let Some(link) = self.find_interface() else {
-            let expected = format!("device {} in the pod", self.facts.device.address);
-            return Err(difference(format!("interface {name}"), expected, "none"));
+            let expected =
+                device.map_or_else(|| "an interface".to_owned(), |device| format!("device {device}"));
+            return Err(difference(format!("interface {name}"), format!("{expected} in the pod"), "none"));
         };
-        expect(&format!("name of device {}", self.facts.device.address), name, Some(&link.name))?;
+        if let Some(device) = device {
+            expect(&format!("name of device {device}"), name, Some(&link.name))?;
+        }
         expect(&format!("state of {name}"), "up", Some(if link.is_up { "up" } else { "down" }))?;
         let index = self.previous.interfaces.iter().position(|interface| is_in_pod(interface, name));
         if index.is_none() && !self.previous.interfaces.is_empty() {
@@ -125,7 +148,7 @@ impl CheckedAttachment<'_> {
 
     /// Compares settings that ADD changed with those that the PF stores.
     pub(in crate::cni) fn check_settings(&self, expected: &VfSettings) -> Result<(), CniError> {
-        let device = &self.facts.device;
+        let device = self.require_device()?;
         let found = device.pf.as_ref().and_then(|pf| pf.settings).unwrap_or_default();
         let found: BTreeMap<_, _> = found.fields().into_iter().collect();
         for (key, expected) in expected.fields() {

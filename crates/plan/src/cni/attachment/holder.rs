@@ -20,7 +20,7 @@ pub(in crate::cni) fn refuse_holders(facts: &AttachmentFacts, key: &AttachmentKe
             HolderNamespace::Gone => "the next attempt releases it",
             HolderNamespace::Unknown => "it could not be determined whether that namespace still exists",
         };
-        let message = format!("device {} {problem} {}", key.device, describe_holder(holder));
+        let message = format!("{} {problem} {}", key.subject(), describe_holder(holder));
         return Err(CniError::new(ErrorCode::TryAgainLater, message).with_details(remedy));
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Interface of a device: on the host, in a pod, or on its way between them.
 
-use crate::cni::facts::{AttachmentFacts, DevicePart, InterfaceFacts, ParentPf, VfSettings};
+use crate::cni::facts::{
+    AttachmentFacts, DeviceFacts, DevicePart, InterfaceFacts, ParentPf, VfSettings,
+};
 use crate::cni::journal::Journal;
 use crate::cni::protocol::{CniError, ErrorCode};
 use crate::cni::step::{CniStep, OriginalInterface};
@@ -11,8 +13,7 @@ use super::pod::{PodNamespace, open_pod};
 use super::release::ReleasedVf;
 
 /// Returns the interface of the device on the host, which a device with a driver of the kernel must have.
-pub(in crate::cni) fn require_interface(facts: &AttachmentFacts) -> Result<&InterfaceFacts, CniError> {
-    let device = &facts.device;
+pub(in crate::cni) fn require_interface(device: &DeviceFacts) -> Result<&InterfaceFacts, CniError> {
     let try_later = |problem, remedy: &str| {
         CniError::new(ErrorCode::TryAgainLater, format!("device {} {problem}", device.address))
             .with_details(remedy)
@@ -30,11 +31,13 @@ pub(in crate::cni) fn require_interface(facts: &AttachmentFacts) -> Result<&Inte
     }
 }
 
-/// Checks that the device exists.
-pub(in crate::cni) fn require_device(facts: &AttachmentFacts) -> Result<(), CniError> {
-    let device = &facts.device;
+/// Returns the device, which must exist.
+pub(in crate::cni) fn require_device(facts: &AttachmentFacts) -> Result<&DeviceFacts, CniError> {
+    let Some(device) = &facts.device else {
+        return Err(CniError::invalid_config("deviceID", "is missing"));
+    };
     if device.exists {
-        return Ok(());
+        return Ok(device);
     }
     Err(CniError::invalid_config("deviceID", format!("device {} does not exist", device.address))
         .with_details("the number of VFs was changed since the device plugin assigned it"))
@@ -63,12 +66,12 @@ pub(in crate::cni) fn find_clashing_alt_names(
 /// Returns the interface of the device in the pod. Kernels that do not report the device of an interface leave only the
 /// name, which is reliable as long as the host does not have the interface: ADD refuses names that the pod has already.
 pub(in crate::cni) fn find_in_pod<'a>(
-    facts: &AttachmentFacts,
+    device: &DeviceFacts,
     pod: PodNamespace<'a>,
     name: &str,
 ) -> Option<&'a InterfaceFacts> {
-    pod.links.iter().find(|link| link.device == Some(facts.device.address)).or_else(|| {
-        let is_on_host = facts.device.link.is_some();
+    pod.links.iter().find(|link| link.device == Some(device.address)).or_else(|| {
+        let is_on_host = device.link.is_some();
         pod.links.iter().find(|link| link.device.is_none() && link.name == name && !is_on_host)
     })
 }
@@ -99,11 +102,11 @@ impl InterfaceOrigin {
 pub(in crate::cni) fn return_interface(
     original: &OriginalInterface,
     journal: &Journal,
+    device: &DeviceFacts,
     facts: &AttachmentFacts,
     origin: InterfaceOrigin,
     plan: &mut ReleasePlan,
 ) {
-    let device = &facts.device;
     let name = &journal.key.interface;
     let step = |namespace, pod_name: &str| CniStep::ReturnToHost {
         device: device.address,
@@ -112,7 +115,7 @@ pub(in crate::cni) fn return_interface(
         original: original.clone(),
     };
     let pod = open_pod(facts).ok();
-    if let Some((pod, link)) = pod.and_then(|pod| Some((pod, find_in_pod(facts, pod, name)?))) {
+    if let Some((pod, link)) = pod.and_then(|pod| Some((pod, find_in_pod(device, pod, name)?))) {
         return plan.steps.push(step(Some(pod.namespace.clone()), &link.name));
     }
     match (origin, &device.link, &device.driver) {

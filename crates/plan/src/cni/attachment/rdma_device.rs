@@ -1,8 +1,6 @@
 //! RDMA device of a device: on the host, in a pod, or on its way between them.
 
-use vfleet_api::PciAddress;
-
-use crate::cni::facts::{AttachmentFacts, DevicePart};
+use crate::cni::facts::{AttachmentFacts, DeviceFacts, DevicePart};
 use crate::cni::protocol::{CniError, ErrorCode};
 use crate::cni::step::CniStep;
 use crate::prelude::*;
@@ -11,11 +9,11 @@ use super::ReleasePlan;
 use super::pod::open_pod;
 
 /// Returns the RDMA device of the device, which must be the only one, on the host.
-pub(in crate::cni) fn require_rdma(facts: &AttachmentFacts) -> Result<&str, CniError> {
-    let device = facts.device.address;
+pub(in crate::cni) fn require_rdma(device: &DeviceFacts) -> Result<&str, CniError> {
+    let address = device.address;
     let failed =
-        |problem: String| CniError::new(ErrorCode::DeviceFailed, format!("device {device} {problem}"));
-    match facts.device.rdma.as_slice() {
+        |problem: String| CniError::new(ErrorCode::DeviceFailed, format!("device {address} {problem}"));
+    match device.rdma.as_slice() {
         [rdma] => Ok(rdma),
         [] => Err(failed("has no RDMA device on the host".to_owned()).with_details(
             "load the RDMA module of its driver, or check whether another pod has the RDMA device",
@@ -26,10 +24,14 @@ pub(in crate::cni) fn require_rdma(facts: &AttachmentFacts) -> Result<&str, CniE
 }
 
 /// Adds the return of an RDMA device that ADD moved to the pod to a plan. Returns whether it is returned by a step.
-pub(in crate::cni) fn return_rdma(rdma: &str, facts: &AttachmentFacts, plan: &mut ReleasePlan) -> bool {
-    let device: PciAddress = facts.device.address;
+pub(in crate::cni) fn return_rdma(
+    rdma: &str,
+    device: &DeviceFacts,
+    facts: &AttachmentFacts,
+    plan: &mut ReleasePlan,
+) -> bool {
     let Ok(pod) = open_pod(facts) else {
-        if is_away(facts) {
+        if facts.has_exclusive_rdma && is_away(device) {
             plan.waits_for.insert(DevicePart::RdmaDevice);
         }
         return false;
@@ -38,14 +40,12 @@ pub(in crate::cni) fn return_rdma(rdma: &str, facts: &AttachmentFacts, plan: &mu
         return false;
     }
     let (rdma, namespace) = (rdma.to_owned(), pod.namespace.clone());
-    plan.steps.push(CniStep::ReturnRdmaToHost { device, rdma, namespace });
+    plan.steps.push(CniStep::ReturnRdmaToHost { device: device.address, rdma, namespace });
     true
 }
 
 /// Returns whether the RDMA device of a device is in a namespace other than the host's. A device with a driver for userspace,
 /// or without any, has none.
-fn is_away(facts: &AttachmentFacts) -> bool {
-    let device = &facts.device;
-    let has_driver = device.driver.is_some() && !device.is_for_userspace();
-    facts.has_exclusive_rdma && has_driver && device.rdma.is_empty()
+fn is_away(device: &DeviceFacts) -> bool {
+    device.driver.is_some() && !device.is_for_userspace() && device.rdma.is_empty()
 }

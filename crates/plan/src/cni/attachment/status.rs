@@ -1,7 +1,9 @@
 //! Readiness of a plugin.
 
+use crate::cni::facts::{OvsSocket, OvsSwitchFacts};
 use crate::cni::journal::Plugin;
 use crate::cni::protocol::{CniError, ErrorCode};
+use crate::prelude::*;
 
 /// Decides STATUS: an error only if every ADD of the network would fail. `isolates_rdma` is `rdmaIsolation` of the plugin
 /// `ib-sriov`.
@@ -15,4 +17,15 @@ pub fn plan_status(plugin: Plugin, isolates_rdma: bool, has_exclusive_rdma: bool
         .with_details(super::EXCLUSIVE_MODE_REMEDY));
     }
     Ok(())
+}
+
+/// Decides STATUS of a plugin that needs Open vSwitch: an error only if the database of its configuration does not answer.
+pub fn plan_ovs_status(socket: &OvsSocket, ovs: &OvsSwitchFacts) -> Result<(), CniError> {
+    match ovs {
+        OvsSwitchFacts::Running { .. } => Ok(()),
+        OvsSwitchFacts::Down { reason } => {
+            let message = format!("Open vSwitch at {socket} does not answer: {reason}");
+            Err(CniError::new(ErrorCode::NotAvailable, message).with_details("start ovsdb-server"))
+        }
+    }
 }

@@ -34,6 +34,18 @@ pub struct SriovConfig {
 }
 
 impl SriovConfig {
+    /// Returns the configuration of a VF that gets only a MAC and an MTU.
+    pub(in crate::cni) fn of_mac_and_mtu(device: PciAddress, mac: Option<MacAddr>, mtu: Option<u32>) -> Self {
+        Self {
+            device,
+            settings: VfSettings { mac, ..VfSettings::default() },
+            has_rate: (false, false),
+            mac,
+            mtu,
+            log: LogSettings::default(),
+        }
+    }
+
     /// Parses the keys of the plugin.
     pub fn parse(network: &NetworkConfig, args: &CniArgs) -> Result<Self, CniError> {
         let root = network.root();
@@ -66,7 +78,7 @@ impl SriovConfig {
 }
 
 /// Reads the MAC from the first source that has one.
-fn read_mac(root: &Section<'_>, args: &CniArgs) -> Result<Option<MacAddr>, CniError> {
+pub(super) fn read_mac(root: &Section<'_>, args: &CniArgs) -> Result<Option<MacAddr>, CniError> {
     let runtime = root.section("runtimeConfig")?;
     let by_runtime = runtime.as_ref().map(|section| section.text("mac")).transpose()?.flatten();
     let by_network = root.text("mac")?;
@@ -93,7 +105,7 @@ fn check_rates(min: Option<u32>, max: Option<u32>) -> Result<(), KeyFault> {
 }
 
 /// Reads the MTU; 0 is the same as none.
-fn read_mtu(root: &Section<'_>) -> Result<Option<u32>, KeyFault> {
+pub(super) fn read_mtu(root: &Section<'_>) -> Result<Option<u32>, KeyFault> {
     match root.integer("mtu", 0..=MAX_MTU)? {
         None | Some(0) => Ok(None),
         Some(mtu) if mtu < MIN_MTU => {

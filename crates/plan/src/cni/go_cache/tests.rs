@@ -1,4 +1,5 @@
 mod infiniband;
+mod ports;
 
 use infiniband::infiniband;
 use proptest::prelude::*;
@@ -20,6 +21,7 @@ fn attachment() -> GoAttachment<'static> {
         },
         boot_id: "boot",
         vf: Some(VfRef { pf: "0000:3b:00.0".parse().unwrap(), index: 9 }),
+        socket: OvsSocket::default(),
         config: None,
         cni_path: "/opt/cni/bin",
     }
@@ -62,7 +64,7 @@ fn a_cache_of_sriov_becomes_a_journal() {
     let cache = parse(Plugin::Sriov, &value).unwrap();
     assert_eq!((cache.pf.as_deref(), cache.vf_index), (Some("ens1f0"), Some(9)));
     let journal = cache.to_journal(&attachment()).unwrap();
-    let device = "0000:3b:02.1".parse().unwrap();
+    let device = Some("0000:3b:02.1".parse().unwrap());
     assert_eq!(
         journal.key,
         AttachmentKey {
@@ -216,7 +218,7 @@ fn files_of_others_are_typed_errors() {
 fn a_device_that_is_no_vf_any_more_is_a_typed_error() {
     let cache = parse(Plugin::Sriov, &sriov(&json!({}), &json!({}))).unwrap();
     let error = cache.to_journal(&GoAttachment { vf: None, ..attachment() }).unwrap_err();
-    assert_eq!(error, GoCacheError::NoVf { device: cache.device });
+    assert_eq!(error, GoCacheError::NoVf { device: "0000:3b:02.1".to_owned() });
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use crate::cni::attachment::{
     refuse_holders, require_device, require_interface, require_rdma, require_settings,
 };
 use crate::cni::config::InfinibandConfig;
-use crate::cni::facts::{AttachmentFacts, InterfaceFacts, ParentPf};
+use crate::cni::facts::{AttachmentFacts, DeviceFacts, InterfaceFacts, ParentPf};
 use crate::cni::journal::{DeviceChanges, InfinibandChanges};
 use crate::cni::protocol::CniError;
 use crate::cni::protocol::result::ResultInterface;
@@ -22,16 +22,16 @@ pub fn plan_add(
 ) -> Result<AddPlan, CniError> {
     let pod = open_pod(facts)?;
     pod.check_name(&context.key.interface)?;
-    require_device(facts)?;
-    check_driver(config, facts)?;
+    let device = require_device(facts)?;
+    check_driver(config, device)?;
     if config.rdma_isolation && !facts.has_exclusive_rdma {
         return Err(CniError::invalid_config("rdmaIsolation", "the RDMA subsystem is in shared mode")
             .with_details(EXCLUSIVE_MODE_REMEDY));
     }
     refuse_holders(facts, &context.key)?;
     let mut steps = Vec::new();
-    let changes = match &facts.device.pf {
-        Some(pf) => plan_vf(config, &context, pf, &pod, facts, &mut steps)?,
+    let changes = match &device.pf {
+        Some(pf) => plan_vf(config, &context, pf, &pod, device, &mut steps)?,
         // A PF belongs to the program in the pod as it is.
         None => InfinibandChanges::default(),
     };
@@ -41,17 +41,12 @@ pub fn plan_add(
         sandbox: Some(pod.namespace.path.clone()),
         ..ResultInterface::default()
     };
-    Ok(AddPlan {
-        journal: context.journal(&pod, DeviceChanges::Infiniband(changes)),
-        steps,
-        interface: Some(interface),
-        configures_addresses: has_interface,
-    })
+    let journal = context.journal(&pod, DeviceChanges::Infiniband(changes));
+    Ok(AddPlan::new(journal, steps, vec![interface], has_interface))
 }
 
 /// Checks that the driver of the device is one that the plugin supports for it.
-fn check_driver(config: &InfinibandConfig, facts: &AttachmentFacts) -> Result<(), CniError> {
-    let device = &facts.device;
+fn check_driver(config: &InfinibandConfig, device: &DeviceFacts) -> Result<(), CniError> {
     let driver = device.driver.as_deref().unwrap_or("none");
     if driver == VFIO {
         return Ok(());
@@ -81,11 +76,11 @@ fn plan_vf(
     context: &AddContext<'_>,
     pf: &ParentPf,
     pod: &PodNamespace<'_>,
-    facts: &AttachmentFacts,
+    facts: &DeviceFacts,
     steps: &mut Vec<CniStep>,
 ) -> Result<InfinibandChanges, CniError> {
-    let device = facts.device.address;
-    let is_vfio = facts.device.driver.as_deref() == Some(VFIO);
+    let device = facts.address;
+    let is_vfio = facts.driver.as_deref() == Some(VFIO);
     let link = if is_vfio { None } else { Some(require_interface(facts)?) };
     if link.is_some_and(|link| !link.is_infiniband()) {
         return Err(CniError::invalid_config("deviceID", format!("device {device} is an Ethernet VF"))

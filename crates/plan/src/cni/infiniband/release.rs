@@ -5,7 +5,7 @@ use vfleet_api::{Guid, VfRef};
 use crate::cni::attachment::{
     InterfaceOrigin, ReleasePlan, ReleasedVf, find_in_pod, find_vf, open_pod, return_interface, return_rdma,
 };
-use crate::cni::facts::{AttachmentFacts, InterfaceFacts, LinkState, VfSettings};
+use crate::cni::facts::{AttachmentFacts, DeviceFacts, InterfaceFacts, LinkState, VfSettings};
 use crate::cni::journal::{InfinibandChanges, Journal};
 use crate::cni::step::CniStep;
 use crate::prelude::*;
@@ -17,19 +17,19 @@ use super::UNSET_GUID;
 pub(in crate::cni) fn plan_release(
     changes: &InfinibandChanges,
     journal: &Journal,
+    device: &DeviceFacts,
     facts: &AttachmentFacts,
 ) -> ReleasePlan {
     let mut plan = ReleasePlan::default();
     let Some(vf) = changes.vf else { return plan };
-    let device = &facts.device;
     let pod = open_pod(facts).ok();
     let effective = pod
-        .and_then(|pod| find_in_pod(facts, pod, &journal.key.interface))
+        .and_then(|pod| find_in_pod(device, pod, &journal.key.interface))
         .or(device.link.as_ref())
         .and_then(InterfaceFacts::guid);
     // An interruption while ADD bound the driver again leaves the VF without one.
     let needs_driver = changes.guid.is_some() && device.driver.is_none();
-    let found = find_vf(vf, facts, &mut plan);
+    let found = find_vf(vf, device, &mut plan);
     let is_bound_again = matches!(found, ReleasedVf::Same(_))
         && changes.interface.is_some()
         && (needs_driver || has_other_guid(changes, effective));
@@ -40,13 +40,14 @@ pub(in crate::cni) fn plan_release(
             plan.steps.push(CniStep::SetVfGuid { vf, guid });
         }
     }
-    let mut is_created_again = changes.rdma.as_ref().is_some_and(|rdma| return_rdma(rdma, facts, &mut plan));
+    let mut is_created_again = changes.rdma.as_ref().is_some_and(|rdma| return_rdma(rdma, device, facts, &mut plan));
     let Some(original) = &changes.interface else { return plan };
     if is_bound_again {
         plan.steps.push(CniStep::Rebind { device: device.address });
         is_created_again = true;
     }
-    return_interface(original, journal, facts, InterfaceOrigin::new(found, is_created_again), &mut plan);
+    let origin = InterfaceOrigin::new(found, is_created_again);
+    return_interface(original, journal, device, facts, origin, &mut plan);
     plan
 }
 

@@ -9,6 +9,8 @@ use crate::prelude::*;
 pub struct CniArgs {
     /// MAC for the interface, as the runtime wrote it: only plugins that use it check it.
     pub mac: Option<String>,
+    /// Logical port of OVN, for the plugin `ovs`.
+    pub ovn_port: Option<String>,
     /// Pod; empty where the runtime named none.
     pub pod: PodIdentity,
     /// ID of the container that keeps the namespaces of the pod.
@@ -34,6 +36,7 @@ impl CniArgs {
                         .ok_or_else(|| invalid(format!("{key}: {value:?} is neither true nor false")))?;
                 }
                 "MAC" => args.mac = some_value(),
+                "OvnPort" => args.ovn_port = some_value(),
                 "K8S_POD_NAMESPACE" => value.clone_into(&mut args.pod.namespace),
                 "K8S_POD_NAME" => value.clone_into(&mut args.pod.name),
                 "K8S_POD_UID" => value.clone_into(&mut args.pod.uid),
@@ -76,7 +79,7 @@ mod tests {
     #[test]
     fn the_arguments_of_a_container_runtime_are_parsed() {
         let text = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;\
-                    K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=11-22;MAC=02:00:00:00:00:01;OTHER=x";
+                    K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=11-22;MAC=02:00:00:00:00:01;OvnPort=pod-a;OTHER=x";
         let args = CniArgs::parse(text).unwrap();
         let pod = PodIdentity {
             namespace: "default".to_owned(),
@@ -85,6 +88,7 @@ mod tests {
         };
         assert_eq!(args.pod_identity(), Some(pod));
         assert_eq!(args.mac.as_deref(), Some("02:00:00:00:00:01"));
+        assert_eq!(args.ovn_port.as_deref(), Some("pod-a"));
         assert_eq!(args.infra_container_id.as_deref(), Some("abc"));
         assert!(args.ignore_unknown);
     }
@@ -106,6 +110,7 @@ mod tests {
             ("IgnoreUnknown=;A=b", "IgnoreUnknown: \"\""),
             ("mac=02:00:00:00:00:01", "unknown keys: mac"),
             ("ignoreunknown=1;A=b", "unknown keys: ignoreunknown, A"),
+            ("ovnPort=a", "unknown keys: ovnPort"),
             ("A=b;IgnoreUnknown=0", "unknown keys: A"),
         ] {
             let error = CniArgs::parse(text).unwrap_err();

@@ -7,8 +7,8 @@ use crate::cni::attachment::{
     require_interface, require_settings,
 };
 use crate::cni::config::SriovConfig;
-use crate::cni::facts::{AttachmentFacts, InterfaceFacts, ParentPf, VfSettings};
-use crate::cni::journal::{DeviceChanges, VfChanges};
+use crate::cni::facts::{AttachmentFacts, DeviceFacts, InterfaceFacts, ParentPf, VfSettings};
+use crate::cni::journal::{AttachmentKey, DeviceChanges, VfChanges};
 use crate::cni::protocol::CniError;
 use crate::cni::protocol::result::ResultInterface;
 use crate::cni::step::{CniStep, OriginalInterface};
@@ -21,11 +21,36 @@ pub fn plan_add(
     facts: &AttachmentFacts,
 ) -> Result<AddPlan, CniError> {
     let pod = open_pod(facts)?;
-    pod.check_name(&context.key.interface)?;
-    let pf = require_vf(facts)?;
-    refuse_holders(facts, &context.key)?;
-    let link = if facts.device.is_for_userspace() { None } else { Some(require_interface(facts)?) };
-    check_mtu(config, link, facts)?;
+    let planned = plan_vf(config, &context.key, &pod, facts)?;
+    let has_interface = planned.changes.interface.is_some();
+    let journal = context.journal(&pod, DeviceChanges::Sriov(planned.changes));
+    Ok(AddPlan::new(journal, planned.steps, vec![planned.interface], has_interface))
+}
+
+/// Plan for an Ethernet VF, whatever its representor is attached to.
+#[derive(Clone, Debug)]
+pub(in crate::cni) struct PlannedVf {
+    /// Steps.
+    pub(in crate::cni) steps: Vec<CniStep>,
+    /// Interface of the result.
+    pub(in crate::cni) interface: ResultInterface,
+    /// Changes for the journal.
+    pub(in crate::cni) changes: VfChanges,
+}
+
+/// Plans the settings of a VF and the move of its interface to the pod.
+pub(in crate::cni) fn plan_vf(
+    config: &SriovConfig,
+    key: &AttachmentKey,
+    pod: &PodNamespace<'_>,
+    facts: &AttachmentFacts,
+) -> Result<PlannedVf, CniError> {
+    pod.check_name(&key.interface)?;
+    let device = require_device(facts)?;
+    let pf = require_vf(device)?;
+    refuse_holders(facts, key)?;
+    let link = if device.is_for_userspace() { None } else { Some(require_interface(device)?) };
+    check_mtu(config, link, device)?;
     let settings = complete_settings(config, pf)?;
     let current = pf.settings.unwrap_or_default();
 
@@ -35,10 +60,10 @@ pub fn plan_add(
         steps.push(CniStep::SetVf { vf: pf.vf, settings: differing });
     }
     if let Some(link) = link {
-        plan_interface(config, &context, link, &pod, &mut steps);
+        plan_interface(config, &key.interface, link, pod, &mut steps);
     }
     let interface = ResultInterface {
-        name: context.key.interface.clone(),
+        name: key.interface.clone(),
         mac: reported_mac(config, link, &current).map(|mac| mac.to_string()),
         mtu: Some(link.map_or(pf.mtu, |link| config.mtu.unwrap_or(link.mtu))),
         sandbox: Some(pod.namespace.path.clone()),
@@ -55,18 +80,11 @@ pub fn plan_add(
             mtu: Some(link.mtu),
         }),
     };
-    Ok(AddPlan {
-        journal: context.journal(&pod, DeviceChanges::Sriov(changes)),
-        steps,
-        interface: Some(interface),
-        configures_addresses: link.is_some(),
-    })
+    Ok(PlannedVf { steps, interface, changes })
 }
 
 /// Returns the PF of the device, which must be an Ethernet VF.
-fn require_vf(facts: &AttachmentFacts) -> Result<&ParentPf, CniError> {
-    require_device(facts)?;
-    let device = &facts.device;
+fn require_vf(device: &DeviceFacts) -> Result<&ParentPf, CniError> {
     let Some(pf) = &device.pf else {
         return Err(CniError::invalid_config(
             "deviceID",
@@ -87,14 +105,14 @@ fn require_vf(facts: &AttachmentFacts) -> Result<&ParentPf, CniError> {
 fn check_mtu(
     config: &SriovConfig,
     link: Option<&InterfaceFacts>,
-    facts: &AttachmentFacts,
+    device: &DeviceFacts,
 ) -> Result<(), CniError> {
     let Some(mtu) = config.mtu else { return Ok(()) };
     let Some(link) = link else {
-        let driver = facts.device.driver.as_deref().unwrap_or_default();
+        let driver = device.driver.as_deref().unwrap_or_default();
         return Err(CniError::invalid_config(
             "mtu",
-            format!("device {} has driver {driver} and no interface", facts.device.address),
+            format!("device {} has driver {driver} and no interface", device.address),
         )
         .with_details("remove mtu: the program in the pod sets it"));
     };
@@ -138,13 +156,12 @@ fn complete_settings(config: &SriovConfig, pf: &ParentPf) -> Result<VfSettings, 
 /// Adds the steps of an interface: the MAC where the driver can still be bound again, then the move.
 fn plan_interface(
     config: &SriovConfig,
-    context: &AddContext<'_>,
+    name: &str,
     link: &InterfaceFacts,
     pod: &PodNamespace<'_>,
     steps: &mut Vec<CniStep>,
 ) {
-    let device = context.key.device;
-    let name = &context.key.interface;
+    let device = config.device;
     let new_mac = config.mac.filter(|mac| link.mac() != Some(*mac));
     if let Some(mac) = new_mac {
         steps.push(CniStep::SetInterfaceMac { device, mac });
@@ -152,12 +169,12 @@ fn plan_interface(
     steps.push(CniStep::MoveToPod {
         device,
         namespace: pod.namespace.clone(),
-        name: name.clone(),
+        name: name.to_owned(),
         drop_alt_names: find_clashing_alt_names(link, name, pod),
     });
     steps.push(CniStep::SetUpInPod {
         namespace: pod.namespace.clone(),
-        name: name.clone(),
+        name: name.to_owned(),
         // A driver that is bound again for the MAC forgets the MTU.
         mtu: config.mtu.or(new_mac.map(|_| link.mtu)),
         mac: config.mac,

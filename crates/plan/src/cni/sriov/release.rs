@@ -3,7 +3,7 @@
 use vfleet_api::MacAddr;
 
 use crate::cni::attachment::{InterfaceOrigin, ReleasePlan, ReleasedVf, find_vf, return_interface};
-use crate::cni::facts::{AttachmentFacts, LinkState, ParentPf, VfSettings, VfVlan};
+use crate::cni::facts::{AttachmentFacts, DeviceFacts, LinkState, ParentPf, VfSettings, VfVlan};
 use crate::cni::journal::{Journal, VfChanges};
 use crate::cni::step::CniStep;
 use crate::prelude::*;
@@ -12,22 +12,23 @@ use crate::prelude::*;
 pub(in crate::cni) fn plan_release(
     changes: &VfChanges,
     journal: &Journal,
+    device: &DeviceFacts,
     facts: &AttachmentFacts,
 ) -> ReleasePlan {
     let mut plan = ReleasePlan::default();
-    let vf = find_vf(changes.vf, facts, &mut plan);
+    let vf = find_vf(changes.vf, device, &mut plan);
     if let ReleasedVf::Same(pf) = vf {
         restore_settings(changes, pf, &mut plan.steps);
     }
     let Some(original) = &changes.interface else { return plan };
-    let device = &facts.device;
     // An interruption while ADD bound the driver again for the MAC leaves the VF without one.
     let needs_driver =
         matches!(vf, ReleasedVf::Same(_)) && device.driver.is_none() && changes.changed.mac.is_some();
     if needs_driver {
         plan.steps.push(CniStep::Rebind { device: device.address });
     }
-    return_interface(original, journal, facts, InterfaceOrigin::new(vf, needs_driver), &mut plan);
+    let origin = InterfaceOrigin::new(vf, needs_driver);
+    return_interface(original, journal, device, facts, origin, &mut plan);
     plan
 }
 

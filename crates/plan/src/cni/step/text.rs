@@ -8,13 +8,14 @@ use crate::prelude::*;
 macro_rules! kinds {
     ($($kind:ident)*) => {
         impl CniStep {
-            /// All values that [`CniStep::kind`] returns.
+            /// Values that [`CniStep::kind`] returns, apart from those of [`SwitchStep::KINDS`](super::SwitchStep::KINDS).
             pub const KINDS: &[&str] = &[$(stringify!($kind)),*];
 
             /// Returns the name of the variant, for logs.
             pub const fn kind(&self) -> &'static str {
                 match self {
                     $(Self::$kind { .. } => stringify!($kind),)*
+                    Self::Switch(step) => step.kind(),
                 }
             }
         }
@@ -73,6 +74,7 @@ impl fmt::Display for CniStep {
             Self::RemoveGoAllocation { device, path } => {
                 write!(f, "remove Go allocation of {device} for {path}")
             }
+            Self::Switch(step) => step.fmt(f),
         }
     }
 }

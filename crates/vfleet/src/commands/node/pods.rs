@@ -10,7 +10,7 @@ use anyhow::Context;
 use serde::Serialize;
 use vfleet_api::PciAddress;
 use vfleet_cni::engine::{self, ReleaseOutcome};
-use vfleet_host::attachment::DeviceLock;
+use vfleet_host::attachment::{DeviceLock, LockSubject};
 use vfleet_host::format_error_chain;
 use vfleet_plan::cni::journal::AttachmentKey;
 use vfleet_plan::pods::AttachmentState;
@@ -75,7 +75,7 @@ pub(super) struct Setting {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RepairLine {
-    pub(super) device: PciAddress,
+    pub(super) device: Option<PciAddress>,
     pub(super) container_id: String,
     pub(super) interface: String,
     /// The device and the IP addresses are free.
@@ -126,7 +126,7 @@ fn repair_attachment(
     if state == AttachmentState::AddressesLeft && !runs_programs {
         return Some(line(false, ADDRESSES_OF_MOUNTED_TREE.to_owned()));
     }
-    let outcome = match machine.lock_device(key.device, HOLDER, LOCK_LIMIT) {
+    let outcome = match machine.lock(&LockSubject::of(key), HOLDER, LOCK_LIMIT) {
         Ok(lock) => release(machine, key, &lock)?,
         Err(error) => Err(format_error_chain(&error)),
     };

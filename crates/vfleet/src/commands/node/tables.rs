@@ -38,7 +38,7 @@ pub(super) fn format_pods(report: &PodsReport) -> String {
 fn repair_table(repairs: &[RepairLine]) -> String {
     let rows = repairs.iter().map(|line| {
         let RepairLine { device, container_id, interface, message, .. } = line;
-        vec![device.to_string(), shorten(container_id), interface.clone(), message.clone()]
+        vec![or_none(*device), shorten(container_id), interface.clone(), message.clone()]
     });
     table(&["REPAIRED DEVICE", "CONTAINER", "INTERFACE", "RESULT"], rows)
 }

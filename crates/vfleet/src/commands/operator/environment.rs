@@ -35,10 +35,10 @@ pub(super) struct DeployArguments {
     /// Image that installs the CNI plugin ib-sriov; if unset, agents install that of vfleet
     #[arg(long, value_name = "IMAGE", env = "SRIOV_INFINIBAND_CNI_IMAGE")]
     infiniband_cni_image: Option<String>,
-    /// Image that installs the CNI plugin ovs; not installed if unset
+    /// Image that installs the CNI plugins ovs, ovs-mirror-producer and ovs-mirror-consumer; if unset, agents install those of vfleet
     #[arg(long, value_name = "IMAGE", env = "OVS_CNI_IMAGE")]
     ovs_cni_image: Option<String>,
-    /// Image that installs the CNI plugin accelerated-bridge; not installed if unset
+    /// Image that installs the CNI plugin accelerated-bridge; if unset, agents install that of vfleet
     #[arg(long, value_name = "IMAGE", env = "ACCELERATED_BRIDGE_CNI_IMAGE")]
     accelerated_bridge_cni_image: Option<String>,
     /// Image that installs the CNI plugin rdma; if unset, agents install that of vfleet

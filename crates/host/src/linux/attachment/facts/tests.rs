@@ -20,12 +20,12 @@ const PF: &str = "0000:01:00.0";
 const OTHER_PATH: &str = "/run/netns/other";
 
 fn query<'a>(namespace: NamespaceQuery<'a>, key: Option<&'a AttachmentKey>) -> AttachmentQuery<'a> {
-    AttachmentQuery { device: vf(), namespace, key, with_addresses: true }
+    AttachmentQuery { device: Some(vf()), namespace, key, with_addresses: true }
 }
 
 fn key(container_id: &str) -> AttachmentKey {
     let (container_id, interface) = (container_id.to_owned(), "net1".to_owned());
-    AttachmentKey { plugin: Plugin::Sriov, container_id, interface, device: vf() }
+    AttachmentKey { plugin: Plugin::Sriov, container_id, interface, device: Some(vf()) }
 }
 
 fn journal(container_id: &str, path: &str, boot_id: &str) -> Journal {
@@ -72,14 +72,12 @@ fn boot_id() -> String {
 fn a_vf_has_a_pf_and_a_driver() {
     let tree = machine();
     let facts = facts(&tree, &query(NamespaceQuery::NotGiven, None));
-    let pf = facts.device.pf.unwrap();
+    let device = facts.device.unwrap();
+    let pf = device.pf.unwrap();
     assert_eq!(pf.vf, VfRef { pf: PF.parse().unwrap(), index: 5 });
     assert_eq!((pf.name.as_str(), pf.index, pf.settings), ("lo", 1, None));
-    assert_eq!((facts.device.exists, facts.device.driver.as_deref()), (true, Some("vfio-pci")));
-    assert_eq!(
-        (facts.device.link, facts.namespace, facts.holders),
-        (None, NamespaceFacts::NotGiven, Vec::new())
-    );
+    assert_eq!((device.exists, device.driver.as_deref()), (true, Some("vfio-pci")));
+    assert_eq!((device.link, facts.namespace, facts.holders), (None, NamespaceFacts::NotGiven, Vec::new()));
     assert!(!facts.has_exclusive_rdma && facts.host_names.contains("lo"));
 }
 
@@ -87,11 +85,11 @@ fn a_vf_has_a_pf_and_a_driver() {
 fn a_device_that_does_not_exist_is_no_error_and_a_pf_may_lack_its_interface() {
     let tree = TestTree::new();
     fs::create_dir_all(tree.path("/sys/bus/pci/devices")).unwrap();
-    let device = facts(&tree, &query(NamespaceQuery::NotGiven, None)).device;
+    let device = facts(&tree, &query(NamespaceQuery::NotGiven, None)).device.unwrap();
     assert!(!device.exists && device.pf.is_none() && device.driver.is_none() && device.rdma.is_empty());
     let tree = machine();
     fs::remove_dir_all(tree.path(&format!("/sys/bus/pci/devices/{PF}/net"))).unwrap();
-    let pf = facts(&tree, &query(NamespaceQuery::NotGiven, None)).device.pf.unwrap();
+    let pf = facts(&tree, &query(NamespaceQuery::NotGiven, None)).device.unwrap().pf.unwrap();
     assert_eq!((pf.vf.index, pf.name.as_str(), pf.settings), (5, "", None));
 }
 
@@ -101,9 +99,10 @@ fn the_interface_of_the_device_has_no_other_holder_of_its_names() {
     tree.write("/sys/bus/pci/devices/0000:01:10.0/net/lo/ifindex", "1");
     tree.write("/sys/bus/pci/devices/0000:01:10.0/infiniband/mlx5_2/node_guid", "");
     let facts = facts(&tree, &query(NamespaceQuery::NotGiven, None));
-    assert_eq!(facts.device.link.unwrap().name, "lo");
+    let device = facts.device.unwrap();
+    assert_eq!(device.link.unwrap().name, "lo");
     assert!(!facts.host_names.contains("lo"));
-    assert_eq!(facts.device.rdma, ["mlx5_2"]);
+    assert_eq!(device.rdma, ["mlx5_2"]);
 }
 
 #[test]
@@ -156,7 +155,7 @@ fn holders_are_other_journals_and_allocations_of_other_namespaces() {
     }
     journals::write(tree.root(), &journal("earlier", OTHER_PATH, "another boot")).unwrap();
     let elsewhere: PciAddress = "0000:01:10.2".parse().unwrap();
-    let other_device = AttachmentKey { device: elsewhere, ..key("x") };
+    let other_device = AttachmentKey { device: Some(elsewhere), ..key("x") };
     journals::write(tree.root(), &Journal { key: other_device, ..journal("x", PATH, &boot_id) }).unwrap();
     let own = key("own");
     let holders = || {

@@ -14,7 +14,7 @@ fn key(container_id: &str) -> AttachmentKey {
         plugin: Plugin::Infiniband,
         container_id: container_id.to_owned(),
         interface: "net1".to_owned(),
-        device: "0000:01:10.0".parse().unwrap(),
+        device: Some("0000:01:10.0".parse().unwrap()),
     }
 }
 

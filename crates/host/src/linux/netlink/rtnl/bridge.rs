@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use vfleet_api::bridge::BridgeVlanProtocol;
 
 use super::link::{
-    HEADER, IFF_UP, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER,
-    IFLA_MTU, body,
+    HEADER, IFF_UP, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO,
+    IFLA_MASTER, IFLA_MTU, body,
 };
 use super::{RTM_DELLINK, RTM_NEWLINK, RTM_SETLINK};
 use crate::linux::netlink::NetlinkRequest;
@@ -15,9 +15,8 @@ use crate::linux::netlink::attribute::{Attributes, ReceivedAttributes};
 /// Kind of Linux bridges, and of their ports.
 pub(in crate::linux) const BRIDGE: &str = "bridge";
 
-const AF_BRIDGE: u8 = 7;
+pub(super) const AF_BRIDGE: u8 = 7;
 const IFLA_PROTINFO: u16 = 12;
-const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;

@@ -15,19 +15,20 @@ pub(super) const HEADER: usize = 16;
 pub(super) const IFF_UP: u32 = 1;
 /// The interface is up and has a carrier: the condition under which the kernel lets a port of a bridge forward.
 const IFF_LOWER_UP: u32 = 1 << 16;
-const IFLA_ADDRESS: u16 = 1;
+pub(super) const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 pub(super) const IFLA_MASTER: u16 = 10;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_INFO_DATA: u16 = 2;
 pub(super) const IFLA_IFALIAS: u16 = 20;
 pub(super) const IFLA_NUM_VF: u16 = 21;
 pub(super) const IFLA_VFINFO_LIST: u16 = 22;
 pub(super) const IFLA_GROUP: u16 = 27;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_EXT_MASK: u16 = 29;
+pub(super) const IFLA_NET_NS_FD: u16 = 28;
+pub(super) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PHYS_SWITCH_ID: u16 = 36;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PHYS_PORT_NAME: u16 = 38;
@@ -71,6 +72,8 @@ pub(in crate::linux) struct Link {
     pub(in crate::linux) port: Option<PortInfo>,
     /// Index of the interface below this one (the parent of a VLAN), if it is in the same network namespace.
     pub(in crate::linux) lower: Option<u32>,
+    /// Index of the interface below this one, or of the other end of a pair, in whatever namespace it is.
+    pub(in crate::linux) linked: Option<u32>,
     /// ID of the switch, and name of the port.
     pub(in crate::linux) switch_port: Option<(String, String)>,
     /// PCI function of the interface; `None` for a virtual one, and before Linux 5.14.
@@ -108,6 +111,7 @@ impl Link {
             bridge: BridgeInfo::parse(&info),
             port: PortInfo::parse(&info),
             lower: attributes.u32(IFLA_LINK).filter(|_| !attributes.has(IFLA_LINK_NETNSID)),
+            linked: attributes.u32(IFLA_LINK),
             switch_port: switch.map(|(switch, port)| (hex(switch), port)),
             device: attributes.text(IFLA_PARENT_DEV_NAME).and_then(|name| name.parse().ok()),
             vfs: vf::parse_all(&attributes)?,
@@ -228,6 +232,7 @@ impl Link {
             bridge: None,
             port: None,
             lower: None,
+            linked: None,
             switch_port: None,
             device: None,
             vfs: BTreeMap::new(),
@@ -317,6 +322,7 @@ mod tests {
             permanent_mac: Some(MacAddr([2, 0, 0, 0, 1, 1])),
             master: Some(9),
             lower: None,
+            linked: None,
             switch_port: Some(("0aff".to_owned(), "p0".to_owned())),
             device: Some("0000:01:00.0".parse().unwrap()),
             name: "enp1s0".to_owned(),
@@ -394,10 +400,11 @@ mod tests {
     fn a_lower_interface_in_another_namespace_is_ignored() {
         let on_top = |more: Option<LinkAttribute>| {
             let attributes = a_pf().into_iter().chain([LinkAttribute::Link(5)]).chain(more);
-            Link::parse(&emit(attributes.collect())).unwrap().lower
+            let link = Link::parse(&emit(attributes.collect())).unwrap();
+            (link.lower, link.linked)
         };
-        assert_eq!(on_top(None), Some(5));
-        assert_eq!(on_top(Some(LinkAttribute::LinkNetNsId(0))), None);
+        assert_eq!(on_top(None), (Some(5), Some(5)));
+        assert_eq!(on_top(Some(LinkAttribute::LinkNetNsId(0))), (None, Some(5)));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use vfleet_plan::{
     MapChange, OvsBridgeChange, OvsBridgeFacts, OvsInterfaceFacts, OvsPortFacts, OvsUplinkChange,
 };
 
+use super::super::super::ovs::transaction::{Transaction, uuids};
 use super::super::super::ovsdb::{Operation, value};
 use super::super::super::root::HostRoot;
 use super::super::verify;
-use super::transaction::{Transaction, uuids};
 use super::{OvsStep, check_datapath, check_interface, without_results};
 use crate::HostError;
 

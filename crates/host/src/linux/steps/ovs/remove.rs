@@ -4,10 +4,10 @@ use serde_json::json;
 use vfleet_plan::OvsBridgeFacts;
 
 use super::super::super::ovs::rows::Rows;
+use super::super::super::ovs::transaction::{Transaction, uuids};
 use super::super::super::root::HostRoot;
 use super::super::verify;
 use super::change::assert_bridge;
-use super::transaction::{Transaction, uuids};
 use super::{OvsStep, is_same};
 use crate::HostError;
 use crate::linux::ovsdb::Operation;

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use vfleet_api::{PciAddress, VfRef};
-use vfleet_host::attachment::{AttachmentQuery, DeviceLockError, NamespaceQuery};
+use vfleet_host::attachment::{AttachmentQuery, DeviceLockError, LockSubject, NamespaceQuery};
 use vfleet_host::{HostError, format_error_chain};
-use vfleet_plan::cni::facts::{AttachmentFacts, HolderFacts, HolderNamespace, Namespace, NamespaceId};
-use vfleet_plan::cni::go_cache::{GoAttachment, parse_go_cache};
+use vfleet_plan::cni::facts::{
+    AttachmentFacts, HolderFacts, HolderNamespace, Namespace, NamespaceId, OvsSocket, ParentPf,
+};
+use vfleet_plan::cni::go_cache::{CONSUMER_SUFFIX, GoAttachment, PRODUCER_SUFFIX, parse_go_cache};
 use vfleet_plan::cni::journal::{AttachmentKey, DeviceChanges, Journal, Plugin};
 use vfleet_plan::pods::AttachmentState;
 use vfleet_plan::{Fact, VfAttachment};
@@ -78,7 +80,7 @@ fn of_journal(machine: &dyn NodeMachine, key: &AttachmentKey) -> Option<Attachme
         }
     };
     let mut line = with_journal(line_of_key(key, state), &journal);
-    (line.pf, line.vf_index) = vf_of(&facts, vf_of_changes(&journal.changes));
+    (line.pf, line.vf_index) = vf_of(&facts, journal.changes.vf());
     Some(line)
 }
 
@@ -92,7 +94,7 @@ fn unless_in_progress(
     if !state.is_repairable() || state == AttachmentState::AddressesLeft {
         return Some((journal, facts, state));
     }
-    match machine.lock_device(journal.key.device, HOLDER, Duration::ZERO) {
+    match machine.lock(&LockSubject::of(&journal.key), HOLDER, Duration::ZERO) {
         Ok(_lock) => {
             let (journal, state) = journal_and_state(machine, &journal.key)?;
             Some((journal, facts, state))
@@ -128,7 +130,7 @@ fn of_go_cache(machine: &dyn NodeMachine, plugin: Plugin, name: &str) -> Option<
         Ok(facts) => facts,
         Err(error) => {
             let line = unreadable(format_error_chain(&error));
-            return Some(AttachmentLine { device: Some(cache.device), ..line });
+            return Some(AttachmentLine { device: cache.device, ..line });
         }
     };
     let (path, namespace) = go_holder(&facts).unwrap_or(("", HolderNamespace::Unknown));
@@ -138,7 +140,8 @@ fn of_go_cache(machine: &dyn NodeMachine, plugin: Plugin, name: &str) -> Option<
         network: "",
         namespace: Namespace { path: path.to_owned(), id: NamespaceId::NONE },
         boot_id: "",
-        vf: facts.device.pf.as_ref().map(|pf| pf.vf),
+        vf: parent_of(&facts).map(|pf| pf.vf),
+        socket: OvsSocket::default(),
         config: None,
         cni_path: "",
     };
@@ -147,7 +150,7 @@ fn of_go_cache(machine: &dyn NodeMachine, plugin: Plugin, name: &str) -> Option<
     if let Some(journal) = &journal {
         line = with_journal(line, journal);
     }
-    line.device = Some(cache.device);
+    line.device = cache.device;
     (line.pf, line.vf_index) = vf_of(&facts, None);
     Some(line)
 }
@@ -168,7 +171,7 @@ fn of_go_allocations(
 }
 
 fn of_go_allocation(machine: &dyn NodeMachine, device: PciAddress) -> Option<AttachmentLine> {
-    let facts = match go_facts(machine, device) {
+    let facts = match go_facts(machine, Some(device)) {
         Ok(facts) => facts,
         Err(error) => {
             let state = AttachmentState::Unreadable { error: format_error_chain(&error) };
@@ -181,7 +184,10 @@ fn of_go_allocation(machine: &dyn NodeMachine, device: PciAddress) -> Option<Att
     Some(AttachmentLine { device: Some(device), namespace: Some(path.to_owned()), pf, vf_index, ..line })
 }
 
-fn go_facts(machine: &dyn NodeMachine, device: PciAddress) -> Result<AttachmentFacts, HostError> {
+fn go_facts(
+    machine: &dyn NodeMachine,
+    device: Option<PciAddress>,
+) -> Result<AttachmentFacts, HostError> {
     let namespace = NamespaceQuery::NotGiven;
     machine.attachment_facts(&AttachmentQuery { device, namespace, key: None, with_addresses: false })
 }
@@ -193,11 +199,16 @@ fn go_holder(facts: &AttachmentFacts) -> Option<(&str, HolderNamespace)> {
     })
 }
 
-/// Returns container and interface from the name of a cache of a Go plugin. That of `rdma` begins with the network.
+/// Returns container and interface from the name of a cache of a Go plugin. Some names begin with the network.
 fn parse_cache_name(plugin: Plugin, name: &str) -> Option<(&str, &str)> {
+    let has_mirror_suffix = |name: &str| name.ends_with(PRODUCER_SUFFIX) || name.ends_with(CONSUMER_SUFFIX);
     match plugin {
         Plugin::Sriov | Plugin::Infiniband => name.split_once('-'),
-        Plugin::Rdma => {
+        // Mirrors are in the same directory.
+        Plugin::Ovs => Some(name).filter(|name| !has_mirror_suffix(name))?.split_once('-'),
+        Plugin::OvsMirrorProducer => name.strip_suffix(PRODUCER_SUFFIX)?.split_once('-'),
+        Plugin::OvsMirrorConsumer => name.strip_suffix(CONSUMER_SUFFIX)?.split_once('-'),
+        Plugin::Rdma | Plugin::AcceleratedBridge => {
             let (rest, interface) = name.rsplit_once('-')?;
             Some((rest.rsplit_once('-')?.1, interface))
         }
@@ -206,33 +217,19 @@ fn parse_cache_name(plugin: Plugin, name: &str) -> Option<(&str, &str)> {
 
 /// Returns PF and index of a VF: of the device now, or as it was at ADD.
 fn vf_of(facts: &AttachmentFacts, recorded: Option<VfRef>) -> (Option<String>, Option<u16>) {
-    match (&facts.device.pf, recorded) {
+    match (parent_of(facts), recorded) {
         (Some(pf), _) => (Some(pf.name.clone()), Some(pf.vf.index)),
         (None, Some(vf)) => (Some(vf.pf.to_string()), Some(vf.index)),
         (None, None) => (None, None),
     }
 }
 
-fn vf_of_changes(changes: &DeviceChanges) -> Option<VfRef> {
-    match changes {
-        DeviceChanges::Sriov(changes) => Some(changes.vf),
-        DeviceChanges::Infiniband(changes) => changes.vf,
-        DeviceChanges::Rdma(_) => None,
-    }
+fn parent_of(facts: &AttachmentFacts) -> Option<&ParentPf> {
+    facts.device.as_ref()?.pf.as_ref()
 }
 
 fn settings_of(changes: &DeviceChanges) -> Vec<Setting> {
-    let rdma = |name: &String| ("RDMA device", name.clone());
-    let fields: Vec<(&'static str, String)> = match changes {
-        DeviceChanges::Sriov(changes) => changes.changed.fields(),
-        DeviceChanges::Infiniband(changes) => {
-            let guid = changes.guid.map(|guid| ("guid", guid.to_string()));
-            let link_state = changes.link_state.map(|state| ("link_state", state.to_string()));
-            guid.into_iter().chain(link_state).chain(changes.rdma.as_ref().map(rdma)).collect()
-        }
-        DeviceChanges::Rdma(changes) => vec![rdma(&changes.rdma)],
-    };
-    fields.into_iter().map(|(key, value)| Setting { key, value }).collect()
+    changes.fields().into_iter().map(|(key, value)| Setting { key, value }).collect()
 }
 
 fn with_journal(line: AttachmentLine, journal: &Journal) -> AttachmentLine {
@@ -250,7 +247,7 @@ fn line_of_key(key: &AttachmentKey, state: AttachmentState) -> AttachmentLine {
     AttachmentLine {
         container_id: Some(key.container_id.clone()),
         interface: Some(key.interface.clone()),
-        device: Some(key.device),
+        device: key.device,
         ..line_of_plugin(key.plugin, state)
     }
 }

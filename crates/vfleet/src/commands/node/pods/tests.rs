@@ -3,7 +3,7 @@ use vfleet_api::{MacAddr, PciAddress};
 use vfleet_cni::call::PluginCall;
 use vfleet_cni::engine;
 use vfleet_host::SimHost;
-use vfleet_host::attachment::AttachmentHost;
+use vfleet_host::attachment::{AttachmentHost, LockSubject};
 use vfleet_host::sim::{EffectFault, Machine};
 use vfleet_plan::cni::journal::Plugin;
 
@@ -197,7 +197,7 @@ fn a_device_that_is_not_in_its_running_pod_is_a_fault_that_no_repair_ends() {
 fn an_operation_that_is_running_is_not_stale_and_not_repaired() {
     let host = machine();
     interrupt(&host, 0);
-    let lock = host.lock_device(device(&host, 0), "ADD of plugin sriov", Duration::ZERO).unwrap();
+    let lock = host.lock(&LockSubject::Device(device(&host, 0)), "ADD of plugin sriov", Duration::ZERO).unwrap();
     let report = list(&host).unwrap();
     assert_eq!((report.exit, states(&report)), (ExitStatus::Done, vec!["inProgress"]));
     assert_eq!(report.attachments[0].message, "in progress: ADD of plugin sriov");

@@ -2,14 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::super::super::ovs::rows::RootRow;
-use super::super::super::ovsdb::{Operation, OvsdbClient, value};
+use super::super::ovsdb::{Operation, OvsdbClient, value};
+use super::rows::RootRow;
 use crate::HostError;
 
 const TABLE: &str = "Open_vSwitch";
 
+/// Number of operations in an empty transaction: an assertion and a comment.
+const OWN_OPERATIONS: usize = 2;
+
 /// Operations of one transaction. Assertions come first, the number of the configuration last.
-pub(super) struct Transaction {
+pub(in crate::linux) struct Transaction {
     /// UUID of the root row; `None` in a database that nobody initialized.
     root: Option<String>,
     operations: Vec<Operation>,
@@ -19,7 +22,7 @@ pub(super) struct Transaction {
 
 impl Transaction {
     /// Returns a transaction without operations. `root` is the root row that was read.
-    pub(super) fn new(root: Option<&RootRow>, comment: &str) -> Self {
+    pub(in crate::linux) fn new(root: Option<&RootRow>, comment: &str) -> Self {
         let root = root.map(|root| root.uuid.clone());
         let assertion = match &root {
             Some(uuid) => Operation::assert_row(TABLE, uuid, Vec::new()),
@@ -30,17 +33,26 @@ impl Transaction {
     }
 
     /// Adds an operation.
-    pub(super) fn push(&mut self, operation: Operation) {
+    pub(in crate::linux) fn push(&mut self, operation: Operation) {
         self.operations.push(operation);
     }
 
+    /// Returns whether the transaction has operations of its caller.
+    pub(in crate::linux) fn has_changes(&self) -> bool {
+        self.operations.len() > OWN_OPERATIONS || !self.mutations.is_empty()
+    }
+
     /// Adds changes of the root row.
-    pub(super) fn mutate_root(&mut self, mutations: impl IntoIterator<Item = Value>) {
+    pub(in crate::linux) fn mutate_root(&mut self, mutations: impl IntoIterator<Item = Value>) {
         self.mutations.extend(mutations);
     }
 
     /// Executes the transaction. Returns the number of the new configuration.
-    pub(super) fn execute(mut self, client: &mut OvsdbClient, attempt: &str) -> Result<i64, HostError> {
+    pub(in crate::linux) fn execute(
+        mut self,
+        client: &mut OvsdbClient,
+        attempt: &str,
+    ) -> Result<i64, HostError> {
         let Some(uuid) = self.root else {
             // As ovs-vsctl does: the first change creates the root row.
             let mut row = json!({"next_cfg": 1});
@@ -66,6 +78,6 @@ impl Transaction {
 }
 
 /// Encodes a set of UUIDs.
-pub(super) fn uuids<'u>(uuids: impl IntoIterator<Item = &'u String>) -> Value {
+pub(in crate::linux) fn uuids<'u>(uuids: impl IntoIterator<Item = &'u String>) -> Value {
     value::set(uuids.into_iter().map(|uuid| value::uuid(uuid)))
 }
